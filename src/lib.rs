@@ -2,4 +2,5 @@
 
 pub mod amqp;
 pub mod dead_letter;
+pub mod link;
 pub mod machine;
