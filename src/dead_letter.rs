@@ -75,3 +75,22 @@ pub enum Verdict {
     /// An automatic cycle: drop it, and log the lap once (queues from newest to oldest).
     Cycle(Vec<ShortStr>),
 }
+
+// === impl Dialect ===
+
+impl Dialect {
+    /// The dialect of a broker that calls itself this version: `3.10.8`, `4.3.6-rc.1`. None before 3.10, or when it is no version:
+    /// then nothing is taken over. What is newer than 4.x is treated as 4.x.
+    pub fn of_version(version: &[u8]) -> Option<Dialect> {
+        let mut numbers = version
+            .split(|octet| !octet.is_ascii_digit())
+            .map(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok());
+        let (major, minor) = (numbers.next()??, numbers.next()??);
+        match (major, minor) {
+            (0..=2, _) | (3, 0..=9) => None,
+            (3, 10..=12) => Some(Dialect::V3),
+            (3, _) => Some(Dialect::V3_13),
+            (4.., _) => Some(Dialect::V4),
+        }
+    }
+}

@@ -3,3 +3,4 @@
 pub mod amqp;
 pub mod dead_letter;
 pub mod machine;
+pub mod net;

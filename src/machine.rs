@@ -113,6 +113,13 @@ impl Wire {
         self.out.len()
     }
 
+    /// Gives back the memory of an empty buffer.
+    pub fn release(&mut self) {
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+    }
+
     fn flush_run(&mut self, src: &[u8]) {
         let run = std::mem::take(&mut self.run);
         if let Some(bytes) = src.get(run) {
