@@ -4,3 +4,5 @@ pub mod amqp;
 pub mod dead_letter;
 pub mod machine;
 pub mod net;
+pub mod registry;
+pub mod session;

@@ -5,6 +5,8 @@
 //! module knows it; it knows nothing of them but the words of `amqp`.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
@@ -233,6 +235,44 @@ pub enum Cause {
     PublisherAway,
     /// The link is not up, or the intake objects could not be declared.
     IntakeAway,
+}
+
+// === budget ===
+
+/// Octets that all machines together may retain: a shared counter, not a lock.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    limit: usize,
+    used: Arc<AtomicUsize>,
+}
+
+impl Budget {
+    /// A budget of so many octets.
+    pub fn new(limit: usize) -> Budget {
+        Budget {
+            limit,
+            used: Arc::default(),
+        }
+    }
+
+    /// Takes octets, if they are left.
+    #[must_use]
+    pub fn take(&self, octets: usize) -> bool {
+        let fits = |used: usize| used.checked_add(octets).filter(|sum| *sum <= self.limit);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
+    }
+
+    /// Gives octets back.
+    pub fn give(&self, octets: usize) {
+        self.used.fetch_sub(octets, Ordering::Relaxed);
+    }
+
+    /// Octets in use.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
 }
 
 // === topology ===

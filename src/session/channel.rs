@@ -66,7 +66,7 @@ pub(super) struct Copying {
 }
 
 /// A consumer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Consumer {
     pub queue: ShortStr,
     pub no_ack: bool,
@@ -126,7 +126,9 @@ impl Transfer {
     /// A body frame with so many octets has ended.
     pub(super) fn body(&mut self, octets: u64) {
         *self = match *self {
-            Transfer::Body(left, discard) if left > octets => Transfer::Body(left - octets, discard),
+            Transfer::Body(left, discard) if left > octets => {
+                Transfer::Body(left - octets, discard)
+            }
             Transfer::Body(..) | Transfer::Idle => Transfer::Idle,
             Transfer::Header(discard) => Transfer::Header(discard),
         };

@@ -34,24 +34,47 @@ impl Peer {
     pub(super) fn watch(&mut self, id: MethodId, payload: &[u8]) {
         match id {
             MethodId::CONNECTION_START => {
-                let version = Start::parse(payload).ok().and_then(|start| Table(start.server_properties).get(b"version").ok().flatten());
-                self.dialect = version.and_then(|version| version.as_longstr()).and_then(Dialect::of_version);
+                let version = Start::parse(payload).ok().and_then(|start| {
+                    Table(start.server_properties)
+                        .get(b"version")
+                        .ok()
+                        .flatten()
+                });
+                self.dialect = version
+                    .and_then(|version| version.as_longstr())
+                    .and_then(Dialect::of_version);
             }
             MethodId::CONNECTION_START_OK => {
                 let Ok(ok) = StartOk::parse(payload) else {
                     return;
                 };
-                let name = Table(ok.client_properties).get(b"connection_name").ok().flatten();
-                self.name = name.and_then(|name| name.as_longstr()).map(Bytes::copy_from_slice);
+                let name = Table(ok.client_properties)
+                    .get(b"connection_name")
+                    .ok()
+                    .flatten();
+                self.name = name
+                    .and_then(|name| name.as_longstr())
+                    .map(Bytes::copy_from_slice);
                 self.user = match ok.mechanism {
-                    b"PLAIN" => ok.response.split(|octet| *octet == 0).nth(1).and_then(ShortStr::copy),
-                    b"AMQPLAIN" => Table(ok.response).get(b"LOGIN").ok().flatten().and_then(|login| ShortStr::copy(login.as_longstr()?)),
+                    b"PLAIN" => ok
+                        .response
+                        .split(|octet| *octet == 0)
+                        .nth(1)
+                        .and_then(ShortStr::copy),
+                    b"AMQPLAIN" => Table(ok.response)
+                        .get(b"LOGIN")
+                        .ok()
+                        .flatten()
+                        .and_then(|login| ShortStr::copy(login.as_longstr()?)),
                     _ => None,
                 };
             }
             MethodId::CONNECTION_TUNE_OK => self.tune = Tune::parse(payload).ok(),
             MethodId::CONNECTION_OPEN => {
-                self.vhost = Open::parse(payload).ok().and_then(|open| ShortStr::copy(open.vhost)).unwrap_or_default();
+                self.vhost = Open::parse(payload)
+                    .ok()
+                    .and_then(|open| ShortStr::copy(open.vhost))
+                    .unwrap_or_default();
             }
             _ => {}
         }

@@ -55,7 +55,11 @@ pub(super) fn wants_reply(id: MethodId, payload: &[u8]) -> bool {
         bits.is_ok_and(|bits| bits & (1 << bit) != 0)
     };
     match id {
-        MethodId::BASIC_PUBLISH | MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT | MethodId::BASIC_RECOVER_ASYNC => false,
+        MethodId::BASIC_PUBLISH
+        | MethodId::BASIC_ACK
+        | MethodId::BASIC_NACK
+        | MethodId::BASIC_REJECT
+        | MethodId::BASIC_RECOVER_ASYNC => false,
         MethodId::CHANNEL_CLOSE_OK | MethodId::CHANNEL_FLOW_OK => false,
         MethodId::EXCHANGE_DECLARE => !no_wait(2, 4),
         MethodId::EXCHANGE_DELETE => !no_wait(1, 1),

@@ -60,7 +60,9 @@ fn clear(words: &mut BTreeMap<u64, u64>, tag: u64) {
 }
 
 fn has(words: &BTreeMap<u64, u64>, tag: u64) -> bool {
-    words.get(&(tag >> 6)).is_some_and(|word| word & 1 << (tag & 63) != 0)
+    words
+        .get(&(tag >> 6))
+        .is_some_and(|word| word & 1 << (tag & 63) != 0)
 }
 
 fn bits(word: u64, mut set: u64) -> impl Iterator<Item = u64> {
@@ -128,13 +130,19 @@ impl Unacked {
     /// The client settled this tag and the broker is told: it is forgotten. Returns the octets that were kept of it.
     pub(crate) fn settle(&mut self, tag: DeliveryTag) -> usize {
         clear(&mut self.words, tag.0);
-        self.retained.remove(&tag.0).map_or(0, |retained| retained.content.len())
+        self.retained
+            .remove(&tag.0)
+            .map_or(0, |retained| retained.content.len())
     }
 
     /// The client settled all up to this tag and the broker is told; none of them is withheld. Returns the octets that were kept of them.
     pub(crate) fn settle_up_to(&mut self, tag: DeliveryTag) -> usize {
         let last = tag.0 >> 6;
-        while let Some((word, _)) = self.words.first_key_value().filter(|(word, _)| **word < last) {
+        while let Some((word, _)) = self
+            .words
+            .first_key_value()
+            .filter(|(word, _)| **word < last)
+        {
             let word = *word;
             self.words.remove(&word);
         }
@@ -147,8 +155,15 @@ impl Unacked {
         if self.retained.is_empty() {
             return 0;
         }
-        let kept = if tag.0 == u64::MAX { BTreeMap::new() } else { self.retained.split_off(&(tag.0 + 1)) };
-        std::mem::replace(&mut self.retained, kept).values().map(|retained| retained.content.len()).sum()
+        let kept = if tag.0 == u64::MAX {
+            BTreeMap::new()
+        } else {
+            self.retained.split_off(&(tag.0 + 1))
+        };
+        std::mem::replace(&mut self.retained, kept)
+            .values()
+            .map(|retained| retained.content.len())
+            .sum()
     }
 
     /// The copy of a delivery.
@@ -160,7 +175,14 @@ impl Unacked {
     pub(crate) fn withhold(&mut self, tag: DeliveryTag, ticket: Ticket) {
         if let Some(retained) = self.retained.remove(&tag.0) {
             set(&mut self.taken, tag.0);
-            self.withheld.insert(tag.0, Withheld { ticket, queue: retained.queue, octets: retained.content.len() });
+            self.withheld.insert(
+                tag.0,
+                Withheld {
+                    ticket,
+                    queue: retained.queue,
+                    octets: retained.content.len(),
+                },
+            );
         }
     }
 
@@ -181,7 +203,9 @@ impl Unacked {
 
     /// All withheld rejects whose outcome is open, in tag order.
     pub(crate) fn withheld(&self) -> impl Iterator<Item = (DeliveryTag, &Withheld)> {
-        self.withheld.iter().map(|(tag, withheld)| (DeliveryTag(*tag), withheld))
+        self.withheld
+            .iter()
+            .map(|(tag, withheld)| (DeliveryTag(*tag), withheld))
     }
 
     /// Whether acks are due.
@@ -194,7 +218,11 @@ impl Unacked {
         let mut done = std::mem::take(&mut self.done);
         done.sort_unstable();
         let outstanding = self.words.iter().flat_map(|(word, set)| bits(*word, *set));
-        let prefix = done.iter().zip(outstanding).take_while(|(done, tag)| *done == tag).count();
+        let prefix = done
+            .iter()
+            .zip(outstanding)
+            .take_while(|(done, tag)| *done == tag)
+            .count();
         let (together, singles) = done.split_at(prefix);
         if let Some(last) = together.last() {
             ack(DeliveryTag(*last), together.len() > 1);
@@ -212,7 +240,11 @@ impl Unacked {
 
     /// Octets kept of deliveries and withheld rejects.
     pub(crate) fn octets(&self) -> usize {
-        let retained: usize = self.retained.values().map(|retained| retained.content.len()).sum();
+        let retained: usize = self
+            .retained
+            .values()
+            .map(|retained| retained.content.len())
+            .sum();
         let withheld: usize = self.withheld.values().map(|withheld| withheld.octets).sum();
         retained + withheld
     }
