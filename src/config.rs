@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 mod check;
 mod raw;
 mod url;
+mod value;
 
 pub use raw::{Mistake, Mistakes, Sources};
 pub use url::{ManagementUrl, Secret, Upstream};
@@ -242,7 +243,10 @@ impl Default for Config {
 }
 
 /// An absent URL is written as it is read: as `""`. TOML has no null, and a setting left out would look forgotten.
-fn none_as_empty<S: Serializer>(url: &Option<ManagementUrl>, serializer: S) -> Result<S::Ok, S::Error> {
+fn none_as_empty<S: Serializer>(
+    url: &Option<ManagementUrl>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match url {
         Some(url) => serializer.collect_str(url),
         None => serializer.serialize_str(""),
@@ -251,9 +255,16 @@ fn none_as_empty<S: Serializer>(url: &Option<ManagementUrl>, serializer: S) -> R
 
 /// A size in its largest even unit, so that what is printed reads back as the same number.
 fn as_size<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error> {
-    let units = [("GiB", bytesize::GIB), ("MiB", bytesize::MIB), ("KiB", bytesize::KIB)];
+    let units = [
+        ("GiB", bytesize::GIB),
+        ("MiB", bytesize::MIB),
+        ("KiB", bytesize::KIB),
+    ];
     let ByteSize(bytes) = ByteSize(*bytes as u64);
-    match units.iter().find(|(_, unit)| bytes > 0 && bytes % unit == 0) {
+    match units
+        .iter()
+        .find(|(_, unit)| bytes > 0 && bytes % unit == 0)
+    {
         Some((name, unit)) => serializer.collect_str(&format_args!("{}{name}", bytes / unit)),
         None => serializer.collect_str(&format_args!("{bytes}B")),
     }

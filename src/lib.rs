@@ -1,5 +1,8 @@
 //! dlx-proxy.
 
 pub mod amqp;
+pub mod cli;
+pub mod config;
 pub mod dead_letter;
+pub mod drain;
 pub mod machine;

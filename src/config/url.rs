@@ -58,7 +58,12 @@ fn bracketed(url: &str) -> Option<&str> {
 
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, user, password } = self;
+        let Self {
+            host,
+            port,
+            user,
+            password,
+        } = self;
         let user = percent_encoding::utf8_percent_encode(user, percent_encoding::NON_ALPHANUMERIC);
         if host.contains(':') {
             write!(f, "amqp://{user}:{password}@[{host}]:{port}")
