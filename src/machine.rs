@@ -327,6 +327,14 @@ pub trait Machine {
     /// to its own).
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool;
 
+    /// All that was buffered for the legs has been written.
+    fn drained(&mut self, _now: Now, _fx: &mut Effects) {}
+
+    /// Whether [`Machine::input`] may be called: false leaves inputs in the inbox, whose bound then slows those who fill it.
+    fn accepts(&self) -> bool {
+        true
+    }
+
     /// Whether the machine goes on.
     fn flow(&self) -> Flow;
 }
