@@ -1,7 +1,10 @@
 //! dlx-proxy.
 
 pub mod amqp;
+pub mod cli;
+pub mod config;
 pub mod dead_letter;
+pub mod drain;
 pub mod machine;
 pub mod net;
 pub mod registry;
