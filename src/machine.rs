@@ -312,6 +312,8 @@ pub struct Effects {
     pub ensured: Vec<(Owner, Ensured)>,
     /// Facts for the log and the metrics.
     pub events: Vec<Event>,
+    /// Frames that were looked at, from the client and from the broker.
+    pub frames: [u64; 2],
 }
 
 impl Effects {

@@ -225,8 +225,14 @@ impl Session {
             Front::Short => 0,
             Front::Part(head) => self.part(from, head, at, turn),
             Front::Whole(head, payload, whole) => match head.kind {
-                Kind::Method => self.method(from, head.channel, payload, at..at + whole, turn),
-                Kind::Header => self.header(from, head.channel, payload, at..at + whole, turn),
+                Kind::Method => {
+                    turn.fx.frames[from as usize] += 1;
+                    self.method(from, head.channel, payload, at..at + whole, turn)
+                }
+                Kind::Header => {
+                    turn.fx.frames[from as usize] += 1;
+                    self.header(from, head.channel, payload, at..at + whole, turn)
+                }
                 Kind::Body | Kind::Heartbeat | Kind::Other(_) => self.begin(from, head, at, turn),
             },
             Front::Unterminated(_) => self.broken(from, "a frame without its end octet", at, turn),
@@ -280,6 +286,7 @@ impl Session {
 
     /// The head of a frame that passes in pieces.
     fn begin(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
+        turn.fx.frames[from as usize] += 1;
         let mut discard = false;
         let mut body = None;
         if head.kind == Kind::Body {

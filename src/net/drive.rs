@@ -36,9 +36,9 @@ pub struct Clock {
 }
 
 /// Where effects go that are not bytes.
-pub trait Outlet {
+pub trait Outlet<M> {
     /// Takes from `fx` what it can; what must wait stays there, and `cx` is woken when it can go.
-    fn dispatch(&mut self, fx: &mut Effects, cx: &mut Context<'_>);
+    fn dispatch(&mut self, machine: &M, fx: &mut Effects, cx: &mut Context<'_>);
 
     /// Bytes that were read from a leg, for the counters.
     fn count(&mut self, _from: Leg, _bytes: usize) {}
@@ -99,7 +99,7 @@ impl Clock {
 
 // === impl Drive ===
 
-impl<M: Machine, O: Outlet> Drive<M, O> {
+impl<M: Machine, O: Outlet<M>> Drive<M, O> {
     /// A session: both legs are connected.
     pub fn session(
         machine: M,
@@ -154,7 +154,7 @@ impl<M: Machine, O: Outlet> Drive<M, O> {
                 progress |= self.poll_read(leg, scratch, cx);
             }
             progress |= self.poll_write(cx);
-            self.outlet.dispatch(&mut self.fx, cx);
+            self.outlet.dispatch(&self.machine, &mut self.fx, cx);
             if self.machine.flow() == Flow::Finish {
                 return self.poll_finish(cx);
             }
