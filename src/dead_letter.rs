@@ -91,29 +91,6 @@ pub enum Verdict {
     Park(Publication, Cause),
 }
 
-/// Placeholder until it lands.
-pub fn plan(
-    _d: &Death<'_>,
-    _t: &Target,
-    _q: &TargetQueues,
-    _r: &Rules,
-    _now: u64,
-) -> Result<Verdict, crate::amqp::cursor::Malformed> {
-    Err(crate::amqp::cursor::Malformed)
-}
-
-/// Placeholder until it lands.
-pub mod private {
-    /// Placeholder until it lands.
-    pub fn on_publish(_p: &[u8], _r: &super::Rules) -> Option<bytes::Bytes> {
-        None
-    }
-    /// Placeholder until it lands.
-    pub fn on_delivery(_p: &[u8]) -> Option<bytes::Bytes> {
-        None
-    }
-}
-
 // === impl Dialect ===
 
 impl Dialect {
