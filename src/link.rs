@@ -22,7 +22,6 @@ pub(crate) mod peer;
 mod tests;
 mod version;
 
-pub use self::version::dialect;
 use self::back_off::BackOff;
 
 /// Connected, but not open after this long: given up.
@@ -363,7 +362,7 @@ impl Link {
             MethodId::CONNECTION_START => {
                 let start = Start::parse(payload).ok()?;
                 self.version = version::of(start.server_properties);
-                self.dialect = version::dialect(&self.version)?;
+                self.dialect = Dialect::of_version(&self.version)?;
                 login::start_ok(out, self.role, &self.login);
                 MethodId::CONNECTION_TUNE
             }
@@ -392,7 +391,7 @@ impl Link {
 
     fn handshake_failed(&mut self, now: Now, fx: &mut Effects) -> Loss {
         let version = &self.version;
-        if !version.is_empty() && version::dialect(version).is_none() {
+        if !version.is_empty() && Dialect::of_version(version).is_none() {
             let version = version.escape_ascii();
             return self.refuse(format!("RabbitMQ {version} is older than 3.10"), now, fx);
         }

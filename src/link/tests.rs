@@ -267,20 +267,3 @@ fn says_goodbye_when_drained() {
     rig.pass(2_000);
     assert_eq!(rig.machine.flow(), Flow::Finish);
 }
-
-#[test]
-fn knows_the_generations() {
-    for (version, expected) in [
-        ("3.9.29", None),
-        ("3.10.8", Some(Dialect::V3)),
-        ("3.12.14", Some(Dialect::V3)),
-        ("3.13.7", Some(Dialect::V3_13)),
-        ("4.0.0-rc.1", Some(Dialect::V4)),
-        ("4.3.6+12.gabc", Some(Dialect::V4)),
-        ("5.0", Some(Dialect::V4)),
-        ("", None),
-        ("4x", None),
-    ] {
-        assert_eq!(dialect(version.as_bytes()), expected, "{version}");
-    }
-}
