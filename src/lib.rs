@@ -8,7 +8,6 @@ pub mod drain;
 pub mod intake;
 pub mod link;
 pub mod machine;
-pub mod net;
 pub mod publisher;
 pub mod registry;
 pub mod session;

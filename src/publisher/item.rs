@@ -32,7 +32,7 @@ pub(super) enum Place {
     Waiting,
     /// On the wire, not confirmed: its latest attempt.
     Flying { lane: usize, tag: u64 },
-    /// Between two attempts.
+    /// Before the first attempt, or between two.
     Resting,
 }
 
@@ -76,7 +76,7 @@ impl Item {
             ticket,
             publication,
             stage: Stage::Target,
-            place: Place::Waiting,
+            place: Place::Resting,
             foreign: false,
             suspect: false,
             late: false,

@@ -60,10 +60,6 @@ impl Lanes {
         &mut self.all[at]
     }
 
-    /// Each of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
-        self.all.iter()
-    }
 
     /// The lane of a channel.
     pub(super) fn of_channel(&self, channel: ChannelId) -> Option<usize> {
