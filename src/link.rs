@@ -99,10 +99,17 @@ enum State {
     /// Not connected; a connection is wanted at that moment.
     Away(Mono),
     /// Waiting for this method.
-    Handshake { awaits: MethodId, until: Mono },
-    Up { since: Mono },
+    Handshake {
+        awaits: MethodId,
+        until: Mono,
+    },
+    Up {
+        since: Mono,
+    },
     /// `connection.close` is sent.
-    Closing { until: Mono },
+    Closing {
+        until: Mono,
+    },
     Ended,
 }
 
@@ -316,13 +323,7 @@ impl Link {
     }
 
     /// A method on channel 0.
-    fn method<'a>(
-        &mut self,
-        payload: &[u8],
-        whole: usize,
-        now: Now,
-        fx: &mut Effects,
-    ) -> Step<'a> {
+    fn method<'a>(&mut self, payload: &[u8], whole: usize, now: Now, fx: &mut Effects) -> Step<'a> {
         let id = MethodId::peek(payload).unwrap_or(MethodId(0, 0));
         match (id, &self.state) {
             (MethodId::CONNECTION_CLOSE, _) => Step::Down(self.told_to_close(payload, now, fx)),

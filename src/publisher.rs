@@ -150,13 +150,7 @@ impl Publisher {
     }
 
     /// One dead letter from an owner.
-    fn accept(
-        &mut self,
-        owner: Owner,
-        ticket: Ticket,
-        publication: Publication,
-        fx: &mut Effects,
-    ) {
+    fn accept(&mut self, owner: Owner, ticket: Ticket, publication: Publication, fx: &mut Effects) {
         let away = self.refusing || self.draining;
         let busy = !away && self.window.is_full(owner, &publication);
         let foreign = self.has_foreign_user(&publication);
@@ -166,6 +160,8 @@ impl Publisher {
         });
         if away {
             self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
+        } else if foreign && self.foreign_refused {
+            self.finish(key, Outcome::Refused(Cause::UserId), fx);
         } else if busy {
             self.park(key, Cause::TargetBusy);
         } else {
@@ -207,12 +203,7 @@ impl Publisher {
     ///
     /// # Errors
     /// What the broker did wrong.
-    fn frame(
-        &mut self,
-        frame: Frame<'_>,
-        now: Now,
-        fx: &mut Effects,
-    ) -> Result<(), &'static str> {
+    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
         let Some(at) = self.lanes.of_channel(frame.channel) else {
             return Ok(());
         };
@@ -392,7 +383,10 @@ impl Machine for Publisher {
         if let Some(loss) = self.link.timeout(now, fx) {
             self.lost(loss, now, fx);
         }
-        if self.away.is_some_and(|since| since.after(PATIENCE) <= now.mono) {
+        if self
+            .away
+            .is_some_and(|since| since.after(PATIENCE) <= now.mono)
+        {
             self.refusing = true;
         }
         while let Some(&(until, key)) = self.resting.first()

@@ -30,7 +30,9 @@ impl BackOff {
 
     /// The next wait.
     pub(super) fn next(&mut self) -> Duration {
-        let wait = FIRST.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
+        let wait = FIRST
+            .saturating_mul(1 << self.failures.min(16))
+            .min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         wait - wait.mul_f64(self.draw() / 4.0)
     }

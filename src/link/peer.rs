@@ -126,8 +126,7 @@ impl<M: Machine> Rig<M> {
 
     /// Connected, and the handshake with a broker of that version played to its end.
     pub(crate) fn up(&mut self, version: &str) {
-        self.machine
-            .connected(Leg::Broker, self.now, &mut self.fx);
+        self.machine.connected(Leg::Broker, self.now, &mut self.fx);
         let header = self.fx.broker.finish().0.split_off(0);
         assert_eq!(header, frame::PROTOCOL);
         self.broker(&start(version));

@@ -248,9 +248,7 @@ fn frames_may_be_large_but_not_endless() {
     rig.up("4.3.6");
     let mut large = vec![3, 0, 1];
     large.extend_from_slice(&(15u32 << 20).to_be_bytes());
-    let taken = rig
-        .machine
-        .read(Leg::Broker, &large, rig.now, &mut rig.fx);
+    let taken = rig.machine.read(Leg::Broker, &large, rig.now, &mut rig.fx);
     assert_eq!((taken, rig.machine.losses.len()), (0, 0));
     large[3] = 0x7F;
     rig.broker(&large);

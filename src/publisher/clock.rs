@@ -40,7 +40,9 @@ impl Clock {
 
     /// What it shows.
     pub(super) fn at(&self, now: Mono) -> Uptime {
-        let running = self.running.map_or(0, |since| now.0.saturating_sub(since.0));
+        let running = self
+            .running
+            .map_or(0, |since| now.0.saturating_sub(since.0));
         Uptime(self.passed + running)
     }
 }

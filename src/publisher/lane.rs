@@ -184,9 +184,8 @@ impl Lane {
         let start = self.returns.saturating_sub(self.first) as usize;
         let fits = |attempt: &Attempt| !attempt.over && !attempt.returned && fits(attempt);
         let behind = (start..self.flight.len()).find(|&at| fits(&self.flight[at]));
-        let found = behind.or_else(|| {
-            (0..start.min(self.flight.len())).find(|&at| fits(&self.flight[at]))
-        });
+        let found =
+            behind.or_else(|| (0..start.min(self.flight.len())).find(|&at| fits(&self.flight[at])));
         let Some(at) = found else {
             return false;
         };

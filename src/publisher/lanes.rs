@@ -60,7 +60,6 @@ impl Lanes {
         &mut self.all[at]
     }
 
-
     /// The lane of a channel.
     pub(super) fn of_channel(&self, channel: ChannelId) -> Option<usize> {
         let at = usize::from(channel.0).checked_sub(1)?;

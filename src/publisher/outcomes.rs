@@ -106,7 +106,10 @@ impl Publisher {
                 if item.place != (Place::Flying { lane: at, tag }) {
                     continue;
                 }
-                if item.since.is_some_and(|since| uptime.since(since) >= settings.1) {
+                if item
+                    .since
+                    .is_some_and(|since| uptime.since(since) >= settings.1)
+                {
                     self.give_up(attempt.key, Cause::TimedOut, fx);
                 } else {
                     let wait = TIMED_OUT * (1 << item.timeouts.min(3));

@@ -107,9 +107,10 @@ impl Returned {
         match (map(ours.headers()), map(theirs.headers())) {
             (Some(ours), Some(theirs)) => {
                 ours.len() == theirs.len()
-                    && ours.iter().zip(&theirs).all(|(ours, theirs)| {
-                        ours.0 == theirs.0 && alike(*ours.1, *theirs.1)
-                    })
+                    && ours
+                        .iter()
+                        .zip(&theirs)
+                        .all(|(ours, theirs)| ours.0 == theirs.0 && alike(*ours.1, *theirs.1))
             }
             _ => false,
         }
