@@ -8,4 +8,7 @@ pub mod dead_letter;
 pub mod demo;
 pub mod drain;
 pub mod machine;
+pub mod net;
+pub mod registry;
+pub mod session;
 pub mod telemetry;
