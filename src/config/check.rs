@@ -269,16 +269,15 @@ impl Checker {
         if config.listen != config.admin || config.listen.port() == 0 {
             return;
         }
-        let places =
-            ["admin", "listen"].map(|name| self.values.get(name).map(place).unwrap_or_default());
+        let places = ["admin", "listen"].map(|name| self.values.get(name).map(place));
         let written = places
-            .iter()
-            .find(|place| !place.starts_with(DEFAULTS))
-            .copied()
-            .unwrap_or_default();
+            .into_iter()
+            .flatten()
+            .find(|place| !place.starts_with(DEFAULTS));
+        let written = written.unwrap_or(DEFAULTS).to_owned();
         let subject = format!("admin = \"{}\"", config.admin);
         self.mistake(
-            &written.to_owned(),
+            &written,
             subject,
             "is the same as `listen`; take another port",
         );

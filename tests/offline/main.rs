@@ -19,14 +19,13 @@ fn repository(path: &str) -> PathBuf {
 
 /// The text of a file of the repository.
 fn text_of(path: &str) -> String {
-    let path = repository(path);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    std::fs::read_to_string(repository(path)).expect(path)
 }
 
 /// Compares a file that is made from code; with UPDATE=1 it is written instead, and a human reads the diff.
 fn assert_made_from_code(path: &str, made: &str) {
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(repository(path), made).unwrap_or_else(|error| panic!("{path}: {error}"));
+        std::fs::write(repository(path), made).expect(path);
     }
     assert!(
         text_of(path) == made,
