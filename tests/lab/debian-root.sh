@@ -17,7 +17,7 @@ root=$lab/debian/$suite work=$lab/debian/$suite.partial
 mkdir -p "$lab/debian"
 
 # The wrappers hold absolute paths: a folder that was moved is as good as none.
-content="$root $*"
+content="$root: $*"
 complete() { [[ -e $root/.content && $(<"$root/.content") == "$content" ]]; }
 
 exec 9>"$lab/debian/$suite.lock"
@@ -30,8 +30,9 @@ mkdir -p "$work"/apt/{lists/partial,cache/archives/partial} "$work/root"
 # === where from, and signed by whom
 
 apt() {
-  apt-get -q -o Dir::State::lists="$work/apt/lists" -o Dir::State::status="$work/apt/status" -o Dir::Cache="$work/apt/cache" \
-    -o APT::Sandbox::User= -o Debug::NoLocking=1 -o Acquire::Languages=none -o Acquire::Retries=3 "$@" >&2
+  apt-get -qq -o Dir::State::lists="$work/apt/lists" -o Dir::State::status="$work/apt/status" -o Dir::Cache="$work/apt/cache" \
+    -o APT::Sandbox::User= -o Debug::NoLocking=1 -o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Update::Error-Mode=any "$@" \
+    >"$work/apt/out" 2>&1 || { cat "$work/apt/out" >&2; die "apt-get failed: ${*: -2}"; }
 }
 foreign() {
   # A mirror that stands still ages past its date, hence Check-Valid-Until.
@@ -52,7 +53,7 @@ if [[ -z $keys ]]; then # Ubuntu has Debian's keys in a package of its own
   dpkg-deb -x "$work"/apt/debian-archive-keyring_*.deb "$work/apt/keys"
   keys=$(keyring "$work/apt/keys")
 fi
-echo "deb [arch=$(dpkg --print-architecture) signed-by=$keys] $mirror $suite main" >"$work/apt/sources.list"
+echo "deb [arch=$(dpkg --print-architecture) target=Packages signed-by=$keys] $mirror $suite main" >"$work/apt/sources.list"
 
 # === download and unpack
 
@@ -78,7 +79,7 @@ EOF
 }
 while IFS= read -r file; do
   if is_elf "$file"; then wrap "$file"; fi
-done < <(find "$work/root/usr/lib/erlang" "$work"/root/usr/sbin/[h]aproxy -type f -perm -u+x ! -name '*.so')
+done < <(find "$work/root/usr/lib/erlang" "$work/root/usr/sbin" -type f -perm -u+x ! -name '*.so')
 sed -i "s#=/usr/lib/erlang#=$root/usr/lib/erlang#" "$work"/root/usr/lib/erlang/bin/erl "$work"/root/usr/lib/erlang/erts-*/bin/erl
 
 echo "$content" >"$work/root/.content"

@@ -52,3 +52,13 @@ more_files() {
   [[ $hard != unlimited && $hard -lt 65536 ]] || hard=65536
   ulimit -Sn "$hard"
 }
+
+# The two ends of the supported range. RabbitMQ 3.10.8 is bookworm's, 4.3 is forky's; pip and haproxy come along for machines
+# that lack them.
+oldest_root() { # nothing printed: the installed one will do
+  [[ $(installed_rabbit) == 3.10.* ]] || "$top/tests/lab/debian-root.sh" bookworm rabbitmq-server
+}
+newest_root() { "$top/tests/lab/debian-root.sh" forky rabbitmq-server haproxy python3-pip-whl; }
+
+# The version of the installed rabbitmq-server; nothing if there is none.
+installed_rabbit() { compgen -G '/usr/lib/rabbitmq/lib/rabbitmq_server-*' | sed 's/.*rabbitmq_server-//' | sort -V | tail -n 1; }
