@@ -86,7 +86,12 @@ remember() {
 }
 
 up() { [[ -s $dir/pid ]] && speaks_amqp 127.0.0.1 "$AMQP_PORT"; }
-up_or_ended() { up || ! kill -0 "$server" 2>/dev/null; }
+server_ended() { ! kill -0 "$server" 2>/dev/null; }
+up_or_ended() { up || server_ended; }
+failed() {
+  tail -n 30 "$dir/out" >&2
+  die "RabbitMQ $VERSION did not start: $1; its log is in $dir/log"
+}
 
 case $command in
   start)
@@ -97,11 +102,8 @@ case $command in
     # setsid: a Ctrl-C is for the script that owns the node, which stops it in its own order.
     (in_env setsid "$SBIN/rabbitmq-server") </dev/null >"$dir/out" 2>&1 &
     server=$!
-    wait_until 120 up_or_ended || say "no answer on port $AMQP_PORT after 120 s"
-    if ! up; then
-      tail -n 30 "$dir/out" >&2
-      die "RabbitMQ $VERSION did not start; its log is in $dir/log"
-    fi
+    wait_until 120 up_or_ended || failed "no answer on port $AMQP_PORT after 120 s"
+    ! server_ended || failed 'it ended'
     # shellcheck disable=SC2034 # read by `remember`, for those who measure the node
     NODE_PID=$(<"$dir/pid")
     remember
