@@ -1,11 +1,9 @@
 //! Turns what people typed into a [`Config`], or into every mistake at once: a setting that is wrong is noted, its default stands in, and
 //! the rest is checked too.
 
-use std::collections::HashSet;
-
 use ::config::{Map, Value, ValueKind};
 
-use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw};
+use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw, WRITE_POLICY};
 use super::value::{
     SHORTSTR, address, management_url, number, pattern, prefix, shortstr, size, threads, upstream,
     wait, word,
@@ -23,7 +21,6 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         values,
         defaults,
         mistakes,
-        wrong: HashSet::new(),
     };
     let config = Config {
         listen: c.get("listen", address),
@@ -56,7 +53,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         log_level: c.get("log-level", word),
         policies: c.policies(),
     };
-    c.relations(&config);
+    c.ports(&config);
     if c.mistakes.is_empty() {
         Ok(config)
     } else {
@@ -64,15 +61,14 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
     }
 }
 
+/// What was read, while it is checked.
 struct Checker {
     values: Map<String, Value>,
     defaults: Map<String, Value>,
     mistakes: Vec<Mistake>,
-    /// Settings whose default stands in: comparing that with others would tell nonsense.
-    wrong: HashSet<String>,
 }
 
-/// A table of the file while it is read: what is left at the end are keys that mean nothing.
+/// A table of the file, while it is checked: what is left at the end are keys that mean nothing.
 struct Table {
     path: &'static str,
     place: String,
@@ -93,16 +89,12 @@ impl Checker {
 
     fn top<T>(&mut self, name: &str, show: bool, parse: impl Fn(&str) -> Result<T, String>) -> T {
         let value = self.values.get(name).cloned();
-        value
-            .and_then(|value| self.parse(name, &value, show, &parse))
-            .unwrap_or_else(|| {
-                let default = self
-                    .defaults
-                    .get(name)
-                    .and_then(text)
-                    .expect("default.toml has every setting");
-                parse(&default).expect("default.toml has no mistakes")
-            })
+        let typed = value.and_then(|value| self.parse(name, &value, show, &parse));
+        typed.unwrap_or_else(|| {
+            let default = self.defaults.get(name).and_then(text);
+            parse(&default.expect("default.toml has every setting"))
+                .expect("default.toml has no mistakes")
+        })
     }
 
     fn parse<T>(
@@ -114,23 +106,18 @@ impl Checker {
     ) -> Option<T> {
         let one = text(value).ok_or_else(|| "write one value, not a list or a table".to_owned());
         match one.and_then(|text| parse(&text)) {
-            Ok(typed) => Some(typed),
-            Err(problem) => {
-                let subject = if show {
-                    format!("{name} = {}", shown(value))
-                } else {
-                    name.to_owned()
-                };
-                self.mistake(name, value.origin().unwrap_or_default(), subject, problem);
-                None
+            Ok(typed) => return Some(typed),
+            Err(problem) if show => {
+                self.mistake(place(value), format!("{name} = {}", shown(value)), problem)
             }
+            Err(problem) => self.mistake(place(value), name, problem),
         }
+        None
     }
 
-    fn mistake(&mut self, name: &str, place: &str, subject: String, problem: String) {
-        self.wrong.insert(name.to_owned());
+    fn mistake(&mut self, place: &str, subject: impl Into<String>, problem: impl Into<String>) {
         self.mistakes
-            .push(Mistake::new(place, Some(subject), problem));
+            .push(Mistake::new(place, Some(subject.into()), problem));
     }
 
     fn vhosts(&mut self, name: &str) -> Vec<String> {
@@ -141,10 +128,9 @@ impl Checker {
             }) => items.clone(),
             // One text: from the environment, which has no lists.
             Some(list) => {
-                let place = list.origin().map(str::to_owned);
                 let text = text(list).unwrap_or_default();
                 text.split(',')
-                    .map(|item| Value::new(place.as_ref(), item))
+                    .map(|item| Value::new(Some(&place(list).to_owned()), item))
                     .collect()
             }
             None => Vec::new(),
@@ -164,14 +150,8 @@ impl Checker {
         let Some(value) = self.values.get(POLICY).cloned() else {
             return Vec::new();
         };
-        let place = value.origin().unwrap_or_default().to_owned();
-        let ValueKind::Array(items) = value.kind else {
-            self.mistake(
-                POLICY,
-                &place,
-                POLICY.to_owned(),
-                "write [[policy]]".to_owned(),
-            );
+        let ValueKind::Array(items) = &value.kind else {
+            self.mistake(place(&value), POLICY, WRITE_POLICY);
             return Vec::new();
         };
         let mut policies = Vec::<Policy>::new();
@@ -179,18 +159,14 @@ impl Checker {
             let Some(table) = self.table(POLICY, item) else {
                 continue;
             };
-            let place = table.place.clone();
             let policy = self.policy(table);
-            if policies
-                .iter()
-                .any(|other| (&other.vhost, &other.name) == (&policy.vhost, &policy.name))
-            {
-                let subject = format!("policy.name = {:?}", policy.name);
+            let named_alike =
+                |other: &Policy| (&other.vhost, &other.name) == (&policy.vhost, &policy.name);
+            if !policy.name.is_empty() && policies.iter().any(named_alike) {
                 self.mistake(
-                    POLICY,
-                    &place,
-                    subject,
-                    "another policy of this vhost has that name".to_owned(),
+                    place(item),
+                    format!("policy {:?}", policy.name),
+                    "another policy of its vhost has this name",
                 );
             }
             policies.push(policy);
@@ -199,6 +175,16 @@ impl Checker {
     }
 
     fn policy(&mut self, mut table: Table) -> Policy {
+        if !["mode", "definition"]
+            .iter()
+            .any(|key| table.entries.contains_key(*key))
+        {
+            self.mistake(
+                &table.place,
+                POLICY,
+                "sets nothing; give it a `mode` or a [policy.definition]",
+            );
+        }
         let policy = Policy {
             name: self.required(&mut table, "name", shortstr(1..=SHORTSTR)),
             vhost: self
@@ -212,59 +198,38 @@ impl Checker {
                 .field(&mut table, "priority", number(i64::MIN..=i64::MAX))
                 .unwrap_or_default(),
             mode: self.field(&mut table, "mode", word),
-            definition: match table
-                .entries
-                .remove("definition")
-                .and_then(|value| self.table("policy.definition", value))
-            {
-                Some(table) => self.definition(table),
-                None => Definition::default(),
-            },
+            definition: self.definition(table.entries.remove("definition")),
         };
-        if policy.mode.is_none() && policy.definition == Definition::default() {
-            let problem = "sets nothing; give it a `mode`, or a `dead-letter-exchange` in [policy.definition]";
-            self.mistake(
-                POLICY,
-                &table.place,
-                format!("policy {:?}", policy.name),
-                problem.to_owned(),
-            );
-        }
         self.nothing_left(table);
         policy
     }
 
-    fn definition(&mut self, mut table: Table) -> Definition {
+    fn definition(&mut self, value: Option<Value>) -> Definition {
+        let Some(mut table) = value.and_then(|value| self.table("policy.definition", &value))
+        else {
+            return Definition::default();
+        };
+        let (exchange, key) = ("dead-letter-exchange", "dead-letter-routing-key");
         let definition = Definition {
-            dead_letter_exchange: self.field(
-                &mut table,
-                "dead-letter-exchange",
-                shortstr(0..=SHORTSTR),
-            ),
-            dead_letter_routing_key: self.field(
-                &mut table,
-                "dead-letter-routing-key",
-                shortstr(0..=SHORTSTR),
-            ),
+            dead_letter_exchange: self.field(&mut table, exchange, shortstr(0..=SHORTSTR)),
+            dead_letter_routing_key: self.field(&mut table, key, shortstr(0..=SHORTSTR)),
         };
         self.nothing_left(table);
         definition
     }
 
-    fn table(&mut self, path: &'static str, value: Value) -> Option<Table> {
-        let place = value.origin().unwrap_or_default().to_owned();
-        if let ValueKind::Table(entries) = value.kind {
+    fn table(&mut self, path: &'static str, value: &Value) -> Option<Table> {
+        if let ValueKind::Table(entries) = &value.kind {
             return Some(Table {
                 path,
-                place,
-                entries,
+                place: place(value).to_owned(),
+                entries: entries.clone(),
             });
         }
         self.mistake(
-            path,
-            &place,
-            format!("{path} = {}", shown(&value)),
-            "write a table".to_owned(),
+            place(value),
+            format!("{path} = {}", shown(value)),
+            "write a table",
         );
         None
     }
@@ -276,7 +241,7 @@ impl Checker {
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<T> {
         let value = table.entries.remove(key)?;
-        self.parse(&format!("{}.{key}", table.path), &value, true, parse)
+        self.parse(&table.name_of(key), &value, true, parse)
     }
 
     fn required(
@@ -286,65 +251,50 @@ impl Checker {
         parse: impl Fn(&str) -> Result<String, String>,
     ) -> String {
         if !table.entries.contains_key(key) {
-            let name = format!("{}.{key}", table.path);
-            self.mistake(&name, &table.place, name.clone(), "is missing".to_owned());
+            self.mistake(&table.place, table.name_of(key), "is missing");
         }
         self.field(table, key, parse).unwrap_or_default()
     }
 
     fn nothing_left(&mut self, table: Table) {
-        let mut left: Vec<_> = table.entries.into_iter().collect();
-        left.sort_by(|a, b| a.0.cmp(&b.0)); // a map has no order
+        let mut left: Vec<_> = table.entries.iter().collect();
+        left.sort_by_key(|(key, _)| *key); // a map has no order
         for (key, value) in left {
-            let name = format!("{}.{key}", table.path);
-            let problem =
-                "there is no such key; `dlx-proxy print-default-config` shows a policy".to_owned();
-            self.mistake(
-                &name,
-                value.origin().unwrap_or_default(),
-                name.clone(),
-                problem,
-            );
+            let problem = "there is no such key; `dlx-proxy print-default-config` shows a policy";
+            self.mistake(place(value), table.name_of(key), problem);
         }
     }
 
-    /// What no setting shows alone.
-    fn relations(&mut self, config: &Config) {
-        let same_port = config.listen == config.admin && config.listen.port() != 0;
-        self.relation(
-            same_port,
-            ["admin", "listen"],
-            "is the same as `listen`; take another port",
-        );
-        let too_much = config.retained_bytes_per_connection > config.retained_bytes;
-        let names = ["retained-bytes-per-connection", "retained-bytes"];
-        self.relation(
-            too_much,
-            names,
-            "is more than `retained-bytes`, which is for all connections together",
-        );
-    }
-
-    fn relation(&mut self, broken: bool, names: [&str; 2], problem: &str) {
-        if !broken || names.iter().any(|name| self.wrong.contains(*name)) {
+    fn ports(&mut self, config: &Config) {
+        if config.listen != config.admin || config.listen.port() == 0 {
             return;
         }
-        let place_of = |name: &&str| self.values.get(*name).and_then(Value::origin);
-        let written = |place: &&str| !place.starts_with(DEFAULTS);
-        let place = names
-            .iter()
-            .filter_map(place_of)
-            .find(written)
-            .unwrap_or(DEFAULTS)
-            .to_owned();
-        let shown = self.values.get(names[0]).map(shown).unwrap_or_default();
+        let places = ["admin", "listen"].map(|name| self.values.get(name).map(place));
+        let written = places
+            .into_iter()
+            .flatten()
+            .find(|place| !place.starts_with(DEFAULTS));
+        let written = written.unwrap_or(DEFAULTS).to_owned();
+        let subject = format!("admin = \"{}\"", config.admin);
         self.mistake(
-            names[0],
-            &place,
-            format!("{} = {shown}", names[0]),
-            problem.to_owned(),
+            &written,
+            subject,
+            "is the same as `listen`; take another port",
         );
     }
+}
+
+// === impl Table ===
+
+impl Table {
+    fn name_of(&self, key: &str) -> String {
+        format!("{}.{key}", self.path)
+    }
+}
+
+/// Where a value stands.
+fn place(value: &Value) -> &str {
+    value.origin().unwrap_or_default()
 }
 
 /// The text of a single value, whatever it was written as; `None` for lists and tables.

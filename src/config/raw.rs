@@ -22,6 +22,8 @@ const ENVIRONMENT_PREFIX: &str = "DLX_PROXY_";
 const ENVIRONMENT_FILE: &str = "DLX_PROXY_CONFIG";
 /// The name of the list of policies, which only a file can hold.
 pub(super) const POLICY: &str = "policy";
+/// What to write instead of a single policy.
+pub(super) const WRITE_POLICY: &str = "write [[policy]], as there may be several";
 
 /// Kubernetes puts such variables into every container for each Service of the namespace. If one is called `dlx-proxy` (or `dlx-proxy-admin`)
 /// they begin with our prefix, and without this exception no Pod could start beside it. No setting ends like that.
@@ -146,16 +148,13 @@ fn environment_layer(
             _ if setting == POLICY => mistakes.push(Mistake::new(
                 place,
                 None,
-                "policies are taken from the file only".to_owned(),
+                "policies are taken from the file only",
             )),
             _ if name != variable_of(&setting) || !known.contains_key(&setting) => {
-                mistakes.push(unknown(place, name, known))
+                let meant = known.contains_key(&setting).then(|| variable_of(&setting));
+                mistakes.push(unknown(&place, None, meant));
             }
-            None => mistakes.push(Mistake::new(
-                place,
-                None,
-                "its value is not UTF-8".to_owned(),
-            )),
+            None => mistakes.push(Mistake::new(place, None, "its value is not UTF-8")),
             Some(text) => drop(layer.insert(setting, value(&place, text))),
         }
     }
@@ -165,7 +164,11 @@ fn environment_layer(
 fn toml_layer(name: &str, text: &str, mistakes: &mut Vec<Mistake>) -> Layer {
     let place =
         |span: Range<usize>| format!("{name}:{}", 1 + text[..span.start].matches('\n').count());
-    let (table, errors) = DeTable::parse_recoverable(text);
+    let (table, mut errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        return Layer(from_table(table.get_ref(), &place));
+    }
+    errors.sort_by_key(|error| error.span().map(|span| span.start));
     for error in errors {
         // Not its Display: that quotes the line, and the line may hold a password.
         let problem = format!("not TOML: {}", error.message());
@@ -175,7 +178,7 @@ fn toml_layer(name: &str, text: &str, mistakes: &mut Vec<Mistake>) -> Layer {
             problem,
         ));
     }
-    Layer(from_table(table.get_ref(), &place))
+    Layer(Map::new()) // half a value would be a mistake of its own
 }
 
 fn from_table(table: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> String) -> Map<String, Value> {
@@ -230,22 +233,15 @@ fn variable_of(setting: &str) -> String {
     )
 }
 
-/// A name that no setting has. Its value is not shown: it may be a password.
-fn unknown(place: impl fmt::Display, name: &str, known: &Map<String, Value>) -> Mistake {
-    let meant = name
-        .trim_start_matches(ENVIRONMENT_PREFIX)
-        .to_ascii_lowercase()
-        .replace('_', "-");
-    let remedy = match known.get_key_value(&meant) {
-        Some((meant, _)) if name.starts_with(ENVIRONMENT_PREFIX) => {
-            format!("did you mean {}?", variable_of(meant))
-        }
-        Some((meant, _)) => format!("did you mean `{meant}`?"),
+/// A name that no setting has; `meant` is the setting's name that it comes near, if one is so called. Its value is not shown: it may be a password.
+fn unknown(place: &str, subject: Option<String>, meant: Option<String>) -> Mistake {
+    let remedy = match meant {
+        Some(meant) => format!("did you mean {meant}?"),
         None => "`dlx-proxy print-default-config` prints all there are".to_owned(),
     };
     Mistake::new(
         place,
-        Some(name.to_owned()),
+        subject,
         format!("there is no such setting; {remedy}"),
     )
 }
@@ -261,11 +257,15 @@ fn lines(mistakes: &[Mistake]) -> String {
 // === impl Mistake ===
 
 impl Mistake {
-    pub(super) fn new(place: impl fmt::Display, subject: Option<String>, problem: String) -> Self {
+    pub(super) fn new(
+        place: impl fmt::Display,
+        subject: Option<String>,
+        problem: impl Into<String>,
+    ) -> Self {
         Self {
             place: place.to_string(),
             subject,
-            problem,
+            problem: problem.into(),
         }
     }
 }
@@ -290,14 +290,16 @@ impl Layer {
         for (name, value) in self.0 {
             let place = value.origin().unwrap_or_default();
             if name != POLICY && !known.contains_key(&name) {
-                mistakes.push(unknown(place, &name, known));
+                let meant = name.to_ascii_lowercase().replace('_', "-");
+                let meant = known.contains_key(&meant).then(|| format!("`{meant}`"));
+                mistakes.push(unknown(place, Some(name), meant));
             } else if matches!(value.kind, ValueKind::Table(_)) {
                 let problem = if name == POLICY {
-                    "write [[policy]], as there may be several"
+                    WRITE_POLICY
                 } else {
                     "write one value, not a table"
                 };
-                mistakes.push(Mistake::new(place, Some(name), problem.to_owned()));
+                mistakes.push(Mistake::new(place, Some(name), problem));
             } else {
                 ours.insert(name, value);
             }

@@ -63,18 +63,19 @@ pub(super) fn shortstr(length: RangeInclusive<usize>) -> impl Fn(&str) -> Result
 }
 
 pub(super) fn pattern(text: &str) -> Result<String, String> {
-    // The last line says what is wrong, those before it show where; the value itself is shown anyway.
-    let reason = |error: regex::Error| {
-        error
-            .to_string()
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    regex::Regex::new(text)
-        .map_err(|error| format!("not a regular expression ({})", reason(error)))?;
-    Ok(text.to_owned())
+    match regex::Regex::new(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => {
+            // The last line says what is wrong; those before it show where, and the value is shown anyway.
+            let said = error.to_string();
+            let reason = said
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .trim_start_matches("error: ");
+            Err(format!("not a regular expression: {reason}"))
+        }
+    }
 }
 
 pub(super) fn word<T: ValueEnum>(text: &str) -> Result<T, String> {

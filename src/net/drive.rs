@@ -140,10 +140,19 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
         }
     }
 
-    /// Pumps until the machine has ended.
-    pub async fn run(mut self) {
-        std::future::poll_fn(move |cx| BUFFER.with_borrow_mut(|scratch| self.poll(cx, scratch)))
-            .await
+    /// Pumps until the machine has ended; it is told when `drained` is done.
+    pub async fn run(mut self, drained: impl Future<Output = ()>) {
+        let mut drained = std::pin::pin!(drained);
+        let mut told = false;
+        std::future::poll_fn(move |cx| {
+            if !told && drained.as_mut().poll(cx).is_ready() {
+                told = true;
+                self.machine
+                    .input(Input::Drain, self.clock.now(), &mut self.fx);
+            }
+            BUFFER.with_borrow_mut(|scratch| self.poll(cx, scratch))
+        })
+        .await
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, scratch: &mut [u8]) -> Poll<()> {

@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::drain::{Drain, Phase};
-use crate::machine::Input;
 use crate::session::{Session, Settings};
 use crate::telemetry::{Metrics, Reporter};
 
@@ -88,17 +87,10 @@ impl Door {
         };
         let reporter = Reporter::session(self.metrics.clone(), peer);
         let (outlet, inbox) = self.hub.session(reporter, meter);
-        let goodbye = outlet.goodbye();
         let session = Session::new(self.settings.clone());
-        let drive = Drive::session(session, outlet, inbox, self.clock, client, broker).run();
-        tokio::pin!(drive, drained);
-        tokio::select! {
-            () = &mut drive => {}
-            () = &mut drained => {
-                goodbye.tell(Input::Drain);
-                drive.await;
-            }
-        }
+        Drive::session(session, outlet, inbox, self.clock, client, broker)
+            .run(drained)
+            .await;
         debug!(%peer, "session ended");
     }
 }

@@ -88,12 +88,6 @@ pub struct SessionOutlet {
     bytes: [u64; 2],
 }
 
-/// Reaches one session from outside.
-pub struct Goodbye {
-    hub: Hub,
-    owner: Owner,
-}
-
 /// What a link's effects become.
 pub struct LinkOutlet {
     hub: Hub,
@@ -175,16 +169,6 @@ impl Hub {
         links
     }
 
-    /// Tells every machine of the process.
-    pub fn tell_links(&self, input: impl Fn() -> Input) {
-        for links in lock(&self.0.links).values() {
-            for inbox in [&links.publisher, &links.intake] {
-                // A full inbox belongs to a link that is busy: the task ends with the process.
-                let _ = inbox.try_send(input());
-            }
-        }
-    }
-
     fn answer(&self, owner: Owner, input: Input) {
         let sender = lock(&self.0.owners).get(&owner).cloned();
         // A session that has ended needs no answer.
@@ -239,25 +223,6 @@ impl Outbox {
 }
 
 // === impl SessionOutlet ===
-
-impl SessionOutlet {
-    /// A way to tell this session something, from outside.
-    pub fn goodbye(&self) -> Goodbye {
-        Goodbye {
-            hub: self.hub.clone(),
-            owner: self.owner,
-        }
-    }
-}
-
-// === impl Goodbye ===
-
-impl Goodbye {
-    /// Puts it into the session's inbox.
-    pub fn tell(&self, input: Input) {
-        self.hub.answer(self.owner, input);
-    }
-}
 
 impl Outlet<Session> for SessionOutlet {
     fn dispatch(&mut self, session: &Session, fx: &mut Effects, cx: &mut Context<'_>) {
