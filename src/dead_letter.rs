@@ -109,3 +109,6 @@ impl Dialect {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,9 @@ mod replies;
 mod settle;
 mod unacked;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
