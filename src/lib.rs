@@ -10,6 +10,7 @@ pub mod admin;
     )
 )]
 pub mod amqp;
+pub mod app;
 pub mod cli;
 pub mod config;
 #[cfg_attr(
@@ -31,8 +32,26 @@ pub mod drain;
         clippy::disallowed_macros
     )
 )]
+pub mod link;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
 pub mod machine;
 pub mod net;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+pub mod publisher;
 #[cfg_attr(
     not(test),
     deny(

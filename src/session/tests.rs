@@ -3,9 +3,10 @@
 mod rejects;
 mod script;
 mod transparency;
+mod unacked;
 
 use crate::registry::intake_name::Names;
 
 fn names() -> Names {
-    Names::default()
+    Names::new("dlx-proxy").expect("a good prefix")
 }
