@@ -4,7 +4,7 @@
 //! is printed as ratios: to haproxy for traffic that merely passes, to the broker's own dead-lettering for dead letters. Figures of
 //! different runs or machines say little; the ratios do.
 //!
-//! `cargo bench --bench load [WORD]…`: only scenes whose name contains a word (`throughput`, `latency`, `dead letters`, `nack`, …).
+//! `cargo bench --bench load -- WORD…`: only scenes whose name contains a word (`throughput`, `latency`, `dead letters`, `nack`, …).
 //! Environment: `DLX_PROXY_TEST_BROKERS`, `BENCH_BROKER`, `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_HAPROXY_NBTHREAD`, `DLX_PROXY_BIN`,
 //! `DLX_PROXY_MODE`.
 
@@ -92,7 +92,12 @@ impl Bench {
     fn machine(&self, haproxy: Option<&str>) -> anyhow::Result<()> {
         let cores = std::thread::available_parallelism()?;
         let broker = Connection::open(&self.settings.broker)?;
-        println!("\nmachine    {cores} cores, shared by client, proxy and broker");
+        // Who else is at work? With more than a few tenths here the ratios scatter.
+        let load = std::fs::read_to_string("/proc/loadavg")?;
+        let load = load.split(' ').next().unwrap_or("?");
+        println!(
+            "\nmachine    {cores} cores, shared by client, proxy and broker; load average {load} before the first scene"
+        );
         println!(
             "broker     RabbitMQ {} at {}",
             broker.version, self.settings.broker

@@ -171,13 +171,15 @@ impl Process {
     pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
-            match self.get("/readyz") {
+            let answer = match self.get("/readyz") {
                 Ok(answer) if answer.starts_with("HTTP/1.1 200") => return Ok(()),
-                answer if begun.elapsed() > START => {
-                    bail!("/readyz does not say yes: {answer:?}{}", self.last_words())
-                }
-                _ => std::thread::sleep(Duration::from_millis(20)),
+                Ok(answer) => answer,
+                Err(error) => format!("{error:#}"),
+            };
+            if begun.elapsed() > START {
+                bail!("/readyz: {}{}", answer.trim(), self.last_words());
             }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

@@ -35,8 +35,11 @@ pub(crate) fn interleave(
             failure: None,
         })
         .collect();
-    for _ in 0..rounds {
-        for (series, route) in all.iter_mut().zip(routes) {
+    for round in 0..rounds {
+        for turn in 0..routes.len() {
+            // Each begins once: a run may profit, or suffer, from what the one before it left behind in the broker.
+            let at = (round + turn) % routes.len();
+            let (series, route) = (&mut all[at], &routes[at]);
             if series.failure.is_some() {
                 continue;
             }

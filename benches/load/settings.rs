@@ -60,8 +60,9 @@ pub(crate) struct Scale {
 }
 
 const FULL: Scale = Scale {
-    rounds: 5,
-    messages: 200_000,
+    // A multiple of two and three, see `report::interleave`.
+    rounds: 6,
+    messages: 300_000,
     latency: Duration::from_secs(4),
     deaths: 4_000,
     deaths_faster: 8,
