@@ -1,0 +1,12 @@
+//! AMQP 0-9-1 as bytes: frames, methods, contents and field tables are *views* into buffers; an edited one is another type.
+//!
+//! Nothing here knows a rule of dead-lettering. Source: the AMQP 0-9-1 specification and RabbitMQ's extensions and errata.
+
+pub mod content;
+pub mod cursor;
+pub mod frame;
+pub mod ids;
+pub mod method;
+pub mod properties;
+pub mod reply;
+pub mod table;

@@ -1,0 +1,106 @@
+//! Finds frames in a buffer: a frame is a slice, not a copy (specification 4.2.3).
+
+use super::ids::ChannelId;
+
+/// Type, channel and size in front of each payload.
+pub const HEAD: usize = 7;
+/// The octet behind each payload.
+pub const END: u8 = 0xCE;
+/// The protocol header of AMQP 0-9-1.
+pub const PROTOCOL: [u8; 8] = *b"AMQP\x00\x00\x09\x01";
+/// A heartbeat, whole.
+pub const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, END];
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Class, method and arguments.
+    Method,
+    /// Class, weight, body size and properties of a content.
+    Header,
+    /// A part of a content's body.
+    Body,
+    /// Nothing.
+    Heartbeat,
+    /// A type that the specification does not know.
+    Other(u8),
+}
+
+/// The first seven octets of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// What it carries.
+    pub kind: Kind,
+    /// Its channel.
+    pub channel: ChannelId,
+    /// Octets of payload.
+    pub size: usize,
+}
+
+/// What the front of a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front<'a> {
+    /// Not even a head.
+    Short,
+    /// A head; the payload or the end octet is not all here.
+    Part(Head),
+    /// A whole frame: its payload and its length with head and end.
+    Whole(Head, &'a [u8], usize),
+    /// A whole frame that does not end as it must.
+    Unterminated(Head),
+}
+
+/// Looks at the front of `bytes`.
+pub fn front(bytes: &[u8]) -> Front<'_> {
+    let Some(head) = Head::peek(bytes) else {
+        return Front::Short;
+    };
+    let whole = head.whole();
+    match bytes.get(HEAD..whole) {
+        None => Front::Part(head),
+        Some(rest) => match rest.split_last() {
+            Some((&END, payload)) => Front::Whole(head, payload, whole),
+            _ => Front::Unterminated(head),
+        },
+    }
+}
+
+// === impl Head ===
+
+impl Head {
+    /// The head at the front of `bytes`, if it is all there.
+    pub fn peek(bytes: &[u8]) -> Option<Head> {
+        let &[kind, c1, c0, s3, s2, s1, s0] = bytes.first_chunk::<HEAD>()?;
+        Some(Head {
+            kind: match kind {
+                1 => Kind::Method,
+                2 => Kind::Header,
+                3 => Kind::Body,
+                8 => Kind::Heartbeat,
+                other => Kind::Other(other),
+            },
+            channel: ChannelId(u16::from_be_bytes([c1, c0])),
+            size: u32::from_be_bytes([s3, s2, s1, s0]) as usize,
+        })
+    }
+
+    /// Octets of the frame with head and end.
+    pub fn whole(&self) -> usize {
+        HEAD + self.size + 1
+    }
+}
+
+/// Appends one frame; `payload` writes what is between head and end.
+pub fn put(out: &mut Vec<u8>, kind: u8, channel: ChannelId, payload: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    out.extend_from_slice(&channel.0.to_be_bytes());
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    payload(out);
+    // A payload is built from parts that were frames themselves: it cannot reach 4 GiB.
+    let size = (out.len() - at - 4) as u32;
+    if let Some(place) = out.get_mut(at..at + 4) {
+        place.copy_from_slice(&size.to_be_bytes());
+    }
+    out.push(END);
+}

@@ -1,0 +1,89 @@
+//! The names and numbers of AMQP, each once, in a type.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+/// A channel of a connection; 0 is the connection itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelId(pub u16);
+
+/// Numbers the deliveries of a channel from 1; 0 with `multiple` means all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeliveryTag(pub u64);
+
+/// A name or key: at most 255 bytes, not always UTF-8 (S7.9). Cheap to clone.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShortStr(Bytes);
+
+/// A vhost, as in `connection.open`.
+pub type Vhost = ShortStr;
+
+// === impl ShortStr ===
+
+impl ShortStr {
+    /// The empty name: the default exchange, an empty key.
+    pub const EMPTY: ShortStr = ShortStr(Bytes::new());
+
+    /// From bytes; `None` when they are more than 255.
+    pub fn new(bytes: impl Into<Bytes>) -> Option<ShortStr> {
+        let bytes = bytes.into();
+        (bytes.len() <= 255).then_some(ShortStr(bytes))
+    }
+
+    /// A copy of bytes; `None` when they are more than 255.
+    pub fn copy(bytes: &[u8]) -> Option<ShortStr> {
+        (bytes.len() <= 255).then(|| ShortStr(Bytes::copy_from_slice(bytes)))
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// True for the empty name.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl std::ops::Deref for ShortStr {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for ShortStr {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// For people: what is not UTF-8 or not printable is escaped.
+impl fmt::Display for ShortStr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) if !text.contains(char::is_control) => f.write_str(text),
+            _ => write!(f, "{}", self.0.escape_ascii()),
+        }
+    }
+}
+
+impl fmt::Debug for ShortStr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+impl fmt::Display for ChannelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for DeliveryTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,384 @@
+//! Which method a frame carries, and views of the arguments of those that we act on.
+//!
+//! A view borrows from the payload. Field order and types are those of RabbitMQ's `amqp-rabbitmq-0.9.1.json`; methods that nobody
+//! here looks into have no view and pass.
+
+use super::cursor::{Cursor, Malformed};
+use super::ids::DeliveryTag;
+
+/// Class and method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MethodId(pub u16, pub u16);
+
+macro_rules! methods {
+    ($($name:ident = $class:literal $method:literal;)*) => {
+        impl MethodId {
+            $(#[doc = concat!("Class ", $class, ", method ", $method, ".")]
+            pub const $name: MethodId = MethodId($class, $method);)*
+        }
+    };
+}
+
+methods! {
+    CONNECTION_START = 10 10; CONNECTION_START_OK = 10 11; CONNECTION_TUNE = 10 30; CONNECTION_TUNE_OK = 10 31;
+    CONNECTION_OPEN = 10 40; CONNECTION_OPEN_OK = 10 41; CONNECTION_CLOSE = 10 50; CONNECTION_CLOSE_OK = 10 51;
+    CONNECTION_BLOCKED = 10 60; CONNECTION_UNBLOCKED = 10 61; CONNECTION_UPDATE_SECRET = 10 70; CONNECTION_UPDATE_SECRET_OK = 10 71;
+    CHANNEL_OPEN = 20 10; CHANNEL_OPEN_OK = 20 11; CHANNEL_FLOW = 20 20; CHANNEL_FLOW_OK = 20 21;
+    CHANNEL_CLOSE = 20 40; CHANNEL_CLOSE_OK = 20 41;
+    EXCHANGE_DECLARE = 40 10; EXCHANGE_DECLARE_OK = 40 11; EXCHANGE_DELETE = 40 20; EXCHANGE_BIND = 40 30; EXCHANGE_UNBIND = 40 40;
+    QUEUE_DECLARE = 50 10; QUEUE_DECLARE_OK = 50 11; QUEUE_BIND = 50 20; QUEUE_BIND_OK = 50 21; QUEUE_PURGE = 50 30;
+    QUEUE_DELETE = 50 40; QUEUE_DELETE_OK = 50 41; QUEUE_UNBIND = 50 50;
+    BASIC_QOS = 60 10; BASIC_QOS_OK = 60 11; BASIC_CONSUME = 60 20; BASIC_CONSUME_OK = 60 21; BASIC_CANCEL = 60 30; BASIC_CANCEL_OK = 60 31;
+    BASIC_PUBLISH = 60 40; BASIC_RETURN = 60 50; BASIC_DELIVER = 60 60; BASIC_GET = 60 70; BASIC_GET_OK = 60 71; BASIC_GET_EMPTY = 60 72;
+    BASIC_ACK = 60 80; BASIC_REJECT = 60 90; BASIC_RECOVER_ASYNC = 60 100; BASIC_RECOVER = 60 110; BASIC_RECOVER_OK = 60 111;
+    BASIC_NACK = 60 120;
+    CONFIRM_SELECT = 85 10; CONFIRM_SELECT_OK = 85 11;
+    TX_SELECT = 90 10; TX_SELECT_OK = 90 11;
+}
+
+impl MethodId {
+    /// The id at the front of a method payload.
+    pub fn peek(payload: &[u8]) -> Option<MethodId> {
+        let &[c1, c0, m1, m0] = payload.first_chunk::<4>()?;
+        Some(MethodId(
+            u16::from_be_bytes([c1, c0]),
+            u16::from_be_bytes([m1, m0]),
+        ))
+    }
+}
+
+/// The arguments behind the id.
+fn arguments(payload: &[u8]) -> Result<Cursor<'_>, Malformed> {
+    let mut cursor = Cursor::new(payload);
+    cursor.take(4)?;
+    Ok(cursor)
+}
+
+macro_rules! view {
+    ($(#[$doc:meta])* $name:ident<'a> { $($(#[$field_doc:meta])* $field:ident: $type:ty = |$cursor:ident| $read:expr;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name<'a> { $($(#[$field_doc])* pub $field: $type,)* }
+
+        impl<'a> $name<'a> {
+            /// Reads the arguments of a method payload.
+            ///
+            /// # Errors
+            /// When it ends too early.
+            pub fn parse(payload: &'a [u8]) -> Result<Self, Malformed> {
+                let mut cursor = arguments(payload)?;
+                $(let $field = { let $cursor = &mut cursor; $read };)*
+                Ok($name { $($field,)* })
+            }
+        }
+    };
+}
+
+view! {
+    /// `connection.start`, from the broker.
+    Start<'a> {
+        /// Version 0.9, in two octets.
+        version: u16 = |c| c.short()?;
+        /// A table with `version`, `capabilities`, ….
+        server_properties: &'a [u8] = |c| c.longstr()?;
+        /// Names, separated by spaces.
+        mechanisms: &'a [u8] = |c| c.longstr()?;
+    }
+}
+
+view! {
+    /// `connection.start-ok`, from the client.
+    StartOk<'a> {
+        /// A table with `connection_name`, `capabilities`, ….
+        client_properties: &'a [u8] = |c| c.longstr()?;
+        /// The SASL mechanism that was chosen.
+        mechanism: &'a [u8] = |c| c.shortstr()?;
+        /// Its first response: secret.
+        response: &'a [u8] = |c| c.longstr()?;
+    }
+}
+
+view! {
+    /// `connection.open`, from the client.
+    Open<'a> {
+        /// The vhost.
+        vhost: &'a [u8] = |c| c.shortstr()?;
+    }
+}
+
+view! {
+    /// `connection.close` and `channel.close`.
+    Close<'a> {
+        /// The reply code.
+        code: u16 = |c| c.short()?;
+        /// The reply text.
+        text: &'a [u8] = |c| c.shortstr()?;
+        /// The class of the method at fault, or 0.
+        class: u16 = |c| c.short()?;
+        /// The method at fault, or 0.
+        method: u16 = |c| c.short()?;
+    }
+}
+
+view! {
+    /// `exchange.declare` and `exchange.delete`: only what they name.
+    ExchangeName<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// The exchange.
+        exchange: &'a [u8] = |c| c.shortstr()?;
+    }
+}
+
+view! {
+    /// `exchange.bind` and `exchange.unbind`.
+    ExchangeBind<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// Where messages go to.
+        destination: &'a [u8] = |c| c.shortstr()?;
+        /// Where they come from.
+        source: &'a [u8] = |c| c.shortstr()?;
+        /// The binding key.
+        routing_key: &'a [u8] = |c| c.shortstr()?;
+    }
+}
+
+view! {
+    /// `queue.declare`.
+    QueueDeclare<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// The queue; empty asks the broker for a name.
+        queue: &'a [u8] = |c| c.shortstr()?;
+        /// The bits `passive`, `durable`, `exclusive`, `auto_delete`, `no_wait`.
+        bits: u8 = |c| c.octet()?;
+        /// The arguments table, without its length.
+        arguments: &'a [u8] = |c| c.longstr()?;
+    }
+}
+
+impl QueueDeclare<'_> {
+    /// Bit of `bits`: checks only that the queue is there.
+    pub const PASSIVE: u8 = 1;
+    /// Bit of `bits`: survives a restart of the broker.
+    pub const DURABLE: u8 = 2;
+    /// Bit of `bits`: of this connection only.
+    pub const EXCLUSIVE: u8 = 4;
+    /// Bit of `bits`: goes with its last consumer.
+    pub const AUTO_DELETE: u8 = 8;
+    /// Bit of `bits`: wants no `declare-ok`.
+    pub const NO_WAIT: u8 = 16;
+
+    /// Whether that bit is set.
+    pub fn has(&self, bit: u8) -> bool {
+        self.bits & bit != 0
+    }
+}
+
+view! {
+    /// `queue.declare-ok`.
+    QueueDeclareOk<'a> {
+        /// The queue's name, also a generated one.
+        queue: &'a [u8] = |c| c.shortstr()?;
+        /// Ready messages.
+        message_count: u32 = |c| c.long()?;
+        /// Active consumers.
+        consumer_count: u32 = |c| c.long()?;
+    }
+}
+
+view! {
+    /// `queue.bind` and `queue.unbind`: only what they name.
+    QueueBind<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// The queue; empty is the last one declared on the channel.
+        queue: &'a [u8] = |c| c.shortstr()?;
+        /// The exchange.
+        exchange: &'a [u8] = |c| c.shortstr()?;
+        /// The binding key.
+        routing_key: &'a [u8] = |c| c.shortstr()?;
+    }
+}
+
+view! {
+    /// `queue.purge` and `queue.delete`.
+    QueueName<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// The queue; empty is the last one declared on the channel.
+        queue: &'a [u8] = |c| c.shortstr()?;
+        /// For purge: bit 1 is no_wait; for delete: if_unused 1, if_empty 2, no_wait 4.
+        bits: u8 = |c| c.octet()?;
+    }
+}
+
+view! {
+    /// `basic.consume`.
+    Consume<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// The queue; empty is the last one declared on the channel.
+        queue: &'a [u8] = |c| c.shortstr()?;
+        /// Empty asks the broker for one.
+        consumer_tag: &'a [u8] = |c| c.shortstr()?;
+        /// no_local 1, no_ack 2, exclusive 4, no_wait 8.
+        bits: u8 = |c| c.octet()?;
+    }
+}
+
+view! {
+    /// `basic.cancel`, from either side.
+    Cancel<'a> {
+        /// The consumer.
+        consumer_tag: &'a [u8] = |c| c.shortstr()?;
+        /// no_wait 1.
+        bits: u8 = |c| c.octet()?;
+    }
+}
+
+view! {
+    /// `basic.consume-ok` and `basic.cancel-ok`.
+    ConsumerTag<'a> {
+        /// The consumer.
+        consumer_tag: &'a [u8] = |c| c.shortstr()?;
+    }
+}
+
+view! {
+    /// `basic.publish`.
+    Publish<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// Empty is the default exchange.
+        exchange: &'a [u8] = |c| c.shortstr()?;
+        /// The routing key.
+        routing_key: &'a [u8] = |c| c.shortstr()?;
+        /// mandatory 1, immediate 2.
+        bits: u8 = |c| c.octet()?;
+    }
+}
+
+view! {
+    /// `basic.return`.
+    Return<'a> {
+        /// 312 NO_ROUTE.
+        code: u16 = |c| c.short()?;
+        /// Its text.
+        text: &'a [u8] = |c| c.shortstr()?;
+        /// As published.
+        exchange: &'a [u8] = |c| c.shortstr()?;
+        /// As published.
+        routing_key: &'a [u8] = |c| c.shortstr()?;
+    }
+}
+
+view! {
+    /// `basic.deliver`.
+    Deliver<'a> {
+        /// The consumer.
+        consumer_tag: &'a [u8] = |c| c.shortstr()?;
+        /// Of this channel.
+        delivery_tag: DeliveryTag = |c| DeliveryTag(c.longlong()?);
+        /// It was delivered before.
+        redelivered: bool = |c| c.octet()? & 1 != 0;
+        /// The exchange that it was published to.
+        exchange: &'a [u8] = |c| c.shortstr()?;
+        /// The key that it was published with.
+        routing_key: &'a [u8] = |c| c.shortstr()?;
+    }
+}
+
+view! {
+    /// `basic.get`.
+    Get<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// The queue; empty is the last one declared on the channel.
+        queue: &'a [u8] = |c| c.shortstr()?;
+        /// no_ack 1.
+        bits: u8 = |c| c.octet()?;
+    }
+}
+
+view! {
+    /// `basic.get-ok`: it names no queue (S9.6).
+    GetOk<'a> {
+        /// Of this channel.
+        delivery_tag: DeliveryTag = |c| DeliveryTag(c.longlong()?);
+        /// It was delivered before.
+        redelivered: bool = |c| c.octet()? & 1 != 0;
+        /// The exchange that it was published to.
+        exchange: &'a [u8] = |c| c.shortstr()?;
+        /// The key that it was published with.
+        routing_key: &'a [u8] = |c| c.shortstr()?;
+        /// Messages left in the queue.
+        message_count: u32 = |c| c.long()?;
+    }
+}
+
+/// `connection.tune` and `connection.tune-ok`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tune {
+    /// The highest channel number; 0: 65535.
+    pub channel_max: u16,
+    /// Octets of the largest frame with head and end; 0: no limit.
+    pub frame_max: u32,
+    /// Seconds; 0: none.
+    pub heartbeat: u16,
+}
+
+/// A client's word about deliveries, or a publisher's confirm: `basic.ack`, `basic.nack`, `basic.reject`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// The last, or only, delivery meant.
+    pub delivery_tag: DeliveryTag,
+    /// All up to it, too. `basic.reject` has none.
+    pub multiple: bool,
+    /// Back into the queue. `basic.ack` has none.
+    pub requeue: bool,
+}
+
+// === impl Tune ===
+
+impl Tune {
+    /// Reads the arguments of a method payload.
+    ///
+    /// # Errors
+    /// When it ends too early.
+    pub fn parse(payload: &[u8]) -> Result<Tune, Malformed> {
+        let mut cursor = arguments(payload)?;
+        Ok(Tune {
+            channel_max: cursor.short()?,
+            frame_max: cursor.long()?,
+            heartbeat: cursor.short()?,
+        })
+    }
+}
+
+// === impl Settle ===
+
+impl Settle {
+    /// Reads `basic.ack`, `basic.nack` or `basic.reject`.
+    ///
+    /// # Errors
+    /// When it ends too early, or is another method.
+    pub fn parse(payload: &[u8]) -> Result<Settle, Malformed> {
+        let id = MethodId::peek(payload).ok_or(Malformed)?;
+        let mut cursor = arguments(payload)?;
+        let delivery_tag = DeliveryTag(cursor.longlong()?);
+        let bits = cursor.octet()?;
+        let (multiple, requeue) = match id {
+            MethodId::BASIC_ACK => (bits & 1 != 0, false),
+            MethodId::BASIC_NACK => (bits & 1 != 0, bits & 2 != 0),
+            MethodId::BASIC_REJECT => (false, bits & 1 != 0),
+            _ => return Err(Malformed),
+        };
+        Ok(Settle {
+            delivery_tag,
+            multiple,
+            requeue,
+        })
+    }
+}

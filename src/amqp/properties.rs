@@ -1,0 +1,228 @@
+//! Basic properties: finds each in the raw bytes, and writes them anew with headers, expiration or user-id changed.
+//!
+//! An edit copies every other property as it is. Source: the specification's class `basic`; property flags per 4.2.6.1.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::cursor::{Cursor, Malformed};
+
+/// The properties that somebody here asks for, by their flag bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// A field table.
+    Headers = 13,
+    /// A shortstr: the message's TTL in milliseconds.
+    Expiration = 8,
+    /// A shortstr: the user who published it.
+    UserId = 4,
+}
+
+/// The wire type of each property, from the highest flag bit (15, content-type) to the lowest (2, cluster-id).
+const LAYOUT: [(u16, Type); 14] = [
+    (15, Type::Shortstr),
+    (14, Type::Shortstr),
+    (13, Type::Table),
+    (12, Type::Octet),
+    (11, Type::Octet),
+    (10, Type::Shortstr),
+    (9, Type::Shortstr),
+    (8, Type::Shortstr),
+    (7, Type::Shortstr),
+    (6, Type::Longlong),
+    (5, Type::Shortstr),
+    (4, Type::Shortstr),
+    (3, Type::Shortstr),
+    (2, Type::Shortstr),
+];
+
+#[derive(Clone, Copy)]
+enum Type {
+    Shortstr,
+    Table,
+    Octet,
+    Longlong,
+}
+
+/// Properties as they are on the wire: two octets of flags, then the values.
+#[derive(Clone, Debug)]
+pub struct Properties<'a> {
+    raw: &'a [u8],
+    flags: u16,
+    /// Of headers, expiration and user-id: where the value lies in `raw`, with its length octets.
+    spans: [Option<Range<usize>>; 3],
+}
+
+/// What an edit does to one property.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Change {
+    /// As it was, there or not.
+    #[default]
+    Keep,
+    /// Gone.
+    Remove,
+    /// This value, without its length octets.
+    Set(Vec<u8>),
+}
+
+/// What an edit does.
+#[derive(Clone, Debug, Default)]
+pub struct Edit {
+    /// The header table.
+    pub headers: Change,
+    /// The expiration.
+    pub expiration: Change,
+    /// The user-id.
+    pub user_id: Change,
+}
+
+/// Whether these properties (from the flags on) have a header table: the cheap look before anything is parsed.
+pub fn has_headers(properties: &[u8]) -> bool {
+    properties
+        .first()
+        .is_some_and(|flags| flags & (1 << (Property::Headers as u8 - 8)) != 0)
+}
+
+// === impl Property ===
+
+impl Property {
+    fn slot(self) -> usize {
+        match self {
+            Property::Headers => 0,
+            Property::Expiration => 1,
+            Property::UserId => 2,
+        }
+    }
+}
+
+// === impl Properties ===
+
+impl<'a> Properties<'a> {
+    /// Walks the properties; `raw` begins with the flags and ends with the last value.
+    ///
+    /// # Errors
+    /// When a value is cut, bytes are left over, or a flag is set that no property has (also the one that announces more flags).
+    pub fn parse(raw: &'a [u8]) -> Result<Properties<'a>, Malformed> {
+        let mut cursor = Cursor::new(raw);
+        let flags = cursor.short()?;
+        if flags & 0b11 != 0 {
+            return Err(Malformed);
+        }
+        let mut spans = [None, None, None];
+        for (bit, kind) in LAYOUT {
+            if flags & (1 << bit) == 0 {
+                continue;
+            }
+            let from = raw.len() - cursor.rest().len();
+            match kind {
+                Type::Shortstr => cursor.shortstr().map(drop)?,
+                Type::Table => cursor.longstr().map(drop)?,
+                Type::Octet => cursor.octet().map(drop)?,
+                Type::Longlong => cursor.longlong().map(drop)?,
+            }
+            let span = from..raw.len() - cursor.rest().len();
+            for property in [Property::Headers, Property::Expiration, Property::UserId] {
+                if bit == property as u16 {
+                    spans[property.slot()] = Some(span.clone());
+                }
+            }
+        }
+        if !cursor.is_empty() {
+            return Err(Malformed);
+        }
+        Ok(Properties { raw, flags, spans })
+    }
+
+    /// The value of a property without its length octets, if it is there.
+    pub fn get(&self, property: Property) -> Option<&'a [u8]> {
+        let span = self.spans[property.slot()].clone()?;
+        let length = if property == Property::Headers { 4 } else { 1 };
+        self.raw.get(span.start + length..span.end)
+    }
+
+    /// The raw header table, without its length.
+    pub fn headers(&self) -> Option<&'a [u8]> {
+        self.get(Property::Headers)
+    }
+
+    /// The properties, changed. A shortstr over 255 octets is cut: callers set none that long.
+    pub fn edit(&self, edit: &Edit) -> Bytes {
+        let changes = [
+            (Property::Headers, &edit.headers),
+            (Property::Expiration, &edit.expiration),
+            (Property::UserId, &edit.user_id),
+        ];
+        let grown: usize = changes
+            .iter()
+            .map(|(_, change)| {
+                if let Change::Set(value) = change {
+                    value.len() + 4
+                } else {
+                    0
+                }
+            })
+            .sum();
+        let mut out = Vec::with_capacity(self.raw.len() + grown);
+        let mut flags = self.flags;
+        for (property, change) in changes {
+            match change {
+                Change::Keep => {}
+                Change::Remove => flags &= !(1 << property as u16),
+                Change::Set(_) => flags |= 1 << property as u16,
+            }
+        }
+        out.extend_from_slice(&flags.to_be_bytes());
+        let mut at = 2;
+        for (property, change) in changes {
+            let span = self.spans[property.slot()].clone();
+            let until = span
+                .as_ref()
+                .map_or_else(|| self.before(property), |span| span.start);
+            out.extend_from_slice(self.raw.get(at..until).unwrap_or_default());
+            at = span.as_ref().map_or(until, |span| span.end);
+            match (change, property) {
+                (Change::Keep, _) => {
+                    out.extend_from_slice(self.raw.get(until..at).unwrap_or_default())
+                }
+                (Change::Remove, _) => {}
+                (Change::Set(value), Property::Headers) => {
+                    out.extend_from_slice(&(value.len() as u32).to_be_bytes());
+                    out.extend_from_slice(value);
+                }
+                (Change::Set(value), _) => {
+                    let value = value.get(..255).unwrap_or(value);
+                    out.push(value.len() as u8);
+                    out.extend_from_slice(value);
+                }
+            }
+        }
+        out.extend_from_slice(self.raw.get(at..).unwrap_or_default());
+        Bytes::from(out)
+    }
+
+    /// Where an absent property would lie: behind all that have a higher flag bit.
+    fn before(&self, property: Property) -> usize {
+        let mut cursor = Cursor::new(self.raw);
+        let mut skip = || -> Result<(), Malformed> {
+            cursor.short()?;
+            for (bit, kind) in LAYOUT {
+                if bit <= property as u16 {
+                    break;
+                }
+                if self.flags & (1 << bit) != 0 {
+                    match kind {
+                        Type::Shortstr => cursor.shortstr().map(drop)?,
+                        Type::Table => cursor.longstr().map(drop)?,
+                        Type::Octet => cursor.octet().map(drop)?,
+                        Type::Longlong => cursor.longlong().map(drop)?,
+                    }
+                }
+            }
+            Ok(())
+        };
+        // It was walked once already, when it was parsed.
+        let _ = skip();
+        self.raw.len() - cursor.rest().len()
+    }
+}

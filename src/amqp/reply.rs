@@ -1,0 +1,152 @@
+//! Builds the method frames that the proxy sends itself.
+
+use super::frame;
+use super::ids::{ChannelId, DeliveryTag};
+use super::method::{MethodId, QueueDeclare};
+
+/// Writes the arguments of a method, in order.
+pub struct Arguments<'a>(&'a mut Vec<u8>);
+
+/// Appends one method frame.
+pub fn method(
+    out: &mut Vec<u8>,
+    channel: ChannelId,
+    id: MethodId,
+    arguments: impl FnOnce(&mut Arguments<'_>),
+) {
+    frame::put(out, 1, channel, |out| {
+        out.extend_from_slice(&id.0.to_be_bytes());
+        out.extend_from_slice(&id.1.to_be_bytes());
+        arguments(&mut Arguments(out));
+    });
+}
+
+/// `basic.ack`.
+pub fn ack(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, multiple: bool) {
+    method(out, channel, MethodId::BASIC_ACK, |a| {
+        a.longlong(tag.0).octet(u8::from(multiple)).end()
+    });
+}
+
+/// `basic.nack`.
+pub fn nack(
+    out: &mut Vec<u8>,
+    channel: ChannelId,
+    tag: DeliveryTag,
+    multiple: bool,
+    requeue: bool,
+) {
+    method(out, channel, MethodId::BASIC_NACK, |a| {
+        a.longlong(tag.0)
+            .octet(u8::from(multiple) | u8::from(requeue) << 1)
+            .end()
+    });
+}
+
+/// `basic.reject`.
+pub fn reject(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, requeue: bool) {
+    method(out, channel, MethodId::BASIC_REJECT, |a| {
+        a.longlong(tag.0).octet(u8::from(requeue)).end()
+    });
+}
+
+/// `channel.close` or, on channel 0, `connection.close`. The text is cut at 255 octets.
+pub fn close(out: &mut Vec<u8>, channel: ChannelId, code: u16, text: &[u8], failed: MethodId) {
+    let id = if channel == ChannelId(0) {
+        MethodId::CONNECTION_CLOSE
+    } else {
+        MethodId::CHANNEL_CLOSE
+    };
+    method(out, channel, id, |a| {
+        a.short(code)
+            .shortstr(text)
+            .short(failed.0)
+            .short(failed.1)
+            .end()
+    });
+}
+
+/// `channel.close-ok` or, on channel 0, `connection.close-ok`.
+pub fn close_ok(out: &mut Vec<u8>, channel: ChannelId) {
+    let id = if channel == ChannelId(0) {
+        MethodId::CONNECTION_CLOSE_OK
+    } else {
+        MethodId::CHANNEL_CLOSE_OK
+    };
+    method(out, channel, id, |_| {});
+}
+
+/// `channel.open`.
+pub fn channel_open(out: &mut Vec<u8>, channel: ChannelId) {
+    method(out, channel, MethodId::CHANNEL_OPEN, |a| {
+        a.shortstr(b"").end()
+    });
+}
+
+/// `channel.flow(active=true)`: a barrier (S7.11).
+pub fn channel_flow(out: &mut Vec<u8>, channel: ChannelId) {
+    method(out, channel, MethodId::CHANNEL_FLOW, |a| a.octet(1).end());
+}
+
+/// `queue.declare` as `declare` has it, with other bits and arguments (a table without its length).
+pub fn queue_declare(
+    out: &mut Vec<u8>,
+    channel: ChannelId,
+    declare: &QueueDeclare<'_>,
+    bits: u8,
+    arguments: &[u8],
+) {
+    method(out, channel, MethodId::QUEUE_DECLARE, |a| {
+        a.short(declare.ticket)
+            .shortstr(declare.queue)
+            .octet(bits)
+            .longstr(arguments)
+            .end()
+    });
+}
+
+// === impl Arguments ===
+
+impl Arguments<'_> {
+    /// Appends an octet, or up to eight bits.
+    pub fn octet(&mut self, value: u8) -> &mut Self {
+        self.0.push(value);
+        self
+    }
+
+    /// Appends 16 bits.
+    pub fn short(&mut self, value: u16) -> &mut Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
+    /// Appends 32 bits.
+    pub fn long(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
+    /// Appends 64 bits.
+    pub fn longlong(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
+    /// Appends a shortstr, cut at 255 octets.
+    pub fn shortstr(&mut self, value: &[u8]) -> &mut Self {
+        let value = value.get(..255).unwrap_or(value);
+        self.0.push(value.len() as u8);
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    /// Appends a longstr, or a table.
+    pub fn longstr(&mut self, value: &[u8]) -> &mut Self {
+        self.long(value.len() as u32);
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    /// Ends a chain of calls.
+    pub fn end(&mut self) {}
+}

@@ -1,0 +1,7 @@
+//! Rule tables (`testdata/*.txt`) and properties of dead letters.
+
+mod bytes;
+mod message;
+mod property;
+mod script;
+mod table;

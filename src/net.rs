@@ -1,0 +1,5 @@
+//! The shell around the pure machines: sockets, tasks and channels, and nothing that decides.
+
+pub mod drive;
+pub mod listener;
+pub mod vhosts;
