@@ -5,7 +5,7 @@
 //! different runs or machines say little; the ratios do.
 //!
 //! `cargo bench --bench load -- WORD…`: only scenes whose name contains a word (`throughput`, `latency`, `dead letters`, `nack`, …).
-//! Environment: `DLX_PROXY_TEST_BROKERS`, `BENCH_BROKER`, `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_HAPROXY_NBTHREAD`, `DLX_PROXY_BIN`,
+//! Environment: `DLX_TEST_BROKERS`, `BENCH_BROKER`, `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_HAPROXY_NBTHREAD`, `DLX_TEST_PROXY`,
 //! `DLX_PROXY_MODE`.
 
 mod client;

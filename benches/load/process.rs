@@ -84,8 +84,8 @@ impl Route {
             .arg("--admin")
             .arg(format!("127.0.0.1:{admin}"))
             // Not settings of the proxy, which refuses what it does not know. Real ones (DLX_PROXY_INTAKE_QUEUE_TYPE, …) pass.
-            .env_remove("DLX_PROXY_TEST_BROKERS")
-            .env_remove("DLX_PROXY_BIN")
+            .env_remove("DLX_TEST_BROKERS")
+            .env_remove("DLX_TEST_PROXY")
             .env("DLX_PROXY_PREFIX", PREFIX)
             .env("DLX_PROXY_MODE", &settings.mode);
         Route::start(

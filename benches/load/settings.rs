@@ -84,8 +84,8 @@ impl Settings {
     /// Reads environment and arguments.
     pub(crate) fn read() -> anyhow::Result<Settings> {
         let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let brokers = env("DLX_PROXY_TEST_BROKERS").context(
-            "no broker to measure: set DLX_PROXY_TEST_BROKERS, e.g. 4.3.6=amqp://guest:guest@127.0.0.1:5672 \
+        let brokers = env("DLX_TEST_BROKERS").context(
+            "no broker to measure: set DLX_TEST_BROKERS, e.g. 4.3.6=amqp://guest:guest@127.0.0.1:5672 \
              (a comma between several; the newest is used, or the one that BENCH_BROKER names). \
              `make bench` starts one and sets it",
         )?;
@@ -99,7 +99,7 @@ impl Settings {
             broker: Address::parse(&url)?,
             url,
             // Cargo builds it beside every bench, in the same profile.
-            binary: env("DLX_PROXY_BIN").map_or_else(
+            binary: env("DLX_TEST_PROXY").map_or_else(
                 || PathBuf::from(env!("CARGO_BIN_EXE_dlx-proxy")),
                 PathBuf::from,
             ),
@@ -138,7 +138,7 @@ fn choose(brokers: &str, version: Option<&str>) -> anyhow::Result<String> {
             entry
                 .trim()
                 .split_once('=')
-                .ok_or_else(|| anyhow!("DLX_PROXY_TEST_BROKERS: {entry:?} is not VERSION=URL"))
+                .ok_or_else(|| anyhow!("DLX_TEST_BROKERS: {entry:?} is not VERSION=URL"))
         })
         .collect::<Result<Vec<_>, _>>()?
         .into_iter()
@@ -147,7 +147,7 @@ fn choose(brokers: &str, version: Option<&str>) -> anyhow::Result<String> {
         .map(|(_, url)| url.to_owned())
         .with_context(|| {
             format!(
-                "BENCH_BROKER={} is not in DLX_PROXY_TEST_BROKERS",
+                "BENCH_BROKER={} is not in DLX_TEST_BROKERS",
                 version.unwrap_or_default()
             )
         })
