@@ -140,6 +140,12 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
+    /// The exchange that the user must be permitted to write to. `None` if only a policy names one: the broker asks nobody then, so that
+    /// a permission probe learns nothing of it, and nothing may be remembered.
+    pub fn exchange(&self) -> Option<ShortStr> {
+        ShortStr::copy(self.longstr(DEAD_LETTER_EXCHANGE)?)
+    }
+
     /// The value of an argument that is a longstr.
     pub(super) fn longstr(&self, name: &[u8]) -> Option<&'a [u8]> {
         self.table.get(name).ok()??.as_longstr()

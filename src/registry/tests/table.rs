@@ -201,10 +201,13 @@ impl Scene {
                     "rewritten  {}",
                     show_arguments(&arguments.rewritten(&intake))
                 ),
-                format!(
-                    "permission {}",
-                    show_arguments(&arguments.permission_probe())
-                ),
+                match arguments.exchange() {
+                    Some(_) => format!(
+                        "permission {}",
+                        show_arguments(&arguments.permission_probe())
+                    ),
+                    None => "permission of nobody".to_owned(),
+                },
                 format!(
                     "permission {}",
                     show_arguments(&arguments.permission_probe_rewritten(&intake))
