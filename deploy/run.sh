@@ -6,7 +6,7 @@
 #
 # The broker is UPSTREAM if that is set; else a RabbitMQ started privately on a free loopback port: the installed one, else
 # Debian's package unpacked into .lab/ (no root needed, no service started), else a Docker container.
-# Also: LISTEN and ADMIN (host:port), PROFILE=release, DLX_PROXY_BIN (a binary that is built already).
+# Also: LISTEN and ADMIN (host:port), PROFILE=release, DLX_TEST_PROXY (a binary that is built already).
 # shellcheck disable=SC2317 # `stop` is called by a trap
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
@@ -92,7 +92,7 @@ done
 mkdir -p "$lab"
 cd "$top"
 # A debug build takes a third of a release build's time, and three dead letters are no benchmark.
-binary=${DLX_PROXY_BIN:-}
+binary=${DLX_TEST_PROXY:-}
 if [[ -z $binary ]]; then
   cargo build --profile "${PROFILE:-dev}" --bin dlx-proxy
   binary=${CARGO_TARGET_DIR:-target}/$([[ ${PROFILE:-dev} == dev ]] && echo debug || echo "$PROFILE")/dlx-proxy

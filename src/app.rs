@@ -1,5 +1,7 @@
 //! Wiring only: settings become listeners, links and their tasks. Nothing is global, so several proxies run in one process.
 
+mod parts;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +12,12 @@ use tracing::info;
 
 use crate::admin::{Readiness, server};
 use crate::amqp::ids::ShortStr;
-use crate::config::{Bcc, Config, History};
-use crate::dead_letter::{Dialect, Rules};
+use crate::config::Config;
 use crate::drain::{Drain, Ended, Phase};
-use crate::machine::{Budget, Input};
 use crate::net::drive::Clock;
-use crate::net::links;
+use crate::net::links::Opener;
 use crate::net::listener::Door;
 use crate::net::vhosts::Hub;
-use crate::session;
 use crate::telemetry::Metrics;
 
 /// How long the broker may take to accept a connection.
@@ -38,6 +37,9 @@ pub struct App {
 /// A proxy that cannot begin.
 #[derive(Debug, Error)]
 pub enum BindError {
+    /// A setting that its part refuses.
+    #[error(transparent)]
+    Settings(#[from] parts::BadSettings),
     /// The port is taken, or the address is not ours.
     #[error("cannot listen on `{setting}` {address}")]
     Listen {
@@ -63,26 +65,44 @@ impl App {
         let metrics = Metrics::new();
         let readiness = Readiness::new(config.vhosts.iter().map(String::as_str));
         let clock = Clock::start();
-        let settings = Arc::new(session_settings(config));
-        let opener = links::Opener {
-            config: links::Settings::new(config, &settings),
+        let settings = Arc::new(parts::session(config)?);
+        let broker = (config.upstream.host.clone(), config.upstream.port);
+        let opener = Opener {
+            broker: broker.clone(),
+            connect_timeout: CONNECT_TIMEOUT,
+            publisher: parts::publisher(config, &settings.names),
             metrics: metrics.clone(),
             readiness: readiness.clone(),
             drain: drain.clone(),
             clock,
         };
-        let hub = Hub::new(Box::new(move |hub, vhost, inboxes| opener.open(hub, vhost, inboxes)), config.max_tickets_per_connection);
+        let hub = Hub::new(
+            Box::new(move |hub, vhost, inboxes| opener.open(hub, vhost, inboxes)),
+            config.max_tickets_per_connection,
+        );
         let door = Door {
             settings,
-            broker: (config.upstream.host.clone(), config.upstream.port),
+            broker,
             connect_timeout: CONNECT_TIMEOUT,
             max_connections: config.max_connections,
             hub: hub.clone(),
             metrics: metrics.clone(),
             clock,
         };
-        let vhosts = config.vhosts.iter().filter_map(|vhost| ShortStr::copy(vhost.as_bytes())).collect();
-        Ok(App { door, listener, admin, metrics, readiness, hub, vhosts })
+        let vhosts = config
+            .vhosts
+            .iter()
+            .filter_map(|vhost| ShortStr::copy(vhost.as_bytes()))
+            .collect();
+        Ok(App {
+            door,
+            listener,
+            admin,
+            metrics,
+            readiness,
+            hub,
+            vhosts,
+        })
     }
 
     /// Serves until the drain begins, then ends phase by phase.
@@ -95,9 +115,17 @@ impl App {
         for vhost in &self.vhosts {
             self.hub.open(vhost);
         }
-        let admin = server::serve(self.admin, self.metrics, self.readiness.clone(), drain.stopped(Phase::Admin));
+        let admin = server::serve(
+            self.admin,
+            self.metrics,
+            self.readiness.clone(),
+            drain.stopped(Phase::Admin),
+        );
         drain.spawn(Phase::Admin, admin);
-        drain.spawn(Phase::Listener, self.door.serve(self.listener, drain.clone()));
+        drain.spawn(
+            Phase::Listener,
+            self.door.serve(self.listener, drain.clone()),
+        );
         self.readiness.listening();
         drain.begun().await;
         self.readiness.draining();
@@ -106,5 +134,11 @@ impl App {
 }
 
 async fn listen(setting: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).await.map_err(|source| BindError::Listen { setting, address, source })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| BindError::Listen {
+            setting,
+            address,
+            source,
+        })
 }

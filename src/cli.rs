@@ -52,8 +52,12 @@ pub struct Settings {
     /// TOML file of settings [env: DLX_PROXY_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The broker, and the user of the proxy's own connections [default: amqp://guest:guest@127.0.0.1:5672]
-    #[arg(long, value_name = "URL")]
+    // Not a doc comment: rustdoc would take the brackets for a link.
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "The broker, and the user of the proxy's own connections [default: amqp://guest:guest@127.0.0.1:5672]"
+    )]
     upstream: Option<String>,
     /// Where AMQP clients connect; port 0 takes a free one [default: 127.0.0.1:5673]
     #[arg(long, value_name = "ADDR")]

@@ -10,6 +10,7 @@ pub mod admin;
     )
 )]
 pub mod amqp;
+pub mod app;
 pub mod cli;
 pub mod config;
 #[cfg_attr(

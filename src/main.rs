@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use dlx_proxy::admin::{self, Readiness, server};
+use dlx_proxy::admin;
+use dlx_proxy::app::App;
 use dlx_proxy::cli::{self, Cli, Command};
 use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes};
 use dlx_proxy::demo;
-use dlx_proxy::drain::{Drain, Ended, Phase};
-use dlx_proxy::telemetry::{Metrics, logging};
-use tokio::net::TcpListener;
+use dlx_proxy::drain::{Drain, Ended};
+use dlx_proxy::telemetry::logging;
 use tokio::runtime::{Builder, Runtime};
 use tracing::{error, info, warn};
 
@@ -57,28 +57,9 @@ fn run(settings: cli::Settings) -> anyhow::Result<()> {
     })
 }
 
-/// The place of `App::bind(config, …).await?.run(drain).await`.
 async fn serve(config: Config, drain: Drain) -> anyhow::Result<()> {
-    let (metrics, readiness) = (
-        Metrics::new(),
-        Readiness::new(config.vhosts.iter().map(String::as_str)),
-    );
-    let listener = TcpListener::bind(config.admin)
-        .await
-        .with_context(|| format!("cannot listen on `admin` {}", config.admin))?;
-    info!(address = %listener.local_addr()?, "admin port");
-    drain.spawn(
-        Phase::Admin,
-        server::serve(
-            listener,
-            metrics,
-            readiness.clone(),
-            drain.stopped(Phase::Admin),
-        ),
-    );
-    drain.begun().await;
-    readiness.draining();
-    match drain.finish().await {
+    let app = App::bind(&config, &drain).await?;
+    match app.run(drain).await {
         Ended::Settled => info!("ended"),
         Ended::Cut(left) => warn!(
             left,

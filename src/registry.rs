@@ -1,117 +1,83 @@
-//! Placeholder until the registry lands.
-#![allow(missing_docs)]
+//! What this session knows of queues and where their dead letters go; and the words in which it is said to the broker and heard from it.
+//!
+//! The *target* of a queue comes from its own arguments, completed key by key by a policy of ours (S2.1). The arguments are told to the
+//! broker as the name of an intake exchange ([`intake_name`]), so that no registry has to survive a restart or be shared.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::Target;
 use crate::machine::Mono;
-use std::collections::BTreeMap;
+
+pub mod arguments;
+pub mod intake_name;
+pub mod policy;
+pub mod refusal;
+#[cfg(test)]
+mod tests;
+
+/// How long knowledge of a queue is trusted at `basic.consume` and `basic.get`; older knowledge is verified first.
+pub const FRESH_FOR: Duration = Duration::from_secs(60);
+
+/// How many queues one session knows. At the bound a further queue is not managed: its rejects are forwarded, and its intake exchange
+/// still names the target.
+pub const MAX_QUEUES: usize = 65_536;
+
+/// The managed queues of one session.
 #[derive(Debug, Default)]
-pub struct Registry(BTreeMap<ShortStr, (Known, Mono)>);
-#[derive(Debug)]
+pub struct Registry {
+    queues: BTreeMap<ShortStr, Known>,
+}
+
+/// What is known of a managed queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
+    /// Where its dead letters go.
     pub target: Target,
+    /// It was declared with an intake exchange; false: with its own arguments (`keep`, or it existed before).
+    pub taken_over: bool,
+    /// When the broker last said so.
+    pub since: Mono,
 }
+
+// === impl Registry ===
+
 impl Registry {
-    pub fn get(&self, q: &ShortStr) -> Option<&Known> {
-        self.0.get(q).map(|k| &k.0)
-    }
-    pub fn insert(&mut self, q: ShortStr, target: Target, _t: bool, now: Mono) {
-        self.0.insert(q, (Known { target }, now));
-    }
-    pub fn forget(&mut self, q: &ShortStr) {
-        self.0.remove(q);
-    }
-    pub fn is_fresh(&self, q: &ShortStr, now: Mono) -> bool {
-        self.0.get(q).is_some_and(|k| now.mono_lt(k.1))
-    }
-}
-impl Mono {
-    fn mono_lt(self, since: Mono) -> bool {
-        self.0 < since.0 + 60_000_000
-    }
-}
-pub mod intake_name {
-    #[derive(Clone, Debug, Default)]
-    pub struct Names;
-    impl Names {
-        pub fn is_ours(&self, _n: &[u8]) -> bool {
-            false
+    /// The broker accepted a declare of that queue. Returns false when it is one queue too many: then it is not managed.
+    pub fn insert(&mut self, queue: ShortStr, target: Target, taken_over: bool, now: Mono) -> bool {
+        if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
+            return false;
         }
+        let known = Known {
+            target,
+            taken_over,
+            since: now,
+        };
+        self.queues.insert(queue, known);
+        true
     }
-}
-pub mod policy {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Mode {
-        Takeover,
-        Keep,
+
+    /// That life of the queue has ended: it was deleted, or the broker cancelled its consumer.
+    pub fn forget(&mut self, queue: &[u8]) {
+        self.queues.remove(queue);
     }
-    #[derive(Debug, Default)]
-    pub struct Policies;
-    #[derive(Debug)]
-    pub struct Policy {
-        pub mode: Option<Mode>,
+
+    /// What is known of the queue, however long ago.
+    pub fn get(&self, queue: &[u8]) -> Option<&Known> {
+        self.queues.get(queue)
     }
-    impl Policies {
-        pub fn matching(&self, _v: &[u8], _q: &[u8], _t: Option<&[u8]>) -> Option<&Policy> {
-            None
+
+    /// Whether the queue is known, and recently enough to begin consuming from it without verifying.
+    pub fn is_fresh(&self, queue: &[u8], now: Mono) -> bool {
+        self.get(queue)
+            .is_some_and(|known| known.since.until(now) < FRESH_FOR)
+    }
+
+    /// The probe found the queue as it was known.
+    pub fn verified(&mut self, queue: &[u8], now: Mono) {
+        if let Some(known) = self.queues.get_mut(queue) {
+            known.since = now;
         }
-    }
-}
-pub mod arguments {
-    use super::*;
-    use crate::machine::Fallback;
-    pub enum Wanted {
-        Nothing,
-        Leave(Fallback),
-        Keep(Target),
-        TakeOver { target: Target, intake: ShortStr },
-    }
-    pub struct DeclareArguments<'a>(&'a [u8]);
-    impl<'a> DeclareArguments<'a> {
-        pub fn read(a: &'a [u8]) -> Self {
-            Self(a)
-        }
-        pub fn queue_type(&self) -> Option<&[u8]> {
-            None
-        }
-        pub fn wanted(
-            &self,
-            _p: Option<&policy::Policy>,
-            _m: policy::Mode,
-            _n: &intake_name::Names,
-        ) -> Wanted {
-            Wanted::Nothing
-        }
-        pub fn permission_probe(&self) -> Vec<u8> {
-            vec![]
-        }
-        pub fn permission_probe_rewritten(&self, _i: &ShortStr) -> Vec<u8> {
-            vec![]
-        }
-        pub fn rewritten(&self, _i: &ShortStr) -> Vec<u8> {
-            vec![]
-        }
-    }
-}
-pub mod refusal {
-    pub enum Permission {
-        Granted,
-        Refused,
-        Unknown,
-    }
-    pub enum Fit {
-        Rewritten,
-        Answer(Vec<u8>),
-        Original,
-    }
-    pub fn permission(_c: u16, _t: &[u8]) -> Permission {
-        Permission::Unknown
-    }
-    pub fn fit(
-        _c: u16,
-        _t: &[u8],
-        _a: &super::arguments::DeclareArguments<'_>,
-        _n: &super::intake_name::Names,
-    ) -> Fit {
-        Fit::Original
     }
 }

@@ -74,8 +74,10 @@ struct Links {
 struct Outbox {
     owner: Owner,
     publisher: mpsc::Sender<Input>,
-    room: Option<Pin<Box<dyn Future<Output = Result<OwnedPermit<Input>, SendError<()>>> + Send>>>,
+    room: Option<Room>,
 }
+
+type Room = Pin<Box<dyn Future<Output = Result<OwnedPermit<Input>, SendError<()>>> + Send>>;
 
 /// What a session's effects become.
 pub struct SessionOutlet {

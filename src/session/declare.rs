@@ -109,16 +109,20 @@ impl Session {
                 if self.takeover.is_some() {
                     return self.hold(Hold::Probe, turn);
                 }
-                match self.free_channel() {
-                    Some(probe) => {
+                let probe = match self.free_channel() {
+                    None => Err(Fallback::NoChannel),
+                    Some(_) if !self.can_refuse(&queue, &target, &intake) => {
+                        Err(Fallback::NotSupported)
+                    }
+                    Some(probe) => Ok(probe),
+                };
+                match probe {
+                    Ok(probe) => {
                         self.begin_takeover(channel, payload, target, intake, probe, turn);
                         return len;
                     }
-                    None => {
-                        turn.event(Event::DeclareLeft {
-                            queue,
-                            cause: Fallback::NoChannel,
-                        });
+                    Err(cause) => {
+                        turn.event(Event::DeclareLeft { queue, cause });
                         Some(Declared {
                             target,
                             taken_over: false,
@@ -143,6 +147,13 @@ impl Session {
             .and_then(|policy| policy.mode)
             .unwrap_or(self.settings.mode);
         arguments.wanted(policy, mode, &self.settings.names)
+    }
+
+    /// Whether the broker survives refusing a probe: some versions cannot write every name.
+    fn can_refuse(&self, queue: &[u8], target: &Target, intake: &[u8]) -> bool {
+        self.peer.wording.is_some_and(|wording| {
+            wording.can_refuse(queue, &self.peer.vhost, &target.exchange, intake)
+        })
     }
 
     /// A number for the probe's channel: the broker counts channels, not numbers (S7.10).
@@ -297,7 +308,14 @@ impl Session {
                 };
                 match fit {
                     Fit::Rewritten => self.forward_rewritten(None, turn),
+                    Fit::RewrittenAs(intake) => {
+                        takeover.intake = intake;
+                        self.forward_rewritten(None, turn);
+                    }
                     Fit::Answer(text) => self.forward_rewritten(Some(text), turn),
+                    Fit::Original if close.code == 403 => {
+                        self.forward_original(Fallback::NoPermission, turn);
+                    }
                     Fit::Original => self.forward_original(Fallback::NativeQueue, turn),
                 }
             }

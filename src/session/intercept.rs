@@ -181,7 +181,7 @@ impl Session {
             }
             _ => {}
         }
-        if self.names_ours(id, payload) {
+        if self.rules().is_some() && self.names_ours(id, payload) {
             self.refuse(channel, id, payload, turn);
             return len;
         }

@@ -126,9 +126,8 @@ impl Session {
                     .and_then(|ok| ShortStr::copy(ok.queue))
                     .unwrap_or_default();
                 state.last_queue = queue.clone();
-                match declared {
-                    Some(declared) => self.manage(queue, declared.clone(), turn),
-                    None => {}
+                if let Some(declared) = declared {
+                    self.manage(queue, declared.clone(), turn);
                 }
             }
             Expected::Delete(queue) => self.registry.forget(queue),

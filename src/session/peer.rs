@@ -8,6 +8,7 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::{MethodId, Open, Start, StartOk, Tune};
 use crate::amqp::table::Table;
 use crate::dead_letter::Dialect;
+use crate::registry::refusal::Wording;
 
 /// The limit on frames before it is negotiated: generous, since the broker has the last word.
 const FRAME_MAX_BEFORE_TUNE: usize = 128 * 1024;
@@ -17,6 +18,8 @@ const FRAME_MAX_BEFORE_TUNE: usize = 128 * 1024;
 pub(super) struct Peer {
     /// Of the broker; none: older than 3.10, or no version that we understand, so that everything passes.
     pub dialect: Option<Dialect>,
+    /// How the broker writes refusals.
+    pub wording: Option<Wording>,
     /// `connection_name` of the client.
     pub name: Option<Bytes>,
     /// The user, when the mechanism shows it.
@@ -40,9 +43,9 @@ impl Peer {
                         .ok()
                         .flatten()
                 });
-                self.dialect = version
-                    .and_then(|version| version.as_longstr())
-                    .and_then(Dialect::of_version);
+                let version = version.and_then(|version| version.as_longstr());
+                self.dialect = version.and_then(Dialect::of_version);
+                self.wording = version.map(Wording::of_version);
             }
             MethodId::CONNECTION_START_OK => {
                 let Ok(ok) = StartOk::parse(payload) else {

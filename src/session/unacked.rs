@@ -118,6 +118,9 @@ impl Unacked {
 
     /// The lowest tag from `from` up to `to` that the client may settle.
     pub(crate) fn next_open(&self, from: DeliveryTag, to: DeliveryTag) -> Option<DeliveryTag> {
+        if from > to {
+            return None;
+        }
         for (&word, &set) in self.words.range(from.0 >> 6..=to.0 >> 6) {
             let open = set & !self.taken.get(&word).copied().unwrap_or(0);
             if let Some(tag) = bits(word, open).find(|tag| *tag >= from.0) {
@@ -206,11 +209,6 @@ impl Unacked {
         self.withheld
             .iter()
             .map(|(tag, withheld)| (DeliveryTag(*tag), withheld))
-    }
-
-    /// Whether acks are due.
-    pub(crate) fn any_done(&self) -> bool {
-        !self.done.is_empty()
     }
 
     /// The acks that are due: `(tag, multiple)`, a `multiple` where no hole is below, else singles in tag order. They count as sent.

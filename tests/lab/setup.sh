@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Bring in what the tests need and is not here yet: both ends of the supported RabbitMQ range, haproxy, and a Python with the
 # client libraries. All of it goes into .lab/; only a missing Python is installed (the sole step that needs root or sudo).
-# With brokers of your own in DLX_PROXY_TEST_BROKERS no broker is fetched. Quick when there is nothing to do.
+# With brokers of your own in DLX_TEST_BROKERS no broker is fetched. Quick when there is nothing to do.
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -10,12 +10,12 @@ mkdir -p "$lab"
 
 # === brokers and haproxy
 
-if [[ -z ${DLX_PROXY_TEST_BROKERS:-} ]]; then
+if [[ -z ${DLX_TEST_BROKERS:-} ]]; then
   oldest_root >/dev/null
   newest_root >/dev/null
 fi
 # `make bench` compares with haproxy; whoever brings brokers of their own brings that too, or installs the package.
-if ! command -v haproxy >/dev/null && [[ -z ${DLX_PROXY_TEST_BROKERS:-} ]]; then
+if ! command -v haproxy >/dev/null && [[ -z ${DLX_TEST_BROKERS:-} ]]; then
   mkdir -p "$lab/bin"
   ln -sf "$(newest_root)/usr/sbin/haproxy" "$lab/bin/haproxy"
 fi

@@ -4,10 +4,10 @@
 #   with-brokers.sh [--plugins A,B] COMMAND ARG...            e.g. with-brokers.sh cargo test --test broker
 #
 # The command finds in its environment
-#   DLX_PROXY_TEST_BROKERS="3.10.8=amqp://guest:guest@127.0.0.1:PORT,4.3.6=amqp://..."
-#   DLX_PROXY_TEST_CTL_3_10=PROGRAM, DLX_PROXY_TEST_CTL_4_3=PROGRAM        rabbitmqctl for that node: PROGRAM ARG...
-#   DLX_PROXY_TEST_DIR_3_10=DIR, DLX_PROXY_TEST_DIR_4_3=DIR                its folder: node.env, log; for rabbit.sh stop and start
-# and the Python environment, haproxy where only we have it, and enough file descriptors. If DLX_PROXY_TEST_BROKERS is set
+#   DLX_TEST_BROKERS="3.10.8=amqp://guest:guest@127.0.0.1:PORT,4.3.6=amqp://..."
+#   DLX_TEST_CTL="3.10.8=PROGRAM;4.3.6=PROGRAM"                            rabbitmqctl for that node: PROGRAM ARG...
+#   DLX_TEST_DIR="3.10.8=DIR;4.3.6=DIR"                                    its folder: node.env, log; for rabbit.sh stop and start
+# and the Python environment, haproxy where only we have it, and enough file descriptors. If DLX_TEST_BROKERS is set
 # already, those brokers are used and none is started. Its exit code is the command's.
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
@@ -17,7 +17,7 @@ plugins=''
 if [[ $1 == --plugins ]]; then plugins=$2; shift 2; fi
 more_files
 export PATH="$lab/venv/bin:$PATH:$lab/bin"
-[[ -z ${DLX_PROXY_TEST_BROKERS:-} ]] || exec "$@"
+[[ -z ${DLX_TEST_BROKERS:-} ]] || exec "$@"
 
 rabbit=$top/tests/lab/rabbit.sh
 nodes=$lab/nodes/$$
@@ -41,17 +41,17 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 start() { # ROOT, or nothing for the installed rabbitmq-server
-  local dir name
+  local dir
   dir=$(mktemp -d "$nodes/XXXX")
   "$rabbit" start --dir "$dir" ${1:+--root "$1"} --plugins "$plugins"
   # shellcheck source=/dev/null
   . "$dir/node.env"
-  name=$(cut -d . -f 1,2 --output-delimiter _ <<<"$VERSION")
-  DLX_PROXY_TEST_BROKERS+=${DLX_PROXY_TEST_BROKERS:+,}$VERSION=amqp://guest:guest@127.0.0.1:$AMQP_PORT
-  export "DLX_PROXY_TEST_CTL_$name=$dir/ctl" "DLX_PROXY_TEST_DIR_$name=$dir"
+  DLX_TEST_BROKERS+=${DLX_TEST_BROKERS:+,}$VERSION=amqp://guest:guest@127.0.0.1:$AMQP_PORT
+  DLX_TEST_CTL+=${DLX_TEST_CTL:+;}$VERSION=$dir/ctl
+  DLX_TEST_DIR+=${DLX_TEST_DIR:+;}$VERSION=$dir
 }
 mkdir -p "$nodes"
-export DLX_PROXY_TEST_BROKERS=''
+export DLX_TEST_BROKERS='' DLX_TEST_CTL='' DLX_TEST_DIR=''
 start "$(oldest_root)"
 start "$(newest_root)"
 

@@ -30,7 +30,7 @@ fn a_reject_is_withheld_until_its_dead_letter_is_confirmed() {
     assert_eq!(&s.dead[0].1.content.body[..], b"hi");
     let ticket = s.ticket();
     s.settled(&[(ticket, CONFIRMED)])
-        .to_broker(&[&ack(1, false)]);
+        .broker_gets(&[&ack(1, false)]);
     assert_eq!((s.session.retained(), s.session.withheld()), (0, 0));
 }
 
@@ -43,7 +43,8 @@ fn parked_and_dropped_count_as_settled() {
         let mut s = with(1);
         s.client(&nack(1, false, false)).silent();
         let ticket = s.ticket();
-        s.settled(&[(ticket, outcome)]).to_broker(&[&ack(1, false)]);
+        s.settled(&[(ticket, outcome)])
+            .broker_gets(&[&ack(1, false)]);
     }
 }
 
@@ -53,7 +54,7 @@ fn a_refused_dead_letter_leaves_the_reject_to_the_broker() {
     s.client(&nack(1, false, false)).silent();
     let ticket = s.ticket();
     s.settled(&[(ticket, Outcome::Refused(Cause::PublisherAway))])
-        .to_broker(&[&reject(1, false)]);
+        .broker_gets(&[&reject(1, false)]);
     assert!(matches!(
         &s.events[..],
         [Event::RejectForwarded {
@@ -84,10 +85,10 @@ fn multiple_ack_spares_a_withheld_tag() {
     let mut s = with(4);
     s.client(&reject(2, false)).silent();
     s.client(&ack(4, true))
-        .to_broker(&[&ack(1, false), &ack(3, false), &ack(4, false)]);
+        .broker_gets(&[&ack(1, false), &ack(3, false), &ack(4, false)]);
     let ticket = s.ticket();
     s.settled(&[(ticket, CONFIRMED)])
-        .to_broker(&[&ack(2, false)]);
+        .broker_gets(&[&ack(2, false)]);
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn below_the_first_hole_multiple_stays_multiple() {
     let mut s = with(4);
     s.client(&reject(3, false)).silent();
     s.client(&ack(4, true))
-        .to_broker(&[&ack(2, true), &ack(4, false)]);
+        .broker_gets(&[&ack(2, true), &ack(4, false)]);
 }
 
 #[test]
@@ -103,11 +104,11 @@ fn tag_zero_means_all_that_the_client_has_not_settled() {
     let mut s = with(3);
     s.client(&reject(1, false)).silent();
     s.client(&ack(0, true))
-        .to_broker(&[&ack(2, false), &ack(3, false)]);
+        .broker_gets(&[&ack(2, false), &ack(3, false)]);
     s.client(&ack(0, true)).silent();
     let ticket = s.ticket();
     s.settled(&[(ticket, CONFIRMED)])
-        .to_broker(&[&ack(1, false)]);
+        .broker_gets(&[&ack(1, false)]);
     s.client(&ack(0, true)).passes();
 }
 
@@ -121,7 +122,7 @@ fn nack_multiple_withholds_each_in_delivery_order() {
         .into_iter()
         .map(|ticket| (ticket, CONFIRMED))
         .collect();
-    s.settled(&all).to_broker(&[&ack(3, true)]);
+    s.settled(&all).broker_gets(&[&ack(3, true)]);
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn nack_multiple_over_two_queues_leaves_the_unmanaged_to_the_broker() {
     s.broker(&deliver("other", 2, b"hi")).passes();
     s.broker(&deliver("orders", 3, b"hi")).passes();
     s.client(&nack(0, true, false))
-        .to_broker(&[&nack(2, false, false)]);
+        .broker_gets(&[&nack(2, false, false)]);
     assert_eq!(s.dead.len(), 2);
 }
 
@@ -141,9 +142,9 @@ fn acks_that_are_due_are_coalesced_only_below_the_first_hole() {
     let t = s.tickets();
     let confirmed: Vec<_> = [t[3], t[0]].map(|ticket| (ticket, CONFIRMED)).to_vec();
     s.settled(&confirmed)
-        .to_broker(&[&ack(1, false), &ack(4, false)]);
+        .broker_gets(&[&ack(1, false), &ack(4, false)]);
     s.settled(&[(t[2], CONFIRMED), (t[1], CONFIRMED)])
-        .to_broker(&[&ack(3, true)]);
+        .broker_gets(&[&ack(3, true)]);
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn a_tag_settled_twice_waits_for_the_withheld_reject_and_is_then_the_brokers_to_
     assert!(!s.session.wants_read(Leg::Client, 0));
     let ticket = s.ticket();
     s.settled(&[(ticket, CONFIRMED)])
-        .to_broker(&[&ack(1, false), &ack(1, false)]);
+        .broker_gets(&[&ack(1, false), &ack(1, false)]);
 }
 
 #[test]
@@ -188,13 +189,13 @@ fn commands_that_end_things_stay_behind_withheld_rejects() {
         s.client(&command).silent();
         let ticket = s.ticket();
         s.settled(&[(ticket, CONFIRMED)])
-            .to_broker(&[&ack(1, false), &command]);
+            .broker_gets(&[&ack(1, false), &command]);
 
         let mut s = with(1);
         s.client(&reject(1, false)).silent();
         s.client(&command).silent();
         s.wait(Duration::from_secs(5))
-            .to_broker(&[&reject(1, false), &command]);
+            .broker_gets(&[&reject(1, false), &command]);
         let ticket = s.ticket();
         s.settled(&[(ticket, CONFIRMED)]).silent();
     }
@@ -208,7 +209,7 @@ fn out_of_tickets_the_client_is_not_read() {
     let t = s.tickets();
     assert_eq!(t.len(), 4);
     s.settled(&[(t[0], CONFIRMED), (t[1], CONFIRMED)])
-        .to_broker(&[&ack(2, true)]);
+        .broker_gets(&[&ack(2, true)]);
     assert_eq!(s.dead.len(), 2);
     assert!(s.session.wants_read(Leg::Client, 0));
 }
@@ -246,7 +247,7 @@ fn an_ack_of_ours_waits_for_the_end_of_a_content() {
     s.client(first).passes();
     let ticket = s.ticket();
     s.settled(&[(ticket, CONFIRMED)]).silent();
-    s.client(last).to_broker(&[last, &ack(1, false)]);
+    s.client(last).broker_gets(&[last, &ack(1, false)]);
 }
 
 #[test]
@@ -271,11 +272,11 @@ fn a_client_that_vanishes_has_its_withheld_rejects_settled() {
         })
     };
     s.gone(Leg::Client)
-        .to_broker(&[&cancel("orders"), &cancel("other")]);
+        .broker_gets(&[&cancel("orders"), &cancel("other")]);
     assert_eq!(s.session.flow(), Flow::Open);
     let ticket = s.ticket();
     s.settled(&[(ticket, CONFIRMED)])
-        .to_broker(&[&ack(1, false)]);
+        .broker_gets(&[&ack(1, false)]);
     assert_eq!(s.session.flow(), Flow::Finish);
 }
 
@@ -290,7 +291,7 @@ fn a_client_that_is_not_read_is_kept_alive_at_the_broker() {
     });
     s.client(&channel_close()).silent();
     s.wait(Duration::from_secs(1))
-        .to_broker(&[&crate::amqp::frame::HEARTBEAT]);
+        .broker_gets(&[&crate::amqp::frame::HEARTBEAT]);
     s.wait(Duration::from_secs(1))
-        .to_broker(&[&crate::amqp::frame::HEARTBEAT]);
+        .broker_gets(&[&crate::amqp::frame::HEARTBEAT]);
 }

@@ -24,6 +24,7 @@ pub(super) struct Script {
     to_client: Vec<u8>,
     to_broker: Vec<u8>,
     pub dead: Vec<(Ticket, Publication)>,
+    pub ensure: Vec<Ensure>,
     pub events: Vec<Event>,
     rest: [Vec<u8>; 2],
 }
@@ -163,6 +164,7 @@ impl Script {
             to_client: Vec::new(),
             to_broker: Vec::new(),
             dead: Vec::new(),
+            ensure: Vec::new(),
             events: Vec::new(),
             rest: [Vec::new(), Vec::new()],
         }
@@ -346,6 +348,19 @@ impl Script {
         self.dead.drain(..).map(|(ticket, _)| ticket).collect()
     }
 
+    /// What the intake answers to the only request that was made of it.
+    pub(super) fn ensured(&mut self, ready: bool) -> Said<'_> {
+        assert_eq!(self.ensure.len(), 1, "requests: {:?}", self.ensure);
+        let exchange = self.ensure.remove(0).exchange;
+        self.session.input(
+            Input::Ensured(Ensured { exchange, ready }),
+            self.now,
+            &mut self.fx,
+        );
+        self.collect(&[]);
+        self.resume()
+    }
+
     fn collect(&mut self, src: &[u8]) {
         for (leg, out) in [
             (Leg::Client, &mut self.to_client),
@@ -356,6 +371,7 @@ impl Script {
             out.extend_from_slice(&src[run]);
         }
         self.dead.append(&mut self.fx.dead);
+        self.ensure.append(&mut self.fx.ensure);
         self.events.append(&mut self.fx.events);
     }
 }
@@ -389,14 +405,20 @@ impl Said<'_> {
 
     /// This goes to the broker, nothing to the client.
     #[track_caller]
-    pub(super) fn to_broker(self, bytes: &[&[u8]]) {
+    pub(super) fn broker_gets(self, bytes: &[&[u8]]) {
         self.says(&[], &bytes.concat());
     }
 
     /// This goes to the client, nothing to the broker.
     #[track_caller]
-    pub(super) fn to_client(self, bytes: &[&[u8]]) {
+    pub(super) fn client_gets(self, bytes: &[&[u8]]) {
         self.says(&bytes.concat(), &[]);
+    }
+
+    /// Both hear something.
+    #[track_caller]
+    pub(super) fn broker_and_client(self, broker: &[&[u8]], client: &[&[u8]]) {
+        self.says(&client.concat(), &broker.concat());
     }
 
     #[track_caller]

@@ -44,7 +44,7 @@ fn a_protocol_header_may_come_in_pieces() {
     script.client(b"AMQ").silent();
     script
         .client(b"P\x00\x00\x09\x01")
-        .to_broker(&[&frame::PROTOCOL]);
+        .broker_gets(&[&frame::PROTOCOL]);
 }
 
 #[test]
