@@ -32,6 +32,15 @@ pub mod drain;
         clippy::disallowed_macros
     )
 )]
+pub mod intake;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
 pub mod link;
 #[cfg_attr(
     not(test),

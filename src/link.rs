@@ -185,6 +185,11 @@ impl Link {
         self.blocked
     }
 
+    /// True when the broker lets us not into this vhost, or is too old.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.said == Said::Native
+    }
+
     /// The generation of the broker. Known once the link was up.
     pub(crate) fn dialect(&self) -> Dialect {
         self.dialect

@@ -116,6 +116,17 @@ pub struct Publisher {
     foreign_refused: bool,
 }
 
+/// Whether its user-id is another's than `user`: hardly any message has the property, and none is parsed without its flag.
+pub(crate) fn is_foreign(publication: &Publication, user: &ShortStr) -> bool {
+    let properties = &publication.content.properties;
+    let flagged = |flags: &u8| flags & 1 << Property::UserId as u8 != 0;
+    properties.get(1).is_some_and(flagged)
+        && Properties::parse(properties)
+            .ok()
+            .and_then(|properties| properties.get(Property::UserId))
+            .is_some_and(|name| name != user.as_bytes())
+}
+
 // === impl Publisher ===
 
 impl Publisher {
@@ -153,7 +164,7 @@ impl Publisher {
     fn accept(&mut self, owner: Owner, ticket: Ticket, publication: Publication, fx: &mut Effects) {
         let away = self.refusing || self.draining;
         let busy = !away && self.window.is_full(owner, &publication);
-        let foreign = self.has_foreign_user(&publication);
+        let foreign = is_foreign(&publication, self.link.user());
         let key = self.items.insert(Item {
             foreign,
             ..Item::new(owner, ticket, publication)
@@ -167,16 +178,6 @@ impl Publisher {
         } else {
             self.enqueue(key);
         }
-    }
-
-    fn has_foreign_user(&self, publication: &Publication) -> bool {
-        let flags = publication.content.properties.get(1).copied();
-        // The flag first: hardly any message has the property, and none is parsed without it.
-        flags.is_some_and(|flags| flags & 1 << Property::UserId as u8 != 0)
-            && Properties::parse(&publication.content.properties)
-                .ok()
-                .and_then(|properties| properties.get(Property::UserId))
-                .is_some_and(|user| user != self.link.user().as_bytes())
     }
 
     /// The link is up, down, blocked or unblocked.
