@@ -71,6 +71,7 @@ impl App {
             broker: broker.clone(),
             connect_timeout: CONNECT_TIMEOUT,
             publisher: parts::publisher(config, &settings.names),
+            intake: parts::intake(config, &settings),
             metrics: metrics.clone(),
             readiness: readiness.clone(),
             drain: drain.clone(),

@@ -16,6 +16,7 @@ mod intercept;
 mod leaving;
 mod observe;
 mod peer;
+mod permitted;
 mod refuse;
 mod replies;
 mod settle;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::amqp::frame::{self, Front, HEAD, Head, Kind};
-use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::dead_letter::Rules;
 use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Ticket};
 use crate::registry::Registry;
@@ -40,6 +41,7 @@ use crate::registry::policy::{Mode, Policies};
 use channel::Channel;
 use declare::Takeover;
 use peer::Peer;
+use permitted::Permitted;
 
 /// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
 const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
@@ -87,8 +89,7 @@ pub struct Session {
     /// While the client is not read, the broker hears of it from us.
     heartbeat_at: Option<Mono>,
     takeover: Option<Takeover>,
-    /// Exchanges that this user may write to, and until when that is believed.
-    permitted: BTreeMap<ShortStr, Mono>,
+    permitted: Permitted,
     /// Frames of our own that wait for a frame boundary, and for the end of a content on their channel.
     waiting: Vec<(Leg, ChannelId, Vec<u8>)>,
     /// Channels whose acks are due.
@@ -181,7 +182,7 @@ impl Session {
             hold: None,
             heartbeat_at: None,
             takeover: None,
-            permitted: BTreeMap::new(),
+            permitted: Permitted::default(),
             waiting: Vec::new(),
             acks_due: BTreeSet::new(),
         }

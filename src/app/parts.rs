@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::config::{self, Bcc, Config, History};
 use crate::dead_letter::{Dialect, Rules};
+use crate::intake;
 use crate::link::Login;
 use crate::machine::Budget;
 use crate::publisher;
@@ -54,6 +55,22 @@ pub(super) fn publisher(config: &Config, names: &Names) -> publisher::Settings {
         retry_for: config.retry_for,
         intake: None,
         window: usize::from(config.intake_prefetch / 4).max(1),
+    }
+}
+
+/// For every intake; the vhost is the link's own.
+pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::Settings {
+    intake::Settings {
+        login: login(config),
+        names: sessions.names.clone(),
+        policies: sessions.policies.clone(),
+        queue_type: match config.intake_queue_type {
+            config::QueueType::Quorum => intake::QueueType::Quorum,
+            config::QueueType::Classic => intake::QueueType::Classic,
+        },
+        prefetch: config.intake_prefetch,
+        max_exchanges: config.max_intake_exchanges,
+        rules: sessions.rules,
     }
 }
 

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::amqp::table::{Array, ArrayBuilder, Table, TableBuilder, Value};
 
+use super::Dialect;
+
 /// What names an entry: its queue and reason. Either can be missing in what a client made up; RabbitMQ compares them all the same.
 type Key<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
@@ -78,45 +80,53 @@ pub(super) fn group_as_3_x(entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
 }
 
 /// Counts a death of {queue, reason} and puts its entry in front; what else is in an old one stays (S4.2).
-pub(super) fn record<'a>(mut entries: Vec<Entry<'a>>, death: NewDeath<'a>) -> Vec<Entry<'a>> {
+///
+/// S4.3: 3.x sorts the fields of that entry by name, unless it is the first one of a message.
+pub(super) fn record<'a>(
+    dialect: Dialect,
+    mut entries: Vec<Entry<'a>>,
+    death: NewDeath<'a>,
+) -> Vec<Entry<'a>> {
     let key = (Some(death.queue), Some(death.reason));
+    let sorted = dialect == Dialect::V3 && !entries.is_empty();
     let known = entries.iter().position(|entry| entry.key() == key);
-    let entry = match known {
+    let mut entry = match known {
         Some(at) => {
             let mut entry = entries.remove(at);
             // `increment_xdeath_event_count`: an entry without a count begins anew.
             entry.recount(entry.count.map_or(1, |count| count.saturating_add(1)));
             entry
         }
-        None => Entry::new(death),
+        None => Entry::new(dialect, death),
     };
+    if sorted {
+        entry.sort();
+    }
     entries.insert(0, entry);
     entries
 }
 
-/// Whether `newer` is `older` with deaths added, rather than a list of its own: each entry of `older` that RabbitMQ 3.13 would take over
-/// (S5.3) is there, as old as it was and counted at least as high, and altogether deaths were added.
-pub(super) fn extends(newer: &[Entry<'_>], older: &[Entry<'_>]) -> bool {
+/// Whether `newer` is `older` as the broker took it over, and counted on, rather than a list of its own: each entry of `older` that
+/// RabbitMQ 3.13 takes over (S5.3) is there, as old as it was and counted at least as high. `died`: at least one death must have been added.
+///
+/// Routing keys are not compared: 3.13 rewrites those that are not UTF-8.
+pub(super) fn extends(newer: &[Entry<'_>], older: &[Entry<'_>], died: bool) -> bool {
     let index = by_key(newer);
-    let mut known = 0;
-    let mut taken_over = 0i64;
+    let mut taken_over = None;
     for entry in older.iter().filter(|entry| entry.is_whole()) {
         let Some(now) = index.get(&entry.key()).and_then(|at| newer.get(*at)) else {
             return false;
         };
-        let same =
-            |name: &[u8]| Table(&entry.fields).get(name).ok() == Table(&now.fields).get(name).ok();
-        if now.count < entry.count || !(same(b"time") && same(b"exchange") && same(b"routing-keys"))
-        {
+        let same = |name: &[u8]| entry.field(name) == now.field(name);
+        if now.deaths() < entry.deaths() || !same(b"time") || !same(b"exchange") {
             return false;
         }
-        known += 1;
-        taken_over = taken_over.saturating_add(entry.deaths());
+        taken_over = Some(entry.deaths().saturating_add(taken_over.unwrap_or(0)));
     }
     let now = newer
         .iter()
         .fold(0i64, |sum, entry| sum.saturating_add(entry.deaths()));
-    known > 0 && now > taken_over
+    taken_over.is_some_and(|before| now > before || !died)
 }
 
 /// Two lists of different deaths of one message as one: order and recency are those of `newer`, then of `older`; of an entry in both the
@@ -216,34 +226,44 @@ impl<'a> Entry<'a> {
         Some(entry)
     }
 
-    /// In the order in which RabbitMQ 3.x writes the first entry of a message.
-    pub(super) fn new(death: NewDeath<'a>) -> Entry<'a> {
+    /// S4.3: 3.x has `original-expiration` behind the other fields, 3.13 and 4.x in front of them.
+    fn new(dialect: Dialect, death: NewDeath<'a>) -> Entry<'a> {
         let mut keys = ArrayBuilder::default();
         for key in death.routing_keys {
             keys.longstr(key);
         }
-        let mut fields = TableBuilder::default();
-        fields
+        let mut expiration = TableBuilder::default();
+        if let Some(text) = death.original_expiration {
+            expiration.longstr(b"original-expiration", text);
+        }
+        let mut event = TableBuilder::default();
+        event
             .long(b"count", 1)
             .longstr(b"reason", death.reason)
             .longstr(b"queue", death.queue)
             .timestamp(b"time", death.time)
             .longstr(b"exchange", death.exchange)
             .array(b"routing-keys", &keys);
-        if let Some(expiration) = death.original_expiration {
-            fields.longstr(b"original-expiration", expiration);
-        }
+        let (expiration, event) = (expiration.finish(), event.finish());
+        let fields = match dialect {
+            Dialect::V3 => [event, expiration],
+            Dialect::V3_13 | Dialect::V4 => [expiration, event],
+        };
         Entry {
             queue: Some(death.queue),
             reason: Some(death.reason),
             count: Some(1),
             routing_keys: None,
-            fields: Cow::Owned(fields.finish()),
+            fields: Cow::Owned(fields.concat()),
         }
     }
 
     fn key(&self) -> Key<'a> {
         (self.queue, self.reason)
+    }
+
+    fn field(&self, name: &[u8]) -> Option<Value<'_>> {
+        Table(&self.fields).get(name).ok().flatten()
     }
 
     /// How many deaths it stands for.
@@ -262,15 +282,14 @@ impl<'a> Entry<'a> {
 
     /// Has all six fields and an integer time: what `mc_amqpl:recover_deaths` of 3.13 takes over (S5.3).
     pub(super) fn is_whole(&self) -> bool {
-        let table = Table(&self.fields);
-        let has = |name: &[u8]| matches!(table.get(name), Ok(Some(_)));
-        let time = table.get(b"time").ok().flatten();
         self.queue.is_some()
             && self.reason.is_some()
             && self.count.is_some()
             && self.routing_keys.is_some()
-            && has(b"exchange")
-            && time.is_some_and(|time| time.as_timestamp().is_some() || time.as_integer().is_some())
+            && self.field(b"exchange").is_some()
+            && self
+                .field(b"time")
+                .is_some_and(|time| time.as_timestamp().is_some() || time.as_integer().is_some())
     }
 
     fn recount(&mut self, count: i64) {
@@ -289,9 +308,8 @@ impl<'a> Entry<'a> {
         self.fields = Cow::Owned(fields.finish());
     }
 
-    /// Sorts the fields by name, as 3.x does with what it touches. On 3.13 and 4.x it is our seal: those write another order, so an x-death
-    /// that they wrote never equals one that we wrote, not even when it tells the same.
-    pub(super) fn sort(&mut self) {
+    /// Sorts the fields by name.
+    fn sort(&mut self) {
         let mut sorted: Vec<_> = Table(&self.fields).fields().map_while(Result::ok).collect();
         sorted.sort_by_key(|field| field.name);
         let mut fields = TableBuilder::with_capacity(self.fields.len());

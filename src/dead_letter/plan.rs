@@ -10,7 +10,7 @@ use crate::machine::{Cause, Publication};
 
 use super::cycle::Automatic;
 use super::headers::{BCC, CC, HeaderEdit, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs, routes};
-use super::history::{self, Entry, NewDeath};
+use super::history::{self, NewDeath};
 use super::private;
 use super::remembered::{self, Past};
 use super::route::{self, Keys};
@@ -47,7 +47,10 @@ pub fn plan(
         routing_keys: &visible,
         original_expiration: expiration.as_deref(),
     };
-    let mut entries = recorded(past.whole.entries, event, death.recorded, rules.dialect);
+    let mut entries = past.whole.entries;
+    if !death.recorded {
+        entries = history::record(rules.dialect, entries, event);
+    }
 
     let automatic = Automatic::of(death.reason, &entries);
     let wanted = before.towards(target);
@@ -104,26 +107,6 @@ pub fn plan(
         None => Verdict::Publish(publication),
         Some(_) => Verdict::Park(publication, Cause::Cycle),
     })
-}
-
-/// The history with this death in it, sealed by the order of its newest entry's fields (`Entry::sort`).
-fn recorded<'a>(
-    past: Vec<Entry<'a>>,
-    event: NewDeath<'a>,
-    by_broker: bool,
-    dialect: Dialect,
-) -> Vec<Entry<'a>> {
-    // S4.3: the one entry that 3.x does not sort is the first of a message; and there the broker's own entries stay as they are.
-    let sorted = dialect != Dialect::V3 || (!past.is_empty() && !by_broker);
-    let mut entries = if by_broker {
-        past
-    } else {
-        history::record(past, event)
-    };
-    if sorted && let Some(newest) = entries.first_mut() {
-        newest.sort();
-    }
-    entries
 }
 
 /// The keys without those that only lead into a cycle, and the lap when nothing is left to do but that.

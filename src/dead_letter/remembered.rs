@@ -2,13 +2,15 @@
 //! put together with what the broker has written since.
 //!
 //! `x-dlx-proxy-history` is a table with raw copies of `x-death` and `x-first-death-*` *as they were published*. That is enough to tell
-//! what happened since, in each generation:
-//! - x-death equals its copy: nothing. All is in it. (Our own x-death cannot equal one of the broker's: see `Entry::sort`. Of a client's
-//!   it could, if the message died natively within the second in which it was republished: one death is then counted once less.)
-//! - x-death extends its copy: 3.13 took it over and went on counting. All is in it again, but for members that 3.13 dropped.
-//! - else the broker began anew (4.x; 3.13 without its feature flag): two lists of different deaths, to be merged. So each death is
-//!   counted once, however many native ones lie between. (A list of new deaths that repeats all old ones, with their exchange, keys and
-//!   second, and more, would be taken for an extension.)
+//! what happened since, in each generation, and so to count each death once, however many native ones lie between:
+//! - x-death equals its copy: nothing. All is in it.
+//! - x-death extends its copy: the broker took it over and went on counting (3.13 does, and writes it anew even when nothing died; also a
+//!   message that 3.13 took over before it was upgraded to 4.x). All is in it, but for the members that 3.13 dropped.
+//! - else the broker began anew (4.x; 3.13 without its feature flag `message_containers_deaths_v2`): two lists of different deaths, to be
+//!   merged.
+//!
+//! What cannot be told apart: a list begun anew that repeats the old one to the second, queue by queue. For a signal, which has one death
+//! more for certain, that one is counted all the same; else a native death in the second of the first one is counted once less.
 //!
 //! 3.x forgets nothing, so nothing is written or read there.
 
@@ -80,7 +82,7 @@ pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malforme
     if published.forget || published.x_death == x_death {
         return Ok(None);
     }
-    Ok(Some(published.and(history::read(x_death))))
+    Ok(Some(published.and(history::read(x_death), false)))
 }
 
 // === impl Past ===
@@ -113,7 +115,7 @@ impl<'a> Past<'a> {
                 since: Vec::new(),
                 first: Vec::new(),
             },
-            Some(published) => published.and(read),
+            Some(published) => published.and(read, recorded),
         };
         let is_first = !recorded
             && match rules.dialect {
@@ -165,8 +167,9 @@ impl<'a> Remembered<'a> {
         Ok(Some(remembered))
     }
 
-    /// What was published, and what the broker has counted since.
-    fn and(self, newer: Vec<Entry<'a>>) -> Whole<'a> {
+    /// What was published, and what the broker has written since; `died` if that has one death more for certain.
+    fn and(self, newer: Vec<Entry<'a>>, died: bool) -> Whole<'a> {
+        let newer = history::group(newer);
         let older = if self.forget {
             Vec::new()
         } else {
@@ -179,7 +182,7 @@ impl<'a> Remembered<'a> {
                 first: Vec::new(),
             };
         }
-        if history::extends(&newer, &older) {
+        if history::extends(&newer, &older, died) {
             Whole {
                 since: history::added(&newer, &older),
                 entries: history::complete(newer, older),

@@ -9,6 +9,7 @@ use tracing::debug;
 use crate::admin::Readiness;
 use crate::amqp::ids::Vhost;
 use crate::drain::{Drain, Phase};
+use crate::intake::{self, Intake};
 use crate::link::Login;
 use crate::machine::{Event, Machine};
 use crate::publisher::{self, Publisher};
@@ -26,6 +27,8 @@ pub struct Opener {
     pub connect_timeout: Duration,
     /// Of every publisher; vhost and owner are filled in.
     pub publisher: publisher::Settings,
+    /// Of every intake; the vhost is filled in.
+    pub intake: intake::Settings,
     /// The counters.
     pub metrics: Metrics,
     /// Told when links come and go.
@@ -65,6 +68,21 @@ impl Opener {
             outlet,
             inboxes.publisher,
         );
+
+        let settings = intake::Settings {
+            login: login(&self.intake.login),
+            ..self.intake.clone()
+        };
+        let outlet = LinkOutlet::intake(
+            hub,
+            self.metrics.clone(),
+            vhost.clone(),
+            self.observer(vhost),
+            inboxes.intake_owner,
+            inboxes.to_publisher,
+        );
+        let intake = Intake::new(settings, now);
+        self.drive(Phase::Intake, intake, outlet, inboxes.intake);
     }
 
     fn drive<M: Machine + Send + 'static>(

@@ -28,11 +28,6 @@ use super::channel::Reword;
 use super::replies::{Declared, Expected};
 use super::{Hold, Session, Turn};
 
-/// How long a permission is remembered: each refusal that we provoke is an error line in the broker's log.
-const REMEMBER: std::time::Duration = std::time::Duration::from_secs(60);
-/// How many permissions a session remembers.
-const REMEMBERED: usize = 1000;
-
 /// One declare on its way.
 #[derive(Clone, Debug)]
 pub(super) struct Takeover {
@@ -58,6 +53,8 @@ enum Stage {
     Asking(bool),
     /// Permission is known; the channel is not quiet or the intake exchange not there yet.
     Ready,
+    /// Without an intake exchange only a queue that exists can be ours: a passive declare was sent.
+    Looking,
     /// The rewritten form was sent.
     Fitting,
     /// Decided; the probe's channel is being closed.
@@ -192,10 +189,11 @@ impl Session {
             reply::channel_flow(turn.build(Leg::Broker), channel);
         }
         let until = turn.now.mono.after(self.settings.probe_timeout);
-        let asked = self
-            .permitted
-            .get(&target.exchange)
-            .is_some_and(|until| *until > turn.now.mono);
+        // What an operator's policy gives a queue needs no right of the client.
+        let asked = QueueDeclare::parse(payload)
+            .ok()
+            .and_then(|declare| DeclareArguments::read(declare.arguments).exchange())
+            .is_none_or(|exchange| self.permitted.knows(&exchange, turn.now.mono));
         let stage = if asked {
             Stage::Ready
         } else {
@@ -236,11 +234,12 @@ impl Session {
             Stage::Asking(true) => arguments.permission_probe_rewritten(&takeover.intake),
             _ => arguments.permission_probe(),
         };
-        self.probe(&table, turn);
+        let bits = declare.bits & !QueueDeclare::NO_WAIT;
+        self.probe(bits, &table, turn);
     }
 
     /// Declares on the probe's channel, which is opened for it when it is not open.
-    fn probe(&mut self, arguments: &[u8], turn: &mut Turn<'_>) {
+    fn probe(&mut self, bits: u8, arguments: &[u8], turn: &mut Turn<'_>) {
         let Some(takeover) = &mut self.takeover else {
             return;
         };
@@ -250,13 +249,7 @@ impl Session {
         }
         let probe = takeover.probe;
         if let Some(declare) = takeover.declare() {
-            reply::queue_declare(
-                out,
-                probe,
-                &declare,
-                declare.bits & !QueueDeclare::NO_WAIT,
-                arguments,
-            );
+            reply::queue_declare(out, probe, &declare, bits, arguments);
         }
     }
 
@@ -288,6 +281,10 @@ impl Session {
                     refusal::permission(close.code, close.text)
                 });
                 self.permission(rewritten, permission, turn);
+            }
+            (Stage::Looking, MethodId::QUEUE_DECLARE_OK) => self.fit(turn),
+            (Stage::Looking, MethodId::CHANNEL_CLOSE) => {
+                self.forward_original(Fallback::NoIntake, turn);
             }
             (Stage::Fitting, MethodId::QUEUE_DECLARE_OK) => self.forward_rewritten(None, turn),
             (Stage::Fitting, MethodId::CHANNEL_CLOSE) => {
@@ -333,13 +330,8 @@ impl Session {
         match permission {
             Permission::Refused => return self.forward_original(Fallback::NoPermission, turn),
             Permission::Granted if !rewritten => {
-                if self.permitted.len() >= REMEMBERED {
-                    self.permitted.clear();
-                }
-                self.permitted.insert(
-                    takeover.target.exchange.clone(),
-                    turn.now.mono.after(REMEMBER),
-                );
+                let exchange = takeover.target.exchange.clone();
+                self.permitted.learn(exchange, turn.now.mono);
             }
             Permission::Granted | Permission::Unknown => {}
         }
@@ -386,15 +378,31 @@ impl Session {
         };
         match takeover.ensured {
             None => {}
-            Some(false) => self.forward_original(Fallback::NoIntake, turn),
+            Some(false) if declare.queue.is_empty() => {
+                self.forward_original(Fallback::NoIntake, turn);
+            }
+            Some(false) => {
+                takeover.stage = Stage::Looking;
+                self.probe(QueueDeclare::PASSIVE, &[], turn);
+            }
             // A name that the broker makes cannot be tried out: each try would make another queue.
             Some(true) if declare.queue.is_empty() => self.forward_rewritten(None, turn),
-            Some(true) => {
-                let table = DeclareArguments::read(declare.arguments).rewritten(&takeover.intake);
-                takeover.stage = Stage::Fitting;
-                self.probe(&table, turn);
-            }
+            Some(true) => self.fit(turn),
         }
+    }
+
+    /// Tries the rewritten form.
+    fn fit(&mut self, turn: &mut Turn<'_>) {
+        let Some(takeover) = &mut self.takeover else {
+            return;
+        };
+        takeover.stage = Stage::Fitting;
+        let Some(declare) = takeover.declare() else {
+            return;
+        };
+        let table = DeclareArguments::read(declare.arguments).rewritten(&takeover.intake);
+        let bits = declare.bits & !QueueDeclare::NO_WAIT;
+        self.probe(bits, &table, turn);
     }
 
     /// The declare goes on as the client wrote it.

@@ -171,6 +171,19 @@ fn without_an_intake_exchange_the_declare_is_left_alone() {
 }
 
 #[test]
+fn without_an_intake_exchange_a_queue_that_was_taken_over_is_still_found() {
+    let mut s = asked(0);
+    s.broker(&close(PROBE, 406, GRANTED))
+        .broker_gets(&[&close_ok(PROBE)]);
+    s.ensured(false)
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 1, b"")]);
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&declare_on(PROBE, "q", 0, &rewritten())]);
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+}
+
+#[test]
 fn a_queue_with_native_arguments_keeps_them() {
     let mut s = fitting();
     let text = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx' but current is 'dlx'";
