@@ -234,7 +234,11 @@ impl Link {
 
     /// The socket ended, or could not be connected.
     pub(crate) fn closed(&mut self, now: Now, fx: &mut Effects) -> Loss {
-        self.lose("the connection was cut".into(), now, fx)
+        let cause = match self.state {
+            State::Away(_) => "the broker cannot be reached",
+            _ => "the connection was cut",
+        };
+        self.lose(cause.into(), now, fx)
     }
 
     /// Bytes came, or are left unread on purpose: the peer is not silent.
