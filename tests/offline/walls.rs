@@ -16,7 +16,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("dead_letter", &["amqp", "machine"]),
     ("registry", &["amqp", "machine", "dead_letter"]),
     ("session", &["amqp", "machine", "dead_letter", "registry"]),
-    ("link", &["amqp", "machine"]),
+    ("link", &["amqp", "machine", "dead_letter"]),
     ("publisher", &["amqp", "machine", "link"]),
     (
         "intake",
