@@ -1,6 +1,6 @@
 //! What becomes of a message that died, by RabbitMQ's rules: pure functions over raw bytes, recognisable beside `rabbit_dead_letter.erl` and `mc.erl`.
 //!
-//! The reject path and the intake path meet here, in [`plan`]. [`private`] has the edits of messages that merely pass.
+//! The reject path and the intake path meet here, in [`plan()`]. [`private`] has the edits of messages that merely pass.
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
@@ -41,7 +41,7 @@ pub struct Target {
 }
 
 /// The queues to which a *named* exchange would route a dead letter, for the cycle rule (S6.1). For the default exchange nobody
-/// needs to know them: they are the keys, and [`plan`] reads them there.
+/// needs to know them: they are the keys, and [`plan()`] reads them there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetQueues {
     /// Exactly these.

@@ -15,7 +15,7 @@ use super::{Dialect, Rules, history, remembered};
 
 /// With which all of them begin.
 pub const PREFIX: &[u8] = b"x-dlx-proxy-";
-/// What RabbitMQ from 3.13 on forgets of a message's deaths; see [`remembered`].
+/// What RabbitMQ from 3.13 on forgets of a message's deaths; see `remembered`.
 pub const HISTORY: &[u8] = b"x-dlx-proxy-history";
 /// The keys of a `BCC` header, which the broker removes at publish (S2.2, S3.4).
 pub const BCC: &[u8] = b"x-dlx-proxy-bcc";

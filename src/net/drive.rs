@@ -1,7 +1,7 @@
 //! One small driver pumps any machine: it reads, calls, writes and sleeps, and decides nothing.
 //!
 //! One task drives both legs and never awaits a write. Each wake-up serves the inbox first (its acks free prefetch), then the broker's
-//! and the client's leg, in at most [`TURNS`] turns. Bytes are read into a scratch buffer of the thread and written straight from it;
+//! and the client's leg, in at most `TURNS` turns. Bytes are read into a scratch buffer of the thread and written straight from it;
 //! only what a socket did not take is kept, so that an idle machine owns no buffer.
 
 use std::cell::RefCell;

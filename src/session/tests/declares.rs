@@ -153,7 +153,10 @@ fn without_an_intake_exchange_the_declare_is_left_alone() {
     s.broker(&close(PROBE, 406, GRANTED))
         .broker_gets(&[&close_ok(PROBE)]);
     s.ensured(false)
-        .broker_gets(&[&declare_on(CH, "q", 0, &original())]);
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 1, b"")]);
+    let text = "NOT_FOUND - no queue 'q' in vhost '/'";
+    s.broker(&close(PROBE, 404, text))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
     s.broker(&declare_ok(CH, "q")).passes();
     assert!(matches!(
         &s.events[..],
