@@ -11,6 +11,16 @@ from lab import Proxy, Via, brokers
 from scene import Scene
 
 MODES = ("takeover", "keep")
+USERS = {  # configure, write, read
+    "all-rights": (".*", ".*", ".*"),
+    "no-secret-exchange": (".*", "^(?!.*secret)", ".*"),
+    "no-intake": (".*", "^(?!dlx-proxy)", ".*"),
+    "no-configure": ("^$", ".*", ".*"),
+    "no-read": (".*", ".*", "^$"),
+    "no-rights": ("^$", "^$", "^$"),
+    "stranger": None,
+}
+"""Users beside the administrator; None: no rights in the vhost at all."""
 
 
 def pytest_addoption(parser):
@@ -51,8 +61,12 @@ def via(request, tmp_path_factory):
     if mode != "direct":
         proxy = Proxy(broker.url, mode, tmp_path_factory.mktemp("proxy") / f"{broker.version}-{mode}.log")
     way = Via(broker, mode, proxy)
+    vhosts = (way.vhost, way.judge, way.foreign)
     try:
-        broker.fresh_vhost(way.vhost, broker.user)
+        rights = [(user, vhost, *USERS[user]) for user in USERS if USERS[user] for vhost in (way.vhost, way.judge)]
+        rights += [(broker.user, vhost, ".*", ".*", ".*") for vhost in (way.vhost, way.judge)]
+        rights += [("stranger", way.foreign, ".*", ".*", ".*")]
+        broker.make(vhosts, [(user, "secret") for user in USERS], rights)
         if proxy:
             proxy.wait_ready()
         yield way
@@ -60,7 +74,7 @@ def via(request, tmp_path_factory):
     finally:
         if proxy:
             proxy.stop()
-        broker.ctl("-q", "delete_vhost", way.vhost, check=False)
+        broker.unmake(vhosts, USERS)
 
 
 @pytest.fixture
