@@ -9,6 +9,7 @@ PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 START, START_OK, TUNE, TUNE_OK, OPEN, OPEN_OK, CLOSE, CLOSE_OK = ((10, method) for method in (10, 11, 30, 31, 40, 41, 50, 51))
 CHANNEL_OPEN, CHANNEL_OPEN_OK, CHANNEL_CLOSE, CHANNEL_CLOSE_OK = ((20, method) for method in (10, 11, 40, 41))
 DECLARE, DECLARE_OK = (50, 10), (50, 11)
+QOS, QOS_OK = (60, 10), (60, 11)
 PUBLISH, GET, GET_OK, GET_EMPTY, REJECT = (60, 40), (60, 70), (60, 71), (60, 72), (60, 90)
 NUMBERS = {b"b": ">b", b"B": ">B", b"s": ">h", b"u": ">H", b"I": ">i", b"i": ">I", b"l": ">q", b"L": ">Q", b"f": ">f", b"d": ">d", b"T": ">Q"}
 """Field types of a fixed size, in RabbitMQ's dialect; the others are t, D, S, x, A, F and V."""
@@ -211,16 +212,13 @@ class Raw:
         self.send(method(channel, CHANNEL_OPEN, b"\0"))
         self.expect(CHANNEL_OPEN_OK)
 
-    def rest(self):
-        """Every frame until the other side ends the stream; a close is answered."""
+    def answers(self, *last):
+        """Every frame up to the first connection.close, the end of the stream, or a method in `last`."""
         frames = []
         while (frame := self.frame()) is not None:
             frames.append(frame)
-            if frame.id == CLOSE:
-                try:
-                    self.send(method(0, CLOSE_OK))
-                except OSError:
-                    pass
+            if frame.id in (CLOSE, *last):
+                break
         return frames
 
     def everything(self):
