@@ -2,6 +2,7 @@
 
 import random
 import re
+import resource
 
 import pytest
 
@@ -40,6 +41,8 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_configure(config):
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for the thousand connections, also of the proxy
     try:
         config.brokers = brokers()
     except LookupError as missing:

@@ -10,6 +10,9 @@ from raw import (
 )
 
 
+pytestmark = pytest.mark.once
+
+
 def frame(kind, channel, payload, end=b"\xce", size=None):
     return struct.pack(">BHI", kind, channel, len(payload) if size is None else size) + payload + end
 
