@@ -10,3 +10,6 @@ pub mod method;
 pub mod properties;
 pub mod reply;
 pub mod table;
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,22 @@
 //! What becomes of a message that died, by RabbitMQ's rules: pure functions over raw bytes, recognisable beside `rabbit_dead_letter.erl` and `mc.erl`.
 //!
-//! The reject path and the intake path meet here, in `plan`.
+//! The reject path and the intake path meet here, in [`plan()`]. [`private`] has the edits of messages that merely pass.
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Publication, Reason};
+use crate::machine::{Cause, Publication, Reason};
+
+mod cycle;
+mod headers;
+mod history;
+mod plan;
+pub mod private;
+mod remembered;
+mod route;
+mod signal;
+
+pub use plan::plan;
+pub use signal::{Implausible, Signal, signal};
 
 /// Whose rules count: a generation of RabbitMQ (semantics differ in history, cycles and headers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +40,13 @@ pub struct Target {
     pub at_least_once: bool,
 }
 
-/// The queues to which a dead letter would be routed, for the cycle rule (S6.1).
+/// The queues to which a *named* exchange would route a dead letter, for the cycle rule (S6.1). For the default exchange nobody
+/// needs to know them: they are the keys, and [`plan()`] reads them there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetQueues {
     /// Exactly these.
     Known(Vec<ShortStr>),
-    /// Not known: a cycle is caught one lap later, when it is.
+    /// Not known: nothing is dropped. A cycle through another queue is caught there, if that one's targets are known.
     Unknown,
 }
 
@@ -61,7 +74,7 @@ pub struct Death<'a> {
     pub exchange: &'a [u8],
     /// The routing key it had been published with.
     pub routing_key: &'a [u8],
-    /// The message.
+    /// The message as the *broker* sent it: with the private headers that a client is not shown.
     pub content: &'a Content,
     /// True when the broker has written this death into x-death already (a signal); false for a reject that we withheld.
     pub recorded: bool,
@@ -72,6 +85,30 @@ pub struct Death<'a> {
 pub enum Verdict {
     /// Publish this.
     Publish(Publication),
-    /// An automatic cycle: drop it, and log the lap once (queues from newest to oldest).
+    /// An automatic cycle: drop it, and log the lap once (the queue that it would enter again, then queues from newest to oldest).
     Cycle(Vec<ShortStr>),
+    /// From an `at-least-once` queue, which drops nothing (S6.3): put this into the parking queue.
+    Park(Publication, Cause),
 }
+
+// === impl Dialect ===
+
+impl Dialect {
+    /// The dialect of a broker that calls itself this version: `3.10.8`, `4.3.6-rc.1`. None before 3.10, or when it is no version:
+    /// then nothing is taken over. What is newer than 4.x is treated as 4.x.
+    pub fn of_version(version: &[u8]) -> Option<Dialect> {
+        let mut numbers = version
+            .split(|octet| !octet.is_ascii_digit())
+            .map(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok());
+        let (major, minor) = (numbers.next()??, numbers.next()??);
+        match (major, minor) {
+            (0..=2, _) | (3, 0..=9) => None,
+            (3, 10..=12) => Some(Dialect::V3),
+            (3, _) => Some(Dialect::V3_13),
+            (4.., _) => Some(Dialect::V4),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

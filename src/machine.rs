@@ -5,6 +5,8 @@
 //! module knows it; it knows nothing of them but the words of `amqp`.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
@@ -111,6 +113,13 @@ impl Wire {
     /// How many bytes are buffered, without the run.
     pub fn buffered(&self) -> usize {
         self.out.len()
+    }
+
+    /// Gives back the memory of an empty buffer.
+    pub fn release(&mut self) {
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
     }
 
     fn flush_run(&mut self, src: &[u8]) {
@@ -228,6 +237,44 @@ pub enum Cause {
     IntakeAway,
 }
 
+// === budget ===
+
+/// Octets that all machines together may retain: a shared counter, not a lock.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    limit: usize,
+    used: Arc<AtomicUsize>,
+}
+
+impl Budget {
+    /// A budget of so many octets.
+    pub fn new(limit: usize) -> Budget {
+        Budget {
+            limit,
+            used: Arc::default(),
+        }
+    }
+
+    /// Takes octets, if they are left.
+    #[must_use]
+    pub fn take(&self, octets: usize) -> bool {
+        let fits = |used: usize| used.checked_add(octets).filter(|sum| *sum <= self.limit);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
+    }
+
+    /// Gives octets back.
+    pub fn give(&self, octets: usize) {
+        self.used.fetch_sub(octets, Ordering::Relaxed);
+    }
+
+    /// Octets in use.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
 // === topology ===
 
 /// Asks for an intake exchange (and the objects behind it) to exist before a declare goes on.
@@ -265,6 +312,8 @@ pub struct Effects {
     pub ensured: Vec<(Owner, Ensured)>,
     /// Facts for the log and the metrics.
     pub events: Vec<Event>,
+    /// Frames that were looked at, from the client and from the broker.
+    pub frames: [u64; 2],
 }
 
 impl Effects {
@@ -326,6 +375,14 @@ pub trait Machine {
     /// The only pause switch: whether this leg shall be read while `backlog` bytes wait to be written to the other one (for a link:
     /// to its own).
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool;
+
+    /// All that was buffered for the legs has been written.
+    fn drained(&mut self, _now: Now, _fx: &mut Effects) {}
+
+    /// Whether [`Machine::input`] may be called: false leaves inputs in the inbox, whose bound then slows those who fill it.
+    fn accepts(&self) -> bool {
+        true
+    }
 
     /// Whether the machine goes on.
     fn flow(&self) -> Flow;

@@ -1,3 +1,102 @@
-//! dlx-proxy: arguments → logging → config → app. Exit codes live here only.
+//! dlx-proxy: arguments → settings → logging → app → wait → drain. Exit codes live here only.
 
-fn main() {}
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use dlx_proxy::admin;
+use dlx_proxy::app::App;
+use dlx_proxy::cli::{self, Cli, Command};
+use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes};
+use dlx_proxy::demo;
+use dlx_proxy::drain::{Drain, Ended};
+use dlx_proxy::telemetry::logging;
+use tokio::runtime::{Builder, Runtime};
+use tracing::{error, info, warn};
+
+/// `EX_USAGE` of sysexits.h: the settings must be changed before another attempt makes sense.
+const MISTAKES: u8 = 64;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command() {
+        Command::Run(settings) => run(settings),
+        Command::CheckConfig(settings) => Config::load(&settings.sources())
+            .map(|config| print!("{}", config.to_toml()))
+            .map_err(Into::into),
+        Command::PrintDefaultConfig => {
+            print!("{DEFAULT_TOML}");
+            Ok(())
+        }
+        Command::Demo(arguments) => demonstrate(arguments),
+        Command::Healthcheck(settings) => healthcheck(settings),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Mistakes>() => {
+            eprintln!("{error}");
+            MISTAKES.into()
+        }
+        Err(error) => {
+            if tracing::dispatcher::has_been_set() {
+                error!("{error:#}");
+            } else {
+                eprintln!("dlx-proxy: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: cli::Settings) -> anyhow::Result<()> {
+    let config = Config::load(&settings.sources())?;
+    logging::start(config.log_format, config.log_level)?;
+    runtime(config.worker_threads)?.block_on(async {
+        let drain = Drain::new(config.drain_timeout);
+        drain.on_signals().context("cannot listen to signals")?;
+        serve(config, drain).await
+    })
+}
+
+async fn serve(config: Config, drain: Drain) -> anyhow::Result<()> {
+    let app = App::bind(&config, &drain).await?;
+    match app.run(drain).await {
+        Ended::Settled => info!("ended"),
+        Ended::Cut(left) => warn!(
+            left,
+            "ended before all was settled; the broker keeps what is not"
+        ),
+    }
+    Ok(())
+}
+
+fn demonstrate(cli::Demo { url, json }: cli::Demo) -> anyhow::Result<()> {
+    let dead_letters = runtime(1)?.block_on(demo::run(&url))?;
+    print!(
+        "{}",
+        if json {
+            dead_letters.json()
+        } else {
+            dead_letters.table()
+        }
+    );
+    dead_letters.check().map_err(Into::into)
+}
+
+fn healthcheck(settings: cli::Healthcheck) -> anyhow::Result<()> {
+    let address = Config::load(&settings.sources())?.admin;
+    let reasons = admin::ask(address).with_context(|| format!("no answer from {address}"))?;
+    anyhow::ensure!(
+        reasons.is_empty(),
+        "not ready: {}",
+        reasons.trim_end().replace('\n', "; ")
+    );
+    Ok(())
+}
+
+fn runtime(threads: usize) -> anyhow::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .context("cannot start threads")
+}

@@ -197,6 +197,12 @@ impl TableBuilder {
         self
     }
 
+    /// Members as they are on the wire elsewhere.
+    pub fn members(&mut self, raw: &[u8]) -> &mut Self {
+        self.out.extend_from_slice(raw);
+        self
+    }
+
     fn name(&mut self, name: &[u8]) {
         let name = name.get(..255).unwrap_or(name);
         self.out.push(name.len() as u8);

@@ -1,0 +1,22 @@
+# The proxy as a container image, without root:    docker build -t dlx-proxy .
+FROM rust:1-bookworm AS build
+WORKDIR /build
+# The dependencies first, in a layer of their own: it stays until Cargo.toml or Cargo.lock changes. Cargo wants to see a file for
+# each target, so the program is a placeholder here, and the tests and benchmarks are taken out of the manifest.
+COPY Cargo.toml Cargo.lock ./
+RUN awk '/^\[/ { keep = !/^\[\[(bench|test)\]\]/ } keep' Cargo.toml >trimmed && mv trimmed Cargo.toml \
+    && mkdir src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs \
+    && cargo build --release --locked
+COPY src src
+# COPY keeps the age of files, and cargo goes by age.
+RUN touch src/main.rs src/lib.rs && cargo build --release --locked
+
+FROM debian:bookworm-slim
+COPY --from=build /build/target/release/dlx-proxy /usr/local/bin/dlx-proxy
+# By number, so that Kubernetes can see that it is not root. Nothing is written to disk.
+USER 10001:10001
+ENV DLX_PROXY_LISTEN=0.0.0.0:5673 DLX_PROXY_ADMIN=0.0.0.0:15673
+EXPOSE 5673 15673
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["dlx-proxy", "healthcheck"]
+ENTRYPOINT ["dlx-proxy"]
+CMD ["run"]

@@ -1,0 +1,58 @@
+# What a developer does, and what CI does: the same commands. `make` alone lists them.
+SHELL := bash
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+WITH_BROKERS := tests/lab/with-brokers.sh
+# Compiled Python beside the tests would be files left behind.
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+	@echo '  make run UPSTREAM=amqp://user:pass@host:5672   the same in front of your own broker'
+	@echo '  LISTEN=, ADMIN= (host:port) and PROFILE=release go with run and demo.'
+
+# === use it
+
+.PHONY: run demo
+run: ## a private RabbitMQ, the proxy in front of it, three dead letters through it; until Ctrl-C
+	@deploy/run.sh run
+demo: ## the same, and exit: 0 if the three dead letters were right
+	@deploy/run.sh demo
+
+# === test it
+
+.PHONY: test setup fmt fmt-check lint doc unit broker clients bench bench-once deploy-check
+test: ## everything that CI checks
+	@tests/lab/test.sh
+setup: ## fetch what the tests need (RabbitMQ 3.10 and 4.3, haproxy, Python clients) into .lab/
+	@tests/lab/setup.sh
+fmt: ## format the code
+	$(CARGO) fmt
+fmt-check:
+	$(CARGO) fmt --check
+lint: ## clippy, no warning allowed
+	$(CARGO) clippy --all-targets -- -D warnings
+doc: ## the documentation, with private items, no warning allowed
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps --document-private-items
+unit: ## tests that need no broker
+	$(CARGO) test --no-fail-fast --lib --bins --test offline
+	$(CARGO) test --no-fail-fast --doc
+broker: setup ## tests against real brokers
+	$(WITH_BROKERS) $(CARGO) test --no-fail-fast --test broker
+clients: setup ## tests with client libraries of other languages
+	$(CARGO) build
+	$(WITH_BROKERS) python -m pytest -p no:cacheprovider tests/clients
+bench: setup ## rates and latencies beside direct use and haproxy
+	$(WITH_BROKERS) $(CARGO) bench --bench '*'
+bench-once: setup ## every benchmark once, small, so that none rots; no figure is judged
+	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --bench '*'
+deploy-check: setup ## container, Kubernetes and systemd files: do they parse, and does the proxy know their settings?
+	$(CARGO) build
+	tests/lab/check-deploy.sh
+
+.PHONY: clean
+clean: ## remove all that was built, downloaded or unpacked here
+	$(CARGO) clean
+	rm -rf .lab

@@ -1,0 +1,255 @@
+//! `make bench`: what does the proxy cost, and how fast are its dead letters?
+//!
+//! The same load goes to a real broker directly, through haproxy in TCP mode and through `dlx-proxy run`, in turns within one run, and
+//! is printed as ratios: to haproxy for traffic that merely passes, to the broker's own dead-lettering for dead letters. Figures of
+//! different runs or machines say little; the ratios do.
+//!
+//! `cargo bench --bench load -- WORD…`: only scenes whose name contains a word (`throughput`, `latency`, `dead letters`, `nack`, …).
+//! Environment: `DLX_TEST_BROKERS`, `BENCH_BROKER`, `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_HAPROXY_NBTHREAD`, `DLX_TEST_PROXY`,
+//! `DLX_PROXY_MODE`.
+
+mod client;
+mod confirms;
+mod dead_letters;
+mod pass_through;
+mod process;
+mod report;
+mod settings;
+
+use std::process::ExitCode;
+
+use anyhow::{bail, ensure};
+
+use crate::client::{BODY, Connection};
+use crate::confirms::WINDOW;
+use crate::dead_letters::SCENES;
+use crate::pass_through::{BATCH, PAIRS, PREFETCH, RATE};
+use crate::process::{Route, Scratch, haproxy_version};
+use crate::report::{Series, Table, interleave};
+use crate::settings::Settings;
+
+/// What is needed to run a scene.
+struct Bench {
+    settings: Settings,
+    /// Direct, haproxy if it is installed, dlx-proxy.
+    routes: Vec<Route>,
+    /// Series that failed: the run is no success then, though it goes on.
+    failures: usize,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
+    let settings = Settings::read()?;
+    let scratch = Scratch::new()?;
+    let haproxy = haproxy_version();
+    let mut routes = vec![Route::direct(&settings)];
+    if haproxy.is_some() {
+        routes.push(Route::haproxy(&settings, &scratch)?);
+    } else if settings.small {
+        println!("haproxy is not installed: only direct and dlx-proxy run");
+    } else {
+        bail!(
+            "haproxy is not installed, and it is what dlx-proxy is compared with: apt-get install haproxy"
+        );
+    }
+    let mut failures = 0;
+    match Route::dlx_proxy(&settings, &scratch) {
+        Ok(route) => routes.push(route),
+        Err(error) => {
+            eprintln!("{error:#}");
+            failures += 1;
+        }
+    }
+    let mut bench = Bench {
+        settings,
+        routes,
+        failures,
+    };
+    bench.machine(haproxy.as_deref())?;
+    bench.throughput();
+    bench.latency();
+    bench.dead_letters()?;
+    ensure!(
+        bench.failures == 0,
+        "{} series failed, see above",
+        bench.failures
+    );
+    Ok(())
+}
+
+// === impl Bench ===
+
+impl Bench {
+    fn machine(&self, haproxy: Option<&str>) -> anyhow::Result<()> {
+        let cores = std::thread::available_parallelism()?;
+        let broker = Connection::open(&self.settings.broker)?;
+        // Who else is at work? With more than a few tenths here the ratios scatter.
+        let load = std::fs::read_to_string("/proc/loadavg")?;
+        let load = load.split(' ').next().unwrap_or("?");
+        println!(
+            "\nmachine    {cores} cores, shared by client, proxy and broker; load average {load} before the first scene"
+        );
+        println!(
+            "broker     RabbitMQ {} at {}",
+            broker.version, self.settings.broker
+        );
+        broker.close()?;
+        for route in &self.routes {
+            let Some(process) = &route.process else {
+                continue;
+            };
+            let about = match (route.name, haproxy, self.settings.haproxy_threads) {
+                ("haproxy", Some(version), None) => {
+                    format!("{version}, mode tcp, default nbthread (one per core)")
+                }
+                ("haproxy", Some(version), Some(n)) => format!("{version}, mode tcp, nbthread {n}"),
+                _ => format!("{}, mode {}", env!("CARGO_PKG_VERSION"), self.settings.mode),
+            };
+            println!("{:<10} {about}; {} threads", route.name, process.threads()?);
+        }
+        let rounds = self.settings.scale.rounds;
+        println!(
+            "rounds     {rounds}, in turns; medians; a ratio is the median of the rounds' ratios (lowest–highest)"
+        );
+        if self.settings.small {
+            println!("BENCH_SMALL: everything runs, no figure means anything");
+        }
+        Ok(())
+    }
+
+    fn throughput(&mut self) {
+        let scale = self.settings.scale;
+        let mut shown = None;
+        for (name, confirms) in [("no confirms", false), ("confirms", true)] {
+            if !self.settings.wants(&format!("throughput {name}")) {
+                continue;
+            }
+            // The first connections and messages of a route warm up allocators, caches and the broker's code.
+            for route in &self.routes {
+                if let Err(error) = pass_through::throughput(route, scale.messages / 10, confirms) {
+                    eprintln!("{}: warm-up: {error:#}", route.name);
+                }
+            }
+            let all = interleave(scale.rounds, &self.routes, |route| {
+                pass_through::throughput(route, scale.messages, confirms)
+            });
+            let table = shown.get_or_insert_with(|| self.comparison());
+            compare(table, name, &["messages/s", "CPU s per million"], &all);
+            self.failures += all.iter().filter(|series| series.failed()).count();
+        }
+        if let Some(table) = shown {
+            println!(
+                "\nThroughput: {BODY}-byte messages, transient, classic queues, {PAIRS} publishers, {PAIRS} consumers, {BATCH} messages a write, \
+                 {} a run\n(no confirms: no_ack; confirms: window {WINDOW}, each delivery acked, prefetch {PREFETCH})\n{table}",
+                report::number(scale.messages as f64)
+            );
+        }
+    }
+
+    fn latency(&mut self) {
+        if !self.settings.wants("latency") {
+            return;
+        }
+        let scale = self.settings.scale;
+        let all = interleave(scale.rounds, &self.routes, |route| {
+            pass_through::latency(route, &scale)
+        });
+        let mut table = self.comparison();
+        let metrics = ["p50 in µs", "p99 in µs", "CPU s per million"];
+        compare(&mut table, "publish to deliver", &metrics, &all);
+        self.failures += all.iter().filter(|series| series.failed()).count();
+        println!(
+            "\nLatency: {} messages a second, one write each\n{table}",
+            report::number(RATE as f64)
+        );
+    }
+
+    fn dead_letters(&mut self) -> anyhow::Result<()> {
+        let wanted =
+            |scene: &dead_letters::Scene| self.settings.wants(&format!("dead letters {scene}"));
+        let scenes: Vec<_> = SCENES.into_iter().filter(wanted).collect();
+        // haproxy has no part in this.
+        self.routes.retain(|route| route.name != "haproxy");
+        let Some((direct, proxied)) = self.routes.split_first() else {
+            return Ok(());
+        };
+        if scenes.is_empty() {
+            return Ok(());
+        }
+        if let Some(process) = proxied.first().and_then(|route| route.process.as_ref())
+            && let Err(error) = process.wait_ready()
+        {
+            eprintln!("dlx-proxy: {error:#}");
+            self.failures += 1;
+        }
+        let mut table = Table::new([
+            "",
+            "native/s",
+            "dlx-proxy/s",
+            "dlx-proxy : native",
+            "its CPU s per million",
+            "its share",
+        ]);
+        for scene in scenes {
+            let all = interleave(self.settings.scale.rounds, &self.routes, |route| {
+                dead_letters::run(route, scene, &self.settings.scale, direct)
+            });
+            let mut cells = vec![scene.to_string()];
+            if let Some(native) = all.first() {
+                cells.push(native.figure(0));
+                if let Some(own) = all.get(1) {
+                    cells.extend([
+                        own.figure(0),
+                        own.ratio(native, 0),
+                        own.figure(1),
+                        own.figure(2),
+                    ]);
+                }
+            }
+            table.row(cells);
+            self.failures += all.iter().filter(|series| series.failed()).count();
+        }
+        if !proxied.is_empty() {
+            dead_letters::clean_intake(direct)?;
+        }
+        println!(
+            "\nDead letters: classic queues, one consumer; from consume (TTL: from expiry) until all are in the dead-letter queue\n\
+             (its share: of the dead letters, those that dlx-proxy counted as published by itself; 0: it left them to the broker)\n{table}"
+        );
+        Ok(())
+    }
+
+    /// A table with one column per route and one for the ratio of each to haproxy.
+    fn comparison(&self) -> Table {
+        let mut head = vec!["", ""];
+        head.extend(self.routes.iter().map(|route| route.name));
+        head.push("dlx-proxy : haproxy");
+        Table::new(head)
+    }
+}
+
+/// One row per metric.
+fn compare(table: &mut Table, name: &str, metrics: &[&str], all: &[Series]) {
+    let find = |name| all.iter().find(|series| series.name == name);
+    for (i, metric) in metrics.iter().enumerate() {
+        let mut cells = vec![
+            if i == 0 { name.into() } else { String::new() },
+            (*metric).into(),
+        ];
+        cells.extend(all.iter().map(|series| series.figure(i)));
+        cells.push(match (find("dlx-proxy"), find("haproxy")) {
+            (Some(own), Some(haproxy)) => own.ratio(haproxy, i),
+            _ => "-".into(),
+        });
+        table.row(cells);
+    }
+}

@@ -1,0 +1,269 @@
+//! The two proxies as processes: started, asked for their CPU time, and ended with the bench.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::client::Connection;
+use crate::settings::{Address, Settings};
+
+/// The proxy's `prefix`: what it makes on the broker is told apart from that of a proxy in use, and deleted at the end.
+pub(crate) const PREFIX: &str = "dlx-proxy-bench";
+
+/// How long a proxy may take until it answers.
+const START: Duration = Duration::from_secs(10);
+
+/// A way to the broker.
+pub(crate) struct Route {
+    /// How the tables call it.
+    pub(crate) name: &'static str,
+    /// Where clients connect.
+    pub(crate) address: Address,
+    /// What is in between.
+    pub(crate) process: Option<Process>,
+}
+
+/// A proxy that we started.
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+    /// The port of dlx-proxy's admin server.
+    admin: Option<u16>,
+}
+
+/// A directory for configuration and logs.
+pub(crate) struct Scratch(PathBuf);
+
+// === impl Route ===
+
+impl Route {
+    /// No proxy at all.
+    pub(crate) fn direct(settings: &Settings) -> Route {
+        Route {
+            name: "direct",
+            address: settings.broker.clone(),
+            process: None,
+        }
+    }
+
+    /// haproxy in TCP mode, with its defaults.
+    pub(crate) fn haproxy(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Route> {
+        let port = free_port()?;
+        let threads = settings.haproxy_threads.map_or(String::new(), |threads| {
+            format!("global\n  nbthread {threads}\n")
+        });
+        let configuration = scratch.0.join("haproxy.cfg");
+        fs::write(
+            &configuration,
+            format!(
+                "{threads}defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n\
+                 listen amqp\n  bind 127.0.0.1:{port}\n  server broker {}\n",
+                settings.broker
+            ),
+        )?;
+        let mut command = Command::new(haproxy_binary());
+        command.arg("-db").arg("-f").arg(configuration);
+        Route::start("haproxy", settings.broker.at(port), command, None, scratch)
+    }
+
+    /// The proxy that all this is about.
+    pub(crate) fn dlx_proxy(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Route> {
+        let (port, admin) = (free_port()?, free_port()?);
+        let mut command = Command::new(&settings.binary);
+        command
+            .arg("run")
+            .arg("--upstream")
+            .arg(&settings.url)
+            .arg("--listen")
+            .arg(format!("127.0.0.1:{port}"))
+            .arg("--admin")
+            .arg(format!("127.0.0.1:{admin}"))
+            // Not settings of the proxy, which refuses what it does not know. Real ones (DLX_PROXY_INTAKE_QUEUE_TYPE, …) pass.
+            .env_remove("DLX_TEST_BROKERS")
+            .env_remove("DLX_TEST_PROXY")
+            .env("DLX_PROXY_PREFIX", PREFIX)
+            .env("DLX_PROXY_MODE", &settings.mode);
+        Route::start(
+            "dlx-proxy",
+            settings.broker.at(port),
+            command,
+            Some(admin),
+            scratch,
+        )
+    }
+
+    fn start(
+        name: &'static str,
+        address: Address,
+        mut command: Command,
+        admin: Option<u16>,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Route> {
+        let log = scratch.0.join(format!("{name}.log"));
+        let output = File::create(&log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("{name}: cannot start {:?}", command.get_program()))?;
+        let mut process = Process { child, log, admin };
+        let begun = Instant::now();
+        loop {
+            let refused = match Connection::open(&address) {
+                Ok(connection) => break connection.close()?,
+                Err(refused) => refused,
+            };
+            if let Some(status) = process.child.try_wait()? {
+                bail!("{name} ended with {status}{}", process.last_words());
+            }
+            if begun.elapsed() > START {
+                return Err(
+                    refused.context(format!("{name} does not answer{}", process.last_words()))
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Route {
+            name,
+            address,
+            process: Some(process),
+        })
+    }
+
+    /// CPU time that the proxy has used; zero for no proxy.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        self.process
+            .as_ref()
+            .map_or(Ok(Duration::ZERO), Process::cpu)
+    }
+}
+
+// === impl Process ===
+
+impl Process {
+    /// utime + stime, all threads. Ticks are 1/100 s on every Linux that this runs on (USER_HZ).
+    fn cpu(&self) -> anyhow::Result<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The command's name may hold spaces and brackets; the fields behind it begin with the third (proc(5)).
+        let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|field| field.parse::<u64>())
+            .sum::<Result<_, _>>()?;
+        Ok(Duration::from_millis(ticks * 10))
+    }
+
+    /// How many threads it has.
+    pub(crate) fn threads(&self) -> anyhow::Result<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let threads = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Threads:"));
+        Ok(threads.unwrap_or("?").trim().to_owned())
+    }
+
+    /// Waits until dlx-proxy says that its links are up.
+    pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let answer = match self.get("/readyz") {
+                Ok(answer) if answer.starts_with("HTTP/1.1 200") => return Ok(()),
+                Ok(answer) => answer,
+                Err(error) => format!("{error:#}"),
+            };
+            if begun.elapsed() > START {
+                bail!("/readyz: {}{}", answer.trim(), self.last_words());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// How many dead letters dlx-proxy says that it has published.
+    pub(crate) fn dead_lettered(&self) -> anyhow::Result<f64> {
+        let metrics = self.get("/metrics")?;
+        let samples = metrics
+            .lines()
+            .filter(|line| line.starts_with("dlx_proxy_messages_dead_lettered_total"));
+        Ok(samples
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum())
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<String> {
+        let port = self.admin.context("it has no admin port")?;
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(START))?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// The end of its log, for an error message.
+    pub(crate) fn last_words(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines
+            .get(lines.len().saturating_sub(5)..)
+            .unwrap_or_default();
+        tail.iter().map(|line| format!("\n    {line}")).collect()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Neither holds anything that a kill would lose.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+// === impl Scratch ===
+
+impl Scratch {
+    /// Makes it.
+    pub(crate) fn new() -> anyhow::Result<Scratch> {
+        let path = std::env::temp_dir().join(format!("{PREFIX}-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `haproxy -v`, its first line; none if it is not installed.
+pub(crate) fn haproxy_version() -> Option<String> {
+    let output = Command::new(haproxy_binary()).arg("-v").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some(text.split_whitespace().nth(2)?.to_owned())
+}
+
+/// Debian installs it where a user's PATH does not look.
+fn haproxy_binary() -> &'static Path {
+    let debian = Path::new("/usr/sbin/haproxy");
+    if debian.exists() {
+        debian
+    } else {
+        Path::new("haproxy")
+    }
+}
+
+/// A port that is free now. haproxy cannot say which one it was given, so both are told.
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}

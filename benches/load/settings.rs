@@ -1,0 +1,189 @@
+//! What to measure, how much of it, and on which broker: environment and arguments, read once.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use lapin::uri::AMQPUri;
+
+/// What the environment and the command line ask for.
+pub(crate) struct Settings {
+    /// The broker.
+    pub(crate) broker: Address,
+    /// Its URL, for the proxy's `--upstream`.
+    pub(crate) url: String,
+    /// The proxy's binary.
+    pub(crate) binary: PathBuf,
+    /// Its `mode`.
+    pub(crate) mode: String,
+    /// haproxy's `nbthread`; none leaves its default, one per core.
+    pub(crate) haproxy_threads: Option<u16>,
+    /// How much.
+    pub(crate) scale: Scale,
+    /// True for `BENCH_SMALL`: everything runs once, and no figure means anything.
+    pub(crate) small: bool,
+    /// Only scenes whose name contains one of these words; none: all.
+    only: Vec<String>,
+}
+
+/// Where and as whom to log in.
+#[derive(Clone)]
+pub(crate) struct Address {
+    /// The host.
+    pub(crate) host: String,
+    /// The port.
+    pub(crate) port: u16,
+    /// The user.
+    pub(crate) user: String,
+    /// The password.
+    pub(crate) password: String,
+    /// The vhost.
+    pub(crate) vhost: String,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Scale {
+    /// How often every path has its turn.
+    pub(crate) rounds: usize,
+    /// Messages of one throughput run.
+    pub(crate) messages: u64,
+    /// How long one latency run lasts, after its warm-up.
+    pub(crate) latency: Duration,
+    /// Dead letters of one run at prefetch 1; others make `deaths_faster` times as many.
+    pub(crate) deaths: u64,
+    /// See `deaths`: a run shall last about a second whatever the prefetch.
+    pub(crate) deaths_faster: u64,
+    /// How long the message at the head of the TTL scene's queue lives: all others must be in the queue by then.
+    pub(crate) ttl: Duration,
+}
+
+const FULL: Scale = Scale {
+    // A multiple of two and three, see `report::interleave`.
+    rounds: 6,
+    messages: 300_000,
+    latency: Duration::from_secs(4),
+    deaths: 4_000,
+    deaths_faster: 8,
+    ttl: Duration::from_secs(4),
+};
+
+const SMALL: Scale = Scale {
+    rounds: 1,
+    messages: 2_000,
+    latency: Duration::from_millis(200),
+    deaths: 100,
+    deaths_faster: 2,
+    ttl: Duration::from_millis(1_000),
+};
+
+// === impl Settings ===
+
+impl Settings {
+    /// Reads environment and arguments.
+    pub(crate) fn read() -> anyhow::Result<Settings> {
+        let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let brokers = env("DLX_TEST_BROKERS").context(
+            "no broker to measure: set DLX_TEST_BROKERS, e.g. 4.3.6=amqp://guest:guest@127.0.0.1:5672 \
+             (a comma between several; the newest is used, or the one that BENCH_BROKER names). \
+             `make bench` starts one and sets it",
+        )?;
+        let url = choose(&brokers, env("BENCH_BROKER").as_deref())?;
+        let small = env("BENCH_SMALL").is_some_and(|value| value != "0");
+        let mut scale = if small { SMALL } else { FULL };
+        if let Some(rounds) = env("BENCH_ROUNDS") {
+            scale.rounds = rounds.parse().context("BENCH_ROUNDS is not a number")?;
+        }
+        Ok(Settings {
+            broker: Address::parse(&url)?,
+            url,
+            // Cargo builds it beside every bench, in the same profile.
+            binary: env("DLX_TEST_PROXY").map_or_else(
+                || PathBuf::from(env!("CARGO_BIN_EXE_dlx-proxy")),
+                PathBuf::from,
+            ),
+            mode: env("DLX_PROXY_MODE").unwrap_or_else(|| "takeover".into()),
+            haproxy_threads: env("BENCH_HAPROXY_NBTHREAD")
+                .map(|threads| threads.parse())
+                .transpose()
+                .context("BENCH_HAPROXY_NBTHREAD is not a number")?,
+            scale,
+            small,
+            // `cargo bench` itself adds `--bench`.
+            only: std::env::args()
+                .skip(1)
+                .filter(|argument| !argument.starts_with('-'))
+                .collect(),
+        })
+    }
+
+    /// Whether the command line asks for that scene.
+    pub(crate) fn wants(&self, scene: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|word| scene.contains(word.as_str()))
+    }
+}
+
+/// Of `3.10.8=amqp://…,4.3.6=amqp://…` the URL of the newest, or of the version that was asked for.
+fn choose(brokers: &str, version: Option<&str>) -> anyhow::Result<String> {
+    let numbers = |version: &str| -> Vec<u32> {
+        version
+            .split('.')
+            .map(|part| part.parse().unwrap_or(0))
+            .collect()
+    };
+    brokers
+        .split(',')
+        .map(|entry| {
+            entry
+                .trim()
+                .split_once('=')
+                .ok_or_else(|| anyhow!("DLX_TEST_BROKERS: {entry:?} is not VERSION=URL"))
+        })
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .filter(|(name, _)| version.is_none_or(|version| version == *name))
+        .max_by_key(|(name, _)| numbers(name))
+        .map(|(_, url)| url.to_owned())
+        .with_context(|| {
+            format!(
+                "BENCH_BROKER={} is not in DLX_TEST_BROKERS",
+                version.unwrap_or_default()
+            )
+        })
+}
+
+// === impl Address ===
+
+impl Address {
+    fn parse(url: &str) -> anyhow::Result<Address> {
+        let uri: AMQPUri = url
+            .parse()
+            .map_err(|e| anyhow!("{url:?} is no AMQP URL: {e}"))?;
+        if !url.starts_with("amqp://") {
+            bail!("the bench speaks plain amqp:// only, not {url:?}");
+        }
+        Ok(Address {
+            host: uri.authority.host,
+            port: uri.authority.port,
+            user: uri.authority.userinfo.username,
+            password: uri.authority.userinfo.password,
+            vhost: uri.vhost,
+        })
+    }
+
+    /// The same login at a local port.
+    pub(crate) fn at(&self, port: u16) -> Address {
+        Address {
+            host: "127.0.0.1".into(),
+            port,
+            ..self.clone()
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}

@@ -1,0 +1,6 @@
+//! Views and edits of bytes: what they read, what they keep, and that no bytes break them.
+
+mod content;
+mod frame;
+mod properties;
+mod table;

@@ -1,0 +1,145 @@
+//! Wiring only: settings become listeners, links and their tasks. Nothing is global, so several proxies run in one process.
+
+mod parts;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tracing::info;
+
+use crate::admin::{Readiness, server};
+use crate::amqp::ids::ShortStr;
+use crate::config::Config;
+use crate::drain::{Drain, Ended, Phase};
+use crate::net::drive::Clock;
+use crate::net::links::Opener;
+use crate::net::listener::Door;
+use crate::net::vhosts::Hub;
+use crate::telemetry::Metrics;
+
+/// How long the broker may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A proxy whose ports are bound.
+pub struct App {
+    door: Door,
+    listener: TcpListener,
+    admin: TcpListener,
+    metrics: Metrics,
+    readiness: Readiness,
+    hub: Hub,
+    vhosts: Vec<ShortStr>,
+}
+
+/// A proxy that cannot begin.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// A setting that its part refuses.
+    #[error(transparent)]
+    Settings(#[from] parts::BadSettings),
+    /// The port is taken, or the address is not ours.
+    #[error("cannot listen on `{setting}` {address}")]
+    Listen {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+// === impl App ===
+
+impl App {
+    /// Binds both ports; clients wait in the kernel's queue until [`App::run`].
+    ///
+    /// # Errors
+    /// When a port cannot be bound.
+    pub async fn bind(config: &Config, drain: &Drain) -> Result<App, BindError> {
+        let listener = listen("listen", config.listen).await?;
+        let admin = listen("admin", config.admin).await?;
+        let metrics = Metrics::new();
+        let readiness = Readiness::new(config.vhosts.iter().map(String::as_str));
+        let clock = Clock::start();
+        let settings = Arc::new(parts::session(config)?);
+        let broker = (config.upstream.host.clone(), config.upstream.port);
+        let opener = Opener {
+            broker: broker.clone(),
+            connect_timeout: CONNECT_TIMEOUT,
+            publisher: parts::publisher(config, &settings.names),
+            intake: parts::intake(config, &settings),
+            metrics: metrics.clone(),
+            readiness: readiness.clone(),
+            drain: drain.clone(),
+            clock,
+        };
+        let hub = Hub::new(
+            Box::new(move |hub, vhost, inboxes| opener.open(hub, vhost, inboxes)),
+            config.max_tickets_per_connection,
+        );
+        let door = Door {
+            settings,
+            broker,
+            connect_timeout: CONNECT_TIMEOUT,
+            max_connections: config.max_connections,
+            hub: hub.clone(),
+            metrics: metrics.clone(),
+            clock,
+        };
+        let vhosts = config
+            .vhosts
+            .iter()
+            .filter_map(|vhost| ShortStr::copy(vhost.as_bytes()))
+            .collect();
+        Ok(App {
+            door,
+            listener,
+            admin,
+            metrics,
+            readiness,
+            hub,
+            vhosts,
+        })
+    }
+
+    /// Serves until the drain begins, then ends phase by phase.
+    pub async fn run(self, drain: Drain) -> Ended {
+        for (leg, listener) in [("client", &self.listener), ("admin", &self.admin)] {
+            if let Ok(addr) = listener.local_addr() {
+                info!(leg, %addr, "listening");
+            }
+        }
+        for vhost in &self.vhosts {
+            self.hub.open(vhost);
+        }
+        let admin = server::serve(
+            self.admin,
+            self.metrics,
+            self.readiness.clone(),
+            drain.stopped(Phase::Admin),
+        );
+        drain.spawn(Phase::Admin, admin);
+        drain.spawn(
+            Phase::Listener,
+            self.door.serve(self.listener, drain.clone()),
+        );
+        self.readiness.listening();
+        drain.begun().await;
+        self.readiness.draining();
+        drain.finish().await
+    }
+}
+
+async fn listen(setting: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| BindError::Listen {
+            setting,
+            address,
+            source,
+        })
+}

@@ -1,0 +1,121 @@
+//! What each part is told of the settings: the only place that knows both.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::config::{self, Bcc, Config, History};
+use crate::dead_letter::{Dialect, Rules};
+use crate::intake;
+use crate::link::Login;
+use crate::machine::Budget;
+use crate::publisher;
+use crate::registry::intake_name::{BadPrefix, Names};
+use crate::registry::policy::{self, BadPolicy, Policies};
+use crate::session;
+
+/// Settings that the parts refuse although each of them is well-formed.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSettings {
+    /// `prefix`.
+    #[error(transparent)]
+    Prefix(#[from] BadPrefix),
+    /// `[[policy]]`.
+    #[error(transparent)]
+    Policy(#[from] BadPolicy),
+}
+
+/// For every session.
+pub(super) fn session(config: &Config) -> Result<session::Settings, BadSettings> {
+    Ok(session::Settings {
+        mode: mode(config.mode),
+        names: Names::new(&config.prefix)?,
+        policies: Arc::new(policies(config)?),
+        rules: rules(config),
+        retained: Budget::new(config.retained_bytes),
+        retained_per_connection: config.retained_bytes_per_connection,
+        max_tickets: config.max_tickets_per_connection,
+        close_wait: config.close_wait,
+        probe_timeout: config.probe_timeout,
+    })
+}
+
+/// For every publisher; vhost and owner are the link's own.
+pub(super) fn publisher(config: &Config, names: &Names) -> publisher::Settings {
+    publisher::Settings {
+        login: login(config),
+        parking: names.parking().clone(),
+        on_unroutable: match config.on_unroutable {
+            config::OnUnroutable::Park => publisher::OnUnroutable::Park,
+            config::OnUnroutable::Drop => publisher::OnUnroutable::Drop,
+        },
+        confirm_timeout: config.confirm_timeout,
+        nack_retries: config.nack_retries,
+        retry_for: config.retry_for,
+        intake: None,
+        window: usize::from(config.intake_prefetch / 4).max(1),
+    }
+}
+
+/// For every intake; the vhost is the link's own.
+pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::Settings {
+    intake::Settings {
+        login: login(config),
+        names: sessions.names.clone(),
+        policies: sessions.policies.clone(),
+        queue_type: match config.intake_queue_type {
+            config::QueueType::Quorum => intake::QueueType::Quorum,
+            config::QueueType::Classic => intake::QueueType::Classic,
+        },
+        prefetch: config.intake_prefetch,
+        max_exchanges: config.max_intake_exchanges,
+        rules: sessions.rules,
+    }
+}
+
+/// As whom the links log in. The seed tells the proxies of one broker apart, so that they do not come back all at once.
+fn login(config: &Config) -> Login {
+    let short = |text: &str| ShortStr::copy(text.as_bytes()).unwrap_or_default();
+    Login {
+        vhost: Vhost::EMPTY,
+        user: short(&config.upstream.user),
+        password: Bytes::copy_from_slice(config.upstream.password.reveal().as_bytes()),
+        seed: u64::from(std::process::id()),
+    }
+}
+
+/// The dialect is the broker's, known when a connection is open.
+fn rules(config: &Config) -> Rules {
+    Rules {
+        dialect: Dialect::V4,
+        max_history: config.max_history,
+        continue_history: config.history == History::Continue,
+        carry_bcc: config.bcc == Bcc::Carry,
+    }
+}
+
+fn mode(mode: config::Mode) -> policy::Mode {
+    match mode {
+        config::Mode::Takeover => policy::Mode::Takeover,
+        config::Mode::Keep => policy::Mode::Keep,
+    }
+}
+
+fn policies(config: &Config) -> Result<Policies, BadPolicy> {
+    let spec = |policy: &config::Policy| policy::Spec {
+        name: policy.name.clone(),
+        vhost: policy.vhost.clone(),
+        pattern: policy.pattern.clone(),
+        apply_to: match policy.apply_to {
+            config::ApplyTo::Queues | config::ApplyTo::All => policy::ApplyTo::Queues,
+            config::ApplyTo::ClassicQueues => policy::ApplyTo::ClassicQueues,
+            config::ApplyTo::QuorumQueues => policy::ApplyTo::QuorumQueues,
+        },
+        priority: policy.priority,
+        mode: policy.mode.map(mode),
+        dead_letter_exchange: policy.definition.dead_letter_exchange.clone(),
+        dead_letter_routing_key: policy.definition.dead_letter_routing_key.clone(),
+    };
+    Policies::new(&config.policies.iter().map(spec).collect::<Vec<_>>())
+}

@@ -1,0 +1,151 @@
+//! The command line: what may be typed, and its help. No logic: settings stay text here, so that their mistakes are reported together with
+//! those of the file and the environment.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Sources;
+
+/// What a new user types first.
+const AFTER_HELP: &str = "\
+Examples:
+  dlx-proxy --upstream amqp://proxy:secret@rabbit:5672   proxy on 127.0.0.1:5673
+  dlx-proxy print-default-config > dlx-proxy.toml        every setting, explained
+  dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
+  dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
+
+A setting is taken from a flag, else from the environment (DLX_PROXY_LISTEN, DLX_PROXY_RETAINED_BYTES, …), else from the file, \
+else from the defaults.";
+
+/// A sidecar for RabbitMQ that takes over dead-lettering.
+///
+/// AMQP 0-9-1 clients connect to it instead of to the broker. All they do passes as if it were not there, but a message that is rejected,
+/// expires or overflows is acknowledged in its queue only after the dead-letter queues have confirmed it.
+#[derive(Debug, Parser)]
+#[command(name = "dlx-proxy", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What the program is to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the proxy (the default command)
+    Run(Settings),
+    /// Print the settings in force, passwords hidden; or every mistake in them (exit code 64)
+    CheckConfig(Settings),
+    /// Print every setting with its default and its meaning, as a file of settings
+    PrintDefaultConfig,
+    /// Let three messages die through a proxy, show their dead letters, and check them
+    Demo(Demo),
+    /// Ask a running proxy whether it is ready (exit code 0 or 1)
+    Healthcheck(Healthcheck),
+}
+
+/// Settings that users change most; all others are set in the file or the environment.
+#[derive(Args, Debug, Default)]
+pub struct Settings {
+    /// TOML file of settings [env: DLX_PROXY_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    // Not a doc comment: rustdoc would take the brackets for a link.
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "The broker, and the user of the proxy's own connections [default: amqp://guest:guest@127.0.0.1:5672]"
+    )]
+    upstream: Option<String>,
+    /// Where AMQP clients connect; port 0 takes a free one [default: 127.0.0.1:5673]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Where /healthz, /readyz and /metrics are served [default: 127.0.0.1:15673]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// takeover: all dead letters; keep: only rejects, no declare is changed [default: takeover]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+}
+
+/// Where the demonstration runs.
+#[derive(Args, Debug)]
+pub struct Demo {
+    /// The proxy (or, to compare, the broker itself); its user must be allowed to declare, in the URL's vhost
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "amqp://guest:guest@127.0.0.1:5673"
+    )]
+    pub url: String,
+    /// Print one JSON object a dead letter instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the admin port is.
+#[derive(Args, Debug)]
+pub struct Healthcheck {
+    /// TOML file of settings [env: DLX_PROXY_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Admin address of the proxy [default: 127.0.0.1:15673]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+}
+
+// === impl Cli ===
+
+impl Cli {
+    /// The command; without one, `run`.
+    pub fn command(self) -> Command {
+        self.command.unwrap_or(Command::Run(self.settings))
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// All sources of settings of this process.
+    pub fn sources(self) -> Sources {
+        let flags = [
+            ("upstream", self.upstream),
+            ("listen", self.listen),
+            ("admin", self.admin),
+            ("mode", self.mode),
+            ("log-format", self.log_format),
+            ("log-level", self.log_level),
+        ];
+        Sources {
+            file: self.config,
+            environment: std::env::vars_os().collect(),
+            flags: flags
+                .into_iter()
+                .filter_map(|(name, text)| Some((name, text?)))
+                .collect(),
+        }
+    }
+}
+
+// === impl Healthcheck ===
+
+impl Healthcheck {
+    /// All sources of settings of this process.
+    pub fn sources(self) -> Sources {
+        let Self { config, admin } = self;
+        Settings {
+            config,
+            admin,
+            ..Settings::default()
+        }
+        .sources()
+    }
+}

@@ -1,0 +1,313 @@
+//! Turns what people typed into a [`Config`], or into every mistake at once: a setting that is wrong is noted, its default stands in, and
+//! the rest is checked too.
+
+use ::config::{Map, Value, ValueKind};
+
+use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw, WRITE_POLICY};
+use super::value::{
+    SHORTSTR, address, management_url, number, pattern, prefix, shortstr, size, threads, upstream,
+    wait, word,
+};
+use super::{ApplyTo, Config, Definition, Policy};
+
+/// Checks everything.
+pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
+    let Raw {
+        values,
+        defaults,
+        mistakes,
+    } = raw;
+    let mut c = Checker {
+        values,
+        defaults,
+        mistakes,
+    };
+    let config = Config {
+        listen: c.get("listen", address),
+        admin: c.get("admin", address),
+        upstream: c.get_secret("upstream", upstream),
+        management_url: c.get_secret("management-url", management_url),
+        vhosts: c.vhosts("vhosts"),
+        prefix: c.get("prefix", prefix),
+        mode: c.get("mode", word),
+        history: c.get("history", word),
+        bcc: c.get("bcc", word),
+        on_unroutable: c.get("on-unroutable", word),
+        max_history: c.get("max-history", number(1..=100_000)),
+        nack_retries: c.get("nack-retries", number(0..=1_000)),
+        confirm_timeout: c.get("confirm-timeout", wait),
+        retry_for: c.get("retry-for", wait),
+        intake_queue_type: c.get("intake-queue-type", word),
+        intake_prefetch: c.get("intake-prefetch", number(1..=u16::MAX)),
+        max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
+        max_connections: c.get("max-connections", number(1..=1_000_000)),
+        retained_bytes: c.get("retained-bytes", size),
+        retained_bytes_per_connection: c.get("retained-bytes-per-connection", size),
+        max_tickets_per_connection: c.get("max-tickets-per-connection", number(1..=1_000_000)),
+        close_wait: c.get("close-wait", wait),
+        probe_timeout: c.get("probe-timeout", wait),
+        handshake_timeout: c.get("handshake-timeout", wait),
+        drain_timeout: c.get("drain-timeout", wait),
+        worker_threads: c.get("worker-threads", threads),
+        log_format: c.get("log-format", word),
+        log_level: c.get("log-level", word),
+        policies: c.policies(),
+    };
+    c.ports(&config);
+    if c.mistakes.is_empty() {
+        Ok(config)
+    } else {
+        Err(Mistakes(c.mistakes))
+    }
+}
+
+/// What was read, while it is checked.
+struct Checker {
+    values: Map<String, Value>,
+    defaults: Map<String, Value>,
+    mistakes: Vec<Mistake>,
+}
+
+/// A table of the file, while it is checked: what is left at the end are keys that mean nothing.
+struct Table {
+    path: &'static str,
+    place: String,
+    entries: Map<String, Value>,
+}
+
+// === impl Checker ===
+
+impl Checker {
+    fn get<T>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
+        self.top(name, true, parse)
+    }
+
+    /// For values that may hold a password: a mistake does not show them.
+    fn get_secret<T>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
+        self.top(name, false, parse)
+    }
+
+    fn top<T>(&mut self, name: &str, show: bool, parse: impl Fn(&str) -> Result<T, String>) -> T {
+        let value = self.values.get(name).cloned();
+        let typed = value.and_then(|value| self.parse(name, &value, show, &parse));
+        typed.unwrap_or_else(|| {
+            let default = self.defaults.get(name).and_then(text);
+            parse(&default.expect("default.toml has every setting"))
+                .expect("default.toml has no mistakes")
+        })
+    }
+
+    fn parse<T>(
+        &mut self,
+        name: &str,
+        value: &Value,
+        show: bool,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let one = text(value).ok_or_else(|| "write one value, not a list or a table".to_owned());
+        match one.and_then(|text| parse(&text)) {
+            Ok(typed) => return Some(typed),
+            Err(problem) if show => {
+                self.mistake(place(value), format!("{name} = {}", shown(value)), problem)
+            }
+            Err(problem) => self.mistake(place(value), name, problem),
+        }
+        None
+    }
+
+    fn mistake(&mut self, place: &str, subject: impl Into<String>, problem: impl Into<String>) {
+        self.mistakes
+            .push(Mistake::new(place, Some(subject.into()), problem));
+    }
+
+    fn vhosts(&mut self, name: &str) -> Vec<String> {
+        let items = match self.values.get(name) {
+            Some(Value {
+                kind: ValueKind::Array(items),
+                ..
+            }) => items.clone(),
+            // One text: from the environment, which has no lists.
+            Some(list) => {
+                let text = text(list).unwrap_or_default();
+                text.split(',')
+                    .map(|item| Value::new(Some(&place(list).to_owned()), item))
+                    .collect()
+            }
+            None => Vec::new(),
+        };
+        let mut vhosts = Vec::new();
+        for item in &items {
+            let new = |text: &str| match shortstr(1..=SHORTSTR)(text)? {
+                vhost if vhosts.contains(&vhost) => Err("is there twice".to_owned()),
+                vhost => Ok(vhost),
+            };
+            vhosts.extend(self.parse(name, item, true, new));
+        }
+        vhosts
+    }
+
+    fn policies(&mut self) -> Vec<Policy> {
+        let Some(value) = self.values.get(POLICY).cloned() else {
+            return Vec::new();
+        };
+        let ValueKind::Array(items) = &value.kind else {
+            self.mistake(place(&value), POLICY, WRITE_POLICY);
+            return Vec::new();
+        };
+        let mut policies = Vec::<Policy>::new();
+        for item in items {
+            let Some(table) = self.table(POLICY, item) else {
+                continue;
+            };
+            let policy = self.policy(table);
+            let named_alike =
+                |other: &Policy| (&other.vhost, &other.name) == (&policy.vhost, &policy.name);
+            if !policy.name.is_empty() && policies.iter().any(named_alike) {
+                self.mistake(
+                    place(item),
+                    format!("policy {:?}", policy.name),
+                    "another policy of its vhost has this name",
+                );
+            }
+            policies.push(policy);
+        }
+        policies
+    }
+
+    fn policy(&mut self, mut table: Table) -> Policy {
+        if !["mode", "definition"]
+            .iter()
+            .any(|key| table.entries.contains_key(*key))
+        {
+            self.mistake(
+                &table.place,
+                POLICY,
+                "sets nothing; give it a `mode` or a [policy.definition]",
+            );
+        }
+        let policy = Policy {
+            name: self.required(&mut table, "name", shortstr(1..=SHORTSTR)),
+            vhost: self
+                .field(&mut table, "vhost", shortstr(1..=SHORTSTR))
+                .unwrap_or_else(|| "/".to_owned()),
+            pattern: self.required(&mut table, "pattern", pattern),
+            apply_to: self
+                .field(&mut table, "apply-to", word)
+                .unwrap_or(ApplyTo::Queues),
+            priority: self
+                .field(&mut table, "priority", number(i64::MIN..=i64::MAX))
+                .unwrap_or_default(),
+            mode: self.field(&mut table, "mode", word),
+            definition: self.definition(table.entries.remove("definition")),
+        };
+        self.nothing_left(table);
+        policy
+    }
+
+    fn definition(&mut self, value: Option<Value>) -> Definition {
+        let Some(mut table) = value.and_then(|value| self.table("policy.definition", &value))
+        else {
+            return Definition::default();
+        };
+        let (exchange, key) = ("dead-letter-exchange", "dead-letter-routing-key");
+        let definition = Definition {
+            dead_letter_exchange: self.field(&mut table, exchange, shortstr(0..=SHORTSTR)),
+            dead_letter_routing_key: self.field(&mut table, key, shortstr(0..=SHORTSTR)),
+        };
+        self.nothing_left(table);
+        definition
+    }
+
+    fn table(&mut self, path: &'static str, value: &Value) -> Option<Table> {
+        if let ValueKind::Table(entries) = &value.kind {
+            return Some(Table {
+                path,
+                place: place(value).to_owned(),
+                entries: entries.clone(),
+            });
+        }
+        self.mistake(
+            place(value),
+            format!("{path} = {}", shown(value)),
+            "write a table",
+        );
+        None
+    }
+
+    fn field<T>(
+        &mut self,
+        table: &mut Table,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = table.entries.remove(key)?;
+        self.parse(&table.name_of(key), &value, true, parse)
+    }
+
+    fn required(
+        &mut self,
+        table: &mut Table,
+        key: &str,
+        parse: impl Fn(&str) -> Result<String, String>,
+    ) -> String {
+        if !table.entries.contains_key(key) {
+            self.mistake(&table.place, table.name_of(key), "is missing");
+        }
+        self.field(table, key, parse).unwrap_or_default()
+    }
+
+    fn nothing_left(&mut self, table: Table) {
+        let mut left: Vec<_> = table.entries.iter().collect();
+        left.sort_by_key(|(key, _)| *key); // a map has no order
+        for (key, value) in left {
+            let problem = "there is no such key; `dlx-proxy print-default-config` shows a policy";
+            self.mistake(place(value), table.name_of(key), problem);
+        }
+    }
+
+    fn ports(&mut self, config: &Config) {
+        if config.listen != config.admin || config.listen.port() == 0 {
+            return;
+        }
+        let places = ["admin", "listen"].map(|name| self.values.get(name).map(place));
+        let written = places
+            .into_iter()
+            .flatten()
+            .find(|place| !place.starts_with(DEFAULTS));
+        let written = written.unwrap_or(DEFAULTS).to_owned();
+        let subject = format!("admin = \"{}\"", config.admin);
+        self.mistake(
+            &written,
+            subject,
+            "is the same as `listen`; take another port",
+        );
+    }
+}
+
+// === impl Table ===
+
+impl Table {
+    fn name_of(&self, key: &str) -> String {
+        format!("{}.{key}", self.path)
+    }
+}
+
+/// Where a value stands.
+fn place(value: &Value) -> &str {
+    value.origin().unwrap_or_default()
+}
+
+/// The text of a single value, whatever it was written as; `None` for lists and tables.
+fn text(value: &Value) -> Option<String> {
+    value.clone().into_string().ok()
+}
+
+/// A value as TOML writes it, at least nearly.
+fn shown(value: &Value) -> String {
+    match (&value.kind, text(value)) {
+        (ValueKind::String(text), _) => format!("{text:?}"),
+        (ValueKind::Array(_), _) => "[…]".to_owned(),
+        (_, Some(text)) => text,
+        (_, None) => "{…}".to_owned(),
+    }
+}

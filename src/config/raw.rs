@@ -1,0 +1,320 @@
+//! Settings as people typed them: reads the file, the environment and the flags, gives each value its place (`dlx-proxy.toml:12`), and layers
+//! them with the crate `config`. That crate stops at the first wrong type and knows no lines, so typing is left to `check`.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use ::config::{ConfigError, Map, Source, Value, ValueKind};
+use regex::Regex;
+use thiserror::Error;
+use toml::de::{DeTable, DeValue};
+
+use super::DEFAULT_TOML;
+
+/// The place of a value that nobody wrote.
+pub(super) const DEFAULTS: &str = "the defaults";
+/// What the name of each environment variable of ours begins with.
+const ENVIRONMENT_PREFIX: &str = "DLX_PROXY_";
+/// Names the file, as `--config` does: the one variable that is not a setting.
+const ENVIRONMENT_FILE: &str = "DLX_PROXY_CONFIG";
+/// The name of the list of policies, which only a file can hold.
+pub(super) const POLICY: &str = "policy";
+/// What to write instead of a single policy.
+pub(super) const WRITE_POLICY: &str = "write [[policy]], as there may be several";
+
+/// Kubernetes puts such variables into every container for each Service of the namespace. If one is called `dlx-proxy` (or `dlx-proxy-admin`)
+/// they begin with our prefix, and without this exception no Pod could start beside it. No setting ends like that.
+static OF_KUBERNETES: LazyLock<Regex> = LazyLock::new(|| {
+    let ends = r"(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)";
+    Regex::new(&format!("^{ENVIRONMENT_PREFIX}([A-Z0-9_]+_)?{ends}$")).expect("a constant")
+});
+
+/// Where settings are looked for, weakest first. The defaults are below all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// A TOML file.
+    pub file: Option<PathBuf>,
+    /// All variables of the process; those of other programs are left alone.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Names of settings and their texts, from `--name TEXT`.
+    pub flags: Vec<(&'static str, String)>,
+}
+
+/// All mistakes in the settings, one a line.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{}", lines(.0))]
+pub struct Mistakes(pub Vec<Mistake>);
+
+/// One mistake, as `place: setting = value: problem`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// `FILE:LINE`, `environment variable NAME` or `flag --NAME`.
+    pub place: String,
+    /// The setting and its value, if there is one that may be shown.
+    pub subject: Option<String>,
+    /// What is wrong, and what to write instead.
+    pub problem: String,
+}
+
+/// The layered values, each with its place as `Value::origin`.
+pub(super) struct Raw {
+    /// What the strongest source says, for every setting.
+    pub(super) values: Map<String, Value>,
+    /// What `default.toml` says, for every setting but `policy`.
+    pub(super) defaults: Map<String, Value>,
+    /// What could not be read at all, and names of no setting.
+    pub(super) mistakes: Vec<Mistake>,
+}
+
+/// One source, read: a value of the crate `config`'s trait, which merges such maps by name.
+#[derive(Clone, Debug)]
+struct Layer(Map<String, Value>);
+
+/// Reads and layers the sources.
+pub(super) fn read(sources: &Sources) -> Raw {
+    let mut mistakes = Vec::new();
+    let Layer(defaults) = toml_layer(DEFAULTS, DEFAULT_TOML, &mut mistakes);
+    let file = file_layer(sources, &mut mistakes).only(&defaults, &mut mistakes);
+    let environment = environment_layer(sources, &defaults, &mut mistakes);
+    let flags = Layer(
+        sources
+            .flags
+            .iter()
+            .map(|(name, text)| (name.to_string(), value(&format!("flag --{name}"), text)))
+            .collect(),
+    );
+    let values = ::config::Config::builder()
+        .add_source(Layer(defaults.clone()))
+        .add_source(file)
+        .add_source(environment)
+        .add_source(flags)
+        .build()
+        .and_then(|layered| layered.cache.into_table()); // deserializing would lose the places
+    Raw {
+        values: values.expect("the layers are maps in memory"),
+        defaults,
+        mistakes,
+    }
+}
+
+fn file_layer(sources: &Sources, mistakes: &mut Vec<Mistake>) -> Layer {
+    let named = || {
+        sources
+            .environment
+            .iter()
+            .find(|(name, _)| name == ENVIRONMENT_FILE)
+            .map(|(_, path)| PathBuf::from(path))
+    };
+    let Some(path) = sources.file.clone().or_else(named) else {
+        return Layer(Map::new());
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => toml_layer(&path.display().to_string(), &text, mistakes),
+        Err(error) => {
+            mistakes.push(Mistake::new(
+                path.display(),
+                None,
+                format!("cannot be read: {error}"),
+            ));
+            Layer(Map::new())
+        }
+    }
+}
+
+fn environment_layer(
+    sources: &Sources,
+    known: &Map<String, Value>,
+    mistakes: &mut Vec<Mistake>,
+) -> Layer {
+    let mut layer = Map::new();
+    let mut variables: Vec<_> = sources.environment.iter().collect();
+    variables.sort(); // for the order of the mistakes: the environment has none that a reader would know
+    for (name, text) in variables {
+        let Some(name) = name
+            .to_str()
+            .filter(|name| name.starts_with(ENVIRONMENT_PREFIX))
+        else {
+            continue;
+        };
+        if name == ENVIRONMENT_FILE || OF_KUBERNETES.is_match(name) {
+            continue;
+        }
+        let place = format!("environment variable {name}");
+        let setting = setting_of(name);
+        match text.to_str() {
+            _ if setting == POLICY => mistakes.push(Mistake::new(
+                place,
+                None,
+                "policies are taken from the file only",
+            )),
+            _ if name != variable_of(&setting) || !known.contains_key(&setting) => {
+                let meant = known.contains_key(&setting).then(|| variable_of(&setting));
+                mistakes.push(unknown(&place, None, meant));
+            }
+            None => mistakes.push(Mistake::new(place, None, "its value is not UTF-8")),
+            Some(text) => drop(layer.insert(setting, value(&place, text))),
+        }
+    }
+    Layer(layer)
+}
+
+fn toml_layer(name: &str, text: &str, mistakes: &mut Vec<Mistake>) -> Layer {
+    let place =
+        |span: Range<usize>| format!("{name}:{}", 1 + text[..span.start].matches('\n').count());
+    let (table, mut errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        return Layer(from_table(table.get_ref(), &place));
+    }
+    errors.sort_by_key(|error| error.span().map(|span| span.start));
+    for error in errors {
+        // Not its Display: that quotes the line, and the line may hold a password.
+        let problem = format!("not TOML: {}", error.message());
+        mistakes.push(Mistake::new(
+            error.span().map_or(name.to_owned(), &place),
+            None,
+            problem,
+        ));
+    }
+    Layer(Map::new()) // half a value would be a mistake of its own
+}
+
+fn from_table(table: &DeTable<'_>, place: &dyn Fn(Range<usize>) -> String) -> Map<String, Value> {
+    // The key's line, not the value's: a value may begin lines later, an array of tables has none of its own.
+    table
+        .iter()
+        .map(|(key, value)| {
+            (
+                key.get_ref().to_string(),
+                from_toml(value.get_ref(), place(key.span()), place),
+            )
+        })
+        .collect()
+}
+
+fn from_toml(value: &DeValue<'_>, at: String, place: &dyn Fn(Range<usize>) -> String) -> Value {
+    let kind = match value {
+        DeValue::String(text) => ValueKind::String(text.to_string()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(
+                |_| ValueKind::String(number.to_string()), // too long for any setting: each says so in its own words
+                ValueKind::I64,
+            ),
+        DeValue::Float(number) => ValueKind::String(number.to_string()),
+        DeValue::Boolean(yes) => ValueKind::Boolean(*yes),
+        DeValue::Datetime(time) => ValueKind::String(time.to_string()),
+        DeValue::Array(items) => ValueKind::Array(
+            items
+                .iter()
+                .map(|item| from_toml(item.get_ref(), place(item.span()), place))
+                .collect(),
+        ),
+        DeValue::Table(table) => ValueKind::Table(from_table(table, place)),
+    };
+    Value::new(Some(&at), kind)
+}
+
+fn value(place: &str, text: &str) -> Value {
+    Value::new(Some(&place.to_owned()), text)
+}
+
+fn setting_of(variable: &str) -> String {
+    variable[ENVIRONMENT_PREFIX.len()..]
+        .to_ascii_lowercase()
+        .replace('_', "-")
+}
+
+fn variable_of(setting: &str) -> String {
+    format!(
+        "{ENVIRONMENT_PREFIX}{}",
+        setting.to_ascii_uppercase().replace('-', "_")
+    )
+}
+
+/// A name that no setting has; `meant` is the setting's name that it comes near, if one is so called. Its value is not shown: it may be a password.
+fn unknown(place: &str, subject: Option<String>, meant: Option<String>) -> Mistake {
+    let remedy = match meant {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => "`dlx-proxy print-default-config` prints all there are".to_owned(),
+    };
+    Mistake::new(
+        place,
+        subject,
+        format!("there is no such setting; {remedy}"),
+    )
+}
+
+fn lines(mistakes: &[Mistake]) -> String {
+    mistakes
+        .iter()
+        .map(Mistake::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+// === impl Mistake ===
+
+impl Mistake {
+    pub(super) fn new(
+        place: impl fmt::Display,
+        subject: Option<String>,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self {
+            place: place.to_string(),
+            subject,
+            problem: problem.into(),
+        }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.subject {
+            Some(subject) => write!(f, "{}: {subject}: {}", self.place, self.problem),
+            None => write!(f, "{}: {}", self.place, self.problem),
+        }
+    }
+}
+
+// === impl Layer ===
+
+impl Layer {
+    /// Leaves what may be a setting; the rest are mistakes. Before the merge, because `config` reads a dot or a bracket in a name as a path
+    /// and takes tables apart.
+    fn only(self, known: &Map<String, Value>, mistakes: &mut Vec<Mistake>) -> Self {
+        let mut ours = Map::new();
+        let first = mistakes.len();
+        for (name, value) in self.0 {
+            let place = value.origin().unwrap_or_default();
+            if name != POLICY && !known.contains_key(&name) {
+                let meant = name.to_ascii_lowercase().replace('_', "-");
+                let meant = known.contains_key(&meant).then(|| format!("`{meant}`"));
+                mistakes.push(unknown(place, Some(name), meant));
+            } else if matches!(value.kind, ValueKind::Table(_)) {
+                let problem = if name == POLICY {
+                    WRITE_POLICY
+                } else {
+                    "write one value, not a table"
+                };
+                mistakes.push(Mistake::new(place, Some(name), problem));
+            } else {
+                ours.insert(name, value);
+            }
+        }
+        mistakes[first..].sort_by(|a, b| a.subject.cmp(&b.subject)); // a map has no order
+        Self(ours)
+    }
+}
+
+impl Source for Layer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, ConfigError> {
+        Ok(self.0.clone())
+    }
+}

@@ -1,0 +1,144 @@
+//! URLs with passwords in them: taken apart here, and printed only without the password. Nothing in an error quotes them.
+
+use std::fmt;
+
+use amq_protocol::uri::AMQPUri;
+use serde::{Serialize, Serializer};
+
+/// The broker's address, with the proxy's own credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Name or address; an IPv6 address stands without its brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// User of the links.
+    pub user: String,
+    /// Its password.
+    pub password: Secret,
+}
+
+/// A text that is never printed: `Debug` and `Display` say `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// URL of the management API. `Display`, `Debug` and the printed settings hide its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ManagementUrl(String);
+
+// === impl Upstream ===
+
+impl Upstream {
+    /// Takes `amqp://user:password@host:port`; what is missing is RabbitMQ's default, and a path or query is ignored.
+    ///
+    /// # Errors
+    /// What is wrong, in words that do not quote the URL.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let uri: AMQPUri = match text.split_once("://") {
+            Some(("amqp", _)) => text.parse().map_err(|_| "not a URL")?,
+            Some(("amqps", _)) => return Err("TLS to the broker is not supported yet".to_owned()),
+            _ => return Err("not an AMQP URL".to_owned()),
+        };
+        let authority = uri.authority;
+        Ok(Self {
+            host: bracketed(text).map_or(authority.host, str::to_owned),
+            port: authority.port,
+            user: authority.userinfo.username,
+            password: Secret(authority.userinfo.password),
+        })
+    }
+}
+
+/// The IPv6 address in a URL: `AMQPUri` puts `localhost` in its place, as it asks only for a domain.
+fn bracketed(url: &str) -> Option<&str> {
+    let authority = url.split_once("://")?.1.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?;
+    host.strip_prefix('[')?.split(']').next()
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            host,
+            port,
+            user,
+            password,
+        } = self;
+        let user = percent_encoding::utf8_percent_encode(user, percent_encoding::NON_ALPHANUMERIC);
+        if host.contains(':') {
+            write!(f, "amqp://{user}:{password}@[{host}]:{port}")
+        } else {
+            write!(f, "amqp://{user}:{password}@{host}:{port}")
+        }
+    }
+}
+
+impl Serialize for Upstream {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+// === impl Secret ===
+
+impl Secret {
+    /// The text itself, for the one place that sends it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+// === impl ManagementUrl ===
+
+impl ManagementUrl {
+    /// The URL with its password, for the one place that connects to it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let uri: axum::http::Uri = text.parse().map_err(|_| "not a URL")?;
+        match (uri.scheme_str(), uri.host()) {
+            (Some("http"), Some(_)) => Ok(Self(text.to_owned())),
+            (Some("https"), _) => Err("TLS to the broker is not supported yet".to_owned()),
+            _ => Err("not an HTTP URL".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ManagementUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.rsplit_once('@') {
+            Some((credentials, host)) => {
+                let start = credentials.find("://").map_or(0, |at| at + 3);
+                let user = credentials[start..].split(':').next().unwrap_or_default();
+                write!(f, "http://{user}:***@{host}")
+            }
+            None => f.write_str(&self.0),
+        }
+    }
+}
+
+impl fmt::Debug for ManagementUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl Serialize for ManagementUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,115 @@
+//! Changes to a header table: what is not named stays as it is, byte for byte and in its place.
+
+use crate::amqp::cursor::Malformed;
+use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder};
+
+pub(super) const X_DEATH: &[u8] = b"x-death";
+/// Reason, queue and exchange of the first death.
+pub(super) const X_FIRST_DEATH: [&[u8]; 3] = [
+    b"x-first-death-reason",
+    b"x-first-death-queue",
+    b"x-first-death-exchange",
+];
+/// Reason, queue and exchange of the newest death.
+pub(super) const X_LAST_DEATH: [&[u8]; 3] = [
+    b"x-last-death-reason",
+    b"x-last-death-queue",
+    b"x-last-death-exchange",
+];
+pub(super) const CC: &[u8] = b"CC";
+pub(super) const BCC: &[u8] = b"BCC";
+
+/// Members to set (a whole raw member) or to remove, by name. Few: they are looked through for each header.
+#[derive(Debug, Default)]
+pub(super) struct HeaderEdit<'a> {
+    changes: Vec<(&'a [u8], Option<Vec<u8>>)>,
+}
+
+/// The keys in a `CC` or `BCC` header: the longstr members of an array (`rabbit_basic:header_routes`); else none.
+pub(super) fn routes<'a>(headers: Table<'a>, name: &[u8]) -> Result<Vec<&'a [u8]>, Malformed> {
+    let Some(array) = headers.get(name)?.and_then(|value| value.as_array()) else {
+        return Ok(Vec::new());
+    };
+    array
+        .values()
+        .filter_map(|value| value.map(|value| value.as_longstr()).transpose())
+        .collect()
+}
+
+/// An array of longstr.
+pub(super) fn longstrs(members: &[&[u8]]) -> ArrayBuilder {
+    let mut array = ArrayBuilder::default();
+    for member in members {
+        array.longstr(member);
+    }
+    array
+}
+
+// === impl HeaderEdit ===
+
+impl<'a> HeaderEdit<'a> {
+    pub(super) fn remove(&mut self, name: &'a [u8]) {
+        self.changes.push((name, None));
+    }
+
+    pub(super) fn longstr(&mut self, name: &'a [u8], value: &[u8]) {
+        self.set(name, |member| member.longstr(name, value));
+    }
+
+    pub(super) fn array(&mut self, name: &'a [u8], value: &ArrayBuilder) {
+        self.set(name, |member| member.array(name, value));
+    }
+
+    pub(super) fn table(&mut self, name: &'a [u8], value: &TableBuilder) {
+        self.set(name, |member| member.table(name, value));
+    }
+
+    /// A member as it is elsewhere.
+    pub(super) fn raw(&mut self, field: Field<'a>) {
+        self.set(field.name, |member| member.raw(&field));
+    }
+
+    fn set(&mut self, name: &'a [u8], build: impl Fn(&mut TableBuilder) -> &mut TableBuilder) {
+        let mut member = TableBuilder::default();
+        build(&mut member);
+        self.changes.push((name, Some(member.finish())));
+    }
+
+    /// The table, changed, without the members whose name `keep` refuses. A member that is set takes the place of the first one of
+    /// its name, whose duplicates go; a new one goes to the end.
+    ///
+    /// # Errors
+    /// When the table cannot be walked.
+    pub(super) fn apply(
+        self,
+        table: Table<'_>,
+        keep: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<u8>, Malformed> {
+        let grown: usize = self
+            .changes
+            .iter()
+            .filter_map(|(_, member)| member.as_ref())
+            .map(Vec::len)
+            .sum();
+        let mut out = TableBuilder::with_capacity(table.0.len() + grown);
+        let mut changes = self.changes;
+        for field in table.fields() {
+            let field = field?;
+            match changes.iter_mut().find(|(name, _)| *name == field.name) {
+                Some((_, member)) => {
+                    if let Some(member) = member.take() {
+                        out.members(&member);
+                    }
+                }
+                None if keep(field.name) => {
+                    out.raw(&field);
+                }
+                None => {}
+            }
+        }
+        for member in changes.into_iter().filter_map(|(_, member)| member) {
+            out.members(&member);
+        }
+        Ok(out.finish())
+    }
+}

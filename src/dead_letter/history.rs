@@ -1,0 +1,321 @@
+//! The list of deaths: reads x-death, records a death in it, merges two lists, writes it.
+//!
+//! Rules S4.1 to S4.4; `update_x_death_header` of 3.10 and `record_death` of `mc.erl`. Entries are carried as raw tables, so that what a
+//! client put into one beside the known fields stays.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::amqp::table::{Array, ArrayBuilder, Table, TableBuilder, Value};
+
+use super::Dialect;
+
+/// What names an entry: its queue and reason. Either can be missing in what a client made up; RabbitMQ compares them all the same.
+type Key<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// One member of x-death.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry<'a> {
+    pub(super) queue: Option<&'a [u8]>,
+    pub(super) reason: Option<&'a [u8]>,
+    count: Option<i64>,
+    /// As they were read; counting up does not change them.
+    routing_keys: Option<Array<'a>>,
+    /// All fields, raw.
+    fields: Cow<'a, [u8]>,
+}
+
+/// What one death adds when its {queue, reason} is new (S4.1).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewDeath<'a> {
+    pub(super) queue: &'a [u8],
+    pub(super) reason: &'a [u8],
+    /// Seconds.
+    pub(super) time: u64,
+    pub(super) exchange: &'a [u8],
+    /// Key first, then CC.
+    pub(super) routing_keys: &'a [&'a [u8]],
+    pub(super) original_expiration: Option<&'a [u8]>,
+}
+
+/// The entries of an x-death header, newest first. What is no array is an empty history; members that would crash a queue of RabbitMQ
+/// 3.x (no table, or a count that is no number) are dropped (S4.4).
+pub(super) fn read(x_death: Option<Value<'_>>) -> Vec<Entry<'_>> {
+    let Some(array) = x_death.and_then(Value::as_array) else {
+        return Vec::new();
+    };
+    array
+        .values()
+        .filter_map(|member| Entry::read(member.ok()?.as_table()?))
+        .collect()
+}
+
+/// One entry per {queue, reason}: the first one stays; without a count of its own it gets the number of its fellows (S4.4).
+pub(super) fn group(entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
+    let mut fellows: BTreeMap<Key<'_>, i64> = BTreeMap::new();
+    for entry in &entries {
+        *fellows.entry(entry.key()).or_default() += 1;
+    }
+    let mut grouped = Vec::with_capacity(fellows.len());
+    for mut entry in entries {
+        if let Some(number) = fellows.remove(&entry.key()) {
+            if entry.count.is_none() {
+                entry.recount(number);
+            }
+            grouped.push(entry);
+        }
+    }
+    grouped
+}
+
+/// S4.2: 3.x groups the entries of before at each death when there are two or more, and its fold turns their order around.
+/// (A single one is left as it is: without a count it will get none.)
+pub(super) fn group_as_3_x(entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
+    if entries.len() < 2 {
+        return entries;
+    }
+    let mut grouped = group(entries);
+    grouped.reverse();
+    grouped
+}
+
+/// Counts a death of {queue, reason} and puts its entry in front; what else is in an old one stays (S4.2).
+///
+/// S4.3: 3.x sorts the fields of that entry by name, unless it is the first one of a message.
+pub(super) fn record<'a>(
+    dialect: Dialect,
+    mut entries: Vec<Entry<'a>>,
+    death: NewDeath<'a>,
+) -> Vec<Entry<'a>> {
+    let key = (Some(death.queue), Some(death.reason));
+    let sorted = dialect == Dialect::V3 && !entries.is_empty();
+    let known = entries.iter().position(|entry| entry.key() == key);
+    let mut entry = match known {
+        Some(at) => {
+            let mut entry = entries.remove(at);
+            // `increment_xdeath_event_count`: an entry without a count begins anew.
+            entry.recount(entry.count.map_or(1, |count| count.saturating_add(1)));
+            entry
+        }
+        None => Entry::new(dialect, death),
+    };
+    if sorted {
+        entry.sort();
+    }
+    entries.insert(0, entry);
+    entries
+}
+
+/// Whether `newer` is `older` as the broker took it over, and counted on, rather than a list of its own: each entry of `older` that
+/// RabbitMQ 3.13 takes over (S5.3) is there, as old as it was and counted at least as high. `died`: at least one death must have been added.
+///
+/// Routing keys are not compared: 3.13 rewrites those that are not UTF-8.
+pub(super) fn extends(newer: &[Entry<'_>], older: &[Entry<'_>], died: bool) -> bool {
+    let index = by_key(newer);
+    let mut taken_over = None;
+    for entry in older.iter().filter(|entry| entry.is_whole()) {
+        let Some(now) = index.get(&entry.key()).and_then(|at| newer.get(*at)) else {
+            return false;
+        };
+        let same = |name: &[u8]| entry.field(name) == now.field(name);
+        if now.deaths() < entry.deaths() || !same(b"time") || !same(b"exchange") {
+            return false;
+        }
+        taken_over = Some(entry.deaths().saturating_add(taken_over.unwrap_or(0)));
+    }
+    let now = newer
+        .iter()
+        .fold(0i64, |sum, entry| sum.saturating_add(entry.deaths()));
+    taken_over.is_some_and(|before| now > before || !died)
+}
+
+/// Two lists of different deaths of one message as one: order and recency are those of `newer`, then of `older`; of an entry in both the
+/// older one's exchange, keys, time and original-expiration win, and the counts are added.
+pub(super) fn merge<'a>(newer: Vec<Entry<'a>>, older: Vec<Entry<'a>>) -> Vec<Entry<'a>> {
+    let mut older: Vec<Option<Entry<'a>>> = older.into_iter().map(Some).collect();
+    let mut index: BTreeMap<Key<'a>, usize> = BTreeMap::new();
+    for (at, entry) in older.iter().enumerate() {
+        if let Some(entry) = entry {
+            index.entry(entry.key()).or_insert(at);
+        }
+    }
+    let mut merged = Vec::with_capacity(newer.len() + older.len());
+    for entry in newer {
+        let known = index
+            .remove(&entry.key())
+            .and_then(|at| older.get_mut(at)?.take());
+        merged.push(match known {
+            None => entry,
+            Some(mut known) => {
+                known.recount(known.deaths().saturating_add(entry.deaths()));
+                known
+            }
+        });
+    }
+    merged.extend(older.into_iter().flatten());
+    merged
+}
+
+/// `newer`, which counts all that `older` does, and what of `older` is not in it.
+pub(super) fn complete<'a>(newer: Vec<Entry<'a>>, older: Vec<Entry<'a>>) -> Vec<Entry<'a>> {
+    let index = by_key(&newer);
+    let rest: Vec<Entry<'a>> = older
+        .into_iter()
+        .filter(|entry| !index.contains_key(&entry.key()))
+        .collect();
+    let mut all = newer;
+    all.extend(rest);
+    all
+}
+
+/// The entries of `newer` that are not in `older`, or were counted up since.
+pub(super) fn added<'a>(newer: &[Entry<'a>], older: &[Entry<'a>]) -> Vec<Entry<'a>> {
+    let index = by_key(older);
+    newer
+        .iter()
+        .filter(|entry| {
+            index
+                .get(&entry.key())
+                .and_then(|at| older.get(*at))
+                .is_none_or(|known| known.deaths() < entry.deaths())
+        })
+        .cloned()
+        .collect()
+}
+
+/// As the value of x-death.
+pub(super) fn write(entries: &[Entry<'_>]) -> ArrayBuilder {
+    let mut array = ArrayBuilder::default();
+    for entry in entries {
+        array.raw_table(Table(&entry.fields));
+    }
+    array
+}
+
+fn by_key<'a>(entries: &[Entry<'a>]) -> BTreeMap<Key<'a>, usize> {
+    let mut index = BTreeMap::new();
+    for (at, entry) in entries.iter().enumerate() {
+        index.entry(entry.key()).or_insert(at);
+    }
+    index
+}
+
+// === impl Entry ===
+
+impl<'a> Entry<'a> {
+    fn read(table: Table<'a>) -> Option<Entry<'a>> {
+        let mut entry = Entry {
+            queue: None,
+            reason: None,
+            count: None,
+            routing_keys: None,
+            fields: Cow::Borrowed(table.0),
+        };
+        for field in table.fields() {
+            let field = field.ok()?;
+            match field.name {
+                b"queue" => entry.queue = entry.queue.or(field.value.as_longstr()),
+                b"reason" => entry.reason = entry.reason.or(field.value.as_longstr()),
+                b"count" if entry.count.is_none() => entry.count = Some(field.value.as_integer()?),
+                b"routing-keys" => {
+                    entry.routing_keys = entry.routing_keys.or(field.value.as_array());
+                }
+                _ => {}
+            }
+        }
+        Some(entry)
+    }
+
+    /// S4.3: 3.x has `original-expiration` behind the other fields, 3.13 and 4.x in front of them.
+    fn new(dialect: Dialect, death: NewDeath<'a>) -> Entry<'a> {
+        let mut keys = ArrayBuilder::default();
+        for key in death.routing_keys {
+            keys.longstr(key);
+        }
+        let mut expiration = TableBuilder::default();
+        if let Some(text) = death.original_expiration {
+            expiration.longstr(b"original-expiration", text);
+        }
+        let mut event = TableBuilder::default();
+        event
+            .long(b"count", 1)
+            .longstr(b"reason", death.reason)
+            .longstr(b"queue", death.queue)
+            .timestamp(b"time", death.time)
+            .longstr(b"exchange", death.exchange)
+            .array(b"routing-keys", &keys);
+        let (expiration, event) = (expiration.finish(), event.finish());
+        let fields = match dialect {
+            Dialect::V3 => [event, expiration],
+            Dialect::V3_13 | Dialect::V4 => [expiration, event],
+        };
+        Entry {
+            queue: Some(death.queue),
+            reason: Some(death.reason),
+            count: Some(1),
+            routing_keys: None,
+            fields: Cow::Owned(fields.concat()),
+        }
+    }
+
+    fn key(&self) -> Key<'a> {
+        (self.queue, self.reason)
+    }
+
+    fn field(&self, name: &[u8]) -> Option<Value<'_>> {
+        Table(&self.fields).get(name).ok().flatten()
+    }
+
+    /// How many deaths it stands for.
+    fn deaths(&self) -> i64 {
+        self.count.unwrap_or(1)
+    }
+
+    /// The keys of the hop before its first death.
+    pub(super) fn routing_keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.routing_keys
+            .unwrap_or(Array(&[]))
+            .values()
+            .map_while(Result::ok)
+            .filter_map(Value::as_longstr)
+    }
+
+    /// Has all six fields and an integer time: what `mc_amqpl:recover_deaths` of 3.13 takes over (S5.3).
+    pub(super) fn is_whole(&self) -> bool {
+        self.queue.is_some()
+            && self.reason.is_some()
+            && self.count.is_some()
+            && self.routing_keys.is_some()
+            && self.field(b"exchange").is_some()
+            && self
+                .field(b"time")
+                .is_some_and(|time| time.as_timestamp().is_some() || time.as_integer().is_some())
+    }
+
+    fn recount(&mut self, count: i64) {
+        let mut fields = TableBuilder::with_capacity(self.fields.len() + 15);
+        if self.count.is_none() {
+            fields.long(b"count", count);
+        }
+        for field in Table(&self.fields).fields().map_while(Result::ok) {
+            if field.name == b"count" {
+                fields.long(b"count", count);
+            } else {
+                fields.raw(&field);
+            }
+        }
+        self.count = Some(count);
+        self.fields = Cow::Owned(fields.finish());
+    }
+
+    /// Sorts the fields by name.
+    fn sort(&mut self) {
+        let mut sorted: Vec<_> = Table(&self.fields).fields().map_while(Result::ok).collect();
+        sorted.sort_by_key(|field| field.name);
+        let mut fields = TableBuilder::with_capacity(self.fields.len());
+        for field in &sorted {
+            fields.raw(field);
+        }
+        self.fields = Cow::Owned(fields.finish());
+    }
+}

@@ -1,0 +1,134 @@
+//! The headers that are nobody's business but the proxy's, and the edits that add, hide and remove them in messages that merely pass.
+//!
+//! Each edit looks for bytes first and gives `None`, without an allocation, when a message stays as it is: nearly always. What looks like
+//! a name but is part of a value changes nothing. Properties that cannot be parsed are left to the broker.
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use crate::amqp::cursor::Malformed;
+use crate::amqp::properties::{Change, Edit, Properties, Property, has_headers};
+use crate::amqp::table::Table;
+
+use super::headers::{self, HeaderEdit, X_DEATH, longstrs};
+use super::{Dialect, Rules, history, remembered};
+
+/// With which all of them begin.
+pub const PREFIX: &[u8] = b"x-dlx-proxy-";
+/// What RabbitMQ from 3.13 on forgets of a message's deaths; see `remembered`.
+pub const HISTORY: &[u8] = b"x-dlx-proxy-history";
+/// The keys of a `BCC` header, which the broker removes at publish (S2.2, S3.4).
+pub const BCC: &[u8] = b"x-dlx-proxy-bcc";
+/// The user-id of a message that the proxy's user may not publish with it (S8.1).
+pub const USER_ID: &[u8] = b"x-dlx-proxy-user-id";
+
+/// For a publish of a client: removes private names that it sends; remembers an x-death that the broker would forget, so that it goes on
+/// counting (or, with `history = "broker"`, so that it is known to be forgotten), and BCC keys.
+pub fn on_publish(properties: &[u8], rules: &Rules) -> Option<Bytes> {
+    let found = |name: &[u8]| memmem::find(properties, name).is_some();
+    let concerns = has_headers(properties)
+        && (found(PREFIX)
+            || (rules.dialect != Dialect::V3 && found(X_DEATH))
+            || (rules.carry_bcc && found(headers::BCC)));
+    if !concerns {
+        return None;
+    }
+    edit_headers(properties, |table, edit| {
+        let mut changed = has_private(table)?;
+        if rules.carry_bcc {
+            let keys = headers::routes(table, headers::BCC)?;
+            if !keys.is_empty() {
+                edit.array(BCC, &longstrs(&keys));
+                changed = true;
+            }
+        }
+        let forget = match rules.dialect {
+            Dialect::V3 => return Ok(changed),
+            // It forgets by itself what it does not take over (S5.3).
+            Dialect::V3_13 if !rules.continue_history => return Ok(changed),
+            Dialect::V3_13 | Dialect::V4 => !rules.continue_history,
+        };
+        if let Some(copy) = remembered::copy(table, forget)? {
+            edit.table(HISTORY, &copy);
+            changed = true;
+        }
+        Ok(changed)
+    })
+}
+
+/// For a delivery to a client: removes what is private, shows x-death whole where the broker has only the newest part of it, and gives the
+/// message its user-id back. The header table stays even when nothing is left in it: only `x-dlx-proxy-bcc` can have been alone there, and
+/// of a table with nothing but `BCC` the broker leaves an empty one.
+pub fn on_delivery(properties: &[u8]) -> Option<Bytes> {
+    if !has_headers(properties) || memmem::find(properties, PREFIX).is_none() {
+        return None;
+    }
+    let parsed = Properties::parse(properties).ok()?;
+    let table = Table(parsed.headers()?);
+    if !has_private(table).ok()? {
+        return None;
+    }
+    let mut user_id = Change::Keep;
+    if parsed.get(Property::UserId).is_none()
+        && let Some(user) = table
+            .get(USER_ID)
+            .ok()?
+            .and_then(|value| value.as_longstr())
+        && user.len() <= 255
+    {
+        user_id = Change::Set(user.to_vec());
+    }
+    let mut edit = HeaderEdit::default();
+    if let Some(whole) = remembered::restored(table).ok()? {
+        edit.array(X_DEATH, &history::write(&whole.entries));
+        for field in whole.first {
+            edit.raw(field);
+        }
+    }
+    let headers = edit.apply(table, |name| !name.starts_with(PREFIX)).ok()?;
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(headers),
+        user_id,
+        ..Edit::default()
+    }))
+}
+
+/// For a dead letter that the proxy's user may not publish as it is: moves user-id into a private header. `None`: it has none.
+pub fn hide_user_id(properties: &[u8]) -> Option<Bytes> {
+    let parsed = Properties::parse(properties).ok()?;
+    let user = parsed.get(Property::UserId)?;
+    let mut edit = HeaderEdit::default();
+    edit.longstr(USER_ID, user);
+    let table = Table(parsed.headers().unwrap_or_default());
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(edit.apply(table, |_| true).ok()?),
+        user_id: Change::Remove,
+        ..Edit::default()
+    }))
+}
+
+fn has_private(table: Table<'_>) -> Result<bool, Malformed> {
+    // Not `any` alone: the whole table must be sound, or it is the broker's to refuse.
+    table.fields().try_fold(false, |found, field| {
+        Ok(found || field?.name.starts_with(PREFIX))
+    })
+}
+
+/// The properties with their header table edited and every private name gone that `change` does not set; `None` when it says that nothing
+/// changes.
+fn edit_headers(
+    properties: &[u8],
+    change: impl for<'a> FnOnce(Table<'a>, &mut HeaderEdit<'a>) -> Result<bool, Malformed>,
+) -> Option<Bytes> {
+    let parsed = Properties::parse(properties).ok()?;
+    let table = Table(parsed.headers()?);
+    let mut edit = HeaderEdit::default();
+    if !change(table, &mut edit).ok()? {
+        return None;
+    }
+    let headers = edit.apply(table, |name| !name.starts_with(PREFIX)).ok()?;
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(headers),
+        ..Edit::default()
+    }))
+}

@@ -1,0 +1,112 @@
+//! What a message in the intake queue says: which queue it died in, and why.
+//!
+//! Anybody who may write to an intake exchange could send one, so the broker's newest x-death entry must be whole: what it lacks, RabbitMQ
+//! did not write. That the message came through an intake exchange is checked by who knows their names.
+
+use thiserror::Error;
+
+use crate::amqp::content::Content;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::Properties;
+use crate::amqp::table::{Table, Value};
+use crate::machine::Reason;
+
+use super::Death;
+use super::headers::{X_DEATH, X_LAST_DEATH};
+
+/// One death that the broker recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signal<'a> {
+    /// The queue it died in.
+    pub queue: ShortStr,
+    /// Why.
+    pub reason: Reason,
+    /// The exchange it had been published to before: 3.x tells only that of its first death here (S4.2).
+    pub exchange: &'a [u8],
+    /// The key it had been published with: intake queues set none.
+    pub routing_key: &'a [u8],
+    /// How often it died there of that.
+    pub count: i64,
+    /// The message.
+    pub content: &'a Content,
+}
+
+/// Why a message in the intake queue is no signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Implausible {
+    /// It cannot be read.
+    #[error("its properties cannot be read")]
+    Malformed,
+    /// There is no x-death, or none with a table in front.
+    #[error("it has no x-death entry")]
+    NoDeath,
+    /// A field of the newest entry is missing or of another type.
+    #[error("its newest x-death entry has no proper {0}")]
+    Field(&'static str),
+}
+
+/// Reads the newest x-death entry of a message that was delivered from the intake queue with this key.
+///
+/// # Errors
+/// When it is none that RabbitMQ wrote.
+pub fn signal<'a>(routing_key: &'a [u8], content: &'a Content) -> Result<Signal<'a>, Implausible> {
+    let properties = Properties::parse(&content.properties).map_err(|_| Implausible::Malformed)?;
+    let headers = Table(properties.headers().ok_or(Implausible::NoDeath)?);
+    headers.check().map_err(|_| Implausible::Malformed)?;
+    let newest = lookup(headers, X_DEATH)
+        .and_then(Value::as_array)
+        .and_then(|array| array.values().next()?.ok()?.as_table())
+        .ok_or(Implausible::NoDeath)?;
+    newest.check().map_err(|_| Implausible::Malformed)?;
+
+    let longstr = |name: &'static str| {
+        lookup(newest, name.as_bytes())
+            .and_then(Value::as_longstr)
+            .ok_or(Implausible::Field(name))
+    };
+    let queue = ShortStr::copy(longstr("queue")?)
+        .filter(|queue| !queue.is_empty())
+        .ok_or(Implausible::Field("queue"))?;
+    let reason = Reason::parse(longstr("reason")?).ok_or(Implausible::Field("reason"))?;
+    let exchange = longstr("exchange")?;
+    lookup(newest, b"time")
+        .and_then(Value::as_timestamp)
+        .ok_or(Implausible::Field("time"))?;
+    lookup(newest, b"routing-keys")
+        .and_then(Value::as_array)
+        .ok_or(Implausible::Field("routing-keys"))?;
+    let count = lookup(newest, b"count")
+        .and_then(Value::as_integer)
+        .ok_or(Implausible::Field("count"))?;
+    let [_, _, last_exchange] = X_LAST_DEATH;
+    Ok(Signal {
+        queue,
+        reason,
+        exchange: lookup(headers, last_exchange)
+            .and_then(Value::as_longstr)
+            .unwrap_or(exchange),
+        routing_key,
+        count,
+        content,
+    })
+}
+
+fn lookup<'a>(table: Table<'a>, name: &[u8]) -> Option<Value<'a>> {
+    table.get(name).ok().flatten()
+}
+
+// === impl Signal ===
+
+impl Signal<'_> {
+    /// The death, as `plan` wants it.
+    pub fn death(&self) -> Death<'_> {
+        Death {
+            queue: &self.queue,
+            reason: self.reason,
+            exchange: self.exchange,
+            routing_key: self.routing_key,
+            content: self.content,
+            recorded: true,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Rule tables (`testdata/*.txt`) and properties of dead letters.
+
+mod broker;
+mod bytes;
+mod message;
+mod property;
+mod script;
+mod table;

@@ -1,0 +1,327 @@
+//! Whatever bytes a client may have sent: nothing panics, nothing else changes, nothing takes long.
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::amqp::content::Content;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::{Change, Edit, Properties, Property};
+use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
+use crate::dead_letter::headers::X_DEATH;
+use crate::dead_letter::{Death, Dialect, Target, TargetQueues, Verdict, plan, private, signal};
+use crate::machine::{Publication, Reason};
+
+use super::message::{content, deaths};
+use super::property::rules;
+
+const DIALECTS: [Dialect; 3] = [Dialect::V3, Dialect::V3_13, Dialect::V4];
+
+/// A value with its type code, nested a little.
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    let long = |tag: u8| {
+        move |data: Vec<u8>| [&[tag][..], &(data.len() as u32).to_be_bytes(), &data].concat()
+    };
+    let flat = prop_oneof![
+        vec(any::<u8>(), 0..12).prop_map(long(b'S')),
+        prop::sample::select(vec!["a", "b", "expired", "rejected"]).prop_map(move |text| long(
+            b'S'
+        )(
+            text.into()
+        )),
+        any::<[u8; 8]>().prop_map(|data| [&b"l"[..], &data].concat()),
+        any::<[u8; 8]>().prop_map(|data| [&b"T"[..], &data].concat()),
+        any::<[u8; 4]>().prop_map(|data| [&b"I"[..], &data].concat()),
+        Just(b"V".to_vec()),
+    ];
+    flat.prop_recursive(3, 24, 5, move |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..5).prop_map(move |members| long(b'A')(members.concat())),
+            vec(member(inner), 0..8).prop_map(move |members| long(b'F')(members.concat())),
+        ]
+    })
+}
+
+fn member(value: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    let names = vec![
+        "queue",
+        "reason",
+        "count",
+        "time",
+        "exchange",
+        "routing-keys",
+        "x-death",
+        "CC",
+        "BCC",
+        "x-first-death-queue",
+        "x-dlx-proxy-history",
+        "x-dlx-proxy-bcc",
+        "x-dlx-proxy-user-id",
+        "x-dlx-proxy-",
+        "forget",
+        "other",
+    ];
+    (prop::sample::select(names), value)
+        .prop_map(|(name, value)| [&[name.len() as u8], name.as_bytes(), &value].concat())
+}
+
+fn table() -> impl Strategy<Value = Vec<u8>> {
+    vec(member(value()), 0..10).prop_map(|members| members.concat())
+}
+
+/// An x-death like one that somebody made up with care.
+fn x_death() -> impl Strategy<Value = String> {
+    let entry = (
+        "[ab]/(expired|rejected)",
+        prop::option::of(-1..9i64),
+        1..4u64,
+        "[xy]",
+    );
+    vec(entry, 0..6).prop_map(|entries| {
+        let entries: Vec<_> = entries
+            .into_iter()
+            .map(|(key, count, time, exchange)| {
+                let count = count.map_or(String::new(), |n| format!("*{n}"));
+                format!("{key}{count} t={time} x={exchange} k=[{exchange}]")
+            })
+            .collect();
+        format!("[{}]", entries.join(", "))
+    })
+}
+
+fn with_headers(headers: Vec<u8>) -> Content {
+    content(&Edit {
+        headers: Change::Set(headers),
+        expiration: Change::Set(b"5".to_vec()),
+        user_id: Change::Set(b"bob".to_vec()),
+    })
+}
+
+fn planned(dialect: Dialect, content: &Content, recorded: bool) -> Option<Publication> {
+    let queue = ShortStr::copy(b"a").unwrap();
+    let target = Target {
+        exchange: ShortStr::EMPTY,
+        routing_key: None,
+        at_least_once: true,
+    };
+    let death = Death {
+        queue: &queue,
+        reason: Reason::Expired,
+        exchange: b"x",
+        routing_key: b"a",
+        content,
+        recorded,
+    };
+    let queues = TargetQueues::Unknown;
+    let verdict = plan(&death, &target, &queues, &rules(dialect), 9);
+    assert_eq!(verdict, plan(&death, &target, &queues, &rules(dialect), 9));
+    match verdict.ok()? {
+        Verdict::Publish(publication) | Verdict::Park(publication, _) => Some(publication),
+        Verdict::Cycle(_) => panic!("an at-least-once queue dropped it"),
+    }
+}
+
+fn headers(properties: &[u8]) -> Vec<u8> {
+    Properties::parse(properties)
+        .unwrap()
+        .headers()
+        .unwrap()
+        .to_vec()
+}
+
+fn fields(table: &[u8]) -> Vec<Field<'_>> {
+    Table(table).fields().map(|field| field.unwrap()).collect()
+}
+
+/// The members that no rule names, as they are.
+fn others(table: &[u8]) -> Vec<Field<'_>> {
+    let ruled = |name: &[u8]| name.starts_with(b"x-") || [&b"CC"[..], b"BCC"].contains(&name);
+    fields(table)
+        .into_iter()
+        .filter(|field| !ruled(field.name))
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in vec(any::<u8>(), 0..80), key in vec(any::<u8>(), 0..9)) {
+        let content = Content { properties: Bytes::from(bytes), body: Bytes::new() };
+        for dialect in DIALECTS {
+            planned(dialect, &content, false);
+            let _ = private::on_publish(&content.properties, &rules(dialect));
+        }
+        let _ = private::on_delivery(&content.properties);
+        let _ = private::hide_user_id(&content.properties);
+        let _ = signal(&key, &content);
+    }
+
+    #[test]
+    fn no_headers_panic_and_others_stay(table in table(), recorded: bool) {
+        let content = with_headers(table.clone());
+        for dialect in DIALECTS {
+            let publication = planned(dialect, &content, recorded).unwrap();
+            let properties = Properties::parse(&publication.content.properties).unwrap();
+            prop_assert_eq!(properties.get(Property::Expiration), None);
+            prop_assert_eq!(properties.get(Property::UserId), Some(&b"bob"[..]));
+            let after = headers(&publication.content.properties);
+            prop_assert_eq!(others(&after), others(&table));
+            let _ = private::on_publish(&content.properties, &rules(dialect));
+        }
+        if let Some(properties) = private::on_delivery(&content.properties) {
+            let after = headers(&properties);
+            prop_assert!(fields(&after).iter().all(|field| !field.name.starts_with(private::PREFIX)));
+            prop_assert_eq!(others(&after), others(&table));
+        }
+        let hidden = private::hide_user_id(&content.properties).unwrap();
+        prop_assert_eq!(Properties::parse(&hidden).unwrap().get(Property::UserId), None);
+        let _ = signal(b"k", &content);
+    }
+
+    /// Invariant 9 for histories that clients made up.
+    #[test]
+    fn a_made_up_history_becomes_a_sound_one(published in x_death(), private in x_death(), recorded: bool) {
+        let mut members = TableBuilder::default();
+        members.array(X_DEATH, &deaths(&published, false));
+        let mut copy = TableBuilder::default();
+        copy.array(X_DEATH, &deaths(&private, true));
+        members.table(private::HISTORY, &copy);
+        let content = with_headers(members.finish());
+        for dialect in DIALECTS {
+            let publication = planned(dialect, &content, recorded).unwrap();
+            let after = headers(&publication.content.properties);
+            let array = Table(&after).get(X_DEATH).unwrap().and_then(Value::as_array).unwrap();
+            let text = |entry: Value<'_>, name: &[u8]| {
+                entry.as_table().unwrap().get(name).unwrap().unwrap().as_longstr().unwrap().to_vec()
+            };
+            let entries: Vec<_> = array.values().map(|entry| entry.unwrap()).collect();
+            let mut keys: Vec<_> = entries.iter().map(|e| (text(*e, b"queue"), text(*e, b"reason"))).collect();
+            if !recorded {
+                prop_assert_eq!(&keys[0], &(b"a".to_vec(), b"expired".to_vec()));
+                let whole = keys.len();
+                keys.sort();
+                keys.dedup();
+                prop_assert_eq!(keys.len(), whole, "one entry for each queue and reason");
+            }
+        }
+    }
+
+    /// What a client published is what a client gets, if nothing dies between.
+    #[test]
+    fn a_passing_message_comes_out_as_it_went_in(table in table(), published in x_death()) {
+        let mut members = TableBuilder::default();
+        for field in fields(&table) {
+            // BCC is the broker's to remove.
+            if !field.name.starts_with(private::PREFIX) && field.name != b"BCC" && field.name != X_DEATH {
+                members.raw(&field);
+            }
+        }
+        members.array(X_DEATH, &deaths(&published, false));
+        let content = with_headers(members.finish());
+        for dialect in DIALECTS {
+            let inside = private::on_publish(&content.properties, &rules(dialect));
+            prop_assert_eq!(inside.is_some(), dialect != Dialect::V3);
+            if let Some(inside) = inside {
+                prop_assert_eq!(private::on_delivery(&inside), Some(content.properties.clone()));
+            }
+        }
+        let hidden = private::hide_user_id(&content.properties).unwrap();
+        prop_assert_eq!(private::on_delivery(&hidden), Some(content.properties.clone()));
+    }
+}
+
+#[test]
+fn field_order_and_types_are_the_brokers() {
+    let publication = |dialect| planned(dialect, &with_headers(Vec::new()), false).unwrap();
+    let newest = |dialect| {
+        let after = headers(&publication(dialect).content.properties);
+        let array = Table(&after)
+            .get(X_DEATH)
+            .unwrap()
+            .and_then(Value::as_array)
+            .unwrap();
+        let entry = array.values().next().unwrap().unwrap().as_table().unwrap();
+        let fields = fields(entry.0);
+        fields
+            .iter()
+            .map(|field| {
+                format!(
+                    "{}:{}",
+                    field.name.escape_ascii(),
+                    char::from(field.value.tag)
+                )
+            })
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let event = "count:l reason:S queue:S time:T exchange:S routing-keys:A";
+    assert_eq!(
+        newest(Dialect::V3),
+        format!("{event} original-expiration:S")
+    );
+    assert_eq!(
+        newest(Dialect::V3_13),
+        format!("original-expiration:S {event}")
+    );
+    assert_eq!(
+        newest(Dialect::V4),
+        format!("original-expiration:S {event}")
+    );
+}
+
+/// lapin's parser overflows the stack at a thousand.
+#[test]
+fn twenty_thousand_nested_tables_are_walked() {
+    let mut nested: Vec<u8> = Vec::new();
+    for _ in 0..20_000 {
+        let mut outer = vec![1, b'n', b'F'];
+        outer.extend((nested.len() as u32).to_be_bytes());
+        outer.append(&mut nested);
+        nested = outer;
+    }
+    let mut in_death = TableBuilder::default();
+    let mut array = ArrayBuilder::default();
+    array.raw_table(Table(&nested));
+    in_death.members(&nested).array(X_DEATH, &array);
+    let content = with_headers(in_death.finish());
+    for dialect in DIALECTS {
+        let publication = planned(dialect, &content, false).unwrap();
+        assert!(publication.content.properties.len() > nested.len());
+        let published = private::on_publish(&content.properties, &rules(dialect));
+        assert_eq!(published.is_some(), dialect != Dialect::V3);
+    }
+}
+
+/// As many entries and keys as a header of a frame can have: each pass over them is linear, or the proxy would stand still.
+#[test]
+fn a_header_full_of_entries_and_keys_takes_no_time() {
+    let mut array = ArrayBuilder::default();
+    let mut keys = ArrayBuilder::default();
+    for n in 0..20_000u32 {
+        let mut entry = TableBuilder::default();
+        entry
+            .longstr(b"queue", &n.to_be_bytes())
+            .longstr(b"reason", b"expired");
+        array.table(&entry);
+        keys.longstr(&n.to_be_bytes());
+    }
+    let mut members = TableBuilder::default();
+    members
+        .array(X_DEATH, &array)
+        .array(b"CC", &keys)
+        .array(private::BCC, &keys);
+    let mut copy = TableBuilder::default();
+    copy.array(X_DEATH, &array).boolean(b"other", true);
+    members.table(private::HISTORY, &copy);
+    let content = with_headers(members.finish());
+    let begun = std::time::Instant::now();
+    for dialect in DIALECTS {
+        planned(dialect, &content, false).unwrap();
+        planned(dialect, &content, true).unwrap();
+    }
+    // Seconds even without optimization; a quadratic pass takes minutes.
+    assert!(
+        begun.elapsed() < std::time::Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
+}

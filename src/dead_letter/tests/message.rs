@@ -1,0 +1,266 @@
+//! Messages as text and as bytes.
+//!
+//! `message exchange=x key=k expiration=5 user=u cc=[a] bcc=[b] deaths=[q/reason*1 t=9 x=x k=[k, a] oe=5] first=q/reason@x
+//! private=same` and more; a header with another name is `h:name=value`. `deaths` are written in the order of fields that RabbitMQ 4.x has,
+//! `own-deaths` in ours; `private=same` is a private history as the proxy writes it beside these headers, `private=[…]` an older one.
+
+use bytes::Bytes;
+
+use crate::amqp::content::Content;
+use crate::amqp::properties::{Change, Edit, Properties, Property};
+use crate::amqp::table::{ArrayBuilder, Table, TableBuilder, Value};
+use crate::dead_letter::headers::{BCC, CC, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs};
+use crate::dead_letter::{private, remembered};
+
+use super::script::{Words, entries, list};
+
+pub(super) struct Message {
+    pub(super) exchange: String,
+    pub(super) key: String,
+    pub(super) content: Content,
+}
+
+/// What a name looks like in a table.
+pub(super) fn quoted(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "\"\"".to_owned();
+    }
+    bytes.escape_ascii().to_string()
+}
+
+pub(super) fn content(edit: &Edit) -> Content {
+    let none = Properties::parse(&[0, 0]).unwrap();
+    Content {
+        properties: none.edit(edit),
+        body: Bytes::from_static(b"body"),
+    }
+}
+
+pub(super) fn build(line: &str) -> Message {
+    let mut words = Words::of(line);
+    assert_eq!(words.verb, "message");
+    let mut headers = TableBuilder::default();
+    let mut any = words.flag("headers");
+    // In the order of the line's words where it matters: what stands beside the known ones comes first.
+    while let Some((name, value)) = words.take_header() {
+        headers.longstr(name.as_bytes(), value.as_bytes());
+        any = true;
+    }
+    for (word, name) in [("cc", CC), ("bcc", BCC), ("private-bcc", private::BCC)] {
+        if let Some(keys) = words.take(word) {
+            let keys = list(&keys);
+            let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+            headers.array(name, &longstrs(&keys));
+            any = true;
+        }
+    }
+    for (word, own) in [("deaths", false), ("own-deaths", true)] {
+        if let Some(text) = words.take(word) {
+            headers.array(X_DEATH, &deaths(&text, own));
+            any = true;
+        }
+    }
+    for (word, names) in [("first", X_FIRST_DEATH), ("last", X_LAST_DEATH)] {
+        if let Some(event) = words.take(word) {
+            event_headers(&mut headers, names, &event);
+        }
+    }
+    let mut headers = headers.finish();
+    if let Some(history) = words.take("private") {
+        let forget = words.flag("forget");
+        let copy = if history == "same" {
+            remembered::copy(Table(&headers), forget).unwrap().unwrap()
+        } else {
+            let mut older = TableBuilder::default();
+            older.array(X_DEATH, &deaths(&history, true));
+            if let Some(event) = words.take("private-first") {
+                event_headers(&mut older, X_FIRST_DEATH, &event);
+            }
+            if forget {
+                older.boolean(b"forget", true);
+            }
+            older
+        };
+        let mut member = TableBuilder::default();
+        member.table(private::HISTORY, &copy);
+        headers.extend(member.finish());
+    }
+    if let Some(user) = words.take("private-user") {
+        let mut member = TableBuilder::default();
+        member.longstr(private::USER_ID, user.as_bytes());
+        headers.extend(member.finish());
+    }
+    let set = |value: Option<String>| value.map_or(Change::Keep, |text| Change::Set(text.into()));
+    let edit = Edit {
+        headers: if any || !headers.is_empty() {
+            Change::Set(headers)
+        } else {
+            Change::Keep
+        },
+        expiration: set(words.take("expiration")),
+        user_id: set(words.take("user")),
+    };
+    let message = Message {
+        exchange: words.take("exchange").unwrap_or_default(),
+        key: words.take("key").unwrap_or_default(),
+        content: content(&edit),
+    };
+    words.done();
+    message
+}
+
+fn event_headers(headers: &mut TableBuilder, names: [&[u8]; 3], event: &str) {
+    let (queue, rest) = event.split_once('/').unwrap();
+    let (reason, exchange) = rest.split_once('@').unwrap();
+    for (name, value) in names.into_iter().zip([reason, queue, exchange]) {
+        headers.longstr(name, value.as_bytes());
+    }
+}
+
+pub(super) fn deaths(text: &str, own: bool) -> ArrayBuilder {
+    let mut array = ArrayBuilder::default();
+    for entry in entries(text) {
+        match Words::of(&entry) {
+            words if words.verb == "junk" => drop(array.longstr(b"junk")),
+            words => drop(array.table(&entry_table(words, own))),
+        }
+    }
+    array
+}
+
+/// `queue/reason*count t=… x=… k=[…] oe=… n=text`, in the order of 4.x or sorted by name; `n` is a count that is no number.
+fn entry_table(mut words: Words, own: bool) -> TableBuilder {
+    let (queue, rest) = words.verb.split_once('/').unwrap();
+    let (reason, count) = rest
+        .split_once('*')
+        .map_or((rest, None), |(r, n)| (r, Some(n)));
+    let (queue, reason) = (queue.to_owned(), reason.to_owned());
+    let count = count.map(|n| n.parse::<i64>().unwrap());
+    let (time, exchange) = (words.take("t"), words.take("x"));
+    let (keys, expiration) = (words.take("k"), words.take("oe"));
+    let (no_number, extra) = (words.take("n"), words.take("extra"));
+    words.done();
+    let put = |table: &mut TableBuilder, name: &str| {
+        let field = name.as_bytes();
+        let longstr = match name {
+            "queue" => Some(&queue),
+            "reason" => Some(&reason),
+            "exchange" => exchange.as_ref(),
+            "original-expiration" => expiration.as_ref(),
+            "extra" => extra.as_ref(),
+            _ => None,
+        };
+        if let Some(text) = longstr {
+            table.longstr(field, text.as_bytes());
+        }
+        match (name, &count, &no_number, &time, &keys) {
+            ("count", Some(count), ..) => drop(table.long(field, *count)),
+            ("count", None, Some(text), ..) => drop(table.longstr(field, text.as_bytes())),
+            ("time", _, _, Some(time), _) => drop(table.timestamp(field, time.parse().unwrap())),
+            ("routing-keys", .., Some(keys)) => {
+                let keys = list(keys);
+                let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+                table.array(field, &longstrs(&keys));
+            }
+            _ => {}
+        }
+    };
+    let mut names = [
+        "original-expiration",
+        "count",
+        "reason",
+        "queue",
+        "time",
+        "exchange",
+        "routing-keys",
+        "extra",
+    ];
+    if own {
+        names.sort();
+    }
+    let mut table = TableBuilder::default();
+    for name in names {
+        put(&mut table, name);
+    }
+    table
+}
+
+/// Properties as the answer shows them: `expiration=… [user=…]`, then a line for each header, in order.
+pub(super) fn render(properties: &[u8]) -> String {
+    let properties = Properties::parse(properties).unwrap();
+    let text = |property| properties.get(property).map(quoted);
+    let expiration = text(Property::Expiration).unwrap_or("none".to_owned());
+    let mut out = format!("expiration={expiration}");
+    if let Some(user) = text(Property::UserId) {
+        out += &format!(" user={user}");
+    }
+    let Some(headers) = properties.headers() else {
+        return out + "\nno headers";
+    };
+    let headers = Table(headers);
+    for field in headers.fields() {
+        let field = field.unwrap();
+        let (name, value) = (quoted(field.name), field.value);
+        if field.name == private::HISTORY {
+            let inner = value.as_table().unwrap();
+            let names = std::iter::once(X_DEATH).chain(X_FIRST_DEATH);
+            let copied = names
+                .into_iter()
+                .all(|name| headers.get(name) == inner.get(name));
+            let forget = if inner.get(b"forget").unwrap().is_some() {
+                ", to be forgotten"
+            } else {
+                ""
+            };
+            let what = if copied { "a copy" } else { "another history" };
+            out += &format!("\n{name}  {what}{forget}");
+        } else {
+            out += &format!("\n{name}  {}", show(value));
+        }
+    }
+    out
+}
+
+fn show(value: Value<'_>) -> String {
+    if let Some(text) = value.as_longstr() {
+        return quoted(text);
+    }
+    if let Some(array) = value.as_array() {
+        let members: Vec<_> = array.values().map(|member| show(member.unwrap())).collect();
+        return if members.iter().any(|member| member.contains('/')) {
+            members.join(", ")
+        } else {
+            format!("[{}]", members.join(", "))
+        };
+    }
+    if let Some(table) = value.as_table() {
+        return entry(table);
+    }
+    if let Some(time) = value.as_timestamp() {
+        return time.to_string();
+    }
+    assert_eq!(value.tag, b'l', "a type that no rule writes");
+    value.as_integer().unwrap().to_string()
+}
+
+fn entry(table: Table<'_>) -> String {
+    let field = |name: &[u8]| table.get(name).unwrap().map(show);
+    let key = |name| field(name).unwrap_or("?".to_owned());
+    let mut out = format!("{}/{}", key(b"queue"), key(b"reason"));
+    if let Some(count) = field(b"count") {
+        out += &format!("*{count}");
+    }
+    let names: [(&str, &[u8]); 5] = [
+        ("t", b"time"),
+        ("x", b"exchange"),
+        ("k", b"routing-keys"),
+        ("oe", b"original-expiration"),
+        ("extra", b"extra"),
+    ];
+    for (short, name) in names {
+        if let Some(value) = field(name) {
+            out += &format!(" {short}={value}");
+        }
+    }
+    out
+}

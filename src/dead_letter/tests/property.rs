@@ -1,0 +1,205 @@
+//! A message's way through native queues, rejects, signals and clients, in each generation, against a history kept by hand.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use crate::amqp::content::Content;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::table::{Table, Value};
+use crate::dead_letter::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
+use crate::dead_letter::{
+    Death, Dialect, Rules, Target, TargetQueues, Verdict, plan, private, signal,
+};
+use crate::machine::Reason;
+
+use super::broker::{Broker, Event, Known, Stored, record};
+
+const REASONS: [Reason; 4] = [
+    Reason::Rejected,
+    Reason::Expired,
+    Reason::Maxlen,
+    Reason::DeliveryLimit,
+];
+
+/// What happens next to the message.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// It dies in a queue whose declare was left alone.
+    Native,
+    /// A client of the proxy rejects it.
+    Reject,
+    /// It dies in a queue that was taken over.
+    Signal,
+    /// A client takes it and publishes it anew, headers and all.
+    Republish,
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Step, usize, usize)>> {
+    let step = prop_oneof![
+        3 => Just(Step::Native),
+        3 => Just(Step::Reject),
+        3 => Just(Step::Signal),
+        1 => Just(Step::Republish)
+    ];
+    prop::collection::vec((step, 0..4usize, 0..4usize), 1..24)
+}
+
+pub(super) fn rules(dialect: Dialect) -> Rules {
+    Rules {
+        dialect,
+        max_history: 256,
+        continue_history: true,
+        carry_bcc: true,
+    }
+}
+
+/// What a client that consumes through the proxy gets.
+fn seen(content: &Content) -> Bytes {
+    private::on_delivery(&content.properties).unwrap_or_else(|| content.properties.clone())
+}
+
+fn known(properties: &[u8]) -> (Vec<Known>, [Option<Vec<u8>>; 6]) {
+    let properties = Properties::parse(properties).unwrap();
+    let headers = Table(properties.headers().unwrap_or_default());
+    let array = headers.get(X_DEATH).unwrap().and_then(Value::as_array);
+    let entries = array.map_or(Vec::new(), |array| {
+        array
+            .values()
+            .map(|entry| Known::read(entry.unwrap().as_table().unwrap()))
+            .collect()
+    });
+    let [a, b, c] = X_FIRST_DEATH;
+    let [d, e, f] = X_LAST_DEATH;
+    let words = [a, b, c, d, e, f].map(|name| {
+        headers
+            .get(name)
+            .unwrap()
+            .map(|value| value.as_longstr().unwrap().to_vec())
+    });
+    (entries, words)
+}
+
+fn words(event: Option<&Event>) -> [Option<Vec<u8>>; 3] {
+    let Some(event) = event else {
+        return [None, None, None];
+    };
+    [event.reason.as_str(), &event.queue, &event.exchange].map(|word| Some(word.into()))
+}
+
+fn walk(broker: Broker, steps: &[(Step, usize, usize)]) -> Result<(), TestCaseError> {
+    let rules = rules(broker.dialect);
+    let empty = Content {
+        properties: Properties::parse(&[0, 0]).unwrap().edit(&Edit {
+            headers: Change::Set(Vec::new()),
+            ..Edit::default()
+        }),
+        body: Bytes::from_static(b"body"),
+    };
+    let mut stored: Stored = broker.publish(&empty, "x0", "k0");
+    let mut truth: Vec<Known> = Vec::new();
+    let mut events: Vec<Event> = Vec::new();
+    for (n, (step, queue, reason)) in steps.iter().enumerate() {
+        // A second for each step: what happens within one second is in the tables.
+        let now = 1000 + n as u64;
+        let next = (format!("x{}", n + 1), format!("k{}", n + 1));
+        let reason = match step {
+            Step::Reject => Reason::Rejected,
+            _ => REASONS[*reason],
+        };
+        let event = Event {
+            queue: format!("q{queue}"),
+            reason,
+            exchange: stored.exchange.clone(),
+            key: stored.key.clone(),
+            time: now,
+        };
+        let queue = ShortStr::copy(event.queue.as_bytes()).unwrap();
+        let target = Target {
+            exchange: ShortStr::copy(next.0.as_bytes()).unwrap(),
+            routing_key: ShortStr::copy(next.1.as_bytes()),
+            at_least_once: false,
+        };
+        if !matches!(step, Step::Republish) {
+            truth = record(broker.dialect, &truth, &event);
+            events.push(event.clone());
+        }
+        match step {
+            Step::Native => {
+                broker.kill(&mut stored, &event);
+                (stored.exchange, stored.key) = next;
+            }
+            Step::Reject => {
+                let content = broker.deliver(&stored);
+                let death = Death {
+                    queue: &queue,
+                    reason,
+                    exchange: stored.exchange.as_bytes(),
+                    routing_key: stored.key.as_bytes(),
+                    content: &content,
+                    recorded: false,
+                };
+                stored = broker.publish(&planned(&death, &target, &rules, now), &next.0, &next.1);
+            }
+            Step::Signal => {
+                broker.kill(&mut stored, &event);
+                let content = broker.deliver(&stored);
+                let signal = signal(stored.key.as_bytes(), &content).unwrap();
+                prop_assert_eq!((&signal.queue, signal.reason), (&queue, reason));
+                let planned = planned(&signal.death(), &target, &rules, now);
+                stored = broker.publish(&planned, &next.0, &next.1);
+            }
+            Step::Republish => {
+                let properties = seen(&broker.deliver(&stored));
+                let properties = private::on_publish(&properties, &rules).unwrap_or(properties);
+                let content = Content {
+                    properties,
+                    body: empty.body.clone(),
+                };
+                stored = broker.publish(&content, &next.0, &next.1);
+            }
+        }
+        let (entries, headers) = known(&seen(&broker.deliver(&stored)));
+        prop_assert_eq!(&entries, &truth, "after step {}", n);
+        prop_assert_eq!(
+            &headers[..3],
+            &words(events.first())[..],
+            "first, after step {}",
+            n
+        );
+        let last = if broker.dialect == Dialect::V3 {
+            None
+        } else {
+            events.last()
+        };
+        prop_assert_eq!(&headers[3..], &words(last)[..], "last, after step {}", n);
+    }
+    Ok(())
+}
+
+fn planned(death: &Death<'_>, target: &Target, rules: &Rules, now: u64) -> Content {
+    let verdict = plan(death, target, &TargetQueues::Unknown, rules, now).unwrap();
+    let again = plan(death, target, &TargetQueues::Unknown, rules, now).unwrap();
+    assert_eq!(verdict, again, "the same input, another plan");
+    match verdict {
+        Verdict::Publish(publication) => publication.content,
+        other => panic!("{other:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Invariant 9, and more: whatever way a message goes, a client of the proxy sees each death once, in the broker's order.
+    #[test]
+    fn each_death_is_counted_once(way in steps()) {
+        for broker in [
+            Broker { dialect: Dialect::V3, takes_over: true },
+            Broker { dialect: Dialect::V3_13, takes_over: true },
+            Broker { dialect: Dialect::V3_13, takes_over: false },
+            Broker { dialect: Dialect::V4, takes_over: false },
+        ] {
+            walk(broker, &way)?;
+        }
+    }
+}

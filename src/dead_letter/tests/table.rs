@@ -1,0 +1,178 @@
+//! Runs the blocks of `testdata/*.txt`. `UPDATE=1` rewrites their answers; a human reads the diff.
+//!
+//! A block is a comment with the rule's number, a command, the message it is about, `----` and the answer:
+//! `plan` a death · `publish` and `deliver` an edit of a message that passes · `hide` its user-id · `signal` what intake reads.
+
+use std::path::Path;
+
+use crate::amqp::ids::ShortStr;
+use crate::dead_letter::{
+    Death, Dialect, Rules, Target, TargetQueues, Verdict, plan, private, signal,
+};
+use crate::machine::Reason;
+
+use super::message::{self, render};
+use super::script::{Words, list, parts};
+
+#[test]
+fn rules_hold_as_the_tables_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/dead_letter/testdata");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "txt"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "no tables");
+    let mut wrong = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let answered = answer_all(&text);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, answered).unwrap();
+        } else if answered != text {
+            wrong.push(difference(&path, &text, &answered));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn answer_all(text: &str) -> String {
+    let blocks = text.trim_end().split("\n\n").map(|block| {
+        let Some((asked, _)) = block.split_once("\n----") else {
+            return block.to_owned(); // only a comment
+        };
+        format!("{asked}\n----\n{}", answer(asked))
+    });
+    blocks.collect::<Vec<_>>().join("\n\n") + "\n"
+}
+
+fn difference(path: &Path, text: &str, answered: &str) -> String {
+    let blocks = text
+        .trim_end()
+        .split("\n\n")
+        .zip(answered.trim_end().split("\n\n"));
+    let wrong: Vec<_> = blocks
+        .filter(|(expected, got)| expected != got)
+        .map(|(expected, got)| format!("{expected}\n>>>> is now\n{got}"))
+        .collect();
+    format!("{}:\n{}", path.display(), wrong.join("\n\n"))
+}
+
+fn answer(asked: &str) -> String {
+    let lines: Vec<&str> = asked
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    let (command, message) = match lines.as_slice() {
+        [command, message] => (*command, *message),
+        _ => panic!("a block has a command and a message:\n{asked}"),
+    };
+    let mut words = Words::of(command);
+    let message = message::build(message);
+    match words.verb.as_str() {
+        "plan" => {
+            let queue = name(&words.take("queue").unwrap());
+            let death = Death {
+                queue: &queue,
+                reason: Reason::parse(words.take("reason").unwrap().as_bytes()).unwrap(),
+                exchange: message.exchange.as_bytes(),
+                routing_key: message.key.as_bytes(),
+                content: &message.content,
+                recorded: words.flag("recorded"),
+            };
+            let now = words.take("now").unwrap().parse().unwrap();
+            let target = target(&mut words);
+            let queues = match words.take("target-queues") {
+                None => TargetQueues::Unknown,
+                Some(names) => TargetQueues::Known(list(&names).iter().map(|n| name(n)).collect()),
+            };
+            let rules = rules(&mut words);
+            words.done();
+            show(plan(&death, &target, &queues, &rules, now).unwrap())
+        }
+        "publish" => {
+            let rules = rules(&mut words);
+            words.done();
+            changed(private::on_publish(&message.content.properties, &rules))
+        }
+        "deliver" => {
+            words.done();
+            changed(private::on_delivery(&message.content.properties))
+        }
+        "hide" => {
+            words.done();
+            changed(private::hide_user_id(&message.content.properties))
+        }
+        "signal" => {
+            words.done();
+            match signal(message.key.as_bytes(), &message.content) {
+                Err(implausible) => format!("implausible: {implausible}"),
+                Ok(signal) => format!(
+                    "signal queue={} reason={} exchange={} count={}",
+                    signal.queue,
+                    signal.reason.as_str(),
+                    message::quoted(signal.exchange),
+                    signal.count
+                ),
+            }
+        }
+        other => panic!("no command {other}"),
+    }
+}
+
+fn name(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).unwrap()
+}
+
+fn target(words: &mut Words) -> Target {
+    let target = words.take("target").unwrap();
+    let target = parts(target.trim_start_matches('(').trim_end_matches(')'));
+    Target {
+        exchange: name(&target[0]),
+        routing_key: target.get(1).map(|key| name(key)),
+        at_least_once: words.flag("at-least-once"),
+    }
+}
+
+fn rules(words: &mut Words) -> Rules {
+    Rules {
+        dialect: match words.take("dialect").unwrap().as_str() {
+            "3.x" => Dialect::V3,
+            "3.13" => Dialect::V3_13,
+            "4.x" => Dialect::V4,
+            other => panic!("no dialect {other}"),
+        },
+        max_history: words
+            .take("max-history")
+            .map_or(256, |n| n.parse().unwrap()),
+        continue_history: words.take("history").is_none_or(|mode| mode == "continue"),
+        carry_bcc: words.take("bcc").is_none_or(|mode| mode == "carry"),
+    }
+}
+
+fn show(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Cycle(lap) => {
+            let lap: Vec<_> = lap.iter().map(ToString::to_string).collect();
+            format!("drop cycle [{}]", lap.join(", "))
+        }
+        Verdict::Publish(publication) => published("publish", &publication),
+        Verdict::Park(publication, cause) => published(&format!("park {cause:?}"), &publication),
+    }
+}
+
+fn published(how: &str, publication: &crate::machine::Publication) -> String {
+    format!(
+        "{how} exchange={} key={} {}",
+        message::quoted(&publication.exchange),
+        message::quoted(&publication.routing_key),
+        render(&publication.content.properties)
+    )
+}
+
+fn changed(properties: Option<::bytes::Bytes>) -> String {
+    properties.map_or("same".to_owned(), |properties| {
+        format!("changed {}", render(&properties))
+    })
+}

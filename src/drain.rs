@@ -1,0 +1,208 @@
+//! How the process ends: a [`Drain`] is a value that is handed to every task. It stops one phase after the other, because what sessions still
+//! owe needs the publisher, and both need the admin port to be seen; all of it within one grace.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+/// What ends together, in the order in which it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Nothing new is accepted.
+    Listener,
+    /// Clients are closed once their withheld rejects are settled.
+    Sessions,
+    /// No new signals are taken, what was taken is settled.
+    Intake,
+    /// Confirms are awaited.
+    Publisher,
+    /// Last, so that the end can be watched.
+    Admin,
+}
+
+/// A handle to the end of the process. Clones are the same drain.
+#[derive(Clone, Debug)]
+pub struct Drain(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Somebody asked for the end.
+    begun: CancellationToken,
+    /// Somebody asked twice: nothing is waited for.
+    hurried: CancellationToken,
+    phases: [Stage; Phase::ALL.len()],
+    grace: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Stage {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every task ended by itself.
+    Settled,
+    /// The grace passed, or somebody hurried, while this many tasks still ran.
+    Cut(usize),
+}
+
+// === impl Phase ===
+
+impl Phase {
+    /// In the order in which they end.
+    pub const ALL: [Phase; 5] = [
+        Phase::Listener,
+        Phase::Sessions,
+        Phase::Intake,
+        Phase::Publisher,
+        Phase::Admin,
+    ];
+}
+
+// === impl Drain ===
+
+impl Drain {
+    /// `grace`: how long all phases may take together.
+    pub fn new(grace: Duration) -> Self {
+        let phases = Default::default();
+        Self(Arc::new(Inner {
+            begun: CancellationToken::new(),
+            hurried: CancellationToken::new(),
+            phases,
+            grace,
+        }))
+    }
+
+    /// From now on SIGTERM and SIGINT begin the drain, and the second of them ends it at once.
+    ///
+    /// # Errors
+    /// The system does not let us listen to signals.
+    pub fn on_signals(&self) -> io::Result<JoinHandle<()>> {
+        let (mut term, mut int) = (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        );
+        let drain = self.clone();
+        Ok(tokio::spawn(async move {
+            loop {
+                let name =
+                    tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT" };
+                if drain.0.begun.is_cancelled() {
+                    warn!(signal = name, "second signal: ending at once");
+                    return drain.hurry();
+                }
+                info!(signal = name, grace = ?drain.0.grace, "draining; a second signal ends at once");
+                drain.begin();
+            }
+        }))
+    }
+
+    /// Begins the drain. What is to be done then is done by [`Drain::finish`].
+    pub fn begin(&self) {
+        self.0.begun.cancel();
+    }
+
+    /// Waits for nothing any more.
+    pub fn hurry(&self) {
+        self.0.begun.cancel();
+        self.0.hurried.cancel();
+    }
+
+    /// Done when the drain begins.
+    pub async fn begun(&self) {
+        self.0.begun.cancelled().await;
+    }
+
+    /// Done when the tasks of this phase are to end.
+    pub fn stopped(&self, phase: Phase) -> WaitForCancellationFutureOwned {
+        self.stage(phase).stop.clone().cancelled_owned()
+    }
+
+    /// Runs a task of this phase, which the drain waits for.
+    pub fn spawn<F>(&self, phase: Phase, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.stage(phase).tasks.spawn(task)
+    }
+
+    /// Stops phase after phase and waits for its tasks, until the grace has passed or somebody hurries. Tasks that are left are told to stop too.
+    pub async fn finish(&self) -> Ended {
+        self.begin();
+        let end = Instant::now() + self.0.grace;
+        for stage in &self.0.phases {
+            stage.stop.cancel();
+            stage.tasks.close();
+            tokio::select! {
+                biased;
+                _ = timeout_at(end, stage.tasks.wait()) => {}
+                () = self.0.hurried.cancelled() => {}
+            }
+        }
+        match self.0.phases.iter().map(|stage| stage.tasks.len()).sum() {
+            0 => Ended::Settled,
+            left => Ended::Cut(left),
+        }
+    }
+
+    fn stage(&self, phase: Phase) -> &Stage {
+        &self.0.phases[phase as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(25);
+
+    #[tokio::test]
+    async fn phases_end_one_after_the_other() {
+        let drain = Drain::new(GRACE);
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        for phase in [
+            Phase::Admin,
+            Phase::Publisher,
+            Phase::Sessions,
+            Phase::Listener,
+            Phase::Intake,
+        ] {
+            let (stopped, order) = (drain.stopped(phase), order.clone());
+            drain.spawn(phase, async move {
+                stopped.await;
+                tokio::task::yield_now().await; // a later phase would overtake here if it were stopped already
+                order.lock().expect("no test panics").push(phase);
+            });
+        }
+        assert_eq!(drain.finish().await, Ended::Settled);
+        assert_eq!(*order.lock().expect("no test panics"), Phase::ALL);
+    }
+
+    #[tokio::test]
+    async fn a_second_signal_waits_for_nothing() {
+        let drain = Drain::new(GRACE);
+        drain.spawn(Phase::Sessions, std::future::pending::<()>());
+        drain.hurry();
+        assert_eq!(drain.finish().await, Ended::Cut(1));
+    }
+
+    #[tokio::test]
+    async fn the_grace_is_one_for_all_phases() {
+        let drain = Drain::new(Duration::from_millis(20));
+        for phase in Phase::ALL {
+            drain.spawn(phase, std::future::pending::<()>());
+        }
+        assert_eq!(drain.finish().await, Ended::Cut(Phase::ALL.len()));
+    }
+}

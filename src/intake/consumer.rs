@@ -1,0 +1,282 @@
+//! The consuming channel: prefetch, deliveries put together, and their settlement.
+//!
+//! A message that crashes each delivery (S10.2) takes the whole prefetch with it, and each of these counts a failed delivery. So after a life
+//! of the channel that settled nothing the prefetch is 1: only the head of the queue is counted, until the broker sheds it.
+
+use crate::amqp::content::{Assembly, Content, PREFIX, body_size};
+use crate::amqp::frame::Kind;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::{Deliver, MethodId};
+use crate::amqp::reply;
+use crate::link::Frame;
+use crate::machine::{Effects, Event};
+
+use super::CONSUMER;
+use super::ledger::Ledger;
+
+/// The largest signal that is taken in: RabbitMQ's own default limit up to 3.13. Larger ones are parked.
+const LARGEST: usize = 128 << 20;
+/// Settled at prefetch 1, until the setting counts again.
+const TRUSTED_AFTER: u32 = 100;
+/// The name of our consumer.
+const TAG: &[u8] = b"dlx-proxy";
+
+/// ```text
+/// Shut ──topology ready──▶ Open ──basic.cancel──▶ Cancelled ──topology ready──▶ Open
+///   ▲                        │                        │
+///   └──────────── channel closed, link lost ──────────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Shut,
+    /// Consuming, or about to.
+    Open,
+    /// The channel is open; nothing is consumed.
+    Cancelled,
+}
+
+/// A delivery, whole.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) tag: u64,
+    pub(super) exchange: ShortStr,
+    pub(super) routing_key: ShortStr,
+    /// `None`: too large, or not to be read.
+    pub(super) content: Option<Content>,
+}
+
+/// A delivery whose frames are still coming.
+#[derive(Debug)]
+struct Incoming {
+    tag: u64,
+    exchange: ShortStr,
+    routing_key: ShortStr,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    /// Its header has not come.
+    Unknown,
+    Kept(Assembly),
+    /// So many octets are still to come, and not kept.
+    Skipped(u64),
+}
+
+/// The channel.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    queue: ShortStr,
+    prefetch: u16,
+    state: State,
+    pub(super) ledger: Ledger,
+    incoming: Option<Incoming>,
+    /// `basic.consume-ok` came.
+    consuming: bool,
+    /// Something was settled in this life of the channel.
+    progress: bool,
+    /// At prefetch 1: how many must be settled until the setting counts again.
+    careful: u32,
+}
+
+// === impl Consumer ===
+
+impl Consumer {
+    /// A consumer that waits for its queue.
+    pub(super) fn new(queue: ShortStr, prefetch: u16) -> Consumer {
+        Consumer {
+            queue,
+            prefetch,
+            state: State::Shut,
+            ledger: Ledger::new(),
+            incoming: None,
+            consuming: false,
+            progress: false,
+            careful: 0,
+        }
+    }
+
+    /// The queue is there: consumes, unless it does so already.
+    pub(super) fn begin(&mut self, fx: &mut Effects) {
+        match self.state {
+            State::Open => return,
+            State::Shut => {
+                reply::channel_open(fx.broker.build(&[]), CONSUMER);
+                self.progress = false;
+            }
+            State::Cancelled => {}
+        }
+        self.consume(fx);
+        self.state = State::Open;
+    }
+
+    fn consume(&mut self, fx: &mut Effects) {
+        let prefetch = if self.careful > 0 { 1 } else { self.prefetch };
+        let out = fx.broker.build(&[]);
+        reply::method(out, CONSUMER, MethodId::BASIC_QOS, |a| {
+            a.long(0).short(prefetch).octet(0).end();
+        });
+        reply::method(out, CONSUMER, MethodId::BASIC_CONSUME, |a| {
+            a.short(0)
+                .shortstr(&self.queue)
+                .shortstr(TAG)
+                .octet(0)
+                .longstr(b"")
+                .end();
+        });
+    }
+
+    /// The channel is gone.
+    pub(super) fn lost(&mut self, fx: &mut Effects) {
+        if self.consuming && !self.progress {
+            self.careful = TRUSTED_AFTER;
+        }
+        self.state = State::Shut;
+        self.ledger.forget();
+        self.incoming = None;
+        self.stopped(fx);
+    }
+
+    /// The broker cancelled the consumer; what it delivered can still be settled.
+    pub(super) fn cancelled(&mut self, fx: &mut Effects) {
+        if self.state == State::Open {
+            self.state = State::Cancelled;
+        }
+        self.stopped(fx);
+    }
+
+    /// Takes nothing new.
+    pub(super) fn end(&mut self, fx: &mut Effects) {
+        if self.state == State::Open {
+            self.cancel(fx);
+            self.state = State::Cancelled;
+        }
+        self.stopped(fx);
+    }
+
+    fn cancel(&self, fx: &mut Effects) {
+        reply::method(
+            fx.broker.build(&[]),
+            CONSUMER,
+            MethodId::BASIC_CANCEL,
+            |a| a.shortstr(TAG).octet(0).end(),
+        );
+    }
+
+    fn stopped(&mut self, fx: &mut Effects) {
+        if std::mem::take(&mut self.consuming) {
+            fx.events.push(Event::Consuming(false));
+        }
+    }
+
+    /// A frame of the channel; a delivery when it is the last one of it.
+    ///
+    /// # Errors
+    /// What the broker did wrong.
+    pub(super) fn frame(
+        &mut self,
+        frame: Frame<'_>,
+        id: Option<MethodId>,
+        fx: &mut Effects,
+    ) -> Result<Option<Delivery>, &'static str> {
+        match (frame.kind, id) {
+            (_, Some(MethodId::BASIC_CONSUME_OK)) => {
+                if self.state == State::Open && !std::mem::replace(&mut self.consuming, true) {
+                    fx.events.push(Event::Consuming(true));
+                }
+            }
+            (_, Some(MethodId::BASIC_DELIVER)) => {
+                self.incoming = Some(self.deliver(frame.payload)?);
+            }
+            (Kind::Header, _) => self.header(frame.payload)?,
+            (Kind::Body, _) => match self.incoming.as_mut().map(|incoming| &mut incoming.body) {
+                Some(Body::Kept(assembly)) => assembly.push(frame.payload),
+                Some(Body::Skipped(left)) => {
+                    *left = left.saturating_sub(frame.payload.len() as u64);
+                }
+                Some(Body::Unknown) | None => {
+                    return Err("the broker sent a body without a header");
+                }
+            },
+            _ => {}
+        }
+        Ok(self.whole())
+    }
+
+    fn deliver(&mut self, payload: &[u8]) -> Result<Incoming, &'static str> {
+        let unreadable = "the broker sent a delivery that cannot be read";
+        let view = Deliver::parse(payload).map_err(|_| unreadable)?;
+        if view.delivery_tag.0 != self.ledger.next() {
+            return Err("the broker sent a delivery tag out of order");
+        }
+        self.ledger.deliver();
+        Ok(Incoming {
+            tag: view.delivery_tag.0,
+            exchange: ShortStr::copy(view.exchange).ok_or(unreadable)?,
+            routing_key: ShortStr::copy(view.routing_key).ok_or(unreadable)?,
+            body: Body::Unknown,
+        })
+    }
+
+    fn header(&mut self, payload: &[u8]) -> Result<(), &'static str> {
+        let unexpected = "the broker sent a content header that cannot be read";
+        let incoming = self.incoming.as_mut().ok_or(unexpected)?;
+        incoming.body = match Assembly::begin(payload, LARGEST) {
+            Some(assembly) => Body::Kept(assembly),
+            None if payload.len() >= PREFIX => {
+                Body::Skipped(body_size(payload).map_err(|_| unexpected)?)
+            }
+            None => return Err(unexpected),
+        };
+        Ok(())
+    }
+
+    fn whole(&mut self) -> Option<Delivery> {
+        let incoming = self.incoming.take_if(|incoming| match &incoming.body {
+            Body::Unknown => false,
+            Body::Kept(assembly) => assembly.is_complete(),
+            Body::Skipped(left) => *left == 0,
+        })?;
+        let content = match incoming.body {
+            Body::Kept(assembly) => Some(assembly.finish()),
+            Body::Unknown | Body::Skipped(_) => None,
+        };
+        // Not before it is whole: at the bound the rest of it would never be read.
+        let bytes = content.as_ref().map_or(0, Content::len);
+        self.ledger.weigh(incoming.tag, bytes);
+        Some(Delivery {
+            tag: incoming.tag,
+            exchange: incoming.exchange,
+            routing_key: incoming.routing_key,
+            content,
+        })
+    }
+
+    /// Into the parking queue.
+    pub(super) fn reject(&mut self, tag: u64, fx: &mut Effects) {
+        self.ledger.reject(tag, fx.broker.build(&[]), CONSUMER);
+        self.settled(1, fx);
+    }
+
+    /// Acks what is done.
+    pub(super) fn flush(&mut self, fx: &mut Effects) {
+        if !self.ledger.is_flushed() {
+            let acked = self.ledger.flush(fx.broker.build(&[]), CONSUMER);
+            self.settled(acked, fx);
+        }
+    }
+
+    /// The broker can be trusted again after a while.
+    fn settled(&mut self, count: u32, fx: &mut Effects) {
+        self.progress = true;
+        if self.careful == 0 {
+            return;
+        }
+        self.careful = self.careful.saturating_sub(count);
+        if self.careful == 0 && self.state == State::Open {
+            // A prefetch counts for consumers that begin after it.
+            self.cancel(fx);
+            self.consume(fx);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Which intake exchanges are known, which are being declared, and who waits for them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::amqp::ids::ShortStr;
+use crate::machine::{Effects, Ensured, Event, Mono, Owner};
+
+/// A declared exchange is not declared again for so long.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// What has to be done about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Nothing: it is answered, or will be with others.
+    Nothing,
+    /// It must be declared.
+    Declare,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// It existed at some time: it counts.
+    exists: bool,
+    /// When the broker last said so, in this life of the link.
+    since: Option<Mono>,
+    /// Who waits. Not empty: it is being declared, or will be. Each session asks for one at a time, so there are no more than sessions.
+    owners: Vec<Owner>,
+}
+
+/// The exchanges.
+#[derive(Debug)]
+pub(super) struct Exchanges {
+    known: BTreeMap<ShortStr, Entry>,
+    most: usize,
+}
+
+// === impl Exchanges ===
+
+impl Exchanges {
+    /// None yet, and at most so many.
+    pub(super) fn new(most: usize) -> Exchanges {
+        Exchanges {
+            known: BTreeMap::new(),
+            most,
+        }
+    }
+
+    /// Somebody needs it.
+    pub(super) fn ask(
+        &mut self,
+        owner: Owner,
+        exchange: &ShortStr,
+        now: Mono,
+        fx: &mut Effects,
+    ) -> Need {
+        if self.known.len() >= self.most && !self.known.contains_key(exchange) {
+            answer(&[owner], exchange, false, fx);
+            return Need::Nothing;
+        }
+        let entry = self.known.entry(exchange.clone()).or_default();
+        if entry.since.is_some_and(|since| since.after(FRESH) > now) {
+            answer(&[owner], exchange, true, fx);
+            return Need::Nothing;
+        }
+        entry.owners.push(owner);
+        match entry.owners.len() {
+            1 => Need::Declare,
+            _ => Need::Nothing,
+        }
+    }
+
+    /// Those that somebody waits for.
+    pub(super) fn asked(&self) -> Vec<ShortStr> {
+        let asked = self
+            .known
+            .iter()
+            .filter(|(_, entry)| !entry.owners.is_empty());
+        asked.map(|(exchange, _)| exchange.clone()).collect()
+    }
+
+    /// It is declared and bound.
+    pub(super) fn declared(&mut self, exchange: &ShortStr, now: Mono, fx: &mut Effects) {
+        if let Some(entry) = self.known.get_mut(exchange) {
+            entry.since = Some(now);
+            answer(&std::mem::take(&mut entry.owners), exchange, true, fx);
+            if !std::mem::replace(&mut entry.exists, true) {
+                self.tell(fx);
+            }
+        }
+    }
+
+    /// The broker refused it.
+    pub(super) fn refused(&mut self, exchange: &ShortStr, fx: &mut Effects) {
+        if let Some(entry) = self.known.remove(exchange) {
+            answer(&entry.owners, exchange, false, fx);
+            if entry.exists {
+                self.tell(fx);
+            }
+        }
+    }
+
+    /// Nobody shall wait any longer.
+    pub(super) fn give_up(&mut self, fx: &mut Effects) {
+        for (exchange, entry) in &mut self.known {
+            answer(&std::mem::take(&mut entry.owners), exchange, false, fx);
+        }
+        self.known.retain(|_, entry| entry.exists);
+    }
+
+    /// The link, or a queue of ours, is gone: what was declared has to be declared again.
+    pub(super) fn doubt(&mut self) {
+        for entry in self.known.values_mut() {
+            entry.since = None;
+        }
+    }
+
+    fn tell(&self, fx: &mut Effects) {
+        let count = self.known.values().filter(|entry| entry.exists).count();
+        fx.events.push(Event::IntakeExchanges(count));
+    }
+}
+
+fn answer(owners: &[Owner], exchange: &ShortStr, ready: bool, fx: &mut Effects) {
+    for &owner in owners {
+        let exchange = exchange.clone();
+        fx.ensured.push((owner, Ensured { exchange, ready }));
+    }
+}

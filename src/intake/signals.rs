@@ -1,0 +1,95 @@
+//! What becomes of one signal: its exchange says the target, its newest x-death entry the death, `plan` the rest.
+
+use crate::amqp::ids::ShortStr;
+use crate::dead_letter::{self, Signal, TargetQueues, Verdict};
+use crate::machine::{Cause, Event, Outcome, Publication, Reason};
+use crate::registry::policy;
+
+use super::Settings;
+use super::consumer::Delivery;
+
+/// What to do with a signal.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// Hand it to the publisher.
+    Publish(Publication),
+    /// Ack it: a rule of RabbitMQ drops the message.
+    Drop(Event),
+    /// Reject it, into the parking queue.
+    Park(Event),
+}
+
+/// Decides. `now`: seconds since 1970.
+pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Decision {
+    // What says nothing we can trust died in the intake queue itself, as far as anybody knows.
+    let distrusted = |cause| {
+        let queue = settings.names.intake_queue();
+        Decision::Park(event(
+            queue,
+            Reason::Rejected,
+            &delivery.exchange,
+            Outcome::Parked(cause),
+        ))
+    };
+    let Some(content) = &delivery.content else {
+        return distrusted(Cause::TooBig);
+    };
+    let Some(intake) = settings.names.decode(&delivery.exchange) else {
+        return distrusted(Cause::Implausible);
+    };
+    let Ok(signal) = dead_letter::signal(&delivery.routing_key, content) else {
+        return distrusted(Cause::Implausible);
+    };
+    let vhost = &settings.login.vhost;
+    // Of the queue only its name is known here.
+    let unknown = policy::QueueType::Unknown;
+    let policy = settings.policies.matching(vhost, &signal.queue, unknown);
+    let Some(target) = intake.target(policy) else {
+        // Its policy is gone: the broker would drop it, but the operator may not have meant that.
+        return Decision::Park(parked(&signal, &ShortStr::EMPTY, Cause::NoExchange));
+    };
+    let death = signal.death();
+    match dead_letter::plan(
+        &death,
+        &target,
+        &TargetQueues::Unknown,
+        &settings.rules,
+        now,
+    ) {
+        Ok(Verdict::Publish(publication)) => Decision::Publish(publication),
+        Ok(Verdict::Cycle(_)) => Decision::Drop(event(
+            &signal.queue,
+            signal.reason,
+            &target.exchange,
+            Outcome::Dropped(Cause::Cycle),
+        )),
+        Ok(Verdict::Park(_, cause)) => Decision::Park(parked(&signal, &target.exchange, cause)),
+        Err(_) => distrusted(Cause::Implausible),
+    }
+}
+
+/// Moves the user-id of a publication into a private header; consumers behind the proxy see it again.
+pub(super) fn hide_user(publication: &mut Publication) {
+    let hidden = dead_letter::private::hide_user_id(&publication.content.properties);
+    if let Some(properties) = hidden {
+        publication.content.properties = properties;
+    }
+}
+
+fn parked(signal: &Signal<'_>, exchange: &ShortStr, cause: Cause) -> Event {
+    event(
+        &signal.queue,
+        signal.reason,
+        exchange,
+        Outcome::Parked(cause),
+    )
+}
+
+fn event(queue: &ShortStr, reason: Reason, exchange: &ShortStr, outcome: Outcome) -> Event {
+    Event::DeadLetter {
+        queue: queue.clone(),
+        reason,
+        exchange: exchange.clone(),
+        outcome,
+    }
+}

@@ -1,0 +1,208 @@
+//! The intake against a scripted broker.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::amqp::content::Content;
+use crate::amqp::method::{ExchangeName, QueueBind, QueueDeclare, Settle};
+use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
+use crate::dead_letter::Dialect;
+use crate::link::peer::{Rig, close, content, method, name, with_headers};
+use crate::machine::{Ensure, Owner, Reason};
+use crate::registry::policy::{ApplyTo, Spec};
+
+mod consuming;
+mod declaring;
+
+type IntakeRig = Rig<Intake>;
+
+fn settings() -> Settings {
+    let policies = Policies::new(&[Spec {
+        name: "jobs".into(),
+        vhost: "/".into(),
+        pattern: "^jobs".into(),
+        apply_to: ApplyTo::Queues,
+        priority: 0,
+        mode: None,
+        dead_letter_exchange: Some("policy-x".into()),
+        dead_letter_routing_key: None,
+    }]);
+    Settings {
+        login: Login {
+            vhost: name("/"),
+            user: name("proxy"),
+            password: Bytes::from_static(b"secret"),
+            seed: 1,
+        },
+        names: Names::default(),
+        policies: Arc::new(policies.unwrap()),
+        queue_type: QueueType::Quorum,
+        prefetch: 1000,
+        max_exchanges: 3,
+        rules: Rules {
+            dialect: Dialect::V4,
+            max_history: 256,
+            continue_history: true,
+            carry_bcc: true,
+        },
+    }
+}
+
+fn fresh() -> IntakeRig {
+    Rig::new(Intake::new(settings(), Now::default()))
+}
+
+/// Up, all objects declared, consuming.
+fn rig() -> IntakeRig {
+    let mut rig = fresh();
+    rig.up("4.3.6");
+    rig.objects();
+    rig.consuming();
+    rig.events();
+    rig
+}
+
+const OBJECTS: [(u16, MethodId); 4] = [
+    (1, MethodId::EXCHANGE_DECLARE),
+    (1, MethodId::QUEUE_DECLARE),
+    (1, MethodId::QUEUE_BIND),
+    (1, MethodId::QUEUE_DECLARE),
+];
+const CONSUME: [(u16, MethodId); 2] = [(2, MethodId::BASIC_QOS), (2, MethodId::BASIC_CONSUME)];
+
+impl IntakeRig {
+    fn declare_ok(&mut self) {
+        self.broker(&method(1, MethodId::EXCHANGE_DECLARE_OK, |_| {}));
+    }
+
+    fn queue_ok(&mut self) {
+        self.broker(&method(1, MethodId::QUEUE_DECLARE_OK, |a| {
+            a.shortstr(b"q").long(0).long(0).end();
+        }));
+    }
+
+    fn bind_ok(&mut self) {
+        self.broker(&method(1, MethodId::QUEUE_BIND_OK, |_| {}));
+    }
+
+    /// The broker opens the channel and has all objects.
+    fn objects(&mut self) {
+        let methods = self.methods();
+        assert_eq!(methods[0], (1, MethodId::CHANNEL_OPEN));
+        assert_eq!(methods[1..], OBJECTS);
+        self.broker(&method(1, MethodId::CHANNEL_OPEN_OK, |a| {
+            a.longstr(b"").end()
+        }));
+        self.objects_ok();
+    }
+
+    fn objects_ok(&mut self) {
+        self.declare_ok();
+        self.queue_ok();
+        self.bind_ok();
+        self.queue_ok();
+    }
+
+    /// The consumer is opened; its prefetch.
+    fn consuming(&mut self) -> u16 {
+        let sent = self.sent();
+        assert!(sent[0].is(2, MethodId::CHANNEL_OPEN));
+        assert!(sent[1].is(2, MethodId::BASIC_QOS));
+        assert!(sent[2].is(2, MethodId::BASIC_CONSUME));
+        self.consume_ok();
+        u16::from_be_bytes([sent[1].payload[8], sent[1].payload[9]])
+    }
+
+    fn consume_ok(&mut self) {
+        self.broker(&method(2, MethodId::BASIC_CONSUME_OK, |a| {
+            a.shortstr(b"dlx-proxy").end();
+        }));
+    }
+
+    fn deliver(&mut self, tag: u64, exchange: &str, content_: &Content) {
+        let deliver = method(2, MethodId::BASIC_DELIVER, |a| {
+            a.shortstr(b"dlx-proxy")
+                .longlong(tag)
+                .octet(0)
+                .shortstr(exchange.as_bytes())
+                .shortstr(b"k")
+                .end();
+        });
+        self.broker(&content(deliver, 2, content_));
+    }
+
+    fn cancel(&mut self) {
+        self.broker(&method(2, MethodId::BASIC_CANCEL, |a| {
+            a.shortstr(b"dlx-proxy").octet(1).end();
+        }));
+    }
+
+    fn cut(&mut self) {
+        self.machine.closed(Leg::Broker, self.now, &mut self.fx);
+        self.fx.broker.finish().0.clear();
+    }
+
+    fn ensure(&mut self, owner: u64, exchange: &str) {
+        let ensure = Ensure {
+            exchange: name(exchange),
+        };
+        self.input(Input::Ensure(Owner(owner), ensure));
+    }
+
+    /// Who was answered what since the last call.
+    fn ensured(&mut self) -> Vec<(u64, String, bool)> {
+        let ensured = std::mem::take(&mut self.fx.ensured);
+        ensured
+            .into_iter()
+            .map(|(owner, e)| (owner.0, e.exchange.to_string(), e.ready))
+            .collect()
+    }
+
+    fn dead(&mut self) -> Vec<(Ticket, Publication)> {
+        std::mem::take(&mut self.fx.dead)
+    }
+
+    fn settle(&mut self, outcomes: &[(Ticket, Outcome)]) {
+        self.input(Input::Settled(outcomes.to_vec()));
+    }
+
+    /// Settlements since the last call, as method, tag, multiple.
+    fn settlements(&mut self) -> Vec<(MethodId, u64, bool)> {
+        let sent = self.sent();
+        let settles = sent.iter().filter(|sent| sent.channel == 2);
+        settles
+            .map(|sent| {
+                let settle = Settle::parse(&sent.payload).unwrap();
+                assert!(!settle.requeue);
+                (
+                    sent.method().unwrap(),
+                    settle.delivery_tag.0,
+                    settle.multiple,
+                )
+            })
+            .collect()
+    }
+}
+
+/// A message that expired in that queue, as the broker hands it to an intake exchange.
+fn died_in(queue: &str, body: &str) -> Content {
+    with_headers(died(queue, "expired"), body)
+}
+
+fn died(queue: &str, reason: &str) -> TableBuilder {
+    let mut keys = ArrayBuilder::default();
+    keys.longstr(b"k");
+    let mut entry = TableBuilder::default();
+    entry
+        .long(b"count", 1)
+        .longstr(b"reason", reason.as_bytes())
+        .longstr(b"queue", queue.as_bytes())
+        .timestamp(b"time", 1_700_000_000)
+        .longstr(b"exchange", b"")
+        .array(b"routing-keys", &keys);
+    let mut deaths = ArrayBuilder::default();
+    deaths.table(&entry);
+    let mut headers = TableBuilder::default();
+    headers.array(b"x-death", &deaths);
+    headers
+}

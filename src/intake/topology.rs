@@ -1,0 +1,238 @@
+//! The topology channel: declares our own objects when the link comes up, and intake exchanges when sessions ask for them.
+//!
+//! Everything is pipelined; the broker answers in order, so `awaiting` says what an answer is about, and whose fault a closed channel is.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::MethodId;
+use crate::amqp::reply;
+use crate::machine::{Effects, Ensure, Event, Mono, Now, Owner};
+
+use super::TOPOLOGY;
+use super::exchanges::{Exchanges, Need};
+use super::objects::{Object, Objects};
+
+/// Who asks waits so long for a link that comes back, or for a channel.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// The consumer stopped: the objects are declared anew after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The objects cannot be had: tried again after this.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// What the next answer is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Await {
+    Object(Object),
+    Exchange(ShortStr),
+    Binding(ShortStr),
+}
+
+/// ```text
+/// Shut ──link up──▶ Declaring ──all objects are there──▶ Ready
+///   ▲                │  ▲ ▲                                │
+///   │    one refused │  │ └──── the consumer stopped ──────┘
+///   │                ▼  │ a minute
+/// link lost         Refused
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No channel.
+    Shut,
+    Declaring,
+    Ready,
+    /// An object can neither be declared nor used.
+    Refused,
+}
+
+/// The channel.
+#[derive(Debug)]
+pub(super) struct Topology {
+    objects: Objects,
+    state: State,
+    awaiting: VecDeque<Await>,
+    /// Objects that exist with other arguments, or may not be declared by us: they are used as they are.
+    passive: Vec<Object>,
+    exchanges: Exchanges,
+    /// When all objects are declared anew.
+    again: Option<Mono>,
+    /// Until when those who ask may wait; later they are refused at once.
+    patience: Option<Mono>,
+    /// It was said that this vhost stays native.
+    said_native: bool,
+}
+
+// === impl Topology ===
+
+impl Topology {
+    /// Nothing is declared yet.
+    pub(super) fn new(objects: Objects, max_exchanges: usize, now: Now) -> Topology {
+        Topology {
+            objects,
+            state: State::Shut,
+            awaiting: VecDeque::new(),
+            passive: Vec::new(),
+            exchanges: Exchanges::new(max_exchanges),
+            again: None,
+            patience: Some(now.mono.after(PATIENCE)),
+            said_native: false,
+        }
+    }
+
+    /// The link is up.
+    pub(super) fn begin(&mut self, now: Now, fx: &mut Effects) {
+        self.passive.clear();
+        self.open(now, fx);
+    }
+
+    /// The link is lost.
+    pub(super) fn lost(&mut self, now: Now) {
+        if self.state != State::Shut {
+            self.patience = Some(now.mono.after(PATIENCE));
+        }
+        self.state = State::Shut;
+        self.awaiting.clear();
+        self.again = None;
+        self.exchanges.doubt();
+    }
+
+    /// The consumer stopped: perhaps its queue is gone.
+    pub(super) fn again_later(&mut self, now: Now) {
+        if self.state != State::Shut {
+            self.again.get_or_insert(now.mono.after(AGAIN));
+            self.exchanges.doubt();
+        }
+    }
+
+    /// A session needs an intake exchange.
+    pub(super) fn ensure(&mut self, owner: Owner, ensure: Ensure, now: Now, fx: &mut Effects) {
+        let need = self.exchanges.ask(owner, &ensure.exchange, now.mono, fx);
+        match self.state {
+            State::Ready if need == Need::Declare => self.declare(ensure.exchange, fx),
+            State::Ready => {}
+            State::Declaring | State::Shut if self.patience.is_some() => {}
+            State::Declaring | State::Shut | State::Refused => self.exchanges.give_up(fx),
+        }
+    }
+
+    /// An answer on the channel. True when the last of our objects is there.
+    pub(super) fn reply(&mut self, id: MethodId, now: Now, fx: &mut Effects) -> bool {
+        if !matches!(
+            id,
+            MethodId::EXCHANGE_DECLARE_OK | MethodId::QUEUE_DECLARE_OK | MethodId::QUEUE_BIND_OK
+        ) {
+            return false;
+        }
+        match self.awaiting.pop_front() {
+            Some(Await::Object(object)) => {
+                let last = Object::ALL.last() == Some(&object) && self.state == State::Declaring;
+                if last {
+                    self.ready(fx);
+                }
+                last
+            }
+            Some(Await::Binding(exchange)) => {
+                self.exchanges.declared(&exchange, now.mono, fx);
+                false
+            }
+            Some(Await::Exchange(_)) | None => false,
+        }
+    }
+
+    /// The broker closed the channel over what it would have answered next.
+    pub(super) fn closed(&mut self, (code, cause): (u16, String), now: Now, fx: &mut Effects) {
+        let culprit = self.awaiting.pop_front();
+        self.awaiting.clear();
+        match culprit {
+            Some(Await::Exchange(exchange) | Await::Binding(exchange)) => {
+                self.exchanges.refused(&exchange, fx);
+            }
+            // There is no passive bind: whoever made the objects has bound them.
+            Some(Await::Object(object)) if !self.passive.contains(&object) => {
+                self.passive.push(object);
+            }
+            Some(Await::Object(_)) | None => {
+                self.refuse(code, cause, now, fx);
+                return;
+            }
+        }
+        self.open(now, fx);
+    }
+
+    fn refuse(&mut self, code: u16, cause: String, now: Now, fx: &mut Effects) {
+        if code == 403 && !std::mem::replace(&mut self.said_native, true) {
+            fx.events.push(Event::VhostNative { cause });
+        }
+        self.state = State::Refused;
+        self.again = Some(now.mono.after(REFUSED));
+        self.passive.clear();
+        self.exchanges.give_up(fx);
+    }
+
+    /// What is due.
+    pub(super) fn timeout(&mut self, now: Now, fx: &mut Effects) {
+        if self.again.is_some_and(|again| again <= now.mono) {
+            self.again = None;
+            match self.state {
+                State::Shut => {}
+                State::Refused => self.open(now, fx),
+                State::Declaring | State::Ready => self.declare_objects(now, fx),
+            }
+        }
+        if self.patience.is_some_and(|until| until <= now.mono) {
+            self.give_up(fx);
+        }
+    }
+
+    /// Nobody shall wait: there is no telling when they could be served.
+    pub(super) fn give_up(&mut self, fx: &mut Effects) {
+        self.patience = None;
+        self.exchanges.give_up(fx);
+    }
+
+    /// When [`Topology::timeout`] wants to be called.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        [self.again, self.patience].into_iter().flatten().min()
+    }
+
+    fn open(&mut self, now: Now, fx: &mut Effects) {
+        reply::channel_open(fx.broker.build(&[]), TOPOLOGY);
+        self.declare_objects(now, fx);
+    }
+
+    fn declare_objects(&mut self, now: Now, fx: &mut Effects) {
+        self.state = State::Declaring;
+        self.patience = Some(now.mono.after(PATIENCE));
+        for object in Object::ALL {
+            let passive = self.passive.contains(&object);
+            if passive && object == Object::ParkingBinding {
+                continue;
+            }
+            let out = fx.broker.build(&[]);
+            self.objects.declare(object, passive, out);
+            self.awaiting.push_back(Await::Object(object));
+        }
+    }
+
+    fn ready(&mut self, fx: &mut Effects) {
+        self.state = State::Ready;
+        self.patience = None;
+        self.said_native = false;
+        let pending: Vec<_> = self.awaiting.iter().cloned().collect();
+        for exchange in self.exchanges.asked() {
+            // Some may have been asked for just before the objects were declared anew.
+            if !pending.contains(&Await::Binding(exchange.clone())) {
+                self.declare(exchange, fx);
+            }
+        }
+    }
+
+    fn declare(&mut self, exchange: ShortStr, fx: &mut Effects) {
+        let out = fx.broker.build(&[]);
+        self.objects.declare_intake(&exchange, out);
+        self.objects.bind_intake(&exchange, out);
+        self.awaiting.push_back(Await::Exchange(exchange.clone()));
+        self.awaiting.push_back(Await::Binding(exchange));
+    }
+}

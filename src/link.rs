@@ -1,0 +1,480 @@
+//! A broker connection of the proxy's own, without IO: login, heartbeats, blocking, back-off. Publisher and intake each embed one.
+//!
+//! The machine that embeds it owns the channels; channel 0 belongs to the link. `step` takes one frame off the front of what was
+//! read and says what it means; whatever ends the connection is a `Loss`, after which the link wants a new one (`flow`).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::amqp::frame::{self, Front, Kind};
+use crate::amqp::ids::{ChannelId, ShortStr, Vhost};
+use crate::amqp::method::{Close, MethodId, Start, Tune};
+use crate::amqp::reply;
+use crate::dead_letter::Dialect;
+use crate::machine::{Effects, Event, Flow, Mono, Now, Role};
+
+mod back_off;
+mod login;
+#[cfg(test)]
+pub(crate) mod peer;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use self::back_off::BackOff;
+
+/// Connected, but not open after this long: given up.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Between two attempts in a vhost that refuses us.
+const REFUSED: Duration = Duration::from_secs(60);
+/// How long `connection.close-ok` is waited for.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// We never ask for frames larger than this.
+const FRAME_MAX: usize = 1 << 20;
+/// The broker may send larger ones (S8.4), up to here; a message that it cannot cut smaller is shed by the delivery limit.
+const LARGEST_FRAME: usize = 16 << 20;
+/// Heartbeat that we ask for at most, or when the broker has none: a peer that is gone is noticed after twice that.
+const HEARTBEAT: u16 = 30;
+/// An open connection that lasted this long makes the next back-off begin anew.
+const STABLE: Duration = Duration::from_secs(10);
+
+/// Who we are to the broker.
+#[derive(Clone)]
+pub struct Login {
+    /// The vhost of this link.
+    pub vhost: Vhost,
+    /// The proxy's user.
+    pub user: ShortStr,
+    /// Its password: never printed.
+    pub password: Bytes,
+    /// For the jitter of the back-off.
+    pub seed: u64,
+}
+
+/// What the front of the bytes was.
+#[derive(Debug)]
+pub(crate) enum Step<'a> {
+    /// No whole frame.
+    More,
+    /// So many bytes concerned the link alone.
+    Took(usize),
+    /// After so many bytes the link is open: channels may be opened.
+    Up(usize),
+    /// The broker blocked or unblocked us.
+    Blocked(usize),
+    /// A frame for a channel, and its length.
+    Frame(usize, Frame<'a>),
+    /// The connection is over.
+    Down(Loss),
+}
+
+/// A frame that is not the link's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    /// What it carries.
+    pub(crate) kind: Kind,
+    /// Its channel: never 0.
+    pub(crate) channel: ChannelId,
+    /// Its payload.
+    pub(crate) payload: &'a [u8],
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Cut, silent, refused, or closed for reasons that are not ours (shutdown, an operator).
+    Lost,
+    /// The broker closed it because of something we sent: the method that it names, or 0 0.
+    Fault(MethodId),
+}
+
+/// ```text
+/// Away ──connected──▶ Handshake ──open-ok──▶ Up ──goodbye──▶ Closing ──▶ Ended
+///   ▲                     │                  │
+///   └──── after a wait ───┴──────── loss ────┘
+/// ```
+#[derive(Debug)]
+enum State {
+    /// Not connected; a connection is wanted at that moment.
+    Away(Mono),
+    /// Waiting for this method.
+    Handshake {
+        awaits: MethodId,
+        until: Mono,
+    },
+    Up {
+        since: Mono,
+    },
+    /// `connection.close` is sent.
+    Closing {
+        until: Mono,
+    },
+    Ended,
+}
+
+/// What was said last: each change is an event, its repetition is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Up,
+    Down,
+    Native,
+}
+
+/// The connection; see the module.
+#[derive(Debug)]
+pub(crate) struct Link {
+    role: Role,
+    login: Login,
+    state: State,
+    said: Said,
+    back_off: BackOff,
+    version: Bytes,
+    dialect: Dialect,
+    tune: Tune,
+    blocked: bool,
+    ending: bool,
+    /// When the last byte came.
+    heard: Mono,
+    /// When the next heartbeat is due.
+    beat: Mono,
+}
+
+// === impl Login ===
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.user, self.vhost)
+    }
+}
+
+// === impl Link ===
+
+impl Link {
+    /// A link that wants its first connection at once.
+    pub(crate) fn new(role: Role, login: Login) -> Link {
+        Link {
+            role,
+            state: State::Away(Mono(0)),
+            said: Said::Nothing,
+            back_off: BackOff::new(login.seed),
+            login,
+            version: Bytes::new(),
+            dialect: Dialect::V4,
+            tune: Tune::default(),
+            blocked: false,
+            ending: false,
+            heard: Mono(0),
+            beat: Mono(0),
+        }
+    }
+
+    /// The user that publications are made as.
+    pub(crate) fn user(&self) -> &ShortStr {
+        &self.login.user
+    }
+
+    /// True while channels can be used.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+
+    /// True while the broker has an alarm and does not read what we publish (S8.3).
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// True when the broker lets us not into this vhost, or is too old.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.said == Said::Native
+    }
+
+    /// The generation of the broker. Known once the link was up.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Octets of the largest frame that we may send.
+    pub(crate) fn frame_max(&self) -> usize {
+        self.tune.frame_max as usize
+    }
+
+    /// The highest channel number.
+    pub(crate) fn channel_max(&self) -> u16 {
+        self.tune.channel_max
+    }
+
+    /// What the driver shall do with the connection.
+    pub(crate) fn flow(&self) -> Flow {
+        match self.state {
+            State::Away(at) => Flow::Reconnect(at),
+            State::Ended => Flow::Finish,
+            State::Handshake { .. } | State::Up { .. } | State::Closing { .. } => Flow::Open,
+        }
+    }
+
+    /// When [`Link::timeout`] wants to be called.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        match self.state {
+            State::Away(_) | State::Ended => None,
+            State::Handshake { until, .. } | State::Closing { until } => Some(until),
+            State::Up { .. } => Some(self.beat.min(self.silent())),
+        }
+    }
+
+    /// The socket is connected.
+    pub(crate) fn connected(&mut self, now: Now, fx: &mut Effects) {
+        self.heard = now.mono;
+        self.state = State::Handshake {
+            awaits: MethodId::CONNECTION_START,
+            until: now.mono.after(HANDSHAKE),
+        };
+        fx.broker.put(&[], &frame::PROTOCOL);
+    }
+
+    /// The socket ended, or could not be connected.
+    pub(crate) fn closed(&mut self, now: Now, fx: &mut Effects) -> Loss {
+        self.lose("the connection was cut".into(), now, fx)
+    }
+
+    /// Bytes came, or are left unread on purpose: the peer is not silent.
+    pub(crate) fn heard(&mut self, now: Now) {
+        self.heard = now.mono;
+    }
+
+    /// Sends a heartbeat, or gives a silent connection up.
+    pub(crate) fn timeout(&mut self, now: Now, fx: &mut Effects) -> Option<Loss> {
+        match self.state {
+            State::Away(_) | State::Ended => None,
+            State::Handshake { until, .. } => (until <= now.mono)
+                .then(|| self.lose("the handshake took too long".into(), now, fx)),
+            State::Closing { until } => {
+                if until <= now.mono {
+                    self.state = State::Ended;
+                }
+                None
+            }
+            State::Up { .. } if self.silent() <= now.mono => {
+                Some(self.lose("the broker is silent".into(), now, fx))
+            }
+            State::Up { .. } => {
+                // Not postponed by what else was written: eight octets are cheaper than knowing.
+                if self.beat <= now.mono {
+                    fx.broker.put(&[], &frame::HEARTBEAT);
+                    self.beat = now.mono.after(self.interval() / 2);
+                }
+                None
+            }
+        }
+    }
+
+    /// Ends the link: `connection.close`, then [`Flow::Finish`].
+    pub(crate) fn goodbye(&mut self, now: Now, fx: &mut Effects) {
+        self.ending = true;
+        match self.state {
+            State::Up { .. } => {
+                let out = fx.broker.build(&[]);
+                reply::close(out, ChannelId(0), 200, b"Goodbye", MethodId(0, 0));
+                self.state = State::Closing {
+                    until: now.mono.after(GOODBYE),
+                };
+            }
+            State::Away(_) | State::Handshake { .. } => self.state = State::Ended,
+            State::Closing { .. } | State::Ended => {}
+        }
+    }
+
+    /// Takes one frame off the front of `bytes`.
+    pub(crate) fn step<'a>(&mut self, bytes: &'a [u8], now: Now, fx: &mut Effects) -> Step<'a> {
+        if matches!(self.state, State::Away(_) | State::Ended) {
+            return if bytes.is_empty() {
+                Step::More
+            } else {
+                Step::Took(bytes.len())
+            };
+        }
+        match frame::front(bytes) {
+            Front::Short => Step::More,
+            Front::Part(head) if head.size <= LARGEST_FRAME => Step::More,
+            Front::Part(head) => {
+                let cause = format!("the broker sent a frame of {} octets", head.size);
+                Step::Down(self.lose(cause, now, fx))
+            }
+            Front::Unterminated(_) => {
+                Step::Down(self.lose("the broker sent a broken frame".into(), now, fx))
+            }
+            Front::Whole(head, payload, whole) if head.channel == ChannelId(0) => match head.kind {
+                Kind::Method => self.method(payload, whole, now, fx),
+                Kind::Heartbeat | Kind::Header | Kind::Body | Kind::Other(_) => Step::Took(whole),
+            },
+            Front::Whole(head, payload, whole) => {
+                let frame = Frame {
+                    kind: head.kind,
+                    channel: head.channel,
+                    payload,
+                };
+                match self.state {
+                    State::Up { .. } => Step::Frame(whole, frame),
+                    _ => Step::Took(whole),
+                }
+            }
+        }
+    }
+
+    /// A fault of the broker's that only the embedding machine could see.
+    pub(crate) fn fault(&mut self, what: &'static str, now: Now, fx: &mut Effects) -> Loss {
+        self.lose(what.into(), now, fx)
+    }
+
+    /// A method on channel 0.
+    fn method<'a>(&mut self, payload: &[u8], whole: usize, now: Now, fx: &mut Effects) -> Step<'a> {
+        let id = MethodId::peek(payload).unwrap_or(MethodId(0, 0));
+        match (id, &self.state) {
+            (MethodId::CONNECTION_CLOSE, _) => Step::Down(self.told_to_close(payload, now, fx)),
+            (MethodId::CONNECTION_CLOSE_OK, State::Closing { .. }) => {
+                self.state = State::Ended;
+                Step::Took(whole)
+            }
+            (_, &State::Handshake { awaits, until }) if awaits == id => {
+                match self.advance(id, payload, until, now, fx) {
+                    Some(true) => Step::Up(whole),
+                    Some(false) => Step::Took(whole),
+                    None => Step::Down(self.handshake_failed(now, fx)),
+                }
+            }
+            (_, State::Handshake { .. }) => {
+                Step::Down(self.lose("the broker broke the handshake".into(), now, fx))
+            }
+            (MethodId::CONNECTION_BLOCKED | MethodId::CONNECTION_UNBLOCKED, State::Up { .. }) => {
+                self.block(id == MethodId::CONNECTION_BLOCKED, fx);
+                Step::Blocked(whole)
+            }
+            _ => Step::Took(whole),
+        }
+    }
+
+    /// One step of the handshake: whether the link is up, or `None` when that broker cannot be used.
+    fn advance(
+        &mut self,
+        id: MethodId,
+        payload: &[u8],
+        until: Mono,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Option<bool> {
+        let out = fx.broker.build(&[]);
+        let awaits = match id {
+            MethodId::CONNECTION_START => {
+                let start = Start::parse(payload).ok()?;
+                self.version = version::of(start.server_properties);
+                self.dialect = Dialect::of_version(&self.version)?;
+                login::start_ok(out, self.role, &self.login);
+                MethodId::CONNECTION_TUNE
+            }
+            MethodId::CONNECTION_TUNE => {
+                self.tune = login::agree(Tune::parse(payload).ok()?);
+                login::tune_ok_and_open(out, &self.tune, &self.login.vhost);
+                MethodId::CONNECTION_OPEN_OK
+            }
+            _ => {
+                self.state = State::Up { since: now.mono };
+                self.heard = now.mono;
+                self.beat = now.mono.after(self.interval() / 2);
+                if self.said != Said::Up {
+                    self.said = Said::Up;
+                    fx.events.push(Event::LinkUp {
+                        role: self.role,
+                        version: self.version.clone(),
+                    });
+                }
+                return Some(true);
+            }
+        };
+        self.state = State::Handshake { awaits, until };
+        Some(false)
+    }
+
+    fn handshake_failed(&mut self, now: Now, fx: &mut Effects) -> Loss {
+        let version = &self.version;
+        if !version.is_empty() && Dialect::of_version(version).is_none() {
+            let version = version.escape_ascii();
+            return self.refuse(format!("RabbitMQ {version} is older than 3.10"), now, fx);
+        }
+        self.lose("the broker's handshake cannot be read".into(), now, fx)
+    }
+
+    /// `connection.close` from the broker.
+    fn told_to_close(&mut self, payload: &[u8], now: Now, fx: &mut Effects) -> Loss {
+        reply::close_ok(fx.broker.build(&[]), ChannelId(0));
+        let Ok(close) = Close::parse(payload) else {
+            return self.lose("the broker closed the connection".into(), now, fx);
+        };
+        let text = String::from_utf8_lossy(close.text).into_owned();
+        let cause = format!("{} {text}", close.code);
+        match (&self.state, close.code) {
+            // No such user, no such vhost, no rights in it. What counts connections will let us in later.
+            (State::Handshake { .. }, 403 | 530) if !text.contains("limit") => {
+                self.refuse(cause, now, fx)
+            }
+            // 320: an operator, or a shutdown.
+            (State::Up { .. }, code) if code != 200 && code != 320 => {
+                self.lose(cause, now, fx);
+                Loss::Fault(MethodId(close.class, close.method))
+            }
+            _ => self.lose(cause, now, fx),
+        }
+    }
+
+    /// This vhost is not for us: it stays native, and we ask again now and then.
+    fn refuse(&mut self, cause: String, now: Now, fx: &mut Effects) -> Loss {
+        if self.said != Said::Native {
+            self.said = Said::Native;
+            fx.events.push(Event::VhostNative { cause });
+        }
+        self.leave(now.mono.after(REFUSED), fx)
+    }
+
+    fn lose(&mut self, cause: String, now: Now, fx: &mut Effects) -> Loss {
+        if let State::Up { since } = self.state
+            && since.after(STABLE) <= now.mono
+        {
+            self.back_off.reset();
+        }
+        if self.said != Said::Down && !self.ending {
+            self.said = Said::Down;
+            fx.events.push(Event::LinkDown {
+                role: self.role,
+                cause,
+            });
+        }
+        let wait = self.back_off.next();
+        self.leave(now.mono.after(wait), fx)
+    }
+
+    fn leave(&mut self, until: Mono, fx: &mut Effects) -> Loss {
+        self.block(false, fx);
+        self.state = if self.ending {
+            State::Ended
+        } else {
+            State::Away(until)
+        };
+        Loss::Lost
+    }
+
+    fn block(&mut self, blocked: bool, fx: &mut Effects) {
+        if self.blocked != blocked {
+            self.blocked = blocked;
+            fx.events.push(Event::Blocked(blocked));
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(u64::from(self.tune.heartbeat))
+    }
+
+    /// When the peer counts as gone.
+    fn silent(&self) -> Mono {
+        self.heard.after(self.interval() * 2)
+    }
+}

@@ -1,0 +1,186 @@
+//! The broker of the unit tests: builds what a broker sends, reads what a machine sent. It decides nothing: the test is the script.
+
+use crate::amqp::content::Content;
+use crate::amqp::frame::{self, Front, Kind};
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::MethodId;
+use crate::amqp::reply::{self, Arguments};
+use crate::amqp::table::TableBuilder;
+use crate::machine::{Effects, Event, Input, Leg, Machine, Mono, Now};
+
+/// A frame that the machine sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) kind: Kind,
+    pub(crate) channel: u16,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// One machine, its effects, and the time.
+pub(crate) struct Rig<M> {
+    pub(crate) machine: M,
+    pub(crate) fx: Effects,
+    pub(crate) now: Now,
+}
+
+/// A short name of tests.
+pub(crate) fn name(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).expect("a short name")
+}
+
+/// One method frame.
+pub(crate) fn method(
+    channel: u16,
+    id: MethodId,
+    arguments: impl FnOnce(&mut Arguments<'_>),
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::method(&mut out, ChannelId(channel), id, arguments);
+    out
+}
+
+/// `channel.close`, or `connection.close` on channel 0.
+pub(crate) fn close(channel: u16, code: u16, text: &str, failed: MethodId) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::close(&mut out, ChannelId(channel), code, text.as_bytes(), failed);
+    out
+}
+
+pub(crate) fn start(version: &str) -> Vec<u8> {
+    let mut properties = TableBuilder::default();
+    properties
+        .longstr(b"product", b"RabbitMQ")
+        .longstr(b"version", version.as_bytes());
+    method(0, MethodId::CONNECTION_START, |a| {
+        a.short(9)
+            .longstr(&properties.finish())
+            .longstr(b"PLAIN AMQPLAIN")
+            .longstr(b"en_US")
+            .end();
+    })
+}
+
+pub(crate) fn tune(channel_max: u16, frame_max: u32, heartbeat: u16) -> Vec<u8> {
+    method(0, MethodId::CONNECTION_TUNE, |a| {
+        a.short(channel_max).long(frame_max).short(heartbeat).end();
+    })
+}
+
+pub(crate) fn open_ok() -> Vec<u8> {
+    method(0, MethodId::CONNECTION_OPEN_OK, |a| a.shortstr(b"").end())
+}
+
+/// Header and body frames behind a method.
+pub(crate) fn content(mut method: Vec<u8>, channel: u16, content: &Content) -> Vec<u8> {
+    content.put(&mut method, ChannelId(channel), 4096);
+    method
+}
+
+/// Properties with this header table and nothing else.
+pub(crate) fn with_headers(headers: TableBuilder, body: &str) -> Content {
+    let headers = headers.finish();
+    let mut properties = vec![0x20, 0];
+    properties.extend_from_slice(&(headers.len() as u32).to_be_bytes());
+    properties.extend_from_slice(&headers);
+    Content {
+        properties: properties.into(),
+        body: body.as_bytes().to_vec().into(),
+    }
+}
+
+// === impl Sent ===
+
+impl Sent {
+    pub(crate) fn method(&self) -> Option<MethodId> {
+        (self.kind == Kind::Method)
+            .then(|| MethodId::peek(&self.payload))
+            .flatten()
+    }
+
+    pub(crate) fn is(&self, channel: u16, id: MethodId) -> bool {
+        self.channel == channel && self.method() == Some(id)
+    }
+}
+
+// === impl Rig ===
+
+impl<M: Machine> Rig<M> {
+    pub(crate) fn new(machine: M) -> Rig<M> {
+        Rig {
+            machine,
+            fx: Effects::default(),
+            now: Now {
+                mono: Mono(1_000_000),
+                wall: 1_700_000_000,
+            },
+        }
+    }
+
+    /// The broker sends these bytes; the machine must take all of them.
+    pub(crate) fn broker(&mut self, bytes: &[u8]) {
+        let taken = self
+            .machine
+            .read(Leg::Broker, bytes, self.now, &mut self.fx);
+        assert_eq!(taken, bytes.len(), "bytes taken");
+    }
+
+    /// Connected, and the handshake with a broker of that version played to its end.
+    pub(crate) fn up(&mut self, version: &str) {
+        self.machine.connected(Leg::Broker, self.now, &mut self.fx);
+        let header = self.fx.broker.finish().0.split_off(0);
+        assert_eq!(header, frame::PROTOCOL);
+        self.broker(&start(version));
+        self.broker(&tune(2047, 131_072, 60));
+        assert_eq!(self.sent().len(), 3, "start-ok, tune-ok, open");
+        self.broker(&open_ok());
+    }
+
+    pub(crate) fn input(&mut self, input: Input) {
+        self.machine.input(input, self.now, &mut self.fx);
+    }
+
+    /// Time passes; each deadline on the way is met.
+    pub(crate) fn pass(&mut self, millis: u64) {
+        let end = Mono(self.now.mono.0 + millis * 1000);
+        while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
+            self.now.mono = self.now.mono.max(at);
+            self.machine.timeout(self.now, &mut self.fx);
+            let next = self.machine.deadline();
+            assert!(next != Some(at), "a deadline that stays is a busy loop");
+        }
+        self.now.mono = end;
+    }
+
+    /// What the machine sent since the last call, heartbeats left out.
+    pub(crate) fn sent(&mut self) -> Vec<Sent> {
+        let bytes = self.fx.broker.finish().0.split_off(0);
+        let mut rest = bytes.as_slice();
+        let mut sent = Vec::new();
+        while !rest.is_empty() {
+            let Front::Whole(head, payload, whole) = frame::front(rest) else {
+                panic!("a broken frame was sent: {rest:?}");
+            };
+            if head.kind != Kind::Heartbeat {
+                sent.push(Sent {
+                    kind: head.kind,
+                    channel: head.channel.0,
+                    payload: payload.to_vec(),
+                });
+            }
+            rest = &rest[whole..];
+        }
+        sent
+    }
+
+    /// Which methods it sent since the last call, with their channels.
+    pub(crate) fn methods(&mut self) -> Vec<(u16, MethodId)> {
+        let sent = self.sent();
+        sent.iter()
+            .filter_map(|sent| Some((sent.channel, sent.method()?)))
+            .collect()
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.fx.events)
+    }
+}

@@ -1,0 +1,267 @@
+//! The link alone: a machine that opens no channel.
+
+use std::time::Duration;
+
+use super::peer::{Rig, close, name, open_ok, start, tune};
+use super::*;
+use crate::amqp::table::{Table, Value};
+use crate::machine::{Input, Leg, Machine};
+
+/// The least machine around a link.
+struct Bare {
+    link: Link,
+    losses: Vec<Loss>,
+    ups: usize,
+}
+
+impl Machine for Bare {
+    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+        self.link.connected(now, fx);
+    }
+
+    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
+        self.link.heard(now);
+        let mut taken = 0;
+        loop {
+            match self.link.step(&bytes[taken..], now, fx) {
+                Step::More => return taken,
+                Step::Took(n) | Step::Blocked(n) | Step::Frame(n, _) => taken += n,
+                Step::Up(n) => {
+                    taken += n;
+                    self.ups += 1;
+                }
+                Step::Down(loss) => {
+                    self.losses.push(loss);
+                    return bytes.len();
+                }
+            }
+        }
+    }
+
+    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+        let loss = self.link.closed(now, fx);
+        self.losses.push(loss);
+    }
+
+    fn input(&mut self, _: Input, now: Now, fx: &mut Effects) {
+        self.link.goodbye(now, fx);
+    }
+
+    fn timeout(&mut self, now: Now, fx: &mut Effects) {
+        self.losses.extend(self.link.timeout(now, fx));
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        self.link.deadline()
+    }
+
+    fn wants_read(&self, _: Leg, _: usize) -> bool {
+        true
+    }
+
+    fn flow(&self) -> Flow {
+        self.link.flow()
+    }
+}
+
+fn rig() -> Rig<Bare> {
+    let login = Login {
+        vhost: name("orders"),
+        user: name("proxy"),
+        password: Bytes::from_static(b"secret"),
+        seed: 7,
+    };
+    Rig::new(Bare {
+        link: Link::new(Role::Publisher, login),
+        losses: Vec::new(),
+        ups: 0,
+    })
+}
+
+fn wait(rig: &Rig<Bare>) -> Duration {
+    let Flow::Reconnect(at) = rig.machine.flow() else {
+        panic!("no reconnect: {:?}", rig.machine.flow());
+    };
+    rig.now.mono.until(at)
+}
+
+fn cut(rig: &mut Rig<Bare>) {
+    rig.machine.closed(Leg::Broker, rig.now, &mut rig.fx);
+}
+
+#[test]
+fn says_who_it_is_and_opens_its_vhost() {
+    let mut rig = rig();
+    assert_eq!(rig.machine.flow(), Flow::Reconnect(Mono(0)));
+    rig.machine.connected(Leg::Broker, rig.now, &mut rig.fx);
+    rig.fx.broker.finish().0.clear();
+    rig.broker(&start("3.10.8"));
+    let sent = rig.sent();
+    let ok = crate::amqp::method::StartOk::parse(&sent[0].payload).unwrap();
+    assert_eq!(ok.response, b"\0proxy\0secret");
+    let properties = Table(ok.client_properties);
+    let connection_name = properties.get(b"connection_name").unwrap().unwrap();
+    assert_eq!(
+        connection_name.as_longstr().unwrap(),
+        b"dlx-proxy publisher orders"
+    );
+    let capabilities = properties.get(b"capabilities").unwrap();
+    let capabilities = capabilities.and_then(Value::as_table).unwrap();
+    assert!(
+        capabilities
+            .get(b"authentication_failure_close")
+            .unwrap()
+            .is_some()
+    );
+
+    rig.broker(&tune(0, 0, 600));
+    let sent = rig.sent();
+    let agreed = Tune {
+        channel_max: u16::MAX,
+        frame_max: 1 << 20,
+        heartbeat: 30,
+    };
+    assert_eq!(Tune::parse(&sent[0].payload), Ok(agreed));
+    assert_eq!(
+        crate::amqp::method::Open::parse(&sent[1].payload)
+            .unwrap()
+            .vhost,
+        b"orders"
+    );
+    rig.broker(&open_ok());
+    assert_eq!(rig.machine.ups, 1);
+    assert_eq!(rig.machine.link.dialect(), Dialect::V3);
+    assert_eq!(
+        rig.events(),
+        [Event::LinkUp {
+            role: Role::Publisher,
+            version: Bytes::from_static(b"3.10.8")
+        }]
+    );
+}
+
+#[test]
+fn a_password_is_not_printed() {
+    let rig = rig();
+    assert!(!format!("{:?}", rig.machine.link).contains("secret"));
+}
+
+#[test]
+fn backs_off_and_says_it_once() {
+    let mut rig = rig();
+    let mut longest = Duration::ZERO;
+    for _ in 0..12 {
+        cut(&mut rig);
+        longest = longest.max(wait(&rig));
+        assert!(wait(&rig) >= Duration::from_millis(75));
+    }
+    assert!(longest > Duration::from_millis(7500) && longest <= Duration::from_secs(10));
+    assert_eq!(rig.events().len(), 1);
+    rig.up("4.3.6");
+    assert!(matches!(rig.events()[..], [Event::LinkUp { .. }]));
+    // Up for a moment only: the wait goes on growing. Up for long: it begins anew.
+    cut(&mut rig);
+    assert!(wait(&rig) > Duration::from_secs(5));
+    rig.up("4.3.6");
+    rig.pass(10_000);
+    cut(&mut rig);
+    assert!(wait(&rig) <= Duration::from_millis(100));
+}
+
+#[test]
+fn beats_and_notices_silence() {
+    let mut rig = rig();
+    rig.up("4.3.6");
+    rig.pass(14_000);
+    assert!(rig.fx.broker.is_empty());
+    rig.pass(2_000);
+    assert_eq!(rig.fx.broker.finish().0.split_off(0), frame::HEARTBEAT);
+    rig.broker(&frame::HEARTBEAT);
+    rig.pass(59_000);
+    assert_eq!(rig.machine.losses, []);
+    rig.pass(2_000);
+    assert_eq!(rig.machine.losses, [Loss::Lost]);
+}
+
+#[test]
+fn a_vhost_that_refuses_us_stays_native() {
+    let mut rig = rig();
+    for _ in 0..2 {
+        rig.machine.connected(Leg::Broker, rig.now, &mut rig.fx);
+        rig.broker(&start("4.3.6"));
+        rig.broker(&tune(2047, 131_072, 60));
+        rig.broker(&close(
+            0,
+            530,
+            "NOT_ALLOWED - access to vhost 'orders' refused for user 'proxy'",
+            MethodId::CONNECTION_OPEN,
+        ));
+        assert_eq!(wait(&rig), Duration::from_secs(60));
+    }
+    assert!(matches!(rig.events()[..], [Event::VhostNative { .. }]));
+    rig.fx.broker.finish().0.clear();
+    rig.up("4.3.6");
+    assert!(matches!(rig.events()[..], [Event::LinkUp { .. }]));
+}
+
+#[test]
+fn a_broker_that_is_too_old_is_left_alone() {
+    let mut rig = rig();
+    rig.machine.connected(Leg::Broker, rig.now, &mut rig.fx);
+    rig.broker(&start("3.9.29"));
+    assert_eq!(wait(&rig), Duration::from_secs(60));
+    let [Event::VhostNative { cause }] = &rig.events()[..] else {
+        panic!("not native");
+    };
+    assert_eq!(cause, "RabbitMQ 3.9.29 is older than 3.10");
+}
+
+#[test]
+fn a_slow_handshake_is_given_up() {
+    let mut rig = rig();
+    rig.machine.connected(Leg::Broker, rig.now, &mut rig.fx);
+    rig.broker(&start("4.3.6"));
+    rig.pass(9_999);
+    assert_eq!(rig.machine.flow(), Flow::Open);
+    rig.pass(1);
+    assert_eq!(rig.machine.losses, [Loss::Lost]);
+}
+
+#[test]
+fn tells_our_faults_from_an_operators_hand() {
+    for (code, loss) in [
+        (320, Loss::Lost),
+        (501, Loss::Fault(MethodId::BASIC_PUBLISH)),
+        (530, Loss::Fault(MethodId::BASIC_PUBLISH)),
+    ] {
+        let mut rig = rig();
+        rig.up("4.3.6");
+        rig.broker(&close(0, code, "", MethodId::BASIC_PUBLISH));
+        assert_eq!(rig.machine.losses, [loss]);
+        assert_eq!(rig.methods(), [(0, MethodId::CONNECTION_CLOSE_OK)]);
+    }
+}
+
+#[test]
+fn frames_may_be_large_but_not_endless() {
+    let mut rig = rig();
+    rig.up("4.3.6");
+    let mut large = vec![3, 0, 1];
+    large.extend_from_slice(&(15u32 << 20).to_be_bytes());
+    let taken = rig.machine.read(Leg::Broker, &large, rig.now, &mut rig.fx);
+    assert_eq!((taken, rig.machine.losses.len()), (0, 0));
+    large[3] = 0x7F;
+    rig.broker(&large);
+    assert_eq!(rig.machine.losses, [Loss::Lost]);
+}
+
+#[test]
+fn says_goodbye_when_drained() {
+    let mut rig = rig();
+    rig.up("4.3.6");
+    rig.input(Input::Drain);
+    assert_eq!(rig.methods(), [(0, MethodId::CONNECTION_CLOSE)]);
+    assert_eq!(rig.machine.flow(), Flow::Open);
+    rig.pass(2_000);
+    assert_eq!(rig.machine.flow(), Flow::Finish);
+}

@@ -1,0 +1,120 @@
+//! The two links of a vhost as tasks: settings become machines, each with its driver.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::debug;
+
+use crate::admin::Readiness;
+use crate::amqp::ids::Vhost;
+use crate::drain::{Drain, Phase};
+use crate::intake::{self, Intake};
+use crate::link::Login;
+use crate::machine::{Event, Machine};
+use crate::publisher::{self, Publisher};
+use crate::telemetry::Metrics;
+
+use super::drive::{Clock, Connector, Drive};
+use super::listener::connect;
+use super::vhosts::{Hub, LinkInboxes, LinkOutlet};
+
+/// Opens links.
+pub struct Opener {
+    /// Host and port of the broker.
+    pub broker: (String, u16),
+    /// How long the broker may take to accept.
+    pub connect_timeout: Duration,
+    /// Of every publisher; vhost and owner are filled in.
+    pub publisher: publisher::Settings,
+    /// Of every intake; the vhost is filled in.
+    pub intake: intake::Settings,
+    /// The counters.
+    pub metrics: Metrics,
+    /// Told when links come and go.
+    pub readiness: Readiness,
+    /// The end.
+    pub drain: Drain,
+    /// The clock of all machines.
+    pub clock: Clock,
+}
+
+// === impl Opener ===
+
+impl Opener {
+    /// Starts the two tasks of a vhost.
+    pub fn open(&self, hub: &Hub, vhost: &Vhost, inboxes: LinkInboxes) {
+        debug!(%vhost, "opening links");
+        let now = self.clock.now();
+        let login = |login: &Login| Login {
+            vhost: vhost.clone(),
+            ..login.clone()
+        };
+
+        let settings = publisher::Settings {
+            login: login(&self.publisher.login),
+            intake: Some(inboxes.intake_owner),
+            ..self.publisher.clone()
+        };
+        let outlet = LinkOutlet::publisher(
+            hub,
+            self.metrics.clone(),
+            vhost.clone(),
+            self.observer(vhost),
+        );
+        self.drive(
+            Phase::Publisher,
+            Publisher::new(settings, now),
+            outlet,
+            inboxes.publisher,
+        );
+
+        let settings = intake::Settings {
+            login: login(&self.intake.login),
+            ..self.intake.clone()
+        };
+        let outlet = LinkOutlet::intake(
+            hub,
+            self.metrics.clone(),
+            vhost.clone(),
+            self.observer(vhost),
+            inboxes.intake_owner,
+            inboxes.to_publisher,
+        );
+        let intake = Intake::new(settings, now);
+        self.drive(Phase::Intake, intake, outlet, inboxes.intake);
+    }
+
+    fn drive<M: Machine + Send + 'static>(
+        &self,
+        phase: Phase,
+        machine: M,
+        outlet: LinkOutlet,
+        inbox: tokio::sync::mpsc::Receiver<crate::machine::Input>,
+    ) {
+        let drive = Drive::link(machine, outlet, inbox, self.clock, Some(self.connector()));
+        self.drain
+            .spawn(phase, drive.run(self.drain.stopped(phase)));
+    }
+
+    fn connector(&self) -> Connector {
+        let (broker, within) = (Arc::new(self.broker.clone()), self.connect_timeout);
+        Box::new(move || {
+            let broker = broker.clone();
+            Box::pin(async move {
+                connect(&broker, within)
+                    .await
+                    .map_err(|error| named(&broker, &error))
+            })
+        })
+    }
+
+    fn observer(&self, vhost: &Vhost) -> Box<dyn Fn(&Event) + Send> {
+        let (readiness, vhost) = (self.readiness.clone(), vhost.clone());
+        Box::new(move |event| readiness.observe(&vhost, event))
+    }
+}
+
+fn named((host, port): &(String, u16), error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{host}:{port}: {error}"))
+}

@@ -1,0 +1,107 @@
+//! Accepts clients, and gives each a broker connection of its own: a permit first, then `accept`, so that what is over the bound waits in the
+//! kernel's queue.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use crate::drain::{Drain, Phase};
+use crate::session::{Session, Settings};
+use crate::telemetry::{Metrics, Reporter};
+
+use super::drive::{Clock, Drive};
+use super::vhosts::Hub;
+
+/// After an accept that failed (no file descriptors left), others get time to close some.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// All that a session needs.
+#[derive(Clone)]
+pub struct Door {
+    /// Settings of sessions.
+    pub settings: Arc<Settings>,
+    /// Host and port of the broker.
+    pub broker: (String, u16),
+    /// How long the broker may take to accept.
+    pub connect_timeout: Duration,
+    /// How many clients at once.
+    pub max_connections: usize,
+    /// The links.
+    pub hub: Hub,
+    /// The counters.
+    pub metrics: Metrics,
+    /// The clock of all machines.
+    pub clock: Clock,
+}
+
+// === impl Door ===
+
+impl Door {
+    /// Accepts until the drain begins.
+    pub async fn serve(self, listener: TcpListener, drain: Drain) {
+        let permits = Arc::new(Semaphore::new(self.max_connections));
+        let stopped = drain.stopped(Phase::Listener);
+        tokio::pin!(stopped);
+        loop {
+            let accepted = async {
+                let permit = permits.clone().acquire_owned().await;
+                (permit, listener.accept().await)
+            };
+            let (permit, accepted) = tokio::select! {
+                () = &mut stopped => return,
+                accepted = accepted => accepted,
+            };
+            match accepted {
+                Ok((client, peer)) => {
+                    let door = self.clone();
+                    let drained = drain.stopped(Phase::Sessions);
+                    drain.spawn(Phase::Sessions, async move {
+                        door.session(client, peer, drained).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a client");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn session(self, client: TcpStream, peer: SocketAddr, drained: impl Future<Output = ()>) {
+        let meter = self.metrics.connection();
+        let broker = match connect(&self.broker, self.connect_timeout).await {
+            Ok(broker) => broker,
+            Err(error) => {
+                meter.refused();
+                let (host, port) = &self.broker;
+                warn!(%peer, broker = format!("{host}:{port}"), %error, "client refused: the broker cannot be reached");
+                return;
+            }
+        };
+        let reporter = Reporter::session(self.metrics.clone(), peer);
+        let (outlet, inbox) = self.hub.session(reporter, meter);
+        let session = Session::new(self.settings.clone());
+        Drive::session(session, outlet, inbox, self.clock, client, broker)
+            .run(drained)
+            .await;
+        debug!(%peer, "session ended");
+    }
+}
+
+/// Connects to the broker, within a bound.
+///
+/// # Errors
+/// What the system says, or that it took too long.
+pub async fn connect(broker: &(String, u16), within: Duration) -> io::Result<TcpStream> {
+    match timeout(within, TcpStream::connect((broker.0.as_str(), broker.1))).await {
+        Ok(connected) => connected,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
+    }
+}

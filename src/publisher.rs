@@ -1,0 +1,434 @@
+//! Puts dead letters out, on a link of its own: every publish mandatory and confirmed, every outcome told to the owner of its ticket.
+//!
+//! ```text
+//!              ┌────────────── again ──────────────┐
+//!              ▼                                   │
+//! Publish ─▶ Waiting ─▶ Flying ─ nack, timeout ─▶ Resting        a link that is lost: Flying ─▶ Waiting, in front
+//!              ▲           │
+//!              │           ├─ confirmed ───────────────────▶ Confirmed | Parked
+//!              │           └─ returned, 404, 403, given up ▶ Dropped, or:
+//!              └── once more, at the parking exchange ◀──────┘              and if that fails too: Refused
+//! ```
+//! Here is what the shell and the broker may do to it; `send` has the way out, `outcomes` the table of outcomes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::amqp::frame::Kind;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::{MethodId, Settle};
+use crate::amqp::properties::{Properties, Property};
+use crate::amqp::reply;
+use crate::link::{Frame, Link, Login, Step};
+use crate::machine::{
+    Cause, Effects, Flow, Input, Leg, Machine, Mono, Now, Outcome, Owner, Publication, Role, Ticket,
+};
+
+use self::clock::Clock;
+use self::item::{Item, Items, Key};
+use self::lane::State;
+use self::lanes::Lanes;
+use self::returns::{Likeness, Returning};
+use self::window::Window;
+
+mod clock;
+mod item;
+mod lane;
+mod lanes;
+mod outcomes;
+mod parked;
+mod returns;
+mod send;
+#[cfg(test)]
+mod tests;
+mod window;
+
+/// Blocked or away for longer than this: what is new is refused at once, so that its owner can do without us.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often `confirm-timeout` is looked after.
+const TICK: Duration = Duration::from_millis(250);
+/// Publications held at most; beyond it the inbox is not read.
+const MOST_HELD: usize = 65_536;
+/// Their octets.
+const MOST_BYTES_HELD: usize = 128 << 20;
+
+/// What to do with a dead letter that nothing routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnroutable {
+    /// Put it into the parking queue.
+    Park,
+    /// Drop it, as RabbitMQ does; never those of `at-least-once` queues.
+    Drop,
+}
+
+/// The settings of a publisher.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Vhost and user.
+    pub login: Login,
+    /// The parking exchange.
+    pub parking: ShortStr,
+    /// `on-unroutable`.
+    pub on_unroutable: OnUnroutable,
+    /// `confirm-timeout`.
+    pub confirm_timeout: Duration,
+    /// `nack-retries`.
+    pub nack_retries: u32,
+    /// `retry-for`, in time connected and unblocked.
+    pub retry_for: Duration,
+    /// The owner whose dead letters must not all wait for one target: the intake.
+    pub intake: Option<Owner>,
+    /// How many of one target may wait for a retry: a quarter of the intake's prefetch.
+    pub window: usize,
+}
+
+/// The publisher of one vhost.
+#[derive(Debug)]
+pub struct Publisher {
+    settings: Settings,
+    link: Link,
+    items: Items,
+    lanes: Lanes,
+    window: Window,
+    /// Who rests, and until when.
+    resting: BTreeSet<(Mono, Key)>,
+    /// Items in place `Waiting`.
+    waiting: usize,
+    /// Items in place `Flying`, and their octets.
+    flying: usize,
+    flying_bytes: usize,
+    clock: Clock,
+    tick: Option<Mono>,
+    /// Since when it cannot publish.
+    away: Option<Mono>,
+    /// It is away for too long: nothing new is accepted.
+    refusing: bool,
+    draining: bool,
+    /// Something unnamed closed the connection: only suspects fly, one at a time, until they are through.
+    careful: bool,
+    /// A confirm came since the link is up.
+    proven: bool,
+    /// How many links in a row were lost with something in flight and nothing confirmed.
+    barren: u32,
+    /// As many channels as the broker is known to allow our user.
+    channels: usize,
+    /// A foreign user-id was refused since the link is up.
+    foreign_refused: bool,
+}
+
+/// Whether its user-id is another's than `user`: hardly any message has the property, and none is parsed without its flag.
+pub(crate) fn is_foreign(publication: &Publication, user: &ShortStr) -> bool {
+    let properties = &publication.content.properties;
+    let flagged = |flags: &u8| flags & 1 << Property::UserId as u8 != 0;
+    properties.get(1).is_some_and(flagged)
+        && Properties::parse(properties)
+            .ok()
+            .and_then(|properties| properties.get(Property::UserId))
+            .is_some_and(|name| name != user.as_bytes())
+}
+
+// === impl Publisher ===
+
+impl Publisher {
+    /// A publisher that wants its link at once.
+    pub fn new(settings: Settings, now: Now) -> Publisher {
+        Publisher {
+            link: Link::new(Role::Publisher, settings.login.clone()),
+            window: Window::new(settings.intake, settings.window),
+            settings,
+            items: Items::default(),
+            lanes: Lanes::new(),
+            resting: BTreeSet::new(),
+            waiting: 0,
+            flying: 0,
+            flying_bytes: 0,
+            clock: Clock::default(),
+            tick: None,
+            away: Some(now.mono),
+            refusing: false,
+            draining: false,
+            careful: false,
+            proven: false,
+            barren: 0,
+            channels: usize::MAX,
+            foreign_refused: false,
+        }
+    }
+
+    /// Publications without an outcome.
+    pub fn held(&self) -> usize {
+        self.items.len()
+    }
+
+    /// One dead letter from an owner.
+    fn accept(&mut self, owner: Owner, ticket: Ticket, publication: Publication, fx: &mut Effects) {
+        let away = self.refusing || self.draining;
+        let busy = !away && self.window.is_full(owner, &publication);
+        let foreign = is_foreign(&publication, self.link.user());
+        let key = self.items.insert(Item {
+            foreign,
+            ..Item::new(owner, ticket, publication)
+        });
+        if away {
+            self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
+        } else if foreign && self.foreign_refused {
+            self.finish(key, Outcome::Refused(Cause::UserId), fx);
+        } else if busy {
+            self.park(key, Cause::TargetBusy);
+        } else {
+            self.enqueue(key);
+        }
+    }
+
+    /// The link is up, down, blocked or unblocked.
+    fn reachable(&mut self, now: Now) {
+        let reachable = self.link.is_up() && !self.link.is_blocked();
+        self.clock.run(reachable, now.mono);
+        if reachable {
+            self.away = None;
+            self.refusing = false;
+        } else {
+            self.away.get_or_insert(now.mono);
+        }
+    }
+
+    fn up(&mut self, now: Now) {
+        self.proven = false;
+        self.foreign_refused = false;
+        let channels = usize::from(self.link.channel_max());
+        self.lanes.limit(channels.min(self.channels));
+        self.reachable(now);
+    }
+
+    /// A frame on one of our channels.
+    ///
+    /// # Errors
+    /// What the broker did wrong.
+    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        let Some(at) = self.lanes.of_channel(frame.channel) else {
+            return Ok(());
+        };
+        match frame.kind {
+            Kind::Method => self.method(at, frame, now, fx),
+            Kind::Header => {
+                // Headers can be larger when they come back; bodies cannot.
+                let limit = self.flying_bytes + frame.payload.len();
+                let returning = self.lanes.get(at).returning.as_mut();
+                if !returning.is_some_and(|returning| returning.header(frame.payload, limit)) {
+                    return Err("the broker returned what was not published");
+                }
+                self.returned(at);
+                Ok(())
+            }
+            Kind::Body => {
+                if let Some(returning) = &mut self.lanes.get(at).returning {
+                    returning.body(frame.payload);
+                }
+                self.returned(at);
+                Ok(())
+            }
+            Kind::Heartbeat | Kind::Other(_) => Ok(()),
+        }
+    }
+
+    fn method(
+        &mut self,
+        at: usize,
+        frame: Frame<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        match MethodId::peek(frame.payload) {
+            Some(id @ (MethodId::BASIC_ACK | MethodId::BASIC_NACK)) => {
+                let confirm = Settle::parse(frame.payload)
+                    .map_err(|_| "the broker sent a confirm that cannot be read")?;
+                self.proven = true;
+                self.confirmed(at, confirm, id == MethodId::BASIC_ACK, now, fx);
+            }
+            Some(MethodId::BASIC_RETURN) => {
+                let returning = Returning::begin(frame.payload);
+                self.lanes.get(at).returning =
+                    Some(returning.ok_or("the broker sent a return that cannot be read")?);
+            }
+            Some(MethodId::CONFIRM_SELECT_OK) => self.lanes.get(at).state = State::Ready,
+            Some(MethodId::CHANNEL_CLOSE) => self.channel_closed(at, frame.payload, fx),
+            Some(MethodId::CHANNEL_FLOW) => {
+                let active = frame.payload.get(4).copied().unwrap_or(1);
+                let out = fx.broker.build(&[]);
+                reply::method(out, frame.channel, MethodId::CHANNEL_FLOW_OK, |a| {
+                    a.octet(active).end()
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn confirmed(&mut self, at: usize, confirm: Settle, acked: bool, now: Now, fx: &mut Effects) {
+        let tag = confirm.delivery_tag.0;
+        if !confirm.multiple {
+            if let Some(attempt) = self.lanes.get(at).take(tag) {
+                self.settle(at, tag, attempt, acked, now, fx);
+            }
+            return;
+        }
+        while let Some((tag, attempt)) = self.lanes.get(at).take_through(tag) {
+            self.settle(at, tag, attempt, acked, now, fx);
+        }
+    }
+
+    /// If the return on that lane is whole: marks the publish that came back. One that fits nothing belongs to an item that has ended.
+    fn returned(&mut self, at: usize) {
+        let lane = self.lanes.get(at);
+        let whole = lane.returning.take_if(|returning| returning.is_whole());
+        let Some(returned) = whole.and_then(Returning::finish) else {
+            return;
+        };
+        for likeness in [Likeness::Whole, Likeness::Route] {
+            let found = lane.mark_returned(|attempt| {
+                self.items.get(attempt.key).is_some_and(|item| {
+                    let publication = &item.publication;
+                    let exchange = if attempt.parking {
+                        &self.settings.parking
+                    } else {
+                        &publication.exchange
+                    };
+                    let key = &publication.routing_key;
+                    returned.fits(exchange, key, &publication.content, likeness)
+                })
+            });
+            if found {
+                return;
+            }
+        }
+    }
+
+    /// What every call ends with.
+    fn after(&mut self, now: Now, fx: &mut Effects) {
+        self.pump(now, fx);
+        if !self.draining {
+            return;
+        }
+        if self.refusing {
+            for key in self.items.keys() {
+                self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
+            }
+        }
+        if self.items.len() == 0 {
+            self.link.goodbye(now, fx);
+        }
+    }
+}
+
+impl Machine for Publisher {
+    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+        self.link.connected(now, fx);
+    }
+
+    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
+        self.link.heard(now);
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..) {
+            let loss = match self.link.step(rest, now, fx) {
+                Step::More => break,
+                Step::Took(n) => {
+                    taken += n;
+                    continue;
+                }
+                Step::Up(n) => {
+                    taken += n;
+                    self.up(now);
+                    continue;
+                }
+                Step::Blocked(n) => {
+                    taken += n;
+                    self.reachable(now);
+                    continue;
+                }
+                Step::Frame(n, frame) => {
+                    taken += n;
+                    match self.frame(frame, now, fx) {
+                        Ok(()) => continue,
+                        Err(what) => self.link.fault(what, now, fx),
+                    }
+                }
+                Step::Down(loss) => loss,
+            };
+            self.lost(loss, now, fx);
+            taken = bytes.len();
+        }
+        self.after(now, fx);
+        taken
+    }
+
+    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+        let loss = self.link.closed(now, fx);
+        self.lost(loss, now, fx);
+        self.after(now, fx);
+    }
+
+    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+        match input {
+            Input::Publish(owner, batch) => {
+                for (ticket, publication) in batch {
+                    self.accept(owner, ticket, publication, fx);
+                }
+            }
+            Input::Drain => self.draining = true,
+            Input::Settled(_) | Input::Ensured(_) | Input::Ensure(..) => {}
+        }
+        self.after(now, fx);
+    }
+
+    fn timeout(&mut self, now: Now, fx: &mut Effects) {
+        if let Some(loss) = self.link.timeout(now, fx) {
+            self.lost(loss, now, fx);
+        }
+        if self
+            .away
+            .is_some_and(|since| since.after(PATIENCE) <= now.mono)
+        {
+            self.refusing = true;
+        }
+        while let Some(&(until, key)) = self.resting.first()
+            && until <= now.mono
+        {
+            self.resting.pop_first();
+            self.rested(key);
+        }
+        if self.tick.is_some_and(|tick| tick <= now.mono) {
+            self.overdue(now, fx);
+            self.tick = (self.flying > 0).then(|| now.mono.after(TICK));
+        }
+        self.after(now, fx);
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        let patience = self.away.filter(|_| !self.refusing);
+        let deadlines = [
+            self.link.deadline(),
+            self.tick,
+            self.resting.first().map(|(until, _)| *until),
+            patience.map(|since| since.after(PATIENCE)),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn wants_read(&self, _: Leg, _: usize) -> bool {
+        true
+    }
+
+    fn drained(&mut self, now: Now, fx: &mut Effects) {
+        self.after(now, fx);
+    }
+
+    fn accepts(&self) -> bool {
+        self.refusing
+            || self.draining
+            || (self.items.len() < MOST_HELD && self.items.bytes() < MOST_BYTES_HELD)
+    }
+
+    fn flow(&self) -> Flow {
+        self.link.flow()
+    }
+}

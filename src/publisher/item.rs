@@ -1,0 +1,173 @@
+//! What the publisher holds: each publication once, in a slab; queues and flights hold [`Key`]s.
+//!
+//! A key names its item for ever: when the item has ended, an old key finds nothing. So a confirm that comes late, for an attempt that
+//! was given up, either still ends its item or does nothing, and nobody has to search a queue to take something out.
+
+use crate::machine::{Cause, Owner, Publication, Ticket};
+
+use super::clock::Uptime;
+
+/// Names an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    index: u32,
+    generation: u32,
+}
+
+/// Where it is to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// At its target.
+    Target,
+    /// In the parking queue, with headers that say why.
+    Parking(Cause),
+    /// In the parking queue without a change: it closed a channel or the connection.
+    AsItCame,
+}
+
+/// Where it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the queue of a lane, or of those that have none.
+    Waiting,
+    /// On the wire, not confirmed: its latest attempt.
+    Flying { lane: usize, tag: u64 },
+    /// Before the first attempt, or between two.
+    Resting,
+}
+
+/// A publication on its way to an outcome.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) owner: Owner,
+    pub(super) ticket: Ticket,
+    pub(super) publication: Publication,
+    pub(super) stage: Stage,
+    pub(super) place: Place,
+    /// Its user-id is another's: it goes over a channel of its own.
+    pub(super) foreign: bool,
+    /// It was in flight when something unnamed closed the channel or the connection: it goes alone.
+    pub(super) suspect: bool,
+    /// It waits, or waited, for a retry, and counts in the window of its target.
+    pub(super) late: bool,
+    /// How often this stage was nacked.
+    pub(super) nacks: u32,
+    /// How often this stage timed out.
+    pub(super) timeouts: u32,
+    /// When this stage was tried first.
+    pub(super) since: Option<Uptime>,
+}
+
+/// The slab.
+#[derive(Debug, Default)]
+pub(super) struct Items {
+    slots: Vec<(u32, Option<Item>)>,
+    free: Vec<u32>,
+    bytes: usize,
+}
+
+// === impl Item ===
+
+impl Item {
+    /// A publication that has just come.
+    pub(super) fn new(owner: Owner, ticket: Ticket, publication: Publication) -> Item {
+        Item {
+            owner,
+            ticket,
+            publication,
+            stage: Stage::Target,
+            place: Place::Resting,
+            foreign: false,
+            suspect: false,
+            late: false,
+            nacks: 0,
+            timeouts: 0,
+            since: None,
+        }
+    }
+
+    /// Octets of memory that it holds.
+    pub(super) fn len(&self) -> usize {
+        self.publication.content.len()
+    }
+}
+
+impl Stage {
+    /// Why it is not at its target; for an outcome that needs a cause.
+    pub(super) fn cause(self) -> Cause {
+        match self {
+            Stage::Target | Stage::AsItCame => Cause::Poison,
+            Stage::Parking(cause) => cause,
+        }
+    }
+}
+
+// === impl Items ===
+
+impl Items {
+    /// Keeps an item.
+    pub(super) fn insert(&mut self, item: Item) -> Key {
+        self.bytes += item.len();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.1 = Some(item);
+        Key {
+            index,
+            generation: slot.0,
+        }
+    }
+
+    /// The item, unless it has ended.
+    pub(super) fn get(&self, key: Key) -> Option<&Item> {
+        let (generation, item) = self.slots.get(key.index as usize)?;
+        item.as_ref().filter(|_| *generation == key.generation)
+    }
+
+    /// The item, unless it has ended. Its content is changed by [`Items::replace`] only.
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Item> {
+        let (generation, item) = self.slots.get_mut(key.index as usize)?;
+        item.as_mut().filter(|_| *generation == key.generation)
+    }
+
+    /// Gives an item another content.
+    pub(super) fn replace(&mut self, key: Key, content: crate::amqp::content::Content) {
+        if let Some(item) = self.get_mut(key) {
+            let before = item.len();
+            item.publication.content = content;
+            let after = item.len();
+            self.bytes = self.bytes - before + after;
+        }
+    }
+
+    /// Ends an item.
+    pub(super) fn remove(&mut self, key: Key) -> Option<Item> {
+        self.get(key)?;
+        let slot = self.slots.get_mut(key.index as usize)?;
+        let item = slot.1.take()?;
+        slot.0 = slot.0.wrapping_add(1);
+        self.free.push(key.index);
+        self.bytes -= item.len();
+        Some(item)
+    }
+
+    /// All that have not ended.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let held = self.slots.iter().zip(0..);
+        held.filter(|((_, item), _)| item.is_some())
+            .map(|(&(generation, _), index)| Key { index, generation })
+            .collect()
+    }
+
+    /// How many have not ended.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Octets of their contents.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

@@ -1,0 +1,196 @@
+//! One channel in confirm mode: what waits for it, and what is in flight on it.
+//!
+//! The broker numbers the publishes of a channel from 1 (S8.5), so the flight is a queue whose front has the number `first`: a confirm
+//! finds its attempt by subtraction.
+
+use std::collections::VecDeque;
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::MethodId;
+use crate::amqp::reply;
+
+use super::clock::Uptime;
+use super::item::Key;
+use super::returns::Returning;
+
+/// ```text
+/// Shut ──something waits──▶ Opening ──confirm.select-ok──▶ Ready
+///   ▲                          │                             │
+///   └───── the channel is closed, the connection is lost ────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Shut,
+    Opening,
+    Ready,
+}
+
+/// One publish.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) key: Key,
+    pub(super) at: Uptime,
+    /// It went to the parking exchange.
+    pub(super) parking: bool,
+    /// `basic.return` came for it: its confirm says nothing.
+    pub(super) returned: bool,
+    /// Its confirm came, or nobody asks for it any more.
+    over: bool,
+}
+
+/// One channel.
+#[derive(Debug)]
+pub(super) struct Lane {
+    channel: ChannelId,
+    pub(super) state: State,
+    /// Of a named lane: the exchange that it serves now.
+    pub(super) exchange: ShortStr,
+    /// When it was used last, as a count of uses.
+    pub(super) used: u64,
+    pub(super) waiting: VecDeque<Key>,
+    /// Items whose latest attempt is here.
+    pub(super) flying: usize,
+    flight: VecDeque<Attempt>,
+    first: u64,
+    /// Attempts before this one have been looked at for `confirm-timeout`.
+    due: u64,
+    /// Where the search for the next return begins.
+    returns: u64,
+    pub(super) returning: Option<Returning>,
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    /// A publish that goes out now.
+    pub(super) fn new(key: Key, at: Uptime, parking: bool) -> Attempt {
+        Attempt {
+            key,
+            at,
+            parking,
+            returned: false,
+            over: false,
+        }
+    }
+}
+
+// === impl Lane ===
+
+impl Lane {
+    /// A channel that is not open.
+    pub(super) fn new(channel: ChannelId) -> Lane {
+        Lane {
+            channel,
+            state: State::Shut,
+            exchange: ShortStr::EMPTY,
+            used: 0,
+            waiting: VecDeque::new(),
+            flying: 0,
+            flight: VecDeque::new(),
+            first: 1,
+            due: 1,
+            returns: 1,
+            returning: None,
+        }
+    }
+
+    /// Its number.
+    pub(super) fn channel(&self) -> ChannelId {
+        self.channel
+    }
+
+    /// True when nothing of its exchange is on it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.flying == 0
+    }
+
+    /// Attempts in the books.
+    pub(super) fn span(&self) -> usize {
+        self.flight.len()
+    }
+
+    /// Opens the channel in confirm mode.
+    pub(super) fn open(&mut self, out: &mut Vec<u8>) {
+        reply::channel_open(out, self.channel);
+        reply::method(out, self.channel, MethodId::CONFIRM_SELECT, |a| {
+            a.octet(0).end()
+        });
+        self.state = State::Opening;
+    }
+
+    /// The channel is gone: its attempts in order, with their numbers. The next life counts from 1 again.
+    pub(super) fn shut(&mut self) -> impl Iterator<Item = (u64, Attempt)> + use<> {
+        let attempts = (self.first..).zip(std::mem::take(&mut self.flight));
+        self.state = State::Shut;
+        (self.first, self.due, self.returns) = (1, 1, 1);
+        self.returning = None;
+        attempts
+    }
+
+    /// Books a publish; its number.
+    pub(super) fn book(&mut self, attempt: Attempt) -> u64 {
+        self.flight.push_back(attempt);
+        self.first + self.flight.len() as u64 - 1
+    }
+
+    /// One confirmed alone.
+    pub(super) fn take(&mut self, tag: u64) -> Option<Attempt> {
+        let at = usize::try_from(tag.checked_sub(self.first)?).ok()?;
+        let attempt = self.flight.get_mut(at)?;
+        let taken = (!attempt.over).then_some(*attempt);
+        attempt.over = true;
+        self.forget(|attempt| attempt.over);
+        taken
+    }
+
+    /// The next of those confirmed together up to `tag` (0: all).
+    pub(super) fn take_through(&mut self, tag: u64) -> Option<(u64, Attempt)> {
+        while tag == 0 || self.first <= tag {
+            let attempt = self.flight.pop_front()?;
+            self.first += 1;
+            if !attempt.over {
+                return Some((self.first - 1, attempt));
+            }
+        }
+        None
+    }
+
+    /// Drops attempts from the front of the books while nobody asks for them.
+    pub(super) fn forget(&mut self, over: impl Fn(&Attempt) -> bool) {
+        while self.flight.front().is_some_and(&over) {
+            self.flight.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// The next attempt that is older than `before` and was not looked at.
+    pub(super) fn next_due(&mut self, before: impl Fn(Uptime) -> bool) -> Option<(u64, Attempt)> {
+        self.due = self.due.max(self.first);
+        loop {
+            let attempt = *self.flight.get((self.due - self.first) as usize)?;
+            if !before(attempt.at) {
+                return None;
+            }
+            self.due += 1;
+            if !attempt.over {
+                return Some((self.due - 1, attempt));
+            }
+        }
+    }
+
+    /// Marks the oldest unreturned attempt that fits as returned. Returns come in the order of the publishes, so the search goes on
+    /// where the last one ended; only if nothing fits there it begins at the front.
+    pub(super) fn mark_returned(&mut self, fits: impl Fn(&Attempt) -> bool) -> bool {
+        let start = self.returns.saturating_sub(self.first) as usize;
+        let fits = |attempt: &Attempt| !attempt.over && !attempt.returned && fits(attempt);
+        let behind = (start..self.flight.len()).find(|&at| fits(&self.flight[at]));
+        let found =
+            behind.or_else(|| (0..start.min(self.flight.len())).find(|&at| fits(&self.flight[at])));
+        let Some(at) = found else {
+            return false;
+        };
+        self.flight[at].returned = true;
+        self.returns = self.first + at as u64 + 1;
+        true
+    }
+}

@@ -1,0 +1,177 @@
+//! Which channel a publication takes: one for the default exchange, one for parking, one for foreign user-ids, one for suspects, and
+//! one for each of the named exchanges that were used last.
+//!
+//! A named exchange has a channel of its own because a missing exchange closes the channel, and with it the confirms of its neighbours
+//! (S8.2). When there are more exchanges than channels, the one that was unused the longest is vacated: its exchange loses the right to it, and
+//! when it is idle the next exchange in `unassigned` gets it. So each exchange has its turn, and its order is kept.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+
+use super::item::{Items, Key, Stage};
+use super::lane::Lane;
+
+/// The default exchange.
+pub(super) const DEFAULT: usize = 0;
+/// The parking exchange.
+pub(super) const PARKING: usize = 1;
+/// Publications whose user-id is another's.
+pub(super) const FOREIGN: usize = 2;
+/// Suspects, one at a time.
+pub(super) const ALONE: usize = 3;
+/// The first of the named lanes.
+const NAMED: usize = 4;
+/// How many named lanes at most.
+const MOST_NAMED: usize = 64;
+
+/// All channels. Lane `i` is channel `i + 1`.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    all: Vec<Lane>,
+    by_exchange: BTreeMap<ShortStr, usize>,
+    /// Waiting for a named lane.
+    unassigned: VecDeque<Key>,
+    uses: u64,
+    most: usize,
+}
+
+// === impl Lanes ===
+
+impl Lanes {
+    /// The fixed ones, none open.
+    pub(super) fn new() -> Lanes {
+        Lanes {
+            all: (0..NAMED).map(|at| Lane::new(channel(at))).collect(),
+            by_exchange: BTreeMap::new(),
+            unassigned: VecDeque::new(),
+            uses: 0,
+            most: NAMED + MOST_NAMED,
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// One of them.
+    pub(super) fn get(&mut self, at: usize) -> &mut Lane {
+        &mut self.all[at]
+    }
+
+    /// The lane of a channel.
+    pub(super) fn of_channel(&self, channel: ChannelId) -> Option<usize> {
+        let at = usize::from(channel.0).checked_sub(1)?;
+        (at < self.all.len()).then_some(at)
+    }
+
+    /// Whether all that a lane carries goes to one exchange.
+    pub(super) fn has_one_exchange(at: usize) -> bool {
+        at != FOREIGN && at != ALONE
+    }
+
+    /// The broker allows so many channels.
+    pub(super) fn limit(&mut self, channels: usize) {
+        self.most = channels.clamp(NAMED + 1, NAMED + MOST_NAMED);
+    }
+
+    /// How many channels are open or opening.
+    pub(super) fn open(&self) -> usize {
+        let open = self.all.iter();
+        open.filter(|lane| lane.state != super::lane::State::Shut)
+            .count()
+    }
+
+    /// Puts an item behind all that waits for the same exchange.
+    pub(super) fn enqueue(&mut self, key: Key, items: &Items) {
+        let Some(item) = items.get(key) else { return };
+        let fixed = if item.suspect || item.stage == Stage::AsItCame {
+            ALONE
+        } else if item.foreign {
+            FOREIGN
+        } else if item.stage != Stage::Target {
+            PARKING
+        } else if item.publication.exchange.is_empty() {
+            DEFAULT
+        } else if self.unassigned.is_empty() {
+            match self.named(&item.publication.exchange) {
+                Some(at) => at,
+                None => return self.unassigned.push_back(key),
+            }
+        } else {
+            return self.unassigned.push_back(key);
+        };
+        self.all[fixed].waiting.push_back(key);
+    }
+
+    /// Gives vacated lanes to those who wait for one.
+    pub(super) fn assign(&mut self, items: &Items) {
+        if self.unassigned.is_empty() || !(self.all.len() < self.most || self.any_idle()) {
+            return;
+        }
+        for key in std::mem::take(&mut self.unassigned) {
+            let Some(item) = items.get(key) else { continue };
+            match self.named(&item.publication.exchange) {
+                Some(at) => self.all[at].waiting.push_back(key),
+                None => self.unassigned.push_back(key),
+            }
+        }
+    }
+
+    /// The connection is lost: named lanes are dissolved, and what waited for them waits for the next connection's.
+    pub(super) fn dissolve(&mut self) {
+        self.by_exchange.clear();
+        let waiting = self.all.drain(NAMED..).flat_map(|lane| lane.waiting);
+        let mut waiting: VecDeque<Key> = waiting.collect();
+        waiting.append(&mut self.unassigned);
+        self.unassigned = waiting;
+    }
+
+    fn any_idle(&self) -> bool {
+        self.all[NAMED..].iter().any(Lane::is_idle)
+    }
+
+    /// The lane of a named exchange; `None` when it must wait for one.
+    fn named(&mut self, exchange: &ShortStr) -> Option<usize> {
+        self.uses += 1;
+        let at = match self.by_exchange.get(exchange) {
+            Some(&at) => at,
+            None => {
+                let at = self.vacancy()?;
+                let before = std::mem::replace(&mut self.all[at].exchange, exchange.clone());
+                if self.by_exchange.get(&before) == Some(&at) {
+                    self.by_exchange.remove(&before);
+                }
+                self.by_exchange.insert(exchange.clone(), at);
+                at
+            }
+        };
+        self.all[at].used = self.uses;
+        Some(at)
+    }
+
+    /// A new lane, or the idle one that was unused the longest. If none is idle, one is asked to become so.
+    fn vacancy(&mut self) -> Option<usize> {
+        if self.all.len() < self.most {
+            self.all.push(Lane::new(channel(self.all.len())));
+            return Some(self.all.len() - 1);
+        }
+        let oldest = |idle: bool| {
+            let named = (NAMED..self.all.len()).filter(|&at| !idle || self.all[at].is_idle());
+            named.min_by_key(|&at| self.all[at].used)
+        };
+        if let Some(at) = oldest(true) {
+            return Some(at);
+        }
+        if self.by_exchange.len() == self.all.len() - NAMED {
+            let exchange = self.all[oldest(false)?].exchange.clone();
+            self.by_exchange.remove(&exchange);
+        }
+        None
+    }
+}
+
+fn channel(at: usize) -> ChannelId {
+    ChannelId(at as u16 + 1)
+}

@@ -1,0 +1,148 @@
+//! Everything is bounded: bytes, counts, time.
+
+use super::*;
+
+#[test]
+fn a_header_that_does_not_fit_a_frame_is_refused() {
+    let mut rig = rig();
+    let mut headers = TableBuilder::default();
+    headers.longstr(b"big", &vec![b'x'; 131_072]);
+    let publication = Publication {
+        content: with_headers(headers, "1"),
+        ..message("", "k", "1")
+    };
+    rig.publish(1, publication);
+    assert_eq!(rig.published(), []);
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::TooBig))]);
+}
+
+#[test]
+fn a_header_that_just_fits_is_parked_as_it_is() {
+    let mut rig = rig();
+    let mut headers = TableBuilder::default();
+    headers.longstr(b"big", &vec![b'x'; 131_030]);
+    let publication = Publication {
+        content: with_headers(headers, "1"),
+        ..message("gone", "k", "1")
+    };
+    rig.publish(1, publication);
+    rig.published();
+    rig.close(5, 404, "NOT_FOUND");
+    rig.ready(2);
+    let sent = rig.sent();
+    assert_eq!(publishes(&sent).len(), 1);
+    assert_eq!(super::headers(&sent).len(), 1);
+}
+
+#[test]
+fn a_publisher_that_is_away_refuses_what_is_new_and_keeps_what_flies() {
+    let mut rig = rig();
+    rig.publish(1, message("", "k", "1"));
+    rig.published();
+    rig.cut();
+    rig.pass(4_000);
+    rig.publish(2, message("", "k", "2"));
+    assert_eq!(rig.settled(), []);
+    rig.pass(1_000);
+    rig.publish(3, message("", "k", "3"));
+    let away = Outcome::Refused(Cause::PublisherAway);
+    assert_eq!(rig.settled(), [(3, away)]);
+    rig.up("4.3.6");
+    assert_eq!(rig.published().len(), 2);
+    rig.ack(1, 2, true);
+    assert_eq!(
+        rig.settled(),
+        [(1, Outcome::Confirmed), (2, Outcome::Confirmed)]
+    );
+}
+
+#[test]
+fn so_does_a_blocked_one() {
+    let mut rig = rig();
+    rig.broker(&method(0, MethodId::CONNECTION_BLOCKED, |a| {
+        a.shortstr(b"low on disk").end();
+    }));
+    assert_eq!(rig.events(), [Event::Blocked(true)]);
+    rig.publish(1, message("", "k", "1"));
+    assert_eq!(rig.published(), [], "not into a socket that nobody reads");
+    rig.pass(5_000);
+    rig.publish(2, message("", "k", "2"));
+    let away = Outcome::Refused(Cause::PublisherAway);
+    assert_eq!(rig.settled(), [(2, away)]);
+    rig.broker(&method(0, MethodId::CONNECTION_UNBLOCKED, |_| {}));
+    assert_eq!(rig.published(), [row(1, "", "k", "1")]);
+}
+
+#[test]
+fn one_channel_holds_so_many_and_the_rest_waits() {
+    let mut rig = rig();
+    let batch = (1..=3_000).map(|n| (n, message("", "k", "1")));
+    rig.publish_as(SESSION, batch.collect());
+    assert_eq!(rig.published().len(), 2_048);
+    rig.publish(9_999, message("other", "k", "1"));
+    assert_eq!(rig.published().len(), 1, "another channel has room");
+    rig.ack(1, 48, true);
+    assert_eq!(rig.published().len(), 48);
+    assert!(rig.machine.accepts());
+    let batch = (0..65_536).map(|n| (n, message("", "k", "1")));
+    rig.publish_as(SESSION, batch.collect());
+    assert!(!rig.machine.accepts());
+}
+
+#[test]
+fn what_the_socket_does_not_take_is_not_written() {
+    let mut rig = rig();
+    rig.publish(0, message("", "k", "warm"));
+    rig.published();
+    let body = "x".repeat(300_000);
+    let batch = (1..=10).map(|n| (n, message("", "k", &body)));
+    rig.publish_as(SESSION, batch.collect());
+    assert!(rig.fx.broker.buffered() < 2 << 20);
+    assert_eq!(rig.published().len(), 4);
+    rig.machine.drained(rig.now, &mut rig.fx);
+    assert_eq!(rig.published().len(), 4);
+    rig.machine.drained(rig.now, &mut rig.fx);
+    assert_eq!(rig.published().len(), 2);
+}
+
+#[test]
+fn the_intake_does_not_stall_behind_one_target() {
+    let mut rig = rig();
+    let stuck = || message("", "stuck", "1");
+    rig.publish_as(INTAKE, (1..=3).map(|n| (n, stuck())).collect());
+    rig.publish_as(SESSION, vec![(100, stuck())]);
+    rig.published();
+    rig.pass(10_500);
+    // Three wait for a retry: the window of two is full.
+    rig.publish_as(INTAKE, vec![(4, stuck()), (5, message("", "fine", "5"))]);
+    rig.publish_as(SESSION, vec![(101, stuck())]);
+    let mut published = rig.published();
+    published.sort();
+    let expected = [
+        row(1, "", "fine", "5"),
+        row(1, "", "stuck", "1"),
+        row(2, "dlx-proxy.parked", "stuck", "1"),
+    ];
+    assert_eq!(published, expected);
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(4, Outcome::Parked(Cause::TargetBusy))]);
+    // Two of them come through: there is room again.
+    rig.ack(1, 2, true);
+    rig.settled();
+    rig.publish_as(INTAKE, vec![(6, stuck())]);
+    assert_eq!(rig.published(), [row(1, "", "stuck", "1")]);
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let mut rig = rig();
+    rig.publish(1, message("", "k", "1"));
+    rig.published();
+    rig.ack(1, 1, false);
+    rig.pass(1_000);
+    let publisher = &rig.machine;
+    assert_eq!(publisher.held(), 0);
+    assert_eq!(publisher.items.bytes(), 0);
+    assert_eq!((publisher.waiting, publisher.flying), (0, 0));
+    assert_eq!((publisher.flying_bytes, publisher.tick), (0, None::<Mono>));
+}

@@ -1,0 +1,168 @@
+//! Publications that close channels and connections.
+
+use super::*;
+
+#[test]
+fn an_unnamed_culprit_is_found_and_parked_as_it_came() {
+    let mut rig = rig();
+    let batch = (1..=3).map(|n| (n, message("", "k", &n.to_string())));
+    rig.publish_as(SESSION, batch.collect());
+    rig.published();
+    rig.close(1, 406, "PRECONDITION_FAILED - invalid expiration 'x'");
+    // One by one, the next only after the answer to the last.
+    assert_eq!(rig.published(), [row(4, "", "k", "1")]);
+    rig.ack(4, 1, false);
+    assert_eq!(rig.published(), [row(4, "", "k", "2")]);
+    rig.close(4, 406, "PRECONDITION_FAILED - invalid expiration 'x'");
+    assert_eq!(rig.published(), [row(4, "", "k", "3")]);
+    rig.ack(4, 1, false);
+    rig.ready(4);
+    let sent = rig.sent();
+    assert_eq!(publishes(&sent), [row(4, "dlx-proxy.parked", "k", "2")]);
+    assert_eq!(headers(&sent), []);
+    rig.ack(4, 2, false);
+    assert_eq!(
+        rig.settled(),
+        [
+            (1, Outcome::Confirmed),
+            (3, Outcome::Confirmed),
+            (2, Outcome::Parked(Cause::Poison))
+        ]
+    );
+}
+
+#[test]
+fn if_that_closes_too_its_owner_gets_it_back() {
+    let mut rig = rig();
+    rig.publish(1, message("", "k", "1"));
+    rig.published();
+    for channel in [1, 4, 4] {
+        assert_eq!(rig.settled(), []);
+        rig.close(channel, 406, "PRECONDITION_FAILED - message size 20971520");
+        rig.published();
+    }
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::Poison))]);
+}
+
+#[test]
+fn one_that_closes_the_connection_is_found_while_others_wait() {
+    let mut rig = rig();
+    rig.publish_as(
+        SESSION,
+        vec![(1, message("", "k", "1")), (2, message("x", "k", "2"))],
+    );
+    rig.published();
+    rig.close(0, 501, "FRAME_ERROR");
+    rig.fx.broker.finish().0.clear();
+    rig.publish(3, message("", "k", "3"));
+    rig.up("4.3.6");
+    assert_eq!(rig.published(), [row(4, "", "k", "1")]);
+    rig.ack(4, 1, false);
+    assert_eq!(rig.published(), [row(4, "x", "k", "2")]);
+    rig.close(0, 501, "FRAME_ERROR");
+    rig.fx.broker.finish().0.clear();
+    rig.up("4.3.6");
+    assert_eq!(rig.published(), [row(4, "dlx-proxy.parked", "k", "2")]);
+    rig.ack(4, 1, false);
+    // All suspects are through.
+    assert_eq!(rig.published(), [row(1, "", "k", "3")]);
+    rig.ack(1, 1, false);
+    assert_eq!(
+        rig.settled(),
+        [
+            (1, Outcome::Confirmed),
+            (2, Outcome::Parked(Cause::Poison)),
+            (3, Outcome::Confirmed)
+        ]
+    );
+}
+
+#[test]
+fn links_that_die_without_a_word_raise_suspicion_too() {
+    let mut rig = rig();
+    rig.publish_as(
+        SESSION,
+        vec![(1, message("", "k", "1")), (2, message("", "k", "2"))],
+    );
+    for _ in 0..3 {
+        assert_eq!(rig.published().len(), 2);
+        rig.cut();
+        rig.up("4.3.6");
+    }
+    assert_eq!(rig.published(), [row(4, "", "k", "1")]);
+}
+
+#[test]
+fn a_user_that_may_open_few_channels_uses_few() {
+    let mut rig = rig();
+    let batch = (1..=8).map(|n| (n, message(&format!("x{n}"), "k", "1")));
+    rig.publish_as(SESSION, batch.collect());
+    let opened = rig.methods().len() / 2;
+    assert_eq!(opened, 8);
+    rig.broker(&close(
+        0,
+        530,
+        "NOT_ALLOWED - number of channels opened for user 'proxy' has reached the maximum allowed limit of (6)",
+        MethodId::CHANNEL_OPEN,
+    ));
+    rig.fx.broker.finish().0.clear();
+    rig.up("4.3.6");
+    let mut done = Vec::new();
+    for _ in 0..8 {
+        for (channel, ..) in rig.published() {
+            assert!(channel <= 7, "{channel}");
+        }
+        for channel in 5..=7 {
+            rig.ack(channel, 0, true);
+        }
+        done.extend(rig.settled());
+    }
+    assert_eq!(done.len(), 8);
+}
+
+#[test]
+fn a_foreign_user_id_is_asked_for_once() {
+    let mut rig = rig();
+    rig.publish_as(
+        SESSION,
+        vec![
+            (1, foreign("x")),
+            (2, message("x", "k", "2")),
+            (3, foreign("x")),
+        ],
+    );
+    let mut published = rig.published();
+    published.sort();
+    let channels: Vec<u16> = published.into_iter().map(|row| row.0).collect();
+    assert_eq!(channels, [3, 3, 5]);
+    rig.close(
+        3,
+        406,
+        "PRECONDITION_FAILED - user_id property set to 'bob' but authenticated user was 'proxy'",
+    );
+    let refused = Outcome::Refused(Cause::UserId);
+    assert_eq!(rig.settled(), [(1, refused), (3, refused)]);
+    rig.publish(4, foreign("x"));
+    assert_eq!(rig.settled(), [(4, refused)]);
+    assert_eq!(rig.published(), []);
+    rig.ack(5, 1, false);
+    assert_eq!(rig.settled(), [(2, Outcome::Confirmed)]);
+}
+
+#[test]
+fn our_own_user_id_is_nothing_special() {
+    let mut rig = rig();
+    let mut publication = message("", "k", "1");
+    publication.content.properties = Bytes::from_static(b"\x00\x10\x05proxy");
+    rig.publish(1, publication);
+    assert_eq!(rig.published(), [row(1, "", "k", "1")]);
+}
+
+#[test]
+fn an_impersonator_publishes_for_others() {
+    let mut rig = rig();
+    rig.publish(1, foreign("x"));
+    rig.published();
+    rig.ack(3, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+}

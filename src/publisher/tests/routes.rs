@@ -1,0 +1,227 @@
+//! Returned, 404, 403: parked or dropped, and nobody else disturbed.
+
+use super::*;
+
+fn parked(cause: Cause) -> Outcome {
+    Outcome::Parked(cause)
+}
+
+#[test]
+fn what_nothing_routes_is_parked_with_its_story() {
+    let mut rig = rig();
+    let publication = message("", "nowhere", "hi");
+    rig.publish(1, publication.clone());
+    rig.published();
+    rig.give_back(1, "", "nowhere", &publication.content);
+    assert_eq!(rig.methods(), [], "nothing before the confirm");
+    rig.ack(1, 1, false);
+    assert_eq!(rig.methods().len(), 2, "the parking channel is opened");
+    rig.ready(2);
+    let sent = rig.sent();
+    assert_eq!(
+        publishes(&sent),
+        [row(2, "dlx-proxy.parked", "nowhere", "hi")]
+    );
+    assert_eq!(
+        headers(&sent),
+        [
+            ("x-parked-exchange".into(), b"".to_vec()),
+            ("x-parked-cause".into(), b"unroutable".to_vec())
+        ]
+    );
+    assert_eq!(rig.settled(), []);
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(1, parked(Cause::Unroutable))]);
+}
+
+#[test]
+fn or_dropped_if_that_is_wanted_but_never_from_at_least_once() {
+    let mut rig = rig_with(Settings {
+        on_unroutable: OnUnroutable::Drop,
+        ..settings()
+    });
+    let careless = message("", "nowhere", "1");
+    let careful = Publication {
+        at_least_once: true,
+        ..message("", "nowhere", "2")
+    };
+    rig.publish_as(SESSION, vec![(1, careless.clone()), (2, careful.clone())]);
+    rig.published();
+    rig.give_back(1, "", "nowhere", &careless.content);
+    rig.give_back(1, "", "nowhere", &careful.content);
+    rig.ack(1, 2, true);
+    assert_eq!(rig.settled(), [(1, Outcome::Dropped(Cause::Unroutable))]);
+    assert_eq!(
+        rig.published(),
+        [row(2, "dlx-proxy.parked", "nowhere", "2")]
+    );
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(2, parked(Cause::Unroutable))]);
+}
+
+#[test]
+fn a_return_is_matched_by_headers_that_were_sorted_and_converted() {
+    let mut rig = rig();
+    let with = |n: i64| {
+        let mut headers = TableBuilder::default();
+        headers
+            .longstr(b"z", b"1")
+            .long(b"n", n)
+            .longstr(b"a", b"2");
+        Publication {
+            content: with_headers(headers, "same"),
+            ..message("x", "k", "same")
+        }
+    };
+    rig.publish_as(SESSION, (1..=3).map(|n| (n, with(n as i64))).collect());
+    rig.published();
+    // As 4.x re-encodes it: sorted by name.
+    let mut sorted = TableBuilder::default();
+    sorted.longstr(b"a", b"2").long(b"n", 2).longstr(b"z", b"1");
+    rig.give_back(5, "x", "k", &with_headers(sorted, "same"));
+    rig.ack(5, 3, true);
+    assert_eq!(
+        rig.settled(),
+        [(1, Outcome::Confirmed), (3, Outcome::Confirmed)]
+    );
+    rig.published();
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(2, parked(Cause::Unroutable))]);
+}
+
+#[test]
+fn equal_messages_are_returned_one_by_one() {
+    let mut rig = rig();
+    let publication = message("", "nowhere", "same");
+    rig.publish_as(SESSION, (1..=3).map(|n| (n, publication.clone())).collect());
+    rig.published();
+    rig.give_back(1, "", "nowhere", &publication.content);
+    rig.give_back(1, "", "nowhere", &publication.content);
+    rig.ack(1, 3, true);
+    // The queue appeared between the second and the third.
+    assert_eq!(rig.settled(), [(3, Outcome::Confirmed)]);
+}
+
+#[test]
+fn a_missing_exchange_parks_its_own_and_disturbs_nobody() {
+    let mut rig = rig();
+    rig.publish_as(
+        SESSION,
+        vec![
+            (1, message("gone", "k", "1")),
+            (2, message("fine", "k", "2")),
+            (3, message("gone", "k", "3")),
+        ],
+    );
+    rig.published();
+    rig.close(5, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
+    let parked_now = [
+        row(2, "dlx-proxy.parked", "k", "1"),
+        row(2, "dlx-proxy.parked", "k", "3"),
+    ];
+    assert_eq!(rig.published(), parked_now);
+    rig.ack(6, 1, false);
+    rig.ack(2, 2, true);
+    assert_eq!(
+        rig.settled(),
+        [
+            (2, Outcome::Confirmed),
+            (1, parked(Cause::NoExchange)),
+            (3, parked(Cause::NoExchange)),
+        ]
+    );
+    let closed = rig.events().into_iter().next();
+    assert!(matches!(closed, Some(Event::ChannelClosed { .. })));
+    // Declared since: nothing is remembered against it.
+    rig.publish(4, message("gone", "k", "4"));
+    assert_eq!(rig.published(), [row(5, "gone", "k", "4")]);
+    rig.ack(5, 1, false);
+    assert_eq!(rig.settled(), [(4, Outcome::Confirmed)]);
+}
+
+#[test]
+fn a_forbidden_exchange_parks() {
+    let mut rig = rig();
+    rig.publish(1, message("int-x", "k", "1"));
+    rig.published();
+    rig.close(
+        5,
+        403,
+        "ACCESS_REFUSED - cannot publish to internal exchange 'int-x' in vhost '/'",
+    );
+    rig.published();
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(1, parked(Cause::Forbidden))]);
+}
+
+#[test]
+fn a_forbidden_topic_is_found_among_its_neighbours() {
+    let mut rig = rig();
+    rig.publish_as(
+        SESSION,
+        vec![(1, message("t", "ok", "1")), (2, message("t", "no", "2"))],
+    );
+    rig.published();
+    let text = "ACCESS_REFUSED - access to topic 'no' in exchange 't' in vhost '/' refused";
+    rig.close(5, 403, text);
+    assert_eq!(rig.published(), [row(4, "t", "ok", "1")]);
+    rig.ack(4, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+    assert_eq!(rig.published(), [row(4, "t", "no", "2")]);
+    rig.close(4, 403, text);
+    assert_eq!(rig.published(), [row(4, "dlx-proxy.parked", "no", "2")]);
+    rig.ack(4, 1, false);
+    assert_eq!(rig.settled(), [(2, parked(Cause::Forbidden))]);
+}
+
+#[test]
+fn what_cannot_be_parked_goes_back_to_its_owner() {
+    let unparkable: [fn(&mut PublisherRig); 3] = [
+        |rig| {
+            rig.close(
+                2,
+                404,
+                "NOT_FOUND - no exchange 'dlx-proxy.parked' in vhost '/'",
+            )
+        },
+        |rig| rig.close(2, 403, "ACCESS_REFUSED - access refused"),
+        |rig| {
+            let mut headers = TableBuilder::default();
+            headers
+                .longstr(b"x-parked-exchange", b"gone")
+                .longstr(b"x-parked-cause", b"no-exchange");
+            let content = with_headers(headers, "1");
+            rig.give_back(2, "dlx-proxy.parked", "k", &content);
+            rig.ack(2, 1, false);
+        },
+    ];
+    for fail in unparkable {
+        let mut rig = rig();
+        rig.publish(1, message("gone", "k", "1"));
+        rig.published();
+        rig.close(5, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
+        rig.published();
+        fail(&mut rig);
+        assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::NoExchange))]);
+        assert_eq!(rig.machine.held(), 0);
+    }
+}
+
+#[test]
+fn parked_twice_tells_the_latest_story_only() {
+    let mut rig = rig();
+    let mut before = TableBuilder::default();
+    before
+        .longstr(b"x-parked-cause", b"nacked")
+        .longstr(b"mine", b"1");
+    let publication = Publication {
+        content: with_headers(before, "hi"),
+        ..message("gone", "k", "hi")
+    };
+    rig.publish(1, publication);
+    rig.published();
+    rig.close(5, 404, "NOT_FOUND");
+    rig.ready(2);
+    let names: Vec<String> = headers(&rig.sent()).into_iter().map(|(n, _)| n).collect();
+    assert_eq!(names, ["mine", "x-parked-exchange", "x-parked-cause"]);
+}

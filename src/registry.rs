@@ -1,0 +1,83 @@
+//! What this session knows of queues and where their dead letters go; and the words in which it is said to the broker and heard from it.
+//!
+//! The *target* of a queue comes from its own arguments, completed key by key by a policy of ours (S2.1). The arguments are told to the
+//! broker as the name of an intake exchange ([`intake_name`]), so that no registry has to survive a restart or be shared.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::amqp::ids::ShortStr;
+use crate::dead_letter::Target;
+use crate::machine::Mono;
+
+pub mod arguments;
+pub mod intake_name;
+pub mod policy;
+pub mod refusal;
+#[cfg(test)]
+mod tests;
+
+/// How long knowledge of a queue is trusted at `basic.consume` and `basic.get`; older knowledge is verified first.
+pub const FRESH_FOR: Duration = Duration::from_secs(60);
+
+/// How many queues one session knows. At the bound a further queue is not managed: its rejects are forwarded, and its intake exchange
+/// still names the target.
+pub const MAX_QUEUES: usize = 65_536;
+
+/// The managed queues of one session.
+#[derive(Debug, Default)]
+pub struct Registry {
+    queues: BTreeMap<ShortStr, Known>,
+}
+
+/// What is known of a managed queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Where its dead letters go.
+    pub target: Target,
+    /// It was declared with an intake exchange; false: with its own arguments (`keep`, or it existed before).
+    pub taken_over: bool,
+    /// When the broker last said so.
+    pub since: Mono,
+}
+
+// === impl Registry ===
+
+impl Registry {
+    /// The broker accepted a declare of that queue. Returns false when it is one queue too many: then it is not managed.
+    pub fn insert(&mut self, queue: ShortStr, target: Target, taken_over: bool, now: Mono) -> bool {
+        if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
+            return false;
+        }
+        let known = Known {
+            target,
+            taken_over,
+            since: now,
+        };
+        self.queues.insert(queue, known);
+        true
+    }
+
+    /// That life of the queue has ended: it was deleted, or the broker cancelled its consumer.
+    pub fn forget(&mut self, queue: &[u8]) {
+        self.queues.remove(queue);
+    }
+
+    /// What is known of the queue, however long ago.
+    pub fn get(&self, queue: &[u8]) -> Option<&Known> {
+        self.queues.get(queue)
+    }
+
+    /// Whether the queue is known, and recently enough to begin consuming from it without verifying.
+    pub fn is_fresh(&self, queue: &[u8], now: Mono) -> bool {
+        self.get(queue)
+            .is_some_and(|known| known.since.until(now) < FRESH_FOR)
+    }
+
+    /// The probe found the queue as it was known.
+    pub fn verified(&mut self, queue: &[u8], now: Mono) {
+        if let Some(known) = self.queues.get_mut(queue) {
+            known.since = now;
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What the arguments of a `queue.declare` say of dead letters, what we want with the declare, and its rewritten forms.
+//!
+//! A rewritten table differs from the client's only in the two or three members that it is about: the others keep their bytes and their
+//! order, as `queue.declare` is compared with the queue that exists (`rabbit_amqqueue:assert_args_equivalence`). Of several arguments
+//! with one name the first counts (S7.1).
+//!
+//! `x-overflow` is not read: without `reject-publish` the broker does not act on the strategy `at-least-once`, but a policy of the broker
+//! may set it, and to keep a dead letter too well does no harm.
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::table::{Table, TableBuilder, Value};
+use crate::dead_letter::Target;
+use crate::machine::Fallback;
+
+use super::intake_name::{Intake, Names};
+use super::policy::{Mode, Policy, QueueType};
+
+pub(super) const DEAD_LETTER_EXCHANGE: &[u8] = b"x-dead-letter-exchange";
+pub(super) const DEAD_LETTER_ROUTING_KEY: &[u8] = b"x-dead-letter-routing-key";
+pub(super) const DEAD_LETTER_STRATEGY: &[u8] = b"x-dead-letter-strategy";
+const QUEUE_TYPE: &[u8] = b"x-queue-type";
+const EXPIRES: &[u8] = b"x-expires";
+
+pub(super) const AT_MOST_ONCE: &[u8] = b"at-most-once";
+pub(super) const AT_LEAST_ONCE: &[u8] = b"at-least-once";
+
+/// The arguments of a declare.
+#[derive(Clone, Copy, Debug)]
+pub struct DeclareArguments<'a> {
+    table: Table<'a>,
+    /// None: the table cannot be walked.
+    members: Option<Members<'a>>,
+}
+
+/// The first member of each name that matters.
+#[derive(Clone, Copy, Debug, Default)]
+struct Members<'a> {
+    exchange: Option<Value<'a>>,
+    routing_key: Option<Value<'a>>,
+    strategy: Option<Value<'a>>,
+    queue_type: Option<Value<'a>>,
+}
+
+/// What becomes of a declare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Pass it: the queue has no dead-letter exchange, by arguments or by a policy of ours.
+    Nothing,
+    /// Pass it though it speaks of dead letters: the broker refuses it in its own words, or deals with it better than we.
+    Leave(Fallback),
+    /// Pass it; once it is accepted the queue is managed, with this target.
+    Keep(Target),
+    /// Declare the queue with an intake exchange.
+    TakeOver {
+        /// Where its dead letters go.
+        target: Target,
+        /// The name of the intake exchange.
+        intake: ShortStr,
+    },
+}
+
+// === impl DeclareArguments ===
+
+impl<'a> DeclareArguments<'a> {
+    /// Reads an arguments table, without its length.
+    pub fn read(arguments: &'a [u8]) -> Self {
+        let table = Table(arguments);
+        let mut members = Members::default();
+        let mut readable = true;
+        for field in table.fields() {
+            let Ok(field) = field else {
+                readable = false;
+                break;
+            };
+            let member = match field.name {
+                DEAD_LETTER_EXCHANGE => &mut members.exchange,
+                DEAD_LETTER_ROUTING_KEY => &mut members.routing_key,
+                DEAD_LETTER_STRATEGY => &mut members.strategy,
+                QUEUE_TYPE => &mut members.queue_type,
+                _ => continue,
+            };
+            member.get_or_insert(field.value);
+        }
+        DeclareArguments {
+            table,
+            members: readable.then_some(members),
+        }
+    }
+
+    /// The type of the queue that is declared.
+    pub fn queue_type(&self) -> QueueType {
+        match self.members.map(|members| members.queue_type) {
+            Some(None) => QueueType::Classic,
+            Some(Some(value)) => match value.as_longstr() {
+                Some(b"classic") => QueueType::Classic,
+                Some(b"quorum") => QueueType::Quorum,
+                Some(_) | None => QueueType::Other,
+            },
+            None => QueueType::Other,
+        }
+    }
+
+    /// What the arguments alone say. None: only the broker can answer that.
+    pub(super) fn said(&self) -> Option<Intake> {
+        let members = self.members?;
+        let at_least_once = match members.strategy.map(Value::as_longstr) {
+            None | Some(Some(AT_MOST_ONCE)) => false,
+            Some(Some(AT_LEAST_ONCE)) => true,
+            Some(_) => return None,
+        };
+        // No exchange and no routing key has a name of over 255 bytes (S7.1).
+        let name = |value: Value<'_>| value.as_longstr().and_then(ShortStr::copy);
+        match (members.exchange, members.routing_key) {
+            (None, None) => Some(Intake::Policy { at_least_once }),
+            (None, Some(_)) => None, // S7.2, whatever a policy adds
+            (Some(_), _) if self.queue_type() == QueueType::Other => None, // S7.4
+            (Some(exchange), routing_key) => Some(Intake::Target(Target {
+                exchange: name(exchange)?,
+                routing_key: match routing_key {
+                    Some(value) => Some(name(value)?),
+                    None => None,
+                },
+                at_least_once,
+            })),
+        }
+    }
+
+    /// What becomes of the declare, for a queue with that policy, in that mode.
+    pub fn wanted(&self, policy: Option<&Policy>, mode: Mode, names: &Names) -> Wanted {
+        let Some(said) = self.said() else {
+            return Wanted::Leave(Fallback::NotSupported);
+        };
+        let Some(target) = said.target(policy) else {
+            return Wanted::Nothing;
+        };
+        match (mode, names.encode(&said)) {
+            (Mode::Keep, _) => Wanted::Keep(target),
+            (Mode::Takeover, Some(intake)) => Wanted::TakeOver { target, intake },
+            (Mode::Takeover, None) => Wanted::Leave(Fallback::NameTooLong),
+        }
+    }
+
+    /// The exchange that the user must be permitted to write to. `None` if only a policy names one: the broker asks nobody then, so that
+    /// a permission probe learns nothing of it, and nothing may be remembered.
+    pub fn exchange(&self) -> Option<ShortStr> {
+        ShortStr::copy(self.longstr(DEAD_LETTER_EXCHANGE)?)
+    }
+
+    /// The value of an argument that is a longstr.
+    pub(super) fn longstr(&self, name: &[u8]) -> Option<&'a [u8]> {
+        self.table.get(name).ok()??.as_longstr()
+    }
+
+    /// The arguments with an intake exchange instead of their own exchange and routing key.
+    ///
+    /// The key is not set there: it would replace the key that the message has, and `x-death` keeps only those of the first death.
+    pub fn rewritten(&self, intake: &ShortStr) -> Vec<u8> {
+        let mut table = with_first(self.table, DEAD_LETTER_EXCHANGE, |table| {
+            table.longstr(DEAD_LETTER_EXCHANGE, intake);
+        });
+        if self
+            .members
+            .is_some_and(|members| members.routing_key.is_some())
+        {
+            let mut without = TableBuilder::with_capacity(table.len());
+            for field in Table(&table).fields().map_while(Result::ok) {
+                if field.name != DEAD_LETTER_ROUTING_KEY {
+                    without.raw(&field);
+                }
+            }
+            table = without.finish();
+        }
+        table
+    }
+
+    /// The arguments in a form that no broker accepts, but only after it has asked whether the user may write to the dead-letter
+    /// exchange (S7.6).
+    pub fn permission_probe(&self) -> Vec<u8> {
+        never_accepted(self.table)
+    }
+
+    /// The same of [`DeclareArguments::rewritten`].
+    pub fn permission_probe_rewritten(&self, intake: &ShortStr) -> Vec<u8> {
+        never_accepted(Table(&self.rewritten(intake)))
+    }
+}
+
+fn never_accepted(table: Table<'_>) -> Vec<u8> {
+    with_first(table, EXPIRES, |table| {
+        table.long(EXPIRES, -1);
+    })
+}
+
+/// The table with its first member of that name replaced by what `put` writes, or with that at its end.
+///
+/// A table that cannot be walked stays as it is: a cut one could mean something else.
+fn with_first(table: Table<'_>, name: &[u8], put: impl FnOnce(&mut TableBuilder)) -> Vec<u8> {
+    if table.check().is_err() {
+        return table.0.to_vec();
+    }
+    let mut out = TableBuilder::with_capacity(table.0.len() + 64);
+    let mut put = Some(put);
+    for field in table.fields().map_while(Result::ok) {
+        match put.take_if(|_| field.name == name) {
+            Some(put) => put(&mut out),
+            None => {
+                out.raw(&field);
+            }
+        }
+    }
+    if let Some(put) = put {
+        put(&mut out);
+    }
+    out.finish()
+}

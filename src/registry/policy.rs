@@ -1,0 +1,215 @@
+//! The proxy's own policies: which one a queue has, and what it adds to the queue's arguments.
+//!
+//! As in RabbitMQ (`rabbit_policy:match_all`) the policy of the highest priority wins alone, the patterns are searched anywhere in the
+//! name, and arguments overrule the policy key by key. Differences:
+//! - Equal priorities: RabbitMQ takes whichever its database lists first, which is no promise; here the first in the file wins.
+//! - Patterns are those of the crate `regex`, which runs in linear time, not PCRE: no look-around, no back-references, no possessive or
+//!   atomic groups. In names that are not ASCII `.` `\w` `\d` `\s` `\b` go by characters of Unicode, where RabbitMQ goes by octets.
+//! - RabbitMQ passes over a policy that has a key which the queue's type does not know. Here only streams are passed over.
+
+use regex::bytes::Regex;
+use thiserror::Error;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::dead_letter::Target;
+
+use super::intake_name::Intake;
+
+/// What RabbitMQ's generated queue names begin with.
+const GENERATED: &[u8] = b"amq.gen-";
+
+/// Whether declares are rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They get an intake exchange: every kind of dead letter is the proxy's.
+    Takeover,
+    /// They stay as they are: rejects are the proxy's, expiry and length limits stay native.
+    Keep,
+}
+
+/// The type of a queue, as far as one can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueType {
+    /// Also a declare without `x-queue-type`: the default type of a vhost cannot be seen.
+    Classic,
+    /// `quorum`.
+    Quorum,
+    /// A stream, or a type that is new to us: it takes no dead-letter exchange that we know of.
+    Other,
+    /// Nobody said: of a queue only the name is known, as when a message died in it. Every `apply-to` fits.
+    Unknown,
+}
+
+/// The queues that a policy may fit: its `apply-to`. (RabbitMQ's `all` means `queues` here, as exchanges have no dead letters.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyTo {
+    /// `queues`, `all`.
+    Queues,
+    /// `classic_queues`.
+    ClassicQueues,
+    /// `quorum_queues`.
+    QuorumQueues,
+}
+
+/// A policy as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Its name.
+    pub name: String,
+    /// The vhost it acts in.
+    pub vhost: String,
+    /// Searched in the queue's name.
+    pub pattern: String,
+    /// The queues it may fit.
+    pub apply_to: ApplyTo,
+    /// The highest that fits wins.
+    pub priority: i64,
+    /// Instead of the global mode.
+    pub mode: Option<Mode>,
+    /// `dead-letter-exchange`; empty is the default exchange.
+    pub dead_letter_exchange: Option<String>,
+    /// `dead-letter-routing-key`; an empty one is a key too.
+    pub dead_letter_routing_key: Option<String>,
+}
+
+/// A policy that cannot act.
+#[derive(Clone, Debug, Error)]
+pub enum BadPolicy {
+    /// Its pattern.
+    #[error("policy {name:?}: pattern {pattern:?} is not a regular expression")]
+    Pattern {
+        /// Of which policy.
+        name: String,
+        /// As written.
+        pattern: String,
+        /// What is wrong with it.
+        source: regex::Error,
+    },
+    /// A vhost, exchange or key.
+    #[error("policy {name:?}: {key} is over 255 bytes")]
+    TooLong {
+        /// Of which policy.
+        name: String,
+        /// Of what.
+        key: &'static str,
+    },
+}
+
+/// All policies, compiled: an immutable snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    /// Highest priority first; of equal ones the first in the file.
+    policies: Vec<Policy>,
+}
+
+/// One policy.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// Instead of the global mode.
+    pub mode: Option<Mode>,
+    /// `dead-letter-exchange`.
+    pub exchange: Option<ShortStr>,
+    /// `dead-letter-routing-key`.
+    pub routing_key: Option<ShortStr>,
+    vhost: Vhost,
+    pattern: Regex,
+    apply_to: ApplyTo,
+    priority: i64,
+}
+
+// === impl Policies ===
+
+impl Policies {
+    /// Compiles them.
+    ///
+    /// # Errors
+    /// At the first that cannot act.
+    pub fn new(specs: &[Spec]) -> Result<Policies, BadPolicy> {
+        let mut policies = specs
+            .iter()
+            .map(Policy::new)
+            .collect::<Result<Vec<_>, _>>()?;
+        policies.sort_by_key(|policy| std::cmp::Reverse(policy.priority)); // stable
+        Ok(Policies { policies })
+    }
+
+    /// The policy of a queue. An empty name is one that the broker is going to generate: it is matched as `amq.gen-`.
+    pub fn matching(&self, vhost: &[u8], queue: &[u8], queue_type: QueueType) -> Option<&Policy> {
+        let queue = if queue.is_empty() { GENERATED } else { queue };
+        self.policies.iter().find(|policy| {
+            policy.apply_to.fits(queue_type)
+                && policy.vhost.as_bytes() == vhost
+                && policy.pattern.is_match(queue)
+        })
+    }
+}
+
+// === impl Policy ===
+
+impl Policy {
+    fn new(spec: &Spec) -> Result<Policy, BadPolicy> {
+        let short = |key, text: &str| {
+            ShortStr::copy(text.as_bytes()).ok_or_else(|| BadPolicy::TooLong {
+                name: spec.name.clone(),
+                key,
+            })
+        };
+        let optional =
+            |key, text: &Option<String>| text.as_deref().map(|text| short(key, text)).transpose();
+        Ok(Policy {
+            name: spec.name.clone(),
+            mode: spec.mode,
+            exchange: optional("dead-letter-exchange", &spec.dead_letter_exchange)?,
+            routing_key: optional("dead-letter-routing-key", &spec.dead_letter_routing_key)?,
+            vhost: short("vhost", &spec.vhost)?,
+            pattern: Regex::new(&spec.pattern).map_err(|source| BadPolicy::Pattern {
+                name: spec.name.clone(),
+                pattern: spec.pattern.clone(),
+                source,
+            })?,
+            apply_to: spec.apply_to,
+            priority: spec.priority,
+        })
+    }
+}
+
+// === impl Intake ===
+
+impl Intake {
+    /// The target of a queue that says this, and has that policy. `None`: it has no dead-letter exchange.
+    pub fn target(&self, policy: Option<&Policy>) -> Option<Target> {
+        let said = match self {
+            Intake::Target(target) => Some(target),
+            Intake::Policy { .. } => None,
+        };
+        let exchange = said
+            .map(|target| &target.exchange)
+            .or(policy.and_then(|policy| policy.exchange.as_ref()))?;
+        let routing_key = said
+            .and_then(|target| target.routing_key.as_ref())
+            .or(policy.and_then(|policy| policy.routing_key.as_ref()));
+        Some(Target {
+            exchange: exchange.clone(),
+            routing_key: routing_key.cloned(),
+            at_least_once: self.at_least_once(),
+        })
+    }
+}
+
+// === impl ApplyTo ===
+
+impl ApplyTo {
+    fn fits(self, queue_type: QueueType) -> bool {
+        match (self, queue_type) {
+            (_, QueueType::Other) => false,
+            (_, QueueType::Unknown) => true,
+            (ApplyTo::Queues, QueueType::Classic | QueueType::Quorum)
+            | (ApplyTo::ClassicQueues, QueueType::Classic)
+            | (ApplyTo::QuorumQueues, QueueType::Quorum) => true,
+            (ApplyTo::ClassicQueues, QueueType::Quorum)
+            | (ApplyTo::QuorumQueues, QueueType::Classic) => false,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Rule tables (`testdata/*.txt`) and properties of the registry.
+
+mod property;
+mod registry;
+mod table;
+mod words;

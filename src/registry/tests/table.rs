@@ -1,0 +1,286 @@
+//! Runs the blocks of `testdata/*.txt`. `UPDATE=1` rewrites their answers; a human reads the diff.
+//!
+//! A block is a comment with the rule's number, lines, `----` and the answers: each line that asks has one, in order.
+
+use std::path::Path;
+
+use crate::dead_letter::Target;
+use crate::machine::Fallback;
+use crate::registry::arguments::{DeclareArguments, Wanted};
+use crate::registry::intake_name::{Intake, Names};
+use crate::registry::policy::{ApplyTo, Mode, Policies, QueueType, Spec};
+use crate::registry::refusal::{Access, Fit, Wording, decode_names_in, fit, permission};
+
+use super::words::{Line, quoted, show_arguments};
+
+#[test]
+fn rules_hold_as_the_tables_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/registry/testdata");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "txt"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "no tables");
+    let mut wrong = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let answered = answer_all(&text);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, answered).unwrap();
+        } else if answered != text {
+            let blocks = text
+                .trim_end()
+                .split("\n\n")
+                .zip(answered.trim_end().split("\n\n"));
+            for (expected, got) in blocks.filter(|(expected, got)| expected != got) {
+                wrong.push(format!(
+                    "{}:\n{expected}\n>>>> is now\n{got}",
+                    path.display()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+fn answer_all(text: &str) -> String {
+    let blocks = text.trim_end().split("\n\n").map(|block| {
+        let Some((asked, _)) = block.split_once("\n----") else {
+            return block.to_owned(); // only a comment
+        };
+        let lines = asked.lines().filter(|line| !line.starts_with('#'));
+        let mut scene = Scene::default();
+        let answers: Vec<_> = lines.filter_map(|line| scene.line(line)).collect();
+        format!("{asked}\n----\n{}", answers.join("\n"))
+    });
+    blocks.collect::<Vec<_>>().join("\n\n") + "\n"
+}
+
+/// What the lines of a block have said so far.
+#[derive(Default)]
+struct Scene {
+    names: Names,
+    policies: Vec<Spec>,
+    keep: bool,
+    arguments: Vec<u8>,
+}
+
+impl Scene {
+    /// The answer, if the line asks.
+    fn line(&mut self, text: &str) -> Option<String> {
+        let line = Line::parse(text);
+        match line.verb.as_str() {
+            "prefix" => {
+                let prefix = String::from_utf8(line.alone().to_vec()).unwrap();
+                match Names::new(&prefix) {
+                    Ok(names) => self.names = names,
+                    Err(bad) => return Some(bad.to_string()),
+                }
+                None
+            }
+            "encode" => {
+                let name = self.names.encode(&intake(&line));
+                Some(name.map_or("none".to_owned(), |name| name.to_string()))
+            }
+            "decode" => Some(match self.names.decode(line.alone()) {
+                Some(intake) => show_intake(&intake),
+                None => "not ours to read".to_owned(),
+            }),
+            "ours" => Some(match self.names.is_ours(line.alone()) {
+                true => "ours".to_owned(),
+                false => "the client's".to_owned(),
+            }),
+            "policy" => {
+                self.policies.push(policy(&line));
+                None
+            }
+            "mode" => {
+                self.keep = line.flag("keep");
+                None
+            }
+            "match" => Some(self.matching(&line)),
+            "declare" => {
+                self.arguments = line.arguments();
+                None
+            }
+            "wanted" => Some(self.wanted(&line)),
+            "permission" => {
+                let (code, text) = refusal(text);
+                Some(format!("{:?}", permission(code, text)).to_lowercase())
+            }
+            "refused" => {
+                let (code, text) = refusal(text);
+                let arguments = DeclareArguments::read(&self.arguments);
+                Some(match fit(code, text, &arguments, &self.names) {
+                    Fit::Rewritten => "forward rewritten".to_owned(),
+                    Fit::RewrittenAs(intake) => format!("forward rewritten as {intake}"),
+                    Fit::Answer(text) => format!("answer {}", String::from_utf8_lossy(&text)),
+                    Fit::Original => "forward original".to_owned(),
+                })
+            }
+            "reply" => {
+                let (_, text) = refusal(text);
+                Some(match decode_names_in(text, &self.names) {
+                    Some(text) => String::from_utf8_lossy(&text).into_owned(),
+                    None => "as it is".to_owned(),
+                })
+            }
+            "probe" => {
+                let get = |name| line.get(name).unwrap();
+                let wording = Wording::of_version(get("version"));
+                let can =
+                    wording.can_refuse(get("queue"), get("vhost"), get("exchange"), get("intake"));
+                Some(
+                    if can {
+                        "can be refused"
+                    } else {
+                        "would crash the channel"
+                    }
+                    .to_owned(),
+                )
+            }
+            "access" => {
+                let get = |name| line.get(name).unwrap();
+                let access = match get("to") {
+                    b"configure" => Access::Configure,
+                    b"write" => Access::Write,
+                    b"read" => Access::Read,
+                    other => panic!("no access {other:?}"),
+                };
+                let kind = line.text("kind").unwrap();
+                let wording = Wording::of_version(get("version"));
+                let text =
+                    wording.access_refused(access, &kind, get("name"), get("vhost"), get("user"));
+                Some(String::from_utf8(text).unwrap())
+            }
+            other => panic!("no verb {other}"),
+        }
+    }
+
+    fn policies(&self) -> Policies {
+        Policies::new(&self.policies).unwrap()
+    }
+
+    fn matching(&self, line: &Line) -> String {
+        let queue_type = match line.get("type") {
+            None => QueueType::Unknown,
+            Some(b"classic") => QueueType::Classic,
+            Some(b"quorum") => QueueType::Quorum,
+            Some(_) => QueueType::Other,
+        };
+        let policies = match Policies::new(&self.policies) {
+            Ok(policies) => policies,
+            Err(bad) => return bad.to_string(),
+        };
+        let vhost = line.get("vhost").unwrap_or(b"/");
+        let policy = policies.matching(vhost, line.get("queue").unwrap(), queue_type);
+        policy.map_or("none".to_owned(), |policy| policy.name.clone())
+    }
+
+    fn wanted(&self, line: &Line) -> String {
+        let arguments = DeclareArguments::read(&self.arguments);
+        let policies = self.policies();
+        let queue = line.get("queue").unwrap_or(b"q");
+        let policy = policies.matching(b"/", queue, arguments.queue_type());
+        let mode = match self.keep {
+            true => Mode::Keep,
+            false => Mode::Takeover,
+        };
+        let mode = policy.and_then(|policy| policy.mode).unwrap_or(mode);
+        match arguments.wanted(policy, mode, &self.names) {
+            Wanted::Nothing => "nothing".to_owned(),
+            Wanted::Leave(Fallback::NameTooLong) => "leave: name too long".to_owned(),
+            Wanted::Leave(Fallback::NotSupported) => "leave: not supported".to_owned(),
+            Wanted::Leave(other) => panic!("{other:?}"),
+            Wanted::Keep(target) => format!("keep {}", show_target(&target)),
+            Wanted::TakeOver { target, intake } => [
+                format!("take over {}", show_target(&target)),
+                format!(
+                    "rewritten  {}",
+                    show_arguments(&arguments.rewritten(&intake))
+                ),
+                match arguments.exchange() {
+                    Some(_) => format!(
+                        "permission {}",
+                        show_arguments(&arguments.permission_probe())
+                    ),
+                    None => "permission of nobody".to_owned(),
+                },
+                format!(
+                    "permission {}",
+                    show_arguments(&arguments.permission_probe_rewritten(&intake))
+                ),
+            ]
+            .join("\n"),
+        }
+    }
+}
+
+fn intake(line: &Line) -> Intake {
+    let at_least_once = line.flag("at-least-once");
+    match line.name("exchange") {
+        None => Intake::Policy { at_least_once },
+        Some(exchange) => Intake::Target(Target {
+            exchange,
+            routing_key: line.name("key"),
+            at_least_once,
+        }),
+    }
+}
+
+fn show_intake(intake: &Intake) -> String {
+    match intake {
+        Intake::Target(target) => show_target(target),
+        Intake::Policy {
+            at_least_once: true,
+        } => "policy at-least-once".to_owned(),
+        Intake::Policy {
+            at_least_once: false,
+        } => "policy".to_owned(),
+    }
+}
+
+fn show_target(target: &Target) -> String {
+    let mut words = vec![format!("exchange={}", quoted(&target.exchange))];
+    words.extend(
+        target
+            .routing_key
+            .iter()
+            .map(|key| format!("key={}", quoted(key))),
+    );
+    words.extend(target.at_least_once.then(|| "at-least-once".to_owned()));
+    words.join(" ")
+}
+
+fn policy(line: &Line) -> Spec {
+    Spec {
+        name: line.text("name").unwrap_or_default(),
+        vhost: line.text("vhost").unwrap_or("/".to_owned()),
+        pattern: line.text("pattern").unwrap_or(".*".to_owned()),
+        apply_to: match line.get("apply-to") {
+            None | Some(b"queues") => ApplyTo::Queues,
+            Some(b"classic_queues") => ApplyTo::ClassicQueues,
+            Some(b"quorum_queues") => ApplyTo::QuorumQueues,
+            other => panic!("no apply-to {other:?}"),
+        },
+        priority: line
+            .text("priority")
+            .map_or(0, |number| number.parse().unwrap()),
+        mode: line.get("mode").map(|mode| match mode {
+            b"keep" => Mode::Keep,
+            b"takeover" => Mode::Takeover,
+            other => panic!("no mode {other:?}"),
+        }),
+        dead_letter_exchange: line.text("exchange"),
+        dead_letter_routing_key: line.text("key"),
+    }
+}
+
+/// `verb code text`, as the broker sent it.
+fn refusal(line: &str) -> (u16, &[u8]) {
+    let mut parts = line.splitn(3, ' ').skip(1);
+    let code = parts.next().unwrap().parse().unwrap();
+    (code, parts.next().unwrap_or_default().as_bytes())
+}

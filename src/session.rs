@@ -1,0 +1,560 @@
+//! A session: one client connection and its one broker connection, as a pure machine.
+//!
+//! ```text
+//!            "AMQP 0-0-9-1"           open-ok                  close in either direction
+//!   Greeting ─────────────▶ Watching ────────▶ Watching, open ───────────────────────▶ Raw
+//!      │ any other header                           │ the client is gone, rejects are withheld
+//!      ▼                                            ▼
+//!     Raw                                        Leaving ── settled, or close-wait passed ──▶ Done
+//! ```
+//! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
+//! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
+
+mod channel;
+mod declare;
+mod intercept;
+mod leaving;
+mod observe;
+mod peer;
+mod permitted;
+mod refuse;
+mod replies;
+mod settle;
+mod unacked;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::amqp::frame::{self, Front, HEAD, Head, Kind};
+use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::dead_letter::Rules;
+use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Ticket};
+use crate::registry::Registry;
+use crate::registry::intake_name::Names;
+use crate::registry::policy::{Mode, Policies};
+
+use channel::Channel;
+use declare::Takeover;
+use peer::Peer;
+use permitted::Permitted;
+
+/// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
+const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
+/// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
+const PROBE_BACKLOG: usize = 1024 * 1024;
+
+/// What a session is told of the configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `takeover` or `keep`, where no policy says otherwise.
+    pub mode: Mode,
+    /// Names of the proxy's objects at the broker.
+    pub names: Names,
+    /// The proxy's own policies.
+    pub policies: Arc<Policies>,
+    /// How dead letters look, by dialect of the broker.
+    pub rules: Rules,
+    /// Octets that all sessions together may retain.
+    pub retained: Budget,
+    /// Octets that one session may retain.
+    pub retained_per_connection: usize,
+    /// Dead letters in flight of one session; beyond, its client is not read.
+    pub max_tickets: usize,
+    /// How long a command waits behind withheld rejects.
+    pub close_wait: Duration,
+    /// How long a declare may be probed.
+    pub probe_timeout: Duration,
+}
+
+/// One client connection together with its one broker connection.
+#[derive(Debug)]
+pub struct Session {
+    settings: Arc<Settings>,
+    phase: Phase,
+    peer: Peer,
+    client: Stream,
+    broker: Stream,
+    channels: BTreeMap<ChannelId, Channel>,
+    registry: Registry,
+    tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
+    last_ticket: u64,
+    /// Octets retained, also of withheld rejects.
+    octets: usize,
+    hold: Option<Hold>,
+    /// While the client is not read, the broker hears of it from us.
+    heartbeat_at: Option<Mono>,
+    takeover: Option<Takeover>,
+    permitted: Permitted,
+    /// Frames of our own that wait for a frame boundary, and for the end of a content on their channel.
+    waiting: Vec<(Leg, ChannelId, Vec<u8>)>,
+    /// Channels whose acks are due.
+    acks_due: BTreeSet<ChannelId>,
+}
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No protocol header yet.
+    Greeting,
+    /// AMQP 0-9-1: frames are looked at.
+    Watching,
+    /// Nothing is looked at any more.
+    Raw,
+    /// The client is gone; rejects are still withheld until then.
+    Leaving(Mono),
+    /// Over.
+    Done,
+}
+
+/// Why the client is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Its next command must stay behind the withheld rejects of this channel (0: of all), until then.
+    Withheld(ChannelId, Mono),
+    /// As many dead letters are in flight as may be.
+    Tickets,
+    /// A declare is being probed, or a probe's channel is being closed.
+    Probe,
+}
+
+/// One direction of frames.
+#[derive(Debug, Default)]
+struct Stream {
+    /// Octets of the current frame that are still to come, with its end; 0: at a frame boundary.
+    owed: usize,
+    /// The channel of the body frame that is passing.
+    body: Option<(ChannelId, u64)>,
+    /// The rest of the frame goes nowhere.
+    discard: bool,
+    /// Not looked at any more: the peer broke the protocol, the other peer answers it.
+    raw: bool,
+}
+
+/// What the code of a session works with during one call: the bytes that are being read, the time, the effects.
+struct Turn<'a> {
+    src: &'a [u8],
+    now: Now,
+    fx: &'a mut Effects,
+    /// The client is told nothing any more.
+    mute: bool,
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
+    fn pass(&mut self, from: Leg, range: Range<usize>) {
+        if self.mute && from == Leg::Broker {
+            return;
+        }
+        self.fx.wire(from.other()).pass(self.src, range);
+    }
+
+    fn build(&mut self, to: Leg) -> &mut Vec<u8> {
+        self.fx.wire(to).build(self.src)
+    }
+
+    fn event(&mut self, event: Event) {
+        self.fx.events.push(event);
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// A session whose legs are both connected.
+    pub fn new(settings: Arc<Settings>) -> Session {
+        Session {
+            settings,
+            phase: Phase::Greeting,
+            peer: Peer::default(),
+            client: Stream::default(),
+            broker: Stream::default(),
+            channels: BTreeMap::new(),
+            registry: Registry::default(),
+            tickets: BTreeMap::new(),
+            last_ticket: 0,
+            octets: 0,
+            hold: None,
+            heartbeat_at: None,
+            takeover: None,
+            permitted: Permitted::default(),
+            waiting: Vec::new(),
+            acks_due: BTreeSet::new(),
+        }
+    }
+
+    /// Dead letters in flight.
+    pub fn withheld(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Octets retained.
+    pub fn retained(&self) -> usize {
+        self.octets
+    }
+
+    /// Open channels.
+    pub fn channels(&self) -> usize {
+        self.channels.len()
+    }
+
+    fn stream(&mut self, leg: Leg) -> &mut Stream {
+        match leg {
+            Leg::Client => &mut self.client,
+            Leg::Broker => &mut self.broker,
+        }
+    }
+
+    /// Consumes one frame, or a piece of one, at `at`. Returns its length; 0: more bytes, or a pause, are needed.
+    fn step(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+        let Some(rest) = turn.src.get(at..) else {
+            return 0;
+        };
+        if self.phase == Phase::Raw || self.stream(from).raw {
+            turn.pass(from, at..turn.src.len());
+            return rest.len();
+        }
+        if self.phase == Phase::Greeting {
+            return self.greeting(from, at, turn);
+        }
+        if self.stream(from).owed > 0 {
+            return self.piece(from, at, turn);
+        }
+        match frame::front(rest) {
+            Front::Short => 0,
+            Front::Part(head) => self.part(from, head, at, turn),
+            Front::Whole(head, payload, whole) => match head.kind {
+                Kind::Method => {
+                    turn.fx.frames[from as usize] += 1;
+                    self.method(from, head.channel, payload, at..at + whole, turn)
+                }
+                Kind::Header => {
+                    turn.fx.frames[from as usize] += 1;
+                    self.header(from, head.channel, payload, at..at + whole, turn)
+                }
+                Kind::Body | Kind::Heartbeat | Kind::Other(_) => self.begin(from, head, at, turn),
+            },
+            Front::Unterminated(_) => self.broken(from, "a frame without its end octet", at, turn),
+        }
+    }
+
+    /// The client's first eight octets decide whether we understand the rest.
+    fn greeting(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+        let rest = turn.src.get(at..).unwrap_or_default();
+        let known = rest.len().min(frame::PROTOCOL.len());
+        if from == Leg::Broker || rest.get(..known) != frame::PROTOCOL.get(..known) {
+            // Another protocol, or a broker that speaks first: its own affair.
+            self.phase = Phase::Raw;
+            return self.step(from, at, turn);
+        }
+        if known < frame::PROTOCOL.len() {
+            return 0;
+        }
+        self.phase = Phase::Watching;
+        turn.pass(from, at..at + known);
+        known
+    }
+
+    /// A frame that is not all here: bodies pass in pieces, methods and headers are awaited within the limit.
+    fn part(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
+        let limit = match from {
+            Leg::Client => self.peer.frame_max(),
+            Leg::Broker => BROKER_FRAME_MAX,
+        };
+        match head.kind {
+            // A broker that does not speak our protocol answers with its own header and hangs up.
+            Kind::Other(b'A') if from == Leg::Broker => {
+                self.broken(from, "no AMQP 0-9-1", at, turn)
+            }
+            Kind::Method | Kind::Header if head.whole() <= limit => 0,
+            Kind::Method | Kind::Header if from == Leg::Client => {
+                self.broken(from, "a frame larger than frame_max", at, turn)
+            }
+            Kind::Method | Kind::Header | Kind::Body | Kind::Heartbeat | Kind::Other(_) => {
+                self.begin(from, head, at, turn)
+            }
+        }
+    }
+
+    /// What the peer sends from here on is for the other one to judge.
+    fn broken(&mut self, from: Leg, what: &'static str, at: usize, turn: &mut Turn<'_>) -> usize {
+        turn.event(Event::ProtocolFault { leg: from, what });
+        self.stream(from).raw = true;
+        self.step(from, at, turn)
+    }
+
+    /// The head of a frame that passes in pieces.
+    fn begin(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
+        turn.fx.frames[from as usize] += 1;
+        let mut discard = false;
+        let mut body = None;
+        if head.kind == Kind::Body {
+            body = Some((head.channel, head.size as u64));
+            discard = self
+                .transfer(from, head.channel)
+                .is_some_and(|transfer| transfer.discards());
+        }
+        let stream = self.stream(from);
+        stream.owed = head.size + 1;
+        stream.body = body;
+        stream.discard = discard;
+        if !discard {
+            turn.pass(from, at..at + HEAD);
+        }
+        HEAD
+    }
+
+    /// A piece of the frame that is passing.
+    fn piece(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+        let stream = self.stream(from);
+        let len = stream.owed.min(turn.src.len() - at);
+        stream.owed -= len;
+        let (ended, body, discard) = (stream.owed == 0, stream.body, stream.discard);
+        if !discard {
+            turn.pass(from, at..at + len);
+        }
+        if let Some((channel, octets)) = body {
+            if from == Leg::Broker {
+                let payload = at..at + len - usize::from(ended);
+                self.copy(channel, turn.src.get(payload).unwrap_or_default());
+            }
+            if ended {
+                if let Some(transfer) = self.transfer(from, channel) {
+                    transfer.body(octets);
+                }
+                if from == Leg::Broker {
+                    self.copied(channel);
+                }
+            }
+        }
+        if ended {
+            self.boundary(turn);
+        }
+        len
+    }
+
+    fn transfer(&mut self, from: Leg, channel: ChannelId) -> Option<&mut channel::Transfer> {
+        let channel = self.channels.get_mut(&channel)?;
+        Some(match from {
+            Leg::Client => &mut channel.publishing,
+            Leg::Broker => &mut channel.delivering,
+        })
+    }
+
+    // --- frames of our own ---
+
+    /// Whether a method of our own may be put on the wire to `to` now.
+    fn may_inject(&self, to: Leg, channel: ChannelId) -> bool {
+        let stream = match to {
+            Leg::Client => &self.broker,
+            Leg::Broker => &self.client,
+        };
+        let idle = self.channels.get(&channel).is_none_or(|channel| match to {
+            Leg::Client => channel.delivering.is_idle(),
+            Leg::Broker => channel.publishing.is_idle(),
+        });
+        stream.owed == 0 && idle
+    }
+
+    /// Puts a method of our own on the wire, now or at the next boundary.
+    fn inject(
+        &mut self,
+        to: Leg,
+        channel: ChannelId,
+        turn: &mut Turn<'_>,
+        build: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if self.may_inject(to, channel) {
+            build(turn.build(to));
+        } else {
+            let mut frame = Vec::new();
+            build(&mut frame);
+            self.waiting.push((to, channel, frame));
+        }
+    }
+
+    /// A frame has ended: what waited for that goes out.
+    fn boundary(&mut self, turn: &mut Turn<'_>) {
+        if !self.waiting.is_empty() {
+            for (to, channel, frame) in std::mem::take(&mut self.waiting) {
+                if self.may_inject(to, channel) {
+                    turn.build(to).extend_from_slice(&frame);
+                } else {
+                    self.waiting.push((to, channel, frame));
+                }
+            }
+        }
+        if !self.acks_due.is_empty() {
+            self.flush_acks(turn);
+        }
+    }
+
+    // --- pausing ---
+
+    /// Pauses the client leg; the frame at its front is looked at again afterwards.
+    fn hold(&mut self, hold: Hold, turn: &Turn<'_>) -> usize {
+        if self.hold.is_none() {
+            self.heartbeat_at = self.peer.heartbeat().map(|half| turn.now.mono.after(half));
+        }
+        self.hold = Some(hold);
+        0
+    }
+
+    /// Looks whether the reason for a pause has gone.
+    fn release(&mut self) {
+        let over = match self.hold {
+            None => return,
+            Some(Hold::Withheld(ChannelId(0), _)) => self.tickets.is_empty(),
+            Some(Hold::Withheld(channel, _)) => self
+                .channels
+                .get(&channel)
+                .is_none_or(|channel| !channel.unacked.any_withheld()),
+            Some(Hold::Tickets) => self.tickets.len() < self.settings.max_tickets,
+            Some(Hold::Probe) => self.takeover.is_none(),
+        };
+        if over {
+            self.hold = None;
+            self.heartbeat_at = None;
+        }
+    }
+
+    fn give_back(&mut self, octets: usize) {
+        self.octets -= octets.min(self.octets);
+        self.settings.retained.give(octets);
+    }
+}
+
+impl Machine for Session {
+    fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects) {}
+
+    fn read(&mut self, from: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
+        let mut turn = Turn {
+            src: bytes,
+            now,
+            fx,
+            mute: matches!(self.phase, Phase::Leaving(_)),
+        };
+        let mut at = 0;
+        while at < bytes.len() && (from == Leg::Broker || self.hold.is_none()) {
+            match self.step(from, at, &mut turn) {
+                0 => break,
+                len => at += len,
+            }
+        }
+        if from == Leg::Broker {
+            self.release();
+        }
+        at
+    }
+
+    fn closed(&mut self, leg: Leg, now: Now, fx: &mut Effects) {
+        let mut turn = Turn {
+            src: &[],
+            now,
+            fx,
+            mute: false,
+        };
+        match leg {
+            Leg::Broker => self.phase = Phase::Done,
+            Leg::Client => self.leave(&mut turn),
+        }
+    }
+
+    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+        let mut turn = Turn {
+            src: &[],
+            now,
+            fx,
+            mute: false,
+        };
+        match input {
+            Input::Settled(outcomes) => self.settled(&outcomes, &mut turn),
+            Input::Ensured(ensured) => self.ensured(&ensured, &mut turn),
+            Input::Publish(..) | Input::Ensure(..) => {}
+            Input::Drain => self.drain(&mut turn),
+        }
+        self.release();
+    }
+
+    fn timeout(&mut self, now: Now, fx: &mut Effects) {
+        let mut turn = Turn {
+            src: &[],
+            now,
+            fx,
+            mute: false,
+        };
+        if let Some(at) = self.heartbeat_at.filter(|at| *at <= now.mono) {
+            if self.may_inject(Leg::Broker, ChannelId(0)) {
+                turn.build(Leg::Broker).extend_from_slice(&frame::HEARTBEAT);
+            }
+            self.heartbeat_at = self
+                .peer
+                .heartbeat()
+                .map(|half| at.max(now.mono).after(half));
+        }
+        if let Some(Hold::Withheld(channel, _)) = self
+            .hold
+            .filter(|hold| matches!(hold, Hold::Withheld(_, until) if *until <= now.mono))
+        {
+            self.give_up(channel, &mut turn);
+            self.flush_acks(&mut turn);
+            self.hold = None;
+            self.heartbeat_at = None;
+        }
+        if matches!(self.phase, Phase::Leaving(until) if until <= now.mono) {
+            self.give_up(ChannelId(0), &mut turn);
+            self.phase = Phase::Done;
+        }
+        self.probe_timeout(&mut turn);
+        self.release();
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        let hold = match self.hold {
+            Some(Hold::Withheld(_, until)) => Some(until),
+            Some(Hold::Tickets | Hold::Probe) | None => None,
+        };
+        let leaving = match self.phase {
+            Phase::Leaving(until) => Some(until),
+            Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => None,
+        };
+        let probe = self.takeover.as_ref().and_then(Takeover::until);
+        [hold, leaving, probe, self.heartbeat_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn wants_read(&self, leg: Leg, backlog: usize) -> bool {
+        match leg {
+            Leg::Client => {
+                self.hold.is_none() && backlog == 0 && !matches!(self.phase, Phase::Leaving(_))
+            }
+            Leg::Broker => match self.phase {
+                Phase::Leaving(_) => true,
+                _ if self.hold == Some(Hold::Probe) => backlog < PROBE_BACKLOG,
+                _ => backlog == 0,
+            },
+        }
+    }
+
+    fn flow(&self) -> Flow {
+        if self.phase == Phase::Done {
+            Flow::Finish
+        } else {
+            Flow::Open
+        }
+    }
+}
+
+/// A session that ends, however, gives back what it retained.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.settings.retained.give(self.octets);
+    }
+}

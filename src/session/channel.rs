@@ -1,0 +1,136 @@
+//! One channel of a session: what passes on it now, who consumes, which replies are due, what is unsettled.
+//!
+//! ```text
+//!            channel.open passes                    channel.close passes (either way)
+//!   (no entry) ───────────────▶ Open ──────────────────────────────▶ Closing ── close-ok passes ──▶ (no entry)
+//! ```
+//! While it is closing the frames of the side that has not heard of it yet pass untouched: the broker ignores them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::amqp::content::Assembly;
+use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::method::MethodId;
+
+use super::replies::Expected;
+use super::unacked::Unacked;
+
+/// State of one channel.
+#[derive(Debug, Default)]
+pub(super) struct Channel {
+    /// Either side has sent `channel.close`: nothing is decided any more.
+    pub closing: bool,
+    /// In tx mode settlements take effect at commit: all of them are the broker's (S9.2).
+    pub tx: bool,
+    /// A content on its way to the broker.
+    pub publishing: Transfer,
+    /// A content on its way to the client.
+    pub delivering: Transfer,
+    /// A delivery of a managed queue whose content is being copied.
+    pub copying: Option<Copying>,
+    /// By tag, as in deliveries.
+    pub consumers: BTreeMap<ShortStr, Consumer>,
+    /// Deliveries without a word.
+    pub unacked: Unacked,
+    /// Replies that the broker owes, in order.
+    pub expected: VecDeque<Expected>,
+    /// Something that has no reply was sent after the last request: only a barrier tells whether it failed.
+    pub unanswered: bool,
+    /// The last queue that was declared here: what an empty name means (S7.7).
+    pub last_queue: ShortStr,
+    /// The next refusal of the broker is told to the client in these words instead.
+    pub reword: Option<Reword>,
+}
+
+/// A content in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Transfer {
+    /// None.
+    #[default]
+    Idle,
+    /// The method has passed, the header has not. True: the content goes nowhere.
+    Header(bool),
+    /// So many octets of body are still to come. True: the content goes nowhere.
+    Body(u64, bool),
+}
+
+/// A delivery that will be retained.
+#[derive(Debug)]
+pub(super) struct Copying {
+    pub tag: DeliveryTag,
+    pub queue: ShortStr,
+    pub exchange: ShortStr,
+    pub routing_key: ShortStr,
+    /// None until the header came, or when it is over the budget.
+    pub assembly: Option<Assembly>,
+}
+
+/// A consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Consumer {
+    pub queue: ShortStr,
+    pub no_ack: bool,
+}
+
+/// How a refusal of the broker is to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reword {
+    /// The method that the broker will name as the culprit.
+    pub sent: MethodId,
+    /// What the client shall read.
+    pub code: u16,
+    /// What the client shall read.
+    pub text: Vec<u8>,
+    /// What the client shall read as the culprit: its own method.
+    pub culprit: MethodId,
+}
+
+// === impl Channel ===
+
+impl Channel {
+    /// The queue that a name means on this channel.
+    pub(super) fn queue(&self, name: &[u8]) -> ShortStr {
+        match ShortStr::copy(name) {
+            Some(name) if !name.is_empty() => name,
+            _ => self.last_queue.clone(),
+        }
+    }
+
+    /// True when all that was sent on it has been answered, so that nothing of it can still fail.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.expected.is_empty() && !self.unanswered
+    }
+}
+
+// === impl Transfer ===
+
+impl Transfer {
+    /// No method may be put between the frames of a content.
+    pub(super) fn is_idle(self) -> bool {
+        self == Transfer::Idle
+    }
+
+    /// The content goes nowhere.
+    pub(super) fn discards(self) -> bool {
+        matches!(self, Transfer::Header(true) | Transfer::Body(_, true))
+    }
+
+    /// A header that announces so many octets.
+    pub(super) fn header(&mut self, octets: u64) {
+        *self = match *self {
+            Transfer::Header(discard) if octets > 0 => Transfer::Body(octets, discard),
+            Transfer::Header(_) | Transfer::Idle | Transfer::Body(..) => Transfer::Idle,
+        };
+    }
+
+    /// A body frame with so many octets has ended.
+    pub(super) fn body(&mut self, octets: u64) {
+        *self = match *self {
+            Transfer::Body(left, discard) if left > octets => {
+                Transfer::Body(left - octets, discard)
+            }
+            Transfer::Body(..) | Transfer::Idle => Transfer::Idle,
+            Transfer::Header(discard) => Transfer::Header(discard),
+        };
+    }
+}

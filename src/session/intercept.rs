@@ -1,0 +1,322 @@
+//! What a client sends: per frame pass, rewrite, withhold, or wait.
+
+use std::ops::Range;
+
+use crate::amqp::content::{self, PREFIX};
+use crate::amqp::frame;
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueDeclare, QueueName};
+use crate::amqp::properties::has_headers;
+use crate::dead_letter::private;
+use crate::machine::{Event, Fallback, Leg};
+
+use super::channel::{Channel, Consumer, Transfer};
+use super::replies::{Expected, wants_reply};
+use super::{Hold, Phase, Session, Turn};
+
+const NO_ACK: u8 = 2;
+const GET_NO_ACK: u8 = 1;
+const CONSUME_NO_WAIT: u8 = 8;
+const CANCEL_NO_WAIT: u8 = 1;
+
+impl Session {
+    /// A method frame at `range`. Returns its length, or 0 when it has to wait.
+    pub(super) fn method(
+        &mut self,
+        from: Leg,
+        channel: ChannelId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> usize {
+        let len = range.len();
+        let Some(id) = MethodId::peek(payload) else {
+            turn.pass(from, range);
+            return len;
+        };
+        match (from, channel) {
+            (Leg::Client, ChannelId(0)) => self.client_connection(id, payload, range, turn),
+            (Leg::Client, _) => self.client_method(channel, id, payload, range, turn),
+            (Leg::Broker, ChannelId(0)) => self.broker_connection(id, payload, range, turn),
+            (Leg::Broker, _) => self.broker_method(channel, id, payload, range, turn),
+        }
+    }
+
+    /// A content header at `range`.
+    pub(super) fn header(
+        &mut self,
+        from: Leg,
+        channel: ChannelId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> usize {
+        let len = range.len();
+        let octets = content::body_size(payload).unwrap_or(0);
+        let discard = match self.transfer(from, channel) {
+            None => false,
+            Some(transfer) => {
+                let discard = transfer.discards();
+                transfer.header(octets);
+                discard
+            }
+        };
+        if from == Leg::Broker {
+            self.begin_copy(channel, payload);
+        }
+        if !discard {
+            self.pass_header(from, channel, payload, range, turn);
+        }
+        if octets == 0 {
+            if from == Leg::Broker {
+                self.copied(channel);
+            }
+            self.boundary(turn);
+        }
+        len
+    }
+
+    /// Passes a content header on, with the private headers added or taken away where there are any.
+    fn pass_header(
+        &mut self,
+        from: Leg,
+        channel: ChannelId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) {
+        let (prefix, properties) = payload.split_at_checked(PREFIX).unwrap_or((payload, &[]));
+        let edited = match (self.rules(), from) {
+            (Some(rules), Leg::Client) if has_headers(properties) => {
+                private::on_publish(properties, &rules)
+            }
+            (Some(_), Leg::Broker) if has_headers(properties) => private::on_delivery(properties),
+            _ => None,
+        };
+        let fits = |edited: &[u8]| {
+            from == Leg::Broker || frame::HEAD + PREFIX + edited.len() < self.peer.frame_max()
+        };
+        match edited {
+            Some(edited) if fits(&edited) => {
+                frame::put(turn.build(from.other()), 2, channel, |out| {
+                    out.extend_from_slice(prefix);
+                    out.extend_from_slice(&edited);
+                })
+            }
+            Some(_) => {
+                turn.event(Event::EditDropped);
+                turn.pass(from, range);
+            }
+            None => turn.pass(from, range),
+        }
+    }
+
+    fn client_connection(
+        &mut self,
+        id: MethodId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> usize {
+        match id {
+            MethodId::CONNECTION_CLOSE if !self.tickets.is_empty() => {
+                return self.hold_withheld(ChannelId(0), turn);
+            }
+            // Nothing that follows can still matter to dead letters.
+            MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => self.phase = Phase::Raw,
+            _ => self.peer.watch(id, payload),
+        }
+        let len = range.len();
+        turn.pass(Leg::Client, range);
+        len
+    }
+
+    fn client_method(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> usize {
+        let len = range.len();
+        if id == MethodId::CHANNEL_OPEN && self.is_probe(channel) {
+            return self.hold(Hold::Probe, turn);
+        }
+        if id == MethodId::CHANNEL_OPEN && !self.channels.contains_key(&channel) {
+            self.channels.insert(channel, Channel::default());
+        }
+        let Some(state) = self.channels.get_mut(&channel) else {
+            turn.pass(Leg::Client, range);
+            return len;
+        };
+        if state.closing {
+            if id == MethodId::CHANNEL_CLOSE_OK {
+                self.forget_channel(channel);
+            }
+            turn.pass(Leg::Client, range);
+            return len;
+        }
+        if !state.publishing.is_idle() {
+            return self.broken(
+                Leg::Client,
+                "a method where a content was due",
+                range.start,
+                turn,
+            );
+        }
+        match id {
+            MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT => {
+                return self.settle(channel, payload, range, turn);
+            }
+            MethodId::CHANNEL_CLOSE
+            | MethodId::BASIC_RECOVER
+            | MethodId::BASIC_RECOVER_ASYNC
+            | MethodId::BASIC_CANCEL
+            | MethodId::QUEUE_DELETE
+            | MethodId::TX_SELECT
+                if state.unacked.any_withheld() =>
+            {
+                return self.hold_withheld(channel, turn);
+            }
+            _ => {}
+        }
+        if self.rules().is_some() && self.names_ours(id, payload) {
+            self.refuse(channel, id, payload, turn);
+            return len;
+        }
+        if id == MethodId::QUEUE_DECLARE {
+            return self.declare(channel, payload, range, turn);
+        }
+        self.client_request(channel, id, payload, turn);
+        turn.pass(Leg::Client, range);
+        len
+    }
+
+    /// A method that passes: what we have to know of it.
+    fn client_request(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) {
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        let mut expected = Expected::Other;
+        let mut settled = 0;
+        match id {
+            MethodId::CHANNEL_OPEN => expected = Expected::Open,
+            MethodId::CHANNEL_CLOSE => {
+                self.abandon(channel);
+                return;
+            }
+            MethodId::BASIC_PUBLISH => state.publishing = Transfer::Header(false),
+            MethodId::BASIC_CONSUME => {
+                if let Ok(consume) = Consume::parse(payload) {
+                    let consumer = Consumer {
+                        queue: state.queue(consume.queue),
+                        no_ack: consume.bits & NO_ACK != 0,
+                    };
+                    let stale = self.registry.get(&consumer.queue).is_some()
+                        && !self.registry.is_fresh(&consumer.queue, turn.now.mono);
+                    if stale {
+                        self.registry.forget(&consumer.queue);
+                        turn.event(Event::DeclareLeft {
+                            queue: consumer.queue.clone(),
+                            cause: Fallback::Stale,
+                        });
+                    }
+                    match ShortStr::copy(consume.consumer_tag) {
+                        Some(tag) if consume.bits & CONSUME_NO_WAIT != 0 => {
+                            drop(state.consumers.insert(tag, consumer))
+                        }
+                        _ => expected = Expected::Consume(consumer),
+                    }
+                }
+            }
+            MethodId::BASIC_GET => {
+                if let Ok(get) = Get::parse(payload) {
+                    expected = Expected::Get(Consumer {
+                        queue: state.queue(get.queue),
+                        no_ack: get.bits & GET_NO_ACK != 0,
+                    });
+                }
+            }
+            MethodId::BASIC_CANCEL => {
+                expected = Expected::Cancel;
+                if let Ok(cancel) = Cancel::parse(payload)
+                    && cancel.bits & CANCEL_NO_WAIT != 0
+                {
+                    state.consumers.remove(cancel.consumer_tag);
+                }
+            }
+            MethodId::QUEUE_DELETE => {
+                if let Ok(delete) = QueueName::parse(payload) {
+                    let queue = state.queue(delete.queue);
+                    if !wants_reply(id, payload) {
+                        self.registry.forget(&queue);
+                    }
+                    expected = Expected::Delete(queue);
+                }
+            }
+            MethodId::TX_SELECT | MethodId::BASIC_RECOVER | MethodId::BASIC_RECOVER_ASYNC => {
+                state.tx |= id == MethodId::TX_SELECT;
+                settled = state.unacked.settle_up_to(DeliveryTag(u64::MAX));
+            }
+            _ => {}
+        }
+        if wants_reply(id, payload) {
+            state.expected.push_back(expected);
+            state.unanswered = false;
+        } else {
+            state.unanswered = true;
+        }
+        self.give_back(settled);
+    }
+
+    /// A declare that is left as it is.
+    pub(super) fn pass_declare(&mut self, channel: ChannelId, payload: &[u8], expected: Expected) {
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        if wants_reply(MethodId::QUEUE_DECLARE, payload) {
+            state.expected.push_back(expected);
+            state.unanswered = false;
+            return;
+        }
+        state.unanswered = true;
+        // Without a reply the name is known from the request: it is the queue from here on, unless the broker closes the channel.
+        if let Ok(declare) = QueueDeclare::parse(payload)
+            && let Some(queue) = ShortStr::copy(declare.queue)
+        {
+            state.last_queue = queue;
+        }
+    }
+
+    /// The settings that shape a dead letter, when the broker is one that we know.
+    pub(super) fn rules(&self) -> Option<crate::dead_letter::Rules> {
+        self.peer.dialect.map(|dialect| crate::dead_letter::Rules {
+            dialect,
+            ..self.settings.rules
+        })
+    }
+
+    /// Whether a publish names one of our exchanges: then its content goes nowhere either.
+    pub(super) fn discard_content(&mut self, channel: ChannelId, payload: &[u8]) {
+        if Publish::parse(payload).is_ok()
+            && let Some(state) = self.channels.get_mut(&channel)
+        {
+            state.publishing = Transfer::Header(true);
+        }
+    }
+
+    /// Pauses the client until the withheld rejects of a channel (0: all) are settled, or `close-wait` has passed.
+    pub(super) fn hold_withheld(&mut self, channel: ChannelId, turn: &mut Turn<'_>) -> usize {
+        self.hold(
+            Hold::Withheld(channel, turn.now.mono.after(self.settings.close_wait)),
+            turn,
+        )
+    }
+}

@@ -1,0 +1,81 @@
+//! A client that vanishes with rejects withheld: they are settled first, within `close-wait`.
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::MethodId;
+use crate::amqp::reply;
+use crate::machine::Leg;
+
+use super::{Phase, Session, Turn};
+
+const REPLY_SUCCESS: u16 = 200;
+
+impl Session {
+    /// The client is gone. What the broker still sends is read and goes nowhere.
+    pub(super) fn leave(&mut self, turn: &mut Turn<'_>) {
+        self.hold = None;
+        let inside_frame = self.client.owed > 0;
+        if self.phase != Phase::Watching || self.tickets.is_empty() || inside_frame {
+            // Nothing to settle, or the broker waits for the end of a frame that will never come: it returns all to the queues.
+            self.phase = Phase::Done;
+            return;
+        }
+        self.phase = Phase::Leaving(turn.now.mono.after(self.settings.close_wait));
+        self.heartbeat_at = self.peer.heartbeat().map(|half| turn.now.mono.after(half));
+        let channels: Vec<ChannelId> = self
+            .channels
+            .iter()
+            .filter(|(_, state)| !state.closing)
+            .map(|(channel, _)| *channel)
+            .collect();
+        for channel in channels {
+            self.leave_channel(channel, turn);
+        }
+    }
+
+    /// Nothing more shall be delivered: what was, and is not withheld, goes back.
+    fn leave_channel(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
+        let Some(state) = self.channels.get(&channel) else {
+            return;
+        };
+        if state.unacked.any_withheld() {
+            let consumers: Vec<ShortStr> = state.consumers.keys().cloned().collect();
+            for consumer in consumers {
+                self.inject(Leg::Broker, channel, turn, |out| {
+                    reply::method(out, channel, MethodId::BASIC_CANCEL, |a| {
+                        a.shortstr(&consumer).octet(1).end()
+                    });
+                });
+            }
+        } else if self.may_inject(Leg::Broker, channel) {
+            reply::close(
+                turn.build(Leg::Broker),
+                channel,
+                REPLY_SUCCESS,
+                b"",
+                MethodId(0, 0),
+            );
+            self.abandon(channel);
+        }
+    }
+
+    /// The last withheld reject of a client that is gone has been settled.
+    pub(super) fn leave_when_settled(&mut self) {
+        if matches!(self.phase, Phase::Leaving(_)) && self.tickets.is_empty() {
+            self.phase = Phase::Done;
+        }
+    }
+
+    /// The process is ending: the client is closed when its rejects are settled.
+    pub(super) fn drain(&mut self, turn: &mut Turn<'_>) {
+        if self.phase == Phase::Watching {
+            reply::close(
+                turn.build(Leg::Client),
+                ChannelId(0),
+                320,
+                b"CONNECTION_FORCED - dlx-proxy is shutting down",
+                MethodId(0, 0),
+            );
+        }
+        self.leave(turn);
+    }
+}

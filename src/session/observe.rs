@@ -1,0 +1,270 @@
+//! What the broker sends: it all passes, but replies and deliveries tell us what to keep.
+
+use std::ops::Range;
+
+use crate::amqp::content::{Assembly, body_size};
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::method::{Cancel, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
+use crate::machine::{Event, Leg};
+
+use super::channel::{Consumer, Copying, Transfer};
+use super::replies::{Expected, answered, is_reply};
+use super::unacked::Retained;
+use super::{Phase, Session, Turn};
+
+impl Session {
+    pub(super) fn broker_connection(
+        &mut self,
+        id: MethodId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> usize {
+        let len = range.len();
+        turn.pass(Leg::Broker, range);
+        match id {
+            MethodId::CONNECTION_OPEN_OK => {
+                turn.event(Event::SessionOpened {
+                    vhost: self.peer.vhost.clone(),
+                    user: self.peer.user.clone(),
+                    name: self.peer.name.clone(),
+                });
+                if self.peer.dialect.is_none() {
+                    self.phase = Phase::Raw;
+                }
+            }
+            MethodId::CONNECTION_CLOSE => {
+                self.hold = None;
+                self.heartbeat_at = None;
+                self.abandon_all();
+                self.phase = Phase::Raw;
+            }
+            _ => self.peer.watch(id, payload),
+        }
+        len
+    }
+
+    pub(super) fn broker_method(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> usize {
+        let len = range.len();
+        if self.is_probe(channel) {
+            self.probe_reply(id, payload, turn);
+            return len;
+        }
+        let Some(state) = self.channels.get_mut(&channel) else {
+            turn.pass(Leg::Broker, range);
+            return len;
+        };
+        match id {
+            MethodId::CHANNEL_CLOSE => {
+                self.abandon_takeover(channel, turn);
+                match self.reworded(channel, payload) {
+                    Some(frame) => turn.build(Leg::Client).extend_from_slice(&frame),
+                    None => turn.pass(Leg::Broker, range),
+                }
+                self.abandon(channel);
+                return len;
+            }
+            MethodId::CHANNEL_CLOSE_OK => {
+                self.forget_channel(channel);
+            }
+            MethodId::BASIC_DELIVER => {
+                state.delivering = Transfer::Header(false);
+                if let Ok(deliver) = Deliver::parse(payload) {
+                    let consumer = state.consumers.get(deliver.consumer_tag).cloned();
+                    self.delivered(
+                        channel,
+                        deliver.delivery_tag,
+                        consumer,
+                        deliver.exchange,
+                        deliver.routing_key,
+                    );
+                }
+            }
+            MethodId::BASIC_RETURN => state.delivering = Transfer::Header(false),
+            MethodId::BASIC_CANCEL => {
+                // The queue is gone, or has moved: what was known of it ends.
+                if let Ok(cancel) = Cancel::parse(payload)
+                    && let Some(consumer) = state.consumers.remove(cancel.consumer_tag)
+                {
+                    self.registry.forget(&consumer.queue);
+                }
+            }
+            _ if is_reply(id) => {
+                if let Some(Expected::Barrier) = self.answer(channel, id, payload, turn) {
+                    self.barrier_passed(turn);
+                    return len;
+                }
+            }
+            _ => {}
+        }
+        turn.pass(Leg::Broker, range);
+        len
+    }
+
+    /// A reply: what it means for us.
+    fn answer(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Option<Expected> {
+        let state = self.channels.get_mut(&channel)?;
+        let expected = answered(&mut state.expected, id)?;
+        match &expected {
+            Expected::Declare(declared) => {
+                state.reword = None;
+                let queue = QueueDeclareOk::parse(payload)
+                    .ok()
+                    .and_then(|ok| ShortStr::copy(ok.queue))
+                    .unwrap_or_default();
+                state.last_queue = queue.clone();
+                if let Some(declared) = declared {
+                    self.manage(queue, declared.clone(), turn);
+                }
+            }
+            Expected::Delete(queue) => self.registry.forget(queue),
+            Expected::Consume(consumer) => {
+                if let Some(tag) = ConsumerTag::parse(payload)
+                    .ok()
+                    .and_then(|ok| ShortStr::copy(ok.consumer_tag))
+                {
+                    state.consumers.insert(tag, consumer.clone());
+                }
+            }
+            Expected::Cancel => {
+                if let Ok(ok) = ConsumerTag::parse(payload) {
+                    state.consumers.remove(ok.consumer_tag);
+                }
+            }
+            Expected::Get(consumer) if id == MethodId::BASIC_GET_OK => {
+                state.delivering = Transfer::Header(false);
+                if let Ok(got) = GetOk::parse(payload) {
+                    let consumer = consumer.clone();
+                    self.delivered(
+                        channel,
+                        got.delivery_tag,
+                        Some(consumer),
+                        got.exchange,
+                        got.routing_key,
+                    );
+                }
+            }
+            Expected::Get(_) | Expected::Open | Expected::Barrier | Expected::Other => {}
+        }
+        Some(expected)
+    }
+
+    /// A delivery begins; a copy is kept of it if its queue is managed.
+    fn delivered(
+        &mut self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        consumer: Option<Consumer>,
+        exchange: &[u8],
+        routing_key: &[u8],
+    ) {
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        state.copying = None;
+        if state.tx || consumer.as_ref().is_some_and(|consumer| consumer.no_ack) {
+            return;
+        }
+        state.unacked.deliver(tag);
+        let Some(queue) = consumer
+            .map(|consumer| consumer.queue)
+            .filter(|queue| self.registry.get(queue).is_some())
+        else {
+            return;
+        };
+        if let (Some(exchange), Some(routing_key)) =
+            (ShortStr::copy(exchange), ShortStr::copy(routing_key))
+        {
+            state.copying = Some(Copying {
+                tag,
+                queue,
+                exchange,
+                routing_key,
+                assembly: None,
+            });
+        }
+    }
+
+    /// The header of a delivery: from here on its content is copied, if the budget allows.
+    pub(super) fn begin_copy(&mut self, channel: ChannelId, header: &[u8]) {
+        let Some(copying) = self
+            .channels
+            .get_mut(&channel)
+            .and_then(|state| state.copying.as_mut())
+        else {
+            return;
+        };
+        let left = self
+            .settings
+            .retained_per_connection
+            .saturating_sub(self.octets);
+        let octets = usize::try_from(body_size(header).unwrap_or(u64::MAX))
+            .unwrap_or(usize::MAX)
+            .saturating_add(header.len());
+        if octets <= left && self.settings.retained.take(octets) {
+            copying.assembly = Assembly::begin(header, octets);
+            let kept = copying.assembly.as_ref().map_or(0, Assembly::whole);
+            self.settings.retained.give(octets - kept);
+            self.octets += kept;
+        }
+    }
+
+    /// A piece of a delivery's body.
+    pub(super) fn copy(&mut self, channel: ChannelId, piece: &[u8]) {
+        if let Some(assembly) = self
+            .channels
+            .get_mut(&channel)
+            .and_then(|state| state.copying.as_mut()?.assembly.as_mut())
+        {
+            assembly.push(piece);
+        }
+    }
+
+    /// A frame of a delivery has ended: with the last one its copy is kept.
+    pub(super) fn copied(&mut self, channel: ChannelId) {
+        let Some(state) = self
+            .channels
+            .get_mut(&channel)
+            .filter(|state| state.delivering.is_idle())
+        else {
+            return;
+        };
+        let Some(Copying {
+            tag,
+            queue,
+            exchange,
+            routing_key,
+            assembly: Some(assembly),
+        }) = state.copying.take()
+        else {
+            return;
+        };
+        let whole = assembly.whole();
+        let kept = assembly.is_complete()
+            && state.unacked.retain(
+                tag,
+                Retained {
+                    queue,
+                    exchange,
+                    routing_key,
+                    content: assembly.finish(),
+                },
+            );
+        if !kept {
+            self.give_back(whole);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a session learns of its two peers by watching the handshake; nothing of it is changed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::method::{MethodId, Open, Start, StartOk, Tune};
+use crate::amqp::table::Table;
+use crate::dead_letter::Dialect;
+use crate::registry::refusal::Wording;
+
+/// The limit on frames before it is negotiated: generous, since the broker has the last word.
+const FRAME_MAX_BEFORE_TUNE: usize = 128 * 1024;
+
+/// The two peers, as far as they are known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peer {
+    /// Of the broker; none: older than 3.10, or no version that we understand, so that everything passes.
+    pub dialect: Option<Dialect>,
+    /// How the broker writes refusals.
+    pub wording: Option<Wording>,
+    /// `connection_name` of the client.
+    pub name: Option<Bytes>,
+    /// The user, when the mechanism shows it.
+    pub user: Option<ShortStr>,
+    /// The vhost.
+    pub vhost: Vhost,
+    /// As negotiated: what the client sent in tune-ok.
+    pub tune: Option<Tune>,
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// A method of channel 0, in either direction.
+    pub(super) fn watch(&mut self, id: MethodId, payload: &[u8]) {
+        match id {
+            MethodId::CONNECTION_START => {
+                let version = Start::parse(payload).ok().and_then(|start| {
+                    Table(start.server_properties)
+                        .get(b"version")
+                        .ok()
+                        .flatten()
+                });
+                let version = version.and_then(|version| version.as_longstr());
+                self.dialect = version.and_then(Dialect::of_version);
+                self.wording = version.map(Wording::of_version);
+            }
+            MethodId::CONNECTION_START_OK => {
+                let Ok(ok) = StartOk::parse(payload) else {
+                    return;
+                };
+                let name = Table(ok.client_properties)
+                    .get(b"connection_name")
+                    .ok()
+                    .flatten();
+                self.name = name
+                    .and_then(|name| name.as_longstr())
+                    .map(Bytes::copy_from_slice);
+                self.user = match ok.mechanism {
+                    b"PLAIN" => ok
+                        .response
+                        .split(|octet| *octet == 0)
+                        .nth(1)
+                        .and_then(ShortStr::copy),
+                    b"AMQPLAIN" => Table(ok.response)
+                        .get(b"LOGIN")
+                        .ok()
+                        .flatten()
+                        .and_then(|login| ShortStr::copy(login.as_longstr()?)),
+                    _ => None,
+                };
+            }
+            MethodId::CONNECTION_TUNE_OK => self.tune = Tune::parse(payload).ok(),
+            MethodId::CONNECTION_OPEN => {
+                self.vhost = Open::parse(payload)
+                    .ok()
+                    .and_then(|open| ShortStr::copy(open.vhost))
+                    .unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+
+    /// Octets of the largest frame that the client may send, with head and end.
+    pub(super) fn frame_max(&self) -> usize {
+        match self.tune {
+            None => FRAME_MAX_BEFORE_TUNE,
+            Some(Tune { frame_max: 0, .. }) => usize::MAX,
+            Some(tune) => tune.frame_max as usize,
+        }
+    }
+
+    /// The highest number of open channels.
+    pub(super) fn channel_max(&self) -> usize {
+        match self.tune {
+            None | Some(Tune { channel_max: 0, .. }) => 65_535,
+            Some(tune) => usize::from(tune.channel_max),
+        }
+    }
+
+    /// How often the broker must hear of a client that is not read: half the heartbeat interval.
+    pub(super) fn heartbeat(&self) -> Option<Duration> {
+        let seconds = self.tune?.heartbeat;
+        (seconds > 0).then(|| Duration::from_millis(u64::from(seconds) * 500))
+    }
+}

@@ -1,0 +1,144 @@
+//! Refuses what names an object of the proxy's own, in the broker's words.
+//!
+//! The order of a channel is the broker's, so the refusal is its own too: in place of the method goes an ack of a tag that cannot be
+//! outstanding, and the channel.close by which the broker answers is reworded on its way to the client.
+
+use crate::amqp::cursor::Malformed;
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::method::{
+    Close, Consume, ExchangeBind, ExchangeName, Get, MethodId, Publish, QueueBind, QueueDeclare,
+    QueueName,
+};
+use crate::amqp::reply;
+use crate::machine::{Event, Leg};
+use crate::registry::refusal::{Access, decode_names_in};
+
+use super::channel::Reword;
+use super::{Session, Turn};
+
+/// A tag that no channel reaches.
+const NEVER: DeliveryTag = DeliveryTag(u64::MAX);
+const ACCESS_REFUSED: u16 = 403;
+
+/// A queue or an exchange that a method names, and what the method needs to do with it.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    kind: &'static str,
+    name: &'a [u8],
+    access: Access,
+}
+
+/// What a method names.
+fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malformed> {
+    use Access::{Configure, Read, Write};
+    let queue = |name, access| {
+        Some(Named {
+            kind: "queue",
+            name,
+            access,
+        })
+    };
+    let exchange = |name, access| {
+        Some(Named {
+            kind: "exchange",
+            name,
+            access,
+        })
+    };
+    Ok(match id {
+        MethodId::EXCHANGE_DECLARE | MethodId::EXCHANGE_DELETE => [
+            exchange(ExchangeName::parse(payload)?.exchange, Configure),
+            None,
+        ],
+        MethodId::EXCHANGE_BIND | MethodId::EXCHANGE_UNBIND => {
+            let bind = ExchangeBind::parse(payload)?;
+            [
+                exchange(bind.destination, Write),
+                exchange(bind.source, Read),
+            ]
+        }
+        MethodId::QUEUE_DECLARE => [queue(QueueDeclare::parse(payload)?.queue, Configure), None],
+        MethodId::QUEUE_BIND | MethodId::QUEUE_UNBIND => {
+            let bind = QueueBind::parse(payload)?;
+            [queue(bind.queue, Write), exchange(bind.exchange, Read)]
+        }
+        MethodId::QUEUE_PURGE => [queue(QueueName::parse(payload)?.queue, Read), None],
+        MethodId::QUEUE_DELETE => [queue(QueueName::parse(payload)?.queue, Configure), None],
+        MethodId::BASIC_CONSUME => [queue(Consume::parse(payload)?.queue, Read), None],
+        MethodId::BASIC_GET => [queue(Get::parse(payload)?.queue, Read), None],
+        MethodId::BASIC_PUBLISH => [exchange(Publish::parse(payload)?.exchange, Write), None],
+        _ => [None; 2],
+    })
+}
+
+impl Session {
+    /// What this method names that is the proxy's own.
+    fn ours<'a>(&self, id: MethodId, payload: &'a [u8]) -> Option<Named<'a>> {
+        let named = names(id, payload).ok()?;
+        named
+            .into_iter()
+            .flatten()
+            .find(|named| self.settings.names.is_ours(named.name))
+    }
+
+    /// Whether a client may not name what this method names.
+    pub(super) fn names_ours(&self, id: MethodId, payload: &[u8]) -> bool {
+        self.ours(id, payload).is_some()
+    }
+
+    /// Has the broker close the channel in place of carrying out the method.
+    pub(super) fn refuse(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) {
+        let (Some(Named { kind, name, access }), Some(wording)) =
+            (self.ours(id, payload), self.peer.wording)
+        else {
+            return;
+        };
+        let user = self.peer.user.clone().unwrap_or_default();
+        let text = wording.access_refused(access, kind, name, &self.peer.vhost, &user);
+        let name = ShortStr::copy(name).unwrap_or_default();
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.unanswered = true;
+            let reword = Reword {
+                sent: MethodId::BASIC_ACK,
+                code: ACCESS_REFUSED,
+                text,
+                culprit: id,
+            };
+            state.reword.get_or_insert(reword);
+        }
+        if id == MethodId::BASIC_PUBLISH {
+            self.discard_content(channel, payload);
+        }
+        reply::ack(turn.build(Leg::Broker), channel, NEVER, false);
+        turn.event(Event::NameRefused { name });
+    }
+
+    /// The broker closes a channel: in which words the client is told. None: in its own.
+    pub(super) fn reworded(&mut self, channel: ChannelId, payload: &[u8]) -> Option<Vec<u8>> {
+        let close = Close::parse(payload).ok()?;
+        let culprit = MethodId(close.class, close.method);
+        let Some(reword) = self.channels.get_mut(&channel)?.reword.take() else {
+            // The name of an intake exchange is none of the client's words.
+            let text = (culprit == MethodId::QUEUE_DECLARE)
+                .then(|| decode_names_in(close.text, &self.settings.names))
+                .flatten()?;
+            return Some(closing(channel, close.code, &text, culprit));
+        };
+        let by_ack = reword.sent != MethodId::BASIC_ACK
+            || close.text.ends_with(NEVER.to_string().as_bytes());
+        (culprit == reword.sent && by_ack)
+            .then(|| closing(channel, reword.code, &reword.text, reword.culprit))
+    }
+}
+
+fn closing(channel: ChannelId, code: u16, text: &[u8], culprit: MethodId) -> Vec<u8> {
+    let mut frame = Vec::new();
+    reply::close(&mut frame, channel, code, text, culprit);
+    frame
+}

@@ -1,0 +1,360 @@
+//! Acks, nacks and rejects of a client, and what becomes of withheld ones.
+//!
+//! A `multiple` never settles a withheld tag: it is split, so that the broker has no word about a tag before its dead letter is safe.
+
+use std::ops::Range;
+
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::method::{MethodId, Settle};
+use crate::amqp::reply;
+use crate::dead_letter::{self, Death, Verdict};
+use crate::machine::{Event, Fallback, Leg, Outcome, Reason, Ticket};
+
+use super::{Hold, Session, Turn};
+
+/// What happened to one tag.
+enum Fate {
+    Withheld,
+    Forward,
+    NoTicket,
+}
+
+impl Session {
+    /// `basic.ack`, `basic.nack` or `basic.reject` at `range`. Returns its length, or 0 when it has to wait.
+    pub(super) fn settle(
+        &mut self,
+        channel: ChannelId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> usize {
+        let len = range.len();
+        let (Some(state), Ok(settle)) = (self.channels.get_mut(&channel), Settle::parse(payload))
+        else {
+            turn.pass(Leg::Client, range);
+            return len;
+        };
+        if state.tx {
+            turn.pass(Leg::Client, range);
+            return len;
+        }
+        state.unanswered = true;
+        let id = MethodId::peek(payload).unwrap_or(MethodId::BASIC_ACK);
+        let all = settle.multiple && settle.delivery_tag == DeliveryTag(0);
+        let tag = if all {
+            DeliveryTag(u64::MAX)
+        } else {
+            settle.delivery_tag
+        };
+        if !all && !state.unacked.may_settle(tag) {
+            // The broker says 406, in its own words; but first it must know of the rejects that came before.
+            if state.unacked.any_withheld() {
+                return self.hold_withheld(channel, turn);
+            }
+            turn.pass(Leg::Client, range);
+            return len;
+        }
+        let dies = id != MethodId::BASIC_ACK && !settle.requeue;
+        let mixed = match settle.multiple {
+            true => state.unacked.withheld_up_to(tag) || dies && state.unacked.retained_up_to(tag),
+            false => dies && state.unacked.retained(tag).is_some(),
+        };
+        if !mixed {
+            let freed = if settle.multiple {
+                state.unacked.settle_up_to(tag)
+            } else {
+                state.unacked.settle(tag)
+            };
+            self.give_back(freed);
+            turn.pass(Leg::Client, range);
+            return len;
+        }
+        let first = if settle.multiple { DeliveryTag(0) } else { tag };
+        if self.settle_each(channel, id, settle, first, tag, turn) {
+            len
+        } else {
+            self.hold(Hold::Tickets, turn)
+        }
+    }
+
+    /// Settles the tags from `first` to `last` that the client may settle, each in its own way. False: out of tickets, come again.
+    fn settle_each(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        settle: Settle,
+        first: DeliveryTag,
+        last: DeliveryTag,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let dies = id != MethodId::BASIC_ACK && !settle.requeue;
+        // Below the first hole the broker is told of all at once, behind it one by one.
+        let mut together: Option<(DeliveryTag, usize)> = None;
+        let mut from = first;
+        let mut enough = true;
+        while let Some(tag) = self
+            .channels
+            .get(&channel)
+            .and_then(|state| state.unacked.next_open(from, last))
+        {
+            from = DeliveryTag(tag.0.saturating_add(1));
+            let fate = if dies {
+                self.withhold(channel, tag, turn)
+            } else {
+                Fate::Forward
+            };
+            match fate {
+                Fate::Withheld => {}
+                Fate::NoTicket => {
+                    enough = false;
+                    break;
+                }
+                Fate::Forward => {
+                    let Some(state) = self.channels.get_mut(&channel) else {
+                        break;
+                    };
+                    let behind_hole = state
+                        .unacked
+                        .first_withheld()
+                        .is_some_and(|hole| hole < tag);
+                    let freed = state.unacked.settle(tag);
+                    self.give_back(freed);
+                    if behind_hole {
+                        self.send_together(channel, id, settle.requeue, together.take(), turn);
+                        send(
+                            turn.build(Leg::Broker),
+                            channel,
+                            id,
+                            tag,
+                            false,
+                            settle.requeue,
+                        );
+                    } else {
+                        together = Some((tag, together.map_or(1, |(_, count)| count + 1)));
+                    }
+                }
+            }
+        }
+        self.send_together(channel, id, settle.requeue, together, turn);
+        enough
+    }
+
+    fn send_together(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        requeue: bool,
+        together: Option<(DeliveryTag, usize)>,
+        turn: &mut Turn<'_>,
+    ) {
+        if let Some((tag, count)) = together {
+            send(
+                turn.build(Leg::Broker),
+                channel,
+                id,
+                tag,
+                count > 1,
+                requeue,
+            );
+        }
+    }
+
+    /// Hands the dead letter of one delivery to the publisher, if it is ours to do.
+    fn withhold(&mut self, channel: ChannelId, tag: DeliveryTag, turn: &mut Turn<'_>) -> Fate {
+        let (Some(rules), Some(state)) = (self.rules(), self.channels.get_mut(&channel)) else {
+            return Fate::Forward;
+        };
+        let Some(retained) = state.unacked.retained(tag) else {
+            return Fate::Forward;
+        };
+        let Some(known) = self.registry.get(&retained.queue) else {
+            return Fate::Forward;
+        };
+        if self.tickets.len() >= self.settings.max_tickets {
+            return Fate::NoTicket;
+        }
+        let death = Death {
+            queue: &retained.queue,
+            reason: Reason::Rejected,
+            exchange: &retained.exchange,
+            routing_key: &retained.routing_key,
+            content: &retained.content,
+            recorded: false,
+        };
+        // A reject is never dropped as a cycle, so its target queues need not be known.
+        let queues = dead_letter::TargetQueues::Unknown;
+        let Ok(Verdict::Publish(publication)) =
+            dead_letter::plan(&death, &known.target, &queues, &rules, turn.now.wall)
+        else {
+            turn.event(Event::RejectForwarded {
+                queue: retained.queue.clone(),
+                cause: Fallback::Unreadable,
+            });
+            return Fate::Forward;
+        };
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        state.unacked.withhold(tag, ticket);
+        self.tickets.insert(ticket, (channel, tag));
+        turn.fx.dead.push((ticket, publication));
+        Fate::Withheld
+    }
+
+    /// Outcomes of dead letters: the originals may go, or the broker has to deal with them.
+    pub(super) fn settled(&mut self, outcomes: &[(Ticket, Outcome)], turn: &mut Turn<'_>) {
+        for (ticket, outcome) in outcomes {
+            let Some((channel, tag)) = self.tickets.remove(ticket) else {
+                continue;
+            };
+            match outcome {
+                Outcome::Confirmed | Outcome::Parked(_) | Outcome::Dropped(_) => {
+                    let withheld = self
+                        .channels
+                        .get_mut(&channel)
+                        .and_then(|state| state.unacked.done(tag));
+                    self.give_back(withheld.map_or(0, |withheld| withheld.octets));
+                    self.acks_due.insert(channel);
+                }
+                Outcome::Refused(cause) => {
+                    self.forward(channel, tag, Fallback::Refused(*cause), turn)
+                }
+            }
+        }
+        self.flush_acks(turn);
+        self.leave_when_settled();
+    }
+
+    /// Sends the acks that are due, on the channels where a method may be sent now.
+    pub(super) fn flush_acks(&mut self, turn: &mut Turn<'_>) {
+        for channel in std::mem::take(&mut self.acks_due) {
+            if !self.may_inject(Leg::Broker, channel) {
+                self.acks_due.insert(channel);
+                continue;
+            }
+            if let Some(state) = self
+                .channels
+                .get_mut(&channel)
+                .filter(|state| !state.closing)
+            {
+                state.unacked.take_acks(|tag, multiple| {
+                    reply::ack(turn.build(Leg::Broker), channel, tag, multiple)
+                });
+            }
+        }
+    }
+
+    /// A withheld reject goes to the broker after all.
+    fn forward(
+        &mut self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        cause: Fallback,
+        turn: &mut Turn<'_>,
+    ) {
+        let Some(withheld) = self
+            .channels
+            .get_mut(&channel)
+            .and_then(|state| state.unacked.give_up(tag))
+        else {
+            return;
+        };
+        self.tickets.remove(&withheld.ticket);
+        self.give_back(withheld.octets);
+        self.inject(Leg::Broker, channel, turn, |out| {
+            reply::reject(out, channel, tag, false)
+        });
+        turn.event(Event::RejectForwarded {
+            queue: withheld.queue,
+            cause,
+        });
+    }
+
+    /// The bound on waiting has passed: all withheld rejects of a channel (0: of all) go to the broker.
+    pub(super) fn give_up(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
+        let chosen = |id: &ChannelId| channel == ChannelId(0) || *id == channel;
+        let open: Vec<_> = self
+            .tickets
+            .values()
+            .filter(|(id, _)| chosen(id))
+            .copied()
+            .collect();
+        for (channel, tag) in open {
+            self.forward(channel, tag, Fallback::CloseWait, turn);
+        }
+    }
+
+    /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4).
+    pub(super) fn abandon(&mut self, channel: ChannelId) {
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        let copying = state
+            .copying
+            .take()
+            .and_then(|copying| copying.assembly)
+            .map_or(0, |assembly| assembly.whole());
+        let octets = state.unacked.octets() + copying;
+        let tickets: Vec<Ticket> = state
+            .unacked
+            .withheld()
+            .map(|(_, withheld)| withheld.ticket)
+            .collect();
+        *state = super::channel::Channel {
+            closing: true,
+            publishing: state.publishing,
+            delivering: state.delivering,
+            ..Default::default()
+        };
+        for ticket in tickets {
+            self.tickets.remove(&ticket);
+        }
+        self.acks_due.remove(&channel);
+        self.waiting.retain(|(_, waiting, _)| *waiting != channel);
+        self.give_back(octets);
+    }
+
+    /// As if every channel closed.
+    pub(super) fn abandon_all(&mut self) {
+        let channels: Vec<ChannelId> = self.channels.keys().copied().collect();
+        for channel in channels {
+            self.abandon(channel);
+        }
+    }
+
+    /// The channel's number is free again.
+    pub(super) fn forget_channel(&mut self, channel: ChannelId) {
+        self.abandon(channel);
+        self.channels.remove(&channel);
+    }
+
+    /// A queue is managed from now on.
+    pub(super) fn manage(
+        &mut self,
+        queue: ShortStr,
+        declared: super::replies::Declared,
+        turn: &mut Turn<'_>,
+    ) {
+        turn.event(Event::QueueManaged {
+            queue: queue.clone(),
+            taken_over: declared.taken_over,
+        });
+        self.registry
+            .insert(queue, declared.target, declared.taken_over, turn.now.mono);
+    }
+}
+
+/// The same verb as the client's, for one part of what it meant.
+fn send(
+    out: &mut Vec<u8>,
+    channel: ChannelId,
+    id: MethodId,
+    tag: DeliveryTag,
+    multiple: bool,
+    requeue: bool,
+) {
+    match id {
+        MethodId::BASIC_ACK => reply::ack(out, channel, tag, multiple),
+        MethodId::BASIC_REJECT if !multiple => reply::reject(out, channel, tag, requeue),
+        _ => reply::nack(out, channel, tag, multiple, requeue),
+    }
+}

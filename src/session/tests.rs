@@ -1,0 +1,13 @@
+//! Scripted peers: the script is both legs, time is a number.
+
+mod declares;
+mod rejects;
+mod script;
+mod transparency;
+mod unacked;
+
+use crate::registry::intake_name::Names;
+
+fn names() -> Names {
+    Names::new("dlx-proxy").expect("a good prefix")
+}

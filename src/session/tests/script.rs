@@ -1,0 +1,437 @@
+//! Both legs of a session as a script: each step says what comes in and what has to come out, and an output that nobody expected fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::amqp::frame::{self, Front};
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::method::MethodId;
+use crate::amqp::reply;
+use crate::amqp::table::TableBuilder;
+use crate::dead_letter::{Dialect, Rules, Target};
+use crate::machine::*;
+use crate::registry::policy::Mode;
+use crate::session::replies::Declared;
+use crate::session::{Session, Settings, Turn};
+
+pub(super) const CH: ChannelId = ChannelId(1);
+
+/// A session and what it has said since it was last asked.
+pub(super) struct Script {
+    pub session: Session,
+    pub now: Now,
+    pub fx: Effects,
+    to_client: Vec<u8>,
+    to_broker: Vec<u8>,
+    pub dead: Vec<(Ticket, Publication)>,
+    pub ensure: Vec<Ensure>,
+    pub events: Vec<Event>,
+    rest: [Vec<u8>; 2],
+}
+
+pub(super) fn name(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).expect("short")
+}
+
+pub(super) fn target(exchange: &str) -> Target {
+    Target {
+        exchange: name(exchange),
+        routing_key: None,
+        at_least_once: false,
+    }
+}
+
+pub(super) fn settings(mode: Mode) -> Settings {
+    let rules = Rules {
+        dialect: Dialect::V4,
+        max_history: 256,
+        continue_history: true,
+        carry_bcc: true,
+    };
+    Settings {
+        mode,
+        names: super::names(),
+        policies: Arc::default(),
+        rules,
+        retained: Budget::new(1 << 20),
+        retained_per_connection: 1 << 20,
+        max_tickets: 4,
+        close_wait: Duration::from_secs(5),
+        probe_timeout: Duration::from_secs(5),
+    }
+}
+
+// === frames ===
+
+pub(super) fn method(
+    channel: ChannelId,
+    id: MethodId,
+    arguments: impl FnOnce(&mut reply::Arguments<'_>),
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::method(&mut out, channel, id, arguments);
+    out
+}
+
+pub(super) fn ack(tag: u64, multiple: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::ack(&mut out, CH, DeliveryTag(tag), multiple);
+    out
+}
+
+pub(super) fn reject(tag: u64, requeue: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::reject(&mut out, CH, DeliveryTag(tag), requeue);
+    out
+}
+
+pub(super) fn nack(tag: u64, multiple: bool, requeue: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::nack(&mut out, CH, DeliveryTag(tag), multiple, requeue);
+    out
+}
+
+pub(super) fn header(octets: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::put(&mut out, 2, CH, |out| {
+        out.extend_from_slice(&[0, 60, 0, 0]);
+        out.extend_from_slice(&octets.to_be_bytes());
+        out.extend_from_slice(&[0, 0]);
+    });
+    out
+}
+
+pub(super) fn body(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::put(&mut out, 3, CH, |out| out.extend_from_slice(bytes));
+    out
+}
+
+pub(super) fn deliver(consumer: &str, tag: u64, bytes: &[u8]) -> Vec<u8> {
+    let id = MethodId::BASIC_DELIVER;
+    let mut out = method(CH, id, |a| {
+        a.shortstr(consumer.as_bytes())
+            .longlong(tag)
+            .octet(0)
+            .shortstr(b"")
+            .shortstr(b"key")
+            .end();
+    });
+    out.extend(header(bytes.len() as u64));
+    if !bytes.is_empty() {
+        out.extend(body(bytes));
+    }
+    out
+}
+
+pub(super) fn channel_close() -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::close(&mut out, CH, 200, b"bye", MethodId(0, 0));
+    out
+}
+
+/// The frames in bytes, as `channel class.method` or what else they are: for readable failures.
+pub(super) fn show(bytes: &[u8]) -> Vec<String> {
+    let mut rest = bytes;
+    let mut out = Vec::new();
+    while let Front::Whole(head, payload, whole) = frame::front(rest) {
+        out.push(format!(
+            "{} {:?} {}",
+            head.channel,
+            head.kind,
+            payload.escape_ascii()
+        ));
+        rest = &rest[whole..];
+    }
+    if !rest.is_empty() {
+        out.push(format!("... {}", rest.escape_ascii()));
+    }
+    out
+}
+
+// === impl Script ===
+
+impl Script {
+    /// A session that has seen nothing.
+    pub(super) fn fresh(settings: Settings) -> Script {
+        Script {
+            session: Session::new(Arc::new(settings)),
+            now: Now {
+                mono: Mono(0),
+                wall: 1000,
+            },
+            fx: Effects::default(),
+            to_client: Vec::new(),
+            to_broker: Vec::new(),
+            dead: Vec::new(),
+            ensure: Vec::new(),
+            events: Vec::new(),
+            rest: [Vec::new(), Vec::new()],
+        }
+    }
+
+    /// A session with an open channel 1, on which nothing is known.
+    pub(super) fn open(settings: Settings) -> Script {
+        let mut script = Script::fresh(settings);
+        script.client(&frame::PROTOCOL).passes();
+        script.handshake(b"4.3.6");
+        script
+            .client(&method(CH, MethodId::CHANNEL_OPEN, |a| {
+                a.shortstr(b"").end()
+            }))
+            .passes();
+        script
+            .broker(&method(CH, MethodId::CHANNEL_OPEN_OK, |a| {
+                a.longstr(b"").end()
+            }))
+            .passes();
+        script.events.clear();
+        script
+    }
+
+    /// From connection.start to connection.open-ok.
+    pub(super) fn handshake(&mut self, version: &[u8]) {
+        let mut properties = TableBuilder::default();
+        properties.longstr(b"version", version);
+        let properties = properties.finish();
+        let zero = ChannelId(0);
+        self.broker(&method(zero, MethodId::CONNECTION_START, |a| {
+            a.short(9)
+                .longstr(&properties)
+                .longstr(b"PLAIN")
+                .longstr(b"en_US")
+                .end();
+        }))
+        .passes();
+        self.client(&method(zero, MethodId::CONNECTION_START_OK, |a| {
+            a.longstr(b"")
+                .shortstr(b"PLAIN")
+                .longstr(b"\0guest\0guest")
+                .shortstr(b"en_US")
+                .end();
+        }))
+        .passes();
+        let tune = |a: &mut reply::Arguments<'_>| a.short(2047).long(131_072).short(60).end();
+        self.broker(&method(zero, MethodId::CONNECTION_TUNE, tune))
+            .passes();
+        self.client(&method(zero, MethodId::CONNECTION_TUNE_OK, tune))
+            .passes();
+        self.client(&method(zero, MethodId::CONNECTION_OPEN, |a| {
+            a.shortstr(b"/").shortstr(b"").octet(0).end()
+        }))
+        .passes();
+        self.broker(&method(zero, MethodId::CONNECTION_OPEN_OK, |a| {
+            a.shortstr(b"").end()
+        }))
+        .passes();
+    }
+
+    /// What went to the client since somebody looked.
+    pub(super) fn sent_to_client(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.to_client)
+    }
+
+    /// The session knows this queue's target, and the client consumes from it under the same name.
+    pub(super) fn managed(mut self, queue: &str, target: Target) -> Script {
+        let mut turn = Turn {
+            src: &[],
+            now: self.now,
+            fx: &mut self.fx,
+            mute: false,
+        };
+        self.session.manage(
+            name(queue),
+            Declared {
+                target,
+                taken_over: false,
+            },
+            &mut turn,
+        );
+        self.collect(&[]);
+        self.consume(queue)
+    }
+
+    /// The client consumes from a queue, under the queue's name.
+    pub(super) fn consume(mut self, queue: &str) -> Script {
+        let consume = method(CH, MethodId::BASIC_CONSUME, |a| {
+            a.short(0)
+                .shortstr(queue.as_bytes())
+                .shortstr(queue.as_bytes())
+                .octet(0)
+                .longstr(b"")
+                .end();
+        });
+        self.client(&consume).passes();
+        self.broker(&method(CH, MethodId::BASIC_CONSUME_OK, |a| {
+            a.shortstr(queue.as_bytes()).end()
+        }))
+        .passes();
+        self
+    }
+
+    pub(super) fn client(&mut self, bytes: &[u8]) -> Said<'_> {
+        self.read(Leg::Client, bytes)
+    }
+
+    pub(super) fn broker(&mut self, bytes: &[u8]) -> Said<'_> {
+        self.read(Leg::Broker, bytes)
+    }
+
+    /// As the driver does: what was not consumed is offered again with what comes next.
+    fn read(&mut self, leg: Leg, bytes: &[u8]) -> Said<'_> {
+        let mut all = std::mem::take(&mut self.rest[leg as usize]);
+        all.extend_from_slice(bytes);
+        let consumed = self.session.read(leg, &all, self.now, &mut self.fx);
+        self.collect(&all);
+        self.rest[leg as usize] = all.split_off(consumed);
+        Said {
+            script: self,
+            from: leg,
+            came: bytes.to_vec(),
+        }
+    }
+
+    /// The outcome of dead letters; then the client is read again, if it may.
+    pub(super) fn settled(&mut self, outcomes: &[(Ticket, Outcome)]) -> Said<'_> {
+        self.session
+            .input(Input::Settled(outcomes.to_vec()), self.now, &mut self.fx);
+        self.collect(&[]);
+        self.resume()
+    }
+
+    /// A leg ends.
+    pub(super) fn gone(&mut self, leg: Leg) -> Said<'_> {
+        self.session.closed(leg, self.now, &mut self.fx);
+        self.collect(&[]);
+        Said {
+            script: self,
+            from: leg,
+            came: Vec::new(),
+        }
+    }
+
+    /// Time passes.
+    pub(super) fn wait(&mut self, time: Duration) -> Said<'_> {
+        self.now.mono = self.now.mono.after(time);
+        while self
+            .session
+            .deadline()
+            .is_some_and(|at| at <= self.now.mono)
+        {
+            self.session.timeout(self.now, &mut self.fx);
+            self.collect(&[]);
+            if self.session.flow() == Flow::Finish {
+                break;
+            }
+        }
+        self.resume()
+    }
+
+    pub(super) fn resume(&mut self) -> Said<'_> {
+        if self.session.wants_read(Leg::Client, 0) && !self.rest[Leg::Client as usize].is_empty() {
+            return self.read(Leg::Client, &[]);
+        }
+        Said {
+            script: self,
+            from: Leg::Client,
+            came: Vec::new(),
+        }
+    }
+
+    /// The only dead letter that was handed over since the last look.
+    pub(super) fn ticket(&mut self) -> Ticket {
+        assert_eq!(self.dead.len(), 1, "dead letters: {:?}", self.dead);
+        self.dead.remove(0).0
+    }
+
+    pub(super) fn tickets(&mut self) -> Vec<Ticket> {
+        self.dead.drain(..).map(|(ticket, _)| ticket).collect()
+    }
+
+    /// What the intake answers to the only request that was made of it.
+    pub(super) fn ensured(&mut self, ready: bool) -> Said<'_> {
+        assert_eq!(self.ensure.len(), 1, "requests: {:?}", self.ensure);
+        let exchange = self.ensure.remove(0).exchange;
+        self.session.input(
+            Input::Ensured(Ensured { exchange, ready }),
+            self.now,
+            &mut self.fx,
+        );
+        self.collect(&[]);
+        self.resume()
+    }
+
+    fn collect(&mut self, src: &[u8]) {
+        for (leg, out) in [
+            (Leg::Client, &mut self.to_client),
+            (Leg::Broker, &mut self.to_broker),
+        ] {
+            let (buffered, run) = self.fx.wire(leg).finish();
+            out.append(buffered);
+            out.extend_from_slice(&src[run]);
+        }
+        self.dead.append(&mut self.fx.dead);
+        self.ensure.append(&mut self.fx.ensure);
+        self.events.append(&mut self.fx.events);
+    }
+}
+
+/// What the session said to one step. Every step must ask; what nobody asked for fails at the next.
+#[must_use]
+pub(super) struct Said<'a> {
+    script: &'a mut Script,
+    from: Leg,
+    came: Vec<u8>,
+}
+
+// === impl Said ===
+
+impl Said<'_> {
+    /// What came in goes out on the other leg, unchanged and alone.
+    #[track_caller]
+    pub(super) fn passes(self) {
+        let came = self.came.clone();
+        match self.from {
+            Leg::Client => self.says(&[], &came),
+            Leg::Broker => self.says(&came, &[]),
+        }
+    }
+
+    /// Nothing goes out.
+    #[track_caller]
+    pub(super) fn silent(self) {
+        self.says(&[], &[]);
+    }
+
+    /// This goes to the broker, nothing to the client.
+    #[track_caller]
+    pub(super) fn broker_gets(self, bytes: &[&[u8]]) {
+        self.says(&[], &bytes.concat());
+    }
+
+    /// This goes to the client, nothing to the broker.
+    #[track_caller]
+    pub(super) fn client_gets(self, bytes: &[&[u8]]) {
+        self.says(&bytes.concat(), &[]);
+    }
+
+    /// Both hear something.
+    #[track_caller]
+    pub(super) fn broker_and_client(self, broker: &[&[u8]], client: &[&[u8]]) {
+        self.says(&client.concat(), &broker.concat());
+    }
+
+    #[track_caller]
+    fn says(self, client: &[u8], broker: &[u8]) {
+        let (to_client, to_broker) = (
+            std::mem::take(&mut self.script.to_client),
+            std::mem::take(&mut self.script.to_broker),
+        );
+        assert_eq!(show(&to_client), show(client), "to the client");
+        assert_eq!(show(&to_broker), show(broker), "to the broker");
+        assert_eq!(
+            (to_client.as_slice(), to_broker.as_slice()),
+            (client, broker)
+        );
+    }
+}

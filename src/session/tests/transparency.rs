@@ -1,0 +1,135 @@
+//! What nobody here has to touch passes as it came.
+
+use super::script::*;
+use crate::amqp::frame;
+use crate::amqp::ids::ChannelId;
+use crate::amqp::method::MethodId;
+use crate::machine::{Event, Flow, Leg, Machine};
+use crate::registry::policy::Mode;
+
+fn keep() -> Script {
+    Script::open(settings(Mode::Keep))
+}
+
+#[test]
+fn frames_pass_in_whatever_pieces_they_come() {
+    let mut all = deliver("c", 1, b"hello");
+    all.extend(method(CH, MethodId(60, 999), |a| a.longlong(7).end()));
+    all.extend(frame::HEARTBEAT);
+    all.extend(deliver("c", 2, b""));
+    for cut in 1..all.len() {
+        let mut script = keep();
+        let mut out = Vec::new();
+        for piece in all.chunks(cut) {
+            let mut offered = std::mem::take(&mut out);
+            let _ = script.broker(piece);
+            offered.extend(script.sent_to_client());
+            out = offered;
+        }
+        assert_eq!(show(&out), show(&all), "pieces of {cut}");
+    }
+}
+
+#[test]
+fn another_protocol_is_none_of_our_business() {
+    let mut script = Script::fresh(settings(Mode::Keep));
+    script.client(b"AMQP\x00\x01\x00\x00").passes();
+    script.broker(b"AMQP\x03\x01\x00\x00").passes();
+    script.client(b"\x00\x00\x00").passes();
+}
+
+#[test]
+fn a_protocol_header_may_come_in_pieces() {
+    let mut script = Script::fresh(settings(Mode::Keep));
+    script.client(b"AMQ").silent();
+    script
+        .client(b"P\x00\x00\x09\x01")
+        .broker_gets(&[&frame::PROTOCOL]);
+}
+
+#[test]
+fn a_frame_over_frame_max_is_for_the_broker_to_refuse() {
+    let mut script = keep();
+    let mut head = vec![1, 0, 1];
+    head.extend(200_000u32.to_be_bytes());
+    script.client(&head).passes();
+    script.client(&[0; 100]).passes();
+    assert!(matches!(
+        script.events[..],
+        [Event::ProtocolFault {
+            leg: Leg::Client,
+            ..
+        }]
+    ));
+}
+
+#[test]
+fn a_frame_without_its_end_is_for_the_broker_to_refuse() {
+    let mut script = keep();
+    let mut bad = ack(1, false);
+    *bad.last_mut().expect("not empty") = 0;
+    script.client(&bad).passes();
+    script.client(&ack(2, false)).passes();
+}
+
+#[test]
+fn a_method_inside_a_content_is_for_the_broker_to_refuse() {
+    let mut script = keep();
+    script
+        .client(&method(CH, MethodId::BASIC_PUBLISH, |a| {
+            a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
+        }))
+        .passes();
+    script.client(&ack(1, false)).passes();
+    assert!(matches!(
+        script.events[..],
+        [Event::ProtocolFault {
+            leg: Leg::Client,
+            ..
+        }]
+    ));
+}
+
+#[test]
+fn a_broker_that_is_too_old_gets_everything() {
+    let mut script = Script::fresh(settings(Mode::Takeover));
+    script.client(&frame::PROTOCOL).passes();
+    script.handshake(b"3.9.29");
+    script.client(&nack(1, false, false)).passes();
+}
+
+#[test]
+fn the_session_ends_when_either_leg_does() {
+    for leg in [Leg::Client, Leg::Broker] {
+        let mut script = keep();
+        let now = script.now;
+        script.session.closed(leg, now, &mut script.fx);
+        assert_eq!(script.session.flow(), Flow::Finish);
+    }
+}
+
+#[test]
+fn a_close_of_the_connection_passes_both_ways() {
+    for from in [Leg::Client, Leg::Broker] {
+        let mut script = keep();
+        let mut close = Vec::new();
+        crate::amqp::reply::close(
+            &mut close,
+            ChannelId(0),
+            320,
+            b"CONNECTION_FORCED",
+            MethodId(0, 0),
+        );
+        let close_ok = method(ChannelId(0), MethodId::CONNECTION_CLOSE_OK, |_| {});
+        match from {
+            Leg::Client => {
+                script.client(&close).passes();
+                script.broker(&close_ok).passes();
+            }
+            Leg::Broker => {
+                script.broker(&close).passes();
+                script.client(&close_ok).passes();
+            }
+        }
+    }
+}

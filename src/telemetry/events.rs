@@ -1,0 +1,449 @@
+//! Turns each fact of the core into one log line and one counter: the one place that decides how loud a fact is. `error`: someone must act;
+//! `warn`: degraded and handled; `info`: life cycle; `debug`: one session; `trace`: one message. No bodies, no credentials. Lines that every
+//! message would repeat are written once a minute.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use tracing::field::{Empty, display};
+use tracing::{Level, Span, debug, error, error_span, info, trace, warn};
+
+use super::metrics::{
+    DeadLetterLabels, FallbackLabels, Inner, KindLabels, LegLabels, LinkLabels, Metrics,
+    UndeliveredLabels, VhostGauge, VhostLabels,
+};
+use super::names;
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::machine::{Cause, Event, Fallback, Leg, Outcome, Reason, Role};
+
+/// Reports the facts of one machine, with the connection or the vhost that they are about.
+#[derive(Debug)]
+pub struct Reporter {
+    metrics: Metrics,
+    vhost: Vhost,
+    span: Span,
+}
+
+/// Writes a line with the level that a fact has, unless the same was written within a minute.
+macro_rules! seldom {
+    ($self:ident, $level:expr, $what:literal, $where:expr, $cause:expr, $($fields:tt)*) => {
+        if let Some(held_back) = $self.seldom($what, $where, $cause) {
+            let held_back = (held_back > 0).then_some(held_back);
+            match $level {
+                Level::ERROR => error!($($fields)*, held_back, $what),
+                Level::WARN => warn!($($fields)*, held_back, $what),
+                _ => info!($($fields)*, held_back, $what),
+            }
+        }
+    };
+}
+
+// === impl Reporter ===
+
+impl Reporter {
+    /// For a client's session. Vhost, user and connection name are filled in when the session knows them.
+    pub fn session(metrics: Metrics, peer: SocketAddr) -> Self {
+        // The level of a span says only whether lines inside have it: always.
+        let span = error_span!("session", %peer, vhost = Empty, user = Empty, name = Empty);
+        Self {
+            metrics,
+            vhost: Vhost::EMPTY,
+            span,
+        }
+    }
+
+    /// For the proxy's own links of a vhost.
+    pub fn link(metrics: Metrics, vhost: Vhost) -> Self {
+        let span = error_span!("link", %vhost);
+        Self {
+            metrics,
+            vhost,
+            span,
+        }
+    }
+
+    /// Writes and counts.
+    pub fn report(&mut self, event: &Event) {
+        let span = self.span.clone();
+        let _inside = span.enter();
+        match event {
+            Event::SessionOpened { vhost, user, name } => {
+                self.session_opened(vhost, user.as_ref(), name.as_deref())
+            }
+            Event::QueueManaged { queue, taken_over } => self.queue_managed(queue, *taken_over),
+            Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
+            Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
+            Event::NameRefused { name } => self.name_refused(name),
+            Event::DeadLetter {
+                queue,
+                reason,
+                exchange,
+                outcome,
+            } => self.dead_letter(queue, *reason, exchange, *outcome),
+            Event::EditDropped => self.edit_dropped(),
+            Event::LinkUp { role, version } => self.link_up(*role, version),
+            Event::LinkDown { role, cause } => self.link_down(*role, cause),
+            Event::VhostNative { cause } => self.vhost_native(cause),
+            Event::Blocked(blocked) => self.blocked(*blocked),
+            Event::ChannelClosed { role, cause } => self.channel_closed(*role, cause),
+            Event::Consuming(consuming) => self.consuming(*consuming),
+            Event::IntakeExchanges(number) => self.intake_exchanges(*number),
+            Event::ProtocolFault { leg, what } => self.protocol_fault(*leg, what),
+        }
+    }
+
+    fn session_opened(&mut self, vhost: &Vhost, user: Option<&ShortStr>, name: Option<&[u8]>) {
+        self.vhost = vhost.clone();
+        self.span.record("vhost", display(vhost));
+        if let Some(user) = user {
+            self.span.record("user", display(user));
+        }
+        if let Some(name) = name {
+            self.span
+                .record("name", display(String::from_utf8_lossy(name)));
+        }
+        debug!("session opened");
+    }
+
+    fn queue_managed(&self, queue: &ShortStr, taken_over: bool) {
+        let mode = if taken_over { "takeover" } else { "keep" };
+        self.metrics
+            .inner()
+            .queues_managed
+            .get_or_create(&KindLabels { mode })
+            .inc();
+        debug!(%queue, mode, "queue is managed");
+    }
+
+    fn fell_back(&self, request: &'static str, queue: &ShortStr, fallback: Fallback) {
+        let cause = names::fallback(fallback);
+        self.metrics
+            .inner()
+            .fallbacks
+            .get_or_create(&FallbackLabels { request, cause })
+            .inc();
+        match fallback {
+            // What the client or somebody before it chose: nothing is degraded.
+            Fallback::NativeQueue | Fallback::NotSupported | Fallback::Tx | Fallback::Stale => {
+                debug!(%queue, request, cause, "left to the broker");
+            }
+            _ => {
+                seldom!(self, Level::WARN, "left to the broker", Some(queue), cause, %queue, request, cause)
+            }
+        }
+    }
+
+    fn name_refused(&self, name: &ShortStr) {
+        self.metrics.inner().names_refused.inc();
+        seldom!(self, Level::WARN, "a client named an object of the proxy's own and was refused", Some(name), "", %name);
+    }
+
+    fn dead_letter(&self, queue: &ShortStr, reason: Reason, exchange: &ShortStr, outcome: Outcome) {
+        let inner = self.metrics.inner();
+        let reason = reason.as_str();
+        let (ended, cause) = names::outcome(outcome);
+        let (vhost, queue_label) = inner.names.queue(&self.vhost, queue);
+        let labels = DeadLetterLabels {
+            vhost: vhost.clone(),
+            queue: queue_label,
+            reason,
+            outcome: ended,
+        };
+        inner.dead_letters.get_or_create(&labels).inc();
+        let Some(cause) = cause else {
+            return trace!(%queue, reason, %exchange, "dead letter confirmed");
+        };
+        let name = names::cause(cause);
+        inner
+            .undelivered
+            .get_or_create(&UndeliveredLabels {
+                vhost,
+                outcome: ended,
+                cause: name,
+            })
+            .inc();
+        match outcome {
+            Outcome::Confirmed => {}
+            Outcome::Parked(_) => {
+                seldom!(self, Level::WARN, "dead letter parked", Some(queue), name, %queue, reason, %exchange, cause = name);
+            }
+            Outcome::Dropped(_) => {
+                seldom!(self, Level::WARN, "dead letter dropped", Some(queue), name, %queue, reason, %exchange, cause = name);
+            }
+            Outcome::Refused(cause) => {
+                // A message that even the parking queue does not take closes connections until somebody looks at it.
+                let level = if cause == Cause::Poison {
+                    Level::ERROR
+                } else {
+                    Level::WARN
+                };
+                seldom!(self, level, "dead letter not published", Some(queue), name, %queue, reason, %exchange, cause = name);
+            }
+        }
+    }
+
+    fn edit_dropped(&self) {
+        self.metrics.inner().edits_dropped.inc();
+        debug!("a private header would not fit the frame and was dropped");
+    }
+
+    fn link_up(&self, role: Role, version: &[u8]) {
+        self.link_state(role, 1);
+        self.vhost_gauge(|inner| &inner.vhost_native, 0);
+        info!(link = role.as_str(), broker = %String::from_utf8_lossy(version), "link is up");
+    }
+
+    fn link_down(&self, role: Role, cause: &str) {
+        let was_up = self.link_state(role, 0) == 1;
+        let inner = self.metrics.inner();
+        inner
+            .link_failures
+            .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
+            .inc();
+        match role {
+            Role::Publisher => self.vhost_gauge(|inner| &inner.publisher_blocked, 0),
+            Role::Intake => self.vhost_gauge(|inner| &inner.intake_consuming, 0),
+        }
+        let link = role.as_str();
+        if was_up {
+            warn!(link, cause, "link lost");
+        } else {
+            seldom!(
+                self,
+                Level::WARN,
+                "link cannot be opened",
+                Some(&self.vhost),
+                link,
+                link,
+                cause
+            );
+        }
+    }
+
+    fn vhost_native(&self, cause: &str) {
+        self.vhost_gauge(|inner| &inner.vhost_native, 1);
+        warn!(
+            cause,
+            "the proxy's user may not use this vhost: its queues stay native"
+        );
+    }
+
+    fn blocked(&self, blocked: bool) {
+        self.vhost_gauge(|inner| &inner.publisher_blocked, blocked.into());
+        if blocked {
+            warn!("the broker blocks the publisher (a memory or disk alarm): dead letters wait");
+        } else {
+            info!("the broker unblocked the publisher");
+        }
+    }
+
+    fn channel_closed(&self, role: Role, cause: &str) {
+        let inner = self.metrics.inner();
+        inner
+            .link_channels_closed
+            .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
+            .inc();
+        seldom!(
+            self,
+            Level::WARN,
+            "the broker closed a channel of a link",
+            None,
+            role.as_str(),
+            link = role.as_str(),
+            cause
+        );
+    }
+
+    fn consuming(&self, consuming: bool) {
+        self.vhost_gauge(|inner| &inner.intake_consuming, consuming.into());
+        info!(consuming, "intake consumer");
+    }
+
+    fn intake_exchanges(&self, number: usize) {
+        self.vhost_gauge(
+            |inner| &inner.intake_exchanges,
+            i64::try_from(number).unwrap_or(i64::MAX),
+        );
+        debug!(number, "intake exchanges");
+    }
+
+    fn protocol_fault(&self, leg: Leg, what: &'static str) {
+        let (leg, level) = match leg {
+            Leg::Client => ("client", Level::INFO), // a client's own affair
+            Leg::Broker => ("broker", Level::WARN),
+        };
+        self.metrics
+            .inner()
+            .protocol_faults
+            .get_or_create(&LegLabels { leg })
+            .inc();
+        seldom!(self, level, "fault of the protocol", None, what, leg, what);
+    }
+
+    /// Answers with the state before.
+    fn link_state(&self, role: Role, up: i64) -> i64 {
+        let inner = self.metrics.inner();
+        inner
+            .link_up
+            .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
+            .set(up)
+    }
+
+    fn vhost_gauge(&self, gauge: impl Fn(&Inner) -> &VhostGauge, value: i64) {
+        let inner = self.metrics.inner();
+        gauge(inner)
+            .get_or_create(&VhostLabels {
+                vhost: inner.names.vhost(&self.vhost),
+            })
+            .set(value);
+    }
+
+    fn seldom(
+        &self,
+        what: &'static str,
+        place: Option<&ShortStr>,
+        cause: &'static str,
+    ) -> Option<u64> {
+        let place = place
+            .map(|name| format!("{}/{name}", self.vhost))
+            .unwrap_or_default();
+        self.metrics
+            .inner()
+            .repeats
+            .write((what, place, cause), Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no test panics").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is written, down to `trace`, while `act` runs.
+    fn lines_of(act: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::TRACE)
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .with_target(false)
+            .without_time();
+        tracing::subscriber::with_default(subscriber.finish(), act);
+        let bytes = lines.0.lock().expect("no test panics").clone();
+        String::from_utf8(bytes).expect("UTF-8")
+    }
+
+    fn name(text: &str) -> ShortStr {
+        ShortStr::copy(text.as_bytes()).expect("short")
+    }
+
+    fn dead_letter(queue: &str, outcome: Outcome) -> Event {
+        Event::DeadLetter {
+            queue: name(queue),
+            reason: Reason::Expired,
+            exchange: name("dlx"),
+            outcome,
+        }
+    }
+
+    #[test]
+    fn a_session_is_named_in_its_lines() {
+        let lines = lines_of(|| {
+            let peer = "10.0.0.7:50000".parse().expect("an address");
+            let mut reporter = Reporter::session(Metrics::new(), peer);
+            reporter.report(&Event::ProtocolFault {
+                leg: Leg::Client,
+                what: "wrong end octet",
+            });
+            reporter.report(&Event::SessionOpened {
+                vhost: name("/"),
+                user: Some(name("app")),
+                name: Some("worker 1".into()),
+            });
+            reporter.report(&Event::RejectForwarded {
+                queue: name("orders"),
+                cause: Fallback::Budget,
+            });
+        });
+        insta::assert_snapshot!(lines, @r#"
+         INFO session{peer=10.0.0.7:50000}: fault of the protocol leg="client" what="wrong end octet"
+        DEBUG session{peer=10.0.0.7:50000 vhost=/ user=app name=worker 1}: session opened
+         WARN session{peer=10.0.0.7:50000 vhost=/ user=app name=worker 1}: left to the broker queue=orders request="reject" cause="budget"
+        "#);
+    }
+
+    #[test]
+    fn the_level_says_who_must_act() {
+        let lines = lines_of(|| {
+            let mut reporter = Reporter::link(Metrics::new(), name("/"));
+            for outcome in [
+                Outcome::Confirmed,
+                Outcome::Parked(Cause::Unroutable),
+                Outcome::Dropped(Cause::Cycle),
+                Outcome::Refused(Cause::PublisherAway),
+                Outcome::Refused(Cause::Poison),
+            ] {
+                reporter.report(&dead_letter("orders", outcome));
+            }
+        });
+        insta::assert_snapshot!(lines, @r#"
+        TRACE link{vhost=/}: dead letter confirmed queue=orders reason="expired" exchange=dlx
+         WARN link{vhost=/}: dead letter parked queue=orders reason="expired" exchange=dlx cause="unroutable"
+         WARN link{vhost=/}: dead letter dropped queue=orders reason="expired" exchange=dlx cause="cycle"
+         WARN link{vhost=/}: dead letter not published queue=orders reason="expired" exchange=dlx cause="publisher_away"
+        ERROR link{vhost=/}: dead letter not published queue=orders reason="expired" exchange=dlx cause="poison"
+        "#);
+    }
+
+    #[test]
+    fn what_repeats_is_written_once_a_minute() {
+        let lines = lines_of(|| {
+            let mut reporter = Reporter::link(Metrics::new(), name("/"));
+            for queue in ["a", "b", "a", "a"] {
+                reporter.report(&dead_letter(queue, Outcome::Parked(Cause::NoExchange)));
+            }
+        });
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+    }
+
+    #[test]
+    fn a_link_that_stays_away_is_said_once_and_its_loss_each_time() {
+        let up = || Event::LinkUp {
+            role: Role::Intake,
+            version: "4.3.6".into(),
+        };
+        let down = || Event::LinkDown {
+            role: Role::Intake,
+            cause: "connection refused".to_owned(),
+        };
+        let lines = lines_of(|| {
+            let mut reporter = Reporter::link(Metrics::new(), name("/"));
+            for event in [down(), down(), down(), up(), down(), down(), up(), down()] {
+                reporter.report(&event);
+            }
+        });
+        insta::assert_snapshot!(lines, @r#"
+        WARN link{vhost=/}: link cannot be opened link="intake" cause="connection refused"
+        INFO link{vhost=/}: link is up link="intake" broker=4.3.6
+        WARN link{vhost=/}: link lost link="intake" cause="connection refused"
+        INFO link{vhost=/}: link is up link="intake" broker=4.3.6
+        WARN link{vhost=/}: link lost link="intake" cause="connection refused"
+        "#);
+    }
+}

@@ -1,0 +1,55 @@
+//! Where log lines go and how they look: standard error, as text for people or one JSON object a line.
+
+use std::io::{self, IsTerminal};
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::Registry;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+use crate::config::{LogFormat, LogLevel};
+
+/// Begins to log, for the whole process: the one global thing, as `tracing` has it so.
+///
+/// # Errors
+/// Something logs already.
+pub fn start(format: LogFormat, level: LogLevel) -> Result<(), TryInitError> {
+    // Colours are for eyes only, and not for those who asked for none (https://no-color.org).
+    let ansi = io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .with_target(false);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        LogFormat::Text => lines.with_ansi(ansi).boxed(),
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter(level)))
+        .try_init()
+}
+
+/// Our own lines by setting; those of the libraries only when something is wrong there.
+fn filter(level: LogLevel) -> Targets {
+    let ours = LevelFilter::from(level);
+    Targets::new()
+        .with_default(ours.min(LevelFilter::WARN))
+        .with_target("dlx_proxy", ours)
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Every metric: name, type, labels, meaning. METRICS.md is this file's table, and a test holds the two together. A [`Metrics`] is a handle that
+//! is passed on; nothing is global, so two proxies can live in one process. Label values come from an enum or a bounded set of names.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
+
+use super::names::{Name, Names};
+use super::repeats::Repeats;
+use crate::machine::{Leg, Role};
+
+/// All metrics of one proxy. Clones are the same metrics.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Inner>);
+
+/// What METRICS.md says of one metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// As Prometheus shows it.
+    pub name: String,
+    /// `counter` or `gauge`.
+    pub kind: &'static str,
+    /// Label names.
+    pub labels: &'static [&'static str],
+    /// One sentence.
+    pub help: &'static str,
+}
+
+/// What one session holds at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    /// Open channels.
+    pub channels: usize,
+    /// Bytes of unsettled deliveries.
+    pub retained_bytes: usize,
+    /// Rejects that the broker has not seen.
+    pub withheld_rejects: usize,
+}
+
+/// The numbers of one client connection. It counts as open from [`Metrics::connection`] until it is dropped, and takes its [`Levels`] with it.
+#[derive(Debug)]
+pub struct ConnectionMeter {
+    metrics: Metrics,
+    levels: Levels,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    registry: Registry,
+    descriptions: Vec<Description>,
+    pub(super) names: Names,
+    pub(super) repeats: Repeats,
+    connections: Gauge,
+    connections_total: Counter,
+    connections_refused: Counter,
+    channels: Gauge,
+    retained_bytes: Gauge,
+    withheld_rejects: Gauge,
+    /// Frames and bytes that came from this leg.
+    client: Direction,
+    broker: Direction,
+    pub(super) dead_letters: Family<DeadLetterLabels, Counter>,
+    pub(super) undelivered: Family<UndeliveredLabels, Counter>,
+    pub(super) fallbacks: Family<FallbackLabels, Counter>,
+    pub(super) queues_managed: Family<KindLabels, Counter>,
+    pub(super) names_refused: Counter,
+    pub(super) edits_dropped: Counter,
+    pub(super) protocol_faults: Family<LegLabels, Counter>,
+    pub(super) link_up: Family<LinkLabels, Gauge>,
+    pub(super) link_failures: Family<LinkLabels, Counter>,
+    pub(super) link_channels_closed: Family<LinkLabels, Counter>,
+    pub(super) publisher_blocked: VhostGauge,
+    pub(super) intake_consuming: VhostGauge,
+    pub(super) intake_exchanges: VhostGauge,
+    pub(super) vhost_native: VhostGauge,
+}
+
+#[derive(Debug)]
+struct Direction {
+    frames: Counter,
+    bytes: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VersionLabels {
+    version: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    direction: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct DeadLetterLabels {
+    pub(super) vhost: Name,
+    pub(super) queue: Name,
+    pub(super) reason: &'static str,
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct UndeliveredLabels {
+    pub(super) vhost: Name,
+    pub(super) outcome: &'static str,
+    pub(super) cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FallbackLabels {
+    pub(super) request: &'static str,
+    pub(super) cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct KindLabels {
+    pub(super) mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LegLabels {
+    pub(super) leg: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LinkLabels {
+    pub(super) vhost: Name,
+    pub(super) link: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct VhostLabels {
+    pub(super) vhost: Name,
+}
+
+/// A number per vhost.
+pub(super) type VhostGauge = Family<VhostLabels, Gauge>;
+
+/// A registry that remembers what it was told.
+struct Book {
+    registry: Registry,
+    descriptions: Vec<Description>,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Self {
+        let mut book = Book {
+            registry: Registry::with_prefix(PREFIX),
+            descriptions: Vec::new(),
+        };
+        let build: Family<VersionLabels, Gauge> = book.add(
+            "build_info",
+            &["version"],
+            "The version that runs; always 1",
+            Family::default(),
+        );
+        build
+            .get_or_create(&VersionLabels {
+                version: env!("CARGO_PKG_VERSION"),
+            })
+            .set(1);
+        let direction = &["direction"];
+        let frames: Family<DirectionLabels, Counter> = book.add(
+            "frames",
+            direction,
+            "AMQP frames of client connections that were passed on",
+            Family::default(),
+        );
+        let bytes: Family<DirectionLabels, Counter> = book.add(
+            "bytes",
+            direction,
+            "Bytes of client connections that were passed on",
+            Family::default(),
+        );
+        let traffic = |direction| Direction {
+            frames: frames.get_or_create_owned(&DirectionLabels { direction }),
+            bytes: bytes.get_or_create_owned(&DirectionLabels { direction }),
+        };
+        let (link, vhost) = (&["vhost", "link"], &["vhost"]);
+        let inner = Inner {
+            connections: book.add("connections_open", &[], "Client connections that are open", Gauge::default()),
+            connections_total: book.add("connections", &[], "Client connections accepted", Counter::default()),
+            connections_refused: book.add(
+                "connections_refused",
+                &[],
+                "Client connections that ended because the broker could not be reached",
+                Counter::default(),
+            ),
+            channels: book.add("channels_open", &[], "Channels of client connections that are open", Gauge::default()),
+            client: traffic("client_to_broker"),
+            broker: traffic("broker_to_client"),
+            dead_letters: book.add(
+                "messages_dead_lettered",
+                &["vhost", "queue", "reason", "outcome"],
+                "Dead letters that came to an end: confirmed at their target, parked, dropped by a rule, or refused, which leaves the message \
+                 with the broker; at most 200 queues by name, then _other",
+                Family::default(),
+            ),
+            undelivered: book.add(
+                "dead_letters_undelivered",
+                &["vhost", "outcome", "cause"],
+                "Dead letters that were parked, dropped or refused, by cause",
+                Family::default(),
+            ),
+            retained_bytes: book.add("retained_bytes", &[], "Content of unsettled deliveries, kept for a possible reject", Gauge::default()),
+            withheld_rejects: book.add(
+                "withheld_rejects",
+                &[],
+                "Rejects that the broker has not seen yet, because their dead letters are not confirmed",
+                Gauge::default(),
+            ),
+            fallbacks: book.add(
+                "fallbacks",
+                &["request", "cause"],
+                "Declares and rejects that were left to the broker although they have a dead-letter exchange, by cause",
+                Family::default(),
+            ),
+            queues_managed: book.add("queues_managed", &["mode"], "Times that a session began to manage a queue", Family::default()),
+            names_refused: book.add("names_refused", &[], "Requests of clients for an object of the proxy's own", Counter::default()),
+            edits_dropped: book.add("edits_dropped", &[], "Private headers that would not have fitted a frame", Counter::default()),
+            protocol_faults: book.add("protocol_faults", &["leg"], "Faults of the protocol, by who caused them", Family::default()),
+            link_up: book.add("link_up", link, "1 while this connection of the proxy's own is up", Family::default()),
+            link_failures: book.add("link_failures", link, "Times that it was lost or could not be opened", Family::default()),
+            link_channels_closed: book.add("link_channels_closed", link, "Channels of it that the broker closed", Family::default()),
+            publisher_blocked: book.add("publisher_blocked", vhost, "1 while the broker blocks the publisher by an alarm", Family::default()),
+            intake_consuming: book.add("intake_consuming", vhost, "1 while the intake consumer of this proxy is registered", Family::default()),
+            intake_exchanges: book.add("intake_exchanges", vhost, "Intake exchanges declared by this proxy", Family::default()),
+            vhost_native: book.add("vhost_native", vhost, "1 if the proxy's user has no rights there: all is left to the broker", Family::default()),
+            names: Names::new(),
+            repeats: Repeats::default(),
+            registry: book.registry,
+            descriptions: book.descriptions,
+        };
+        Self(Arc::new(inner))
+    }
+
+    /// Counts a client connection that was accepted.
+    pub fn connection(&self) -> ConnectionMeter {
+        self.0.connections.inc();
+        self.0.connections_total.inc();
+        ConnectionMeter {
+            metrics: self.clone(),
+            levels: Levels::default(),
+        }
+    }
+
+    /// The text that `/metrics` answers, as OpenMetrics.
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        text::encode(&mut out, &self.0.registry).expect("a String takes everything");
+        out
+    }
+
+    /// Every metric, in the order in which it was added.
+    pub fn descriptions(&self) -> &[Description] {
+        &self.0.descriptions
+    }
+
+    pub(super) fn inner(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl Description ===
+
+/// As a row of METRICS.md.
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            kind,
+            labels,
+            help,
+        } = self;
+        write!(f, "| `{name}` | {kind} | {} | {help}. |", labels.join(", "))
+    }
+}
+
+// === impl ConnectionMeter ===
+
+impl ConnectionMeter {
+    /// Adds what came from this leg since the last call. Once per wake-up, not per frame.
+    pub fn passed(&self, from: Leg, frames: u64, bytes: u64) {
+        let direction = match from {
+            Leg::Client => &self.metrics.0.client,
+            Leg::Broker => &self.metrics.0.broker,
+        };
+        direction.frames.inc_by(frames);
+        direction.bytes.inc_by(bytes);
+    }
+
+    /// The broker could not be reached for this connection.
+    pub fn refused(&self) {
+        self.metrics.0.connections_refused.inc();
+    }
+
+    /// Says what the session holds now.
+    pub fn levels(&mut self, now: Levels) {
+        let (metrics, old) = (&self.metrics.0, std::mem::replace(&mut self.levels, now));
+        shift(&metrics.channels, old.channels, now.channels);
+        shift(
+            &metrics.retained_bytes,
+            old.retained_bytes,
+            now.retained_bytes,
+        );
+        shift(
+            &metrics.withheld_rejects,
+            old.withheld_rejects,
+            now.withheld_rejects,
+        );
+    }
+}
+
+impl Drop for ConnectionMeter {
+    fn drop(&mut self) {
+        self.levels(Levels::default());
+        self.metrics.0.connections.dec();
+    }
+}
+
+/// Moves a sum over all sessions by what one of them changed.
+fn shift(sum: &Gauge, old: usize, now: usize) {
+    if old != now {
+        sum.inc_by(now as i64 - old as i64);
+    }
+}
+
+// === impl LinkLabels ===
+
+impl LinkLabels {
+    pub(super) fn new(vhost: &Name, role: Role) -> Self {
+        Self {
+            vhost: vhost.clone(),
+            link: role.as_str(),
+        }
+    }
+}
+
+// === impl Book ===
+
+const PREFIX: &str = "dlx_proxy";
+
+impl Book {
+    fn add<M: Metric + EncodeMetric + Clone>(
+        &mut self,
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+        metric: M,
+    ) -> M {
+        // OpenMetrics adds the suffix when it writes a sample; people look for the name with it.
+        let (kind, suffix) = match metric.metric_type() {
+            MetricType::Counter => ("counter", "_total"),
+            _ => ("gauge", ""),
+        };
+        self.descriptions.push(Description {
+            name: format!("{PREFIX}_{name}{suffix}"),
+            kind,
+            labels,
+            help,
+        });
+        self.registry.register(name, help, metric.clone());
+        metric
+    }
+}

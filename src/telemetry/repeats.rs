@@ -1,0 +1,90 @@
+//! One line where thousands would say the same: a missing dead-letter exchange shows once a minute, with the number of times since.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const QUIET: Duration = Duration::from_secs(60);
+/// Different lines that are remembered. Beyond it all are forgotten, so that the worst is a line too many.
+const MAX_LINES: usize = 1_000;
+
+/// What makes two lines the same: the fact, where, and why.
+type Key = (&'static str, String, &'static str);
+
+/// Lines written lately.
+#[derive(Debug, Default)]
+pub(super) struct Repeats(Mutex<HashMap<Key, Line>>);
+
+#[derive(Debug)]
+struct Line {
+    written: Instant,
+    held_back: u64,
+}
+
+// === impl Repeats ===
+
+impl Repeats {
+    /// How many such lines were held back since the last, if this one is to be written.
+    pub(super) fn write(&self, key: Key, now: Instant) -> Option<u64> {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines.get_mut(&key) {
+            if now.duration_since(line.written) < QUIET {
+                line.held_back += 1;
+                return None;
+            }
+            line.written = now;
+            return Some(std::mem::take(&mut line.held_back));
+        }
+        if lines.len() >= MAX_LINES {
+            lines.clear();
+        }
+        lines.insert(
+            key,
+            Line {
+                written: now,
+                held_back: 0,
+            },
+        );
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_line_is_written_once_a_minute_with_the_number_between() {
+        let (repeats, start) = (Repeats::default(), Instant::now());
+        let at = |seconds| {
+            repeats.write(
+                ("parked", "orders".to_owned(), "unroutable"),
+                start + Duration::from_secs(seconds),
+            )
+        };
+        assert_eq!(
+            [at(0), at(1), at(59), at(60), at(61)],
+            [Some(0), None, None, Some(2), None]
+        );
+    }
+
+    #[test]
+    fn another_queue_is_another_line() {
+        let (repeats, now) = (Repeats::default(), Instant::now());
+        for queue in ["a", "b"] {
+            assert_eq!(
+                repeats.write(("parked", queue.to_owned(), "unroutable"), now),
+                Some(0)
+            );
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (repeats, now) = (Repeats::default(), Instant::now());
+        for queue in 0..3 * MAX_LINES {
+            repeats.write(("parked", queue.to_string(), "unroutable"), now);
+        }
+        assert!(repeats.0.lock().expect("no test panics").len() <= MAX_LINES);
+    }
+}

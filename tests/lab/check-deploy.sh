@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Do the files that put the proxy somewhere parse, do they agree with each other, and does the proxy know the settings in them?
+# No image is pulled and nothing is started. Tools that are not here are named and skipped; the settings are always checked.
+#
+#   check-deploy.sh [BINARY]          default: target/debug/dlx-proxy
+# shellcheck disable=SC2317 # functions are called by `check`
+set -euo pipefail
+# shellcheck source=tests/lab/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$top"
+binary=${1:-${CARGO_TARGET_DIR:-target}/debug/dlx-proxy}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=0
+check() { # NAME COMMAND...
+  local name=$1; shift
+  if "$@" >"$work/out" 2>&1; then echo "ok       $name"; else echo "FAILED   $name"; cat "$work/out"; bad=1; fi
+}
+skip() { echo "skipped  $1 ($2 is not here)"; }
+
+# Structure and references; on the side, it writes each file's settings to $work/NAME.env.
+check 'compose, Kubernetes and Dockerfile' "$lab/venv/bin/python" tests/lab/check_deploy.py "$work"
+
+known_settings() { # FILE; called by `check`
+  local values
+  mapfile -t values <"$1"
+  env -i "${values[@]}" "$binary" check-config
+}
+for settings in "$work"/*.env; do
+  check "settings in $(basename "$settings" .env)" known_settings "$settings"
+done
+
+if command -v systemd-analyze >/dev/null; then
+  # The program is not installed here; all else is as in the file.
+  sed 's#^ExecStart=[^ ]*#ExecStart=/bin/true#' deploy/dlx-proxy.service >"$work/dlx-proxy.service"
+  check 'deploy/dlx-proxy.service' systemd-analyze verify "$work/dlx-proxy.service"
+else
+  skip 'deploy/dlx-proxy.service' systemd-analyze
+fi
+if docker compose version >/dev/null 2>&1; then check 'docker compose config' docker compose config -q; else skip 'docker compose config' 'docker compose'; fi
+if docker buildx version >/dev/null 2>&1 && docker info >/dev/null 2>&1; then check 'docker build --check' docker build --check .; else skip 'docker build --check' 'a Docker daemon'; fi
+scripts=(.ci/run deploy/*.sh tests/lab/*.sh)
+for script in "${scripts[@]}"; do check "$script" bash -n "$script"; done
+if command -v shellcheck >/dev/null; then check shellcheck shellcheck -x --severity=warning "${scripts[@]}"; else skip shellcheck shellcheck; fi
+exit "$bad"

@@ -1,0 +1,88 @@
+"""The part of check-deploy.sh that reads structure: the files parse, and what they name exists.
+
+    check_deploy.py OUT        writes the proxy's settings in each file to OUT/<file>.env, one NAME=VALUE a line
+"""
+import json
+import pathlib
+import re
+import shlex
+import sys
+
+import yaml
+
+out = pathlib.Path(sys.argv[1])
+problems = []
+
+
+def need(condition, problem):
+    if not condition:
+        problems.append(problem)
+
+
+def settings(name, values):
+    own = {key: value for key, value in values.items() if key.startswith("DLX_PROXY_")}
+    need(own, f"{name}: no DLX_PROXY_ setting found")
+    (out / f"{name}.env").write_text("".join(f"{key}={value}\n" for key, value in own.items()))
+
+
+def dockerfile():
+    text = re.sub(r"\\\n", " ", pathlib.Path("Dockerfile").read_text())
+    lines = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
+    known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+    for instruction, rest in lines:
+        need(instruction in known, f"Dockerfile: unknown instruction {instruction}")
+        if instruction == "COPY" and not rest.startswith("--from"):
+            for source in rest.split()[:-1]:
+                need(pathlib.Path(source).exists(), f"Dockerfile: COPY of {source}, which is not there")
+                need(f"!{source}" in pathlib.Path(".dockerignore").read_text().split(), f".dockerignore hides {source}")
+        if instruction in {"ENTRYPOINT", "CMD", "HEALTHCHECK"}:
+            json.loads(rest[rest.index("["):])
+    last = dict(lines)  # the last of each kind: the second stage's
+    need(re.fullmatch(r"[1-9]\d*:[1-9]\d*", last["USER"]), "Dockerfile: USER is not a number other than root's")
+    settings("Dockerfile", dict(pair.split("=", 1) for pair in shlex.split(last["ENV"])))
+
+
+def compose():
+    services = yaml.safe_load(pathlib.Path("docker-compose.yml").read_text())["services"]
+    for name, service in services.items():
+        for other, condition in service.get("depends_on", {}).items():
+            need("healthcheck" in services[other] or condition["condition"] != "service_healthy",
+                 f"compose: {name} waits for the health of {other}, which has no check")
+    settings("docker-compose.yml", services["dlx-proxy"]["environment"])
+
+
+def kubernetes():
+    documents = list(yaml.safe_load_all(pathlib.Path("deploy/kubernetes.yaml").read_text()))
+    for document in documents:
+        need({"apiVersion", "kind", "metadata"} <= document.keys(), f"kubernetes: not an object: {document}")
+    secrets = {d["metadata"]["name"]: d["stringData"] for d in documents if d["kind"] == "Secret"}
+    (pod,) = [d["spec"] for d in documents if d["kind"] == "Pod"]
+    proxy = pod["initContainers"][0]
+    need(proxy["restartPolicy"] == "Always", "kubernetes: the proxy is an init container that ends, not a sidecar")
+
+    def value(container, variable):
+        if "value" in variable:
+            return variable["value"]
+        ref = variable["valueFrom"]["secretKeyRef"]
+        need(ref["key"] in secrets.get(ref["name"], {}), f"kubernetes: {container['name']} wants {ref}, which no Secret has")
+        return secrets.get(ref["name"], {}).get(ref["key"], "")
+
+    for container in pod["initContainers"] + pod["containers"]:
+        ports = {port["name"] for port in container.get("ports", [])}
+        environment = {variable["name"]: value(container, variable) for variable in container["env"]}
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            if probe in container:
+                need(container[probe]["httpGet"]["port"] in ports, f"kubernetes: {probe} of {container['name']} has no such port")
+        for name in re.findall(r"\$\((\w+)\)", " ".join(container.get("args", []))):
+            need(name in environment, f"kubernetes: {container['name']} has no variable {name}")
+        if container is proxy:
+            settings("kubernetes.yaml", environment)
+
+
+for part in (dockerfile, compose, kubernetes):
+    try:
+        part()
+    except Exception as error:  # a file that does not parse is one problem of several
+        problems.append(f"{part.__name__}: {type(error).__name__}: {error}")
+print("\n".join(problems))
+sys.exit(bool(problems))

@@ -1,0 +1,64 @@
+# shellcheck shell=bash
+# Sourced by the scripts of the lab and by deploy/run.sh: where things are, and the few questions that several of them ask.
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+# Everything that is downloaded, unpacked or started lives in here; `make clean` removes it. Worktrees can share one.
+# shellcheck disable=SC2034 # used by those who source this
+lab=${DLX_PROXY_LAB:-$top/.lab}
+
+say() { echo "${0##*/}: $*" >&2; }
+die() { say "$@"; exit 1; }
+
+# speaks_amqp HOST PORT: does a broker (or the proxy with a broker behind it) answer a protocol header with a method frame?
+# An open port would not do: Docker's forwarder and the proxy accept connections before the broker takes them.
+speaks_amqp() {
+  local byte
+  (exec 3<>"/dev/tcp/$1/$2" && printf 'AMQP\0\0\11\1' >&3 && IFS= read -r -t 5 -n 1 byte <&3 && [[ $byte == $'\1' ]]) 2>/dev/null
+}
+
+# taken PORT: does something accept connections there?
+taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# free_port: a loopback port below Linux' ephemeral range, so that no outgoing connection takes it before its owner listens.
+free_port() {
+  local port
+  for _ in {1..100}; do
+    port=$((20000 + RANDOM % 12000))
+    taken "$port" || { echo "$port"; return; }
+  done
+  die 'no free port between 20000 and 32000'
+}
+
+# wait_until SECONDS COMMAND...: until COMMAND succeeds; fails when the time is over.
+wait_until() {
+  local deadline=$((SECONDS + $1)); shift
+  until "$@"; do
+    [[ $SECONDS -lt $deadline ]] || return 1
+    sleep 0.1
+  done
+}
+
+# as_root COMMAND...: for the rare thing that needs it; asks for a password only if somebody is there to type one.
+as_root() {
+  if [[ $(id -u) == 0 ]]; then "$@"; return; fi
+  command -v sudo >/dev/null || die "this needs root, and there is no sudo: $*"
+  if [[ -t 0 ]]; then sudo "$@"; else sudo -n "$@"; fi
+}
+
+# Many connections at once are part of the tests, and 1,024 descriptors are a common default. Not simply the hard limit:
+# Erlang makes a table of that size, and containers set it to a milliard.
+more_files() {
+  local hard; hard=$(ulimit -Hn)
+  [[ $hard != unlimited && $hard -lt 65536 ]] || hard=65536
+  ulimit -Sn "$hard"
+}
+
+# The two ends of the supported range. RabbitMQ 3.10.8 is bookworm's, 4.3 is forky's; pip and haproxy come along for machines
+# that lack them.
+oldest_root() { # nothing printed: the installed one will do
+  [[ $(installed_rabbit) == 3.10.* ]] || "$top/tests/lab/debian-root.sh" bookworm rabbitmq-server
+}
+newest_root() { "$top/tests/lab/debian-root.sh" forky rabbitmq-server haproxy python3-pip-whl; }
+
+# The version of the installed rabbitmq-server; nothing if there is none.
+installed_rabbit() { compgen -G '/usr/lib/rabbitmq/lib/rabbitmq_server-*' | sed 's/.*rabbitmq_server-//' | sort -V | tail -n 1; }

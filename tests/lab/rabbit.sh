@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Start, control and stop one private RabbitMQ node: loopback only, ports of its own, its own epmd, data and log.
+#
+#   rabbit.sh start --dir DIR [--root ROOT] [--plugins A,B] [--conf 'KEY = VALUE']...
+#                                   ROOT is a folder made by debian-root.sh; without it the installed rabbitmq-server is used
+#   rabbit.sh ctl   --dir DIR ARG...                 rabbitmqctl for that node; DIR/ctl ARG... does the same
+#   rabbit.sh stop  --dir DIR [--keep] [--now]       removes DIR except with --keep; --now is kill -9
+#
+# `start` writes DIR/node.env (AMQP_PORT, MANAGEMENT_PORT, NODE_PID, VERSION, ...) and returns when the node takes clients. On a
+# DIR that was kept it starts the same node again: same ports, data and configuration. Never a system service, never root.
+set -euo pipefail
+# shellcheck source=tests/lab/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+command=${1:?start, ctl or stop}; shift
+dir='' root='' plugins='' keep='' now='' conf=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --dir) dir=$2; shift 2 ;;
+    --root) root=$(cd "$2" && pwd -P); shift 2 ;;
+    --plugins) plugins=$2; shift 2 ;;
+    --conf) conf+=("$2"); shift 2 ;;
+    --keep) keep=1; shift ;;
+    --now) now=1; shift ;;
+    *) break ;;
+  esac
+done
+[[ -n $dir ]] || die 'where? --dir DIR'
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd -P)
+restart=''
+if [[ -e $dir/node.env ]]; then
+  restart=1
+  # shellcheck source=/dev/null
+  . "$dir/node.env"
+fi
+
+# Become a program with this node's environment and with nothing of the caller's.
+in_env() {
+  exec env -i HOME="$dir/home" LANG=C.UTF-8 OPENSSL_CONF=/dev/null \
+    PATH="$ROOT/usr/lib/erlang/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" \
+    ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT="$EPMD_PORT" \
+    RABBITMQ_NODENAME="$NODENAME" RABBITMQ_DIST_PORT="$DIST_PORT" RABBITMQ_BASE="$dir" \
+    RABBITMQ_MNESIA_BASE="$dir/data" RABBITMQ_LOG_BASE="$dir/log" RABBITMQ_PID_FILE="$dir/pid" \
+    RABBITMQ_CONFIG_FILE="$dir/rabbitmq.conf" RABBITMQ_CONF_ENV_FILE=/dev/null RABBITMQ_ENABLED_PLUGINS_FILE="$dir/enabled_plugins" \
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \
+    RABBITMQ_CTL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' "$@"
+}
+
+# All that runs for this node: the server, its helpers, the epmd that it started, a rabbitmqctl. Numbers kept in a file would
+# miss some and might have gone to somebody else's process by now.
+processes() { grep -lzxsF "RABBITMQ_BASE=$dir" /proc/[0-9]*/environ | cut -d / -f 3 || true; }
+ended() { ! processes | grep -qx "$1"; }
+gone() { [[ -z $(processes) ]]; }
+kill_all() {
+  processes | xargs -r kill -KILL 2>/dev/null || true
+  gone
+}
+
+newest_home() { compgen -G "${root%/}/usr/lib/rabbitmq/lib/rabbitmq_server-*" | sort -V | tail -n 1; }
+
+configure() {
+  ROOT=${root%/}
+  local home
+  home=$(newest_home) || die "no rabbitmq-server under ${root:-/}"
+  VERSION=${home##*rabbitmq_server-} SBIN=$home/sbin
+  AMQP_PORT=$(free_port) MANAGEMENT_PORT=$(free_port) DIST_PORT=$(free_port) EPMD_PORT=$(free_port) NODENAME=n$AMQP_PORT@localhost
+  mkdir -p "$dir"/{home,data,log}
+  {
+    printf '%s\n' "listeners.tcp.1 = 127.0.0.1:$AMQP_PORT" 'loopback_users = none' 'log.console = false'
+    if [[ $plugins == *management* ]]; then
+      printf '%s\n' 'management.tcp.ip = 127.0.0.1' "management.tcp.port = $MANAGEMENT_PORT"
+    fi
+    if [[ ${#conf[@]} -gt 0 ]]; then printf '%s\n' "${conf[@]}"; fi
+  } >"$dir/rabbitmq.conf"
+  echo "[$plugins]." >"$dir/enabled_plugins"
+  printf '#!/bin/sh\nexec %q ctl --dir %q "$@"\n' "$top/tests/lab/rabbit.sh" "$dir" >"$dir/ctl"
+  chmod +x "$dir/ctl"
+}
+
+remember() {
+  local name
+  for name in AMQP_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT NODENAME NODE_PID VERSION ROOT SBIN; do
+    printf '%s=%q\n' "$name" "${!name:-}"
+  done >"$dir/node.env"
+}
+
+up() { [[ -s $dir/pid ]] && speaks_amqp 127.0.0.1 "$AMQP_PORT"; }
+server_ended() { ! kill -0 "$server" 2>/dev/null; }
+up_or_ended() { up || server_ended; }
+failed() {
+  tail -n 30 "$dir/out" >&2
+  die "RabbitMQ $VERSION did not start: $1; its log is in $dir/log"
+}
+
+case $command in
+  start)
+    gone || die "the node of $dir runs already"
+    if [[ -z $restart ]]; then configure; fi
+    more_files
+    rm -f "$dir/pid"
+    # setsid: a Ctrl-C is for the script that owns the node, which stops it in its own order.
+    (in_env setsid "$SBIN/rabbitmq-server") </dev/null >"$dir/out" 2>&1 &
+    server=$!
+    wait_until 120 up_or_ended || failed "no answer on port $AMQP_PORT after 120 s"
+    ! server_ended || failed 'it ended'
+    # shellcheck disable=SC2034 # read by `remember`, for those who measure the node
+    NODE_PID=$(<"$dir/pid")
+    remember
+    say "RabbitMQ $VERSION takes clients on 127.0.0.1:$AMQP_PORT"
+    ;;
+  ctl)
+    [[ -n $restart ]] || die "no node in $dir"
+    in_env "$SBIN/rabbitmqctl" "$@"
+    ;;
+  stop)
+    # Data that is thrown away needs no orderly end.
+    if [[ -n $keep && -z $now && -s $dir/pid ]]; then
+      kill -TERM "$(<"$dir/pid")" 2>/dev/null || true
+      wait_until 60 ended "$(<"$dir/pid")" || say 'the node does not end by itself: killed'
+    fi
+    wait_until 30 kill_all || die "cannot kill $(processes | tr '\n' ' ')"
+    [[ -n $keep ]] || rm -rf "$dir"
+    ;;
+  *) die "unknown command $command" ;;
+esac

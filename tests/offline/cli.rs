@@ -1,0 +1,183 @@
+//! The command line of the binary itself: its help, its output and its exit codes.
+
+use std::process::{Command, Output};
+
+use super::text_of;
+
+/// Runs the program without the environment of whoever runs the tests.
+fn dlx_proxy(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DLX_PROXY_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .args(arguments)
+        .env("COLUMNS", "120")
+        .output()
+        .expect("the program runs")
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = dlx_proxy(arguments);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn help_reads_well() {
+    insta::assert_snapshot!(stdout(&["--help"]), @r#"
+    A sidecar for RabbitMQ that takes over dead-lettering.
+
+    AMQP 0-9-1 clients connect to it instead of to the broker. All they do passes as if it were not there, but a message
+    that is rejected, expires or overflows is acknowledged in its queue only after the dead-letter queues have confirmed it.
+
+    Usage: dlx-proxy [OPTIONS]
+           dlx-proxy <COMMAND>
+
+    Commands:
+      run                   Run the proxy (the default command)
+      check-config          Print the settings in force, passwords hidden; or every mistake in them (exit code 64)
+      print-default-config  Print every setting with its default and its meaning, as a file of settings
+      demo                  Let three messages die through a proxy, show their dead letters, and check them
+      healthcheck           Ask a running proxy whether it is ready (exit code 0 or 1)
+      help                  Print this message or the help of the given subcommand(s)
+
+    Options:
+          --config <FILE>
+              TOML file of settings [env: DLX_PROXY_CONFIG]
+
+          --upstream <URL>
+              The broker, and the user of the proxy's own connections [default: amqp://guest:guest@127.0.0.1:5672]
+
+          --listen <ADDR>
+              Where AMQP clients connect; port 0 takes a free one [default: 127.0.0.1:5673]
+
+          --admin <ADDR>
+              Where /healthz, /readyz and /metrics are served [default: 127.0.0.1:15673]
+
+          --mode <MODE>
+              takeover: all dead letters; keep: only rejects, no declare is changed [default: takeover]
+
+          --log-format <FORMAT>
+              text or json [default: text]
+
+          --log-level <LEVEL>
+              error, warn, info, debug or trace [default: info]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+      -V, --version
+              Print version
+
+    Examples:
+      dlx-proxy --upstream amqp://proxy:secret@rabbit:5672   proxy on 127.0.0.1:5673
+      dlx-proxy print-default-config > dlx-proxy.toml        every setting, explained
+      dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
+      dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
+
+    A setting is taken from a flag, else from the environment (DLX_PROXY_LISTEN, DLX_PROXY_RETAINED_BYTES, …), else from the
+    file, else from the defaults.
+    "#);
+}
+
+#[test]
+fn help_of_each_command_reads_well() {
+    insta::assert_snapshot!(stdout(&["check-config", "--help"]), @r#"
+    Print the settings in force, passwords hidden; or every mistake in them (exit code 64)
+
+    Usage: dlx-proxy check-config [OPTIONS]
+
+    Options:
+          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
+          --upstream <URL>       The broker, and the user of the proxy's own connections [default:
+                                 amqp://guest:guest@127.0.0.1:5672]
+          --listen <ADDR>        Where AMQP clients connect; port 0 takes a free one [default: 127.0.0.1:5673]
+          --admin <ADDR>         Where /healthz, /readyz and /metrics are served [default: 127.0.0.1:15673]
+          --mode <MODE>          takeover: all dead letters; keep: only rejects, no declare is changed [default: takeover]
+          --log-format <FORMAT>  text or json [default: text]
+          --log-level <LEVEL>    error, warn, info, debug or trace [default: info]
+      -h, --help                 Print help
+    "#);
+    insta::assert_snapshot!(stdout(&["demo", "--help"]), @r#"
+    Let three messages die through a proxy, show their dead letters, and check them
+
+    Usage: dlx-proxy demo [OPTIONS]
+
+    Options:
+          --url <URL>  The proxy (or, to compare, the broker itself); its user must be allowed to declare, in the URL's
+                       vhost [default: amqp://guest:guest@127.0.0.1:5673]
+          --json       Print one JSON object a dead letter instead of a table
+      -h, --help       Print help
+    "#);
+    insta::assert_snapshot!(stdout(&["healthcheck", "--help"]), @r#"
+    Ask a running proxy whether it is ready (exit code 0 or 1)
+
+    Usage: dlx-proxy healthcheck [OPTIONS]
+
+    Options:
+          --config <FILE>  TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>   Admin address of the proxy [default: 127.0.0.1:15673]
+      -h, --help           Print help
+    "#);
+}
+
+#[test]
+fn the_defaults_are_printed_with_their_meaning() {
+    assert_eq!(
+        stdout(&["print-default-config"]),
+        text_of("src/config/default.toml")
+    );
+}
+
+#[test]
+fn check_config_prints_what_is_in_force() {
+    let printed = stdout(&[
+        "check-config",
+        "--upstream",
+        "amqp://user:s3cret@rabbit",
+        "--mode",
+        "keep",
+    ]);
+    assert!(
+        printed.contains("upstream = \"amqp://user:***@rabbit:5672\"\n"),
+        "{printed}"
+    );
+    assert!(printed.contains("mode = \"keep\"\n"), "{printed}");
+}
+
+#[test]
+fn mistakes_in_settings_have_an_exit_code_of_their_own() {
+    for command in ["check-config", "run", "healthcheck"] {
+        let output = dlx_proxy(&[command, "--admin", "here"]);
+        assert_eq!(output.status.code(), Some(64), "{command}");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(
+            said.starts_with("flag --admin: admin = \"here\": write an IP address"),
+            "{command}: {said}"
+        );
+    }
+}
+
+#[test]
+fn run_is_the_default_command() {
+    let output = dlx_proxy(&["--listen", "here"]);
+    assert_eq!(output.status.code(), Some(64));
+}
+
+#[test]
+fn healthcheck_fails_when_nobody_answers() {
+    // A port that was free a moment ago: bound, and closed again.
+    let address = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port");
+    let output = dlx_proxy(&["healthcheck", "--admin", &address.to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(
+        said.starts_with(&format!("dlx-proxy: no answer from {address}")),
+        "{said}"
+    );
+}

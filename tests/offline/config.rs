@@ -1,0 +1,457 @@
+//! The settings: defaults, layers, mistakes.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dlx_proxy::config::{ApplyTo, Config, DEFAULT_TOML, LogLevel, Mistakes, Mode, Sources};
+
+use super::{assert_made_from_code, text_of};
+
+/// A file of settings that is deleted with the value.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("dlx-proxy-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("temporary folder");
+        let path = folder.join("dlx-proxy.toml");
+        std::fs::write(&path, text).expect("temporary file");
+        Self(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.0.parent().unwrap_or(Path::new("")));
+    }
+}
+
+fn sources(
+    file: Option<&File>,
+    environment: &[(&str, &str)],
+    flags: &[(&'static str, &str)],
+) -> Sources {
+    Sources {
+        file: file.map(|file| file.0.clone()),
+        environment: environment
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
+        flags: flags
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect(),
+    }
+}
+
+fn from_environment(environment: &[(&str, &str)]) -> Result<Config, Mistakes> {
+    Config::load(&sources(None, environment, &[]))
+}
+
+/// All mistakes, one a line, with the file's name instead of its path.
+fn mistakes(loaded: Result<Config, Mistakes>, file: Option<&File>) -> String {
+    let text = loaded.expect_err("there are mistakes").to_string();
+    match file {
+        Some(File(path)) => text.replace(&*path.to_string_lossy(), "dlx-proxy.toml"),
+        None => text,
+    }
+}
+
+fn mistakes_of_file(name: &str, text: &str) -> String {
+    let file = File::new(name, text);
+    mistakes(Config::load(&sources(Some(&file), &[], &[])), Some(&file))
+}
+
+fn keys(toml: &str) -> BTreeSet<String> {
+    toml.parse::<toml::Table>()
+        .expect("TOML")
+        .keys()
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn the_defaults_name_every_setting_and_no_other() {
+    assert_eq!(keys(&Config::default().to_toml()), keys(DEFAULT_TOML));
+}
+
+#[test]
+fn the_defaults_are_those_of_the_design() {
+    let config = Config {
+        worker_threads: 2, // depends on the machine
+        ..Config::default()
+    };
+    insta::assert_snapshot!(config.to_toml(), @r#"
+    listen = "127.0.0.1:5673"
+    admin = "127.0.0.1:15673"
+    upstream = "amqp://guest:***@127.0.0.1:5672"
+    management-url = ""
+    vhosts = ["/"]
+    prefix = "dlx-proxy"
+    mode = "takeover"
+    history = "continue"
+    bcc = "carry"
+    on-unroutable = "park"
+    max-history = 256
+    nack-retries = 3
+    confirm-timeout = "10s"
+    retry-for = "1m"
+    intake-queue-type = "quorum"
+    intake-prefetch = 1000
+    max-intake-exchanges = 1000
+    max-connections = 20000
+    retained-bytes = "256MiB"
+    retained-bytes-per-connection = "32MiB"
+    max-tickets-per-connection = 4096
+    close-wait = "5s"
+    probe-timeout = "5s"
+    handshake-timeout = "10s"
+    drain-timeout = "25s"
+    worker-threads = 2
+    log-format = "text"
+    log-level = "info"
+    "#);
+}
+
+#[test]
+fn the_example_in_deploy_is_the_defaults() {
+    assert_made_from_code("deploy/dlx-proxy.toml", DEFAULT_TOML);
+    let file = File::new("deploy", &text_of("deploy/dlx-proxy.toml"));
+    assert_eq!(
+        Config::load(&sources(Some(&file), &[], &[])),
+        Ok(Config::default())
+    );
+}
+
+#[test]
+fn the_policy_shown_in_the_defaults_is_accepted() {
+    let (_, example) = DEFAULT_TOML.split_once("# [[policy]]").expect("an example");
+    let example: String = example
+        .lines()
+        .map(|line| line.trim_start_matches("# ").to_owned() + "\n")
+        .collect();
+    let file = File::new("example", &format!("[[policy]]{example}"));
+    let config = Config::load(&sources(Some(&file), &[], &[])).expect("no mistake");
+    assert_eq!(config.policies.len(), 1);
+    let policy = &config.policies[0];
+    assert_eq!(
+        (policy.name.as_str(), policy.vhost.as_str(), policy.apply_to),
+        ("retries", "/", ApplyTo::Queues)
+    );
+    assert_eq!((policy.priority, policy.mode), (0, Some(Mode::Takeover)));
+    assert_eq!(
+        policy.definition.dead_letter_exchange.as_deref(),
+        Some("dlx")
+    );
+    assert_eq!(
+        policy.definition.dead_letter_routing_key.as_deref(),
+        Some("orders.dead")
+    );
+}
+
+#[test]
+fn what_is_printed_reads_back_as_the_same() {
+    let file = File::new(
+        "printed",
+        "retained-bytes = \"1GiB\"\nretry-for = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"keep\"\n",
+    );
+    let config = Config::load(&sources(
+        Some(&file),
+        &[],
+        &[("upstream", "amqp://u:***@h:1")],
+    ))
+    .expect("no mistake");
+    let printed = File::new("again", &config.to_toml());
+    assert_eq!(Config::load(&sources(Some(&printed), &[], &[])), Ok(config));
+}
+
+#[test]
+fn a_flag_is_stronger_than_the_environment_than_the_file_than_the_default() {
+    let file = File::new(
+        "layers",
+        "listen = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:1\"\nmode = \"keep\"\n",
+    );
+    let environment = [
+        ("DLX_PROXY_LISTEN", "127.0.0.1:2"),
+        ("DLX_PROXY_ADMIN", "127.0.0.1:2"),
+    ];
+    let config = Config::load(&sources(
+        Some(&file),
+        &environment,
+        &[("listen", "127.0.0.1:3")],
+    ))
+    .expect("no mistake");
+    assert_eq!(
+        (config.listen.port(), config.admin.port(), config.mode),
+        (3, 2, Mode::Keep)
+    );
+    assert_eq!(config.log_level, LogLevel::Info);
+}
+
+#[test]
+fn the_environment_names_the_file_and_the_flag_overrules_it() {
+    let (one, other) = (
+        File::new("env-file", "max-history = 1"),
+        File::new("flag-file", "max-history = 2"),
+    );
+    let environment = [("DLX_PROXY_CONFIG", one.0.to_str().expect("UTF-8"))];
+    let history = |file| {
+        Config::load(&sources(file, &environment, &[]))
+            .expect("no mistake")
+            .max_history
+    };
+    assert_eq!((history(None), history(Some(&other))), (1, 2));
+}
+
+#[test]
+fn every_setting_has_an_environment_variable() {
+    for (name, value) in DEFAULT_TOML.parse::<toml::Table>().expect("TOML") {
+        let variable = format!("DLX_PROXY_{}", name.to_uppercase().replace('-', "_"));
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Array(_) => "/".to_owned(),
+            other => other.to_string(),
+        };
+        assert_eq!(
+            from_environment(&[(&variable, &text)]),
+            Ok(Config::default()),
+            "{variable}={text}"
+        );
+        let wrong = mistakes(
+            from_environment(&[(&variable, "\u{1}".repeat(300).as_str())]),
+            None,
+        );
+        assert!(
+            wrong.starts_with(&format!("environment variable {variable}: {name}")),
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
+fn values_carry_units_and_lists_are_separated_by_commas() {
+    let config = from_environment(&[
+        ("DLX_PROXY_RETRY_FOR", "1m 30s"),
+        ("DLX_PROXY_CLOSE_WAIT", "500ms"),
+        ("DLX_PROXY_RETAINED_BYTES", "64MiB"),
+        ("DLX_PROXY_RETAINED_BYTES_PER_CONNECTION", "1000"),
+        ("DLX_PROXY_VHOSTS", "/,orders"),
+    ])
+    .expect("no mistake");
+    assert_eq!(
+        (config.retry_for, config.close_wait),
+        (Duration::from_secs(90), Duration::from_millis(500))
+    );
+    assert_eq!(
+        (config.retained_bytes, config.retained_bytes_per_connection),
+        (64 << 20, 1000)
+    );
+    assert_eq!(config.vhosts, ["/", "orders"]);
+}
+
+#[test]
+fn all_mistakes_are_said_at_once_with_their_places() {
+    let file = File::new(
+        "all",
+        r#"
+listen = "localhost"
+log_level = "info"
+max-tickets-per-connection = 0
+prefix = "a/b"
+intake-prefetch = 65536
+retry-for = 60
+vhosts = ["/", "", "/"]
+worker-threads = "many"
+retained-bytes = [1]
+mode.strict = true
+
+[extra]
+key = 1
+
+[[policy]]
+name = "a"
+pattern = "("
+apply-to = "streams"
+priority = "high"
+colour = "red"
+
+[policy.definition]
+dead-letter-exchang = "dlx"
+
+[[policy]]
+name = "a"
+definition = "dlx"
+"#,
+    );
+    let environment = [
+        ("DLX_PROXY_LOG_FORMAT", "yaml"),
+        ("DLX_PROXY_LISTN", "x"),
+        ("DLX_PROXY_POLICY", "x"),
+        ("OTHER", "x"),
+    ];
+    let loaded = Config::load(&sources(
+        Some(&file),
+        &environment,
+        &[("mode", "take-over"), ("upstream", "localhost")],
+    ));
+    insta::assert_snapshot!(mistakes(loaded, Some(&file)), @r#"
+    dlx-proxy.toml:13: extra: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    dlx-proxy.toml:3: log_level: there is no such setting; did you mean `log-level`?
+    dlx-proxy.toml:11: mode: write one value, not a table
+    environment variable DLX_PROXY_LISTN: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    environment variable DLX_PROXY_POLICY: policies are taken from the file only
+    dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673"
+    flag --upstream: upstream: not an AMQP URL; write it like "amqp://user:password@host:5672"
+    dlx-proxy.toml:8: vhosts = "": write 1 to 255 bytes of text
+    dlx-proxy.toml:8: vhosts = "/": is there twice
+    dlx-proxy.toml:5: prefix = "a/b": write 1 to 64 printable ASCII characters other than space, `/`, `%` and `+`
+    flag --mode: mode = "take-over": write one of "takeover", "keep"
+    dlx-proxy.toml:7: retry-for = 60: write a time with its unit, like "500ms", "5s" or "1m 30s", from 1ms to 24h
+    dlx-proxy.toml:6: intake-prefetch = 65536: write a number from 1 to 65535
+    dlx-proxy.toml:10: retained-bytes = […]: write one value, not a list or a table
+    dlx-proxy.toml:4: max-tickets-per-connection = 0: write a number from 1 to 1000000
+    dlx-proxy.toml:9: worker-threads = "many": write a number from 1 to 1024, or "auto"
+    environment variable DLX_PROXY_LOG_FORMAT: log-format = "yaml": write one of "text", "json"
+    dlx-proxy.toml:18: policy.pattern = "(": not a regular expression: unclosed group
+    dlx-proxy.toml:19: policy.apply-to = "streams": write one of "queues", "classic_queues", "quorum_queues", "all"
+    dlx-proxy.toml:20: policy.priority = "high": write a number from -9223372036854775808 to 9223372036854775807
+    dlx-proxy.toml:24: policy.definition.dead-letter-exchang: there is no such key; `dlx-proxy print-default-config` shows a policy
+    dlx-proxy.toml:21: policy.colour: there is no such key; `dlx-proxy print-default-config` shows a policy
+    dlx-proxy.toml:26: policy.pattern: is missing
+    dlx-proxy.toml:28: policy.definition = "dlx": write a table
+    dlx-proxy.toml:26: policy "a": another policy of its vhost has this name
+    "#);
+}
+
+#[test]
+fn what_is_not_toml_is_said_with_every_line() {
+    insta::assert_snapshot!(mistakes_of_file("syntax", "listen = \nadmin = \"127.0.0.1:1\"\nprefix 'x'\n"), @r#"
+    dlx-proxy.toml:1: not TOML: string values must be quoted, expected literal string
+    dlx-proxy.toml:3: not TOML: key with no value, expected `=`
+    "#);
+}
+
+#[test]
+fn a_file_that_is_missing_is_a_mistake() {
+    let missing = Sources {
+        file: Some("/nowhere/dlx-proxy.toml".into()),
+        ..Sources::default()
+    };
+    insta::assert_snapshot!(mistakes(Config::load(&missing), None), @r#"/nowhere/dlx-proxy.toml: cannot be read: No such file or directory (os error 2)"#);
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_mistakes() {
+    insta::assert_snapshot!(mistakes_of_file("relations", "admin = \"127.0.0.1:5673\""), @r#"dlx-proxy.toml:1: admin = "127.0.0.1:5673": is the same as `listen`; take another port"#);
+    let free = from_environment(&[
+        ("DLX_PROXY_LISTEN", "127.0.0.1:0"),
+        ("DLX_PROXY_ADMIN", "127.0.0.1:0"),
+    ]);
+    assert!(free.is_ok(), "port 0 is another port each time");
+}
+
+#[test]
+fn tls_is_said_to_be_missing() {
+    insta::assert_snapshot!(mistakes(from_environment(&[("DLX_PROXY_UPSTREAM", "amqps://u:secret@host")]), None), @r#"environment variable DLX_PROXY_UPSTREAM: upstream: TLS to the broker is not supported yet; write it like "amqp://user:password@host:5672""#);
+}
+
+#[test]
+fn variables_that_kubernetes_makes_of_a_service_are_left_alone() {
+    let of_kubernetes = [
+        ("DLX_PROXY_SERVICE_HOST", "10.0.0.1"),
+        ("DLX_PROXY_SERVICE_PORT", "5672"),
+        ("DLX_PROXY_SERVICE_PORT_AMQP", "5672"),
+        ("DLX_PROXY_PORT", "tcp://10.0.0.1:5672"),
+        ("DLX_PROXY_PORT_5672_TCP", "tcp://10.0.0.1:5672"),
+        ("DLX_PROXY_PORT_5672_TCP_PROTO", "tcp"),
+        ("DLX_PROXY_ADMIN_PORT_15673_TCP_ADDR", "10.0.0.1"),
+    ];
+    assert_eq!(from_environment(&of_kubernetes), Ok(Config::default()));
+}
+
+#[test]
+fn passwords_are_never_printed() {
+    let printed = |text: String| assert!(!text.contains("s3cret"), "{text}");
+    let urls = [
+        ("DLX_PROXY_UPSTREAM", "amqp://user:s3cret@host:5672"),
+        ("DLX_PROXY_MANAGEMENT_URL", "http://user:s3cret@host:15672"),
+    ];
+    let config = from_environment(&urls).expect("no mistake");
+    assert!(
+        config.to_toml().contains("amqp://user:***@host:5672"),
+        "{}",
+        config.to_toml()
+    );
+    printed(config.to_toml());
+    printed(format!(
+        "{config:?} {config:#?} {} {:?}",
+        config.upstream, config.management_url
+    ));
+    for wrong in [
+        "amqp://user:s3cret@host:port",
+        "amqps://user:s3cret@host",
+        "user:s3cret",
+        "amqp://host:s3cret",
+        "s3cret",
+    ] {
+        printed(mistakes(
+            from_environment(&[("DLX_PROXY_UPSTREAM", wrong)]),
+            None,
+        ));
+        printed(mistakes(
+            from_environment(&[("DLX_PROXY_MANAGEMENT_URL", wrong)]),
+            None,
+        ));
+        printed(mistakes(
+            from_environment(&[("DLX_PROXY_PASSWORD", wrong)]),
+            None,
+        ));
+        printed(mistakes_of_file(
+            "secret-key",
+            &format!("upstraem = \"{wrong}\""),
+        ));
+        printed(mistakes_of_file(
+            "secret-list",
+            &format!("upstream = [\"{wrong}\"]"),
+        ));
+        printed(mistakes_of_file(
+            "secret-syntax",
+            &format!("upstream = \"{wrong}"),
+        ));
+        printed(mistakes_of_file(
+            "secret-bare",
+            &format!("upstream = {wrong}"),
+        ));
+    }
+}
+
+#[test]
+fn the_upstream_is_taken_apart() {
+    let upstream = |url: &str| {
+        let upstream = Config::load(&sources(None, &[], &[("upstream", url)]))
+            .expect("no mistake")
+            .upstream;
+        (
+            upstream.host,
+            upstream.port,
+            upstream.user,
+            upstream.password.reveal().to_owned(),
+        )
+    };
+    let parts = |host: &str, port, user: &str, password: &str| {
+        (host.to_owned(), port, user.to_owned(), password.to_owned())
+    };
+    assert_eq!(
+        upstream("amqp://rabbit"),
+        parts("rabbit", 5672, "guest", "guest")
+    );
+    assert_eq!(
+        upstream("amqp://a:b@rabbit:1/vhost?heartbeat=5"),
+        parts("rabbit", 1, "a", "b")
+    );
+    assert_eq!(
+        upstream("amqp://a%40b:c%2Fd@[::1]:5673"),
+        parts("::1", 5673, "a@b", "c/d")
+    );
+}

@@ -1,0 +1,34 @@
+//! What can be tested without a broker, from outside the crate:
+//!
+//! - `config`: the settings, their layers, and every mistake in them
+//! - `cli`: the command line, its help and its exit codes
+//! - `docs`: METRICS.md says what the code says
+//! - `walls`: the pure core imports nothing impure, and no file grows too long
+
+mod cli;
+mod config;
+mod docs;
+mod walls;
+
+use std::path::{Path, PathBuf};
+
+/// A file or folder of the repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The text of a file of the repository.
+fn text_of(path: &str) -> String {
+    std::fs::read_to_string(repository(path)).expect(path)
+}
+
+/// Compares a file that is made from code; with UPDATE=1 it is written instead, and a human reads the diff.
+fn assert_made_from_code(path: &str, made: &str) {
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(repository(path), made).expect(path);
+    }
+    assert!(
+        text_of(path) == made,
+        "{path} is not what the code says; run the test again with UPDATE=1 and read the diff"
+    );
+}
