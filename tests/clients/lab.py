@@ -1,8 +1,8 @@
 """The lab of these tests: brokers given by the environment, proxies started in front of them.
 
-DLX_PROXY_TEST_BROKERS  "3.10.8=amqp://guest:guest@127.0.0.1:P1,4.3.6=amqp://..."
-DLX_PROXY_TEST_CTL      "3.10.8=<command>;4.3.6=<command>": a rabbitmqctl for each of them
-DLX_PROXY_BIN           the proxy (default: target/debug/dlx-proxy of this repository)
+DLX_TEST_BROKERS  "3.10.8=amqp://guest:guest@127.0.0.1:P1,4.3.6=amqp://..."
+DLX_TEST_CTL      "3.10.8=<command>;4.3.6=<command>": a rabbitmqctl for each of them
+DLX_TEST_BIN           the proxy (default: target/debug/dlx-proxy of this repository)
 """
 
 import base64
@@ -95,10 +95,10 @@ def brokers():
     def pairs(variable, separator):
         return dict(item.split("=", 1) for item in os.environ.get(variable, "").split(separator) if item.strip())
 
-    controls = pairs("DLX_PROXY_TEST_CTL", ";")
-    found = pairs("DLX_PROXY_TEST_BROKERS", ",")
+    controls = pairs("DLX_TEST_CTL", ";")
+    found = pairs("DLX_TEST_BROKERS", ",")
     if not found or set(found) != set(controls):
-        raise LookupError("set DLX_PROXY_TEST_BROKERS and DLX_PROXY_TEST_CTL, for the same versions\n" + __doc__)
+        raise LookupError("set DLX_TEST_BROKERS and DLX_TEST_CTL, for the same versions\n" + __doc__)
     return [Broker(version, url, tuple(shlex.split(controls[version]))) for version, url in found.items()]
 
 
@@ -106,7 +106,7 @@ class Proxy:
     """One `dlx-proxy run` on free ports; its log is a file."""
 
     def __init__(self, upstream, mode, log: Path, **environment):
-        binary = os.environ.get("DLX_PROXY_BIN", str(REPOSITORY / "target/debug/dlx-proxy"))
+        binary = os.environ.get("DLX_TEST_BIN", str(REPOSITORY / "target/debug/dlx-proxy"))
         local = "127.0.0.1:0"
         self.log = log
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
@@ -128,8 +128,7 @@ class Proxy:
 
         def look():
             assert self.process.poll() is None, f"the proxy ended: {self.text()}"
-            lines = (line for line in self.text().splitlines() if "listening" in line and f"leg={leg}" in line)
-            return next((re.search(r"addr=([\d.]+):(\d+)", line) for line in lines), None)
+            return re.search(rf'listening.* leg="?{leg}"? addr=([\d.]+):(\d+)', self.text())
 
         found = until(look, lambda: f"a `listening` line for leg={leg} in: {self.text()}")
         return found[1], int(found[2])

@@ -115,27 +115,27 @@ def test_other_protocols_pass_raw(scene, words):
 
 
 def test_an_amqp_1_0_conversation(scene):
-    """SASL mechanisms and the answer to a login: AMQP 1.0 goes through as it is where the broker speaks it."""
-    if not scene.via.broker.is_4x:
-        pytest.skip("3.x speaks it only with a plugin")
+    """SASL, its outcome, the header after it: AMQP 1.0 goes through as it is (3.x hangs up: it speaks it only by a plugin)."""
     talks = []
+    login = scene.via.broker.parameters.credentials
+    answer = f"\0{login.username}\0{login.password}".encode()
+    init = b"\0\x53\x41\xc0" + bytes([len(answer) + 10, 2]) + b"\xa3\x05PLAIN" + b"\xa0" + bytes([len(answer)]) + answer
+    steps = [  # what we say, and what ends the answer
+        (b"AMQP\x03\x01\x00\x00", b"PLAIN"),
+        (struct.pack(">IBBH", len(init) + 8, 2, 1, 0) + init, b"\0\x53\x44"),
+        (b"AMQP\x00\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
+    ]
     for direct in (True, False):
         with Raw(scene.via, direct=direct, greet=False) as raw:
-            raw.write(b"AMQP\x03\x01\x00\x00")
-            while b"PLAIN" not in raw.buffer:
-                assert raw.more()
-            login = scene.via.broker.parameters.credentials
-            answer = f"\0{login.username}\0{login.password}".encode()
-            performative = b"\0\x53\x41\xc0" + bytes([len(answer) + 10, 2]) + b"\xa3\x05PLAIN" + b"\xa0" + bytes([len(answer)]) + answer
-            raw.write(struct.pack(">IBBH", len(performative) + 8, 2, 1, 0) + performative)
-            before = len(raw.buffer)
-            while len(raw.buffer) == before:
-                assert raw.more()
-            raw.write(b"AMQP\x00\x01\x00\x00")
-            while raw.buffer.count(b"AMQP\x00\x01\x00\x00") == 0:
-                assert raw.more()
+            for words, end in steps:
+                raw.write(words)
+                while end not in raw.buffer and raw.more():
+                    pass
+                if end not in raw.buffer:
+                    break
             talks.append(raw.buffer)
     assert talks[0] == talks[1]
+    assert (steps[-1][1] in talks[0]) == scene.via.broker.is_4x
 
 
 LOGINS = {
