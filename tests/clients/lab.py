@@ -2,7 +2,7 @@
 
 DLX_TEST_BROKERS  "3.10.8=amqp://guest:guest@127.0.0.1:P1,4.3.6=amqp://..."
 DLX_TEST_CTL      "3.10.8=<command>;4.3.6=<command>": a rabbitmqctl for each of them
-DLX_TEST_BIN           the proxy (default: target/debug/dlx-proxy of this repository)
+DLX_TEST_PROXY         the proxy (default: target/debug/dlx-proxy of this repository)
 """
 
 import base64
@@ -106,7 +106,7 @@ class Proxy:
     """One `dlx-proxy run` on free ports; its log is a file."""
 
     def __init__(self, upstream, mode, log: Path, **environment):
-        binary = os.environ.get("DLX_TEST_BIN", str(REPOSITORY / "target/debug/dlx-proxy"))
+        binary = os.environ.get("DLX_TEST_PROXY", str(REPOSITORY / "target/debug/dlx-proxy"))
         local = "127.0.0.1:0"
         self.log = log
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
