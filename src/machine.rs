@@ -346,6 +346,8 @@ pub enum Input {
 pub enum Flow {
     /// It goes on with the legs that it has.
     Open,
+    /// The client's stream has ended: end that to the broker, behind what is buffered, and go on with what the broker still says.
+    HalfClosed,
     /// Write what is buffered, then close both legs: the machine has ended.
     Finish,
     /// A link: its connection is over, it wants a new one at this moment.
@@ -360,7 +362,7 @@ pub trait Machine {
     /// Bytes of a leg. Returns how many were consumed; the rest is offered again, with more behind it or after a pause.
     fn read(&mut self, from: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize;
 
-    /// The leg ended: by the peer (end of stream) or by an error of the socket.
+    /// The leg ended: by the peer (end of stream; it may still read) or by an error of the socket.
     fn closed(&mut self, leg: Leg, now: Now, fx: &mut Effects);
 
     /// Something from another machine.

@@ -108,6 +108,8 @@ enum Phase {
     Raw,
     /// The client is gone; rejects are still withheld until then.
     Leaving(Mono),
+    /// The client has said all: so does our stream to the broker end, and the broker's own end is awaited until then.
+    HalfClosed(Mono),
     /// Over.
     Done,
 }
@@ -507,9 +509,13 @@ impl Machine for Session {
             self.hold = None;
             self.heartbeat_at = None;
         }
-        if matches!(self.phase, Phase::Leaving(until) if until <= now.mono) {
-            self.give_up(ChannelId(0), &mut turn);
-            self.phase = Phase::Done;
+        match self.phase {
+            Phase::Leaving(until) if until <= now.mono => {
+                self.give_up(ChannelId(0), &mut turn);
+                self.phase = Phase::Done;
+            }
+            Phase::HalfClosed(until) if until <= now.mono => self.phase = Phase::Done,
+            _ => {}
         }
         self.probe_timeout(&mut turn);
         self.release();
@@ -521,7 +527,7 @@ impl Machine for Session {
             Some(Hold::Tickets | Hold::Probe) | None => None,
         };
         let leaving = match self.phase {
-            Phase::Leaving(until) => Some(until),
+            Phase::Leaving(until) | Phase::HalfClosed(until) => Some(until),
             Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => None,
         };
         let probe = self.takeover.as_ref().and_then(Takeover::until);
@@ -534,7 +540,8 @@ impl Machine for Session {
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool {
         match leg {
             Leg::Client => {
-                self.hold.is_none() && backlog == 0 && !matches!(self.phase, Phase::Leaving(_))
+                let gone = matches!(self.phase, Phase::Leaving(_) | Phase::HalfClosed(_));
+                self.hold.is_none() && backlog == 0 && !gone
             }
             Leg::Broker => match self.phase {
                 Phase::Leaving(_) => true,
@@ -545,10 +552,10 @@ impl Machine for Session {
     }
 
     fn flow(&self) -> Flow {
-        if self.phase == Phase::Done {
-            Flow::Finish
-        } else {
-            Flow::Open
+        match self.phase {
+            Phase::Done => Flow::Finish,
+            Phase::HalfClosed(_) => Flow::HalfClosed,
+            Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Leaving(_) => Flow::Open,
         }
     }
 }

@@ -95,6 +95,7 @@ impl Session {
         let expected = match wanted {
             Wanted::Nothing => None,
             Wanted::Leave(cause) => {
+                self.remember_left(channel, payload);
                 turn.event(Event::DeclareLeft { queue, cause });
                 None
             }
@@ -234,6 +235,7 @@ impl Session {
             target: takeover.target.clone(),
             taken_over: false,
         };
+        self.remember_left(takeover.channel, &takeover.payload);
         self.pass_declare(
             takeover.channel,
             &takeover.payload,
@@ -243,6 +245,16 @@ impl Session {
             out.extend_from_slice(&takeover.payload)
         });
         turn.event(Event::DeclareLeft { queue, cause });
+    }
+
+    /// If the broker refuses this declare, its words may need to be the client's.
+    fn remember_left(&mut self, channel: ChannelId, payload: &[u8]) {
+        if let (Ok(declare), Some(state)) = (
+            QueueDeclare::parse(payload),
+            self.channels.get_mut(&channel),
+        ) {
+            state.left = Some(declare.arguments.to_vec());
+        }
     }
 
     /// The declare goes on with the intake exchange in it. When the broker refuses it, the client reads `text`.

@@ -120,7 +120,7 @@ impl Session {
         let expected = answered(&mut state.expected, id)?;
         match &expected {
             Expected::Declare(declared) => {
-                state.reword = None;
+                (state.reword, state.left) = (None, None);
                 let queue = QueueDeclareOk::parse(payload)
                     .ok()
                     .and_then(|ok| ShortStr::copy(ok.queue))
