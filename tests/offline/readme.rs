@@ -1,6 +1,7 @@
 //! README.md and ARCHITECTURE.md name only what there is: settings, commands, metrics, files.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use dlx_proxy::cli::Cli;
@@ -71,6 +72,7 @@ fn metrics_in_the_documents_exist() {
 
 #[test]
 fn files_in_the_documents_exist() {
+    let sources = [sources(&repository("src")), sources(&repository("tests"))].concat();
     for document in DOCUMENTS {
         let text = text_of(document);
         let links = found(r"\]\(([^)#:]+)\)", &text);
@@ -78,7 +80,26 @@ fn files_in_the_documents_exist() {
         for path in links.union(&paths) {
             assert!(repository(path).exists(), "{document}: {path}");
         }
+        // `peer.rs` where the folder is clear from what stands before it.
+        for name in found(r"`([a-z_/]+\.rs)`", &text) {
+            let known = sources.iter().any(|path| path.ends_with(&name));
+            assert!(known, "{document}: {name}");
+        }
     }
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths
+        .flat_map(|path| {
+            if path.is_dir() {
+                sources(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
 }
 
 /// Names of settings as `default.toml` lists them: a table has forgotten their order.
