@@ -72,10 +72,19 @@ pub(crate) fn assert_right(
         }
     }
     assert_eq!(headers, expected, "headers");
-    let deaths = dead.properties.headers().as_ref().and_then(|headers| headers.inner().get("x-death").cloned());
-    assert_eq!(deaths, Some(history(death, time_of(deaths.as_ref()))), "x-death");
+    let deaths = dead
+        .properties
+        .headers()
+        .as_ref()
+        .and_then(|headers| headers.inner().get("x-death").cloned());
+    assert_eq!(
+        deaths,
+        Some(history(death, time_of(deaths.as_ref()))),
+        "x-death"
+    );
 
-    let without = |properties: &BasicProperties| properties.clone().with_headers(FieldTable::default());
+    let without =
+        |properties: &BasicProperties| properties.clone().with_headers(FieldTable::default());
     assert_eq!(without(&dead.properties), without(properties), "properties");
     assert_eq!(String::from_utf8_lossy(&dead.data), body, "body");
     let came = (dead.exchange.as_str(), dead.routing_key.as_str());
@@ -85,13 +94,18 @@ pub(crate) fn assert_right(
 fn history(death: &Death<'_>, time: u64) -> AMQPValue {
     let mut entry = FieldTable::default();
     let keys: Vec<AMQPValue> = death.published.1.iter().map(|key| text(key)).collect();
-    let mut field = |name: &str, value: AMQPValue| { entry.insert(ShortString::from(name), value); };
+    let mut field = |name: &str, value: AMQPValue| {
+        entry.insert(ShortString::from(name), value);
+    };
     field("count", AMQPValue::LongLongInt(1));
     field("reason", text(death.reason));
     field("queue", text(death.queue));
     field("time", AMQPValue::Timestamp(time));
     field("exchange", text(death.published.0));
-    field("routing-keys", AMQPValue::FieldArray(FieldArray::from(keys)));
+    field(
+        "routing-keys",
+        AMQPValue::FieldArray(FieldArray::from(keys)),
+    );
     if let Some(expiration) = death.original_expiration {
         field("original-expiration", text(expiration));
     }
@@ -105,11 +119,19 @@ fn time_of(deaths: Option<&AMQPValue>) -> u64 {
         _ => None,
     };
     let time = match entry {
-        Some(AMQPValue::FieldTable(entry)) => entry.inner().get("time").and_then(AMQPValue::as_timestamp),
+        Some(AMQPValue::FieldTable(entry)) => {
+            entry.inner().get("time").and_then(AMQPValue::as_timestamp)
+        }
         _ => None,
     };
     let time = time.expect("x-death with a time");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
-    assert!(now.abs_diff(time) < 120, "a death at {time}, and it is {now}");
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970")
+        .as_secs();
+    assert!(
+        now.abs_diff(time) < 120,
+        "a death at {time}, and it is {now}"
+    );
     time
 }

@@ -67,7 +67,10 @@ pub(crate) async fn each_with(
                 vhost: vhost.to_owned(),
                 proxy,
             };
-            until("the proxy is ready", async || way.proxy.admin.is_ready().await).await;
+            until("the proxy is ready", async || {
+                way.proxy.admin.is_ready().await
+            })
+            .await;
             test(&way).await;
             way.proxy.stop().await;
         })
@@ -96,7 +99,9 @@ async fn in_vhost(broker: &Broker, label: &str, test: impl AsyncFn(&str)) -> Opt
     broker.make_vhost(&vhost).await;
     let outcome = AssertUnwindSafe(test(&vhost)).catch_unwind().await;
     broker
-        .eval(&format!("rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>)."))
+        .eval(&format!(
+            "rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>)."
+        ))
         .await;
     let place = format!("{} {}", broker.version, label.to_lowercase());
     outcome.err().map(|_| {
@@ -147,7 +152,9 @@ pub(crate) async fn connect(broker: &Broker, port: u16, vhost: &str) -> Connecti
     uri.authority.port = port;
     uri.vhost = vhost.to_owned();
     let connection = Connection::connect_uri(uri, ConnectionProperties::default());
-    within("a connection", connection).await.expect("a connection")
+    within("a connection", connection)
+        .await
+        .expect("a connection")
 }
 
 // === impl Broker ===
@@ -157,7 +164,11 @@ impl Broker {
     pub(crate) fn all() -> Vec<Arc<Broker>> {
         let pairs = |variable: &str, separator: char| -> Vec<(String, String)> {
             let text = std::env::var(variable).unwrap_or_default();
-            let pair = |item: &str| item.trim().split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()));
+            let pair = |item: &str| {
+                item.trim()
+                    .split_once('=')
+                    .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            };
             text.split(separator).filter_map(pair).collect()
         };
         let controls = pairs("DLX_TEST_CTL", ';');
@@ -170,7 +181,10 @@ impl Broker {
                 url,
             })
         };
-        let brokers: Vec<_> = pairs("DLX_TEST_BROKERS", ',').into_iter().map(broker).collect();
+        let brokers: Vec<_> = pairs("DLX_TEST_BROKERS", ',')
+            .into_iter()
+            .map(broker)
+            .collect();
         assert!(!brokers.is_empty(), "{HOW}");
         brokers
     }
@@ -230,9 +244,13 @@ impl Broker {
         let mut command = Command::new(program);
         command.args(first).args(words).stdin(Stdio::null());
         let run = tokio::task::spawn_blocking(move || command.output());
-        let output = within("rabbitmqctl", run).await.expect("no panic").expect(HOW);
+        let output = within("rabbitmqctl", run)
+            .await
+            .expect("no panic")
+            .expect(HOW);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let failed = !output.status.success() || said.starts_with("{error") || said.contains("badmatch");
+        let failed =
+            !output.status.success() || said.starts_with("{error") || said.contains("badmatch");
         assert!(
             !failed,
             "rabbitmqctl {words:?}: {said}{}",

@@ -51,7 +51,10 @@ impl Proxy {
             ];
             flags.extend_from_slice(settings);
             let sources = Sources {
-                flags: flags.into_iter().map(|(name, text)| (name, text.to_owned())).collect(),
+                flags: flags
+                    .into_iter()
+                    .map(|(name, text)| (name, text.to_owned()))
+                    .collect(),
                 ..Sources::default()
             };
             let config = Config::load(&sources).expect("good settings");
@@ -121,10 +124,15 @@ impl Admin {
     pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> u64 {
         let (_, text) = self.get("/metrics").await;
         let fits = |line: &&str| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(['{', ' ']))
                 && labels.iter().all(|label| line.contains(label))
         };
-        let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok());
+        let value = |line: &str| {
+            line.rsplit(' ')
+                .next()
+                .and_then(|value| value.parse::<u64>().ok())
+        };
         text.lines().filter(fits).filter_map(value).sum()
     }
 }

@@ -10,9 +10,7 @@ use lapin::options::{
     ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, Consumer, ExchangeKind,
-};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer, ExchangeKind};
 
 use super::lab::{self, Way, within};
 
@@ -73,7 +71,9 @@ pub(crate) async fn declare(channel: &Channel, queue: &str, arguments: &[Argumen
         table.insert((*name).into(), value.clone());
     }
     let declared = channel.queue_declare(queue.into(), QueueDeclareOptions::durable(), table);
-    within("queue.declare-ok", declared).await.expect("declared");
+    within("queue.declare-ok", declared)
+        .await
+        .expect("declared");
 }
 
 /// Starts a consumer.
@@ -82,8 +82,15 @@ pub(crate) async fn consume(channel: &Channel, queue: &str, no_ack: bool) -> Con
         no_ack,
         ..Default::default()
     };
-    let consume = channel.basic_consume(queue.into(), ShortString::default(), options, FieldTable::default());
-    within("basic.consume-ok", consume).await.expect("consuming")
+    let consume = channel.basic_consume(
+        queue.into(),
+        ShortString::default(),
+        options,
+        FieldTable::default(),
+    );
+    within("basic.consume-ok", consume)
+        .await
+        .expect("consuming")
 }
 
 /// The next delivery of a consumer.
@@ -112,7 +119,10 @@ pub(crate) async fn ready(channel: &Channel, queue: &str) -> u32 {
         ..Default::default()
     };
     let declared = channel.queue_declare(queue.into(), options, FieldTable::default());
-    within("queue.declare-ok", declared).await.expect("it exists").message_count()
+    within("queue.declare-ok", declared)
+        .await
+        .expect("it exists")
+        .message_count()
 }
 
 // === impl Kind ===
@@ -137,9 +147,13 @@ impl fmt::Display for Kind {
 impl<'a> Scene<'a> {
     pub(crate) async fn open(way: &'a Way, kind: Kind) -> Scene<'a> {
         let connection = way.connect().await;
-        let channel = within("a channel", connection.create_channel()).await.expect("a channel");
+        let channel = within("a channel", connection.create_channel())
+            .await
+            .expect("a channel");
         let confirm = channel.confirm_select(ConfirmSelectOptions::default());
-        within("confirm.select-ok", confirm).await.expect("confirms");
+        within("confirm.select-ok", confirm)
+            .await
+            .expect("confirms");
         let (dlx, graveyard) = (format!("{kind}.dlx"), format!("{kind}.dead"));
         let declare_dlx = channel.exchange_declare(
             dlx.as_str().into(),
@@ -147,7 +161,9 @@ impl<'a> Scene<'a> {
             ExchangeDeclareOptions::default(),
             FieldTable::default(),
         );
-        within("exchange.declare-ok", declare_dlx).await.expect("declared");
+        within("exchange.declare-ok", declare_dlx)
+            .await
+            .expect("declared");
         declare(&channel, &graveyard, &[]).await;
         let bind = channel.queue_bind(
             graveyard.as_str().into(),
@@ -172,18 +188,29 @@ impl<'a> Scene<'a> {
     /// A queue of the scene's type whose dead letters go to the scene's exchange. Returns its name.
     pub(crate) async fn queue(&self, name: &str, arguments: &[Argument]) -> String {
         let target = ("x-dead-letter-exchange", text(&self.dlx));
-        self.queue_with(name, &[&[target], arguments].concat()).await
+        self.queue_with(name, &[&[target], arguments].concat())
+            .await
     }
 
     /// A queue of the scene's type. Returns its name.
     pub(crate) async fn queue_with(&self, name: &str, arguments: &[Argument]) -> String {
         let name = format!("{}.{name}", self.kind);
-        declare(&self.channel, &name, &[&[self.kind.argument()], arguments].concat()).await;
+        declare(
+            &self.channel,
+            &name,
+            &[&[self.kind.argument()], arguments].concat(),
+        )
+        .await;
         name
     }
 
     /// Publishes to a queue by the default exchange, and waits for the confirm.
-    pub(crate) async fn publish(&self, queue: &str, body: &str, properties: BasicProperties) -> Confirmation {
+    pub(crate) async fn publish(
+        &self,
+        queue: &str,
+        body: &str,
+        properties: BasicProperties,
+    ) -> Confirmation {
         let published = self.channel.basic_publish(
             ShortString::default(),
             queue.into(),
@@ -204,7 +231,9 @@ impl<'a> Scene<'a> {
     /// The next dead letter of the scene's exchange.
     pub(crate) async fn dead(&mut self) -> Delivery {
         let delivery = next(&mut self.dead).await;
-        within("an ack", delivery.ack(BasicAckOptions::default())).await.expect("acked");
+        within("an ack", delivery.ack(BasicAckOptions::default()))
+            .await
+            .expect("acked");
         delivery
     }
 

@@ -31,7 +31,9 @@ async fn with_a_key() {
     each_queue(async |scene| {
         for key in ["orders.dead", ""] {
             let argument: Argument = ("x-dead-letter-routing-key", text(key));
-            let queue = scene.queue(&format!("key-{}", key.len()), &[argument]).await;
+            let queue = scene
+                .queue(&format!("key-{}", key.len()), &[argument])
+                .await;
             die(scene, &queue).await;
             let dead = scene.dead().await;
             assert_came(&dead, scene, &queue, (&scene.dlx, key));
@@ -70,28 +72,55 @@ async fn the_default_exchange() {
 async fn a_missing_exchange_parks() {
     each_queue(async |scene| {
         let missing = format!("{}.missing", scene.kind);
-        let queue = scene.queue_with("orphan", &[("x-dead-letter-exchange", text(&missing))]).await;
+        let queue = scene
+            .queue_with("orphan", &[("x-dead-letter-exchange", text(&missing))])
+            .await;
         die(scene, &queue).await;
         // Clients may not name the parking queue through the proxy.
         let direct = scene.way.connect_directly().await;
-        let channel = within("a channel", direct.create_channel()).await.expect("a channel");
-        until("the message is parked", async || ready(&channel, "dlx-proxy.parked").await == 1).await;
+        let channel = within("a channel", direct.create_channel())
+            .await
+            .expect("a channel");
+        until("the message is parked", async || {
+            ready(&channel, "dlx-proxy.parked").await == 1
+        })
+        .await;
         let parked = get(&channel, "dlx-proxy.parked").await;
         assert_eq!(parked.data, b"body");
-        within("an ack", parked.ack(Default::default())).await.expect("acked");
+        within("an ack", parked.ack(Default::default()))
+            .await
+            .expect("acked");
 
         // Declared later, it works.
-        let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
-        let exchange = channel.exchange_declare(missing.as_str().into(), ExchangeKind::Fanout, durable, FieldTable::default());
-        within("exchange.declare-ok", exchange).await.expect("declared");
+        let durable = ExchangeDeclareOptions {
+            durable: true,
+            ..Default::default()
+        };
+        let exchange = channel.exchange_declare(
+            missing.as_str().into(),
+            ExchangeKind::Fanout,
+            durable,
+            FieldTable::default(),
+        );
+        within("exchange.declare-ok", exchange)
+            .await
+            .expect("declared");
         let late = format!("{}.late", scene.kind);
         declare(&channel, &late, &[]).await;
-        let bind = channel.queue_bind(late.as_str().into(), missing.as_str().into(), "".into(), QueueBindOptions::default(), FieldTable::default());
+        let bind = channel.queue_bind(
+            late.as_str().into(),
+            missing.as_str().into(),
+            "".into(),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
         within("queue.bind-ok", bind).await.expect("bound");
         die(scene, &queue).await;
         let mut dead = consume(&scene.channel, &late, true).await;
         assert_came(&next(&mut dead).await, scene, &queue, (&missing, &queue));
-        within("closing", direct.close(200, "done".into())).await.expect("closed");
+        within("closing", direct.close(200, "done".into()))
+            .await
+            .expect("closed");
     })
     .await;
 }
