@@ -136,7 +136,8 @@ impl Intake {
                 self.topology.closed(cause, now, fx);
             }
             (TOPOLOGY, Some(id)) => {
-                if self.topology.reply(id, now, fx) && !self.draining {
+                let ready = self.topology.reply(id, now, fx);
+                if ready && !self.draining {
                     self.consumer.begin(fx);
                 }
             }

@@ -9,18 +9,17 @@ use bytes::Bytes;
 
 use crate::amqp::frame::{self, Front, Kind};
 use crate::amqp::ids::{ChannelId, ShortStr, Vhost};
-use crate::amqp::method::{Close, MethodId, Start, Tune};
+use crate::amqp::method::{Close, MethodId, Tune};
 use crate::amqp::reply;
 use crate::dead_letter::Dialect;
 use crate::machine::{Effects, Event, Flow, Mono, Now, Role};
 
 mod back_off;
-mod login;
+mod handshake;
 #[cfg(test)]
 pub(crate) mod peer;
 #[cfg(test)]
 mod tests;
-mod version;
 
 use self::back_off::BackOff;
 
@@ -235,7 +234,11 @@ impl Link {
 
     /// The socket ended, or could not be connected.
     pub(crate) fn closed(&mut self, now: Now, fx: &mut Effects) -> Loss {
-        self.lose("the connection was cut".into(), now, fx)
+        let cause = match self.state {
+            State::Away(_) => "the broker cannot be reached",
+            _ => "the connection was cut",
+        };
+        self.lose(cause.into(), now, fx)
     }
 
     /// Bytes came, or are left unread on purpose: the peer is not silent.
@@ -352,56 +355,6 @@ impl Link {
             }
             _ => Step::Took(whole),
         }
-    }
-
-    /// One step of the handshake: whether the link is up, or `None` when that broker cannot be used.
-    fn advance(
-        &mut self,
-        id: MethodId,
-        payload: &[u8],
-        until: Mono,
-        now: Now,
-        fx: &mut Effects,
-    ) -> Option<bool> {
-        let out = fx.broker.build(&[]);
-        let awaits = match id {
-            MethodId::CONNECTION_START => {
-                let start = Start::parse(payload).ok()?;
-                self.version = version::of(start.server_properties);
-                self.dialect = Dialect::of_version(&self.version)?;
-                login::start_ok(out, self.role, &self.login);
-                MethodId::CONNECTION_TUNE
-            }
-            MethodId::CONNECTION_TUNE => {
-                self.tune = login::agree(Tune::parse(payload).ok()?);
-                login::tune_ok_and_open(out, &self.tune, &self.login.vhost);
-                MethodId::CONNECTION_OPEN_OK
-            }
-            _ => {
-                self.state = State::Up { since: now.mono };
-                self.heard = now.mono;
-                self.beat = now.mono.after(self.interval() / 2);
-                if self.said != Said::Up {
-                    self.said = Said::Up;
-                    fx.events.push(Event::LinkUp {
-                        role: self.role,
-                        version: self.version.clone(),
-                    });
-                }
-                return Some(true);
-            }
-        };
-        self.state = State::Handshake { awaits, until };
-        Some(false)
-    }
-
-    fn handshake_failed(&mut self, now: Now, fx: &mut Effects) -> Loss {
-        let version = &self.version;
-        if !version.is_empty() && Dialect::of_version(version).is_none() {
-            let version = version.escape_ascii();
-            return self.refuse(format!("RabbitMQ {version} is older than 3.10"), now, fx);
-        }
-        self.lose("the broker's handshake cannot be read".into(), now, fx)
     }
 
     /// `connection.close` from the broker.

@@ -9,26 +9,22 @@
 //!              │           └─ returned, 404, 403, given up ▶ Dropped, or:
 //!              └── once more, at the parking exchange ◀──────┘              and if that fails too: Refused
 //! ```
-//! Here is what the shell and the broker may do to it; `send` has the way out, `outcomes` the table of outcomes.
+//! Here is what the shell and the broker may do to it; `send` has the way out, `receive` what comes back,
+//! `outcomes` the table of outcomes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::amqp::frame::Kind;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::properties::{Properties, Property};
-use crate::amqp::reply;
-use crate::link::{Frame, Link, Login, Step};
+use crate::link::{Link, Login, Step};
 use crate::machine::{
     Cause, Effects, Flow, Input, Leg, Machine, Mono, Now, Outcome, Owner, Publication, Role, Ticket,
 };
 
 use self::clock::Clock;
 use self::item::{Item, Items, Key};
-use self::lane::State;
 use self::lanes::Lanes;
-use self::returns::{Likeness, Returning};
 use self::window::Window;
 
 mod clock;
@@ -37,6 +33,7 @@ mod lane;
 mod lanes;
 mod outcomes;
 mod parked;
+mod receive;
 mod returns;
 mod send;
 #[cfg(test)]
@@ -198,109 +195,6 @@ impl Publisher {
         let channels = usize::from(self.link.channel_max());
         self.lanes.limit(channels.min(self.channels));
         self.reachable(now);
-    }
-
-    /// A frame on one of our channels.
-    ///
-    /// # Errors
-    /// What the broker did wrong.
-    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
-        let Some(at) = self.lanes.of_channel(frame.channel) else {
-            return Ok(());
-        };
-        match frame.kind {
-            Kind::Method => self.method(at, frame, now, fx),
-            Kind::Header => {
-                // Headers can be larger when they come back; bodies cannot.
-                let limit = self.flying_bytes + frame.payload.len();
-                let returning = self.lanes.get(at).returning.as_mut();
-                if !returning.is_some_and(|returning| returning.header(frame.payload, limit)) {
-                    return Err("the broker returned what was not published");
-                }
-                self.returned(at);
-                Ok(())
-            }
-            Kind::Body => {
-                if let Some(returning) = &mut self.lanes.get(at).returning {
-                    returning.body(frame.payload);
-                }
-                self.returned(at);
-                Ok(())
-            }
-            Kind::Heartbeat | Kind::Other(_) => Ok(()),
-        }
-    }
-
-    fn method(
-        &mut self,
-        at: usize,
-        frame: Frame<'_>,
-        now: Now,
-        fx: &mut Effects,
-    ) -> Result<(), &'static str> {
-        match MethodId::peek(frame.payload) {
-            Some(id @ (MethodId::BASIC_ACK | MethodId::BASIC_NACK)) => {
-                let confirm = Settle::parse(frame.payload)
-                    .map_err(|_| "the broker sent a confirm that cannot be read")?;
-                self.proven = true;
-                self.confirmed(at, confirm, id == MethodId::BASIC_ACK, now, fx);
-            }
-            Some(MethodId::BASIC_RETURN) => {
-                let returning = Returning::begin(frame.payload);
-                self.lanes.get(at).returning =
-                    Some(returning.ok_or("the broker sent a return that cannot be read")?);
-            }
-            Some(MethodId::CONFIRM_SELECT_OK) => self.lanes.get(at).state = State::Ready,
-            Some(MethodId::CHANNEL_CLOSE) => self.channel_closed(at, frame.payload, fx),
-            Some(MethodId::CHANNEL_FLOW) => {
-                let active = frame.payload.get(4).copied().unwrap_or(1);
-                let out = fx.broker.build(&[]);
-                reply::method(out, frame.channel, MethodId::CHANNEL_FLOW_OK, |a| {
-                    a.octet(active).end()
-                });
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn confirmed(&mut self, at: usize, confirm: Settle, acked: bool, now: Now, fx: &mut Effects) {
-        let tag = confirm.delivery_tag.0;
-        if !confirm.multiple {
-            if let Some(attempt) = self.lanes.get(at).take(tag) {
-                self.settle(at, tag, attempt, acked, now, fx);
-            }
-            return;
-        }
-        while let Some((tag, attempt)) = self.lanes.get(at).take_through(tag) {
-            self.settle(at, tag, attempt, acked, now, fx);
-        }
-    }
-
-    /// If the return on that lane is whole: marks the publish that came back. One that fits nothing belongs to an item that has ended.
-    fn returned(&mut self, at: usize) {
-        let lane = self.lanes.get(at);
-        let whole = lane.returning.take_if(|returning| returning.is_whole());
-        let Some(returned) = whole.and_then(Returning::finish) else {
-            return;
-        };
-        for likeness in [Likeness::Whole, Likeness::Route] {
-            let found = lane.mark_returned(|attempt| {
-                self.items.get(attempt.key).is_some_and(|item| {
-                    let publication = &item.publication;
-                    let exchange = if attempt.parking {
-                        &self.settings.parking
-                    } else {
-                        &publication.exchange
-                    };
-                    let key = &publication.routing_key;
-                    returned.fits(exchange, key, &publication.content, likeness)
-                })
-            });
-            if found {
-                return;
-            }
-        }
     }
 
     /// What every call ends with.

@@ -17,6 +17,7 @@ mod leaving;
 mod observe;
 mod peer;
 mod permitted;
+mod probe;
 mod refuse;
 mod replies;
 mod settle;

@@ -163,6 +163,12 @@ impl Consumer {
         );
     }
 
+    fn started(&mut self, fx: &mut Effects) {
+        if self.state == State::Open && !std::mem::replace(&mut self.consuming, true) {
+            fx.events.push(Event::Consuming(true));
+        }
+    }
+
     fn stopped(&mut self, fx: &mut Effects) {
         if std::mem::take(&mut self.consuming) {
             fx.events.push(Event::Consuming(false));
@@ -180,11 +186,7 @@ impl Consumer {
         fx: &mut Effects,
     ) -> Result<Option<Delivery>, &'static str> {
         match (frame.kind, id) {
-            (_, Some(MethodId::BASIC_CONSUME_OK)) => {
-                if self.state == State::Open && !std::mem::replace(&mut self.consuming, true) {
-                    fx.events.push(Event::Consuming(true));
-                }
-            }
+            (_, Some(MethodId::BASIC_CONSUME_OK)) => self.started(fx),
             (_, Some(MethodId::BASIC_DELIVER)) => {
                 self.incoming = Some(self.deliver(frame.payload)?);
             }

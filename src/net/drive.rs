@@ -59,6 +59,8 @@ pub struct Drive<M, O> {
     connector: Option<Connector>,
     connecting: Option<Connecting>,
     fx: Effects,
+    /// A socket did not take all that there was for it.
+    backlog: bool,
     timer: Option<Pin<Box<Sleep>>>,
     armed: Option<Mono>,
     last_words: Option<Mono>,
@@ -134,6 +136,7 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
             connector,
             connecting: None,
             fx: Effects::default(),
+            backlog: false,
             timer: None,
             armed: None,
             last_words: None,
@@ -289,18 +292,21 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
         self.machine.wants_read(leg, wire.buffered())
     }
 
-    /// Writes what is buffered; true when a backlog went down.
+    /// Writes what is buffered; true when that went down. The machine hears of it when a backlog is gone, whoever wrote the last of it.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> bool {
-        let before = self.fx.client.buffered() + self.fx.broker.buffered();
-        if before == 0 {
-            return false;
+        let before = self.buffered();
+        if before > 0 {
+            self.write_all(&[], cx);
         }
-        self.write_all(&[], cx);
-        let after = self.fx.client.buffered() + self.fx.broker.buffered();
-        if after == 0 {
+        let after = self.buffered();
+        if std::mem::replace(&mut self.backlog, after > 0) && after == 0 {
             self.machine.drained(self.clock.now(), &mut self.fx);
         }
-        after < before
+        after < before || self.buffered() > after
+    }
+
+    fn buffered(&self) -> usize {
+        self.fx.client.buffered() + self.fx.broker.buffered()
     }
 
     fn write_all(&mut self, src: &[u8], cx: &mut Context<'_>) {

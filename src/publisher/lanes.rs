@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::amqp::ids::{ChannelId, ShortStr};
 
 use super::item::{Items, Key, Stage};
-use super::lane::Lane;
+use super::lane::{Lane, State};
 
 /// The default exchange.
 pub(super) const DEFAULT: usize = 0;
@@ -76,11 +76,10 @@ impl Lanes {
         self.most = channels.clamp(NAMED + 1, NAMED + MOST_NAMED);
     }
 
-    /// How many channels are open or opening.
+    /// How many channels are open.
     pub(super) fn open(&self) -> usize {
-        let open = self.all.iter();
-        open.filter(|lane| lane.state != super::lane::State::Shut)
-            .count()
+        let open = self.all.iter().filter(|lane| lane.state == State::Ready);
+        open.count()
     }
 
     /// Puts an item behind all that waits for the same exchange.

@@ -218,7 +218,7 @@ impl Publisher {
         let fault = match loss {
             // Not a message: our user may not open as many channels as that.
             Loss::Fault(MethodId::CHANNEL_OPEN) => {
-                self.channels = self.lanes.open().saturating_sub(1);
+                self.channels = self.lanes.open();
                 false
             }
             Loss::Fault(_) => true,
@@ -269,6 +269,11 @@ impl Publisher {
             self.window.leave(&item.publication);
         }
         fx.settled.push((item.owner, item.ticket, outcome));
+        let hidden_next = outcome == Outcome::Refused(Cause::UserId);
+        if hidden_next && self.settings.intake == Some(item.owner) {
+            // Not its end: the intake hides the user-id and comes again.
+            return;
+        }
         fx.events.push(Event::DeadLetter {
             queue: item.publication.queue,
             reason: item.publication.reason,

@@ -47,21 +47,21 @@ fn with_headers(content: &Content, exchange: &ShortStr, cause: Cause) -> Option<
     })
 }
 
-/// A cause as operators read it in a header.
+/// A cause as operators read it in a header: the same words as in the metrics.
 fn word(cause: Cause) -> &'static str {
     match cause {
         Cause::Unroutable => "unroutable",
-        Cause::NoExchange => "no-exchange",
+        Cause::NoExchange => "no_exchange",
         Cause::Forbidden => "forbidden",
         Cause::Nacked => "nacked",
-        Cause::TimedOut => "timed-out",
-        Cause::TooBig => "too-big",
-        Cause::UserId => "user-id",
+        Cause::TimedOut => "timed_out",
+        Cause::TooBig => "too_big",
+        Cause::UserId => "user_id",
         Cause::Poison => "poison",
         Cause::Cycle => "cycle",
         Cause::Implausible => "implausible",
-        Cause::TargetBusy => "target-busy",
-        Cause::PublisherAway => "publisher-away",
-        Cause::IntakeAway => "intake-away",
+        Cause::TargetBusy => "target_busy",
+        Cause::PublisherAway => "publisher_away",
+        Cause::IntakeAway => "intake_away",
     }
 }

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::*;
 use crate::amqp::content::Content;
-use crate::amqp::method::Publish;
+use crate::amqp::frame::Kind;
+use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::link::peer::{Rig, Sent, close, method, name, with_headers};
 use crate::machine::{Event, Mono, Reason};

@@ -150,6 +150,24 @@ fn a_foreign_user_id_is_asked_for_once() {
 }
 
 #[test]
+fn the_intake_comes_again_with_the_user_id_hidden() {
+    let mut rig = rig();
+    rig.publish_as(INTAKE, vec![(1, foreign("x"))]);
+    rig.published();
+    rig.close(
+        3,
+        406,
+        "PRECONDITION_FAILED - user_id property set to 'bob'",
+    );
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::UserId))]);
+    let events = rig.events();
+    assert!(
+        matches!(events[..], [Event::ChannelClosed { .. }]),
+        "it has not ended"
+    );
+}
+
+#[test]
 fn our_own_user_id_is_nothing_special() {
     let mut rig = rig();
     let mut publication = message("", "k", "1");

@@ -189,7 +189,7 @@ fn what_cannot_be_parked_goes_back_to_its_owner() {
             let mut headers = TableBuilder::default();
             headers
                 .longstr(b"x-parked-exchange", b"gone")
-                .longstr(b"x-parked-cause", b"no-exchange");
+                .longstr(b"x-parked-cause", b"no_exchange");
             let content = with_headers(headers, "1");
             rig.give_back(2, "dlx-proxy.parked", "k", &content);
             rig.ack(2, 1, false);

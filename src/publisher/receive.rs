@@ -1,0 +1,121 @@
+//! What the broker says on our channels: confirms, returns, closes.
+
+use crate::amqp::frame::Kind;
+use crate::amqp::method::{MethodId, Settle};
+use crate::amqp::reply;
+use crate::link::Frame;
+use crate::machine::{Effects, Now};
+
+use super::Publisher;
+use super::lane::State;
+use super::returns::{Likeness, Returning};
+
+impl Publisher {
+    /// A frame on one of our channels.
+    ///
+    /// # Errors
+    /// What the broker did wrong.
+    pub(super) fn frame(
+        &mut self,
+        frame: Frame<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        let Some(at) = self.lanes.of_channel(frame.channel) else {
+            return Ok(());
+        };
+        match frame.kind {
+            Kind::Method => self.method(at, frame, now, fx),
+            Kind::Header => {
+                // Headers can be larger when they come back; bodies cannot.
+                let limit = self.flying_bytes + frame.payload.len();
+                let returning = self.lanes.get(at).returning.as_mut();
+                if !returning.is_some_and(|returning| returning.header(frame.payload, limit)) {
+                    return Err("the broker returned what was not published");
+                }
+                self.returned(at);
+                Ok(())
+            }
+            Kind::Body => {
+                if let Some(returning) = &mut self.lanes.get(at).returning {
+                    returning.body(frame.payload);
+                }
+                self.returned(at);
+                Ok(())
+            }
+            Kind::Heartbeat | Kind::Other(_) => Ok(()),
+        }
+    }
+
+    fn method(
+        &mut self,
+        at: usize,
+        frame: Frame<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        match MethodId::peek(frame.payload) {
+            Some(id @ (MethodId::BASIC_ACK | MethodId::BASIC_NACK)) => {
+                let confirm = Settle::parse(frame.payload)
+                    .map_err(|_| "the broker sent a confirm that cannot be read")?;
+                self.proven = true;
+                self.confirmed(at, confirm, id == MethodId::BASIC_ACK, now, fx);
+            }
+            Some(MethodId::BASIC_RETURN) => {
+                let returning = Returning::begin(frame.payload);
+                self.lanes.get(at).returning =
+                    Some(returning.ok_or("the broker sent a return that cannot be read")?);
+            }
+            Some(MethodId::CONFIRM_SELECT_OK) => self.lanes.get(at).state = State::Ready,
+            Some(MethodId::CHANNEL_CLOSE) => self.channel_closed(at, frame.payload, fx),
+            Some(MethodId::CHANNEL_FLOW) => {
+                let active = frame.payload.get(4).copied().unwrap_or(1);
+                let out = fx.broker.build(&[]);
+                reply::method(out, frame.channel, MethodId::CHANNEL_FLOW_OK, |a| {
+                    a.octet(active).end()
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn confirmed(&mut self, at: usize, confirm: Settle, acked: bool, now: Now, fx: &mut Effects) {
+        let tag = confirm.delivery_tag.0;
+        if !confirm.multiple {
+            if let Some(attempt) = self.lanes.get(at).take(tag) {
+                self.settle(at, tag, attempt, acked, now, fx);
+            }
+            return;
+        }
+        while let Some((tag, attempt)) = self.lanes.get(at).take_through(tag) {
+            self.settle(at, tag, attempt, acked, now, fx);
+        }
+    }
+
+    /// If the return on that lane is whole: marks the publish that came back. One that fits nothing belongs to an item that has ended.
+    fn returned(&mut self, at: usize) {
+        let lane = self.lanes.get(at);
+        let whole = lane.returning.take_if(|returning| returning.is_whole());
+        let Some(returned) = whole.and_then(Returning::finish) else {
+            return;
+        };
+        for likeness in [Likeness::Whole, Likeness::Route] {
+            let found = lane.mark_returned(|attempt| {
+                self.items.get(attempt.key).is_some_and(|item| {
+                    let publication = &item.publication;
+                    let exchange = if attempt.parking {
+                        &self.settings.parking
+                    } else {
+                        &publication.exchange
+                    };
+                    let key = &publication.routing_key;
+                    returned.fits(exchange, key, &publication.content, likeness)
+                })
+            });
+            if found {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What is asked on the probe's channel, and what the answers mean: one stage of a take-over after the other.
+//!
+//! The probe has a channel of its own beside the client's, on the client's connection, since exclusive queues are visible only there.
+//! The client never sees it.
+
+use crate::amqp::ids::ChannelId;
+use crate::amqp::method::{Close, MethodId, QueueDeclare};
+use crate::amqp::reply;
+use crate::machine::{Ensured, Fallback, Leg};
+use crate::registry::arguments::DeclareArguments;
+use crate::registry::refusal::{self, Fit, Permission};
+
+use super::declare::Stage;
+use super::{Session, Turn};
+
+impl Session {
+    /// Sends a form that creates nothing.
+    pub(super) fn ask(&mut self, turn: &mut Turn<'_>) {
+        let Some(takeover) = &self.takeover else {
+            return;
+        };
+        let Some(declare) = takeover.declare() else {
+            return;
+        };
+        let arguments = DeclareArguments::read(declare.arguments);
+        let table = match takeover.stage {
+            Stage::Asking(true) => arguments.permission_probe_rewritten(&takeover.intake),
+            _ => arguments.permission_probe(),
+        };
+        let bits = declare.bits & !QueueDeclare::NO_WAIT;
+        self.probe(bits, &table, turn);
+    }
+
+    /// Declares on the probe's channel, which is opened for it when it is not open.
+    fn probe(&mut self, bits: u8, arguments: &[u8], turn: &mut Turn<'_>) {
+        let Some(takeover) = &mut self.takeover else {
+            return;
+        };
+        let out = turn.build(Leg::Broker);
+        if !std::mem::replace(&mut takeover.open, true) {
+            reply::channel_open(out, takeover.probe);
+        }
+        let probe = takeover.probe;
+        if let Some(declare) = takeover.declare() {
+            reply::queue_declare(out, probe, &declare, bits, arguments);
+        }
+    }
+
+    /// Whether this channel is the probe's.
+    pub(super) fn is_probe(&self, channel: ChannelId) -> bool {
+        self.takeover
+            .as_ref()
+            .is_some_and(|takeover| takeover.probe == channel)
+    }
+
+    /// The broker answers the probe. The client never sees it.
+    pub(super) fn probe_reply(&mut self, id: MethodId, payload: &[u8], turn: &mut Turn<'_>) {
+        let Some(takeover) = &mut self.takeover else {
+            return;
+        };
+        let refused = (id == MethodId::CHANNEL_CLOSE)
+            .then(|| Close::parse(payload).ok())
+            .flatten();
+        if refused.is_some() {
+            takeover.open = false;
+            reply::close_ok(turn.build(Leg::Broker), takeover.probe);
+        }
+        match (takeover.stage, id) {
+            (Stage::Closing, MethodId::CHANNEL_CLOSE_OK | MethodId::CHANNEL_CLOSE) => {
+                self.takeover = None
+            }
+            (Stage::Asking(rewritten), MethodId::CHANNEL_CLOSE | MethodId::QUEUE_DECLARE_OK) => {
+                let permission = refused.map_or(Permission::Unknown, |close| {
+                    refusal::permission(close.code, close.text)
+                });
+                self.permission(rewritten, permission, turn);
+            }
+            (Stage::Looking, MethodId::QUEUE_DECLARE_OK) => self.fit(turn),
+            (Stage::Looking, MethodId::CHANNEL_CLOSE) => {
+                self.forward_original(Fallback::NoIntake, turn);
+            }
+            (Stage::Fitting, MethodId::QUEUE_DECLARE_OK) => self.forward_rewritten(None, turn),
+            (Stage::Fitting, MethodId::CHANNEL_CLOSE) => {
+                let close = refused.unwrap_or(Close {
+                    code: 0,
+                    text: b"",
+                    class: 0,
+                    method: 0,
+                });
+                let fit = match takeover.declare() {
+                    Some(declare) => refusal::fit(
+                        close.code,
+                        close.text,
+                        &DeclareArguments::read(declare.arguments),
+                        &self.settings.names,
+                    ),
+                    None => Fit::Original,
+                };
+                match fit {
+                    Fit::Rewritten => self.forward_rewritten(None, turn),
+                    Fit::RewrittenAs(intake) => {
+                        takeover.intake = intake;
+                        self.forward_rewritten(None, turn);
+                    }
+                    Fit::Answer(text) => self.forward_rewritten(Some(text), turn),
+                    Fit::Original if close.code == 403 => {
+                        self.forward_original(Fallback::NoPermission, turn);
+                    }
+                    Fit::Original => self.forward_original(Fallback::NativeQueue, turn),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn permission(&mut self, rewritten: bool, permission: Permission, turn: &mut Turn<'_>) {
+        let Some(takeover) = &mut self.takeover else {
+            return;
+        };
+        let named = takeover
+            .declare()
+            .is_some_and(|declare| !declare.queue.is_empty());
+        match permission {
+            Permission::Refused => return self.forward_original(Fallback::NoPermission, turn),
+            Permission::Granted if !rewritten => {
+                let exchange = takeover.target.exchange.clone();
+                self.permitted.learn(exchange, turn.now.mono);
+            }
+            Permission::Granted | Permission::Unknown => {}
+        }
+        if named || rewritten {
+            takeover.stage = Stage::Ready;
+            self.try_fit(turn);
+        } else {
+            takeover.stage = Stage::Asking(true);
+            self.ask(turn);
+        }
+    }
+
+    /// The client's channel is quiet now.
+    pub(super) fn barrier_passed(&mut self, turn: &mut Turn<'_>) {
+        if let Some(takeover) = &mut self.takeover {
+            takeover.quiet = true;
+            self.try_fit(turn);
+        }
+    }
+
+    /// The intake exchange is there, or cannot be had.
+    pub(super) fn ensured(&mut self, ensured: &Ensured, turn: &mut Turn<'_>) {
+        if let Some(takeover) = self
+            .takeover
+            .as_mut()
+            .filter(|takeover| takeover.intake == ensured.exchange)
+        {
+            takeover.ensured = Some(ensured.ready);
+            self.try_fit(turn);
+        }
+    }
+
+    /// Goes on when all that must come first has come.
+    fn try_fit(&mut self, turn: &mut Turn<'_>) {
+        let Some(takeover) = self
+            .takeover
+            .as_mut()
+            .filter(|takeover| takeover.stage == Stage::Ready && takeover.quiet)
+        else {
+            return;
+        };
+        let Some(declare) = QueueDeclare::parse(&takeover.payload).ok() else {
+            return;
+        };
+        match takeover.ensured {
+            None => {}
+            Some(false) if declare.queue.is_empty() => {
+                self.forward_original(Fallback::NoIntake, turn);
+            }
+            Some(false) => {
+                takeover.stage = Stage::Looking;
+                self.probe(QueueDeclare::PASSIVE, &[], turn);
+            }
+            // A name that the broker makes cannot be tried out: each try would make another queue.
+            Some(true) if declare.queue.is_empty() => self.forward_rewritten(None, turn),
+            Some(true) => self.fit(turn),
+        }
+    }
+
+    /// Tries the rewritten form.
+    fn fit(&mut self, turn: &mut Turn<'_>) {
+        let Some(takeover) = &mut self.takeover else {
+            return;
+        };
+        takeover.stage = Stage::Fitting;
+        let Some(declare) = takeover.declare() else {
+            return;
+        };
+        let table = DeclareArguments::read(declare.arguments).rewritten(&takeover.intake);
+        let bits = declare.bits & !QueueDeclare::NO_WAIT;
+        self.probe(bits, &table, turn);
+    }
+}

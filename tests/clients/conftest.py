@@ -1,0 +1,107 @@
+"""Fixtures: one proxy per broker and mode for the whole session, one scene per test."""
+
+import random
+import re
+import resource
+
+import pytest
+
+pytest.register_assert_rewrite("expect", "lab", "raw", "scene")
+
+from lab import Proxy, Via, brokers
+from scene import Scene
+
+MODES = ("takeover", "keep")
+USERS = {  # configure, write, read
+    "all-rights": (".*", ".*", ".*"),
+    "no-secret-exchange": (".*", "^(?!.*secret)", ".*"),
+    "no-intake": (".*", "^(?!dlx-proxy)", ".*"),
+    "no-configure": ("^$", ".*", ".*"),
+    "no-read": (".*", ".*", "^$"),
+    "no-rights": ("^$", "^$", "^$"),
+    "stranger": None,
+}
+"""Users beside the administrator; None: no rights in the vhost at all."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--direct", action="store_true", help="run against the brokers themselves: the judge of every expectation")
+    parser.addoption("--seed", type=int, default=None, help="the seed that a failing random test printed")
+    parser.addoption("--only", default="", help="run only against brokers whose version starts so")
+
+
+def pytest_generate_tests(metafunc):
+    if "via" in metafunc.fixturenames:
+        modes = ("direct",) if metafunc.config.getoption("direct") else MODES
+        if any(metafunc.definition.get_closest_marker(mark) for mark in ("once", "takeover")):
+            modes = tuple(mode for mode in modes if mode != "keep")
+        only = metafunc.config.getoption("only")
+        ways = [(broker, mode) for broker in metafunc.config.brokers if broker.version.startswith(only) for mode in modes]
+        metafunc.parametrize("via", ways, ids=[f"{broker.version}-{mode}" for broker, mode in ways], indirect=True, scope="session")
+
+
+def pytest_configure(config):
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for the thousand connections, also of the proxy
+    try:
+        config.brokers = brokers()
+    except LookupError as missing:
+        raise pytest.UsageError(str(missing)) from None
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("direct"):
+        for item in items:
+            if item.get_closest_marker("proxied"):
+                item.add_marker(pytest.mark.skip(reason="--direct"))
+
+
+@pytest.fixture(scope="session")
+def via(request, tmp_path_factory):
+    """The way to a broker; see `Via`."""
+    broker, mode = request.param
+    proxy = None
+    if mode != "direct":
+        proxy = Proxy(broker.url, mode, tmp_path_factory.mktemp("proxy") / f"{broker.version}-{mode}.log")
+    way = Via(broker, mode, proxy)
+    vhosts = (way.vhost, way.judge, way.foreign)
+    try:
+        rights = [(user, vhost, *USERS[user]) for user in USERS if USERS[user] for vhost in (way.vhost, way.judge)]
+        rights += [(broker.user, vhost, ".*", ".*", ".*") for vhost in (way.vhost, way.judge)]
+        rights += [("stranger", way.foreign, ".*", ".*", ".*")]
+        broker.make(vhosts, [(user, "secret") for user in USERS], rights)
+        if proxy:
+            proxy.wait_ready()
+        yield way
+        way.close()
+    finally:
+        if proxy:
+            proxy.stop()
+        broker.unmake(vhosts, USERS)
+
+
+@pytest.fixture
+def scene(via, request):
+    prefix = re.sub(r"\W+", "-", request.node.originalname.removeprefix("test_"))[:40]
+    scene = Scene(via, prefix)
+    yield scene
+    scene.close()
+
+
+@pytest.fixture
+def drawn(request):
+    """A source of random numbers that prints its seed."""
+    seed = request.config.getoption("seed")
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    print(f"--seed {seed}")
+    return random.Random(seed)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure shows the end of the proxy's log."""
+    outcome = yield
+    report = outcome.get_result()
+    way = getattr(item, "funcargs", {}).get("via")
+    if report.failed and way is not None and way.proxy:
+        report.sections.append(("log of the proxy, its end", "\n".join(way.proxy.text().splitlines()[-40:])))

@@ -1,0 +1,225 @@
+"""The lab of these tests: brokers given by the environment, proxies started in front of them.
+
+DLX_TEST_BROKERS  "3.10.8=amqp://guest:guest@127.0.0.1:P1,4.3.6=amqp://..."
+DLX_TEST_CTL      "3.10.8=<command>;4.3.6=<command>": a rabbitmqctl for each of them
+DLX_TEST_PROXY         the proxy (default: target/debug/dlx-proxy of this repository)
+"""
+
+import base64
+import functools
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import pika
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEADLINE = 15.0
+"""Seconds until a condition that a test waits for counts as never met."""
+
+
+def until(condition, what, deadline=DEADLINE, pause=0.02):
+    """Wait until condition() is true and return what it returned; pause() lets a connection work."""
+    end = time.monotonic() + deadline
+    while True:
+        if result := condition():
+            return result
+        assert time.monotonic() < end, f"not within {deadline} s: {what() if callable(what) else what}"
+        pause() if callable(pause) else time.sleep(pause)
+
+
+@dataclass(frozen=True)
+class Broker:
+    """One RabbitMQ node and the words by which it is controlled."""
+
+    version: str
+    url: str
+    control: tuple
+
+    @property
+    def is_4x(self):
+        return int(self.version.split(".")[0]) >= 4
+
+    @functools.cached_property
+    def parameters(self):
+        return pika.URLParameters(self.url)
+
+    @property
+    def address(self):
+        return self.parameters.host, self.parameters.port
+
+    @property
+    def user(self):
+        return self.parameters.credentials.username
+
+    def ctl(self, *words):
+        done = subprocess.run([*self.control, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"rabbitmqctl {words}: {done.stderr or done.stdout}"
+        return done.stdout
+
+    def make(self, vhosts, users, rights):
+        """Vhosts and users (name, password), made anew; `rights` are (user, vhost, configure, write, read)."""
+
+        def hashed(password):
+            return base64.b64encode(b"salt" + hashlib.sha256(b"salt" + password.encode()).digest()).decode()
+
+        self.unmake(vhosts, [user for user, _ in users])
+        kind = "rabbit_password_hashing_sha256"
+        definitions = {
+            "vhosts": [{"name": vhost} for vhost in vhosts],
+            "users": [{"name": user, "password_hash": hashed(password), "hashing_algorithm": kind, "tags": []} for user, password in users],
+            "permissions": [dict(zip(("user", "vhost", "configure", "write", "read"), right)) for right in rights],
+        }
+        # By eval: the import_definitions of 4.3 cannot read a pipe, and a file's path may mean another one over there.
+        encoded = base64.b64encode(json.dumps(definitions).encode()).decode()
+        answer = self.ctl("-q", "eval", f'rabbit_definitions:import_raw(base64:decode(<<"{encoded}">>)).')
+        assert answer.strip() == "ok", answer
+
+    def unmake(self, vhosts, users):
+        """Delete those that are there, by one rabbitmqctl: each costs a second on a busy machine."""
+        words = [f'catch rabbit_vhost:delete(<<"{vhost}">>, <<"tests">>)' for vhost in vhosts]
+        words += [f'catch rabbit_auth_backend_internal:delete_user(<<"{user}">>, <<"tests">>)' for user in users]
+        self.ctl("-q", "eval", ", ".join(words) + ".")
+
+
+def brokers():
+    """The brokers that the environment names, oldest first."""
+
+    def pairs(variable, separator):
+        return dict(item.split("=", 1) for item in os.environ.get(variable, "").split(separator) if item.strip())
+
+    controls = pairs("DLX_TEST_CTL", ";")
+    found = pairs("DLX_TEST_BROKERS", ",")
+    if not found or set(found) != set(controls):
+        raise LookupError("set DLX_TEST_BROKERS and DLX_TEST_CTL, for the same versions\n" + __doc__)
+    return [Broker(version, url, tuple(shlex.split(controls[version]))) for version, url in found.items()]
+
+
+class Proxy:
+    """One `dlx-proxy run` on free ports; its log is a file."""
+
+    def __init__(self, upstream, mode, log: Path, **environment):
+        binary = os.environ.get("DLX_TEST_PROXY", str(REPOSITORY / "target/debug/dlx-proxy"))
+        local = "127.0.0.1:0"
+        self.log = log
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [binary, "run", "--listen", local, "--admin", local, "--upstream", upstream],
+                env=inherited | {"DLX_PROXY_MODE": mode, "NO_COLOR": "1"} | environment,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
+            )
+        try:
+            self.address = self._bound("client")
+            self.admin = self._bound("admin")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _bound(self, leg):
+        """The address in the line that says `listening leg=... addr=...`."""
+
+        def look():
+            assert self.process.poll() is None, f"the proxy ended: {self.text()}"
+            return re.search(rf'listening.* leg="?{leg}"? addr=([\d.]+):(\d+)', self.text())
+
+        found = until(look, lambda: f"a `listening` line for leg={leg} in: {self.text()}")
+        return found[1], int(found[2])
+
+    def text(self):
+        return re.sub(r"\x1b\[[\d;]*m", "", self.log.read_text(errors="replace"))
+
+    def get(self, path):
+        """Status and text of a page of the admin port."""
+        request = urllib.request.Request("http://%s:%d%s" % (*self.admin, path))
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.read().decode()
+
+    def is_ready(self):
+        return self.get("/readyz")[0] == 200
+
+    def wait_ready(self):
+        until(self.is_ready, lambda: f"/readyz says {self.get('/readyz')}; log: {self.text()}", deadline=30)
+
+    def stop(self):
+        """End it as an operator would; it has to go by itself, and must not have panicked."""
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        assert "panicked" not in self.text(), self.text()
+
+
+class Via:
+    """The way from a test to a broker: `direct`, or through a proxy in mode `takeover` or `keep`."""
+
+    def __init__(self, broker, mode, proxy=None):
+        self.broker, self.mode, self.proxy = broker, mode, proxy
+        self.address = proxy.address if proxy else broker.address
+        # Names of one length: a reply text that is cut at 255 bytes is cut at the same place.
+        self.vhost, self.judge, self.foreign = f"clients-{mode[:4]}", "clients-spec", "clients-none"
+        """Where the tests are; where the same is done directly, to compare; where the proxy's user has no rights."""
+        self._shared = {}
+        self._parked = {}
+
+    def __str__(self):
+        return f"{self.broker.version}-{self.mode}"
+
+    @property
+    def is_direct(self):
+        return self.mode == "direct"
+
+    def connect(self, *, direct=False, vhost=None, user=None, **options):
+        """A pika connection of its own; heartbeat is off because most tests do not always read."""
+        host, port = self.broker.address if direct else self.address
+        login = pika.PlainCredentials(user, "secret") if user else self.broker.parameters.credentials
+        options = {"heartbeat": 0, "blocked_connection_timeout": 60, "socket_timeout": 20} | options
+        return pika.BlockingConnection(pika.ConnectionParameters(host, port, vhost or self.vhost, login, **options))
+
+    def _kept(self, direct):
+        kept = self._shared.get(direct)
+        if kept is None or not kept.is_open:
+            kept = self._shared[direct] = self.connect(direct=direct)
+        return kept
+
+    @property
+    def connection(self):
+        """The connection that most tests share, by the way under test."""
+        return self._kept(direct=False)
+
+    @property
+    def direct(self):
+        """A connection to the broker itself, to prepare and to look."""
+        return self._kept(direct=True)
+
+    def parked(self, message_id):
+        """What lies in the parking queue under this message id."""
+        if self.is_direct:
+            return []
+        channel = self.direct.channel()
+        try:
+            while (got := channel.basic_get("dlx-proxy.parked", auto_ack=True))[0]:
+                self._parked.setdefault(got[1].message_id, []).append(got)
+        except pika.exceptions.ChannelClosedByBroker as refusal:
+            assert refusal.reply_code == 404, refusal
+        else:
+            channel.close()
+        return self._parked.get(message_id, [])
+
+    def close(self):
+        for kept in self._shared.values():
+            if kept.is_open:
+                kept.close()
