@@ -123,7 +123,10 @@ impl Session {
                 return self.hold_withheld(ChannelId(0), turn);
             }
             // Nothing that follows can still matter to dead letters.
-            MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => self.phase = Phase::Raw,
+            MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => {
+                self.handshake_until = None;
+                self.phase = Phase::Raw;
+            }
             _ => self.peer.watch(id, payload),
         }
         let len = range.len();

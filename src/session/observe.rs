@@ -24,6 +24,7 @@ impl Session {
         turn.pass(Leg::Broker, range);
         match id {
             MethodId::CONNECTION_OPEN_OK => {
+                self.handshake_until = None;
                 turn.event(Event::SessionOpened {
                     vhost: self.peer.vhost.clone(),
                     user: self.peer.user.clone(),
@@ -34,6 +35,7 @@ impl Session {
                 }
             }
             MethodId::CONNECTION_CLOSE => {
+                self.handshake_until = None;
                 self.hold = None;
                 self.heartbeat_at = None;
                 self.abandon_all();

@@ -58,6 +58,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
         max_tickets: 4,
         close_wait: Duration::from_secs(5),
         probe_timeout: Duration::from_secs(5),
+        handshake_timeout: Duration::from_secs(10),
     }
 }
 
@@ -155,7 +156,13 @@ impl Script {
     /// A session that has seen nothing.
     pub(super) fn fresh(settings: Settings) -> Script {
         Script {
-            session: Session::new(Arc::new(settings)),
+            session: Session::new(
+                Arc::new(settings),
+                Now {
+                    mono: Mono(0),
+                    wall: 1000,
+                },
+            ),
             now: Now {
                 mono: Mono(0),
                 wall: 1000,
