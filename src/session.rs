@@ -23,6 +23,7 @@ mod refuse;
 mod replies;
 mod settle;
 mod unacked;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ use declare::Takeover;
 use frames::Stream;
 use peer::Peer;
 use permitted::Permitted;
+use verify::Verification;
 
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
 const PROBE_BACKLOG: usize = 1024 * 1024;
@@ -94,6 +96,7 @@ pub struct Session {
     /// While the client is not read, the broker hears of it from us.
     heartbeat_at: Option<Mono>,
     takeover: Option<Takeover>,
+    verification: Option<Verification>,
     permitted: Permitted,
     /// Frames of our own that wait for a frame boundary, and for the end of a content on their channel.
     waiting: Vec<(Leg, ChannelId, Vec<u8>)>,
@@ -177,6 +180,7 @@ impl Session {
             hold: None,
             heartbeat_at: None,
             takeover: None,
+            verification: None,
             permitted: Permitted::default(),
             waiting: Vec::new(),
             acks_due: BTreeSet::new(),
@@ -224,7 +228,7 @@ impl Session {
                 .get(&channel)
                 .is_none_or(|channel| !channel.unacked.any_withheld()),
             Some(Hold::Tickets) => self.tickets.len() < self.settings.max_tickets,
-            Some(Hold::Probe) => self.takeover.is_none(),
+            Some(Hold::Probe) => self.takeover.is_none() && self.verification.is_none(),
         };
         if over {
             self.hold = None;
@@ -331,6 +335,7 @@ impl Machine for Session {
             self.phase = Phase::Done;
         }
         self.probe_timeout(&mut turn);
+        self.verification_timeout(&mut turn);
         self.release();
     }
 
@@ -344,10 +349,12 @@ impl Machine for Session {
             Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => None,
         };
         let probe = self.takeover.as_ref().and_then(Takeover::until);
+        let verification = self.verification.as_ref().and_then(Verification::until);
         [
             hold,
             leaving,
             probe,
+            verification,
             self.heartbeat_at,
             self.handshake_until,
         ]

@@ -201,7 +201,7 @@ impl Session {
     }
 
     /// The header of a delivery: from here on its content is copied, if the budget allows.
-    pub(super) fn begin_copy(&mut self, channel: ChannelId, header: &[u8]) {
+    pub(super) fn begin_copy(&mut self, channel: ChannelId, header: &[u8], turn: &mut Turn<'_>) {
         let Some(copying) = self
             .channels
             .get_mut(&channel)
@@ -221,6 +221,10 @@ impl Session {
             let kept = copying.assembly.as_ref().map_or(0, Assembly::whole);
             self.settings.retained.give(octets - kept);
             self.octets += kept;
+        } else {
+            turn.event(Event::NotRetained {
+                queue: copying.queue.clone(),
+            });
         }
     }
 

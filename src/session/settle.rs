@@ -10,6 +10,7 @@ use crate::amqp::reply;
 use crate::dead_letter::{self, Death, Verdict};
 use crate::machine::{Event, Fallback, Leg, Outcome, Reason, Ticket};
 
+use super::replies::Declared;
 use super::{Hold, Session, Turn};
 
 /// What happened to one tag.
@@ -328,18 +329,18 @@ impl Session {
     }
 
     /// A queue is managed from now on.
-    pub(super) fn manage(
-        &mut self,
-        queue: ShortStr,
-        declared: super::replies::Declared,
-        turn: &mut Turn<'_>,
-    ) {
+    pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
         turn.event(Event::QueueManaged {
             queue: queue.clone(),
             taken_over: declared.taken_over,
         });
+        let Declared {
+            target,
+            taken_over,
+            form,
+        } = declared;
         self.registry
-            .insert(queue, declared.target, declared.taken_over, turn.now.mono);
+            .insert(queue, target, taken_over, form, turn.now.mono);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::{Dialect, Rules, Target};
 use crate::machine::*;
+use crate::registry::Form;
 use crate::registry::policy::Mode;
 use crate::session::replies::Declared;
 use crate::session::{Session, Settings, Turn};
@@ -251,6 +252,7 @@ impl Script {
             Declared {
                 target,
                 taken_over: false,
+                form: Form::default(),
             },
             &mut turn,
         );
