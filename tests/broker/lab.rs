@@ -13,6 +13,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
+use tokio::sync::RwLock;
 
 use super::proxy::Proxy;
 
@@ -21,6 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Of this process: tests run side by side, and so may several runs on one broker.
 static VHOSTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Held by each test that is running.
+static IN_USE: RwLock<()> = RwLock::const_new(());
 
 const HOW: &str = "\
 these tests need real brokers: run `make broker`, or give your own as
@@ -49,18 +53,20 @@ pub(crate) struct Way {
 
 /// Runs `test` on each broker in each of these modes, side by side.
 pub(crate) async fn each(modes: &[Mode], test: impl AsyncFn(&Way)) {
-    each_with(modes, &[], test).await;
+    let _shared = IN_USE.read().await;
+    each_way(modes, test).await;
 }
 
-/// The same with settings of the proxy's.
-pub(crate) async fn each_with(
-    modes: &[Mode],
-    settings: &[(&'static str, &str)],
-    test: impl AsyncFn(&Way),
-) {
+/// The same while no other test uses the brokers: this one disturbs all of them.
+pub(crate) async fn each_alone(modes: &[Mode], test: impl AsyncFn(&Way)) {
+    let _alone = IN_USE.write().await;
+    each_way(modes, test).await;
+}
+
+async fn each_way(modes: &[Mode], test: impl AsyncFn(&Way)) {
     let one = async |broker: Arc<Broker>, mode: Mode| {
         in_vhost(&broker, &format!("{mode:?}"), async |vhost| {
-            let proxy = Proxy::start(&broker.url, mode, vhost, settings).await;
+            let proxy = Proxy::start(&broker.url, mode, vhost, &[]).await;
             let way = Way {
                 broker: broker.clone(),
                 mode,
@@ -85,6 +91,7 @@ pub(crate) async fn each_with(
 
 /// Runs `test` on each broker, one after the other, without a proxy: the test brings its own.
 pub(crate) async fn each_broker(test: impl AsyncFn(&Arc<Broker>, &str)) {
+    let _shared = IN_USE.read().await;
     let mut failed = Vec::new();
     for broker in Broker::all() {
         failed.push(in_vhost(&broker, "", async |vhost| test(&broker, vhost).await).await);
@@ -220,17 +227,55 @@ impl Broker {
         .await;
     }
 
-    /// Closes the connections of that name, as `rabbitmqctl close_connection` does. Returns how many there were.
-    pub(crate) async fn close_connections(&self, name: &str) -> usize {
-        let answer = self
-            .eval(&format!(
-                "Named = fun(Pid) -> case catch rabbit_networking:connection_info(Pid, [client_properties]) of \
-                   [{{_, Properties}}] -> lists:any(fun({{Key, _, Value}}) -> {{Key, Value}} =:= {{<<\"connection_name\">>, <<\"{name}\">>}} end, Properties); \
-                   _ -> false end end, \
-                 length([rabbit_networking:close_connection(Pid, \"closed by a test\") || Pid <- rabbit_networking:connections(), Named(Pid)])."
+    /// From now on closes the connection of that name, as `rabbitmqctl close_connection` does, each time when a queue has grown to the next
+    /// of these lengths. The node itself looks: a rabbitmqctl would come too late.
+    pub(crate) async fn close_connection_at(
+        &self,
+        name: &str,
+        vhost: &str,
+        queue: &str,
+        lengths: &[usize],
+    ) {
+        let program = format!(
+            "Named = fun() -> [Pid || Pid <- rabbit_networking:connections(),
+               [{{_, Properties}}] <- [catch rabbit_networking:connection_info(Pid, [client_properties])], is_list(Properties),
+               lists:keyfind(<<\"connection_name\">>, 1, Properties) =:= {{<<\"connection_name\">>, longstr, <<\"{name}\">>}}] end,
+             {{ok, Queue}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{vhost}\">>, queue, <<\"{queue}\">>)),
+             Wait = fun W(Length) -> case rabbit_amqqueue:info(Queue, [messages]) of
+               [{{_, Messages}}] when Messages >= Length -> Messages; _ -> timer:sleep(2), W(Length) end end,
+             Kill = fun K() -> case Named() of
+               [] -> timer:sleep(2), K(); Pids -> [rabbit_networking:close_connection(Pid, \"closed by a test\") || Pid <- Pids] end end,
+             spawn(fun() -> application:set_env(rabbit, '{vhost}', [begin Messages = Wait(Length), Kill(), Messages end || Length <- {lengths:?}]) end)."
+        );
+        self.eval(&program).await;
+    }
+
+    /// How long the queue was each time.
+    pub(crate) async fn closed_at(&self, vhost: &str) -> Vec<usize> {
+        let program = format!(
+            "{{ok, Lengths}} = application:get_env(rabbit, '{vhost}'), application:unset_env(rabbit, '{vhost}'), Lengths."
+        );
+        let answer = self.eval(&program).await;
+        let lengths = answer.trim().trim_matches(['[', ']']).split(',');
+        lengths
+            .map(|length| length.trim().parse().expect("a number"))
+            .collect()
+    }
+
+    /// Runs something while the broker believes that it is short of memory.
+    pub(crate) async fn under_memory_alarm(&self, run: impl Future<Output = ()>) {
+        let set = async |watermark: &str| {
+            self.eval(&format!(
+                "vm_memory_monitor:set_vm_memory_high_watermark({watermark})."
             ))
-            .await;
-        answer.trim().parse().expect("a number")
+            .await
+        };
+        set("0.0001").await;
+        let outcome = AssertUnwindSafe(run).catch_unwind().await;
+        set("element(2, application:get_env(rabbit, vm_memory_high_watermark))").await;
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     /// Evaluates Erlang on the node: one program where several commands of rabbitmqctl would take a second each.

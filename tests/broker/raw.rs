@@ -1,11 +1,11 @@
 //! A client that sends frames as it is told and shows what comes back: client libraries hide too much, and forbid the rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use dlx_proxy::amqp::content::{Assembly, Content};
 use dlx_proxy::amqp::frame::{self, Front, Kind};
 use dlx_proxy::amqp::ids::ChannelId;
-use dlx_proxy::amqp::method::{Close, MethodId, Tune};
+use dlx_proxy::amqp::method::{Close, MethodId, QueueDeclare, QueueDeclareOk, Settle, Tune};
 use dlx_proxy::amqp::reply::{self, Arguments};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -178,6 +178,22 @@ impl Raw {
         self.reply(channel, MethodId::QUEUE_DECLARE_OK).await;
     }
 
+    /// Ready messages of a queue.
+    pub(crate) async fn ready(&mut self, channel: u16, queue: &str) -> u32 {
+        self.call(channel, MethodId::QUEUE_DECLARE, |a| {
+            a.short(0)
+                .shortstr(queue.as_bytes())
+                .octet(QueueDeclare::PASSIVE)
+                .longstr(b"")
+                .end();
+        })
+        .await;
+        let ok = self.reply(channel, MethodId::QUEUE_DECLARE_OK).await;
+        QueueDeclareOk::parse(&ok)
+            .expect("queue.declare-ok")
+            .message_count
+    }
+
     /// Consumes, and waits for the answer.
     pub(crate) async fn consume(&mut self, channel: u16, queue: &str, no_ack: bool) {
         let mut out = Vec::new();
@@ -241,6 +257,66 @@ impl Raw {
             assembly.push(&body.payload);
         }
         (arguments, assembly.finish().body.to_vec())
+    }
+
+    /// A method that carries a content, on any channel: which, and its arguments.
+    pub(crate) async fn any_content(&mut self, id: MethodId) -> (u16, Vec<u8>) {
+        let frame = match self.waiting.pop_front() {
+            Some(frame) => frame,
+            None => within("a delivery", self.read())
+                .await
+                .expect("the connection is open"),
+        };
+        let channel = frame.channel;
+        self.waiting.push_front(frame);
+        let (arguments, _) = self.content(channel, id).await;
+        (channel, arguments)
+    }
+
+    /// Whether more has been received already than was asked for.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.unread.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Waits until all publishes of that channel up to this number are confirmed.
+    pub(crate) async fn confirmed(&mut self, channel: u16, from: u64, to: u64) {
+        let mut open: BTreeSet<u64> = (from..=to).collect();
+        while !open.is_empty() {
+            let ack = self.reply(channel, MethodId::BASIC_ACK).await;
+            let Settle {
+                delivery_tag,
+                multiple,
+                ..
+            } = Settle::parse(&ack).expect("basic.ack");
+            open.retain(|number| {
+                *number != delivery_tag.0 && !(multiple && *number < delivery_tag.0)
+            });
+        }
+    }
+
+    /// Declares a fanout exchange, and binds the queue of the same name to it.
+    pub(crate) async fn fanout(&mut self, channel: u16, name: &str) {
+        self.call(channel, MethodId::EXCHANGE_DECLARE, |a| {
+            a.short(0)
+                .shortstr(name.as_bytes())
+                .shortstr(b"fanout")
+                .octet(2)
+                .longstr(b"")
+                .end();
+        })
+        .await;
+        self.reply(channel, MethodId::EXCHANGE_DECLARE_OK).await;
+        self.call(channel, MethodId::QUEUE_BIND, |a| {
+            a.short(0)
+                .shortstr(name.as_bytes())
+                .shortstr(name.as_bytes())
+                .shortstr(b"")
+                .octet(0)
+                .longstr(b"")
+                .end();
+        })
+        .await;
+        self.reply(channel, MethodId::QUEUE_BIND_OK).await;
     }
 
     /// The next frame of any channel; none when the connection has ended. Safe to drop and to call again.

@@ -1,9 +1,8 @@
 //! One of the two ways that a script is played: its connection, its queues, and what it saw.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dlx_proxy::amqp::method::{MethodId, Settle};
+use dlx_proxy::amqp::method::MethodId;
 
 use super::script::{Command, End, Script};
 use crate::lab::Way;
@@ -110,18 +109,9 @@ impl Side {
             );
         }
         self.raw.send(&out).await;
-        // The numbers go on over the rounds, and a `multiple` confirms all below its own.
-        let mut open: BTreeSet<u64> = (1..=messages as u64)
-            .map(|number| self.published + number)
-            .collect();
+        let first = self.published + 1;
         self.published += messages as u64;
-        while !open.is_empty() {
-            let ack = self.raw.reply(HELPER, MethodId::BASIC_ACK).await;
-            let ack = Settle::parse(&ack).expect("basic.ack");
-            open.retain(|number| {
-                *number != ack.delivery_tag.0 && !(ack.multiple && *number < ack.delivery_tag.0)
-            });
-        }
+        self.raw.confirmed(HELPER, first, self.published).await;
     }
 
     async fn deliver(&mut self, round: usize, script: &Script) {
