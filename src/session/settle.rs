@@ -35,7 +35,7 @@ impl Session {
             turn.pass(Leg::Client, range);
             return len;
         };
-        if state.tx {
+        if state.tx || state.doomed {
             turn.pass(Leg::Client, range);
             return len;
         }
@@ -52,6 +52,7 @@ impl Session {
             if state.unacked.any_withheld() {
                 return self.hold_withheld(channel, turn);
             }
+            state.doomed = true;
             turn.pass(Leg::Client, range);
             return len;
         }

@@ -208,7 +208,7 @@ impl Reporter {
         match role {
             Role::Publisher => self.vhost_gauge(|inner| &inner.publisher_blocked, 0),
             Role::Intake => self.vhost_gauge(|inner| &inner.intake_consuming, 0),
-        }
+        };
         let link = role.as_str();
         if was_up {
             warn!(link, cause, "link lost");
@@ -226,11 +226,13 @@ impl Reporter {
     }
 
     fn vhost_native(&self, cause: &str) {
-        self.vhost_gauge(|inner| &inner.vhost_native, 1);
-        warn!(
-            cause,
-            "the proxy's user may not use this vhost: its queues stay native"
-        );
+        // Both links find out.
+        if self.vhost_gauge(|inner| &inner.vhost_native, 1) == 0 {
+            warn!(
+                cause,
+                "the proxy's user may not use this vhost: its queues stay native"
+            );
+        }
     }
 
     fn blocked(&self, blocked: bool) {
@@ -294,13 +296,13 @@ impl Reporter {
             .set(up)
     }
 
-    fn vhost_gauge(&self, gauge: impl Fn(&Inner) -> &VhostGauge, value: i64) {
+    fn vhost_gauge(&self, gauge: impl Fn(&Inner) -> &VhostGauge, value: i64) -> i64 {
         let inner = self.metrics.inner();
         gauge(inner)
             .get_or_create(&VhostLabels {
                 vhost: inner.names.vhost(&self.vhost),
             })
-            .set(value);
+            .set(value)
     }
 
     fn seldom(
