@@ -9,7 +9,7 @@ use super::lab::{each_broker, until, within};
 use super::program::Program;
 use super::proxy::Proxy;
 use super::raw::{self, Raw};
-use super::relay::Relay;
+use super::relay::{Fault, INTAKE, Relay};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_comes_later() {
@@ -106,6 +106,35 @@ async fn a_vhost_without_rights_for_the_proxy_stays_native() {
         assert_eq!(ours.trim(), "0", "intake exchanges");
         program.stop().await;
         broker.eval(&format!("rabbit_auth_backend_internal:delete_user(<<\"{user}\">>, <<\"tests\">>).")).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_was_taken_over_can_be_declared_again_while_the_intake_is_away() {
+    each_broker(async |broker, vhost| {
+        let mut relay = Relay::new(broker.address()).await;
+        relay.plug_in().await;
+        let upstream = broker.upstream(relay.port(), &broker.credentials());
+        let proxy =
+            Proxy::start(&upstream, Mode::Takeover, vhost, &[("probe-timeout", "1s")]).await;
+        until("ready", async || proxy.admin.is_ready().await).await;
+        for fault in [Fault::None, Fault::Cut(INTAKE), Fault::Jam(INTAKE)] {
+            relay.set(fault);
+            if let Fault::Cut(_) = fault {
+                until("the intake is away", async || !proxy.admin.is_ready().await).await;
+            }
+            // Any client that starts declares its queues.
+            let mut client =
+                Raw::open(broker, proxy.address.port(), vhost, Default::default()).await;
+            client.open_channel(1).await;
+            client
+                .declare(1, "work", &[("x-dead-letter-exchange", "dlx")])
+                .await;
+            client.close().await;
+        }
+        relay.set(Fault::None);
+        proxy.stop().await;
     })
     .await;
 }
