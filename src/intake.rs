@@ -113,7 +113,7 @@ impl Intake {
     fn up(&mut self, now: Now, fx: &mut Effects) {
         self.settings.rules.dialect = self.link.dialect();
         self.hide_users = false;
-        self.topology.begin(now, fx);
+        self.topology.begin(self.link.dialect(), now, fx);
     }
 
     fn lost(&mut self, now: Now, fx: &mut Effects) {
@@ -132,8 +132,10 @@ impl Intake {
             .flatten();
         match (frame.channel, id) {
             (TOPOLOGY, Some(MethodId::CHANNEL_CLOSE)) => {
-                let cause = closed(frame, fx);
-                self.topology.closed(cause, now, fx);
+                let (code, cause) = closed(frame, fx);
+                if self.topology.closed(code, &cause, now, fx) {
+                    tell(cause, fx);
+                }
             }
             (TOPOLOGY, Some(id)) => {
                 let ready = self.topology.reply(id, now, fx);
@@ -142,14 +144,14 @@ impl Intake {
                 }
             }
             (CONSUMER, Some(MethodId::CHANNEL_CLOSE)) => {
-                closed(frame, fx);
+                tell(closed(frame, fx).1, fx);
                 self.consumer.lost(fx);
-                self.topology.again_later(now);
+                self.topology.again(now);
             }
             (CONSUMER, Some(MethodId::BASIC_CANCEL)) => {
                 // The queue was deleted or lost its leader: it is declared anew, and what is held stays settleable.
                 self.consumer.cancelled(fx);
-                self.topology.again_later(now);
+                self.topology.again(now);
             }
             (CONSUMER, _) => {
                 if let Some(delivery) = self.consumer.frame(frame, id, fx)? {
@@ -221,19 +223,19 @@ impl Intake {
     }
 }
 
-/// Answers the close of a channel and tells of it; the broker's words.
+/// Answers the close of a channel; the broker's words.
 fn closed(frame: Frame<'_>, fx: &mut Effects) -> (u16, String) {
     reply::close_ok(fx.broker.build(&[]), frame.channel);
     let (code, text) = match Close::parse(frame.payload) {
         Ok(close) => (close.code, String::from_utf8_lossy(close.text).into_owned()),
         Err(_) => (0, String::new()),
     };
-    let cause = format!("{code} {text}");
-    fx.events.push(Event::ChannelClosed {
-        role: Role::Intake,
-        cause: cause.clone(),
-    });
-    (code, cause)
+    (code, format!("{code} {text}"))
+}
+
+fn tell(cause: String, fx: &mut Effects) {
+    let role = Role::Intake;
+    fx.events.push(Event::ChannelClosed { role, cause });
 }
 
 impl Machine for Intake {

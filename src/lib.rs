@@ -1,4 +1,38 @@
-//! dlx-proxy.
+//! A proxy in front of RabbitMQ that takes over dead-lettering. This is its map; ARCHITECTURE.md tells the ways of single messages.
+//!
+//! ```text
+//!  client ◀──▶ session ◀──▶ broker          all but a few frames pass as they are
+//!                 │
+//!                 │ reject of a managed queue: withheld, planned, published; acked when that is confirmed
+//!                 ▼
+//!        dead_letter::plan ──▶ publisher ──▶ broker          mandatory, with confirms
+//!                 ▲
+//!                 │ signal: a death of the broker's own
+//!               intake ◀──────────────────── broker          what expired, overflowed, or was rejected without us
+//! ```
+//!
+//! **The reject path.** [`session`] keeps a copy of each delivery of a queue whose target it knows. A reject does not go to the broker: `plan`
+//! makes a dead letter of the copy, the publisher publishes it, and only its outcome lets the session ack the original.
+//!
+//! **The intake path.** [`session`] declares queues with an intake exchange whose name says their target ([`registry::intake_name`]). What dies
+//! at the broker arrives in the intake queue; [`intake`] makes a death of it, then the same `plan`, the same publisher, and an ack at the end.
+//! The two paths meet nowhere else.
+//!
+//! **Pure**: no sockets, clocks, tasks, locks, files or randomness, and no logging. Each uses those above it, and none of the shell:
+//! - [`amqp`]: frames, methods, contents and tables as views on bytes
+//! - [`machine`]: the whole contract with the shell
+//! - [`dead_letter`]: what becomes of a message that died, by RabbitMQ's rules
+//! - [`registry`]: queue arguments, policies, intake names, the broker's refusals
+//! - [`session`]: one client connection and its broker connection
+//! - [`link`]: a broker connection of the proxy's own; [`publisher`] and [`intake`] are built on one
+//!
+//! **Shell**, thin:
+//! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
+//! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics
+//! - [`config`]: settings and every mistake in them · [`drain`]: how the process ends
+//! - [`app`]: wiring · [`cli`]: the command line · [`demo`]: three dead letters through a proxy
+//!
+//! The wall between them is enforced below, by lints that are denied on each pure module, and by `tests/offline/walls.rs`.
 
 pub mod admin;
 #[cfg_attr(

@@ -346,6 +346,8 @@ pub enum Input {
 pub enum Flow {
     /// It goes on with the legs that it has.
     Open,
+    /// The client's stream has ended: end that to the broker, behind what is buffered, and go on with what the broker still says.
+    HalfClosed,
     /// Write what is buffered, then close both legs: the machine has ended.
     Finish,
     /// A link: its connection is over, it wants a new one at this moment.
@@ -360,7 +362,7 @@ pub trait Machine {
     /// Bytes of a leg. Returns how many were consumed; the rest is offered again, with more behind it or after a pause.
     fn read(&mut self, from: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize;
 
-    /// The leg ended: by the peer (end of stream) or by an error of the socket.
+    /// The leg ended: by the peer (end of stream; it may still read) or by an error of the socket.
     fn closed(&mut self, leg: Leg, now: Now, fx: &mut Effects);
 
     /// Something from another machine.
@@ -422,6 +424,11 @@ pub enum Event {
         queue: ShortStr,
         /// Why.
         cause: Fallback,
+    },
+    /// A delivery of a managed queue was not retained: its reject, if one comes, is the broker's.
+    NotRetained {
+        /// The queue.
+        queue: ShortStr,
     },
     /// A client named an intake or parking object and was refused.
     NameRefused {
@@ -504,9 +511,7 @@ impl Role {
 /// Why the broker was left to do it. The label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fallback {
-    /// The link of the vhost is not up, or was refused.
-    NoLink,
-    /// The intake exchange could not be had (bound, refusal).
+    /// The intake exchange could not be had (link away or refused, bound).
     NoIntake,
     /// The name of the intake exchange would be over 255 bytes.
     NameTooLong,
@@ -520,14 +525,10 @@ pub enum Fallback {
     NoChannel,
     /// The probe did not end in time.
     ProbeTimeout,
-    /// The channel is in tx mode.
-    Tx,
     /// Its content was not retained: over the budget.
     Budget,
     /// Its content could not be read.
     Unreadable,
-    /// The new header would not fit a frame.
-    HeaderTooBig,
     /// `close-wait` passed.
     CloseWait,
     /// The publisher refused it.

@@ -200,15 +200,15 @@ impl Publisher {
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
         self.pump(now, fx);
-        if !self.draining {
-            return;
-        }
-        if self.refusing {
+        // A vhost that does not let us in will not do so soon: the broker shall deal with all that is here.
+        let shut_out = self.link.is_refused();
+        self.refusing |= shut_out;
+        if self.refusing && (shut_out || self.draining) {
             for key in self.items.keys() {
                 self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
             }
         }
-        if self.items.len() == 0 {
+        if self.draining && self.items.len() == 0 {
             self.link.goodbye(now, fx);
         }
     }

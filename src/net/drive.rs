@@ -72,7 +72,12 @@ struct Pipe {
     rest: Vec<u8>,
     /// The rest is the beginning of something: it is offered again only with more behind it.
     starved: bool,
+    /// The peer has ended its stream, we ours.
+    ended: [bool; 2],
 }
+
+const THEIRS: usize = 0;
+const OURS: usize = 1;
 
 // === impl Clock ===
 
@@ -167,8 +172,10 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
             }
             progress |= self.poll_write(cx);
             self.outlet.dispatch(&self.machine, &mut self.fx, cx);
-            if self.machine.flow() == Flow::Finish {
-                return self.poll_finish(cx);
+            match self.machine.flow() {
+                Flow::Finish => return self.poll_finish(cx),
+                Flow::HalfClosed => self.poll_half_close(cx),
+                Flow::Open | Flow::Reconnect(_) => {}
             }
             progress |= self.poll_timer(cx);
             if !progress {
@@ -233,7 +240,7 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
         if !self.wants_read(leg) {
             return false;
         }
-        let Some(pipe) = self.pipe(leg) else {
+        let Some(pipe) = self.pipe(leg).filter(|pipe| !pipe.ended[THEIRS]) else {
             return false;
         };
         if !pipe.rest.is_empty() && !pipe.starved {
@@ -244,8 +251,18 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
         match Pin::new(&mut pipe.stream).poll_read(cx, &mut buffer) {
             Poll::Pending => return false,
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-            Poll::Ready(result) => {
-                self.leg_closed(leg, result.err());
+            Poll::Ready(Err(error)) => {
+                self.leg_closed(leg, Some(error));
+                return true;
+            }
+            // A client that has said all may still listen, as the broker lets it.
+            Poll::Ready(Ok(())) if leg == Leg::Client => {
+                pipe.ended[THEIRS] = true;
+                self.machine.closed(leg, self.clock.now(), &mut self.fx);
+                return true;
+            }
+            Poll::Ready(Ok(())) => {
+                self.leg_closed(leg, None);
                 return true;
             }
         }
@@ -384,6 +401,16 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
         }
     }
 
+    /// Ends our stream to the broker when all has been written.
+    fn poll_half_close(&mut self, cx: &mut Context<'_>) {
+        if let Some(pipe) = self.broker.as_mut().filter(|pipe| !pipe.ended[OURS])
+            && self.fx.broker.is_empty()
+        {
+            // A socket that is gone already shows itself at the next read.
+            pipe.ended[OURS] = Pin::new(&mut pipe.stream).poll_shutdown(cx).is_ready();
+        }
+    }
+
     /// The machine has ended: its last bytes go out, within a bound.
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.write_all(&[], cx);
@@ -414,6 +441,7 @@ impl Pipe {
             stream,
             rest: Vec::new(),
             starved: false,
+            ended: [false; 2],
         }
     }
 }

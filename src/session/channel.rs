@@ -22,6 +22,8 @@ pub(super) struct Channel {
     pub closing: bool,
     /// In tx mode settlements take effect at commit: all of them are the broker's (S9.2).
     pub tx: bool,
+    /// The client has settled what it may not: the broker closes the channel there, and nothing after it counts.
+    pub doomed: bool,
     /// A content on its way to the broker.
     pub publishing: Transfer,
     /// A content on its way to the client.
@@ -40,6 +42,8 @@ pub(super) struct Channel {
     pub last_queue: ShortStr,
     /// The next refusal of the broker is told to the client in these words instead.
     pub reword: Option<Reword>,
+    /// The arguments of the last declare that speaks of dead letters and was left as it was.
+    pub left: Option<Vec<u8>>,
 }
 
 /// A content in one direction.

@@ -12,11 +12,20 @@ const REPLY_SUCCESS: u16 = 200;
 impl Session {
     /// The client is gone. What the broker still sends is read and goes nowhere.
     pub(super) fn leave(&mut self, turn: &mut Turn<'_>) {
+        if matches!(
+            self.phase,
+            Phase::Leaving(_) | Phase::HalfClosed(_) | Phase::Done
+        ) {
+            return;
+        }
         self.hold = None;
+        self.handshake_until = None;
         let inside_frame = self.client.owed > 0;
         if self.phase != Phase::Watching || self.tickets.is_empty() || inside_frame {
             // Nothing to settle, or the broker waits for the end of a frame that will never come: it returns all to the queues.
-            self.phase = Phase::Done;
+            let until = turn.now.mono.after(self.settings.close_wait);
+            self.broker.raw |= self.phase != Phase::Watching;
+            self.phase = Phase::HalfClosed(until);
             return;
         }
         self.phase = Phase::Leaving(turn.now.mono.after(self.settings.close_wait));

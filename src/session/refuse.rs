@@ -10,8 +10,10 @@ use crate::amqp::method::{
     QueueName,
 };
 use crate::amqp::reply;
+use crate::amqp::table::{Table, Value};
 use crate::machine::{Event, Leg};
-use crate::registry::refusal::{Access, decode_names_in};
+use crate::registry::arguments::DeclareArguments;
+use crate::registry::refusal::{self, Access, Fit, decode_names_in};
 
 use super::channel::Reword;
 use super::{Session, Turn};
@@ -57,7 +59,15 @@ fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malform
                 exchange(bind.source, Read),
             ]
         }
-        MethodId::QUEUE_DECLARE => [queue(QueueDeclare::parse(payload)?.queue, Configure), None],
+        MethodId::QUEUE_DECLARE => {
+            let declare = QueueDeclare::parse(payload)?;
+            let dead_letters = Table(declare.arguments).get(b"x-dead-letter-exchange");
+            let target = dead_letters.ok().flatten().and_then(Value::as_longstr);
+            [
+                queue(declare.queue, Configure),
+                target.and_then(|name| exchange(name, Write)),
+            ]
+        }
         MethodId::QUEUE_BIND | MethodId::QUEUE_UNBIND => {
             let bind = QueueBind::parse(payload)?;
             [queue(bind.queue, Write), exchange(bind.exchange, Read)]
@@ -123,10 +133,12 @@ impl Session {
     pub(super) fn reworded(&mut self, channel: ChannelId, payload: &[u8]) -> Option<Vec<u8>> {
         let close = Close::parse(payload).ok()?;
         let culprit = MethodId(close.class, close.method);
-        let Some(reword) = self.channels.get_mut(&channel)?.reword.take() else {
+        let state = self.channels.get_mut(&channel)?;
+        let (reword, left) = (state.reword.take(), state.left.take());
+        let Some(reword) = reword else {
             // The name of an intake exchange is none of the client's words.
             let text = (culprit == MethodId::QUEUE_DECLARE)
-                .then(|| decode_names_in(close.text, &self.settings.names))
+                .then(|| self.in_the_clients_words(&close, left.as_deref()))
                 .flatten()?;
             return Some(closing(channel, close.code, &text, culprit));
         };
@@ -134,6 +146,25 @@ impl Session {
             || close.text.ends_with(NEVER.to_string().as_bytes());
         (culprit == reword.sent && by_ack)
             .then(|| closing(channel, reword.code, &reword.text, reword.culprit))
+    }
+}
+
+impl Session {
+    /// The broker's refusal of a declare with these arguments, without the names of intake exchanges.
+    fn in_the_clients_words(&self, close: &Close<'_>, arguments: Option<&[u8]>) -> Option<Vec<u8>> {
+        let names = &self.settings.names;
+        let fit = arguments.map(|arguments| {
+            refusal::fit(
+                close.code,
+                close.text,
+                &DeclareArguments::read(arguments),
+                names,
+            )
+        });
+        match fit {
+            Some(Fit::Answer(text)) => Some(text),
+            _ => decode_names_in(close.text, names),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ class Rules:
 
     is_4x: bool
     maker: str
+    through_proxy: bool
 
     @property
     def _native_4x(self):
@@ -43,8 +44,9 @@ class Rules:
 
     @property
     def client_history_counts(self):
-        """A native 4.x overwrites an x-death that a client sent; the proxy continues it on every version."""
-        return not self._native_4x
+        """A native 4.x overwrites an x-death that a client sent. Who publishes and consumes through the proxy sees it continued on
+        every version, whoever made the newest death."""
+        return not self.is_4x or self.through_proxy
 
     @property
     def parks(self):
@@ -73,7 +75,7 @@ class Rules:
 
 
 def rules(via, maker):
-    return Rules(via.broker.is_4x, maker)
+    return Rules(via.broker.is_4x, maker, not via.is_direct)
 
 
 @dataclass(frozen=True)

@@ -188,12 +188,17 @@ def test_alternate_exchange(scene, kind, reason):
     check_death(scene, sink.one(), sent, source, reason, exchange=dlx, key=source)
 
 
-def expect_nowhere(scene, sent, source, reason, sink):
-    """Nothing routed `sent`: parked by the proxy, discarded by the broker; `sink` takes a later death of the same queue."""
+def expect_nowhere(scene, sent, source, reason, sink, dlx, cause):
+    """Nothing routed `sent`: parked by the proxy, which says why; discarded by the broker."""
     by = scene.by(reason)
     if by.parks:
         (got,) = scene.parked(sent)
-        check_content(got, sent, by, died(source, reason))
+        added = {"x-parked-exchange": dlx, "x-parked-cause": cause}
+        if by.is_4x:  # seen without the proxy, so its private header is there: who moves the message back moves its history
+            added["x-dlx-proxy-history"] = got[1].headers["x-dlx-proxy-history"]
+        else:
+            added["x-delivery-count"] = 0  # the parking queue is a quorum queue
+        check_content(got, sent, by, died(source, reason), extra_headers=added)
     else:
         scene.assert_not_parked(sent)
     assert not sink.arrived
@@ -208,7 +213,7 @@ def test_missing_then_made_later(scene, kind, reason, what):
     early = scene.publish("", source, body=b"early")
     scene.kill(source, reason)
     if scene.by(reason).parks:
-        expect_nowhere(scene, early, source, reason, sink)
+        expect_nowhere(scene, early, source, reason, sink, dlx, {"exchange": "no_exchange", "binding": "unroutable"}[what])
     else:  # a death behind it, by the same way, says that the early one is through
         _fence(scene, kind, reason)
 
@@ -239,7 +244,7 @@ def test_internal_exchange(scene, kind, reason):
     if scene.by(reason).publishes_to_internal_exchanges:
         check_death(scene, sink.one(), sent, source, reason, exchange=dlx, key=source)
     else:
-        expect_nowhere(scene, sent, source, reason, sink)
+        expect_nowhere(scene, sent, source, reason, sink, dlx, "forbidden")
 
 
 def test_purge_is_no_death(scene, kind):

@@ -3,11 +3,13 @@
 //! - `config`: the settings, their layers, and every mistake in them
 //! - `cli`: the command line, its help and its exit codes
 //! - `docs`: METRICS.md says what the code says
+//! - `readme`: README.md and ARCHITECTURE.md name only what there is
 //! - `walls`: the pure core imports nothing impure, and no file grows too long
 
 mod cli;
 mod config;
 mod docs;
+mod readme;
 mod walls;
 
 use std::path::{Path, PathBuf};

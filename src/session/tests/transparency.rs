@@ -1,5 +1,7 @@
 //! What nobody here has to touch passes as it came.
 
+use std::time::Duration;
+
 use super::script::*;
 use crate::amqp::frame;
 use crate::amqp::ids::ChannelId;
@@ -99,13 +101,36 @@ fn a_broker_that_is_too_old_gets_everything() {
 }
 
 #[test]
-fn the_session_ends_when_either_leg_does() {
-    for leg in [Leg::Client, Leg::Broker] {
-        let mut script = keep();
-        let now = script.now;
-        script.session.closed(leg, now, &mut script.fx);
-        assert_eq!(script.session.flow(), Flow::Finish);
-    }
+fn the_session_ends_with_the_brokers_stream() {
+    let mut script = keep();
+    script.gone(Leg::Broker).silent();
+    assert_eq!(script.session.flow(), Flow::Finish);
+}
+
+#[test]
+fn a_client_that_has_said_all_may_still_listen() {
+    let mut script = keep();
+    script.gone(Leg::Client).silent();
+    assert_eq!(script.session.flow(), Flow::HalfClosed);
+    script.broker(&deliver("c", 1, b"hello")).passes();
+    script.gone(Leg::Broker).silent();
+    assert_eq!(script.session.flow(), Flow::Finish);
+}
+
+#[test]
+fn a_broker_that_does_not_hang_up_is_not_waited_for_for_ever() {
+    let mut script = keep();
+    script.gone(Leg::Client).silent();
+    script.wait(Duration::from_secs(5)).silent();
+    assert_eq!(script.session.flow(), Flow::Finish);
+}
+
+#[test]
+fn another_protocol_may_be_half_closed_too() {
+    let mut script = Script::fresh(settings(Mode::Keep));
+    script.client(b"AMQP\x00\x01\x00\x00").passes();
+    script.gone(Leg::Client).silent();
+    script.broker(b"AMQP\x00\x00\x09\x01").passes();
 }
 
 #[test]
@@ -132,4 +157,16 @@ fn a_close_of_the_connection_passes_both_ways() {
             }
         }
     }
+}
+
+#[test]
+fn a_client_that_never_finishes_its_handshake_is_let_go() {
+    let mut script = Script::fresh(settings(Mode::Keep));
+    script.client(&frame::PROTOCOL).passes();
+    script.wait(Duration::from_secs(10)).silent();
+    assert_eq!(script.session.flow(), Flow::Finish);
+
+    let mut open = keep();
+    open.wait(Duration::from_secs(3600)).silent();
+    assert_eq!(open.session.flow(), Flow::Open);
 }
