@@ -9,7 +9,7 @@ use dlx_proxy::config::Mode;
 use super::lab::{BOTH, Broker, each, each_alone, each_broker, until};
 use super::proxy::Proxy;
 use super::raw::{self, Raw};
-use super::relay::Relay;
+use super::relay::{Fault, PUBLISHER, Relay};
 use super::scene::Kind;
 
 /// Rejects while the publisher is killed.
@@ -273,7 +273,7 @@ async fn a_client_that_vanishes_with_rejects_withheld_loses_nothing() {
                     Stage::open(broker, proxy.address.port(), vhost, kind, &[&name]).await;
                 stage.fill(1000).await;
                 stage.consume(0).await;
-                relay.jam_publisher(true);
+                relay.set(Fault::Jam(PUBLISHER));
                 reject(&mut stage.proxied, 1000).await;
                 until("all are withheld", async || {
                     proxy.admin.metric("dlx_proxy_withheld_rejects", &[]).await == 1000
@@ -291,7 +291,7 @@ async fn a_client_that_vanishes_with_rejects_withheld_loses_nothing() {
                     })
                     .await;
                 }
-                relay.jam_publisher(false);
+                relay.set(Fault::None);
                 let seen = collect(&mut direct, 2, &format!("{kind}.{name}"), 1000).await;
                 until("the session has ended", async || {
                     proxy.admin.metric("dlx_proxy_connections_open", &[]).await == 0

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::lab::{each, each_broker, until, within};
 use super::proxy::Proxy;
 use super::raw::{self, Raw};
-use super::relay::Relay;
+use super::relay::{Fault, PUBLISHER, Relay};
 
 const EVERY_SECOND: Tune = Tune {
     channel_max: 0,
@@ -109,7 +109,7 @@ async fn a_client_that_is_held_back_stays() {
         client.reply(1, MethodId::BASIC_CONSUME_OK).await;
         client.content(1, MethodId::BASIC_DELIVER).await;
 
-        relay.jam_publisher(true);
+        relay.set(Fault::Jam(PUBLISHER));
         client
             .call(1, MethodId::BASIC_REJECT, |a| a.longlong(1).octet(0).end())
             .await;
@@ -124,7 +124,7 @@ async fn a_client_that_is_held_back_stays() {
         .await;
         // Five seconds: a broker drops a client that is silent for two or three of its intervals.
         idle(&mut client, 10).await;
-        relay.jam_publisher(false);
+        relay.set(Fault::None);
         client.reply(1, MethodId::CHANNEL_CLOSE_OK).await;
 
         client.open_channel(2).await;

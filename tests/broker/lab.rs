@@ -105,11 +105,7 @@ async fn in_vhost(broker: &Broker, label: &str, test: impl AsyncFn(&str)) -> Opt
     let vhost = format!("test-{}-{number}", std::process::id());
     broker.make_vhost(&vhost).await;
     let outcome = AssertUnwindSafe(test(&vhost)).catch_unwind().await;
-    broker
-        .eval(&format!(
-            "rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>)."
-        ))
-        .await;
+    broker.delete_vhost(&vhost).await;
     let place = format!("{} {}", broker.version, label.to_lowercase());
     outcome.err().map(|_| {
         eprintln!("^ that was on {place}");
@@ -223,6 +219,24 @@ impl Broker {
         self.eval(&format!(
             "rabbit_vhost:add(<<\"{vhost}\">>, <<\"tests\">>), \
              rabbit_auth_backend_internal:set_permissions(<<\"{user}\">>, <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"tests\">>)."
+        ))
+        .await;
+    }
+
+    /// A user without any rights, with the password `secret`; goes with the vhost. Returns its name.
+    pub(crate) async fn make_user(&self, vhost: &str) -> String {
+        let user = format!("{vhost}-user");
+        let add = format!(
+            "rabbit_auth_backend_internal:add_user(<<\"{user}\">>, <<\"secret\">>, <<\"tests\">>)."
+        );
+        self.eval(&add).await;
+        user
+    }
+
+    async fn delete_vhost(&self, vhost: &str) {
+        self.eval(&format!(
+            "catch rabbit_auth_backend_internal:delete_user(<<\"{vhost}-user\">>, <<\"tests\">>), \
+             rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>)."
         ))
         .await;
     }

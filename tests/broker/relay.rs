@@ -1,9 +1,8 @@
-//! A cable between the proxy and its broker that can be cut, plugged in again, or jammed for one kind of connection: how a broker is away,
+//! A cable between the proxy and its broker that can be cut, plugged in again, or jammed or cut for one kind of connection: how a broker is away,
 //! or slow, at a moment of the test's choice. It is no broker: what passes is a real one's.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -11,14 +10,25 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How the proxy names its publisher's connection, up to the vhost.
-const PUBLISHER: &[u8] = b"dlx-proxy publisher";
+/// The proxy's own connections, as they name themselves, up to the vhost.
+pub(crate) const PUBLISHER: &str = "dlx-proxy publisher";
+pub(crate) const INTAKE: &str = "dlx-proxy intake";
+
+/// What is wrong with the cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// Nothing more passes on connections of that name, in either direction; all others work.
+    Jam(&'static str),
+    /// Connections of that name are cut, again and again; all others work.
+    Cut(&'static str),
+}
 
 /// A cable. It is cut at first.
 pub(crate) struct Relay {
     address: SocketAddr,
     broker: String,
-    jammed: watch::Sender<bool>,
+    fault: watch::Sender<Fault>,
     plugged: Option<JoinHandle<()>>,
 }
 
@@ -31,7 +41,7 @@ impl Relay {
         Relay {
             address: listener.local_addr().expect("bound"),
             broker,
-            jammed: watch::Sender::new(false),
+            fault: watch::Sender::new(Fault::None),
             plugged: None,
         }
     }
@@ -43,7 +53,7 @@ impl Relay {
     /// From now on connections are accepted and passed on.
     pub(crate) async fn plug_in(&mut self) {
         let listener = TcpListener::bind(self.address).await.expect("our port");
-        let (broker, jammed) = (self.broker.clone(), self.jammed.subscribe());
+        let (broker, fault) = (self.broker.clone(), self.fault.subscribe());
         self.plugged = Some(tokio::spawn(async move {
             let mut pumps = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
@@ -52,14 +62,9 @@ impl Relay {
                 };
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
-                let publisher = Arc::new(AtomicBool::new(false));
-                pumps.spawn(pump(
-                    from_client,
-                    to_server,
-                    publisher.clone(),
-                    jammed.clone(),
-                ));
-                pumps.spawn(pump(from_server, to_client, publisher, jammed.clone()));
+                let name = Arc::new(OnceLock::new());
+                pumps.spawn(pump(from_client, to_server, name.clone(), fault.clone()));
+                pumps.spawn(pump(from_server, to_client, name, fault.clone()));
             }
         }));
     }
@@ -72,9 +77,9 @@ impl Relay {
         }
     }
 
-    /// While jammed, nothing more passes on the publisher's connection, in either direction; all others work.
-    pub(crate) fn jam_publisher(&self, jammed: bool) {
-        self.jammed.send_replace(jammed);
+    /// From now on.
+    pub(crate) fn set(&self, fault: Fault) {
+        self.fault.send_replace(fault);
     }
 }
 
@@ -89,22 +94,36 @@ impl Drop for Relay {
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    publisher: Arc<AtomicBool>,
-    mut jammed: watch::Receiver<bool>,
+    name: Arc<OnceLock<&'static str>>,
+    mut fault: watch::Receiver<Fault>,
 ) {
     let mut buffer = vec![0; 64 * 1024];
-    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+    loop {
+        let is = |fault: &Fault, of: fn(&'static str) -> Fault| {
+            name.get().is_some_and(|name| *fault == of(name))
+        };
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read,
+            _ = fault.wait_for(|fault| is(fault, Fault::Cut)) => return,
+        };
+        let Ok(read @ 1..) = read else { return };
         let bytes = &buffer[..read];
-        if bytes
-            .windows(PUBLISHER.len())
-            .any(|window| window == PUBLISHER)
+        for known in [PUBLISHER, INTAKE] {
+            if bytes
+                .windows(known.len())
+                .any(|window| window == known.as_bytes())
+            {
+                name.get_or_init(|| known);
+            }
+        }
+        let free = fault
+            .wait_for(|fault| !is(fault, Fault::Jam))
+            .await
+            .map(|fault| *fault);
+        if free.is_err()
+            || free.is_ok_and(|fault| is(&fault, Fault::Cut))
+            || to.write_all(bytes).await.is_err()
         {
-            publisher.store(true, Ordering::Relaxed);
-        }
-        if publisher.load(Ordering::Relaxed) && jammed.wait_for(|jammed| !jammed).await.is_err() {
-            return;
-        }
-        if to.write_all(bytes).await.is_err() {
             return;
         }
     }
