@@ -16,7 +16,7 @@ use crate::amqp::ids::ChannelId;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::dead_letter::Rules;
-use crate::link::{Frame, Link, Login, Step};
+use crate::link::{Frame, Link, Login, Loss, Step};
 use crate::machine::{
     Cause, Effects, Ensured, Event, Flow, Input, Leg, Machine, Mono, Now, Outcome, Publication,
     Role, Ticket,
@@ -116,12 +116,12 @@ impl Intake {
         self.topology.begin(self.link.dialect(), now, fx);
     }
 
-    fn lost(&mut self, now: Now, fx: &mut Effects) {
+    fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
         self.topology.lost(now);
         if self.link.is_refused() {
             self.topology.give_up(fx);
         }
-        self.consumer.lost(fx);
+        self.consumer.lost(loss != Loss::Lost, fx);
     }
 
     /// # Errors
@@ -145,7 +145,7 @@ impl Intake {
             }
             (CONSUMER, Some(MethodId::CHANNEL_CLOSE)) => {
                 tell(closed(frame, fx).1, fx);
-                self.consumer.lost(fx);
+                self.consumer.lost(false, fx);
                 self.topology.again(now);
             }
             (CONSUMER, Some(MethodId::BASIC_CANCEL)) => {
@@ -259,13 +259,13 @@ impl Machine for Intake {
                 Step::Frame(n, frame) => {
                     taken += n;
                     if let Err(what) = self.frame(frame, now, fx) {
-                        self.link.fault(what, now, fx);
-                        self.lost(now, fx);
+                        let loss = self.link.fault(what, now, fx);
+                        self.lost(loss, now, fx);
                         taken = bytes.len();
                     }
                 }
-                Step::Down(_) => {
-                    self.lost(now, fx);
+                Step::Down(loss) => {
+                    self.lost(loss, now, fx);
                     taken = bytes.len();
                 }
             }
@@ -275,8 +275,8 @@ impl Machine for Intake {
     }
 
     fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.closed(now, fx);
-        self.lost(now, fx);
+        let loss = self.link.closed(now, fx);
+        self.lost(loss, now, fx);
         self.after(now, fx);
     }
 
@@ -307,8 +307,8 @@ impl Machine for Intake {
             // What the broker sends meanwhile is not read: that is no silence.
             self.link.heard(now);
         }
-        if self.link.timeout(now, fx).is_some() {
-            self.lost(now, fx);
+        if let Some(loss) = self.link.timeout(now, fx) {
+            self.lost(loss, now, fx);
         }
         self.topology.timeout(now, fx);
         self.after(now, fx);
