@@ -12,13 +12,18 @@ BASIC_PROPERTIES = (
 ).split()
 
 
+COUNTS = ("x-delivery-count", "x-acquired-count")
+"""What quorum queues add to a delivery."""
+
+
 @dataclass(frozen=True)
 class Rules:
-    """How a dead letter looks on this generation of broker if `maker` ("proxy" or "broker") made it."""
+    """How a dead letter looks on this generation of broker if `maker` ("proxy" or "broker") made it.
+    `proxied`: its publisher and its consumer talk to the broker through the proxy."""
 
     is_4x: bool
     maker: str
-    through_proxy: bool
+    proxied: bool
 
     @property
     def _native_4x(self):
@@ -44,9 +49,13 @@ class Rules:
 
     @property
     def client_history_counts(self):
-        """A native 4.x overwrites an x-death that a client sent. Who publishes and consumes through the proxy sees it continued on
-        every version, whoever made the newest death."""
-        return not self.is_4x or self.through_proxy
+        """A native 4.x overwrites an x-death that a client sent; through the proxy it is continued on every version."""
+        return self.proxied or not self.is_4x
+
+    @property
+    def same_second_counts_once(self):
+        """Then a native death of 4.x in the second of its predecessor, in the same queue, cannot be told from it."""
+        return self._native_4x and self.proxied
 
     @property
     def parks(self):
@@ -155,6 +164,15 @@ def check_content(got, sent, by, deaths, *, first=None, keyed=False, extra_heade
         headers.pop("CC", None)
     headers |= history(deaths, first or deaths[-1], by)
     assert without_times(properties.headers, sent.since if since is None else since) == headers
+
+
+def check_parked(got, sent, by, deaths, *, exchange, cause, keyed=False):
+    """A message of the parking queue, as its operator gets it: the dead letter with a note about where it should have gone."""
+    method, properties, body = got
+    headers = {name: value for name, value in properties.headers.items() if name not in COUNTS and not name.startswith("x-dlx-proxy-")}
+    assert (headers.pop("x-parked-exchange"), headers.pop("x-parked-cause")) == (exchange, cause)
+    properties.headers = headers
+    check_content((method, properties, body), sent, by, deaths, keyed=keyed)
 
 
 def check(got, sent, by, deaths, *, exchange, key, delivered=False, **content):
