@@ -366,11 +366,12 @@ impl Machine for Session {
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool {
         match leg {
             Leg::Client => {
-                let gone = matches!(self.phase, Phase::Leaving(_) | Phase::HalfClosed(_));
-                self.hold.is_none() && backlog == 0 && !gone
+                let heard = matches!(self.phase, Phase::Greeting | Phase::Watching | Phase::Raw);
+                heard && self.hold.is_none() && backlog == 0
             }
             Leg::Broker => match self.phase {
                 Phase::Leaving(_) => true,
+                Phase::Done => false,
                 _ if self.hold == Some(Hold::Probe) => backlog < PROBE_BACKLOG,
                 _ => backlog == 0,
             },

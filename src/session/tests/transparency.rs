@@ -105,6 +105,9 @@ fn the_session_ends_with_the_brokers_stream() {
     let mut script = keep();
     script.gone(Leg::Broker).silent();
     assert_eq!(script.session.flow(), Flow::Finish);
+    for leg in [Leg::Client, Leg::Broker] {
+        assert!(!script.session.wants_read(leg, 0), "{leg:?}");
+    }
 }
 
 #[test]
