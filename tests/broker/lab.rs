@@ -92,6 +92,16 @@ async fn each_way(modes: &[Mode], test: impl AsyncFn(&Way)) {
 /// Runs `test` on each broker, one after the other, without a proxy: the test brings its own.
 pub(crate) async fn each_broker(test: impl AsyncFn(&Arc<Broker>, &str)) {
     let _shared = IN_USE.read().await;
+    one_by_one(test).await;
+}
+
+/// The same while no other test uses the brokers.
+pub(crate) async fn each_broker_alone(test: impl AsyncFn(&Arc<Broker>, &str)) {
+    let _alone = IN_USE.write().await;
+    one_by_one(test).await;
+}
+
+async fn one_by_one(test: impl AsyncFn(&Arc<Broker>, &str)) {
     let mut failed = Vec::new();
     for broker in Broker::all() {
         failed.push(in_vhost(&broker, "", async |vhost| test(&broker, vhost).await).await);
