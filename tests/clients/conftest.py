@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-pytest.register_assert_rewrite("expect", "lab", "raw", "scene")
+pytest.register_assert_rewrite("amqp10", "expect", "lab", "own", "raw", "scene")
 
 from lab import Proxy, Via, brokers
 from scene import Scene

@@ -1,0 +1,78 @@
+"""A proxy of a test's own, with names of its own: what is done to its intake is nothing for the neighbours."""
+
+import re
+
+import pika
+import pytest
+
+from lab import Proxy, until
+
+PREFIX = "own"
+INTAKE, PARKED = f"{PREFIX}.intake", f"{PREFIX}.parked"
+
+
+class Own:
+    """A proxy in front of the broker of this test, its intake queue of the given type, and a connection through it."""
+
+    def __init__(self, via, kind, log):
+        self.via, self.kind, self.log = via, kind, log
+        self.queues = []
+        self.start()
+
+    def start(self):
+        self.proxy = Proxy(self.via.broker.url, "takeover", self.log, DLX_PROXY_PREFIX=PREFIX, DLX_PROXY_INTAKE_QUEUE_TYPE=self.kind)
+        self.proxy.wait_ready()
+        login = self.via.broker.parameters.credentials
+        self.connection = pika.BlockingConnection(pika.ConnectionParameters(*self.proxy.address, self.via.vhost, login, heartbeat=0))
+        self.channel = self.connection.channel()
+        until(self.is_consuming, self.proxy.text)
+
+    def stop(self):
+        if self.connection.is_open:
+            self.connection.close()
+        self.proxy.stop()
+
+    def is_consuming(self):
+        return self.metric("dlx_proxy_intake_consuming") == 1
+
+    def queue(self, label, **arguments):
+        """A queue declared through the proxy."""
+        name = f"{PREFIX}-{label}"
+        self.channel.queue_declare(name, durable=True, arguments={key.replace("_", "-"): value for key, value in arguments.items()})
+        self.queues.append(name)
+        return name
+
+    def depth(self, queue):
+        with self.via.direct.channel() as channel:
+            return channel.queue_declare(queue, passive=True).method.message_count
+
+    def parked(self, count):
+        """So many messages, once they are parked."""
+        until(lambda: self.depth(PARKED) >= count, lambda: f"{self.depth(PARKED)} of {count} parked", deadline=30)
+        with self.via.direct.channel() as channel:
+            return [channel.basic_get(PARKED, auto_ack=True) for _ in range(count)]
+
+    def metric(self, name):
+        """The metric of this vhost, summed over its other labels but for the publisher's link."""
+        lines = [line for line in self.proxy.get("/metrics")[1].splitlines() if re.match(rf"{name}{{.*vhost=\"{self.via.vhost}\"", line)]
+        return sum(int(line.split()[-1]) for line in lines if 'link="publisher"' not in line)
+
+    def losses(self):
+        """How often its intake link was lost."""
+        return self.metric("dlx_proxy_link_failures_total")
+
+    def close(self):
+        self.stop()
+        with self.via.direct.channel() as channel:
+            for queue in [*self.queues, INTAKE, PARKED]:
+                channel.queue_delete(queue)
+            for exchange in self.via.broker.ctl("-q", "list_exchanges", "-p", self.via.vhost, "name").split():
+                if exchange.startswith(PREFIX):
+                    channel.exchange_delete(exchange)
+
+
+@pytest.fixture
+def own(via, request, tmp_path):
+    own = Own(via, getattr(request, "param", "quorum"), tmp_path / "log")
+    yield own
+    own.close()
