@@ -5,7 +5,7 @@
 //!   Greeting ─────────────▶ Watching ────────▶ Watching, open ───────────────────────▶ Raw
 //!      │ any other header                           │ the client is gone, rejects are withheld
 //!      ▼                                            ▼
-//!     Raw                                        Leaving ── settled, or close-wait passed ──▶ Done
+//!     Raw                                        Leaving ── settled, or close-wait passed ──▶ Goodbye ──▶ Done
 //! ```
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
@@ -115,6 +115,8 @@ enum Phase {
     Raw,
     /// The client is gone; rejects are still withheld until then.
     Leaving(Mono),
+    /// `connection.close` is sent in the client's stead; its answer is awaited until then.
+    Goodbye(Mono),
     /// The client has said all: so does our stream to the broker end, and the broker's own end is awaited until then.
     HalfClosed(Mono),
     /// Over.
@@ -250,7 +252,7 @@ impl Machine for Session {
             src: bytes,
             now,
             fx,
-            mute: matches!(self.phase, Phase::Leaving(_)),
+            mute: matches!(self.phase, Phase::Leaving(_) | Phase::Goodbye(_)),
         };
         let mut at = 0;
         while at < bytes.len() && (from == Leg::Broker || self.hold.is_none()) {
@@ -322,9 +324,11 @@ impl Machine for Session {
         match self.phase {
             Phase::Leaving(until) if until <= now.mono => {
                 self.give_up(ChannelId(0), &mut turn);
+                self.say_goodbye(&mut turn);
+            }
+            Phase::Goodbye(until) | Phase::HalfClosed(until) if until <= now.mono => {
                 self.phase = Phase::Done;
             }
-            Phase::HalfClosed(until) if until <= now.mono => self.phase = Phase::Done,
             _ => {}
         }
         if self.handshake_until.is_some_and(|until| until <= now.mono) {
@@ -345,7 +349,7 @@ impl Machine for Session {
             Some(Hold::Tickets | Hold::Probe) | None => None,
         };
         let leaving = match self.phase {
-            Phase::Leaving(until) | Phase::HalfClosed(until) => Some(until),
+            Phase::Leaving(until) | Phase::Goodbye(until) | Phase::HalfClosed(until) => Some(until),
             Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => None,
         };
         let probe = self.takeover.as_ref().and_then(Takeover::until);
@@ -370,7 +374,7 @@ impl Machine for Session {
                 heard && self.hold.is_none() && backlog == 0
             }
             Leg::Broker => match self.phase {
-                Phase::Leaving(_) => true,
+                Phase::Leaving(_) | Phase::Goodbye(_) => true,
                 Phase::Done => false,
                 _ if self.hold == Some(Hold::Probe) => backlog < PROBE_BACKLOG,
                 _ => backlog == 0,
@@ -382,7 +386,11 @@ impl Machine for Session {
         match self.phase {
             Phase::Done => Flow::Finish,
             Phase::HalfClosed(_) => Flow::HalfClosed,
-            Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Leaving(_) => Flow::Open,
+            Phase::Greeting
+            | Phase::Watching
+            | Phase::Raw
+            | Phase::Leaving(_)
+            | Phase::Goodbye(_) => Flow::Open,
         }
     }
 }

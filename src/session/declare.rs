@@ -326,14 +326,18 @@ impl Session {
         }
     }
 
-    /// The bound on probing has passed.
+    /// The bound on probing has passed. An intake that does not answer is one that is away: the broker is given the same time once more.
     pub(super) fn probe_timeout(&mut self, turn: &mut Turn<'_>) {
-        if self
-            .takeover
-            .as_ref()
-            .and_then(Takeover::until)
-            .is_some_and(|until| until <= turn.now.mono)
-        {
+        let late =
+            |takeover: &&mut Takeover| takeover.until().is_some_and(|until| until <= turn.now.mono);
+        let Some(takeover) = self.takeover.as_mut().filter(late) else {
+            return;
+        };
+        if takeover.stage == Stage::Ready && takeover.quiet && takeover.ensured.is_none() {
+            takeover.ensured = Some(false);
+            takeover.until = turn.now.mono.after(self.settings.probe_timeout);
+            self.try_fit(turn);
+        } else {
             self.forward_original(Fallback::ProbeTimeout, turn);
         }
     }

@@ -1,5 +1,7 @@
 //! A client that vanishes with rejects withheld: they are settled first, within `close-wait`.
 
+use std::time::Duration;
+
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
@@ -8,13 +10,15 @@ use crate::machine::Leg;
 use super::{Phase, Session, Turn};
 
 const REPLY_SUCCESS: u16 = 200;
+/// How long `connection.close-ok` is waited for.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 impl Session {
     /// The client is gone. What the broker still sends is read and goes nowhere.
     pub(super) fn leave(&mut self, turn: &mut Turn<'_>) {
         if matches!(
             self.phase,
-            Phase::Leaving(_) | Phase::HalfClosed(_) | Phase::Done
+            Phase::Leaving(_) | Phase::Goodbye(_) | Phase::HalfClosed(_) | Phase::Done
         ) {
             return;
         }
@@ -68,10 +72,19 @@ impl Session {
     }
 
     /// The last withheld reject of a client that is gone has been settled.
-    pub(super) fn leave_when_settled(&mut self) {
+    pub(super) fn leave_when_settled(&mut self, turn: &mut Turn<'_>) {
         if matches!(self.phase, Phase::Leaving(_)) && self.tickets.is_empty() {
-            self.phase = Phase::Done;
+            self.say_goodbye(turn);
         }
+    }
+
+    /// Closes the connection in order: the broker carries out what was sent last only if the connection does not break behind it.
+    pub(super) fn say_goodbye(&mut self, turn: &mut Turn<'_>) {
+        let nobody = MethodId(0, 0);
+        let out = turn.build(Leg::Broker);
+        reply::close(out, ChannelId(0), REPLY_SUCCESS, b"", nobody);
+        self.heartbeat_at = None;
+        self.phase = Phase::Goodbye(turn.now.mono.after(GOODBYE));
     }
 
     /// The process is ending: the client is closed when its rejects are settled.

@@ -34,6 +34,9 @@ impl Session {
                     self.phase = Phase::Raw;
                 }
             }
+            MethodId::CONNECTION_CLOSE_OK if matches!(self.phase, Phase::Goodbye(_)) => {
+                self.phase = Phase::Done;
+            }
             MethodId::CONNECTION_CLOSE => {
                 self.handshake_until = None;
                 self.hold = None;

@@ -159,7 +159,7 @@ impl Session {
     }
 
     /// Goes on when all that must come first has come.
-    fn try_fit(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn try_fit(&mut self, turn: &mut Turn<'_>) {
         let Some(takeover) = self
             .takeover
             .as_mut()

@@ -223,7 +223,7 @@ impl Session {
             }
         }
         self.flush_acks(turn);
-        self.leave_when_settled();
+        self.leave_when_settled(turn);
     }
 
     /// Sends the acks that are due, on the channels where a method may be sent now.

@@ -260,6 +260,19 @@ fn a_probe_that_takes_too_long_is_given_up() {
 }
 
 #[test]
+fn an_intake_that_does_not_answer_is_away() {
+    let mut s = asked(0);
+    s.broker(&close(PROBE, 406, GRANTED))
+        .broker_gets(&[&close_ok(PROBE)]);
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 1, b"")]);
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&declare_on(PROBE, "q", 0, &rewritten())]);
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &original())]);
+}
+
+#[test]
 fn a_declare_that_wants_no_reply_gets_none() {
     let mut s = asked(NO_WAIT);
     s.broker(&close(PROBE, 406, GRANTED))

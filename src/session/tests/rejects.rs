@@ -274,10 +274,40 @@ fn a_client_that_vanishes_has_its_withheld_rejects_settled() {
     };
     s.gone(Leg::Client)
         .broker_gets(&[&cancel("orders"), &cancel("other")]);
-    assert_eq!(s.session.flow(), Flow::Open);
+    let zero = crate::amqp::ids::ChannelId(0);
+    let bye = method(zero, MethodId::CONNECTION_CLOSE, |a| {
+        a.short(200).shortstr(b"").short(0).short(0).end();
+    });
     let ticket = s.ticket();
     s.settled(&[(ticket, CONFIRMED)])
-        .broker_gets(&[&ack(1, false)]);
+        .broker_gets(&[&ack(1, false), &bye]);
+    assert_eq!(s.session.flow(), Flow::Open);
+    let bye_ok = method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {});
+    s.broker(&bye_ok).silent();
+    assert_eq!(s.session.flow(), Flow::Finish);
+}
+
+#[test]
+fn what_is_not_settled_when_close_wait_has_passed_is_forwarded_in_order() {
+    let mut s = with(1);
+    s.client(&reject(1, false)).silent();
+    let cancel = |queue: &str| {
+        method(CH, MethodId::BASIC_CANCEL, |a| {
+            a.shortstr(queue.as_bytes()).octet(1).end()
+        })
+    };
+    s.gone(Leg::Client)
+        .broker_gets(&[&cancel("orders"), &cancel("other")]);
+    let bye = method(
+        crate::amqp::ids::ChannelId(0),
+        MethodId::CONNECTION_CLOSE,
+        |a| {
+            a.short(200).shortstr(b"").short(0).short(0).end();
+        },
+    );
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&reject(1, false), &bye]);
+    s.wait(Duration::from_secs(2)).silent();
     assert_eq!(s.session.flow(), Flow::Finish);
 }
 
