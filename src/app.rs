@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::admin::{Readiness, server};
 use crate::amqp::ids::ShortStr;
-use crate::config::Config;
+use crate::config::{self, Config, Mode};
 use crate::drain::{Drain, Ended, Phase};
 use crate::net::drive::Clock;
 use crate::net::links::Opener;
@@ -32,6 +32,7 @@ pub struct App {
     readiness: Readiness,
     hub: Hub,
     vhosts: Vec<ShortStr>,
+    kept_policies: Vec<String>,
 }
 
 /// A proxy that cannot begin.
@@ -95,7 +96,15 @@ impl App {
             .iter()
             .filter_map(|vhost| ShortStr::copy(vhost.as_bytes()))
             .collect();
+        let kept = |policy: &&config::Policy| policy.mode.unwrap_or(config.mode) == Mode::Keep;
+        let kept_policies = config
+            .policies
+            .iter()
+            .filter(kept)
+            .map(|policy| policy.name.clone())
+            .collect();
         Ok(App {
+            kept_policies,
             door,
             listener,
             admin,
@@ -112,6 +121,9 @@ impl App {
             if let Ok(addr) = listener.local_addr() {
                 info!(leg, %addr, "listening");
             }
+        }
+        for policy in &self.kept_policies {
+            warn!(%policy, "in mode `keep` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange");
         }
         for vhost in &self.vhosts {
             self.hub.open(vhost);

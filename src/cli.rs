@@ -20,8 +20,8 @@ else from the defaults.";
 
 /// A sidecar for RabbitMQ that takes over dead-lettering.
 ///
-/// AMQP 0-9-1 clients connect to it instead of to the broker. All they do passes as if it were not there, but a message that is rejected,
-/// expires or overflows is acknowledged in its queue only after the dead-letter queues have confirmed it.
+/// AMQP 0-9-1 clients connect to it instead of to the broker. All they do passes as if it were not there, but dead letters are the proxy's:
+/// it publishes them with confirms, parks what nothing routes, and acknowledges a rejected message only when its dead letter is confirmed.
 #[derive(Debug, Parser)]
 #[command(name = "dlx-proxy", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub struct Cli {

@@ -16,7 +16,7 @@ use crate::amqp::ids::ChannelId;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::dead_letter::Rules;
-use crate::link::{Frame, Link, Login, Step};
+use crate::link::{Frame, Link, Login, Loss, Step};
 use crate::machine::{
     Cause, Effects, Ensured, Event, Flow, Input, Leg, Machine, Mono, Now, Outcome, Publication,
     Role, Ticket,
@@ -113,15 +113,15 @@ impl Intake {
     fn up(&mut self, now: Now, fx: &mut Effects) {
         self.settings.rules.dialect = self.link.dialect();
         self.hide_users = false;
-        self.topology.begin(now, fx);
+        self.topology.begin(self.link.dialect(), now, fx);
     }
 
-    fn lost(&mut self, now: Now, fx: &mut Effects) {
+    fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
         self.topology.lost(now);
         if self.link.is_refused() {
             self.topology.give_up(fx);
         }
-        self.consumer.lost(fx);
+        self.consumer.lost(loss != Loss::Lost, fx);
     }
 
     /// # Errors
@@ -132,8 +132,10 @@ impl Intake {
             .flatten();
         match (frame.channel, id) {
             (TOPOLOGY, Some(MethodId::CHANNEL_CLOSE)) => {
-                let cause = closed(frame, fx);
-                self.topology.closed(cause, now, fx);
+                let (code, cause) = closed(frame, fx);
+                if self.topology.closed(code, &cause, now, fx) {
+                    tell(cause, fx);
+                }
             }
             (TOPOLOGY, Some(id)) => {
                 let ready = self.topology.reply(id, now, fx);
@@ -142,14 +144,14 @@ impl Intake {
                 }
             }
             (CONSUMER, Some(MethodId::CHANNEL_CLOSE)) => {
-                closed(frame, fx);
-                self.consumer.lost(fx);
-                self.topology.again_later(now);
+                tell(closed(frame, fx).1, fx);
+                self.consumer.lost(false, fx);
+                self.topology.again(now);
             }
             (CONSUMER, Some(MethodId::BASIC_CANCEL)) => {
                 // The queue was deleted or lost its leader: it is declared anew, and what is held stays settleable.
                 self.consumer.cancelled(fx);
-                self.topology.again_later(now);
+                self.topology.again(now);
             }
             (CONSUMER, _) => {
                 if let Some(delivery) = self.consumer.frame(frame, id, fx)? {
@@ -221,19 +223,19 @@ impl Intake {
     }
 }
 
-/// Answers the close of a channel and tells of it; the broker's words.
+/// Answers the close of a channel; the broker's words.
 fn closed(frame: Frame<'_>, fx: &mut Effects) -> (u16, String) {
     reply::close_ok(fx.broker.build(&[]), frame.channel);
     let (code, text) = match Close::parse(frame.payload) {
         Ok(close) => (close.code, String::from_utf8_lossy(close.text).into_owned()),
         Err(_) => (0, String::new()),
     };
-    let cause = format!("{code} {text}");
-    fx.events.push(Event::ChannelClosed {
-        role: Role::Intake,
-        cause: cause.clone(),
-    });
-    (code, cause)
+    (code, format!("{code} {text}"))
+}
+
+fn tell(cause: String, fx: &mut Effects) {
+    let role = Role::Intake;
+    fx.events.push(Event::ChannelClosed { role, cause });
 }
 
 impl Machine for Intake {
@@ -257,13 +259,13 @@ impl Machine for Intake {
                 Step::Frame(n, frame) => {
                     taken += n;
                     if let Err(what) = self.frame(frame, now, fx) {
-                        self.link.fault(what, now, fx);
-                        self.lost(now, fx);
+                        let loss = self.link.fault(what, now, fx);
+                        self.lost(loss, now, fx);
                         taken = bytes.len();
                     }
                 }
-                Step::Down(_) => {
-                    self.lost(now, fx);
+                Step::Down(loss) => {
+                    self.lost(loss, now, fx);
                     taken = bytes.len();
                 }
             }
@@ -273,8 +275,8 @@ impl Machine for Intake {
     }
 
     fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.closed(now, fx);
-        self.lost(now, fx);
+        let loss = self.link.closed(now, fx);
+        self.lost(loss, now, fx);
         self.after(now, fx);
     }
 
@@ -305,8 +307,8 @@ impl Machine for Intake {
             // What the broker sends meanwhile is not read: that is no silence.
             self.link.heard(now);
         }
-        if self.link.timeout(now, fx).is_some() {
-            self.lost(now, fx);
+        if let Some(loss) = self.link.timeout(now, fx) {
+            self.lost(loss, now, fx);
         }
         self.topology.timeout(now, fx);
         self.after(now, fx);

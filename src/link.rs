@@ -372,8 +372,8 @@ impl Link {
             }
             // 320: an operator, or a shutdown.
             (State::Up { .. }, code) if code != 200 && code != 320 => {
-                self.lose(cause, now, fx);
-                Loss::Fault(MethodId(close.class, close.method))
+                let method = MethodId(close.class, close.method);
+                self.end(Loss::Fault(method), cause, now, fx)
             }
             _ => self.lose(cause, now, fx),
         }
@@ -385,10 +385,15 @@ impl Link {
             self.said = Said::Native;
             fx.events.push(Event::VhostNative { cause });
         }
-        self.leave(now.mono.after(REFUSED), fx)
+        self.leave(now.mono.after(REFUSED), fx);
+        Loss::Lost
     }
 
     fn lose(&mut self, cause: String, now: Now, fx: &mut Effects) -> Loss {
+        self.end(Loss::Lost, cause, now, fx)
+    }
+
+    fn end(&mut self, loss: Loss, cause: String, now: Now, fx: &mut Effects) -> Loss {
         if let State::Up { since } = self.state
             && since.after(STABLE) <= now.mono
         {
@@ -401,18 +406,21 @@ impl Link {
                 cause,
             });
         }
-        let wait = self.back_off.next();
-        self.leave(now.mono.after(wait), fx)
+        let wait = match loss {
+            Loss::Lost => self.back_off.next(),
+            Loss::Fault(_) => self.back_off.next_after_fault(),
+        };
+        self.leave(now.mono.after(wait), fx);
+        loss
     }
 
-    fn leave(&mut self, until: Mono, fx: &mut Effects) -> Loss {
+    fn leave(&mut self, until: Mono, fx: &mut Effects) {
         self.block(false, fx);
         self.state = if self.ending {
             State::Ended
         } else {
             State::Away(until)
         };
-        Loss::Lost
     }
 
     fn block(&mut self, blocked: bool, fx: &mut Effects) {

@@ -425,6 +425,11 @@ pub enum Event {
         /// Why.
         cause: Fallback,
     },
+    /// A delivery of a managed queue was not retained: its reject, if one comes, is the broker's.
+    NotRetained {
+        /// The queue.
+        queue: ShortStr,
+    },
     /// A client named an intake or parking object and was refused.
     NameRefused {
         /// The object.
@@ -506,9 +511,7 @@ impl Role {
 /// Why the broker was left to do it. The label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fallback {
-    /// The link of the vhost is not up, or was refused.
-    NoLink,
-    /// The intake exchange could not be had (bound, refusal).
+    /// The intake exchange could not be had (link away or refused, bound).
     NoIntake,
     /// The name of the intake exchange would be over 255 bytes.
     NameTooLong,
@@ -522,14 +525,10 @@ pub enum Fallback {
     NoChannel,
     /// The probe did not end in time.
     ProbeTimeout,
-    /// The channel is in tx mode.
-    Tx,
     /// Its content was not retained: over the budget.
     Budget,
     /// Its content could not be read.
     Unreadable,
-    /// The new header would not fit a frame.
-    HeaderTooBig,
     /// `close-wait` passed.
     CloseWait,
     /// The publisher refused it.

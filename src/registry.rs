@@ -37,21 +37,40 @@ pub struct Known {
     pub target: Target,
     /// It was declared with an intake exchange; false: with its own arguments (`keep`, or it existed before).
     pub taken_over: bool,
+    /// The declare that the broker accepted.
+    pub form: Form,
     /// When the broker last said so.
     pub since: Mono,
+}
+
+/// A declare without the queue's name: asked again, it tells whether the queue is still the one that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    /// `durable`, `exclusive`, `auto_delete`, as in the method.
+    pub bits: u8,
+    /// The arguments table, without its length.
+    pub arguments: Vec<u8>,
 }
 
 // === impl Registry ===
 
 impl Registry {
     /// The broker accepted a declare of that queue. Returns false when it is one queue too many: then it is not managed.
-    pub fn insert(&mut self, queue: ShortStr, target: Target, taken_over: bool, now: Mono) -> bool {
+    pub fn insert(
+        &mut self,
+        queue: ShortStr,
+        target: Target,
+        taken_over: bool,
+        form: Form,
+        now: Mono,
+    ) -> bool {
         if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
             return false;
         }
         let known = Known {
             target,
             taken_over,
+            form,
             since: now,
         };
         self.queues.insert(queue, known);

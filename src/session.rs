@@ -12,6 +12,7 @@
 
 mod channel;
 mod declare;
+mod frames;
 mod intercept;
 mod leaving;
 mod observe;
@@ -22,6 +23,7 @@ mod refuse;
 mod replies;
 mod settle;
 mod unacked;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::amqp::frame::{self, Front, HEAD, Head, Kind};
+use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::dead_letter::Rules;
 use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Ticket};
@@ -41,11 +43,11 @@ use crate::registry::policy::{Mode, Policies};
 
 use channel::Channel;
 use declare::Takeover;
+use frames::Stream;
 use peer::Peer;
 use permitted::Permitted;
+use verify::Verification;
 
-/// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
-const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
 const PROBE_BACKLOG: usize = 1024 * 1024;
 
@@ -70,6 +72,8 @@ pub struct Settings {
     pub close_wait: Duration,
     /// How long a declare may be probed.
     pub probe_timeout: Duration,
+    /// How long a client may take until its connection is open.
+    pub handshake_timeout: Duration,
 }
 
 /// One client connection together with its one broker connection.
@@ -77,6 +81,8 @@ pub struct Settings {
 pub struct Session {
     settings: Arc<Settings>,
     phase: Phase,
+    /// Until when the connection must be open, while it is not.
+    handshake_until: Option<Mono>,
     peer: Peer,
     client: Stream,
     broker: Stream,
@@ -90,6 +96,7 @@ pub struct Session {
     /// While the client is not read, the broker hears of it from us.
     heartbeat_at: Option<Mono>,
     takeover: Option<Takeover>,
+    verification: Option<Verification>,
     permitted: Permitted,
     /// Frames of our own that wait for a frame boundary, and for the end of a content on their channel.
     waiting: Vec<(Leg, ChannelId, Vec<u8>)>,
@@ -125,19 +132,6 @@ enum Hold {
     Probe,
 }
 
-/// One direction of frames.
-#[derive(Debug, Default)]
-struct Stream {
-    /// Octets of the current frame that are still to come, with its end; 0: at a frame boundary.
-    owed: usize,
-    /// The channel of the body frame that is passing.
-    body: Option<(ChannelId, u64)>,
-    /// The rest of the frame goes nowhere.
-    discard: bool,
-    /// Not looked at any more: the peer broke the protocol, the other peer answers it.
-    raw: bool,
-}
-
 /// What the code of a session works with during one call: the bytes that are being read, the time, the effects.
 struct Turn<'a> {
     src: &'a [u8],
@@ -170,8 +164,9 @@ impl Turn<'_> {
 
 impl Session {
     /// A session whose legs are both connected.
-    pub fn new(settings: Arc<Settings>) -> Session {
+    pub fn new(settings: Arc<Settings>, now: Now) -> Session {
         Session {
+            handshake_until: Some(now.mono.after(settings.handshake_timeout)),
             settings,
             phase: Phase::Greeting,
             peer: Peer::default(),
@@ -185,6 +180,7 @@ impl Session {
             hold: None,
             heartbeat_at: None,
             takeover: None,
+            verification: None,
             permitted: Permitted::default(),
             waiting: Vec::new(),
             acks_due: BTreeSet::new(),
@@ -213,192 +209,6 @@ impl Session {
         }
     }
 
-    /// Consumes one frame, or a piece of one, at `at`. Returns its length; 0: more bytes, or a pause, are needed.
-    fn step(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
-        let Some(rest) = turn.src.get(at..) else {
-            return 0;
-        };
-        if self.phase == Phase::Raw || self.stream(from).raw {
-            turn.pass(from, at..turn.src.len());
-            return rest.len();
-        }
-        if self.phase == Phase::Greeting {
-            return self.greeting(from, at, turn);
-        }
-        if self.stream(from).owed > 0 {
-            return self.piece(from, at, turn);
-        }
-        match frame::front(rest) {
-            Front::Short => 0,
-            Front::Part(head) => self.part(from, head, at, turn),
-            Front::Whole(head, payload, whole) => match head.kind {
-                Kind::Method => {
-                    turn.fx.frames[from as usize] += 1;
-                    self.method(from, head.channel, payload, at..at + whole, turn)
-                }
-                Kind::Header => {
-                    turn.fx.frames[from as usize] += 1;
-                    self.header(from, head.channel, payload, at..at + whole, turn)
-                }
-                Kind::Body | Kind::Heartbeat | Kind::Other(_) => self.begin(from, head, at, turn),
-            },
-            Front::Unterminated(_) => self.broken(from, "a frame without its end octet", at, turn),
-        }
-    }
-
-    /// The client's first eight octets decide whether we understand the rest.
-    fn greeting(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
-        let rest = turn.src.get(at..).unwrap_or_default();
-        let known = rest.len().min(frame::PROTOCOL.len());
-        if from == Leg::Broker || rest.get(..known) != frame::PROTOCOL.get(..known) {
-            // Another protocol, or a broker that speaks first: its own affair.
-            self.phase = Phase::Raw;
-            return self.step(from, at, turn);
-        }
-        if known < frame::PROTOCOL.len() {
-            return 0;
-        }
-        self.phase = Phase::Watching;
-        turn.pass(from, at..at + known);
-        known
-    }
-
-    /// A frame that is not all here: bodies pass in pieces, methods and headers are awaited within the limit.
-    fn part(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
-        let limit = match from {
-            Leg::Client => self.peer.frame_max(),
-            Leg::Broker => BROKER_FRAME_MAX,
-        };
-        match head.kind {
-            // A broker that does not speak our protocol answers with its own header and hangs up.
-            Kind::Other(b'A') if from == Leg::Broker => {
-                self.broken(from, "no AMQP 0-9-1", at, turn)
-            }
-            Kind::Method | Kind::Header if head.whole() <= limit => 0,
-            Kind::Method | Kind::Header if from == Leg::Client => {
-                self.broken(from, "a frame larger than frame_max", at, turn)
-            }
-            Kind::Method | Kind::Header | Kind::Body | Kind::Heartbeat | Kind::Other(_) => {
-                self.begin(from, head, at, turn)
-            }
-        }
-    }
-
-    /// What the peer sends from here on is for the other one to judge.
-    fn broken(&mut self, from: Leg, what: &'static str, at: usize, turn: &mut Turn<'_>) -> usize {
-        turn.event(Event::ProtocolFault { leg: from, what });
-        self.stream(from).raw = true;
-        self.step(from, at, turn)
-    }
-
-    /// The head of a frame that passes in pieces.
-    fn begin(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
-        turn.fx.frames[from as usize] += 1;
-        let mut discard = false;
-        let mut body = None;
-        if head.kind == Kind::Body {
-            body = Some((head.channel, head.size as u64));
-            discard = self
-                .transfer(from, head.channel)
-                .is_some_and(|transfer| transfer.discards());
-        }
-        let stream = self.stream(from);
-        stream.owed = head.size + 1;
-        stream.body = body;
-        stream.discard = discard;
-        if !discard {
-            turn.pass(from, at..at + HEAD);
-        }
-        HEAD
-    }
-
-    /// A piece of the frame that is passing.
-    fn piece(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
-        let stream = self.stream(from);
-        let len = stream.owed.min(turn.src.len() - at);
-        stream.owed -= len;
-        let (ended, body, discard) = (stream.owed == 0, stream.body, stream.discard);
-        if !discard {
-            turn.pass(from, at..at + len);
-        }
-        if let Some((channel, octets)) = body {
-            if from == Leg::Broker {
-                let payload = at..at + len - usize::from(ended);
-                self.copy(channel, turn.src.get(payload).unwrap_or_default());
-            }
-            if ended {
-                if let Some(transfer) = self.transfer(from, channel) {
-                    transfer.body(octets);
-                }
-                if from == Leg::Broker {
-                    self.copied(channel);
-                }
-            }
-        }
-        if ended {
-            self.boundary(turn);
-        }
-        len
-    }
-
-    fn transfer(&mut self, from: Leg, channel: ChannelId) -> Option<&mut channel::Transfer> {
-        let channel = self.channels.get_mut(&channel)?;
-        Some(match from {
-            Leg::Client => &mut channel.publishing,
-            Leg::Broker => &mut channel.delivering,
-        })
-    }
-
-    // --- frames of our own ---
-
-    /// Whether a method of our own may be put on the wire to `to` now.
-    fn may_inject(&self, to: Leg, channel: ChannelId) -> bool {
-        let stream = match to {
-            Leg::Client => &self.broker,
-            Leg::Broker => &self.client,
-        };
-        let idle = self.channels.get(&channel).is_none_or(|channel| match to {
-            Leg::Client => channel.delivering.is_idle(),
-            Leg::Broker => channel.publishing.is_idle(),
-        });
-        stream.owed == 0 && idle
-    }
-
-    /// Puts a method of our own on the wire, now or at the next boundary.
-    fn inject(
-        &mut self,
-        to: Leg,
-        channel: ChannelId,
-        turn: &mut Turn<'_>,
-        build: impl FnOnce(&mut Vec<u8>),
-    ) {
-        if self.may_inject(to, channel) {
-            build(turn.build(to));
-        } else {
-            let mut frame = Vec::new();
-            build(&mut frame);
-            self.waiting.push((to, channel, frame));
-        }
-    }
-
-    /// A frame has ended: what waited for that goes out.
-    fn boundary(&mut self, turn: &mut Turn<'_>) {
-        if !self.waiting.is_empty() {
-            for (to, channel, frame) in std::mem::take(&mut self.waiting) {
-                if self.may_inject(to, channel) {
-                    turn.build(to).extend_from_slice(&frame);
-                } else {
-                    self.waiting.push((to, channel, frame));
-                }
-            }
-        }
-        if !self.acks_due.is_empty() {
-            self.flush_acks(turn);
-        }
-    }
-
-    // --- pausing ---
-
     /// Pauses the client leg; the frame at its front is looked at again afterwards.
     fn hold(&mut self, hold: Hold, turn: &Turn<'_>) -> usize {
         if self.hold.is_none() {
@@ -418,7 +228,7 @@ impl Session {
                 .get(&channel)
                 .is_none_or(|channel| !channel.unacked.any_withheld()),
             Some(Hold::Tickets) => self.tickets.len() < self.settings.max_tickets,
-            Some(Hold::Probe) => self.takeover.is_none(),
+            Some(Hold::Probe) => self.takeover.is_none() && self.verification.is_none(),
         };
         if over {
             self.hold = None;
@@ -517,7 +327,15 @@ impl Machine for Session {
             Phase::HalfClosed(until) if until <= now.mono => self.phase = Phase::Done,
             _ => {}
         }
+        if self.handshake_until.is_some_and(|until| until <= now.mono) {
+            turn.event(Event::ProtocolFault {
+                leg: Leg::Client,
+                what: "the handshake took too long",
+            });
+            self.phase = Phase::Done;
+        }
         self.probe_timeout(&mut turn);
+        self.verification_timeout(&mut turn);
         self.release();
     }
 
@@ -531,10 +349,18 @@ impl Machine for Session {
             Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => None,
         };
         let probe = self.takeover.as_ref().and_then(Takeover::until);
-        [hold, leaving, probe, self.heartbeat_at]
-            .into_iter()
-            .flatten()
-            .min()
+        let verification = self.verification.as_ref().and_then(Verification::until);
+        [
+            hold,
+            leaving,
+            probe,
+            verification,
+            self.heartbeat_at,
+            self.handshake_until,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool {

@@ -38,6 +38,7 @@ pub(super) fn session(config: &Config) -> Result<session::Settings, BadSettings>
         max_tickets: config.max_tickets_per_connection,
         close_wait: config.close_wait,
         probe_timeout: config.probe_timeout,
+        handshake_timeout: config.handshake_timeout,
     })
 }
 

@@ -1,7 +1,9 @@
 //! The consuming channel: prefetch, deliveries put together, and their settlement.
 //!
-//! A message that crashes each delivery (S10.2) takes the whole prefetch with it, and each of these counts a failed delivery. So after a life
-//! of the channel that settled nothing the prefetch is 1: only the head of the queue is counted, until the broker sheds it.
+//! A message that crashes each delivery (S10.2) takes the whole prefetch with it, and each of these counts a failed delivery. So after such
+//! a crash, or a life of the channel that settled nothing, the prefetch is 1: only the head of the queue is counted, until the broker sheds
+//! it. And so it stays until as many are settled as were in the prefetch, for any of them can be the one; or else those behind it, counted
+//! again at each attempt to go faster, would be shed with it.
 
 use crate::amqp::content::{Assembly, Content, PREFIX, body_size};
 use crate::amqp::frame::Kind;
@@ -16,8 +18,6 @@ use super::ledger::Ledger;
 
 /// The largest signal that is taken in: RabbitMQ's own default limit up to 3.13. Larger ones are parked.
 const LARGEST: usize = 128 << 20;
-/// Settled at prefetch 1, until the setting counts again.
-const TRUSTED_AFTER: u32 = 100;
 /// The name of our consumer.
 const TAG: &[u8] = b"dlx-proxy";
 
@@ -126,10 +126,10 @@ impl Consumer {
         });
     }
 
-    /// The channel is gone.
-    pub(super) fn lost(&mut self, fx: &mut Effects) {
-        if self.consuming && !self.progress {
-            self.careful = TRUSTED_AFTER;
+    /// The channel is gone; `fault`: because of what the broker should have done on it.
+    pub(super) fn lost(&mut self, fault: bool, fx: &mut Effects) {
+        if self.consuming && (fault || !self.progress) {
+            self.careful = self.prefetch.into();
         }
         self.state = State::Shut;
         self.ledger.forget();

@@ -24,6 +24,10 @@ struct Entry {
     exists: bool,
     /// When the broker last said so, in this life of the link.
     since: Option<Mono>,
+    /// Its declare and its binding are on their way.
+    pending: bool,
+    /// The broker did not find our queue when it was to be bound.
+    missed: bool,
     /// Who waits. Not empty: it is being declared, or will be. Each session asks for one at a time, so there are no more than sessions.
     owners: Vec<Owner>,
 }
@@ -64,29 +68,56 @@ impl Exchanges {
             return Need::Nothing;
         }
         entry.owners.push(owner);
-        match entry.owners.len() {
-            1 => Need::Declare,
-            _ => Need::Nothing,
+        match entry.pending {
+            false => Need::Declare,
+            true => Need::Nothing,
         }
     }
 
-    /// Those that somebody waits for.
-    pub(super) fn asked(&self) -> Vec<ShortStr> {
-        let asked = self
-            .known
-            .iter()
-            .filter(|(_, entry)| !entry.owners.is_empty());
-        asked.map(|(exchange, _)| exchange.clone()).collect()
+    /// Those to be declared: first what somebody waits for, then all that the broker may have lost.
+    pub(super) fn due(&self) -> Vec<ShortStr> {
+        let of = |asked: bool| {
+            let due = self.known.iter().filter(move |(_, entry)| {
+                let waits = !entry.owners.is_empty();
+                waits == asked && !entry.pending && (waits || entry.since.is_none())
+            });
+            due.map(|(exchange, _)| exchange.clone())
+        };
+        of(true).chain(of(false)).collect()
+    }
+
+    /// Its declare and its binding are sent.
+    pub(super) fn declaring(&mut self, exchange: &ShortStr) {
+        if let Some(entry) = self.known.get_mut(exchange) {
+            entry.pending = true;
+        }
+    }
+
+    /// The answer came too late: it was bound to a queue that may be gone by now.
+    pub(super) fn outdated(&mut self, exchange: &ShortStr) {
+        if let Some(entry) = self.known.get_mut(exchange) {
+            entry.pending = false;
+        }
     }
 
     /// It is declared and bound.
     pub(super) fn declared(&mut self, exchange: &ShortStr, now: Mono, fx: &mut Effects) {
         if let Some(entry) = self.known.get_mut(exchange) {
             entry.since = Some(now);
+            entry.pending = false;
+            entry.missed = false;
             answer(&std::mem::take(&mut entry.owners), exchange, true, fx);
             if !std::mem::replace(&mut entry.exists, true) {
                 self.tell(fx);
             }
+        }
+    }
+
+    /// The broker did not find the queue, which was there a moment ago: whoever deleted it did not mean the exchange. Once; then it is refused.
+    pub(super) fn missed(&mut self, exchange: &ShortStr, fx: &mut Effects) {
+        match self.known.get_mut(exchange) {
+            Some(entry) if !entry.missed => entry.missed = true,
+            _ => self.refused(exchange, fx),
         }
     }
 
@@ -112,6 +143,13 @@ impl Exchanges {
     pub(super) fn doubt(&mut self) {
         for entry in self.known.values_mut() {
             entry.since = None;
+        }
+    }
+
+    /// The channel is gone: what was on its way will not be answered.
+    pub(super) fn unanswered(&mut self) {
+        for entry in self.known.values_mut() {
+            entry.pending = false;
         }
     }
 

@@ -4,6 +4,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
+use crate::dead_letter::Dialect;
 use crate::registry::intake_name::Names;
 
 use super::{QueueType, TOPOLOGY};
@@ -14,6 +15,9 @@ const DURABLE: u8 = 2;
 const INTERNAL: u8 = 8;
 /// Failed deliveries after which the broker parks a signal (S10.2).
 const DELIVERY_LIMIT: i64 = 20;
+/// What is parked may be looked at and returned without end. Below 0 is no limit on 4.x, whose default of 20 would drop the message
+/// then; on 3.x none is the default, and a limit below 0 drops at the first return (both measured).
+const NO_DELIVERY_LIMIT: i64 = -1;
 
 /// Those that every vhost has, in the order in which they are declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,7 @@ pub(super) enum Object {
 pub(super) struct Objects {
     names: Names,
     queue_type: QueueType,
+    dialect: Dialect,
 }
 
 // === impl Object ===
@@ -52,7 +57,16 @@ impl Object {
 impl Objects {
     /// Objects with these names.
     pub(super) fn new(names: Names, queue_type: QueueType) -> Objects {
-        Objects { names, queue_type }
+        Objects {
+            names,
+            queue_type,
+            dialect: Dialect::V4,
+        }
+    }
+
+    /// At a broker of that generation, from now on.
+    pub(super) fn at(&mut self, dialect: Dialect) {
+        self.dialect = dialect;
     }
 
     /// Declares one; `passive`: only asks whether it is there.
@@ -64,9 +78,7 @@ impl Objects {
                 declare_exchange(out, parking, bits, &[]);
             }
             Object::ParkingQueue => {
-                let mut arguments = TableBuilder::default();
-                arguments.longstr(b"x-queue-type", self.type_name());
-                declare_queue(out, parking, passive, arguments);
+                declare_queue(out, parking, passive, self.parking_arguments());
             }
             Object::ParkingBinding => bind(out, parking, parking),
             Object::IntakeQueue => {
@@ -93,6 +105,15 @@ impl Objects {
             QueueType::Quorum => b"quorum",
             QueueType::Classic => b"classic",
         }
+    }
+
+    fn parking_arguments(&self) -> TableBuilder {
+        let mut arguments = TableBuilder::default();
+        arguments.longstr(b"x-queue-type", self.type_name());
+        if self.queue_type == QueueType::Quorum && self.dialect == Dialect::V4 {
+            arguments.long(b"x-delivery-limit", NO_DELIVERY_LIMIT);
+        }
+        arguments
     }
 
     fn intake_arguments(&self) -> TableBuilder {

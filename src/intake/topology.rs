@@ -1,4 +1,5 @@
-//! The topology channel: declares our own objects when the link comes up, and intake exchanges when sessions ask for them.
+//! The topology channel: declares our own objects when the link comes up, and intake exchanges when sessions ask for them; both again when
+//! the broker may have lost them, because with the intake queue go its bindings, and clients do not ask twice.
 //!
 //! Everything is pipelined; the broker answers in order, so `awaiting` says what an answer is about, and whose fault a closed channel is.
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
+use crate::dead_letter::Dialect;
 use crate::machine::{Effects, Ensure, Event, Mono, Now, Owner};
 
 use super::TOPOLOGY;
@@ -16,7 +18,7 @@ use super::objects::{Object, Objects};
 
 /// Who asks waits so long for a link that comes back, or for a channel.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The consumer stopped: the objects are declared anew after this.
+/// The consumer stopped: the objects are declared anew, but no sooner after the last time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The objects cannot be had: tried again after this.
 const REFUSED: Duration = Duration::from_secs(60);
@@ -55,6 +57,10 @@ pub(super) struct Topology {
     /// Objects that exist with other arguments, or may not be declared by us: they are used as they are.
     passive: Vec<Object>,
     exchanges: Exchanges,
+    /// Those of which the broker's words were told: it is asked again in each life of the link, but that is no news.
+    told: Vec<Object>,
+    /// When the objects were declared last.
+    declared: Mono,
     /// When all objects are declared anew.
     again: Option<Mono>,
     /// Until when those who ask may wait; later they are refused at once.
@@ -74,14 +80,17 @@ impl Topology {
             awaiting: VecDeque::new(),
             passive: Vec::new(),
             exchanges: Exchanges::new(max_exchanges),
+            told: Vec::new(),
+            declared: Mono(0),
             again: None,
             patience: Some(now.mono.after(PATIENCE)),
             said_native: false,
         }
     }
 
-    /// The link is up.
-    pub(super) fn begin(&mut self, now: Now, fx: &mut Effects) {
+    /// The link is up, at a broker of that generation.
+    pub(super) fn begin(&mut self, dialect: Dialect, now: Now, fx: &mut Effects) {
+        self.objects.at(dialect);
         self.passive.clear();
         self.open(now, fx);
     }
@@ -94,13 +103,15 @@ impl Topology {
         self.state = State::Shut;
         self.awaiting.clear();
         self.again = None;
+        self.exchanges.unanswered();
         self.exchanges.doubt();
     }
 
     /// The consumer stopped: perhaps its queue is gone.
-    pub(super) fn again_later(&mut self, now: Now) {
+    pub(super) fn again(&mut self, now: Now) {
         if self.state != State::Shut {
-            self.again.get_or_insert(now.mono.after(AGAIN));
+            let soonest = self.declared.after(AGAIN).max(now.mono);
+            self.again.get_or_insert(soonest);
             self.exchanges.doubt();
         }
     }
@@ -132,6 +143,10 @@ impl Topology {
                 }
                 last
             }
+            Some(Await::Binding(exchange)) if self.state == State::Declaring => {
+                self.exchanges.outdated(&exchange);
+                false
+            }
             Some(Await::Binding(exchange)) => {
                 self.exchanges.declared(&exchange, now.mono, fx);
                 false
@@ -140,28 +155,37 @@ impl Topology {
         }
     }
 
-    /// The broker closed the channel over what it would have answered next.
-    pub(super) fn closed(&mut self, (code, cause): (u16, String), now: Now, fx: &mut Effects) {
+    /// The broker closed the channel over what it would have answered next. True when that is worth telling.
+    pub(super) fn closed(&mut self, code: u16, cause: &str, now: Now, fx: &mut Effects) -> bool {
         let culprit = self.awaiting.pop_front();
         self.awaiting.clear();
+        self.exchanges.unanswered();
+        let mut news = true;
         match culprit {
+            Some(Await::Binding(exchange)) if code == 404 => self.exchanges.missed(&exchange, fx),
             Some(Await::Exchange(exchange) | Await::Binding(exchange)) => {
                 self.exchanges.refused(&exchange, fx);
             }
             // There is no passive bind: whoever made the objects has bound them.
             Some(Await::Object(object)) if !self.passive.contains(&object) => {
                 self.passive.push(object);
+                news = !self.told.contains(&object);
+                if news {
+                    self.told.push(object);
+                }
             }
             Some(Await::Object(_)) | None => {
                 self.refuse(code, cause, now, fx);
-                return;
+                return true;
             }
         }
         self.open(now, fx);
+        news
     }
 
-    fn refuse(&mut self, code: u16, cause: String, now: Now, fx: &mut Effects) {
+    fn refuse(&mut self, code: u16, cause: &str, now: Now, fx: &mut Effects) {
         if code == 403 && !std::mem::replace(&mut self.said_native, true) {
+            let cause = cause.into();
             fx.events.push(Event::VhostNative { cause });
         }
         self.state = State::Refused;
@@ -177,7 +201,11 @@ impl Topology {
             match self.state {
                 State::Shut => {}
                 State::Refused => self.open(now, fx),
-                State::Declaring | State::Ready => self.declare_objects(now, fx),
+                State::Declaring | State::Ready => {
+                    // Also what was bound since the consumer stopped.
+                    self.exchanges.doubt();
+                    self.declare_objects(now, fx);
+                }
             }
         }
         if self.patience.is_some_and(|until| until <= now.mono) {
@@ -203,6 +231,7 @@ impl Topology {
 
     fn declare_objects(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Declaring;
+        self.declared = now.mono;
         self.patience = Some(now.mono.after(PATIENCE));
         for object in Object::ALL {
             let passive = self.passive.contains(&object);
@@ -219,12 +248,8 @@ impl Topology {
         self.state = State::Ready;
         self.patience = None;
         self.said_native = false;
-        let pending: Vec<_> = self.awaiting.iter().cloned().collect();
-        for exchange in self.exchanges.asked() {
-            // Some may have been asked for just before the objects were declared anew.
-            if !pending.contains(&Await::Binding(exchange.clone())) {
-                self.declare(exchange, fx);
-            }
+        for exchange in self.exchanges.due() {
+            self.declare(exchange, fx);
         }
     }
 
@@ -232,6 +257,7 @@ impl Topology {
         let out = fx.broker.build(&[]);
         self.objects.declare_intake(&exchange, out);
         self.objects.bind_intake(&exchange, out);
+        self.exchanges.declaring(&exchange);
         self.awaiting.push_back(Await::Exchange(exchange.clone()));
         self.awaiting.push_back(Await::Binding(exchange));
     }

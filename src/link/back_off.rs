@@ -1,14 +1,23 @@
 //! How long to wait before the next connection: 100 ms, doubled up to 10 s, less up to a quarter so that many proxies do not come at once.
+//!
+//! A broker that closed the connection over a message is there, and only more attempts lead past it: a delivery that it cannot make is
+//! counted by the intake queue 21 times (S10.2), and all dead letters of the vhost wait meanwhile. So these waits grow slowly: some five
+//! seconds for 21 of them.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
+/// After faults the wait is doubled with each so many,
+const FAULTS: u32 = 8;
+/// and that so often at most: 800 ms.
+const MOST_DOUBLED: u32 = 3;
 
 /// The waits of one link.
 #[derive(Debug)]
 pub(super) struct BackOff {
     failures: u32,
+    faults: u32,
     random: u64,
 }
 
@@ -19,6 +28,7 @@ impl BackOff {
     pub(super) fn new(seed: u64) -> BackOff {
         BackOff {
             failures: 0,
+            faults: 0,
             random: seed,
         }
     }
@@ -26,6 +36,14 @@ impl BackOff {
     /// Begins at the shortest wait again.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
+        self.faults = 0;
+    }
+
+    /// The next wait, the broker having closed an open connection over what was said on it.
+    pub(super) fn next_after_fault(&mut self) -> Duration {
+        let doubled = (self.faults / FAULTS).min(MOST_DOUBLED);
+        self.faults = self.faults.saturating_add(1);
+        self.spread(FIRST * (1 << doubled))
     }
 
     /// The next wait.
@@ -34,6 +52,10 @@ impl BackOff {
             .saturating_mul(1 << self.failures.min(16))
             .min(LONGEST);
         self.failures = self.failures.saturating_add(1);
+        self.spread(wait)
+    }
+
+    fn spread(&mut self, wait: Duration) -> Duration {
         wait - wait.mul_f64(self.draw() / 4.0)
     }
 

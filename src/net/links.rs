@@ -1,6 +1,5 @@
 //! The two links of a vhost as tasks: settings become machines, each with its driver.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,9 +101,12 @@ impl Opener {
         Box::new(move || {
             let broker = broker.clone();
             Box::pin(async move {
-                connect(&broker, within)
-                    .await
-                    .map_err(|error| named(&broker, &error))
+                let connected = connect(&broker, within).await;
+                if let Err(error) = &connected {
+                    let (host, port) = &*broker;
+                    debug!(broker = format!("{host}:{port}"), %error, "cannot connect");
+                }
+                connected
             })
         })
     }
@@ -113,8 +115,4 @@ impl Opener {
         let (readiness, vhost) = (self.readiness.clone(), vhost.clone());
         Box::new(move |event| readiness.observe(&vhost, event))
     }
-}
-
-fn named((host, port): &(String, u16), error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{host}:{port}: {error}"))
 }

@@ -14,6 +14,8 @@ use super::{OnUnroutable, Publisher, parked};
 
 /// The first rest after a nack; doubled with each.
 const NACKED: Duration = Duration::from_millis(100);
+/// How often a parking exchange that is not there, or has no queue, is tried again: for six seconds in all.
+const PARKING_RETRIES: u32 = 6;
 /// The first rest after a timeout; doubled with each, up to eight times that.
 const TIMED_OUT: Duration = Duration::from_secs(1);
 /// Links lost in a row, with something in flight and nothing confirmed, until what is in flight is suspected.
@@ -54,7 +56,7 @@ impl Publisher {
             self.finish(key, outcome, fx);
         } else if item.place == (Place::Flying { lane: at, tag }) {
             if acked {
-                self.unroutable(key, Cause::Unroutable, fx);
+                self.unroutable(key, Cause::Unroutable, now, fx);
             } else {
                 self.nacked(key, now, fx);
             }
@@ -63,10 +65,16 @@ impl Publisher {
     }
 
     /// Returned, or its exchange does not exist.
-    fn unroutable(&mut self, key: Key, cause: Cause, fx: &mut Effects) {
-        let Some(item) = self.items.get(key) else {
+    fn unroutable(&mut self, key: Key, cause: Cause, now: Now, fx: &mut Effects) {
+        let Some(item) = self.items.get_mut(key) else {
             return;
         };
+        if item.stage != Stage::Target && item.nacks < PARKING_RETRIES {
+            // The intake makes the parking objects; it may not have come so far.
+            let wait = NACKED * (1 << item.nacks);
+            item.nacks += 1;
+            return self.rest(key, wait, now);
+        }
         let drop = self.settings.on_unroutable == OnUnroutable::Drop
             && item.stage == Stage::Target
             && !item.publication.at_least_once;
@@ -183,7 +191,7 @@ impl Publisher {
     }
 
     /// The broker closed a channel.
-    pub(super) fn channel_closed(&mut self, at: usize, payload: &[u8], fx: &mut Effects) {
+    pub(super) fn channel_closed(&mut self, at: usize, payload: &[u8], now: Now, fx: &mut Effects) {
         let channel = self.lanes.get(at).channel();
         reply::close_ok(fx.broker.build(&[]), channel);
         let flight = self.flight(at);
@@ -199,7 +207,9 @@ impl Publisher {
         for key in flight {
             self.land(key);
             match blame {
-                Blame::Exchange(Cause::NoExchange) => self.unroutable(key, Cause::NoExchange, fx),
+                Blame::Exchange(Cause::NoExchange) => {
+                    self.unroutable(key, Cause::NoExchange, now, fx)
+                }
                 Blame::Exchange(cause) => self.give_up(key, cause, fx),
                 Blame::UserId => self.finish(key, Outcome::Refused(Cause::UserId), fx),
                 Blame::OneOfThem if at == ALONE => self.poisoned(key, fx),

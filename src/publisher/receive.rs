@@ -67,7 +67,7 @@ impl Publisher {
                     Some(returning.ok_or("the broker sent a return that cannot be read")?);
             }
             Some(MethodId::CONFIRM_SELECT_OK) => self.lanes.get(at).state = State::Ready,
-            Some(MethodId::CHANNEL_CLOSE) => self.channel_closed(at, frame.payload, fx),
+            Some(MethodId::CHANNEL_CLOSE) => self.channel_closed(at, frame.payload, now, fx),
             Some(MethodId::CHANNEL_FLOW) => {
                 let active = frame.payload.get(4).copied().unwrap_or(1);
                 let out = fx.broker.build(&[]);

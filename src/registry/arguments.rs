@@ -146,6 +146,11 @@ impl<'a> DeclareArguments<'a> {
         ShortStr::copy(self.longstr(DEAD_LETTER_EXCHANGE)?)
     }
 
+    /// The value of an argument that is a number.
+    pub(super) fn integer(&self, name: &[u8]) -> Option<i64> {
+        self.table.get(name).ok()??.as_integer()
+    }
+
     /// The value of an argument that is a longstr.
     pub(super) fn longstr(&self, name: &[u8]) -> Option<&'a [u8]> {
         self.table.get(name).ok()??.as_longstr()

@@ -112,8 +112,12 @@ fn inequivalent_exchange(
     arguments: &DeclareArguments<'_>,
     names: &Names,
 ) -> Option<Fit> {
-    let said = arguments.said()?;
-    let sent = names.encode(&said)?;
+    let said = arguments.said();
+    // In place of the client's exchange, if these arguments have an intake exchange at all.
+    let sent = match &said {
+        Some(said) => names.encode(said)?,
+        None => arguments.exchange()?,
+    };
     let middle = [b": received '", sent.as_bytes(), b"'", BUT_CURRENT_IS].concat();
     // The last one: the queue, which is named before, may have any name.
     let at = memmem::rfind(text, &middle)?;
@@ -133,8 +137,17 @@ fn inequivalent_exchange(
         (DEAD_LETTER_EXCHANGE, exchange),
         (DEAD_LETTER_ROUTING_KEY, routing_key),
     ] {
-        let received = arguments.longstr(argument);
         let current = current.map(|name| name.as_bytes());
+        let number;
+        let received = match arguments.integer(argument) {
+            None => arguments.longstr(argument),
+            // Beside `none` its type would have to be named.
+            Some(_) if current.is_none() => return None,
+            Some(value) => {
+                number = value.to_string();
+                Some(number.as_bytes())
+            }
+        };
         if received != current {
             let text = [
                 INEQUIVALENT,
@@ -147,7 +160,7 @@ fn inequivalent_exchange(
             return Some(Fit::Answer(cut(text)));
         }
     }
-    (intake != said).then(|| Fit::RewrittenAs(current_name(current)))
+    (Some(intake) != said).then(|| Fit::RewrittenAs(current_name(current)))
 }
 
 fn current_name(name: &[u8]) -> ShortStr {

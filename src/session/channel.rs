@@ -22,6 +22,8 @@ pub(super) struct Channel {
     pub closing: bool,
     /// In tx mode settlements take effect at commit: all of them are the broker's (S9.2).
     pub tx: bool,
+    /// The client has settled what it may not: the broker closes the channel there, and nothing after it counts.
+    pub doomed: bool,
     /// A content on its way to the broker.
     pub publishing: Transfer,
     /// A content on its way to the client.

@@ -21,6 +21,7 @@ use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::dead_letter::Target;
 use crate::machine::{Ensure, Event, Fallback, Leg, Mono};
+use crate::registry::Form;
 use crate::registry::arguments::{DeclareArguments, Wanted};
 
 use super::channel::Reword;
@@ -99,12 +100,9 @@ impl Session {
                 turn.event(Event::DeclareLeft { queue, cause });
                 None
             }
-            Wanted::Keep(target) => Some(Declared {
-                target,
-                taken_over: false,
-            }),
+            Wanted::Keep(target) => Some(as_it_is(target, payload)),
             Wanted::TakeOver { target, intake } => {
-                if self.takeover.is_some() {
+                if self.takeover.is_some() || self.verification.is_some() {
                     return self.hold(Hold::Probe, turn);
                 }
                 let probe = match self.free_channel() {
@@ -121,10 +119,7 @@ impl Session {
                     }
                     Err(cause) => {
                         turn.event(Event::DeclareLeft { queue, cause });
-                        Some(Declared {
-                            target,
-                            taken_over: false,
-                        })
+                        Some(as_it_is(target, payload))
                     }
                 }
             }
@@ -155,7 +150,7 @@ impl Session {
     }
 
     /// A number for the probe's channel: the broker counts channels, not numbers (S7.10).
-    fn free_channel(&self) -> Option<ChannelId> {
+    pub(super) fn free_channel(&self) -> Option<ChannelId> {
         if self.channels.len() >= self.peer.channel_max() {
             return None;
         }
@@ -231,10 +226,7 @@ impl Session {
             .declare()
             .and_then(|declare| ShortStr::copy(declare.queue))
             .unwrap_or_default();
-        let declared = Declared {
-            target: takeover.target.clone(),
-            taken_over: false,
-        };
+        let declared = as_it_is(takeover.target.clone(), &takeover.payload);
         self.remember_left(takeover.channel, &takeover.payload);
         self.pass_declare(
             takeover.channel,
@@ -265,9 +257,11 @@ impl Session {
         let Some(declare) = takeover.declare() else {
             return;
         };
+        let table = DeclareArguments::read(declare.arguments).rewritten(&takeover.intake);
         let declared = Declared {
             target: takeover.target.clone(),
             taken_over: true,
+            form: form(declare.bits, &table),
         };
         if let (Some(text), Some(state)) = (&text, self.channels.get_mut(&takeover.channel)) {
             let declare = MethodId::QUEUE_DECLARE;
@@ -288,7 +282,6 @@ impl Session {
             &takeover.payload,
             Expected::Declare(Some(declared)),
         );
-        let table = DeclareArguments::read(declare.arguments).rewritten(&takeover.intake);
         reply::queue_declare(
             turn.build(Leg::Broker),
             takeover.channel,
@@ -343,5 +336,24 @@ impl Session {
         {
             self.forward_original(Fallback::ProbeTimeout, turn);
         }
+    }
+}
+
+/// What is known of a queue whose declare goes on as the client wrote it.
+fn as_it_is(target: Target, payload: &[u8]) -> Declared {
+    let form = QueueDeclare::parse(payload)
+        .map(|declare| form(declare.bits, declare.arguments))
+        .unwrap_or_default();
+    Declared {
+        target,
+        taken_over: false,
+        form,
+    }
+}
+
+fn form(bits: u8, arguments: &[u8]) -> Form {
+    Form {
+        bits: bits & !QueueDeclare::NO_WAIT,
+        arguments: arguments.to_vec(),
     }
 }

@@ -8,7 +8,7 @@ use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueDeclare, QueueName};
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
-use crate::machine::{Event, Fallback, Leg};
+use crate::machine::{Event, Leg};
 
 use super::channel::{Channel, Consumer, Transfer};
 use super::replies::{Expected, wants_reply};
@@ -62,7 +62,7 @@ impl Session {
             }
         };
         if from == Leg::Broker {
-            self.begin_copy(channel, payload);
+            self.begin_copy(channel, payload, turn);
         }
         if !discard {
             self.pass_header(from, channel, payload, range, turn);
@@ -123,7 +123,10 @@ impl Session {
                 return self.hold_withheld(ChannelId(0), turn);
             }
             // Nothing that follows can still matter to dead letters.
-            MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => self.phase = Phase::Raw,
+            MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => {
+                self.handshake_until = None;
+                self.phase = Phase::Raw;
+            }
             _ => self.peer.watch(id, payload),
         }
         let len = range.len();
@@ -185,22 +188,31 @@ impl Session {
             self.refuse(channel, id, payload, turn);
             return len;
         }
+        if let Some(queue) = self.begins_to_read(channel, id, payload)
+            && self.must_verify(&queue, turn)
+        {
+            return 0;
+        }
         if id == MethodId::QUEUE_DECLARE {
             return self.declare(channel, payload, range, turn);
         }
-        self.client_request(channel, id, payload, turn);
+        self.client_request(channel, id, payload);
         turn.pass(Leg::Client, range);
         len
     }
 
+    /// The queue that `basic.consume` or `basic.get` means.
+    fn begins_to_read(&self, channel: ChannelId, id: MethodId, payload: &[u8]) -> Option<ShortStr> {
+        let state = self.channels.get(&channel)?;
+        match id {
+            MethodId::BASIC_CONSUME => Some(state.queue(Consume::parse(payload).ok()?.queue)),
+            MethodId::BASIC_GET => Some(state.queue(Get::parse(payload).ok()?.queue)),
+            _ => None,
+        }
+    }
+
     /// A method that passes: what we have to know of it.
-    fn client_request(
-        &mut self,
-        channel: ChannelId,
-        id: MethodId,
-        payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) {
+    fn client_request(&mut self, channel: ChannelId, id: MethodId, payload: &[u8]) {
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
@@ -219,15 +231,6 @@ impl Session {
                         queue: state.queue(consume.queue),
                         no_ack: consume.bits & NO_ACK != 0,
                     };
-                    let stale = self.registry.get(&consumer.queue).is_some()
-                        && !self.registry.is_fresh(&consumer.queue, turn.now.mono);
-                    if stale {
-                        self.registry.forget(&consumer.queue);
-                        turn.event(Event::DeclareLeft {
-                            queue: consumer.queue.clone(),
-                            cause: Fallback::Stale,
-                        });
-                    }
                     match ShortStr::copy(consume.consumer_tag) {
                         Some(tag) if consume.bits & CONSUME_NO_WAIT != 0 => {
                             drop(state.consumers.insert(tag, consumer))

@@ -19,6 +19,7 @@ impl Session {
             return;
         }
         self.hold = None;
+        self.handshake_until = None;
         let inside_frame = self.client.owed > 0;
         if self.phase != Phase::Watching || self.tickets.is_empty() || inside_frame {
             // Nothing to settle, or the broker waits for the end of a frame that will never come: it returns all to the queues.

@@ -24,6 +24,7 @@ impl Session {
         turn.pass(Leg::Broker, range);
         match id {
             MethodId::CONNECTION_OPEN_OK => {
+                self.handshake_until = None;
                 turn.event(Event::SessionOpened {
                     vhost: self.peer.vhost.clone(),
                     user: self.peer.user.clone(),
@@ -34,6 +35,7 @@ impl Session {
                 }
             }
             MethodId::CONNECTION_CLOSE => {
+                self.handshake_until = None;
                 self.hold = None;
                 self.heartbeat_at = None;
                 self.abandon_all();
@@ -199,7 +201,7 @@ impl Session {
     }
 
     /// The header of a delivery: from here on its content is copied, if the budget allows.
-    pub(super) fn begin_copy(&mut self, channel: ChannelId, header: &[u8]) {
+    pub(super) fn begin_copy(&mut self, channel: ChannelId, header: &[u8], turn: &mut Turn<'_>) {
         let Some(copying) = self
             .channels
             .get_mut(&channel)
@@ -219,6 +221,10 @@ impl Session {
             let kept = copying.assembly.as_ref().map_or(0, Assembly::whole);
             self.settings.retained.give(octets - kept);
             self.octets += kept;
+        } else {
+            turn.event(Event::NotRetained {
+                queue: copying.queue.clone(),
+            });
         }
     }
 

@@ -11,6 +11,7 @@ use crate::registry::arguments::DeclareArguments;
 use crate::registry::refusal::{self, Fit, Permission};
 
 use super::declare::Stage;
+use super::verify::Verification;
 use super::{Session, Turn};
 
 impl Session {
@@ -46,17 +47,17 @@ impl Session {
         }
     }
 
-    /// Whether this channel is the probe's.
+    /// Whether this channel is a probe's.
     pub(super) fn is_probe(&self, channel: ChannelId) -> bool {
-        self.takeover
-            .as_ref()
-            .is_some_and(|takeover| takeover.probe == channel)
+        let takeover = self.takeover.as_ref().map(|takeover| takeover.probe);
+        let verification = self.verification.as_ref().map(Verification::probe);
+        takeover == Some(channel) || verification == Some(channel)
     }
 
-    /// The broker answers the probe. The client never sees it.
+    /// The broker answers a probe. The client never sees it.
     pub(super) fn probe_reply(&mut self, id: MethodId, payload: &[u8], turn: &mut Turn<'_>) {
         let Some(takeover) = &mut self.takeover else {
-            return;
+            return self.verification_reply(id, turn);
         };
         let refused = (id == MethodId::CHANNEL_CLOSE)
             .then(|| Close::parse(payload).ok())

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::dead_letter::Target;
+use crate::registry::Form;
 
 /// A reply that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub(super) enum Expected {
 pub(super) struct Declared {
     pub target: Target,
     pub taken_over: bool,
+    pub form: Form,
 }
 
 /// Whether a request of the client wants a reply: by the specification, with the position of each `no_wait` bit.

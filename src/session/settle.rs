@@ -10,6 +10,7 @@ use crate::amqp::reply;
 use crate::dead_letter::{self, Death, Verdict};
 use crate::machine::{Event, Fallback, Leg, Outcome, Reason, Ticket};
 
+use super::replies::Declared;
 use super::{Hold, Session, Turn};
 
 /// What happened to one tag.
@@ -34,7 +35,7 @@ impl Session {
             turn.pass(Leg::Client, range);
             return len;
         };
-        if state.tx {
+        if state.tx || state.doomed {
             turn.pass(Leg::Client, range);
             return len;
         }
@@ -51,6 +52,7 @@ impl Session {
             if state.unacked.any_withheld() {
                 return self.hold_withheld(channel, turn);
             }
+            state.doomed = true;
             turn.pass(Leg::Client, range);
             return len;
         }
@@ -328,18 +330,18 @@ impl Session {
     }
 
     /// A queue is managed from now on.
-    pub(super) fn manage(
-        &mut self,
-        queue: ShortStr,
-        declared: super::replies::Declared,
-        turn: &mut Turn<'_>,
-    ) {
+    pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
         turn.event(Event::QueueManaged {
             queue: queue.clone(),
             taken_over: declared.taken_over,
         });
+        let Declared {
+            target,
+            taken_over,
+            form,
+        } = declared;
         self.registry
-            .insert(queue, declared.target, declared.taken_over, turn.now.mono);
+            .insert(queue, target, taken_over, form, turn.now.mono);
     }
 }
 

@@ -5,6 +5,7 @@ mod rejects;
 mod script;
 mod transparency;
 mod unacked;
+mod verify;
 
 use crate::registry::intake_name::Names;
 

@@ -73,6 +73,7 @@ impl Reporter {
             Event::QueueManaged { queue, taken_over } => self.queue_managed(queue, *taken_over),
             Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
+            Event::NotRetained { queue } => self.fell_back("delivery", queue, Fallback::Budget),
             Event::NameRefused { name } => self.name_refused(name),
             Event::DeadLetter {
                 queue,
@@ -124,7 +125,7 @@ impl Reporter {
             .inc();
         match fallback {
             // What the client or somebody before it chose: nothing is degraded.
-            Fallback::NativeQueue | Fallback::NotSupported | Fallback::Tx | Fallback::Stale => {
+            Fallback::NativeQueue | Fallback::NotSupported | Fallback::Stale => {
                 debug!(%queue, request, cause, "left to the broker");
             }
             _ => {
@@ -190,7 +191,11 @@ impl Reporter {
     fn link_up(&self, role: Role, version: &[u8]) {
         self.link_state(role, 1);
         self.vhost_gauge(|inner| &inner.vhost_native, 0);
-        info!(link = role.as_str(), broker = %String::from_utf8_lossy(version), "link is up");
+        let broker = String::from_utf8_lossy(version);
+        info!(link = role.as_str(), %broker, "link is up");
+        if is_newer(&broker) {
+            seldom!(self, Level::WARN, "the broker is newer than this proxy knows: it is treated as 4.3", None, "newer", %broker);
+        }
     }
 
     fn link_down(&self, role: Role, cause: &str) {
@@ -203,7 +208,7 @@ impl Reporter {
         match role {
             Role::Publisher => self.vhost_gauge(|inner| &inner.publisher_blocked, 0),
             Role::Intake => self.vhost_gauge(|inner| &inner.intake_consuming, 0),
-        }
+        };
         let link = role.as_str();
         if was_up {
             warn!(link, cause, "link lost");
@@ -221,11 +226,13 @@ impl Reporter {
     }
 
     fn vhost_native(&self, cause: &str) {
-        self.vhost_gauge(|inner| &inner.vhost_native, 1);
-        warn!(
-            cause,
-            "the proxy's user may not use this vhost: its queues stay native"
-        );
+        // Both links find out.
+        if self.vhost_gauge(|inner| &inner.vhost_native, 1) == 0 {
+            warn!(
+                cause,
+                "the proxy's user may not use this vhost: its queues stay native"
+            );
+        }
     }
 
     fn blocked(&self, blocked: bool) {
@@ -289,13 +296,13 @@ impl Reporter {
             .set(up)
     }
 
-    fn vhost_gauge(&self, gauge: impl Fn(&Inner) -> &VhostGauge, value: i64) {
+    fn vhost_gauge(&self, gauge: impl Fn(&Inner) -> &VhostGauge, value: i64) -> i64 {
         let inner = self.metrics.inner();
         gauge(inner)
             .get_or_create(&VhostLabels {
                 vhost: inner.names.vhost(&self.vhost),
             })
-            .set(value);
+            .set(value)
     }
 
     fn seldom(
@@ -312,6 +319,13 @@ impl Reporter {
             .repeats
             .write((what, place, cause), Instant::now())
     }
+}
+
+/// Whether a broker is newer than the newest that was tested.
+fn is_newer(version: &str) -> bool {
+    let mut numbers = version.split('.').map_while(|number| number.parse().ok());
+    let known: (u32, u32) = (4, 3);
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) > known
 }
 
 #[cfg(test)]

@@ -66,7 +66,6 @@ pub(super) fn cause(cause: Cause) -> &'static str {
 /// `cause` of a fallback. What the publisher refused has the cause that the publisher gave.
 pub(super) fn fallback(fallback: Fallback) -> &'static str {
     match fallback {
-        Fallback::NoLink => "no_link",
         Fallback::NoIntake => "no_intake",
         Fallback::NameTooLong => "name_too_long",
         Fallback::NotSupported => "not_supported",
@@ -74,10 +73,8 @@ pub(super) fn fallback(fallback: Fallback) -> &'static str {
         Fallback::NativeQueue => "native_queue",
         Fallback::NoChannel => "no_channel",
         Fallback::ProbeTimeout => "probe_timeout",
-        Fallback::Tx => "tx",
         Fallback::Budget => "budget",
         Fallback::Unreadable => "unreadable",
-        Fallback::HeaderTooBig => "header_too_big",
         Fallback::CloseWait => "close_wait",
         Fallback::Refused(by_publisher) => cause(by_publisher),
         Fallback::Stale => "stale",

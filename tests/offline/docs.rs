@@ -152,7 +152,7 @@ fn every_event() -> Vec<Event> {
         },
         Event::DeclareLeft {
             queue: queue.clone(),
-            cause: Fallback::NoLink,
+            cause: Fallback::NoIntake,
         },
         Event::RejectForwarded {
             queue: queue.clone(),

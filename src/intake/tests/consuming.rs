@@ -135,7 +135,7 @@ fn after_a_life_without_progress_only_the_head_is_asked_for() {
     rig.up("4.3.6");
     rig.objects();
     assert_eq!(rig.consuming(), 1);
-    for tag in 1..=100 {
+    for tag in 1..=1000 {
         rig.deliver(tag, "dlx-proxy/x", &died_in("work", "hi"));
         let ticket = rig.dead()[0].0;
         assert!(!rig.methods().contains(&CONSUME[0]));
@@ -149,6 +149,28 @@ fn after_a_life_without_progress_only_the_head_is_asked_for() {
     rig.up("4.3.6");
     rig.objects();
     assert_eq!(rig.consuming(), 1000);
+}
+
+#[test]
+fn after_a_delivery_that_the_broker_cannot_make_too() {
+    let mut rig = rig();
+    let mut waited = std::time::Duration::ZERO;
+    for life in 0..21 {
+        rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+        let ticket = rig.dead()[0].0;
+        rig.settle(&[(ticket, Outcome::Confirmed)]);
+        rig.broker(&close(0, 541, "INTERNAL_ERROR", MethodId(0, 0)));
+        let Flow::Reconnect(at) = rig.machine.flow() else {
+            panic!("life {life} goes on");
+        };
+        waited += rig.now.mono.until(at);
+        rig.sent();
+        rig.up("4.3.6");
+        rig.objects();
+        assert_eq!(rig.consuming(), 1);
+    }
+    // All other dead letters of the vhost wait for that.
+    assert!(waited < std::time::Duration::from_secs(5), "{waited:?}");
 }
 
 #[test]

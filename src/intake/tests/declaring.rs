@@ -2,6 +2,28 @@
 
 use super::*;
 
+/// Arguments of a declare, texts as they are.
+fn arguments<'a>(declare: &QueueDeclare<'a>) -> Vec<(&'a str, String)> {
+    let fields = Table(declare.arguments).fields();
+    fields
+        .map(|field| {
+            let field = field.unwrap();
+            let name = std::str::from_utf8(field.name).unwrap();
+            let value = field.value.as_longstr().map(|text| text.escape_ascii());
+            let value = value.map(|text| text.to_string());
+            (name, value.unwrap_or(format!("{:?}", field.value.data)))
+        })
+        .collect()
+}
+
+/// The broker closes the channel over the parking queue.
+fn refuse_parking(rig: &mut IntakeRig) {
+    rig.declare_ok();
+    let text =
+        "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'dlx-proxy.parked'";
+    rig.broker(&close(1, 406, text, MethodId::QUEUE_DECLARE));
+}
+
 #[test]
 fn declares_its_objects_then_consumes() {
     let mut rig = fresh();
@@ -18,16 +40,6 @@ fn declares_its_objects_then_consumes() {
     );
     let intake = QueueDeclare::parse(&sent[4].payload).unwrap();
     assert_eq!(intake.queue, b"dlx-proxy.intake");
-    let arguments: Vec<_> = Table(intake.arguments)
-        .fields()
-        .map(|field| {
-            let field = field.unwrap();
-            let name = std::str::from_utf8(field.name).unwrap();
-            let value = field.value.as_longstr().map(|text| text.escape_ascii());
-            let value = value.map(|text| text.to_string());
-            (name, value.unwrap_or(format!("{:?}", field.value.data)))
-        })
-        .collect();
     let expected = [
         ("x-queue-type", "quorum"),
         ("x-single-active-consumer", "[1]"),
@@ -36,12 +48,8 @@ fn declares_its_objects_then_consumes() {
         ("x-dead-letter-strategy", "at-least-once"),
         ("x-overflow", "reject-publish"),
     ];
-    assert!(
-        arguments
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .eq(expected)
-    );
+    let expected = expected.map(|(name, value)| (name, value.to_string()));
+    assert_eq!(arguments(&intake), expected);
     rig.objects_ok();
     assert_eq!(rig.consuming(), 1000);
     let events = rig.events();
@@ -49,6 +57,51 @@ fn declares_its_objects_then_consumes() {
         events[..],
         [Event::LinkUp { .. }, Event::Consuming(true)]
     ));
+}
+
+#[test]
+fn what_is_parked_may_be_returned_without_end() {
+    // 4.x would drop it after 20 returns; 3.x drops at the first one if it is told -1.
+    for (version, queue_type, limited) in [
+        ("4.3.6", QueueType::Quorum, true),
+        ("4.0.1", QueueType::Quorum, true),
+        ("4.3.6", QueueType::Classic, false),
+        ("3.13.7", QueueType::Quorum, false),
+        ("3.10.8", QueueType::Quorum, false),
+    ] {
+        let settings = Settings {
+            queue_type,
+            ..settings()
+        };
+        let mut rig = Rig::new(Intake::new(settings, Now::default()));
+        rig.up(version);
+        let sent = rig.sent();
+        let queue = QueueDeclare::parse(&sent[2].payload).unwrap();
+        let arguments = arguments(&queue);
+        let limit = ("x-delivery-limit", format!("{:?}", (-1i64).to_be_bytes()));
+        assert_eq!(arguments.get(1), limited.then_some(&limit), "{version}");
+        assert_eq!(arguments.len(), 1 + usize::from(limited), "{version}");
+    }
+}
+
+#[test]
+fn a_parking_queue_with_other_arguments_is_used_and_told_of_once() {
+    let mut rig = fresh();
+    let mut told = 0;
+    for _ in 0..3 {
+        rig.up("4.3.6");
+        rig.sent();
+        refuse_parking(&mut rig);
+        let sent = rig.sent();
+        let parked = QueueDeclare::parse(&sent[3].payload).unwrap();
+        assert!(parked.has(QueueDeclare::PASSIVE));
+        rig.objects_ok();
+        rig.consuming();
+        let is = |event: &Event| matches!(event, Event::ChannelClosed { cause, .. } if cause.contains("x-delivery-limit"));
+        told += rig.events().iter().filter(|event| is(event)).count();
+        rig.cut();
+    }
+    assert_eq!(told, 1);
 }
 
 #[test]
@@ -190,25 +243,127 @@ fn who_asks_while_the_link_is_away_waits_a_little() {
     assert_eq!(rig.ensured(), [(3, "dlx-proxy/a".into(), false)]);
 }
 
-#[test]
-fn a_deleted_intake_queue_is_declared_anew() {
-    let mut rig = rig();
-    rig.ensure(1, "dlx-proxy/a");
+/// Known from now on.
+fn declared(rig: &mut IntakeRig, exchange: &str) {
+    rig.ensure(9, exchange);
     rig.declare_ok();
     rig.bind_ok();
+    assert_eq!(rig.ensured(), [(9, exchange.into(), true)]);
     rig.sent();
     rig.events();
+}
+
+/// Which exchanges are declared and bound by what was sent since the last call, in order.
+fn bound(rig: &mut IntakeRig) -> Vec<String> {
+    let sent = rig.sent();
+    let topology: Vec<_> = sent.iter().filter(|sent| sent.channel == 1).collect();
+    let pairs = topology.chunks(2).map(|pair| {
+        assert!(pair[0].is(1, MethodId::EXCHANGE_DECLARE));
+        let bind = QueueBind::parse(&pair[1].payload).unwrap();
+        assert_eq!(bind.queue, b"dlx-proxy.intake");
+        String::from_utf8(bind.exchange.to_vec()).unwrap()
+    });
+    pairs.collect()
+}
+
+#[test]
+fn a_deleted_intake_queue_is_declared_anew_with_its_bindings() {
+    let mut rig = rig();
+    declared(&mut rig, "dlx-proxy/a");
+    declared(&mut rig, "dlx-proxy/b");
+    rig.pass(1_000);
     rig.cancel();
     assert_eq!(rig.events(), [Event::Consuming(false)]);
-    rig.pass(1_000);
+    // Somebody asks meanwhile: what is remembered counts no more.
+    rig.pass(0);
+    rig.ensure(1, "dlx-proxy/b");
+    assert_eq!(rig.ensured(), []);
     assert_eq!(rig.methods(), OBJECTS);
     rig.objects_ok();
-    assert_eq!(rig.methods(), CONSUME);
+    assert_eq!(bound(&mut rig), ["dlx-proxy/b", "dlx-proxy/a"]);
+    rig.declare_ok();
+    rig.bind_ok();
+    assert_eq!(rig.ensured(), [(1, "dlx-proxy/b".into(), true)]);
+    rig.declare_ok();
+    rig.bind_ok();
     rig.consume_ok();
     assert_eq!(rig.events(), [Event::Consuming(true)]);
-    // Its bindings went with it: what was remembered is declared again.
-    rig.ensured();
     rig.ensure(2, "dlx-proxy/a");
+    assert_eq!(rig.ensured(), [(2, "dlx-proxy/a".into(), true)]);
+    assert_eq!(rig.methods(), []);
+}
+
+#[test]
+fn a_queue_that_is_deleted_again_and_again_is_declared_once_a_second() {
+    let mut rig = rig();
+    for _ in 0..3 {
+        rig.pass(0);
+        rig.cancel();
+        rig.pass(999);
+        assert_eq!(rig.methods(), []);
+        rig.pass(1);
+        assert_eq!(rig.methods(), OBJECTS);
+        rig.objects_ok();
+        assert_eq!(rig.methods(), CONSUME);
+        rig.consume_ok();
+    }
+}
+
+#[test]
+fn what_was_known_is_declared_again_on_the_next_link() {
+    let mut rig = rig();
+    declared(&mut rig, "dlx-proxy/a");
+    declared(&mut rig, "dlx-proxy/b");
+    rig.ensure(1, "dlx-proxy/c");
+    rig.cut();
+    rig.up("4.3.6");
+    rig.objects();
+    let expected = ["dlx-proxy/c", "dlx-proxy/a", "dlx-proxy/b"];
+    assert_eq!(bound(&mut rig), expected);
+    // One of them is refused: those behind it are not forgotten, those before it not declared again.
+    rig.declare_ok();
+    rig.bind_ok();
+    rig.broker(&close(
+        1,
+        406,
+        "PRECONDITION_FAILED",
+        MethodId::EXCHANGE_DECLARE,
+    ));
+    rig.sent();
+    rig.objects_ok();
+    assert_eq!(bound(&mut rig), ["dlx-proxy/b"]);
+}
+
+#[test]
+fn a_bind_to_the_queue_that_was_deleted_does_not_count() {
+    let mut rig = rig();
+    rig.ensure(1, "dlx-proxy/a");
+    rig.pass(1_000);
+    rig.sent();
+    // Bound, then deleted; but the other channel is heard first.
+    rig.cancel();
+    rig.pass(0);
+    assert_eq!(rig.methods(), OBJECTS);
+    rig.declare_ok();
+    rig.bind_ok();
     assert_eq!(rig.ensured(), []);
-    assert_eq!(rig.methods().len(), 2);
+    rig.objects_ok();
+    assert_eq!(bound(&mut rig), ["dlx-proxy/a"]);
+    rig.declare_ok();
+    rig.bind_ok();
+    assert_eq!(rig.ensured(), [(1, "dlx-proxy/a".into(), true)]);
+}
+
+#[test]
+fn a_queue_that_vanishes_before_the_bind_is_not_the_exchanges_fault() {
+    let mut rig = rig();
+    rig.ensure(1, "dlx-proxy/a");
+    for last in [false, true] {
+        rig.sent();
+        rig.declare_ok();
+        rig.broker(&close(1, 404, "NOT_FOUND", MethodId::QUEUE_BIND));
+        rig.objects_ok();
+        let answer = last.then(|| (1, "dlx-proxy/a".to_string(), false));
+        assert_eq!(rig.ensured(), Vec::from_iter(answer));
+    }
 }

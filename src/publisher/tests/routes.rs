@@ -174,37 +174,56 @@ fn a_forbidden_topic_is_found_among_its_neighbours() {
     assert_eq!(rig.settled(), [(2, parked(Cause::Forbidden))]);
 }
 
+/// A dead letter of the missing exchange `gone` that is on its way to parking, on channel 2.
+fn parking() -> PublisherRig {
+    let mut rig = rig();
+    rig.publish(1, message("gone", "k", "1"));
+    rig.published();
+    rig.close(5, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
+    rig.published();
+    rig
+}
+
+const NO_PARKING: &str = "NOT_FOUND - no exchange 'dlx-proxy.parked' in vhost '/'";
+
 #[test]
-fn what_cannot_be_parked_goes_back_to_its_owner() {
-    let unparkable: [fn(&mut PublisherRig); 3] = [
-        |rig| {
-            rig.close(
-                2,
-                404,
-                "NOT_FOUND - no exchange 'dlx-proxy.parked' in vhost '/'",
-            )
-        },
-        |rig| rig.close(2, 403, "ACCESS_REFUSED - access refused"),
-        |rig| {
-            let mut headers = TableBuilder::default();
-            headers
-                .longstr(b"x-parked-exchange", b"gone")
-                .longstr(b"x-parked-cause", b"no_exchange");
-            let content = with_headers(headers, "1");
-            rig.give_back(2, "dlx-proxy.parked", "k", &content);
-            rig.ack(2, 1, false);
-        },
-    ];
-    for fail in unparkable {
-        let mut rig = rig();
-        rig.publish(1, message("gone", "k", "1"));
+fn what_may_not_be_parked_goes_back_to_its_owner() {
+    let mut rig = parking();
+    rig.close(2, 403, "ACCESS_REFUSED - access refused");
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::NoExchange))]);
+    assert_eq!(rig.machine.held(), 0);
+}
+
+#[test]
+fn a_parking_exchange_that_is_not_there_yet_is_tried_again() {
+    let mut rig = parking();
+    rig.close(2, 404, NO_PARKING);
+    assert_eq!(rig.settled(), []);
+    rig.pass(100);
+    rig.published();
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Parked(Cause::NoExchange))]);
+}
+
+#[test]
+fn a_parking_exchange_without_a_queue_is_tried_again_and_given_up_after_six_seconds() {
+    let mut rig = parking();
+    let mut headers = TableBuilder::default();
+    headers
+        .longstr(b"x-parked-exchange", b"gone")
+        .longstr(b"x-parked-cause", b"no_exchange");
+    let content = with_headers(headers, "1");
+    for tag in 1..=6 {
+        rig.give_back(2, "dlx-proxy.parked", "k", &content);
+        rig.ack(2, tag, false);
+        assert_eq!(rig.settled(), []);
+        rig.pass(100 << (tag - 1));
         rig.published();
-        rig.close(5, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
-        rig.published();
-        fail(&mut rig);
-        assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::NoExchange))]);
-        assert_eq!(rig.machine.held(), 0);
     }
+    rig.give_back(2, "dlx-proxy.parked", "k", &content);
+    rig.ack(2, 7, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::NoExchange))]);
+    assert_eq!(rig.machine.held(), 0);
 }
 
 #[test]

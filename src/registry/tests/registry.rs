@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::Target;
 use crate::machine::Mono;
-use crate::registry::{FRESH_FOR, MAX_QUEUES, Registry};
+use crate::registry::{FRESH_FOR, Form, MAX_QUEUES, Registry};
 
 fn target() -> Target {
     Target {
@@ -18,7 +18,13 @@ fn target() -> Target {
 #[test]
 fn knowledge_ends_with_the_life_of_the_queue() {
     let mut registry = Registry::default();
-    assert!(registry.insert(ShortStr::copy(b"q").unwrap(), target(), true, Mono(0)));
+    assert!(registry.insert(
+        ShortStr::copy(b"q").unwrap(),
+        target(),
+        true,
+        Form::default(),
+        Mono(0)
+    ));
     assert_eq!(registry.get(b"q").unwrap().target, target());
     registry.forget(b"q");
     assert_eq!(registry.get(b"q"), None);
@@ -28,7 +34,13 @@ fn knowledge_ends_with_the_life_of_the_queue() {
 fn knowledge_is_fresh_for_a_minute_and_again_when_verified() {
     let mut registry = Registry::default();
     let just_before = Mono(0).after(FRESH_FOR - Duration::from_micros(1));
-    registry.insert(ShortStr::copy(b"q").unwrap(), target(), true, Mono(0));
+    registry.insert(
+        ShortStr::copy(b"q").unwrap(),
+        target(),
+        true,
+        Form::default(),
+        Mono(0),
+    );
     assert!(registry.is_fresh(b"q", just_before));
     assert!(!registry.is_fresh(b"q", Mono(0).after(FRESH_FOR)));
     registry.verified(b"q", just_before);
@@ -41,9 +53,9 @@ fn at_the_bound_known_queues_stay_known() {
     let mut registry = Registry::default();
     let name = |n: usize| ShortStr::new(n.to_string()).unwrap();
     for n in 0..MAX_QUEUES {
-        assert!(registry.insert(name(n), target(), true, Mono(0)));
+        assert!(registry.insert(name(n), target(), true, Form::default(), Mono(0)));
     }
-    assert!(!registry.insert(name(MAX_QUEUES), target(), true, Mono(0)));
-    assert!(registry.insert(name(7), target(), false, Mono(1)));
+    assert!(!registry.insert(name(MAX_QUEUES), target(), true, Form::default(), Mono(0)));
+    assert!(registry.insert(name(7), target(), false, Form::default(), Mono(1)));
     assert!(!registry.get(&name(7)).unwrap().taken_over);
 }

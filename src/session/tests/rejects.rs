@@ -222,6 +222,7 @@ fn over_the_budget_nothing_is_retained_and_the_reject_is_forwarded() {
     s.broker(&deliver("orders", 1, b"more than thirty bytes of a body"))
         .passes();
     s.broker(&deliver("orders", 2, b"hi")).passes();
+    assert!(matches!(&s.events[..], [.., Event::NotRetained { .. },]));
     s.client(&reject(1, false)).passes();
     s.client(&reject(2, false)).silent();
 }

@@ -10,6 +10,7 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::{Dialect, Rules, Target};
 use crate::machine::*;
+use crate::registry::Form;
 use crate::registry::policy::Mode;
 use crate::session::replies::Declared;
 use crate::session::{Session, Settings, Turn};
@@ -58,6 +59,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
         max_tickets: 4,
         close_wait: Duration::from_secs(5),
         probe_timeout: Duration::from_secs(5),
+        handshake_timeout: Duration::from_secs(10),
     }
 }
 
@@ -155,7 +157,13 @@ impl Script {
     /// A session that has seen nothing.
     pub(super) fn fresh(settings: Settings) -> Script {
         Script {
-            session: Session::new(Arc::new(settings)),
+            session: Session::new(
+                Arc::new(settings),
+                Now {
+                    mono: Mono(0),
+                    wall: 1000,
+                },
+            ),
             now: Now {
                 mono: Mono(0),
                 wall: 1000,
@@ -244,6 +252,7 @@ impl Script {
             Declared {
                 target,
                 taken_over: false,
+                form: Form::default(),
             },
             &mut turn,
         );

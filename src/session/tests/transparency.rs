@@ -158,3 +158,15 @@ fn a_close_of_the_connection_passes_both_ways() {
         }
     }
 }
+
+#[test]
+fn a_client_that_never_finishes_its_handshake_is_let_go() {
+    let mut script = Script::fresh(settings(Mode::Keep));
+    script.client(&frame::PROTOCOL).passes();
+    script.wait(Duration::from_secs(10)).silent();
+    assert_eq!(script.session.flow(), Flow::Finish);
+
+    let mut open = keep();
+    open.wait(Duration::from_secs(3600)).silent();
+    assert_eq!(open.session.flow(), Flow::Open);
+}

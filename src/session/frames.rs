@@ -1,0 +1,214 @@
+//! Frames as they pass: bodies in pieces, methods and headers whole; and where between them a frame of our own may go.
+
+use crate::amqp::frame::{self, Front, HEAD, Head, Kind};
+use crate::amqp::ids::ChannelId;
+use crate::machine::{Event, Leg};
+
+use super::channel::Transfer;
+use super::{Phase, Session, Turn};
+
+/// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
+const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
+/// One direction of frames.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// Octets of the current frame that are still to come, with its end; 0: at a frame boundary.
+    pub(super) owed: usize,
+    /// The channel of the body frame that is passing.
+    pub(super) body: Option<(ChannelId, u64)>,
+    /// The rest of the frame goes nowhere.
+    pub(super) discard: bool,
+    /// Not looked at any more: the peer broke the protocol, the other peer answers it.
+    pub(super) raw: bool,
+}
+
+impl Session {
+    /// Consumes one frame, or a piece of one, at `at`. Returns its length; 0: more bytes, or a pause, are needed.
+    pub(super) fn step(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+        let Some(rest) = turn.src.get(at..) else {
+            return 0;
+        };
+        if self.phase == Phase::Raw || self.stream(from).raw {
+            turn.pass(from, at..turn.src.len());
+            return rest.len();
+        }
+        if self.phase == Phase::Greeting {
+            return self.greeting(from, at, turn);
+        }
+        if self.stream(from).owed > 0 {
+            return self.piece(from, at, turn);
+        }
+        match frame::front(rest) {
+            Front::Short => 0,
+            Front::Part(head) => self.part(from, head, at, turn),
+            Front::Whole(head, payload, whole) => match head.kind {
+                Kind::Method => {
+                    turn.fx.frames[from as usize] += 1;
+                    self.method(from, head.channel, payload, at..at + whole, turn)
+                }
+                Kind::Header => {
+                    turn.fx.frames[from as usize] += 1;
+                    self.header(from, head.channel, payload, at..at + whole, turn)
+                }
+                Kind::Body | Kind::Heartbeat | Kind::Other(_) => self.begin(from, head, at, turn),
+            },
+            Front::Unterminated(_) => self.broken(from, "a frame without its end octet", at, turn),
+        }
+    }
+
+    /// The client's first eight octets decide whether we understand the rest.
+    fn greeting(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+        let rest = turn.src.get(at..).unwrap_or_default();
+        let known = rest.len().min(frame::PROTOCOL.len());
+        if from == Leg::Broker || rest.get(..known) != frame::PROTOCOL.get(..known) {
+            // Another protocol, or a broker that speaks first: its own affair.
+            self.handshake_until = None;
+            self.phase = Phase::Raw;
+            return self.step(from, at, turn);
+        }
+        if known < frame::PROTOCOL.len() {
+            return 0;
+        }
+        self.phase = Phase::Watching;
+        turn.pass(from, at..at + known);
+        known
+    }
+
+    /// A frame that is not all here: bodies pass in pieces, methods and headers are awaited within the limit.
+    fn part(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
+        let limit = match from {
+            Leg::Client => self.peer.frame_max(),
+            Leg::Broker => BROKER_FRAME_MAX,
+        };
+        match head.kind {
+            // A broker that does not speak our protocol answers with its own header and hangs up.
+            Kind::Other(b'A') if from == Leg::Broker => {
+                self.broken(from, "no AMQP 0-9-1", at, turn)
+            }
+            Kind::Method | Kind::Header if head.whole() <= limit => 0,
+            Kind::Method | Kind::Header if from == Leg::Client => {
+                self.broken(from, "a frame larger than frame_max", at, turn)
+            }
+            Kind::Method | Kind::Header | Kind::Body | Kind::Heartbeat | Kind::Other(_) => {
+                self.begin(from, head, at, turn)
+            }
+        }
+    }
+
+    /// What the peer sends from here on is for the other one to judge.
+    pub(super) fn broken(
+        &mut self,
+        from: Leg,
+        what: &'static str,
+        at: usize,
+        turn: &mut Turn<'_>,
+    ) -> usize {
+        turn.event(Event::ProtocolFault { leg: from, what });
+        self.stream(from).raw = true;
+        self.step(from, at, turn)
+    }
+
+    /// The head of a frame that passes in pieces.
+    fn begin(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
+        turn.fx.frames[from as usize] += 1;
+        let mut discard = false;
+        let mut body = None;
+        if head.kind == Kind::Body {
+            body = Some((head.channel, head.size as u64));
+            discard = self
+                .transfer(from, head.channel)
+                .is_some_and(|transfer| transfer.discards());
+        }
+        let stream = self.stream(from);
+        stream.owed = head.size + 1;
+        stream.body = body;
+        stream.discard = discard;
+        if !discard {
+            turn.pass(from, at..at + HEAD);
+        }
+        HEAD
+    }
+
+    /// A piece of the frame that is passing.
+    fn piece(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+        let stream = self.stream(from);
+        let len = stream.owed.min(turn.src.len() - at);
+        stream.owed -= len;
+        let (ended, body, discard) = (stream.owed == 0, stream.body, stream.discard);
+        if !discard {
+            turn.pass(from, at..at + len);
+        }
+        if let Some((channel, octets)) = body {
+            if from == Leg::Broker {
+                let payload = at..at + len - usize::from(ended);
+                self.copy(channel, turn.src.get(payload).unwrap_or_default());
+            }
+            if ended {
+                if let Some(transfer) = self.transfer(from, channel) {
+                    transfer.body(octets);
+                }
+                if from == Leg::Broker {
+                    self.copied(channel);
+                }
+            }
+        }
+        if ended {
+            self.boundary(turn);
+        }
+        len
+    }
+
+    pub(super) fn transfer(&mut self, from: Leg, channel: ChannelId) -> Option<&mut Transfer> {
+        let channel = self.channels.get_mut(&channel)?;
+        Some(match from {
+            Leg::Client => &mut channel.publishing,
+            Leg::Broker => &mut channel.delivering,
+        })
+    }
+
+    /// Whether a method of our own may be put on the wire to `to` now.
+    pub(super) fn may_inject(&self, to: Leg, channel: ChannelId) -> bool {
+        let stream = match to {
+            Leg::Client => &self.broker,
+            Leg::Broker => &self.client,
+        };
+        let idle = self.channels.get(&channel).is_none_or(|channel| match to {
+            Leg::Client => channel.delivering.is_idle(),
+            Leg::Broker => channel.publishing.is_idle(),
+        });
+        stream.owed == 0 && idle
+    }
+
+    /// Puts a method of our own on the wire, now or at the next boundary.
+    pub(super) fn inject(
+        &mut self,
+        to: Leg,
+        channel: ChannelId,
+        turn: &mut Turn<'_>,
+        build: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if self.may_inject(to, channel) {
+            build(turn.build(to));
+        } else {
+            let mut frame = Vec::new();
+            build(&mut frame);
+            self.waiting.push((to, channel, frame));
+        }
+    }
+
+    /// A frame has ended: what waited for that goes out.
+    pub(super) fn boundary(&mut self, turn: &mut Turn<'_>) {
+        if !self.waiting.is_empty() {
+            for (to, channel, frame) in std::mem::take(&mut self.waiting) {
+                if self.may_inject(to, channel) {
+                    turn.build(to).extend_from_slice(&frame);
+                } else {
+                    self.waiting.push((to, channel, frame));
+                }
+            }
+        }
+        if !self.acks_due.is_empty() {
+            self.flush_acks(turn);
+        }
+    }
+}

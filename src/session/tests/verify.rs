@@ -1,0 +1,113 @@
+//! What is known of a queue is verified when it is old and somebody begins to read from it.
+
+use std::time::Duration;
+
+use super::script::*;
+use crate::amqp::ids::ChannelId;
+use crate::amqp::method::MethodId;
+use crate::amqp::reply;
+use crate::machine::{Event, Fallback, Leg, Machine};
+use crate::registry::policy::Mode;
+
+const PROBE: ChannelId = ChannelId(65_535);
+
+fn declare(bits: u8) -> Vec<u8> {
+    method(PROBE, MethodId::QUEUE_DECLARE, |a| {
+        a.short(0).shortstr(b"q").octet(bits).longstr(b"").end();
+    })
+}
+
+fn declare_ok() -> Vec<u8> {
+    method(PROBE, MethodId::QUEUE_DECLARE_OK, |a| {
+        a.shortstr(b"q").long(0).long(0).end()
+    })
+}
+
+fn close(channel: ChannelId, code: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::close(&mut out, channel, code, b"", MethodId(0, 0));
+    out
+}
+
+fn get() -> Vec<u8> {
+    method(CH, MethodId::BASIC_GET, |a| {
+        a.short(0).shortstr(b"q").octet(0).end();
+    })
+}
+
+fn got() -> Vec<u8> {
+    let mut out = method(CH, MethodId::BASIC_GET_OK, |a| {
+        a.longlong(1)
+            .octet(0)
+            .shortstr(b"")
+            .shortstr(b"q")
+            .long(0)
+            .end();
+    });
+    out.extend(header(0));
+    out
+}
+
+/// `q` was managed a minute ago; the client gets from it, and the passive declare is on its way.
+fn asked() -> Script {
+    let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
+    s.wait(Duration::from_secs(60)).silent();
+    let mut open = Vec::new();
+    reply::channel_open(&mut open, PROBE);
+    s.client(&get()).broker_gets(&[&open, &declare(1)]);
+    assert!(!s.session.wants_read(Leg::Client, 0));
+    s
+}
+
+#[test]
+fn a_queue_that_is_the_same_stays_managed() {
+    let mut s = asked();
+    s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
+    s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
+    s.resume().broker_gets(&[&get()]);
+    s.broker(&got()).passes();
+    s.client(&reject(1, false)).silent();
+    assert_eq!(s.dead.len(), 1);
+}
+
+#[test]
+fn a_queue_that_is_gone_or_another_is_not_managed() {
+    for refused_at in 0..2 {
+        let mut s = asked();
+        if refused_at == 1 {
+            s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
+        }
+        let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
+        s.broker(&close(PROBE, 406)).broker_gets(&[&close_ok]);
+        s.resume().broker_gets(&[&get()]);
+        s.broker(&got()).passes();
+        s.client(&reject(1, false)).passes();
+        let stale = |event: &Event| {
+            matches!(
+                event,
+                Event::DeclareLeft {
+                    cause: Fallback::Stale,
+                    ..
+                }
+            )
+        };
+        assert!(s.events.iter().any(stale));
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
+    let mut s = asked();
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&close(PROBE, 200), &get()]);
+}
+
+#[test]
+fn what_was_verified_is_believed_for_another_minute() {
+    let mut s = asked();
+    s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
+    s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
+    s.resume().broker_gets(&[&get()]);
+    s.wait(Duration::from_secs(59)).silent();
+    s.client(&get()).passes();
+}

@@ -1,0 +1,164 @@
+//! Whether a queue is still the one that is known, before its consumer begins: it could have been deleted and made anew by somebody else.
+//!
+//! ```text
+//!  consume, get ──▶ There: a passive declare ──▶ Same: the declare that was accepted ──▶ known again
+//!                        │ refused                     │ refused, or probe-timeout
+//!                        └──────── forgotten: the broker does its dead letters ◀┘        ──▶ Closing: the probe's channel
+//! ```
+//! The client waits meanwhile: its command is looked at again when the answer is known.
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::reply;
+use crate::machine::{Event, Fallback, Leg, Mono};
+use crate::registry::Form;
+
+use super::{Hold, Session, Turn};
+
+/// One verification on its way.
+#[derive(Debug)]
+pub(super) struct Verification {
+    queue: ShortStr,
+    form: Form,
+    probe: ChannelId,
+    stage: Stage,
+    until: Mono,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A passive declare was sent: it makes nothing.
+    There,
+    /// The declare that was accepted before was sent.
+    Same,
+    /// Decided; the probe's channel is being closed.
+    Closing,
+}
+
+// === impl Verification ===
+
+impl Verification {
+    /// Its channel.
+    pub(super) fn probe(&self) -> ChannelId {
+        self.probe
+    }
+
+    /// When it must have been decided, while it is not.
+    pub(super) fn until(&self) -> Option<Mono> {
+        (self.stage != Stage::Closing).then_some(self.until)
+    }
+
+    fn declare(&self, bits: u8, arguments: &[u8], turn: &mut Turn<'_>) {
+        let declare = QueueDeclare {
+            ticket: 0,
+            queue: &self.queue,
+            bits,
+            arguments,
+        };
+        reply::queue_declare(
+            turn.build(Leg::Broker),
+            self.probe,
+            &declare,
+            bits,
+            arguments,
+        );
+    }
+}
+
+impl Session {
+    /// Whether a consumer of this queue has to wait until what is known of it is verified.
+    pub(super) fn must_verify(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) -> bool {
+        let now = turn.now.mono;
+        let Some(known) = self.registry.get(queue) else {
+            return false;
+        };
+        if self.registry.is_fresh(queue, now) {
+            return false;
+        }
+        if self.takeover.is_some() || self.verification.is_some() {
+            self.hold(Hold::Probe, turn);
+            return true;
+        }
+        let form = known.form.clone();
+        let Some(probe) = self.free_channel() else {
+            self.lose_track(queue.clone(), turn);
+            return false;
+        };
+        let verification = Verification {
+            queue: queue.clone(),
+            form,
+            probe,
+            stage: Stage::There,
+            until: now.after(self.settings.probe_timeout),
+        };
+        reply::channel_open(turn.build(Leg::Broker), probe);
+        verification.declare(QueueDeclare::PASSIVE, &[], turn);
+        self.verification = Some(verification);
+        self.hold(Hold::Probe, turn);
+        true
+    }
+
+    /// The broker answers.
+    pub(super) fn verification_reply(&mut self, id: MethodId, turn: &mut Turn<'_>) {
+        let Some(mut verification) = self.verification.take() else {
+            return;
+        };
+        let refused = id == MethodId::CHANNEL_CLOSE;
+        if refused {
+            reply::close_ok(turn.build(Leg::Broker), verification.probe);
+        }
+        match (verification.stage, id) {
+            (Stage::Closing, MethodId::CHANNEL_CLOSE_OK | MethodId::CHANNEL_CLOSE) => {}
+            (Stage::There, MethodId::QUEUE_DECLARE_OK) => {
+                verification.stage = Stage::Same;
+                let Form { bits, arguments } = &verification.form;
+                verification.declare(*bits, arguments, turn);
+                self.verification = Some(verification);
+            }
+            (Stage::Same, MethodId::QUEUE_DECLARE_OK) => {
+                self.registry.verified(&verification.queue, turn.now.mono);
+                self.end_verification(verification, turn);
+            }
+            (Stage::There | Stage::Same, MethodId::CHANNEL_CLOSE) => {
+                self.lose_track(verification.queue, turn);
+            }
+            _ => self.verification = Some(verification),
+        }
+    }
+
+    /// The bound on probing has passed.
+    pub(super) fn verification_timeout(&mut self, turn: &mut Turn<'_>) {
+        let late = |verification: &mut Verification| {
+            verification
+                .until()
+                .is_some_and(|until| until <= turn.now.mono)
+        };
+        if let Some(verification) = self.verification.take_if(late) {
+            self.lose_track(verification.queue.clone(), turn);
+            self.end_verification(verification, turn);
+        }
+    }
+
+    /// Decided: the probe's channel is closed, and the client may go on.
+    fn end_verification(&mut self, mut verification: Verification, turn: &mut Turn<'_>) {
+        reply::close(
+            turn.build(Leg::Broker),
+            verification.probe,
+            200,
+            b"",
+            MethodId(0, 0),
+        );
+        verification.stage = Stage::Closing;
+        self.release();
+        self.verification = Some(verification);
+    }
+
+    /// The queue is not managed any more.
+    fn lose_track(&mut self, queue: ShortStr, turn: &mut Turn<'_>) {
+        self.registry.forget(&queue);
+        turn.event(Event::DeclareLeft {
+            queue,
+            cause: Fallback::Stale,
+        });
+    }
+}

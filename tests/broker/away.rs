@@ -1,0 +1,167 @@
+//! No broker behind the proxy when it starts; and a vhost in which the proxy's own user has no rights.
+
+use dlx_proxy::amqp::method::MethodId;
+use dlx_proxy::config::Mode;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use super::lab::{each_broker, until, within};
+use super::program::Program;
+use super::proxy::Proxy;
+use super::raw::{self, Raw};
+use super::relay::{Fault, INTAKE, Relay};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_comes_later() {
+    each_broker(async |broker, vhost| {
+        let mut relay = Relay::new(broker.address()).await;
+        let upstream = broker.upstream(relay.port(), &broker.credentials());
+        let proxy = Proxy::start(&upstream, Mode::Takeover, vhost, &[]).await;
+        // Twice: away at start, and away again.
+        for _ in 0..2 {
+            until("not ready", async || !proxy.admin.is_ready().await).await;
+            let (status, reasons) = proxy.admin.get("/readyz").await;
+            assert_eq!(status, 503);
+            assert!(
+                reasons.contains("publisher link") && reasons.contains("intake link"),
+                "{reasons}"
+            );
+            let mut refused = within("accepting", TcpStream::connect(proxy.address))
+                .await
+                .expect("it listens");
+            let mut said = Vec::new();
+            let end = refused.read_to_end(&mut said);
+            let quickly = tokio::time::timeout(std::time::Duration::from_secs(3), end).await;
+            assert!(quickly.is_ok(), "the client still waits");
+            assert!(said.is_empty(), "{said:?}");
+
+            relay.plug_in().await;
+            until("ready", async || proxy.admin.is_ready().await).await;
+            reject_one(broker, &proxy, vhost).await;
+            relay.cut().await;
+        }
+        proxy.stop().await;
+    })
+    .await;
+}
+
+/// A message is rejected, and its dead letter arrives.
+async fn reject_one(broker: &super::lab::Broker, proxy: &Proxy, vhost: &str) {
+    let mut client = Raw::open(broker, proxy.address.port(), vhost, Default::default()).await;
+    client.open_channel(1).await;
+    client.declare(1, "dead", &[]).await;
+    client
+        .declare(
+            1,
+            "work",
+            &[
+                ("x-dead-letter-exchange", ""),
+                ("x-dead-letter-routing-key", "dead"),
+            ],
+        )
+        .await;
+    client.consume(1, "dead", true).await;
+    let mut out = Vec::new();
+    raw::publish(&mut out, 1, "work", b"body", client.tune.frame_max);
+    raw::consume(&mut out, 1, "work", false);
+    client.send(&out).await;
+    client.reply(1, MethodId::BASIC_CONSUME_OK).await;
+    client.content(1, MethodId::BASIC_DELIVER).await;
+    client
+        .call(1, MethodId::BASIC_REJECT, |a| a.longlong(1).octet(0).end())
+        .await;
+    client.content(1, MethodId::BASIC_DELIVER).await;
+    client.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vhost_without_rights_for_the_proxy_stays_native() {
+    each_broker(async |broker, vhost| {
+        // The administrator may use the vhost; this user, as whom the proxy logs in, exists, but has no rights in it.
+        let user = broker.make_user(vhost).await;
+        let upstream = broker.upstream(broker.uri.authority.port, &format!("{user}:secret"));
+        let program = Program::start(&upstream, vhost).await;
+        until("it says so", async || {
+            program
+                .admin
+                .metric("dlx_proxy_vhost_native", &[vhost])
+                .await
+                == 1
+        })
+        .await;
+        assert!(
+            program.admin.is_ready().await,
+            "a native vhost does not count"
+        );
+
+        for round in 0..2 {
+            let mut client =
+                Raw::open(broker, program.address.port(), vhost, Default::default()).await;
+            client.open_channel(1).await;
+            client.declare(1, "dead", &[]).await;
+            client
+                .declare(
+                    1,
+                    "work",
+                    &[
+                        ("x-dead-letter-exchange", ""),
+                        ("x-dead-letter-routing-key", "dead"),
+                    ],
+                )
+                .await;
+            client.consume(1, "dead", true).await;
+            let mut out = Vec::new();
+            raw::publish(&mut out, 1, "work", b"body", client.tune.frame_max);
+            raw::consume(&mut out, 1, "work", false);
+            client.send(&out).await;
+            client.reply(1, MethodId::BASIC_CONSUME_OK).await;
+            client.content(1, MethodId::BASIC_DELIVER).await;
+            client
+                .call(1, MethodId::BASIC_REJECT, |a| a.longlong(1).octet(0).end())
+                .await;
+            client.content(1, MethodId::BASIC_DELIVER).await;
+            client.close().await;
+            assert_eq!(
+                program.lines(&["queues stay native"]).len(),
+                1,
+                "round {round}: {:#?}",
+                program.lines(&[])
+            );
+        }
+        let exchanges = broker
+            .ctl(&["--quiet", "list_exchanges", "--vhost", vhost, "name"])
+            .await;
+        assert!(!exchanges.contains("dlx-proxy"), "{exchanges}");
+        program.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_was_taken_over_can_be_declared_again_while_the_intake_is_away() {
+    each_broker(async |broker, vhost| {
+        let mut relay = Relay::new(broker.address()).await;
+        relay.plug_in().await;
+        let upstream = broker.upstream(relay.port(), &broker.credentials());
+        let proxy =
+            Proxy::start(&upstream, Mode::Takeover, vhost, &[("probe-timeout", "1s")]).await;
+        until("ready", async || proxy.admin.is_ready().await).await;
+        for fault in [Fault::None, Fault::Cut(INTAKE), Fault::Jam(INTAKE)] {
+            relay.set(fault);
+            if let Fault::Cut(_) = fault {
+                until("the intake is away", async || !proxy.admin.is_ready().await).await;
+            }
+            // Any client that starts declares its queues.
+            let mut client =
+                Raw::open(broker, proxy.address.port(), vhost, Default::default()).await;
+            client.open_channel(1).await;
+            client
+                .declare(1, "work", &[("x-dead-letter-exchange", "dlx")])
+                .await;
+            client.close().await;
+        }
+        relay.set(Fault::None);
+        proxy.stop().await;
+    })
+    .await;
+}

@@ -1,0 +1,357 @@
+//! The reject path when things break: the publisher's connection is killed, jammed or blocked, a dead-letter exchange is missing, a client
+//! vanishes. Nothing is lost; what arrives twice is counted and printed.
+
+use std::collections::BTreeMap;
+
+use dlx_proxy::amqp::method::{Deliver, MethodId};
+use dlx_proxy::config::Mode;
+
+use super::lab::{BOTH, Broker, each, each_alone, each_broker, until};
+use super::proxy::Proxy;
+use super::raw::{self, Raw};
+use super::relay::{Fault, PUBLISHER, Relay};
+use super::scene::Kind;
+
+/// Rejects while the publisher is killed.
+const MANY: usize = 10_000;
+
+/// Where a test happens: a client of the proxy, and one of the broker itself.
+struct Stage {
+    proxied: Raw,
+    direct: Raw,
+    work: Vec<String>,
+}
+
+// === impl Stage ===
+
+impl Stage {
+    /// Queues of this type with these dead-letter exchanges. The fanout exchanges `<kind>.dlx.*` among them lead to queues of their name.
+    async fn open(broker: &Broker, port: u16, vhost: &str, kind: Kind, targets: &[&str]) -> Stage {
+        let mut proxied = Raw::open(broker, port, vhost, Default::default()).await;
+        let mut direct =
+            Raw::open(broker, broker.uri.authority.port, vhost, Default::default()).await;
+        direct.open_channel(1).await;
+        let mut work = Vec::new();
+        for (channel, target) in (1..).zip(targets) {
+            let dlx = format!("{kind}.{target}");
+            if !target.ends_with("missing") {
+                direct.declare(1, &dlx, &[]).await;
+                direct.fanout(1, &dlx).await;
+            }
+            proxied.open_channel(channel).await;
+            let name = format!("{kind}.work.{target}");
+            let arguments = [
+                ("x-queue-type", &*kind.to_string()),
+                ("x-dead-letter-exchange", &dlx),
+            ];
+            proxied.declare(channel, &name, &arguments).await;
+            work.push(name);
+        }
+        direct
+            .call(1, MethodId::CONFIRM_SELECT, |a| a.octet(0).end())
+            .await;
+        direct.reply(1, MethodId::CONFIRM_SELECT_OK).await;
+        Stage {
+            proxied,
+            direct,
+            work,
+        }
+    }
+
+    /// Puts that many numbered messages into each queue.
+    async fn fill(&mut self, number: usize) {
+        for queue in &self.work {
+            let mut out = Vec::new();
+            for message in 0..number {
+                raw::publish(
+                    &mut out,
+                    1,
+                    queue,
+                    message.to_string().as_bytes(),
+                    self.direct.tune.frame_max,
+                );
+            }
+            self.direct.send(&out).await;
+        }
+        self.direct
+            .confirmed(1, 1, (number * self.work.len()) as u64)
+            .await;
+    }
+
+    /// Consumes all queues, each on its channel.
+    async fn consume(&mut self, prefetch: u16) {
+        for (channel, queue) in (1..).zip(&self.work) {
+            self.proxied
+                .call(channel, MethodId::BASIC_QOS, |a| {
+                    a.long(0).short(prefetch).octet(0).end()
+                })
+                .await;
+            self.proxied.reply(channel, MethodId::BASIC_QOS_OK).await;
+            self.proxied.consume(channel, queue, false).await;
+        }
+    }
+
+    /// Ends the client, and checks that nothing is left to do for anybody.
+    async fn close(self) {
+        let Stage {
+            proxied,
+            mut direct,
+            work,
+        } = self;
+        proxied.close().await;
+        for queue in &work {
+            assert_eq!(delete(&mut direct, queue).await, 0, "left in {queue}");
+        }
+        direct.close().await;
+    }
+}
+
+/// Deletes a queue. Returns how many messages were left in it.
+async fn delete(direct: &mut Raw, queue: &str) -> u32 {
+    direct
+        .call(1, MethodId::QUEUE_DELETE, |a| {
+            a.short(0).shortstr(queue.as_bytes()).octet(0).end()
+        })
+        .await;
+    let ok = direct.reply(1, MethodId::QUEUE_DELETE_OK).await;
+    u32::from_be_bytes(*ok.last_chunk().expect("a count"))
+}
+
+/// Rejects that many deliveries as they come, on any channel.
+async fn reject(client: &mut Raw, number: usize) {
+    let mut out = Vec::new();
+    for rejected in 1..=number {
+        let (channel, arguments) = client.any_content(MethodId::BASIC_DELIVER).await;
+        let tag = Deliver::parse(&arguments)
+            .expect("basic.deliver")
+            .delivery_tag
+            .0;
+        raw::method(&mut out, channel, MethodId::BASIC_REJECT, |a| {
+            a.longlong(tag).octet(0).end()
+        });
+        if !client.has_unread() || rejected == number {
+            client.send(&std::mem::take(&mut out)).await;
+        }
+    }
+}
+
+/// Reads a queue until that many different messages have come. Returns how often each came.
+async fn collect(
+    client: &mut Raw,
+    channel: u16,
+    queue: &str,
+    number: usize,
+) -> BTreeMap<usize, usize> {
+    client.open_channel(channel).await;
+    client.consume(channel, queue, true).await;
+    let mut seen = BTreeMap::new();
+    while seen.len() < number {
+        let (_, body) = client.content(channel, MethodId::BASIC_DELIVER).await;
+        let message = String::from_utf8_lossy(&body).parse().expect("a number");
+        *seen.entry(message).or_default() += 1;
+    }
+    seen
+}
+
+fn duplicates(seen: &BTreeMap<usize, usize>) -> usize {
+    seen.values().map(|times| times - 1).sum()
+}
+
+/// A proxy behind a cable.
+async fn behind(
+    relay: &mut Relay,
+    broker: &Broker,
+    mode: Mode,
+    vhost: &str,
+    settings: &[(&'static str, &str)],
+) -> Proxy {
+    relay.plug_in().await;
+    let upstream = broker.upstream(relay.port(), &broker.credentials());
+    let proxy = Proxy::start(&upstream, mode, vhost, settings).await;
+    until("the proxy is ready", async || proxy.admin.is_ready().await).await;
+    proxy
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_publisher_is_killed_in_the_middle_of_ten_thousand_rejects() {
+    each(BOTH, async |way| {
+        // The reject path is one for both modes: each gets a queue type.
+        let kind = if way.mode == Mode::Keep {
+            Kind::Classic
+        } else {
+            Kind::Quorum
+        };
+        let mut stage = Stage::open(
+            &way.broker,
+            way.proxy.address.port(),
+            &way.vhost,
+            kind,
+            &["dlx"],
+        )
+        .await;
+        stage.fill(MANY).await;
+        stage.consume(500).await;
+        let dlx = format!("{kind}.dlx");
+        let publisher = format!("dlx-proxy publisher {}", way.vhost);
+        // Each time when the broker has seen another quarter of the dead letters.
+        let quarters = [MANY / 4, MANY / 2, MANY * 3 / 4];
+        way.broker
+            .close_connection_at(&publisher, &way.vhost, &dlx, &quarters)
+            .await;
+        reject(&mut stage.proxied, MANY).await;
+        until("all have arrived", async || {
+            stage.direct.ready(1, &dlx).await as usize >= MANY
+        })
+        .await;
+        let killed = way.broker.closed_at(&way.vhost).await;
+        assert!(
+            killed.len() == 3 && killed.iter().all(|length| *length < MANY),
+            "not in the middle: {killed:?}"
+        );
+        let seen = collect(&mut stage.direct, 2, &dlx, MANY).await;
+        println!(
+            "{} {kind}: {MANY} dead letters, killed at {killed:?}, {} more",
+            way.broker.version,
+            duplicates(&seen)
+        );
+        stage.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_exchange_disturbs_no_other() {
+    each(BOTH, async |way| {
+        let kind = if way.mode == Mode::Keep {
+            Kind::Quorum
+        } else {
+            Kind::Classic
+        };
+        let targets = ["here", "missing", "there"];
+        let mut stage = Stage::open(
+            &way.broker,
+            way.proxy.address.port(),
+            &way.vhost,
+            kind,
+            &targets,
+        )
+        .await;
+        stage.fill(1000).await;
+        stage.consume(100).await;
+        reject(&mut stage.proxied, 3000).await;
+        for (channel, target) in (2..).zip(["here", "there"]) {
+            let seen = collect(
+                &mut stage.direct,
+                channel,
+                &format!("{kind}.{target}"),
+                1000,
+            )
+            .await;
+            assert_eq!(duplicates(&seen), 0, "{target}");
+        }
+        let parked = collect(&mut stage.direct, 4, "dlx-proxy.parked", 1000).await;
+        println!(
+            "{} {kind}: 1000 parked, {} more",
+            way.broker.version,
+            duplicates(&parked)
+        );
+        stage.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_vanishes_with_rejects_withheld_loses_nothing() {
+    each_broker(async |broker, vhost| {
+        for (mode, kind) in [(Mode::Takeover, Kind::Classic), (Mode::Keep, Kind::Quorum)] {
+            let mut relay = Relay::new(broker.address()).await;
+            let proxy = behind(&mut relay, broker, mode, vhost, &[("close-wait", "2s")]).await;
+            // The publisher comes back before the session gives up, or after.
+            for in_time in [true, false] {
+                let name = format!("dlx.{mode:?}.{in_time}");
+                let mut stage =
+                    Stage::open(broker, proxy.address.port(), vhost, kind, &[&name]).await;
+                stage.fill(1000).await;
+                stage.consume(0).await;
+                relay.set(Fault::Jam(PUBLISHER));
+                reject(&mut stage.proxied, 1000).await;
+                until("all are withheld", async || {
+                    proxy.admin.metric("dlx_proxy_withheld_rejects", &[]).await == 1000
+                })
+                .await;
+                let Stage {
+                    proxied,
+                    mut direct,
+                    work,
+                } = stage;
+                drop(proxied);
+                if !in_time {
+                    until("the session has ended", async || {
+                        proxy.admin.metric("dlx_proxy_connections_open", &[]).await == 0
+                    })
+                    .await;
+                }
+                relay.set(Fault::None);
+                let seen = collect(&mut direct, 2, &format!("{kind}.{name}"), 1000).await;
+                until("the session has ended", async || {
+                    proxy.admin.metric("dlx_proxy_connections_open", &[]).await == 0
+                })
+                .await;
+                let left = delete(&mut direct, &work[0]).await;
+                println!(
+                    "{} {mode:?}: 1000 dead letters, {} more so far, {left} messages back in their queue",
+                    broker.version,
+                    duplicates(&seen)
+                );
+                assert!(!in_time || left == 0 && duplicates(&seen) == 0);
+                direct.close().await;
+            }
+            proxy.stop().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_memory_alarm_delays_dead_letters_and_loses_none() {
+    each_alone(&[Mode::Takeover], async |way| {
+        let kind = Kind::Quorum;
+        let mut stage = Stage::open(
+            &way.broker,
+            way.proxy.address.port(),
+            &way.vhost,
+            kind,
+            &["dlx"],
+        )
+        .await;
+        stage.fill(1000).await;
+        stage.consume(0).await;
+        let rejects = async {
+            reject(&mut stage.proxied, 1000).await;
+            until("the broker blocks the publisher", async || {
+                way.proxy
+                    .admin
+                    .metric("dlx_proxy_publisher_blocked", &[])
+                    .await
+                    == 1
+            })
+            .await;
+            assert!(
+                way.proxy
+                    .admin
+                    .metric("dlx_proxy_withheld_rejects", &[])
+                    .await
+                    > 0
+            );
+        };
+        way.broker.under_memory_alarm(rejects).await;
+        let seen = collect(&mut stage.direct, 2, &format!("{kind}.dlx"), 1000).await;
+        println!(
+            "{} {kind}: {} more by an alarm",
+            way.broker.version,
+            duplicates(&seen)
+        );
+        stage.close().await;
+    })
+    .await;
+}

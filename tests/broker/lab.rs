@@ -1,0 +1,320 @@
+//! The brokers that the environment names, a vhost of its own for each way of a test, and waiting for things with a deadline.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use dlx_proxy::config::Mode;
+use futures::FutureExt;
+use futures::future::join_all;
+use lapin::uri::AMQPUri;
+use lapin::{Connection, ConnectionProperties};
+use tokio::sync::RwLock;
+
+use super::proxy::Proxy;
+
+/// After which a condition counts as never met. Generous: a machine may be busy.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Of this process: tests run side by side, and so may several runs on one broker.
+static VHOSTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Held by each test that is running.
+static IN_USE: RwLock<()> = RwLock::const_new(());
+
+const HOW: &str = "\
+these tests need real brokers: run `make broker`, or give your own as
+  DLX_TEST_BROKERS=\"3.10.8=amqp://guest:guest@127.0.0.1:5672,4.3.6=amqp://...\"
+  DLX_TEST_CTL=\"3.10.8=COMMAND;4.3.6=COMMAND\"    rabbitmqctl for each of them";
+
+/// Both modes of the proxy.
+pub(crate) const BOTH: &[Mode] = &[Mode::Takeover, Mode::Keep];
+
+/// One RabbitMQ node.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub version: String,
+    pub uri: AMQPUri,
+    url: String,
+    control: Vec<String>,
+}
+
+/// One way to run a test: a broker, a mode, a vhost that nobody else uses, and a proxy in front.
+pub(crate) struct Way {
+    pub broker: Arc<Broker>,
+    pub mode: Mode,
+    pub vhost: String,
+    pub proxy: Proxy,
+}
+
+/// Runs `test` on each broker in each of these modes, side by side.
+pub(crate) async fn each(modes: &[Mode], test: impl AsyncFn(&Way)) {
+    let _shared = IN_USE.read().await;
+    each_way(modes, test).await;
+}
+
+/// The same while no other test uses the brokers: this one disturbs all of them.
+pub(crate) async fn each_alone(modes: &[Mode], test: impl AsyncFn(&Way)) {
+    let _alone = IN_USE.write().await;
+    each_way(modes, test).await;
+}
+
+async fn each_way(modes: &[Mode], test: impl AsyncFn(&Way)) {
+    let one = async |broker: Arc<Broker>, mode: Mode| {
+        in_vhost(&broker, &format!("{mode:?}"), async |vhost| {
+            let proxy = Proxy::start(&broker.url, mode, vhost, &[]).await;
+            let way = Way {
+                broker: broker.clone(),
+                mode,
+                vhost: vhost.to_owned(),
+                proxy,
+            };
+            until("the proxy is ready", async || {
+                way.proxy.admin.is_ready().await
+            })
+            .await;
+            test(&way).await;
+            way.proxy.stop().await;
+        })
+        .await
+    };
+    let brokers = Broker::all();
+    let ways = brokers
+        .iter()
+        .flat_map(|broker| modes.iter().map(|mode| one(broker.clone(), *mode)));
+    no_failures(join_all(ways).await);
+}
+
+/// Runs `test` on each broker, one after the other, without a proxy: the test brings its own.
+pub(crate) async fn each_broker(test: impl AsyncFn(&Arc<Broker>, &str)) {
+    let _shared = IN_USE.read().await;
+    let mut failed = Vec::new();
+    for broker in Broker::all() {
+        failed.push(in_vhost(&broker, "", async |vhost| test(&broker, vhost).await).await);
+    }
+    no_failures(failed);
+}
+
+/// Runs `test` in a vhost that exists only for it. Returns where it failed, if it did.
+async fn in_vhost(broker: &Broker, label: &str, test: impl AsyncFn(&str)) -> Option<String> {
+    let number = VHOSTS.fetch_add(1, Ordering::Relaxed);
+    let vhost = format!("test-{}-{number}", std::process::id());
+    broker.make_vhost(&vhost).await;
+    let outcome = AssertUnwindSafe(test(&vhost)).catch_unwind().await;
+    broker.delete_vhost(&vhost).await;
+    let place = format!("{} {}", broker.version, label.to_lowercase());
+    outcome.err().map(|_| {
+        eprintln!("^ that was on {place}");
+        place
+    })
+}
+
+fn no_failures(failed: Vec<Option<String>>) {
+    let failed: Vec<String> = failed.into_iter().flatten().collect();
+    assert!(failed.is_empty(), "failed on {}", failed.join(", "));
+}
+
+/// Asks until the answer is yes.
+pub(crate) async fn until(what: impl fmt::Display, mut met: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !met().await {
+        assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits for something that must come.
+pub(crate) async fn within<T>(what: impl fmt::Display, coming: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(DEADLINE, coming).await {
+        Ok(came) => came,
+        Err(_) => unreachable!("not within {DEADLINE:?}: {what}"),
+    }
+}
+
+// === impl Way ===
+
+impl Way {
+    /// A lapin connection through the proxy.
+    pub(crate) async fn connect(&self) -> Connection {
+        connect(&self.broker, self.proxy.address.port(), &self.vhost).await
+    }
+
+    /// A lapin connection to the broker itself, to prepare and to look.
+    pub(crate) async fn connect_directly(&self) -> Connection {
+        connect(&self.broker, self.broker.uri.authority.port, &self.vhost).await
+    }
+}
+
+/// A lapin connection to a port of the broker's host.
+pub(crate) async fn connect(broker: &Broker, port: u16, vhost: &str) -> Connection {
+    let mut uri = broker.uri.clone();
+    uri.authority.port = port;
+    uri.vhost = vhost.to_owned();
+    let connection = Connection::connect_uri(uri, ConnectionProperties::default());
+    within("a connection", connection)
+        .await
+        .expect("a connection")
+}
+
+// === impl Broker ===
+
+impl Broker {
+    /// All that the environment names, oldest first.
+    pub(crate) fn all() -> Vec<Arc<Broker>> {
+        let pairs = |variable: &str, separator: char| -> Vec<(String, String)> {
+            let text = std::env::var(variable).unwrap_or_default();
+            let pair = |item: &str| {
+                item.trim()
+                    .split_once('=')
+                    .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            };
+            text.split(separator).filter_map(pair).collect()
+        };
+        let controls = pairs("DLX_TEST_CTL", ';');
+        let broker = |(version, url): (String, String)| {
+            let (_, control) = controls.iter().find(|(of, _)| *of == version).expect(HOW);
+            Arc::new(Broker {
+                uri: url.parse().expect(HOW),
+                control: control.split_whitespace().map(str::to_owned).collect(),
+                version,
+                url,
+            })
+        };
+        let brokers: Vec<_> = pairs("DLX_TEST_BROKERS", ',')
+            .into_iter()
+            .map(broker)
+            .collect();
+        assert!(!brokers.is_empty(), "{HOW}");
+        brokers
+    }
+
+    pub(crate) fn is_4x(&self) -> bool {
+        !self.version.starts_with("3.")
+    }
+
+    /// As the setting `upstream` has it, with another port or user.
+    pub(crate) fn upstream(&self, port: u16, user: &str) -> String {
+        let authority = &self.uri.authority;
+        format!("amqp://{user}@{}:{port}", authority.host)
+    }
+
+    /// `user:password` of the administrator.
+    pub(crate) fn credentials(&self) -> String {
+        let userinfo = &self.uri.authority.userinfo;
+        format!("{}:{}", userinfo.username, userinfo.password)
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        let authority = &self.uri.authority;
+        format!("{}:{}", authority.host, authority.port)
+    }
+
+    async fn make_vhost(&self, vhost: &str) {
+        let user = &self.uri.authority.userinfo.username;
+        self.eval(&format!(
+            "rabbit_vhost:add(<<\"{vhost}\">>, <<\"tests\">>), \
+             rabbit_auth_backend_internal:set_permissions(<<\"{user}\">>, <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"tests\">>)."
+        ))
+        .await;
+    }
+
+    /// A user without any rights, with the password `secret`; goes with the vhost. Returns its name.
+    pub(crate) async fn make_user(&self, vhost: &str) -> String {
+        let user = format!("{vhost}-user");
+        let add = format!(
+            "rabbit_auth_backend_internal:add_user(<<\"{user}\">>, <<\"secret\">>, <<\"tests\">>)."
+        );
+        self.eval(&add).await;
+        user
+    }
+
+    async fn delete_vhost(&self, vhost: &str) {
+        self.eval(&format!(
+            "catch rabbit_auth_backend_internal:delete_user(<<\"{vhost}-user\">>, <<\"tests\">>), \
+             rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>)."
+        ))
+        .await;
+    }
+
+    /// From now on closes the connection of that name, as `rabbitmqctl close_connection` does, each time when a queue has grown to the next
+    /// of these lengths. The node itself looks: a rabbitmqctl would come too late.
+    pub(crate) async fn close_connection_at(
+        &self,
+        name: &str,
+        vhost: &str,
+        queue: &str,
+        lengths: &[usize],
+    ) {
+        let program = format!(
+            "Named = fun() -> [Pid || Pid <- rabbit_networking:connections(),
+               [{{_, Properties}}] <- [catch rabbit_networking:connection_info(Pid, [client_properties])], is_list(Properties),
+               lists:keyfind(<<\"connection_name\">>, 1, Properties) =:= {{<<\"connection_name\">>, longstr, <<\"{name}\">>}}] end,
+             {{ok, Queue}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{vhost}\">>, queue, <<\"{queue}\">>)),
+             Wait = fun W(Length) -> case rabbit_amqqueue:info(Queue, [messages]) of
+               [{{_, Messages}}] when Messages >= Length -> Messages; _ -> timer:sleep(2), W(Length) end end,
+             Kill = fun K() -> case Named() of
+               [] -> timer:sleep(2), K(); Pids -> [rabbit_networking:close_connection(Pid, \"closed by a test\") || Pid <- Pids] end end,
+             spawn(fun() -> application:set_env(rabbit, '{vhost}', [begin Messages = Wait(Length), Kill(), Messages end || Length <- {lengths:?}]) end)."
+        );
+        self.eval(&program).await;
+    }
+
+    /// How long the queue was each time.
+    pub(crate) async fn closed_at(&self, vhost: &str) -> Vec<usize> {
+        let program = format!(
+            "{{ok, Lengths}} = application:get_env(rabbit, '{vhost}'), application:unset_env(rabbit, '{vhost}'), Lengths."
+        );
+        let answer = self.eval(&program).await;
+        let lengths = answer.trim().trim_matches(['[', ']']).split(',');
+        lengths
+            .map(|length| length.trim().parse().expect("a number"))
+            .collect()
+    }
+
+    /// Runs something while the broker believes that it is short of memory.
+    pub(crate) async fn under_memory_alarm(&self, run: impl Future<Output = ()>) {
+        let set = async |watermark: &str| {
+            self.eval(&format!(
+                "vm_memory_monitor:set_vm_memory_high_watermark({watermark})."
+            ))
+            .await
+        };
+        set("0.0001").await;
+        let outcome = AssertUnwindSafe(run).catch_unwind().await;
+        set("element(2, application:get_env(rabbit, vm_memory_high_watermark))").await;
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// Evaluates Erlang on the node: one program where several commands of rabbitmqctl would take a second each.
+    pub(crate) async fn eval(&self, expression: &str) -> String {
+        self.ctl(&["--quiet", "eval", expression]).await
+    }
+
+    /// Runs rabbitmqctl.
+    pub(crate) async fn ctl(&self, words: &[&str]) -> String {
+        let (program, first) = self.control.split_first().expect(HOW);
+        let mut command = Command::new(program);
+        command.args(first).args(words).stdin(Stdio::null());
+        let run = tokio::task::spawn_blocking(move || command.output());
+        let output = within("rabbitmqctl", run)
+            .await
+            .expect("no panic")
+            .expect(HOW);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let failed =
+            !output.status.success() || said.starts_with("{error") || said.contains("badmatch");
+        assert!(
+            !failed,
+            "rabbitmqctl {words:?}: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        said
+    }
+}

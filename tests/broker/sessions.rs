@@ -1,0 +1,189 @@
+//! Sessions at their bounds: a thousand connections at once, the largest bodies, the smallest frames.
+
+use std::time::Instant;
+
+use dlx_proxy::amqp::method::{MethodId, Tune};
+use futures::stream::{FuturesUnordered, StreamExt};
+
+use super::lab::{BOTH, each, each_broker, until};
+use super::program::Program;
+use super::raw::{self, Raw};
+use super::scene::Kind;
+
+const CONNECTIONS: usize = 1000;
+const CHANNELS: u16 = 10;
+/// Handshakes at once; more would wait in the broker's backlog anyway.
+const AT_ONCE: usize = 50;
+/// RabbitMQ's own limit from 4.0 on.
+const LARGEST: usize = 16 * 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_connections_with_ten_channels_each() {
+    each_broker(async |broker, vhost| {
+        let upstream = broker.upstream(broker.uri.authority.port, &broker.credentials());
+        let program = Program::start(&upstream, vhost).await;
+        until("ready", async || program.admin.is_ready().await).await;
+        let before = program.resident();
+        let begun = Instant::now();
+        let port = program.address.port();
+        let connect = async || {
+            let mut client = Raw::open(broker, port, vhost, Default::default()).await;
+            let mut out = Vec::new();
+            for channel in 1..=CHANNELS {
+                raw::method(&mut out, channel, MethodId::CHANNEL_OPEN, |a| a.shortstr(b"").end());
+            }
+            client.send(&out).await;
+            for channel in 1..=CHANNELS {
+                client.reply(channel, MethodId::CHANNEL_OPEN_OK).await;
+            }
+            client
+        };
+        let mut clients = Vec::new();
+        let mut connecting: FuturesUnordered<_> = (0..AT_ONCE).map(|_| connect()).collect();
+        while let Some(client) = connecting.next().await {
+            clients.push(client);
+            if clients.len() + connecting.len() < CONNECTIONS {
+                connecting.push(connect());
+            }
+        }
+        let open = async |name: &str| program.admin.metric(name, &[]).await as usize;
+        let channels = CONNECTIONS * usize::from(CHANNELS);
+        until("all are counted", async || open("dlx_proxy_channels_open").await == channels).await;
+        assert_eq!(open("dlx_proxy_connections_open").await, CONNECTIONS);
+        println!(
+            "{}: {CONNECTIONS} connections with {CHANNELS} channels each in {:.1?}: {} KiB of memory, {:.1} KiB a connection",
+            broker.version,
+            begun.elapsed(),
+            program.resident(),
+            (program.resident() - before) as f64 / CONNECTIONS as f64,
+        );
+
+        // Each of them works, on its last channel.
+        for client in &mut clients {
+            let mut out = Vec::new();
+            raw::method(&mut out, CHANNELS, MethodId::BASIC_QOS, |a| a.long(0).short(1).octet(0).end());
+            client.send(&out).await;
+        }
+        for client in &mut clients {
+            client.reply(CHANNELS, MethodId::BASIC_QOS_OK).await;
+        }
+        drop((clients, connecting));
+        until("all are gone", async || open("dlx_proxy_connections_open").await == 0).await;
+        assert_eq!(open("dlx_proxy_channels_open").await, 0);
+        program.stop().await;
+    })
+    .await;
+}
+
+/// Bytes without a pattern that would survive a piece at the wrong place.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut noise = Vec::with_capacity(len + 8);
+    while noise.len() < len {
+        noise.extend_from_slice(&next());
+    }
+    noise.truncate(len);
+    noise
+}
+
+/// Publishes a body, takes it, rejects it, and takes its dead letter: all through the proxy.
+async fn round_trip(client: &mut Raw, channel: u16, kind: Kind, body: &[u8]) {
+    let (work, dead) = (
+        format!("{kind}.work.{channel}"),
+        format!("{kind}.dead.{channel}"),
+    );
+    client.open_channel(channel).await;
+    client.declare(channel, &dead, &[]).await;
+    let arguments = [
+        ("x-queue-type", &*kind.to_string()),
+        ("x-dead-letter-exchange", ""),
+        ("x-dead-letter-routing-key", &dead),
+    ];
+    client.declare(channel, &work, &arguments).await;
+    let mut out = Vec::new();
+    raw::publish(&mut out, channel, &work, body, client.tune.frame_max);
+    raw::consume(&mut out, channel, &work, false);
+    client.send(&out).await;
+    client.reply(channel, MethodId::BASIC_CONSUME_OK).await;
+    let (_, came) = client.content(channel, MethodId::BASIC_DELIVER).await;
+    assert!(
+        came == body,
+        "the delivery differs: {} bytes of {}",
+        came.len(),
+        body.len()
+    );
+    client
+        .call(channel, MethodId::BASIC_REJECT, |a| {
+            a.longlong(1).octet(0).end()
+        })
+        .await;
+    client.consume(channel, &dead, true).await;
+    let (_, came) = client.content(channel, MethodId::BASIC_DELIVER).await;
+    assert!(
+        came == body,
+        "the dead letter differs: {} bytes of {}",
+        came.len(),
+        body.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_largest_bodies_pass_byte_by_byte() {
+    each(BOTH, async |way| {
+        let body = noise(LARGEST);
+        let mut client = Raw::open(
+            &way.broker,
+            way.proxy.address.port(),
+            &way.vhost,
+            Default::default(),
+        )
+        .await;
+        for (channel, kind) in [(1, Kind::Classic), (2, Kind::Quorum)] {
+            round_trip(&mut client, channel, kind, &body).await;
+        }
+        client.close().await;
+        let retained = way
+            .proxy
+            .admin
+            .metric("dlx_proxy_retained_bytes", &[])
+            .await;
+        assert_eq!(retained, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_are_as_small_as_was_agreed() {
+    each(BOTH, async |way| {
+        for frame_max in [8192, 131_072] {
+            let wanted = Tune {
+                frame_max,
+                ..Default::default()
+            };
+            let mut client =
+                Raw::open(&way.broker, way.proxy.address.port(), &way.vhost, wanted).await;
+            // Around one frame, which takes 8 octets more than its payload, and many.
+            let max = frame_max as usize;
+            for (channel, len) in (1..).zip([0, 1, max - 9, max - 8, max - 7, 10 * max]) {
+                for kind in [Kind::Classic, Kind::Quorum] {
+                    round_trip(
+                        &mut client,
+                        channel * 2 + u16::from(kind == Kind::Quorum),
+                        kind,
+                        &noise(len),
+                    )
+                    .await;
+                }
+            }
+            assert_eq!(client.largest, max, "the largest frame that came");
+            client.close().await;
+        }
+    })
+    .await;
+}
