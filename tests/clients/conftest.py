@@ -1,5 +1,6 @@
 """Fixtures: one proxy per broker and mode for the whole session, one scene per test."""
 
+import logging
 import random
 import re
 import resource
@@ -41,6 +42,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_configure(config):
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # it reports each close that a test asks for
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for the thousand connections, also of the proxy
     try:

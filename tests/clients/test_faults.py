@@ -1,6 +1,7 @@
 """A connection of the proxy is killed, or an exchange is missing, in the middle of many deaths: nothing is lost."""
 
 import subprocess
+import time
 from collections import Counter
 
 import pika
@@ -129,3 +130,38 @@ def test_a_missing_exchange_disturbs_no_other(scene, reason):
         parked = lambda: sum(bool(scene.via.parked(f"{sources[2]}-{number}")) for number in range(count))
         until(lambda: parked() == count, lambda: f"{parked()} parked")
 
+
+
+def test_an_alarm_amid_rejects(scene):
+    """The broker stops reading from publishers: rejects pile up until the client is read no more. With a heartbeat of 1 s its
+    connection lives through that, and in the end everything arrives."""
+    count, via = 6_000, scene.via
+    dlx, sink = scene.target()
+    source = scene.queue("source", dlx=dlx)
+    publish_many(scene, source, count)
+    until(lambda: scene.depth(source) == count, "all published")
+    usual = via.broker.ctl("-q", "eval", "vm_memory_monitor:get_vm_memory_high_watermark().").strip()
+    client = via.connect(heartbeat=1)
+    scene.queue("source", dlx=dlx, channel=client.channel())
+    channel = client.channel()
+    rejected = []
+
+    def reject(channel, method, _properties, _body):
+        channel.basic_reject(method.delivery_tag, requeue=False)
+        rejected.append(method.delivery_tag)
+
+    via.broker.ctl("-q", "set_vm_memory_high_watermark", "0.00001")
+    try:
+        until(lambda: "memory" in via.broker.ctl("-q", "eval", "rabbit_alarm:get_alarms()."), "the alarm")
+        channel.basic_consume(source, reject)
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            client.process_data_events(time_limit=0.1)
+    finally:
+        via.broker.ctl("-q", "set_vm_memory_high_watermark", usual)
+    work = lambda: client.process_data_events(time_limit=0.05)
+    until(lambda: len(rejected) >= count, lambda: f"{len(rejected)} rejected", 30, work)
+    sink.wait(lambda arrived: len({body for _, _, body in arrived}) == count, f"{count} messages", deadline=60)
+    client.close()
+    assert scene.depth(source) == 0
+    print(f"{all_of(sink.arrived, count)} duplicates")
