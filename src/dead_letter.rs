@@ -46,7 +46,8 @@ pub struct Target {
 pub enum TargetQueues {
     /// Exactly these.
     Known(Vec<ShortStr>),
-    /// Not known: nothing is dropped. A cycle through another queue is caught there, if that one's targets are known.
+    /// Not known: nothing is dropped here. A cycle is dropped where it closes, when the message dies in a queue again that the broker would
+    /// not have let it into: one lap later.
     Unknown,
 }
 

@@ -1,11 +1,37 @@
-//! Which queues a dead letter must not enter: `rabbit_dead_letter:detect_cycles` (S6.1).
+//! Which queues a dead letter must not enter: `rabbit_dead_letter:detect_cycles` (S6.1), and the lap that a dead letter carries.
+//!
+//! RabbitMQ looks at the queues that it has routed to. The proxy does not know the queues behind a named exchange, and its broker's list
+//! of deaths may begin anew with each publication (S4.5). So an automatic dead letter carries, in `x-dlx-proxy-lap`, the queues into which
+//! the broker would not have let it, and by which publication it left. If it next dies in one of them, having come there by that publication
+//! and by dead-lettering alone, it is a cycle, found one lap late.
+//!
+//! x-death alone cannot tell: a client that takes a dead letter and publishes it into its queue again, headers and all, leaves the same
+//! entries as a cycle does, and RabbitMQ lets it go on for ever. So a client's publish loses its lap on the way through the proxy, and a
+//! lap that was copied past the proxy does not fit the exchange and the key by which the message came. The limit: a client that is connected
+//! to the broker directly, and so sees the lap, and publishes a dead letter with it *to the dead-letter exchange itself*, with the same key.
+//! 3.x does not tell the exchange: there the same key is enough.
+//!
+//! A broker that goes on counting (3.x, 3.13) has looked at each hop but the one that the proxy did. Where it began anew (4.x), the lap stands
+//! for what it forgot, over any number of hops, but never over a client's publish: of that, 4.x knows nothing either.
 
 use std::collections::BTreeSet;
 
+use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
+use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::machine::Reason;
 
-use super::history::Entry;
+use super::headers::longstrs;
+use super::history::{self, Entry};
+use super::private;
+use super::remembered::Whole;
+use super::{Death, Dialect};
+
+const QUEUES: &[u8] = b"queues";
+const EXCHANGE: &[u8] = b"exchange";
+const ROUTING_KEY: &[u8] = b"routing-key";
+const DEATHS: &[u8] = b"deaths";
+const AT_LEAST_ONCE: &[u8] = b"at-least-once";
 
 /// The queues that a message went through since somebody last rejected it.
 ///
@@ -14,24 +40,56 @@ use super::history::Entry;
 #[derive(Debug)]
 pub(super) struct Automatic<'a> {
     queues: BTreeSet<&'a [u8]>,
+    /// Each once, newest first.
     lap: Vec<&'a [u8]>,
 }
 
+/// What an automatic dead letter carries to its next death.
+#[derive(Debug)]
+pub(super) struct Lap<'a> {
+    /// Newest first: the broker would not have let it into these.
+    pub(super) queues: Vec<&'a [u8]>,
+    /// To which it was published.
+    pub(super) exchange: &'a [u8],
+    pub(super) routing_key: &'a [u8],
+    /// How many deaths its x-death counted then.
+    pub(super) deaths: i64,
+    /// Its queue drops nothing, not even a cycle (S6.3).
+    pub(super) at_least_once: bool,
+}
+
+// === impl Automatic ===
+
 impl<'a> Automatic<'a> {
-    /// `entries`: newest first, with the death that is being handled.
-    pub(super) fn of(reason: Reason, entries: &[Entry<'a>]) -> Automatic<'a> {
-        let lap: Vec<&[u8]> = match reason {
-            Reason::Rejected => Vec::new(),
-            Reason::Expired | Reason::Maxlen | Reason::DeliveryLimit => entries
-                .iter()
-                .take_while(|entry| entry.reason != Some(Reason::Rejected.as_str().as_bytes()))
-                .filter_map(|entry| entry.queue)
-                .collect(),
+    /// `whole`: with this death. What the broker forgot is in the lap that the message carries, if that counts.
+    pub(super) fn of(
+        death: &Death<'a>,
+        whole: &Whole<'a>,
+        carried: Option<&Lap<'a>>,
+    ) -> Automatic<'a> {
+        let mut automatic = Automatic {
+            queues: BTreeSet::new(),
+            lap: Vec::new(),
         };
-        Automatic {
-            queues: lap.iter().copied().collect(),
-            lap,
+        if death.reason == Reason::Rejected {
+            return automatic;
         }
+        let newest = whole
+            .of_the_broker()
+            .iter()
+            .take_while(|entry| !entry.is_rejected())
+            .filter_map(|entry| entry.queue);
+        // A broker that went on counting has its own order, and that decides (S4.2).
+        let before = carried
+            .filter(|_| whole.anew)
+            .map_or(&[][..], |lap| &lap.queues);
+        let this = std::iter::once(&**death.queue);
+        for queue in this.chain(newest).chain(before.iter().copied()) {
+            if automatic.queues.insert(queue) {
+                automatic.lap.push(queue);
+            }
+        }
+        automatic
     }
 
     /// Whether the copy for this queue is dropped.
@@ -39,16 +97,100 @@ impl<'a> Automatic<'a> {
         self.queues.contains(queue)
     }
 
+    /// Newest first.
+    pub(super) fn queues(&self) -> &[&'a [u8]] {
+        &self.lap
+    }
+
     /// For the log: the queue, and the way back to it.
     pub(super) fn lap(&self, queue: &[u8]) -> Vec<ShortStr> {
-        let back = self
-            .lap
-            .iter()
-            .position(|q| *q == queue)
-            .map_or(0, |at| at + 1);
-        std::iter::once(queue)
-            .chain(self.lap.iter().copied().take(back))
-            .filter_map(ShortStr::copy)
-            .collect()
+        back_to(queue, &self.lap)
     }
+}
+
+// === impl Lap ===
+
+impl<'a> Lap<'a> {
+    /// The lap of a message, if it counts: if none of its deaths since the proxy published it was `rejected`, and if it was that publication
+    /// that led to them. `whole`: with this death.
+    pub(super) fn carried(
+        headers: Table<'a>,
+        death: &Death<'_>,
+        dialect: Dialect,
+        whole: &Whole<'_>,
+    ) -> Result<Option<Lap<'a>>, Malformed> {
+        let Some(lap) = Lap::read(headers)? else {
+            return Ok(None);
+        };
+        if death.reason == Reason::Rejected {
+            return Ok(None);
+        }
+        let by_it =
+            |exchange: &[u8], key: &[u8]| exchange == lap.exchange && key == lap.routing_key;
+        let is_next = || history::deaths(&whole.entries) == lap.deaths.saturating_add(1);
+        let counts = match dialect {
+            // x-death shows the exchange of the first death there (S4.2).
+            Dialect::V3 => is_next() && death.routing_key == lap.routing_key,
+            Dialect::V3_13 | Dialect::V4 if whole.since.iter().any(Entry::is_rejected) => false,
+            // The oldest entry tells how the message came to the first of its deaths.
+            Dialect::V3_13 | Dialect::V4 if whole.anew => whole.since.last().is_some_and(|first| {
+                let (exchange, mut keys) = (first.exchange(), first.routing_keys());
+                exchange
+                    .zip(keys.next())
+                    .is_some_and(|(exchange, key)| by_it(exchange, key))
+            }),
+            Dialect::V3_13 | Dialect::V4 => is_next() && by_it(death.exchange, death.routing_key),
+        };
+        Ok(Some(lap).filter(|_| counts))
+    }
+
+    fn read(headers: Table<'a>) -> Result<Option<Lap<'a>>, Malformed> {
+        let Some(table) = headers.get(private::LAP)?.and_then(Value::as_table) else {
+            return Ok(None);
+        };
+        let longstr = |name| Ok(table.get(name)?.and_then(Value::as_longstr));
+        let (Some(exchange), Some(routing_key)) = (longstr(EXCHANGE)?, longstr(ROUTING_KEY)?)
+        else {
+            return Ok(None);
+        };
+        let Some(deaths) = table.get(DEATHS)?.and_then(Value::as_integer) else {
+            return Ok(None);
+        };
+        Ok(Some(Lap {
+            queues: super::headers::routes(table, QUEUES)?,
+            exchange,
+            routing_key,
+            deaths,
+            at_least_once: table.get(AT_LEAST_ONCE)?.is_some(),
+        }))
+    }
+
+    /// As the value of the private header.
+    pub(super) fn write(&self) -> TableBuilder {
+        let mut table = TableBuilder::default();
+        table
+            .array(QUEUES, &longstrs(&self.queues))
+            .longstr(EXCHANGE, self.exchange)
+            .longstr(ROUTING_KEY, self.routing_key)
+            .long(DEATHS, self.deaths);
+        if self.at_least_once {
+            table.boolean(AT_LEAST_ONCE, true);
+        }
+        table
+    }
+
+    /// For the log, if the message should not have come into this queue: the queue, and the way back to it.
+    pub(super) fn closed_by(&self, queue: &[u8]) -> Option<Vec<ShortStr>> {
+        self.queues
+            .contains(&queue)
+            .then(|| back_to(queue, &self.queues))
+    }
+}
+
+fn back_to(queue: &[u8], lap: &[&[u8]]) -> Vec<ShortStr> {
+    let back = lap.iter().position(|q| *q == queue).map_or(0, |at| at + 1);
+    std::iter::once(queue)
+        .chain(lap.iter().copied().take(back))
+        .filter_map(ShortStr::copy)
+        .collect()
 }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::amqp::table::{Array, ArrayBuilder, Table, TableBuilder, Value};
+use crate::machine::Reason;
 
 use super::Dialect;
 
@@ -123,10 +124,7 @@ pub(super) fn extends(newer: &[Entry<'_>], older: &[Entry<'_>], died: bool) -> b
         }
         taken_over = Some(entry.deaths().saturating_add(taken_over.unwrap_or(0)));
     }
-    let now = newer
-        .iter()
-        .fold(0i64, |sum, entry| sum.saturating_add(entry.deaths()));
-    taken_over.is_some_and(|before| now > before || !died)
+    taken_over.is_some_and(|before| deaths(newer) > before || !died)
 }
 
 /// Two lists of different deaths of one message as one: order and recency are those of `newer`, then of `older`; of an entry in both the
@@ -181,6 +179,13 @@ pub(super) fn added<'a>(newer: &[Entry<'a>], older: &[Entry<'a>]) -> Vec<Entry<'
         })
         .cloned()
         .collect()
+}
+
+/// How many deaths a list counts.
+pub(super) fn deaths(entries: &[Entry<'_>]) -> i64 {
+    entries
+        .iter()
+        .fold(0, |sum, entry| sum.saturating_add(entry.deaths()))
 }
 
 /// As the value of x-death.
@@ -269,6 +274,15 @@ impl<'a> Entry<'a> {
     /// How many deaths it stands for.
     fn deaths(&self) -> i64 {
         self.count.unwrap_or(1)
+    }
+
+    pub(super) fn is_rejected(&self) -> bool {
+        self.reason == Some(Reason::Rejected.as_str().as_bytes())
+    }
+
+    /// The exchange of the hop before its first death.
+    pub(super) fn exchange(&self) -> Option<&[u8]> {
+        self.field(b"exchange").and_then(|value| value.as_longstr())
     }
 
     /// The keys of the hop before its first death.

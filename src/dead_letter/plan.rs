@@ -8,9 +8,9 @@ use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::machine::{Cause, Publication};
 
-use super::cycle::Automatic;
+use super::cycle::{Automatic, Lap};
 use super::headers::{BCC, CC, HeaderEdit, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs, routes};
-use super::history::{self, NewDeath};
+use super::history::{self, Entry, NewDeath};
 use super::private;
 use super::remembered::{self, Past};
 use super::route::{self, Keys};
@@ -47,24 +47,27 @@ pub fn plan(
         routing_keys: &visible,
         original_expiration: expiration.as_deref(),
     };
-    let mut entries = past.whole.entries;
+    let mut whole = past.whole;
     if !death.recorded {
-        entries = history::record(rules.dialect, entries, event);
+        whole.record(rules.dialect, event);
     }
 
-    let automatic = Automatic::of(death.reason, &entries);
+    let carried = Lap::carried(headers, death, rules.dialect, &whole)?;
+    let automatic = Automatic::of(death, &whole, carried.as_ref());
     let wanted = before.towards(target);
-    let (keys, cycle) = without_cycles(wanted, target, target_queues, &automatic);
-    if !target.at_least_once
-        && let Some(lap) = cycle
-    {
+    let (keys, cycle) = match carried.as_ref().and_then(|lap| lap.closed_by(death.queue)) {
+        Some(late) => (wanted, Some(late)),
+        None => without_cycles(wanted, target, target_queues, &automatic),
+    };
+    let drops = !target.at_least_once && !carried.is_some_and(|lap| lap.at_least_once);
+    if drops && let Some(lap) = cycle {
         return Ok(Verdict::Cycle(lap));
     }
-    entries.truncate(rules.max_history.max(1));
+    whole.entries.truncate(rules.max_history.max(1));
 
     let mut edit = HeaderEdit::default();
-    edit.array(X_DEATH, &history::write(&entries));
-    for field in past.whole.first {
+    edit.array(X_DEATH, &history::write(&whole.entries));
+    for field in whole.first {
         edit.raw(field);
     }
     let words = [event.reason, event.queue, event.exchange];
@@ -79,6 +82,14 @@ pub fn plan(
         edit.remove(name);
     }
     edit.remove(private::HISTORY);
+    put_lap(
+        &mut edit,
+        &automatic,
+        target,
+        keys.routing_key,
+        &whole.entries,
+        rules,
+    );
     let mut headers = edit.apply(headers, |_| true)?;
     if rules.dialect != Dialect::V3
         && let Some(copy) = remembered::copy(Table(&headers), false)?
@@ -162,6 +173,34 @@ fn put_keys<'a>(
         edit.array(private::BCC, &longstrs(&keys.bcc));
     }
     Ok(())
+}
+
+/// Writes down what this publication could not know, or its broker will forget. 3.x forgets nothing, and at the default exchange all is known.
+fn put_lap(
+    edit: &mut HeaderEdit<'_>,
+    automatic: &Automatic<'_>,
+    target: &Target,
+    routing_key: &[u8],
+    entries: &[Entry<'_>],
+    rules: &Rules,
+) {
+    let told = rules.dialect == Dialect::V3 && target.exchange.is_empty();
+    let queues = automatic.queues();
+    if queues.is_empty() || told {
+        return edit.remove(private::LAP);
+    }
+    let lap = Lap {
+        queues: queues
+            .iter()
+            .copied()
+            .take(rules.max_history.max(1))
+            .collect(),
+        exchange: &target.exchange,
+        routing_key,
+        deaths: history::deaths(entries),
+        at_least_once: target.at_least_once,
+    };
+    edit.table(private::LAP, &lap.write());
 }
 
 fn set_all<'a>(edit: &mut HeaderEdit<'a>, names: [&'a [u8]; 3], values: [&[u8]; 3]) {

@@ -19,6 +19,8 @@ pub const PREFIX: &[u8] = b"x-dlx-proxy-";
 pub const HISTORY: &[u8] = b"x-dlx-proxy-history";
 /// The keys of a `BCC` header, which the broker removes at publish (S2.2, S3.4).
 pub const BCC: &[u8] = b"x-dlx-proxy-bcc";
+/// The queues that a dead letter went through by itself; see `cycle`.
+pub const LAP: &[u8] = b"x-dlx-proxy-lap";
 /// The user-id of a message that the proxy's user may not publish with it (S8.1).
 pub const USER_ID: &[u8] = b"x-dlx-proxy-user-id";
 

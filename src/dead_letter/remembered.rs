@@ -4,13 +4,15 @@
 //! `x-dlx-proxy-history` is a table with raw copies of `x-death` and `x-first-death-*` *as they were published*. That is enough to tell
 //! what happened since, in each generation, and so to count each death once, however many native ones lie between:
 //! - x-death equals its copy: nothing. All is in it.
-//! - x-death extends its copy: the broker took it over and went on counting (3.13 does, and writes it anew even when nothing died; also a
-//!   message that 3.13 took over before it was upgraded to 4.x). All is in it, but for the members that 3.13 dropped.
+//! - x-death extends its copy, and the first death is the same: the broker took it over and went on counting (3.13 does, and writes it anew
+//!   even when nothing died; also a message that 3.13 took over before it was upgraded to 4.x). All is in it, but for the members that 3.13
+//!   dropped.
 //! - else the broker began anew (4.x; 3.13 without its feature flag `message_containers_deaths_v2`): two lists of different deaths, to be
 //!   merged.
 //!
-//! What cannot be told apart: a list begun anew that repeats the old one to the second, queue by queue. For a signal, which has one death
-//! more for certain, that one is counted all the same; else a native death in the second of the first one is counted once less.
+//! What cannot be told apart: a list begun anew that repeats the old one to the second, queue by queue, from the same first death. For a
+//! signal, which has one death more for certain, that one is counted all the same; else a native death in the second of the first one is
+//! counted once less.
 //!
 //! 3.x forgets nothing, so nothing is written or read there.
 
@@ -18,7 +20,7 @@ use crate::amqp::cursor::Malformed;
 use crate::amqp::table::{Field, Table, TableBuilder, Value};
 
 use super::headers::{X_DEATH, X_FIRST_DEATH};
-use super::history::{self, Entry};
+use super::history::{self, Entry, NewDeath};
 use super::private::HISTORY;
 use super::{Dialect, Rules};
 
@@ -40,6 +42,8 @@ pub(super) struct Whole<'a> {
     pub(super) entries: Vec<Entry<'a>>,
     /// Those that the broker added since a client or the proxy last published the message, as far as that can be told.
     pub(super) since: Vec<Entry<'a>>,
+    /// `since` is all that the broker itself knows.
+    pub(super) anew: bool,
     /// The headers of the first death, when that is older than what x-first-death-* show now.
     pub(super) first: Vec<Field<'a>>,
 }
@@ -48,6 +52,8 @@ pub(super) struct Whole<'a> {
 struct Remembered<'a> {
     x_death: Option<Value<'a>>,
     first: Vec<Field<'a>>,
+    /// What x-first-death-* show now is the same.
+    same_first: bool,
     forget: bool,
 }
 
@@ -101,11 +107,15 @@ impl<'a> Past<'a> {
         };
         let read = history::read(x_death);
         let whole = match remembered {
-            None => Whole {
-                entries: as_the_broker_reads(read.clone(), rules, recorded),
-                since: read,
-                first: Vec::new(),
-            },
+            None => {
+                let entries = as_the_broker_reads(read, rules, recorded);
+                Whole {
+                    since: entries.clone(),
+                    entries,
+                    anew: false,
+                    first: Vec::new(),
+                }
+            }
             Some(published) if !recorded && published.x_death == x_death => Whole {
                 entries: if published.forget {
                     Vec::new()
@@ -113,6 +123,7 @@ impl<'a> Past<'a> {
                     history::group(read)
                 },
                 since: Vec::new(),
+                anew: false,
                 first: Vec::new(),
             },
             Some(published) => published.and(read, recorded),
@@ -145,6 +156,26 @@ fn as_the_broker_reads<'a>(
     }
 }
 
+// === impl Whole ===
+
+impl<'a> Whole<'a> {
+    /// Counts one more death.
+    pub(super) fn record(&mut self, dialect: Dialect, death: NewDeath<'a>) {
+        for list in [&mut self.entries, &mut self.since] {
+            *list = history::record(dialect, std::mem::take(list), death);
+        }
+    }
+
+    /// The entries by which the broker tells a cycle.
+    pub(super) fn of_the_broker(&self) -> &[Entry<'a>] {
+        if self.anew {
+            &self.since
+        } else {
+            &self.entries
+        }
+    }
+}
+
 // === impl Remembered ===
 
 impl<'a> Remembered<'a> {
@@ -155,6 +186,7 @@ impl<'a> Remembered<'a> {
         let mut remembered = Remembered {
             x_death: copy.get(X_DEATH)?,
             first: Vec::new(),
+            same_first: true,
             forget: copy.get(FORGET)?.is_some(),
         };
         for field in copy.fields() {
@@ -163,6 +195,9 @@ impl<'a> Remembered<'a> {
             if X_FIRST_DEATH.contains(&field.name) && !known {
                 remembered.first.push(field);
             }
+        }
+        for name in X_FIRST_DEATH {
+            remembered.same_first &= copy.get(name)? == headers.get(name)?;
         }
         Ok(Some(remembered))
     }
@@ -179,19 +214,22 @@ impl<'a> Remembered<'a> {
             return Whole {
                 entries: newer.clone(),
                 since: newer,
+                anew: true,
                 first: Vec::new(),
             };
         }
-        if history::extends(&newer, &older, died) {
+        if self.same_first && history::extends(&newer, &older, died) {
             Whole {
                 since: history::added(&newer, &older),
                 entries: history::complete(newer, older),
+                anew: false,
                 first: self.first,
             }
         } else {
             Whole {
                 entries: history::merge(newer.clone(), older),
                 since: newer,
+                anew: true,
                 first: self.first,
             }
         }

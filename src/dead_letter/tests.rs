@@ -2,6 +2,7 @@
 
 mod broker;
 mod bytes;
+mod cycles;
 mod message;
 mod property;
 mod script;

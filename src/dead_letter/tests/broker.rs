@@ -72,6 +72,14 @@ pub(super) fn record(dialect: Dialect, before: &[Known], event: &Event) -> Vec<K
     others
 }
 
+/// Whether the broker drops the copy of a message with these deaths for `queue`: S6.1.
+pub(super) fn is_cycle(reason: Reason, deaths: &[Known], queue: &str) -> bool {
+    let Some(at) = deaths.iter().position(|death| death.queue == queue) else {
+        return false;
+    };
+    reason != Reason::Rejected && deaths[..=at].iter().all(|death| death.reason != "rejected")
+}
+
 impl Known {
     pub(super) fn read(table: Table<'_>) -> Known {
         let field = |name: &[u8]| table.get(name).unwrap().unwrap();
@@ -129,6 +137,11 @@ impl Broker {
         let before = stored.deaths.take().unwrap_or_default();
         stored.deaths = Some(record(self.dialect, &before, event));
         stored.last = (self.dialect != Dialect::V3).then(|| event.clone());
+    }
+
+    /// The deaths that it knows of a message when that dies next.
+    pub(super) fn knows(self, stored: &Stored) -> Vec<Known> {
+        stored.deaths.clone().unwrap_or_default()
     }
 
     /// As a consumer gets it: annotations overwrite headers, and those are sorted by name.

@@ -3,16 +3,18 @@
 //! `message exchange=x key=k expiration=5 user=u cc=[a] bcc=[b] deaths=[q/reason*1 t=9 x=x k=[k, a] oe=5] first=q/reason@x
 //! private=same` and more; a header with another name is `h:name=value`. `deaths` are written in the order of fields that RabbitMQ 4.x has,
 //! `own-deaths` in ours; `private=same` is a private history as the proxy writes it beside these headers, `private=[…]` an older one.
+//! `lap=[b, a] lap-of=(x, k, 2)` is a lap of these queues, published to x with k after two deaths.
 
 use bytes::Bytes;
 
 use crate::amqp::content::Content;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder, Value};
+use crate::dead_letter::cycle::Lap;
 use crate::dead_letter::headers::{BCC, CC, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs};
 use crate::dead_letter::{private, remembered};
 
-use super::script::{Words, entries, list};
+use super::script::{Words, entries, list, parts};
 
 pub(super) struct Message {
     pub(super) exchange: String,
@@ -83,6 +85,23 @@ pub(super) fn build(line: &str) -> Message {
         };
         let mut member = TableBuilder::default();
         member.table(private::HISTORY, &copy);
+        headers.extend(member.finish());
+    }
+    if let Some(queues) = words.take("lap") {
+        let queues = list(&queues);
+        let of = words
+            .take("lap-of")
+            .expect("lap-of=(exchange, key, deaths)");
+        let of = parts(of.trim_start_matches('(').trim_end_matches(')'));
+        let lap = Lap {
+            queues: queues.iter().map(|queue| queue.as_bytes()).collect(),
+            exchange: of[0].as_bytes(),
+            routing_key: of[1].as_bytes(),
+            deaths: of[2].parse().unwrap(),
+            at_least_once: words.flag("lap-at-least-once"),
+        };
+        let mut member = TableBuilder::default();
+        member.table(private::LAP, &lap.write());
         headers.extend(member.finish());
     }
     if let Some(user) = words.take("private-user") {
@@ -214,6 +233,20 @@ pub(super) fn render(properties: &[u8]) -> String {
             };
             let what = if copied { "a copy" } else { "another history" };
             out += &format!("\n{name}  {what}{forget}");
+        } else if field.name == private::LAP {
+            let fields = value.as_table().unwrap().fields();
+            let (names, values): (Vec<_>, Vec<_>) = fields
+                .map(|field| field.unwrap())
+                .map(|field| (quoted(field.name), show(field.value)))
+                .unzip();
+            let known = ["queues", "exchange", "routing-key", "deaths"];
+            assert_eq!(names[..4], known);
+            let [queues, exchange, key, deaths] = &values[..4] else {
+                unreachable!()
+            };
+            let kept = names[4..].join(" ");
+            out += &format!("\n{name}  {queues} of=({exchange}, {key}, {deaths}) {kept}");
+            out.truncate(out.trim_end().len());
         } else {
             out += &format!("\n{name}  {}", show(value));
         }
@@ -232,6 +265,9 @@ fn show(value: Value<'_>) -> String {
         } else {
             format!("[{}]", members.join(", "))
         };
+    }
+    if value.tag == b't' {
+        return "true".to_owned();
     }
     if let Some(table) = value.as_table() {
         return entry(table);
