@@ -46,8 +46,8 @@ clients: setup ## tests with client libraries of other languages
 	$(WITH_BROKERS) python -m pytest -p no:cacheprovider tests/clients
 bench: setup ## rates and latencies beside direct use and haproxy
 	$(WITH_BROKERS) $(CARGO) bench --bench '*'
-bench-once: setup ## every benchmark once, small, so that none rots; no figure is judged
-	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --bench '*'
+bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged
+	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --profile dev --bench '*'
 deploy-check: setup ## container, Kubernetes and systemd files: do they parse, and does the proxy know their settings?
 	$(CARGO) build
 	tests/lab/check-deploy.sh
