@@ -237,6 +237,27 @@ pub enum Cause {
     IntakeAway,
 }
 
+impl Cause {
+    /// As in metrics, logs and the header `x-parked-cause`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Unroutable => "unroutable",
+            Cause::NoExchange => "no_exchange",
+            Cause::Forbidden => "forbidden",
+            Cause::Nacked => "nacked",
+            Cause::TimedOut => "timed_out",
+            Cause::TooBig => "too_big",
+            Cause::UserId => "user_id",
+            Cause::Poison => "poison",
+            Cause::Cycle => "cycle",
+            Cause::Implausible => "implausible",
+            Cause::TargetBusy => "target_busy",
+            Cause::PublisherAway => "publisher_away",
+            Cause::IntakeAway => "intake_away",
+        }
+    }
+}
+
 // === budget ===
 
 /// Octets that all machines together may retain: a shared counter, not a lock.

@@ -36,7 +36,7 @@ fn with_headers(content: &Content, exchange: &ShortStr, cause: Cause) -> Option<
     }
     headers
         .longstr(EXCHANGE, exchange)
-        .longstr(CAUSE, word(cause).as_bytes());
+        .longstr(CAUSE, cause.as_str().as_bytes());
     let edit = Edit {
         headers: Change::Set(headers.finish()),
         ..Edit::default()
@@ -45,23 +45,4 @@ fn with_headers(content: &Content, exchange: &ShortStr, cause: Cause) -> Option<
         properties: properties.edit(&edit),
         body: content.body.clone(),
     })
-}
-
-/// A cause as operators read it in a header: the same words as in the metrics.
-fn word(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Unroutable => "unroutable",
-        Cause::NoExchange => "no_exchange",
-        Cause::Forbidden => "forbidden",
-        Cause::Nacked => "nacked",
-        Cause::TimedOut => "timed_out",
-        Cause::TooBig => "too_big",
-        Cause::UserId => "user_id",
-        Cause::Poison => "poison",
-        Cause::Cycle => "cycle",
-        Cause::Implausible => "implausible",
-        Cause::TargetBusy => "target_busy",
-        Cause::PublisherAway => "publisher_away",
-        Cause::IntakeAway => "intake_away",
-    }
 }

@@ -154,7 +154,7 @@ impl Reporter {
         let Some(cause) = cause else {
             return trace!(%queue, reason, %exchange, "dead letter confirmed");
         };
-        let name = names::cause(cause);
+        let name = cause.as_str();
         inner
             .undelivered
             .get_or_create(&UndeliveredLabels {

@@ -44,25 +44,6 @@ pub(super) fn outcome(outcome: Outcome) -> (&'static str, Option<Cause>) {
     }
 }
 
-/// `cause` of an outcome.
-pub(super) fn cause(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Unroutable => "unroutable",
-        Cause::NoExchange => "no_exchange",
-        Cause::Forbidden => "forbidden",
-        Cause::Nacked => "nacked",
-        Cause::TimedOut => "timed_out",
-        Cause::TooBig => "too_big",
-        Cause::UserId => "user_id",
-        Cause::Poison => "poison",
-        Cause::Cycle => "cycle",
-        Cause::Implausible => "implausible",
-        Cause::TargetBusy => "target_busy",
-        Cause::PublisherAway => "publisher_away",
-        Cause::IntakeAway => "intake_away",
-    }
-}
-
 /// `cause` of a fallback. What the publisher refused has the cause that the publisher gave.
 pub(super) fn fallback(fallback: Fallback) -> &'static str {
     match fallback {
@@ -76,7 +57,7 @@ pub(super) fn fallback(fallback: Fallback) -> &'static str {
         Fallback::Budget => "budget",
         Fallback::Unreadable => "unreadable",
         Fallback::CloseWait => "close_wait",
-        Fallback::Refused(by_publisher) => cause(by_publisher),
+        Fallback::Refused(by_publisher) => by_publisher.as_str(),
         Fallback::Stale => "stale",
     }
 }
