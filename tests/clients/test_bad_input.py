@@ -73,7 +73,7 @@ def answers(scene, words, direct):
         raw.open_channel()
         try:
             raw.write(words)
-            raw.send(method(1, QOS, b"\0" * 7))
+            raw.send(method(struct.unpack(">H", words[1:3])[0], QOS, b"\0" * 7))  # on their channel: only there is it later
         except OSError:  # it hung up while we were speaking
             pass
         return raw.answers(CHANNEL_CLOSE, QOS_OK)
