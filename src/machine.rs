@@ -4,14 +4,17 @@
 //! into [`Effects`]. It never waits, reads no clock and owns no socket; `net/drive.rs` pumps it. Everything to the right of this
 //! module knows it; it knows nothing of them but the words of `amqp`.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
-
 use crate::amqp::content::Content;
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::ShortStr;
+
+mod event;
+mod wire;
+
+pub use event::{Event, Fallback, Role};
+pub use wire::Wire;
 
 // === time ===
 
@@ -60,72 +63,6 @@ impl Leg {
         match self {
             Leg::Client => Leg::Broker,
             Leg::Broker => Leg::Client,
-        }
-    }
-}
-
-/// Bytes on their way out of one leg: what was put together here, then one run of the bytes that are just being read.
-///
-/// The run is written straight from the read buffer, so that traffic which merely passes is never copied.
-#[derive(Debug, Default)]
-pub struct Wire {
-    out: Vec<u8>,
-    run: Range<usize>,
-}
-
-impl Wire {
-    /// Passes `src[range]` on unchanged. `src` must be the same buffer for all calls between two [`Wire::finish`].
-    pub fn pass(&mut self, src: &[u8], range: Range<usize>) {
-        if range.is_empty() {
-            return;
-        }
-        if self.run.end == range.start && !self.run.is_empty() {
-            self.run.end = range.end;
-            return;
-        }
-        self.flush_run(src);
-        self.run = range;
-    }
-
-    /// Sends bytes of our own, behind all that was passed before.
-    pub fn put(&mut self, src: &[u8], bytes: &[u8]) {
-        self.flush_run(src);
-        self.out.extend_from_slice(bytes);
-    }
-
-    /// The buffer to build frames in, behind all that was passed before.
-    pub fn build(&mut self, src: &[u8]) -> &mut Vec<u8> {
-        self.flush_run(src);
-        &mut self.out
-    }
-
-    /// For the driver: what is buffered, and the run of `src` that follows it. The run is forgotten.
-    pub fn finish(&mut self) -> (&mut Vec<u8>, Range<usize>) {
-        let run = std::mem::take(&mut self.run);
-        (&mut self.out, run)
-    }
-
-    /// True when nothing waits to be written.
-    pub fn is_empty(&self) -> bool {
-        self.out.is_empty() && self.run.is_empty()
-    }
-
-    /// How many bytes are buffered, without the run.
-    pub fn buffered(&self) -> usize {
-        self.out.len()
-    }
-
-    /// Gives back the memory of an empty buffer.
-    pub fn release(&mut self) {
-        if self.out.is_empty() {
-            self.out = Vec::new();
-        }
-    }
-
-    fn flush_run(&mut self, src: &[u8]) {
-        let run = std::mem::take(&mut self.run);
-        if let Some(bytes) = src.get(run) {
-            self.out.extend_from_slice(bytes);
         }
     }
 }
@@ -409,151 +346,4 @@ pub trait Machine {
 
     /// Whether the machine goes on.
     fn flow(&self) -> Flow;
-}
-
-// === facts ===
-
-/// A fact for the log and the metrics. The core neither logs nor counts names; `telemetry/events.rs` turns each into one line and one counter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A session saw `connection.open-ok`.
-    SessionOpened {
-        /// The vhost it opened.
-        vhost: Vhost,
-        /// The user it authenticated as, when the mechanism shows it.
-        user: Option<ShortStr>,
-        /// `connection_name` of its client properties.
-        name: Option<Bytes>,
-    },
-    /// A queue is managed from now on.
-    QueueManaged {
-        /// The queue.
-        queue: ShortStr,
-        /// Its declare was rewritten (take-over); false: its own arguments stay (keep).
-        taken_over: bool,
-    },
-    /// A declare that names a dead-letter exchange was left to the broker.
-    DeclareLeft {
-        /// The queue.
-        queue: ShortStr,
-        /// Why.
-        cause: Fallback,
-    },
-    /// A reject was left to the broker although its queue is managed.
-    RejectForwarded {
-        /// The queue.
-        queue: ShortStr,
-        /// Why.
-        cause: Fallback,
-    },
-    /// A delivery of a managed queue was not retained: its reject, if one comes, is the broker's.
-    NotRetained {
-        /// The queue.
-        queue: ShortStr,
-    },
-    /// A client named an intake or parking object and was refused.
-    NameRefused {
-        /// The object.
-        name: ShortStr,
-    },
-    /// A publication came to its end.
-    DeadLetter {
-        /// The queue it died in.
-        queue: ShortStr,
-        /// Why it died.
-        reason: Reason,
-        /// Where it should have gone.
-        exchange: ShortStr,
-        /// What became of it.
-        outcome: Outcome,
-    },
-    /// An edit of a header would not have fitted the frame and was dropped.
-    EditDropped,
-    /// A link of the proxy's own is up.
-    LinkUp {
-        /// Publisher or intake.
-        role: Role,
-        /// The broker's version.
-        version: Bytes,
-    },
-    /// A link is down, or could not be opened.
-    LinkDown {
-        /// Publisher or intake.
-        role: Role,
-        /// The broker's words, or ours.
-        cause: String,
-    },
-    /// The proxy's user may not use this vhost: it stays native.
-    VhostNative {
-        /// The broker's words.
-        cause: String,
-    },
-    /// The broker blocked (true) or unblocked the publisher.
-    Blocked(bool),
-    /// The broker closed a channel of a link.
-    ChannelClosed {
-        /// Publisher or intake.
-        role: Role,
-        /// Its code and words.
-        cause: String,
-    },
-    /// The intake consumer has begun (true) or stopped.
-    Consuming(bool),
-    /// How many intake exchanges are declared.
-    IntakeExchanges(usize),
-    /// A fault of the protocol on a leg.
-    ProtocolFault {
-        /// Who caused it.
-        leg: Leg,
-        /// What was wrong.
-        what: &'static str,
-    },
-}
-
-/// Which link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Confirm mode, mandatory: puts dead letters out.
-    Publisher,
-    /// Consumes the intake queue and owns the topology.
-    Intake,
-}
-
-impl Role {
-    /// As in logs, metrics and connection names.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::Publisher => "publisher",
-            Role::Intake => "intake",
-        }
-    }
-}
-
-/// Why the broker was left to do it. The label of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fallback {
-    /// The intake exchange could not be had (link away or refused, bound).
-    NoIntake,
-    /// The name of the intake exchange would be over 255 bytes.
-    NameTooLong,
-    /// A stream, or arguments that cannot be read.
-    NotSupported,
-    /// The user may not write to the dead-letter exchange, or to the intake exchange.
-    NoPermission,
-    /// The queue exists with native arguments.
-    NativeQueue,
-    /// No channel was free for a probe.
-    NoChannel,
-    /// The probe did not end in time.
-    ProbeTimeout,
-    /// Its content was not retained: over the budget.
-    Budget,
-    /// Its content could not be read.
-    Unreadable,
-    /// `close-wait` passed.
-    CloseWait,
-    /// The publisher refused it.
-    Refused(Cause),
-    /// Knowledge of the queue was too old at consume.
-    Stale,
 }
