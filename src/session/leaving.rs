@@ -10,6 +10,7 @@ use crate::machine::Leg;
 use super::{Phase, Session, Turn};
 
 const REPLY_SUCCESS: u16 = 200;
+const CONNECTION_FORCED: u16 = 320;
 /// How long `connection.close-ok` is waited for.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -87,17 +88,24 @@ impl Session {
         self.phase = Phase::Goodbye(turn.now.mono.after(GOODBYE));
     }
 
-    /// The process is ending: the client is closed when its rejects are settled.
+    /// The process is ending: the client is told so, and its rejects are settled. Both connections end in order, not by a reset.
     pub(super) fn drain(&mut self, turn: &mut Turn<'_>) {
-        if self.phase == Phase::Watching {
+        let watching = self.phase == Phase::Watching;
+        if watching && self.broker.owed == 0 {
             reply::close(
                 turn.build(Leg::Client),
                 ChannelId(0),
-                320,
+                CONNECTION_FORCED,
                 b"CONNECTION_FORCED - dlx-proxy is shutting down",
                 MethodId(0, 0),
             );
         }
-        self.leave(turn);
+        if watching && self.tickets.is_empty() && self.client.owed == 0 {
+            self.hold = None;
+            self.handshake_until = None;
+            self.say_goodbye(turn);
+        } else {
+            self.leave(turn);
+        }
     }
 }

@@ -319,6 +319,17 @@ impl Script {
         }
     }
 
+    /// The process is ending.
+    pub(super) fn drain(&mut self) -> Said<'_> {
+        self.session.input(Input::Drain, self.now, &mut self.fx);
+        self.collect(&[]);
+        Said {
+            script: self,
+            from: Leg::Client,
+            came: Vec::new(),
+        }
+    }
+
     /// Time passes.
     pub(super) fn wait(&mut self, time: Duration) -> Said<'_> {
         self.now.mono = self.now.mono.after(time);
