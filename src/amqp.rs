@@ -10,6 +10,7 @@ pub mod method;
 pub mod properties;
 pub mod reply;
 pub mod table;
+pub mod version;
 
 #[cfg(test)]
 mod tests;

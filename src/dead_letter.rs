@@ -4,6 +4,7 @@
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
+use crate::amqp::version::Version;
 use crate::machine::{Cause, Publication, Reason};
 
 mod cycle;
@@ -98,15 +99,11 @@ impl Dialect {
     /// The dialect of a broker that calls itself this version: `3.10.8`, `4.3.6-rc.1`. None before 3.10, or when it is no version:
     /// then nothing is taken over. What is newer than 4.x is treated as 4.x.
     pub fn of_version(version: &[u8]) -> Option<Dialect> {
-        let mut numbers = version
-            .split(|octet| !octet.is_ascii_digit())
-            .map(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok());
-        let (major, minor) = (numbers.next()??, numbers.next()??);
-        match (major, minor) {
-            (0..=2, _) | (3, 0..=9) => None,
-            (3, 10..=12) => Some(Dialect::V3),
-            (3, _) => Some(Dialect::V3_13),
-            (4.., _) => Some(Dialect::V4),
+        match Version::parse(version)? {
+            Version(0..=2, ..) | Version(3, 0..=9, _) => None,
+            Version(3, 10..=12, _) => Some(Dialect::V3),
+            Version(3, ..) => Some(Dialect::V3_13),
+            Version(4.., ..) => Some(Dialect::V4),
         }
     }
 }

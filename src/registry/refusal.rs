@@ -14,6 +14,7 @@
 use memchr::memmem;
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::version::Version;
 
 use super::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
 use super::intake_name::{Intake, Names};
@@ -269,14 +270,10 @@ fn says_nothing(text: &[u8]) -> bool {
 impl Wording {
     /// That of a broker which calls itself this version, `4.3.6`.
     pub fn of_version(version: &[u8]) -> Wording {
-        let mut numbers = version
-            .split(|octet| !octet.is_ascii_digit())
-            .map_while(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok());
-        let mut number = || numbers.next().unwrap_or(0);
-        match (number(), number(), number()) {
-            (..=2, _, _) | (3, ..=11, _) => Wording::Octets,
-            (3, _, _) | (4, 0, ..=4) => Wording::Latin1,
-            (4.., _, _) => Wording::Characters,
+        match Version::parse(version) {
+            None | Some(Version(..=2, ..) | Version(3, ..=11, _)) => Wording::Octets,
+            Some(Version(3, ..) | Version(4, 0, ..=4)) => Wording::Latin1,
+            Some(Version(4.., ..)) => Wording::Characters,
         }
     }
 

@@ -14,7 +14,11 @@ use super::metrics::{
 };
 use super::names;
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::version::Version;
 use crate::machine::{Cause, Event, Fallback, Leg, Outcome, Reason, Role};
+
+/// Major and minor number of the newest RabbitMQ that was tested.
+const NEWEST: (u32, u32) = (4, 3);
 
 /// Reports the facts of one machine, with the connection or the vhost that they are about.
 #[derive(Debug)]
@@ -193,7 +197,7 @@ impl Reporter {
         self.vhost_gauge(|inner| &inner.vhost_native, 0);
         let broker = String::from_utf8_lossy(version);
         info!(link = role.as_str(), %broker, "link is up");
-        if is_newer(&broker) {
+        if Version::parse(version).is_some_and(|Version(major, minor, _)| (major, minor) > NEWEST) {
             seldom!(self, Level::WARN, "the broker is newer than this proxy knows: it is treated as 4.3", None, "newer", %broker);
         }
     }
@@ -319,13 +323,6 @@ impl Reporter {
             .repeats
             .write((what, place, cause), Instant::now())
     }
-}
-
-/// Whether a broker is newer than the newest that was tested.
-fn is_newer(version: &str) -> bool {
-    let mut numbers = version.split('.').map_while(|number| number.parse().ok());
-    let known: (u32, u32) = (4, 3);
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) > known
 }
 
 #[cfg(test)]
