@@ -7,6 +7,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::version::Version;
 use crate::machine::{Cause, Publication, Reason};
 
+mod bridge;
 mod cycle;
 mod headers;
 mod history;
@@ -16,6 +17,7 @@ mod remembered;
 mod route;
 mod signal;
 
+pub use bridge::Bridges;
 pub use plan::plan;
 pub use signal::{Implausible, Signal, signal};
 

@@ -150,7 +150,7 @@ pub enum Cause {
     Unroutable,
     /// The exchange does not exist.
     NoExchange,
-    /// The proxy's user may not publish there (403), or the exchange is internal.
+    /// The proxy's user may not publish there (403); or the exchange is internal, and it may not be bound to a bridge.
     Forbidden,
     /// The target nacked it more than `nack-retries` times.
     Nacked,

@@ -9,6 +9,7 @@
 //!              │           └─ returned, 404, 403, given up ▶ Dropped, or:
 //!              └── once more, at the parking exchange ◀──────┘              and if that fails too: Refused
 //! ```
+//! What an internal exchange refuses is published again over a bridge to it (`bridges`).
 //! Here is what the shell and the broker may do to it; `send` has the way out, `receive` what comes back,
 //! `outcomes` the table of outcomes.
 
@@ -17,16 +18,19 @@ use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Properties, Property};
+use crate::dead_letter::Bridges;
 use crate::link::{Link, Login, Step};
 use crate::machine::{
     Cause, Effects, Flow, Input, Leg, Machine, Mono, Now, Outcome, Owner, Publication, Role, Ticket,
 };
 
+use self::bridges::Known;
 use self::clock::Clock;
-use self::item::{Item, Items, Key};
+use self::item::{Item, Items, Key, Stage};
 use self::lanes::Lanes;
 use self::window::Window;
 
+mod bridges;
 mod clock;
 mod item;
 mod lane;
@@ -65,6 +69,8 @@ pub struct Settings {
     pub login: Login,
     /// The parking exchange.
     pub parking: ShortStr,
+    /// Names of the bridges to internal exchanges.
+    pub bridges: Bridges,
     /// `on-unroutable`.
     pub on_unroutable: OnUnroutable,
     /// `confirm-timeout`.
@@ -86,6 +92,7 @@ pub struct Publisher {
     link: Link,
     items: Items,
     lanes: Lanes,
+    internal: Known,
     window: Window,
     /// Who rests, and until when.
     resting: BTreeSet<(Mono, Key)>,
@@ -132,6 +139,7 @@ impl Publisher {
         Publisher {
             link: Link::new(Role::Publisher, settings.login.clone()),
             window: Window::new(settings.intake, settings.window),
+            internal: Known::new(settings.bridges.clone()),
             settings,
             items: Items::default(),
             lanes: Lanes::new(),
@@ -162,10 +170,13 @@ impl Publisher {
         let away = self.refusing || self.draining;
         let busy = !away && self.window.is_full(owner, &publication);
         let foreign = is_foreign(&publication, self.link.user());
-        let key = self.items.insert(Item {
-            foreign,
-            ..Item::new(owner, ticket, publication)
-        });
+        let mut item = Item::new(owner, ticket, publication);
+        item.foreign = foreign;
+        if let Some(bridge) = self.internal.bridge(&item.publication.exchange) {
+            item.bridge = bridge.clone();
+            item.stage = Stage::Bridge;
+        }
+        let key = self.items.insert(item);
         if away {
             self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
         } else if foreign && self.foreign_refused {

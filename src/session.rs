@@ -153,6 +153,14 @@ impl Turn<'_> {
         self.fx.wire(from.other()).pass(self.src, range);
     }
 
+    /// Passes on what is built in the place of what came.
+    fn replace(&mut self, from: Leg, build: impl FnOnce(&mut Vec<u8>)) {
+        if self.mute && from == Leg::Broker {
+            return;
+        }
+        build(self.build(from.other()));
+    }
+
     fn build(&mut self, to: Leg) -> &mut Vec<u8> {
         self.fx.wire(to).build(self.src)
     }

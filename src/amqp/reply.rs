@@ -2,7 +2,7 @@
 
 use super::frame;
 use super::ids::{ChannelId, DeliveryTag};
-use super::method::{MethodId, QueueDeclare};
+use super::method::{Deliver, GetOk, MethodId, QueueDeclare};
 
 /// Writes the arguments of a method, in order.
 pub struct Arguments<'a>(&'a mut Vec<u8>);
@@ -47,6 +47,30 @@ pub fn nack(
 pub fn reject(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, requeue: bool) {
     method(out, channel, MethodId::BASIC_REJECT, |a| {
         a.longlong(tag.0).octet(u8::from(requeue)).end()
+    });
+}
+
+/// `basic.deliver`.
+pub fn deliver(out: &mut Vec<u8>, channel: ChannelId, deliver: &Deliver<'_>) {
+    method(out, channel, MethodId::BASIC_DELIVER, |a| {
+        a.shortstr(deliver.consumer_tag)
+            .longlong(deliver.delivery_tag.0)
+            .octet(u8::from(deliver.redelivered))
+            .shortstr(deliver.exchange)
+            .shortstr(deliver.routing_key)
+            .end()
+    });
+}
+
+/// `basic.get-ok`.
+pub fn get_ok(out: &mut Vec<u8>, channel: ChannelId, got: &GetOk<'_>) {
+    method(out, channel, MethodId::BASIC_GET_OK, |a| {
+        a.longlong(got.delivery_tag.0)
+            .octet(u8::from(got.redelivered))
+            .shortstr(got.exchange)
+            .shortstr(got.routing_key)
+            .long(got.message_count)
+            .end()
     });
 }
 

@@ -274,6 +274,18 @@ impl ArrayBuilder {
         self
     }
 
+    /// A value as it is elsewhere.
+    pub fn value(&mut self, value: &Value<'_>) -> &mut Self {
+        match value.tag {
+            b'S' | b'x' | b'F' | b'A' => put_long_bytes(&mut self.out, value.tag, value.data),
+            tag => {
+                self.out.push(tag);
+                self.out.extend_from_slice(value.data);
+            }
+        }
+        self
+    }
+
     /// A table as it is on the wire elsewhere, without its length.
     pub fn raw_table(&mut self, table: Table<'_>) -> &mut Self {
         put_long_bytes(&mut self.out, b'F', table.0);

@@ -47,6 +47,7 @@ pub(super) fn publisher(config: &Config, names: &Names) -> publisher::Settings {
     publisher::Settings {
         login: login(config),
         parking: names.parking().clone(),
+        bridges: names.bridges().clone(),
         on_unroutable: match config.on_unroutable {
             config::OnUnroutable::Park => publisher::OnUnroutable::Park,
             config::OnUnroutable::Drop => publisher::OnUnroutable::Drop,

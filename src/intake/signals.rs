@@ -37,7 +37,8 @@ pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Deci
     let Some(intake) = settings.names.decode(&delivery.exchange) else {
         return distrusted(Cause::Implausible);
     };
-    let Ok(signal) = dead_letter::signal(&delivery.routing_key, content) else {
+    let content = settings.names.bridges().content(content);
+    let Ok(signal) = dead_letter::signal(&delivery.routing_key, &content) else {
         return distrusted(Cause::Implausible);
     };
     let vhost = &settings.login.vhost;

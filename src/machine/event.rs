@@ -90,6 +90,11 @@ pub enum Event {
         /// Its code and words.
         cause: String,
     },
+    /// The broker closed a channel of the publisher, as a dead-letter exchange is internal: it is reached over a bridge from now on.
+    InternalExchange {
+        /// The exchange.
+        exchange: ShortStr,
+    },
     /// The intake consumer has begun (true) or stopped.
     Consuming(bool),
     /// How many intake exchanges are declared.

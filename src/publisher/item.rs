@@ -3,6 +3,7 @@
 //! A key names its item for ever: when the item has ended, an old key finds nothing. So a confirm that comes late, for an attempt that
 //! was given up, either still ends its item or does nothing, and nobody has to search a queue to take something out.
 
+use crate::amqp::ids::ShortStr;
 use crate::machine::{Cause, Owner, Publication, Ticket};
 
 use super::clock::Uptime;
@@ -19,6 +20,8 @@ pub(super) struct Key {
 pub(super) enum Stage {
     /// At its target.
     Target,
+    /// At the bridge to its target, an internal exchange.
+    Bridge,
     /// In the parking queue, with headers that say why.
     Parking(Cause),
     /// In the parking queue without a change: it closed a channel or the connection.
@@ -44,6 +47,10 @@ pub(super) struct Item {
     pub(super) publication: Publication,
     pub(super) stage: Stage,
     pub(super) place: Place,
+    /// The bridge, once it was told that it needs one.
+    pub(super) bridge: ShortStr,
+    /// How often it was told so.
+    pub(super) crossings: u32,
     /// Its user-id is another's: it goes over a channel of its own.
     pub(super) foreign: bool,
     /// It was in flight when something unnamed closed the channel or the connection: it goes alone.
@@ -77,6 +84,8 @@ impl Item {
             publication,
             stage: Stage::Target,
             place: Place::Resting,
+            bridge: ShortStr::EMPTY,
+            crossings: 0,
             foreign: false,
             suspect: false,
             late: false,
@@ -90,13 +99,30 @@ impl Item {
     pub(super) fn len(&self) -> usize {
         self.publication.content.len()
     }
+
+    /// Where it is published in that stage.
+    pub(super) fn exchange<'a>(&'a self, stage: Stage, parking: &'a ShortStr) -> &'a ShortStr {
+        match stage {
+            Stage::Target => &self.publication.exchange,
+            Stage::Bridge => &self.bridge,
+            Stage::Parking(_) | Stage::AsItCame => parking,
+        }
+    }
 }
 
 impl Stage {
+    /// In the parking queue, with headers or without.
+    pub(super) fn is_parking(self) -> bool {
+        match self {
+            Stage::Target | Stage::Bridge => false,
+            Stage::Parking(_) | Stage::AsItCame => true,
+        }
+    }
+
     /// Why it is not at its target; for an outcome that needs a cause.
     pub(super) fn cause(self) -> Cause {
         match self {
-            Stage::Target | Stage::AsItCame => Cause::Poison,
+            Stage::Target | Stage::Bridge | Stage::AsItCame => Cause::Poison,
             Stage::Parking(cause) => cause,
         }
     }

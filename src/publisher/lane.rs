@@ -10,7 +10,7 @@ use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 
 use super::clock::Uptime;
-use super::item::Key;
+use super::item::{Key, Stage};
 use super::returns::Returning;
 
 /// ```text
@@ -30,8 +30,8 @@ pub(super) enum State {
 pub(super) struct Attempt {
     pub(super) key: Key,
     pub(super) at: Uptime,
-    /// It went to the parking exchange.
-    pub(super) parking: bool,
+    /// What its item was at then.
+    pub(super) stage: Stage,
     /// `basic.return` came for it: its confirm says nothing.
     pub(super) returned: bool,
     /// Its confirm came, or nobody asks for it any more.
@@ -45,6 +45,8 @@ pub(super) struct Lane {
     pub(super) state: State,
     /// Of a named lane: the exchange that it serves now.
     pub(super) exchange: ShortStr,
+    /// That is a bridge, and was built in this life of the channel.
+    pub(super) built: bool,
     /// When it was used last, as a count of uses.
     pub(super) used: u64,
     pub(super) waiting: VecDeque<Key>,
@@ -63,11 +65,11 @@ pub(super) struct Lane {
 
 impl Attempt {
     /// A publish that goes out now.
-    pub(super) fn new(key: Key, at: Uptime, parking: bool) -> Attempt {
+    pub(super) fn new(key: Key, at: Uptime, stage: Stage) -> Attempt {
         Attempt {
             key,
             at,
-            parking,
+            stage,
             returned: false,
             over: false,
         }
@@ -83,6 +85,7 @@ impl Lane {
             channel,
             state: State::Shut,
             exchange: ShortStr::EMPTY,
+            built: false,
             used: 0,
             waiting: VecDeque::new(),
             flying: 0,
@@ -122,6 +125,7 @@ impl Lane {
     pub(super) fn shut(&mut self) -> impl Iterator<Item = (u64, Attempt)> + use<> {
         let attempts = (self.first..).zip(std::mem::take(&mut self.flight));
         self.state = State::Shut;
+        self.built = false;
         (self.first, self.due, self.returns) = (1, 1, 1);
         self.returning = None;
         attempts

@@ -1,7 +1,7 @@
 //! Which channel a publication takes: one for the default exchange, one for parking, one for foreign user-ids, one for suspects, and
 //! one for each of the named exchanges that were used last.
 //!
-//! A named exchange has a channel of its own because a missing exchange closes the channel, and with it the confirms of its neighbours
+//! A named exchange, also a bridge, has a channel of its own because a missing exchange closes the channel, and with it the confirms of its neighbours
 //! (S8.2). When there are more exchanges than channels, the one that was unused the longest is vacated: its exchange loses the right to it, and
 //! when it is idle the next exchange in `unassigned` gets it. So each exchange has its turn, and its order is kept.
 
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::amqp::ids::{ChannelId, ShortStr};
 
-use super::item::{Items, Key, Stage};
+use super::item::{Item, Items, Key, Stage};
 use super::lane::{Lane, State};
 
 /// The default exchange.
@@ -85,16 +85,18 @@ impl Lanes {
     /// Puts an item behind all that waits for the same exchange.
     pub(super) fn enqueue(&mut self, key: Key, items: &Items) {
         let Some(item) = items.get(key) else { return };
-        let fixed = if item.suspect || item.stage == Stage::AsItCame {
+        // A bridge that cannot be built would close the channel of all foreign user-ids.
+        let foreign_bridge = item.foreign && item.stage == Stage::Bridge;
+        let fixed = if item.suspect || item.stage == Stage::AsItCame || foreign_bridge {
             ALONE
         } else if item.foreign {
             FOREIGN
-        } else if item.stage != Stage::Target {
+        } else if item.stage.is_parking() {
             PARKING
         } else if item.publication.exchange.is_empty() {
             DEFAULT
         } else if self.unassigned.is_empty() {
-            match self.named(&item.publication.exchange) {
+            match self.named(item) {
                 Some(at) => at,
                 None => return self.unassigned.push_back(key),
             }
@@ -111,7 +113,7 @@ impl Lanes {
         }
         for key in std::mem::take(&mut self.unassigned) {
             let Some(item) = items.get(key) else { continue };
-            match self.named(&item.publication.exchange) {
+            match self.named(item) {
                 Some(at) => self.all[at].waiting.push_back(key),
                 None => self.unassigned.push_back(key),
             }
@@ -131,14 +133,20 @@ impl Lanes {
         self.all[NAMED..].iter().any(Lane::is_idle)
     }
 
-    /// The lane of a named exchange; `None` when it must wait for one.
-    fn named(&mut self, exchange: &ShortStr) -> Option<usize> {
+    /// The lane of the exchange that an item goes to; `None` when it must wait for one.
+    fn named(&mut self, item: &Item) -> Option<usize> {
+        let exchange = match item.stage {
+            Stage::Bridge => &item.bridge,
+            _ => &item.publication.exchange,
+        };
         self.uses += 1;
         let at = match self.by_exchange.get(exchange) {
             Some(&at) => at,
             None => {
                 let at = self.vacancy()?;
-                let before = std::mem::replace(&mut self.all[at].exchange, exchange.clone());
+                let lane = &mut self.all[at];
+                lane.built = false;
+                let before = std::mem::replace(&mut lane.exchange, exchange.clone());
                 if self.by_exchange.get(&before) == Some(&at) {
                     self.by_exchange.remove(&before);
                 }

@@ -10,7 +10,7 @@ use crate::machine::{Cause, Effects, Event, Now, Outcome, Role};
 use super::item::{Key, Place, Stage};
 use super::lane::Attempt;
 use super::lanes::{ALONE, FOREIGN, Lanes};
-use super::{OnUnroutable, Publisher, parked};
+use super::{OnUnroutable, Publisher, bridges, parked};
 
 /// The first rest after a nack; doubled with each.
 const NACKED: Duration = Duration::from_millis(100);
@@ -21,11 +21,16 @@ const TIMED_OUT: Duration = Duration::from_secs(1);
 /// Links lost in a row, with something in flight and nothing confirmed, until what is in flight is suspected.
 const BARREN: u32 = 3;
 
+/// What the broker says of a publish to an internal exchange (S2.4).
+const INTERNAL: &[u8] = b"cannot publish to internal exchange";
+
 /// Whom the broker's words accuse when it closes a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blame {
     /// The exchange of all that was on it.
     Exchange(Cause),
+    /// The same: it is internal.
+    Internal,
     /// The user-id of all that was on it.
     UserId,
     /// One of those in flight (S8.5).
@@ -48,7 +53,7 @@ impl Publisher {
             return;
         };
         if acked && !attempt.returned {
-            let outcome = if attempt.parking {
+            let outcome = if attempt.stage.is_parking() {
                 Outcome::Parked(item.stage.cause())
             } else {
                 Outcome::Confirmed
@@ -69,14 +74,14 @@ impl Publisher {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        if item.stage != Stage::Target && item.nacks < PARKING_RETRIES {
+        if item.stage.is_parking() && item.nacks < PARKING_RETRIES {
             // The intake makes the parking objects; it may not have come so far.
             let wait = NACKED * (1 << item.nacks);
             item.nacks += 1;
             return self.rest(key, wait, now);
         }
         let drop = self.settings.on_unroutable == OnUnroutable::Drop
-            && item.stage == Stage::Target
+            && !item.stage.is_parking()
             && !item.publication.at_least_once;
         if drop {
             self.finish(key, Outcome::Dropped(cause), fx);
@@ -133,7 +138,7 @@ impl Publisher {
     /// Its stage has failed for good: from the target to parking, from parking back to its owner.
     pub(super) fn give_up(&mut self, key: Key, cause: Cause, fx: &mut Effects) {
         match self.items.get(key).map(|item| item.stage) {
-            Some(Stage::Target) => self.park(key, cause),
+            Some(Stage::Target | Stage::Bridge) => self.park(key, cause),
             Some(stage @ (Stage::Parking(_) | Stage::AsItCame)) => {
                 self.finish(key, Outcome::Refused(stage.cause()), fx);
             }
@@ -162,7 +167,7 @@ impl Publisher {
     /// It alone was in flight when the channel or the connection was closed: to parking as it is, or back to its owner.
     fn poisoned(&mut self, key: Key, fx: &mut Effects) {
         match self.items.get(key).map(|item| item.stage) {
-            Some(Stage::Target) => self.restage(key, Stage::AsItCame),
+            Some(Stage::Target | Stage::Bridge) => self.restage(key, Stage::AsItCame),
             Some(Stage::Parking(_) | Stage::AsItCame) => {
                 self.finish(key, Outcome::Refused(Cause::Poison), fx);
             }
@@ -170,7 +175,7 @@ impl Publisher {
         }
     }
 
-    fn restage(&mut self, key: Key, stage: Stage) {
+    pub(super) fn restage(&mut self, key: Key, stage: Stage) {
         if let Some(item) = self.items.get_mut(key) {
             item.stage = stage;
             item.nacks = 0;
@@ -194,19 +199,32 @@ impl Publisher {
     pub(super) fn channel_closed(&mut self, at: usize, payload: &[u8], now: Now, fx: &mut Effects) {
         let channel = self.lanes.get(at).channel();
         reply::close_ok(fx.broker.build(&[]), channel);
-        let flight = self.flight(at);
-        let (code, text) = match Close::parse(payload) {
-            Ok(close) => (close.code, close.text),
-            Err(_) => (0, &[][..]),
-        };
-        fx.events.push(Event::ChannelClosed {
-            role: Role::Publisher,
-            cause: format!("{code} {}", String::from_utf8_lossy(text)),
+        let built = self.lanes.get(at).built;
+        let mut keys = self.flight(at);
+        let close = Close::parse(payload).unwrap_or(Close {
+            code: 0,
+            text: &[],
+            class: 0,
+            method: 0,
         });
-        let blame = blame(at, code, text);
-        for key in flight {
+        let blame = blame(at, &close);
+        fx.events.push(self.closed_by(&close, blame, &keys));
+        let moves = match blame {
+            Blame::Internal => true,
+            Blame::Exchange(Cause::NoExchange) => built,
+            _ => false,
+        };
+        if moves && Lanes::has_one_exchange(at) {
+            keys.extend(self.unqueue(at));
+        }
+        for key in keys {
             self.land(key);
+            let stage = self.items.get(key).map(|item| item.stage);
             match blame {
+                Blame::Internal => self.cross(key, fx),
+                Blame::Exchange(cause) if stage == Some(Stage::Bridge) => {
+                    self.turn_back(key, cause, fx)
+                }
                 Blame::Exchange(Cause::NoExchange) => {
                     self.unroutable(key, Cause::NoExchange, now, fx)
                 }
@@ -217,6 +235,20 @@ impl Publisher {
             }
         }
         self.foreign_refused |= blame == Blame::UserId;
+    }
+
+    /// The fact that a channel was closed; an internal exchange is nothing to worry about.
+    fn closed_by(&self, close: &Close<'_>, blame: Blame, flight: &[Key]) -> Event {
+        let item = flight.first().and_then(|key| self.items.get(*key));
+        match item.filter(|item| blame == Blame::Internal && item.stage == Stage::Target) {
+            Some(item) => Event::InternalExchange {
+                exchange: item.publication.exchange.clone(),
+            },
+            None => Event::ChannelClosed {
+                role: Role::Publisher,
+                cause: format!("{} {}", close.code, String::from_utf8_lossy(close.text)),
+            },
+        }
     }
 
     /// The connection is lost.
@@ -294,11 +326,15 @@ impl Publisher {
 }
 
 /// Who is meant by the close of a channel.
-fn blame(at: usize, code: u16, text: &[u8]) -> Blame {
-    let says = |words: &[u8]| memchr::memmem::find(text, words).is_some();
+fn blame(at: usize, close: &Close<'_>) -> Blame {
+    let says = |words: &[u8]| memchr::memmem::find(close.text, words).is_some();
+    if let Some(cause) = bridges::blame(close) {
+        return Blame::Exchange(cause);
+    }
     // On its own channel or alone, all that is in flight goes to one exchange.
     let one_exchange = Lanes::has_one_exchange(at) || at == ALONE;
-    match code {
+    match close.code {
+        403 if one_exchange && says(INTERNAL) => Blame::Internal,
         404 if one_exchange => Blame::Exchange(Cause::NoExchange),
         // A refused topic is a matter of the key: neighbours may have others.
         403 if at == ALONE || one_exchange && !says(b"topic") => Blame::Exchange(Cause::Forbidden),

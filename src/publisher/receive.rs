@@ -104,11 +104,7 @@ impl Publisher {
             let found = lane.mark_returned(|attempt| {
                 self.items.get(attempt.key).is_some_and(|item| {
                     let publication = &item.publication;
-                    let exchange = if attempt.parking {
-                        &self.settings.parking
-                    } else {
-                        &publication.exchange
-                    };
+                    let exchange = item.exchange(attempt.stage, &self.settings.parking);
                     let key = &publication.routing_key;
                     returned.fits(exchange, key, &publication.content, likeness)
                 })

@@ -10,7 +10,7 @@ use super::clock::Uptime;
 use super::item::{Key, Place, Stage};
 use super::lane::{Attempt, State};
 use super::lanes::ALONE;
-use super::{Publisher, TICK};
+use super::{Publisher, TICK, bridges};
 
 /// Unconfirmed publications of one channel: a target that answers nothing holds no more than these.
 const MOST_FLYING: usize = 2_048;
@@ -98,15 +98,15 @@ impl Publisher {
             item.place = Place::Resting;
             return self.give_up(key, Cause::TimedOut, fx);
         }
-        let parking = item.stage != Stage::Target;
         let lane = self.lanes.get(at);
         let publication = &item.publication;
-        let exchange = if parking {
-            &self.settings.parking
-        } else {
-            &publication.exchange
-        };
+        let exchange = item.exchange(item.stage, &self.settings.parking);
         let out = fx.broker.build(&[]);
+        // Alone, each has its own bridge.
+        if item.stage == Stage::Bridge && (at == ALONE || !lane.built) {
+            bridges::build(out, lane.channel(), exchange, &publication.exchange);
+            lane.built = true;
+        }
         reply::method(out, lane.channel(), MethodId::BASIC_PUBLISH, |a| {
             a.short(0)
                 .shortstr(exchange)
@@ -116,13 +116,24 @@ impl Publisher {
         });
         publication.content.put(out, lane.channel(), frame_max);
 
-        let tag = lane.book(Attempt::new(key, uptime, parking));
+        let tag = lane.book(Attempt::new(key, uptime, item.stage));
         lane.flying += 1;
         item.place = Place::Flying { lane: at, tag };
         item.since.get_or_insert(uptime);
         self.waiting -= 1;
         self.flying += 1;
         self.flying_bytes += item.len();
+    }
+
+    /// Takes out all that waits for a lane, in order.
+    pub(super) fn unqueue(&mut self, at: usize) -> Vec<Key> {
+        let mut keys: Vec<Key> = std::mem::take(&mut self.lanes.get(at).waiting).into();
+        keys.retain(|&key| {
+            let item = self.items.get_mut(key);
+            item.map(|item| item.place = Place::Resting).is_some()
+        });
+        self.waiting -= keys.len();
+        keys
     }
 
     /// Takes an item out of the flight. Its attempt stays in the books: a late confirm still counts.

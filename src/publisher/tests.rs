@@ -11,6 +11,7 @@ use crate::link::peer::{Rig, Sent, close, method, name, with_headers};
 use crate::machine::{Event, Mono, Reason};
 
 mod bounds;
+mod bridges;
 mod faults;
 mod ordinary;
 mod retries;
@@ -30,6 +31,7 @@ fn settings() -> Settings {
             seed: 1,
         },
         parking: name("dlx-proxy.parked"),
+        bridges: Bridges::new(name("dlx-proxy.bridge/")),
         on_unroutable: OnUnroutable::Park,
         confirm_timeout: Duration::from_secs(10),
         nack_retries: 3,

@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use thiserror::Error;
 
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::Target;
+use crate::dead_letter::{Bridges, Target};
 
 /// What is written as `%XX`: the separator, the escape itself, and what cannot be read in a tool or a log line. Also the quote, as the
 /// broker's texts put names in quotes ([`super::refusal`]). All octets over 127 are escaped by `percent_encode` anyway.
@@ -34,6 +34,7 @@ pub struct Names {
     prefix_at_least_once: ShortStr,
     intake_queue: ShortStr,
     parking: ShortStr,
+    bridges: Bridges,
 }
 
 /// What the arguments of a queue say of its dead letters.
@@ -70,6 +71,7 @@ impl Names {
             prefix_at_least_once: name("+")?,
             intake_queue: name(".intake")?,
             parking: name(".parked")?,
+            bridges: Bridges::new(name(".bridge/")?),
         })
     }
 
@@ -81,6 +83,11 @@ impl Names {
     /// The exchange, and the queue, of dead letters that nothing else takes.
     pub fn parking(&self) -> &ShortStr {
         &self.parking
+    }
+
+    /// The exchanges by which internal ones are reached.
+    pub fn bridges(&self) -> &Bridges {
+        &self.bridges
     }
 
     /// The name of the intake exchange; `None` when it would be over 255 octets.
@@ -132,15 +139,20 @@ impl Names {
     ///
     /// RabbitMQ ignores carriage returns and line feeds in the names of a declare (`strip_cr_lf`), so they do not hide a name.
     pub fn is_ours(&self, name: &[u8]) -> bool {
-        let mut octets = name.iter().filter(|octet| !b"\r\n".contains(octet));
-        if !self.prefix.iter().all(|octet| octets.next() == Some(octet)) {
+        let octets = || name.iter().filter(|octet| !b"\r\n".contains(octet));
+        let begins_with = |start: &[u8]| octets().take(start.len()).eq(start);
+        if !begins_with(&self.prefix) {
             return false;
         }
-        let mut rest = octets.clone();
+        let mut rest = octets().skip(self.prefix.len());
         match rest.next() {
             None | Some(b'/') => true,
             Some(b'+') => matches!(rest.next(), None | Some(b'/')),
-            Some(_) => octets.clone().eq(b".intake") || octets.eq(b".parked"),
+            Some(_) => {
+                octets().eq(&*self.intake_queue)
+                    || octets().eq(&*self.parking)
+                    || begins_with(self.bridges.prefix())
+            }
         }
     }
 
@@ -166,6 +178,7 @@ impl Default for Names {
             prefix_at_least_once: name("dlx-proxy+"),
             intake_queue: name("dlx-proxy.intake"),
             parking: name("dlx-proxy.parked"),
+            bridges: Bridges::new(name("dlx-proxy.bridge/")),
         }
     }
 }

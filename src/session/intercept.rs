@@ -90,19 +90,22 @@ impl Session {
             (Some(rules), Leg::Client) if has_headers(properties) => {
                 private::on_publish(properties, &rules)
             }
-            (Some(_), Leg::Broker) if has_headers(properties) => private::on_delivery(properties),
+            (Some(rules), Leg::Broker) if has_headers(properties) => {
+                let bridges = self.settings.names.bridges();
+                bridges.on_delivery(properties, rules.dialect)
+            }
             _ => None,
         };
         let fits = |edited: &[u8]| {
             from == Leg::Broker || frame::HEAD + PREFIX + edited.len() < self.peer.frame_max()
         };
         match edited {
-            Some(edited) if fits(&edited) => {
-                frame::put(turn.build(from.other()), 2, channel, |out| {
+            Some(edited) if fits(&edited) => turn.replace(from, |out| {
+                frame::put(out, 2, channel, |out| {
                     out.extend_from_slice(prefix);
                     out.extend_from_slice(&edited);
                 })
-            }
+            }),
             Some(_) => {
                 turn.event(Event::EditDropped);
                 turn.pass(from, range);

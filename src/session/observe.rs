@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::amqp::content::{Assembly, body_size};
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Cancel, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
+use crate::amqp::reply;
 use crate::machine::{Event, Leg};
 
 use super::channel::{Consumer, Copying, Transfer};
@@ -83,13 +84,17 @@ impl Session {
                 state.delivering = Transfer::Header(false);
                 if let Ok(deliver) = Deliver::parse(payload) {
                     let consumer = state.consumers.get(deliver.consumer_tag).cloned();
-                    self.delivered(
-                        channel,
-                        deliver.delivery_tag,
-                        consumer,
-                        deliver.exchange,
-                        deliver.routing_key,
-                    );
+                    let exchange = self.settings.names.bridges().behind(deliver.exchange);
+                    let (tag, key) = (deliver.delivery_tag, deliver.routing_key);
+                    self.delivered(channel, tag, consumer, exchange, key);
+                    if exchange.len() != deliver.exchange.len() {
+                        let deliver = Deliver {
+                            exchange,
+                            ..deliver
+                        };
+                        turn.replace(Leg::Broker, |out| reply::deliver(out, channel, &deliver));
+                        return len;
+                    }
                 }
             }
             MethodId::BASIC_RETURN => state.delivering = Transfer::Header(false),
@@ -101,12 +106,16 @@ impl Session {
                     self.registry.forget(&consumer.queue);
                 }
             }
-            _ if is_reply(id) => {
-                if let Some(Expected::Barrier) = self.answer(channel, id, payload, turn) {
+            _ if is_reply(id) => match self.answer(channel, id, payload, turn) {
+                Some(Expected::Barrier) => {
                     self.barrier_passed(turn);
                     return len;
                 }
-            }
+                Some(Expected::Get(_)) if self.got_over_bridge(channel, id, payload, turn) => {
+                    return len;
+                }
+                _ => {}
+            },
             _ => {}
         }
         turn.pass(Leg::Broker, range);
@@ -152,19 +161,38 @@ impl Session {
             Expected::Get(consumer) if id == MethodId::BASIC_GET_OK => {
                 state.delivering = Transfer::Header(false);
                 if let Ok(got) = GetOk::parse(payload) {
-                    let consumer = consumer.clone();
-                    self.delivered(
-                        channel,
-                        got.delivery_tag,
-                        Some(consumer),
-                        got.exchange,
-                        got.routing_key,
-                    );
+                    let consumer = Some(consumer.clone());
+                    let exchange = self.settings.names.bridges().behind(got.exchange);
+                    let (tag, key) = (got.delivery_tag, got.routing_key);
+                    self.delivered(channel, tag, consumer, exchange, key);
                 }
             }
             Expected::Get(_) | Expected::Open | Expected::Barrier | Expected::Other => {}
         }
         Some(expected)
+    }
+
+    /// Passes a `basic.get-ok` on with the exchange that is behind a bridge; false when it came over none.
+    fn got_over_bridge(
+        &self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let Some(got) = (id == MethodId::BASIC_GET_OK)
+            .then(|| GetOk::parse(payload).ok())
+            .flatten()
+        else {
+            return false;
+        };
+        let exchange = self.settings.names.bridges().behind(got.exchange);
+        let bridged = exchange.len() != got.exchange.len();
+        if bridged {
+            let got = GetOk { exchange, ..got };
+            turn.replace(Leg::Broker, |out| reply::get_ok(out, channel, &got));
+        }
+        bridged
     }
 
     /// A delivery begins; a copy is kept of it if its queue is managed.

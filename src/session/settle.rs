@@ -175,12 +175,13 @@ impl Session {
         if self.tickets.len() >= self.settings.max_tickets {
             return Fate::NoTicket;
         }
+        let content = self.settings.names.bridges().content(&retained.content);
         let death = Death {
             queue: &retained.queue,
             reason: Reason::Rejected,
             exchange: &retained.exchange,
             routing_key: &retained.routing_key,
-            content: &retained.content,
+            content: &content,
             recorded: false,
         };
         // A reject is never dropped as a cycle, so its target queues need not be known.

@@ -91,6 +91,7 @@ impl Reporter {
             Event::VhostNative { cause } => self.vhost_native(cause),
             Event::Blocked(blocked) => self.blocked(*blocked),
             Event::ChannelClosed { role, cause } => self.channel_closed(*role, cause),
+            Event::InternalExchange { exchange } => self.internal_exchange(exchange),
             Event::Consuming(consuming) => self.consuming(*consuming),
             Event::IntakeExchanges(number) => self.intake_exchanges(*number),
             Event::ProtocolFault { leg, what } => self.protocol_fault(*leg, what),
@@ -249,11 +250,7 @@ impl Reporter {
     }
 
     fn channel_closed(&self, role: Role, cause: &str) {
-        let inner = self.metrics.inner();
-        inner
-            .link_channels_closed
-            .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
-            .inc();
+        self.count_closed(role);
         seldom!(
             self,
             Level::WARN,
@@ -263,6 +260,19 @@ impl Reporter {
             link = role.as_str(),
             cause
         );
+    }
+
+    fn internal_exchange(&self, exchange: &ShortStr) {
+        self.count_closed(Role::Publisher);
+        seldom!(self, Level::INFO, "the dead-letter exchange is internal: it is reached over a bridge", Some(exchange), "", %exchange);
+    }
+
+    fn count_closed(&self, role: Role) {
+        let inner = self.metrics.inner();
+        inner
+            .link_channels_closed
+            .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
+            .inc();
     }
 
     fn consuming(&self, consuming: bool) {

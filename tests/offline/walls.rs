@@ -17,7 +17,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("registry", &["amqp", "machine", "dead_letter"]),
     ("session", &["amqp", "machine", "dead_letter", "registry"]),
     ("link", &["amqp", "machine", "dead_letter"]),
-    ("publisher", &["amqp", "machine", "link"]),
+    ("publisher", &["amqp", "machine", "dead_letter", "link"]),
     (
         "intake",
         &[

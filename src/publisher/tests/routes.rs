@@ -142,12 +142,12 @@ fn a_missing_exchange_parks_its_own_and_disturbs_nobody() {
 #[test]
 fn a_forbidden_exchange_parks() {
     let mut rig = rig();
-    rig.publish(1, message("int-x", "k", "1"));
+    rig.publish(1, message("theirs", "k", "1"));
     rig.published();
     rig.close(
         5,
         403,
-        "ACCESS_REFUSED - cannot publish to internal exchange 'int-x' in vhost '/'",
+        "ACCESS_REFUSED - access to exchange 'theirs' in vhost '/' refused for user 'proxy'",
     );
     rig.published();
     rig.ack(2, 1, false);

@@ -1,0 +1,125 @@
+//! Internal exchanges take no publish of a client's (S2.4), so their dead letters go over a bridge: a fanout exchange of ours that they are
+//! bound to. A bridge has a lane of its own, as any named exchange; so one that cannot be made closes nobody else's channel.
+//!
+//! It is made anew in each life of its channel, and deletes itself when it loses its binding (`auto_delete`). So it goes with its internal
+//! exchange, and the next publish is told so by a 404; a durable one would stay behind, and return what it is given as if no queue were
+//! bound. It need not outlive the broker either: so does the link not.
+
+use std::collections::BTreeMap;
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::{Close, MethodId};
+use crate::amqp::reply;
+use crate::dead_letter::Bridges;
+use crate::machine::{Cause, Effects};
+
+use super::Publisher;
+use super::item::{Key, Stage};
+
+/// Exchanges that are known to be internal; beyond it all are forgotten, and each has to tell again.
+const MOST_KNOWN: usize = 1_024;
+/// How often one dead letter may find its exchange internal: somebody may keep on deleting it, or the bridge.
+const MOST_CROSSINGS: u32 = 3;
+/// The class of `exchange.declare` and `exchange.bind`.
+const EXCHANGE: u16 = MethodId::EXCHANGE_DECLARE.0;
+/// Bits of `exchange.declare`.
+const AUTO_DELETE: u8 = 4;
+const DECLARE_NO_WAIT: u8 = 16;
+/// Bit of `exchange.bind`.
+const BIND_NO_WAIT: u8 = 1;
+
+/// Internal exchanges and the names of the bridges to them, from the first dead letter that was refused.
+#[derive(Debug)]
+pub(super) struct Known {
+    names: Bridges,
+    bridges: BTreeMap<ShortStr, ShortStr>,
+}
+
+/// Puts up the bridge, or finds that it is there. If the broker refuses that it closes the channel, so what follows need not wait.
+pub(super) fn build(out: &mut Vec<u8>, channel: ChannelId, bridge: &ShortStr, internal: &ShortStr) {
+    reply::method(out, channel, MethodId::EXCHANGE_DECLARE, |a| {
+        a.short(0)
+            .shortstr(bridge)
+            .shortstr(b"fanout")
+            .octet(AUTO_DELETE | DECLARE_NO_WAIT)
+            .longstr(b"")
+            .end();
+    });
+    reply::method(out, channel, MethodId::EXCHANGE_BIND, |a| {
+        a.short(0)
+            .shortstr(internal)
+            .shortstr(bridge)
+            .shortstr(b"")
+            .octet(BIND_NO_WAIT)
+            .longstr(b"")
+            .end();
+    });
+}
+
+/// What the broker means by closing a channel over a bridge: the internal exchange is missing, or we may not, or cannot, build.
+pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
+    (close.class == EXCHANGE).then_some(match close.code {
+        404 => Cause::NoExchange,
+        _ => Cause::Forbidden,
+    })
+}
+
+// === impl Known ===
+
+impl Known {
+    /// None yet.
+    pub(super) fn new(names: Bridges) -> Known {
+        Known {
+            names,
+            bridges: BTreeMap::new(),
+        }
+    }
+
+    /// The bridge to an exchange that is known to be internal.
+    pub(super) fn bridge(&self, exchange: &ShortStr) -> Option<&ShortStr> {
+        self.bridges.get(exchange)
+    }
+
+    /// It is internal: the bridge to it. `None`: its name would be too long.
+    fn learn(&mut self, exchange: &ShortStr) -> Option<ShortStr> {
+        if let Some(bridge) = self.bridges.get(exchange) {
+            return Some(bridge.clone());
+        }
+        let bridge = self.names.name(exchange)?;
+        if self.bridges.len() >= MOST_KNOWN {
+            self.bridges.clear();
+        }
+        self.bridges.insert(exchange.clone(), bridge.clone());
+        Some(bridge)
+    }
+}
+
+impl Publisher {
+    /// Its exchange is internal: over the bridge.
+    pub(super) fn cross(&mut self, key: Key, fx: &mut Effects) {
+        let Some(item) = self.items.get_mut(key) else {
+            return;
+        };
+        item.crossings += 1;
+        let may = item.stage == Stage::Target && item.crossings <= MOST_CROSSINGS;
+        let bridge = self.internal.learn(&item.publication.exchange);
+        match bridge.filter(|_| may) {
+            Some(bridge) => {
+                item.bridge = bridge;
+                self.restage(key, Stage::Bridge);
+            }
+            None => self.give_up(key, Cause::Forbidden, fx),
+        }
+    }
+
+    /// The bridge failed. Its exchange may be gone, or be another by now: it tells, if it is tried without.
+    pub(super) fn turn_back(&mut self, key: Key, cause: Cause, fx: &mut Effects) {
+        if let Some(item) = self.items.get(key) {
+            self.internal.bridges.remove(&item.publication.exchange);
+        }
+        match cause {
+            Cause::NoExchange => self.restage(key, Stage::Target),
+            cause => self.give_up(key, cause, fx),
+        }
+    }
+}

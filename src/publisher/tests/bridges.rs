@@ -1,0 +1,370 @@
+//! Internal exchanges are reached over bridges.
+
+use super::*;
+use crate::amqp::method::ExchangeBind;
+
+const INTERNAL: &str = "ACCESS_REFUSED - cannot publish to internal exchange 'int-x' in vhost '/'";
+const BRIDGE: &str = "dlx-proxy.bridge/int-x";
+
+/// What goes out on a channel without a bridge.
+const BUILT: [MethodId; 3] = [
+    MethodId::EXCHANGE_DECLARE,
+    MethodId::EXCHANGE_BIND,
+    MethodId::BASIC_PUBLISH,
+];
+
+fn bind_fails(rig: &mut PublisherRig, channel: u16, code: u16) {
+    rig.broker(&close(channel, code, "no", MethodId::EXCHANGE_BIND));
+}
+
+/// What was sent since the last call on channels that stay open, those that had to be opened first included.
+fn methods(rig: &mut PublisherRig) -> Vec<(u16, MethodId)> {
+    let mut methods = Vec::new();
+    loop {
+        let sent = rig.methods();
+        let opened: Vec<u16> = sent
+            .iter()
+            .filter(|sent| sent.1 == MethodId::CHANNEL_OPEN)
+            .map(|sent| sent.0)
+            .collect();
+        methods.extend(sent.into_iter().filter(|sent| BUILT.contains(&sent.1)));
+        if opened.is_empty() {
+            return methods;
+        }
+        opened.into_iter().for_each(|channel| rig.ready(channel));
+    }
+}
+
+/// A dead letter of `int-x` is in flight over its bridge, on channel 6.
+fn bridged() -> PublisherRig {
+    let mut rig = rig();
+    rig.publish(1, message("int-x", "k", "1"));
+    assert_eq!(rig.published(), [row(5, "int-x", "k", "1")]);
+    rig.close(5, 403, INTERNAL);
+    assert_eq!(rig.published(), [row(6, BRIDGE, "k", "1")]);
+    rig
+}
+
+#[test]
+fn a_bridge_is_built_in_front_of_the_first_publish() {
+    let mut rig = rig();
+    rig.publish(1, message("int-x", "k", "1"));
+    rig.published();
+    rig.close(5, 403, INTERNAL);
+    rig.ready(6);
+    let sent: Vec<Sent> = rig.sent().into_iter().filter(|s| s.channel == 6).collect();
+    let methods: Vec<MethodId> = sent.iter().filter_map(Sent::method).skip(2).collect();
+    assert_eq!(methods, BUILT);
+    let declare = [
+        b"\x00\x28\x00\x0a\x00\x00\x16dlx-proxy.bridge/int-x\x06fanout".as_slice(),
+        &[4 | 16, 0, 0, 0, 0], // auto_delete, no_wait
+    ];
+    assert_eq!(sent[2].payload, declare.concat());
+    let bind = ExchangeBind::parse(&sent[3].payload).unwrap();
+    assert_eq!(
+        (bind.source, bind.destination),
+        (BRIDGE.as_bytes(), &b"int-x"[..])
+    );
+    assert_eq!(
+        sent[3].payload[sent[3].payload.len() - 5..],
+        [1, 0, 0, 0, 0]
+    );
+
+    rig.ack(6, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+    let exchange = name("int-x");
+    assert_eq!(
+        rig.events(),
+        [
+            Event::InternalExchange {
+                exchange: exchange.clone()
+            },
+            Event::DeadLetter {
+                queue: name("work"),
+                reason: Reason::Rejected,
+                exchange,
+                outcome: Outcome::Confirmed,
+            },
+        ]
+    );
+}
+
+#[test]
+fn only_the_first_dead_letter_pays() {
+    let mut rig = bridged();
+    rig.publish(2, message("int-x", "l", "2"));
+    assert_eq!(methods(&mut rig), [(6, MethodId::BASIC_PUBLISH)]);
+    rig.ack(6, 2, true);
+    let confirmed = [(1, Outcome::Confirmed), (2, Outcome::Confirmed)];
+    assert_eq!(rig.settled(), confirmed);
+}
+
+#[test]
+fn what_waits_for_an_internal_exchange_goes_along_in_order() {
+    let mut rig = rig();
+    let batch = (1..=3_000).map(|n| (n, message("int-x", "k", &format!("{n} "))));
+    rig.publish_as(SESSION, batch.collect());
+    assert_eq!(rig.published().len(), 2_048);
+    rig.close(5, 403, INTERNAL);
+    let mut published = rig.published();
+    rig.ack(6, 2_048, true);
+    published.extend(rig.published());
+    assert!(published.iter().all(|row| row.0 == 6 && row.1 == BRIDGE));
+    let order: Vec<u64> = published
+        .iter()
+        .map(|r| r.3.trim().parse().unwrap())
+        .collect();
+    assert!(order.into_iter().eq(1..=3_000));
+    rig.ack(6, 3_000, true);
+    assert_eq!(rig.settled().len(), 3_000);
+    assert_eq!(rig.machine.held(), 0);
+}
+
+#[test]
+fn an_exchange_that_is_gone_takes_its_bridge_along_and_is_missing_then() {
+    let mut rig = bridged();
+    rig.ack(6, 1, false);
+    rig.publish(2, message("int-x", "k", "2"));
+    rig.published();
+    rig.close(
+        6,
+        404,
+        "NOT_FOUND - no exchange 'dlx-proxy.bridge/int-x' in vhost '/'",
+    );
+    assert_eq!(rig.published(), [row(5, "int-x", "k", "2")]);
+    rig.close(5, 404, "NOT_FOUND - no exchange 'int-x' in vhost '/'");
+    assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "2")]);
+    rig.ack(2, 1, false);
+    let outcomes = [
+        (1, Outcome::Confirmed),
+        (2, Outcome::Parked(Cause::NoExchange)),
+    ];
+    assert_eq!(rig.settled(), outcomes);
+}
+
+#[test]
+fn the_same_is_learnt_from_a_binding_that_fails() {
+    let mut rig = bridged();
+    bind_fails(&mut rig, 6, 404);
+    assert_eq!(rig.published(), [row(5, "int-x", "k", "1")]);
+    rig.ack(5, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)], "internal no more");
+    rig.publish(2, message("int-x", "k", "2"));
+    assert_eq!(
+        rig.published(),
+        [row(5, "int-x", "k", "2")],
+        "nor is it remembered so"
+    );
+}
+
+#[test]
+fn an_exchange_that_was_made_anew_gets_a_bridge_again() {
+    let mut rig = bridged();
+    rig.close(6, 404, "NOT_FOUND");
+    rig.published();
+    rig.close(5, 403, INTERNAL);
+    let built = BUILT.map(|id| (6, id));
+    assert_eq!(methods(&mut rig), built);
+    rig.ack(6, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+}
+
+#[test]
+fn nobody_looks_for_a_bridge_without_end() {
+    let mut rig = bridged();
+    for _ in 2..=3 {
+        rig.close(6, 404, "NOT_FOUND");
+        rig.published();
+        rig.close(5, 403, INTERNAL);
+        assert_eq!(rig.published(), [row(6, BRIDGE, "k", "1")]);
+    }
+    rig.close(6, 404, "NOT_FOUND");
+    rig.published();
+    rig.close(5, 403, INTERNAL);
+    assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "1")]);
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Parked(Cause::Forbidden))]);
+}
+
+#[test]
+fn what_may_not_be_bridged_is_parked() {
+    // 406: there is one, but not as we make them.
+    for (code, failed) in [
+        (403, MethodId::EXCHANGE_DECLARE),
+        (406, MethodId::EXCHANGE_DECLARE),
+        (403, MethodId::EXCHANGE_BIND),
+    ] {
+        let mut rig = bridged();
+        rig.broker(&close(6, code, "no", failed));
+        assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "1")]);
+        rig.ack(2, 1, false);
+        assert_eq!(rig.settled(), [(1, Outcome::Parked(Cause::Forbidden))]);
+        // It may be public by now, and no bridge would tell.
+        rig.publish(2, message("int-x", "k", "2"));
+        assert_eq!(rig.published(), [row(5, "int-x", "k", "2")]);
+    }
+}
+
+#[test]
+fn a_name_that_leaves_no_room_for_a_bridge_is_parked() {
+    let mut rig = rig();
+    let exchange = "x".repeat(239);
+    rig.publish(1, message(&exchange, "k", "1"));
+    rig.published();
+    rig.close(5, 403, INTERNAL);
+    assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "1")]);
+}
+
+#[test]
+fn what_an_internal_exchange_does_not_route_is_returned_by_its_bridge() {
+    let mut rig = bridged();
+    rig.publish(2, message("int-x", "l", "2"));
+    rig.published();
+    rig.give_back(6, BRIDGE, "k", &message("", "", "1").content);
+    rig.ack(6, 2, true);
+    assert_eq!(rig.settled(), [(2, Outcome::Confirmed)]);
+    let parked = rig.sent();
+    assert_eq!(publishes(&parked), []);
+    rig.ready(2);
+    let parked = rig.sent();
+    assert_eq!(publishes(&parked), [row(2, "dlx-proxy.parked", "k", "1")]);
+    let told = [
+        ("x-parked-exchange".to_owned(), b"int-x".to_vec()),
+        ("x-parked-cause".to_owned(), b"unroutable".to_vec()),
+    ];
+    assert_eq!(headers(&parked), told);
+}
+
+#[test]
+fn retries_go_over_the_bridge() {
+    let mut rig = bridged();
+    rig.nack(6, 1);
+    rig.pass(100);
+    assert_eq!(rig.published(), [row(6, BRIDGE, "k", "1")]);
+    rig.pass(12_000);
+    assert_eq!(
+        methods(&mut rig),
+        [(6, MethodId::BASIC_PUBLISH)],
+        "no confirm came"
+    );
+    rig.cut();
+    rig.up("4.3.6");
+    assert_eq!(
+        methods(&mut rig),
+        BUILT.map(|id| (5, id)),
+        "the broker may have lost it"
+    );
+    rig.ack(5, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+}
+
+#[test]
+fn draining_ends_when_all_are_across() {
+    let mut rig = rig();
+    rig.publish(1, message("int-x", "k", "1"));
+    rig.published();
+    rig.input(Input::Drain);
+    rig.close(5, 403, INTERNAL);
+    assert_eq!(rig.published(), [row(6, BRIDGE, "k", "1")]);
+    rig.ack(6, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+    assert_eq!(rig.methods(), [(0, MethodId::CONNECTION_CLOSE)]);
+}
+
+#[test]
+fn a_foreign_user_id_goes_over_a_bridge_alone() {
+    let mut rig = rig();
+    rig.publish_as(SESSION, vec![(1, foreign("int-x")), (2, foreign("x"))]);
+    rig.published();
+    // Whose exchange that is, the channel of all foreign user-ids cannot tell.
+    rig.close(3, 403, INTERNAL);
+    assert_eq!(rig.published().len(), 1);
+    rig.close(4, 403, INTERNAL);
+    assert_eq!(
+        rig.published(),
+        [row(4, "x", "k", "f")],
+        "suspected with it"
+    );
+    rig.ack(4, 1, false);
+    assert_eq!(methods(&mut rig), BUILT.map(|id| (4, id)));
+    rig.ack(4, 2, false);
+    // From then on at once; and if it may not be built, no neighbour is disturbed.
+    rig.publish_as(SESSION, vec![(3, foreign("int-x")), (4, foreign("x"))]);
+    let built = BUILT.map(|id| (4, id));
+    let mut sent = methods(&mut rig);
+    sent.sort_by_key(|sent| sent.0);
+    assert_eq!(sent[0], (3, MethodId::BASIC_PUBLISH));
+    assert_eq!(sent[1..], built);
+    bind_fails(&mut rig, 4, 403);
+    rig.ack(3, 1, false);
+    assert_eq!(rig.published(), [row(3, "dlx-proxy.parked", "k", "f")]);
+    let ended: Vec<u64> = rig.settled().into_iter().map(|(n, _)| n).collect();
+    assert_eq!(ended, [2, 1, 4]);
+}
+
+#[test]
+fn a_suspect_builds_its_own_bridge() {
+    let mut rig = bridged();
+    rig.publish(2, message("int-x", "k", "2"));
+    rig.published();
+    rig.close(6, 406, "PRECONDITION_FAILED - one of them");
+    assert_eq!(methods(&mut rig), BUILT.map(|id| (4, id)));
+    rig.ack(4, 1, false);
+    assert_eq!(methods(&mut rig), BUILT.map(|id| (4, id)));
+    rig.close(4, 406, "PRECONDITION_FAILED - this one");
+    assert_eq!(rig.published(), [row(4, "dlx-proxy.parked", "k", "2")]);
+    rig.ack(4, 1, false);
+    let outcomes = [(1, Outcome::Confirmed), (2, Outcome::Parked(Cause::Poison))];
+    assert_eq!(rig.settled(), outcomes);
+}
+
+#[test]
+fn a_channel_that_served_another_exchange_builds_the_bridge_again() {
+    let mut rig = bridged();
+    rig.ack(6, 1, false);
+    for n in 0..64 {
+        rig.publish(2, message(&format!("x{n}"), "k", "1"));
+        for (channel, ..) in rig.published() {
+            rig.ack(channel, 0, true);
+        }
+    }
+    rig.settled();
+    rig.publish(3, message("int-x", "k", "3"));
+    let sent: Vec<MethodId> = methods(&mut rig).into_iter().map(|sent| sent.1).collect();
+    assert_eq!(sent, BUILT);
+}
+
+#[test]
+fn so_many_internal_exchanges_are_remembered_and_no_more() {
+    let mut rig = rig();
+    let mut channels = |n: usize| {
+        rig.publish(1, message(&format!("int-{n}"), "k", "1"));
+        let mut rows = rig.published();
+        if rows[0].1 == format!("int-{n}") {
+            rig.close(rows[0].0, 403, INTERNAL);
+            rows.extend(rig.published());
+        }
+        let last = rows.last().expect("published").clone();
+        assert_eq!(last.1, format!("dlx-proxy.bridge/int-{n}"));
+        rig.ack(last.0, 0, true);
+        assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+        rows.len()
+    };
+    for n in 0..1_024 {
+        assert_eq!(channels(n), 2);
+    }
+    assert_eq!(channels(0), 1);
+    assert_eq!(channels(1_024), 2, "one too many");
+    assert_eq!(channels(0), 2, "all are forgotten");
+}
+
+#[test]
+fn a_parking_exchange_that_is_internal_gets_no_bridge() {
+    let mut rig = rig();
+    rig.publish(1, message("gone", "k", "1"));
+    rig.published();
+    rig.close(5, 404, "NOT_FOUND");
+    rig.published();
+    rig.close(2, 403, INTERNAL);
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::NoExchange))]);
+}
