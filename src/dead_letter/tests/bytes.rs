@@ -9,7 +9,9 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 use crate::dead_letter::headers::X_DEATH;
-use crate::dead_letter::{Death, Dialect, Target, TargetQueues, Verdict, plan, private, signal};
+use crate::dead_letter::{
+    Bridges, Death, Dialect, Target, TargetQueues, Verdict, plan, private, signal,
+};
 use crate::machine::{Publication, Reason};
 
 use super::message::{content, deaths};
@@ -150,6 +152,8 @@ proptest! {
             planned(dialect, &content, false);
             let _ = private::on_publish(&content.properties, &rules(dialect));
         }
+        // A prefix that is nowhere missing: everything is looked into.
+        let _ = Bridges::new(ShortStr::EMPTY).on_delivery(&content.properties, Dialect::V3);
         let _ = private::on_delivery(&content.properties);
         let _ = private::hide_user_id(&content.properties);
         let _ = signal(&key, &content);
@@ -167,6 +171,8 @@ proptest! {
             prop_assert_eq!(others(&after), others(&table));
             let _ = private::on_publish(&content.properties, &rules(dialect));
         }
+        let bridges = Bridges::new(ShortStr::EMPTY);
+        prop_assert_eq!(&*bridges.content(&content), &content, "nothing to put right");
         if let Some(properties) = private::on_delivery(&content.properties) {
             let after = headers(&properties);
             prop_assert!(fields(&after).iter().all(|field| !field.name.starts_with(private::PREFIX)));

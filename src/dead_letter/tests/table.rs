@@ -2,12 +2,13 @@
 //!
 //! A block is a comment with the rule's number, a command, the message it is about, `----` and the answer:
 //! `plan` a death · `publish` and `deliver` an edit of a message that passes · `hide` its user-id · `signal` what intake reads.
+//! Names of bridges are put right first, as all callers do.
 
 use std::path::Path;
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{
-    Death, Dialect, Rules, Target, TargetQueues, Verdict, plan, private, signal,
+    Bridges, Death, Dialect, Rules, Target, TargetQueues, Verdict, plan, private, signal,
 };
 use crate::machine::Reason;
 
@@ -70,15 +71,17 @@ fn answer(asked: &str) -> String {
     };
     let mut words = Words::of(command);
     let message = message::build(message);
+    let bridges = Bridges::new(name("dlx-proxy.bridge/"));
+    let content = bridges.content(&message.content);
     match words.verb.as_str() {
         "plan" => {
             let queue = name(&words.take("queue").unwrap());
             let death = Death {
                 queue: &queue,
                 reason: Reason::parse(words.take("reason").unwrap().as_bytes()).unwrap(),
-                exchange: message.exchange.as_bytes(),
+                exchange: bridges.behind(message.exchange.as_bytes()),
                 routing_key: message.key.as_bytes(),
-                content: &message.content,
+                content: &content,
                 recorded: words.flag("recorded"),
             };
             let now = words.take("now").unwrap().parse().unwrap();
@@ -97,8 +100,10 @@ fn answer(asked: &str) -> String {
             changed(private::on_publish(&message.content.properties, &rules))
         }
         "deliver" => {
+            let dialect = words.take("dialect");
             words.done();
-            changed(private::on_delivery(&message.content.properties))
+            let dialect = dialect.map_or(Dialect::V4, |name| generation(&name));
+            changed(bridges.on_delivery(&message.content.properties, dialect))
         }
         "hide" => {
             words.done();
@@ -106,7 +111,7 @@ fn answer(asked: &str) -> String {
         }
         "signal" => {
             words.done();
-            match signal(message.key.as_bytes(), &message.content) {
+            match signal(message.key.as_bytes(), &content) {
                 Err(implausible) => format!("implausible: {implausible}"),
                 Ok(signal) => format!(
                     "signal queue={} reason={} exchange={} count={}",
@@ -135,14 +140,18 @@ fn target(words: &mut Words) -> Target {
     }
 }
 
+fn generation(name: &str) -> Dialect {
+    match name {
+        "3.x" => Dialect::V3,
+        "3.13" => Dialect::V3_13,
+        "4.x" => Dialect::V4,
+        other => panic!("no dialect {other}"),
+    }
+}
+
 fn rules(words: &mut Words) -> Rules {
     Rules {
-        dialect: match words.take("dialect").unwrap().as_str() {
-            "3.x" => Dialect::V3,
-            "3.13" => Dialect::V3_13,
-            "4.x" => Dialect::V4,
-            other => panic!("no dialect {other}"),
-        },
+        dialect: generation(&words.take("dialect").unwrap()),
         max_history: words
             .take("max-history")
             .map_or(256, |n| n.parse().unwrap()),
