@@ -190,6 +190,11 @@ fn died_in(queue: &str, body: &str) -> Content {
 }
 
 fn died(queue: &str, reason: &str) -> TableBuilder {
+    died_from(queue, reason, "")
+}
+
+/// ... to which it had come from that exchange.
+fn died_from(queue: &str, reason: &str, exchange: &str) -> TableBuilder {
     let mut keys = ArrayBuilder::default();
     keys.longstr(b"k");
     let mut entry = TableBuilder::default();
@@ -198,7 +203,7 @@ fn died(queue: &str, reason: &str) -> TableBuilder {
         .longstr(b"reason", reason.as_bytes())
         .longstr(b"queue", queue.as_bytes())
         .timestamp(b"time", 1_700_000_000)
-        .longstr(b"exchange", b"")
+        .longstr(b"exchange", exchange.as_bytes())
         .array(b"routing-keys", &keys);
     let mut deaths = ArrayBuilder::default();
     deaths.table(&entry);

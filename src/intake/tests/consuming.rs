@@ -23,6 +23,16 @@ fn a_signal_becomes_a_dead_letter_and_is_acked_after_it() {
 }
 
 #[test]
+fn a_signal_that_came_over_a_bridge_tells_the_exchange_behind_it() {
+    let mut rig = rig();
+    let died = died_from("work", "expired", "dlx-proxy.bridge/int-x");
+    rig.deliver(1, "dlx-proxy/target", &with_headers(died, "hi"));
+    let properties = &rig.dead()[0].1.content.properties;
+    let told = |text: &[u8]| memchr::memmem::find(properties, text).is_some();
+    assert!(told(b"S\0\0\0\x05int-x") && !told(b"bridge"));
+}
+
+#[test]
 fn a_plain_name_asks_the_policies() {
     let mut rig = rig();
     rig.deliver(1, "dlx-proxy", &died_in("jobs-1", "hi"));

@@ -395,6 +395,20 @@ fn a_client_may_not_name_an_object_of_ours() {
                 a.short(0).shortstr(b"dlx-proxy/dlx").octet(0).end();
             }),
         ),
+        (
+            "exchange",
+            "read ",
+            "dlx-proxy.bridge/int-x",
+            method(CH, MethodId::EXCHANGE_UNBIND, |a| {
+                a.short(0)
+                    .shortstr(b"int-x")
+                    .shortstr(b"dlx-proxy.bridge/int-x")
+                    .shortstr(b"")
+                    .octet(0)
+                    .longstr(b"")
+                    .end();
+            }),
+        ),
     ];
     for (kind, access, name, request) in requests {
         let mut s = Script::open(settings(Mode::Takeover));
