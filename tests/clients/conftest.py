@@ -19,6 +19,7 @@ USERS = {  # configure, write, read
     "no-intake": (".*", "^(?!dlx-proxy)", ".*"),
     "no-configure": ("^$", ".*", ".*"),
     "no-read": (".*", ".*", "^$"),
+    "no-bridges": (r"^(?!.*\.bridge/)", ".*", ".*"),
     "no-rights": ("^$", "^$", "^$"),
     "stranger": None,
 }

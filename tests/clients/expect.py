@@ -62,11 +62,6 @@ class Rules:
         """The proxy parks what nothing routes; the broker discards it silently."""
         return self.maker == "proxy"
 
-    @property
-    def publishes_to_internal_exchanges(self):
-        """A broker may dead-letter into an internal exchange; a client, hence the proxy, may not: it parks."""
-        return self.maker == "broker"
-
     # --- The same by either maker, but not on each generation --------------------------------------------------------
 
     @property
@@ -164,6 +159,12 @@ def check_content(got, sent, by, deaths, *, first=None, keyed=False, extra_heade
         headers.pop("CC", None)
     headers |= history(deaths, first or deaths[-1], by)
     assert without_times(properties.headers, sent.since if since is None else since) == headers
+
+
+def expect_parked(scene, sent, reason, deaths, *, exchange, cause):
+    """The dead letter of `sent` is parked, once."""
+    (got,) = scene.parked(sent)
+    check_parked(got, sent, scene.by(reason), deaths, exchange=exchange, cause=cause)
 
 
 def check_parked(got, sent, by, deaths, *, exchange, cause, keyed=False):

@@ -12,15 +12,17 @@ INTAKE, PARKED = f"{PREFIX}.intake", f"{PREFIX}.parked"
 
 
 class Own:
-    """A proxy in front of the broker of this test, its intake queue of the given type, and a connection through it."""
+    """A proxy in front of the broker of this test, its intake queue of the given type, its own user the administrator or another, and
+    a connection through it."""
 
-    def __init__(self, via, kind, log):
+    def __init__(self, via, kind, log, user=None):
         self.via, self.kind, self.log = via, kind, log
+        self.upstream = f"amqp://{user}:secret@%s:%d" % via.broker.address if user else via.broker.url
         self.queues = []
         self.start()
 
     def start(self):
-        self.proxy = Proxy(self.via.broker.url, "takeover", self.log, DLX_PROXY_PREFIX=PREFIX, DLX_PROXY_INTAKE_QUEUE_TYPE=self.kind)
+        self.proxy = Proxy(self.upstream, "takeover", self.log, DLX_PROXY_PREFIX=PREFIX, DLX_PROXY_INTAKE_QUEUE_TYPE=self.kind)
         self.proxy.wait_ready()
         login = self.via.broker.parameters.credentials
         self.connection = pika.BlockingConnection(pika.ConnectionParameters(*self.proxy.address, self.via.vhost, login, heartbeat=0))

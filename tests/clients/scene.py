@@ -146,6 +146,14 @@ class Scene:
         if reason == "rejected":
             self.channel.basic_reject(self.get(queue)[0].delivery_tag, requeue=False)
 
+    def fence(self, kind, reason):
+        """Let another message die for the same reason and see it arrive: what died before it is through."""
+        dlx, sink = self.target(f"fence{len(self.queues)}")
+        queue = self.source(f"fence{len(self.queues)}.source", reason, kind=kind, dlx=dlx)
+        sent = self.publish("", queue)
+        self.kill(queue, reason)
+        assert sink.one()[1].message_id == sent.id
+
     def parked(self, sent):
         """The copy of `sent` in the parking queue, once it is there."""
         return until(lambda: self.via.parked(sent.id), lambda: f"{sent.id} parked")
