@@ -1,8 +1,8 @@
 //! Which channel a publication takes: one for the default exchange, one for parking, one for foreign user-ids, one for suspects, and
 //! one for each of the named exchanges that were used last.
 //!
-//! A named exchange, also a bridge, has a channel of its own because a missing exchange closes the channel, and with it the confirms of its neighbours
-//! (S8.2). When there are more exchanges than channels, the one that was unused the longest is vacated: its exchange loses the right to it, and
+//! A named exchange, also a bridge, has a channel of its own because a missing exchange closes the channel, and with it the confirms of its
+//! neighbours (S8.2). When there are more exchanges than channels, the one that was unused the longest is vacated: its exchange loses the right to it, and
 //! when it is idle the next exchange in `unassigned` gets it. So each exchange has its turn, and its order is kept.
 
 use std::collections::{BTreeMap, VecDeque};
