@@ -23,10 +23,10 @@ demo: ## the same, and exit: 0 if the three dead letters were right
 
 # === test it
 
-.PHONY: test setup fmt fmt-check lint doc unit broker clients bench bench-once deploy-check
+.PHONY: test setup fmt fmt-check lint doc unit broker differential clients bench bench-once deploy-check
 test: ## everything that CI checks
 	@tests/lab/test.sh
-setup: ## fetch what the tests need (RabbitMQ 3.10 and 4.3, haproxy, Python clients) into .lab/
+setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, Python clients) into .lab/
 	@tests/lab/setup.sh
 fmt: ## format the code
 	$(CARGO) fmt
@@ -39,8 +39,11 @@ doc: ## the documentation, with private items, no warning allowed
 unit: ## tests that need no broker
 	$(CARGO) test --no-fail-fast --lib --bins --test offline
 	$(CARGO) test --no-fail-fast --doc
+	$(CARGO) test --test differential -- instrument
 broker: setup ## tests against real brokers
 	$(WITH_BROKERS) $(CARGO) test --no-fail-fast --test broker
+differential: setup ## the same scripts with and without the proxy: do clients see the same?
+	$(WITH_BROKERS) --middle --plugins rabbitmq_management $(CARGO) test --test differential
 clients: setup ## tests with client libraries of other languages
 	$(CARGO) build
 	$(WITH_BROKERS) python -m pytest -p no:cacheprovider tests/clients

@@ -53,11 +53,12 @@ more_files() {
   ulimit -Sn "$hard"
 }
 
-# The two ends of the supported range. RabbitMQ 3.10.8 is bookworm's, 4.3 is forky's; pip and haproxy come along for machines
-# that lack them.
+# The two ends of the supported range, and the first of 4.x. RabbitMQ 3.10.8 is bookworm's, 4.0 is trixie's, 4.3 is forky's; pip and
+# haproxy come along for machines that lack them.
 oldest_root() { # nothing printed: the installed one will do
   [[ $(installed_rabbit) == 3.10.* ]] || "$top/tests/lab/debian-root.sh" bookworm rabbitmq-server
 }
+middle_root() { "$top/tests/lab/debian-root.sh" trixie rabbitmq-server; }
 newest_root() { "$top/tests/lab/debian-root.sh" forky rabbitmq-server haproxy python3-pip-whl; }
 
 # The version of the installed rabbitmq-server; nothing if there is none.

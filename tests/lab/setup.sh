@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bring in what the tests need and is not here yet: both ends of the supported RabbitMQ range, haproxy, and a Python with the
+# Bring in what the tests need and is not here yet: both ends of the supported RabbitMQ range and 4.0, haproxy, and a Python with the
 # client libraries. All of it goes into .lab/; only a missing Python is installed (the sole step that needs root or sudo).
 # With brokers of your own in DLX_TEST_BROKERS no broker is fetched. Quick when there is nothing to do.
 set -euo pipefail
@@ -12,6 +12,7 @@ mkdir -p "$lab"
 
 if [[ -z ${DLX_TEST_BROKERS:-} ]]; then
   oldest_root >/dev/null
+  middle_root >/dev/null
   newest_root >/dev/null
 fi
 # `make bench` compares with haproxy; whoever brings brokers of their own brings that too, or installs the package.

@@ -1,0 +1,369 @@
+//! Are two records the same? Here stands everything that may differ, and why. A rule touches as little as it can; a *stated* one is a
+//! difference that users are told about, and some scenario `shows` it.
+
+use std::fmt::Write;
+
+use super::client::Received;
+use super::frame::Frame;
+use super::methods::Arg;
+use super::run::Record;
+use super::value::{Array, Bytes, Table, Value};
+
+type Field = (Bytes, Value);
+
+/// Something that may differ.
+pub(crate) struct Rule {
+    pub name: &'static str,
+    pub reason: &'static str,
+    pub stated: bool,
+    how: How,
+}
+
+/// What a rule does to frames. `Facts` come first.
+enum How {
+    /// Is this kind of frame left out?
+    Without(fn(&Frame) -> bool),
+    /// Changes both sides alike.
+    Each(fn(&Facts, &mut Frame)),
+    /// Sees the frame of the direct run and the one of the proxy at the same place, if both have the same name: the direct one is changed
+    /// to the other, where that is explained.
+    Direct(fn(&Facts, &mut Frame, &Frame)),
+}
+
+/// What rules may ask.
+pub(crate) struct Facts {
+    pub is_4x: bool,
+}
+
+pub(crate) const RULES: &[Rule] = &[
+    Rule {
+        name: "heartbeats",
+        reason: "they come when time has passed; a scenario may expect them",
+        stated: false,
+        how: How::Without(|frame| frame.name == "heartbeat"),
+    },
+    Rule {
+        name: "time-of-death",
+        reason: "both runs die at other times",
+        stated: false,
+        how: How::Each(|_, frame| {
+            each_death(frame, |death| set(death, "time", Value::Integer(b'T', 0)))
+        }),
+    },
+    Rule {
+        name: "header-order",
+        reason: "3.x sorts the headers of what dies (S4.3, S4.6), 4.x those of every message; the proxy leaves them as they were",
+        stated: true,
+        how: How::Each(|facts, frame| {
+            if !facts.is_4x {
+                each_death(frame, by_name);
+                dead_letter(frame, by_name);
+            }
+        }),
+    },
+    Rule {
+        name: "header-types",
+        reason: "3.x turns `L` into `l` when a message dies (S4.6), 4.x at once; the proxy leaves it as it was",
+        stated: true,
+        how: How::Each(|facts, frame| {
+            let to_l =
+                |headers: &mut Table| headers.fields.iter_mut().for_each(|(_, value)| to_l(value));
+            if !facts.is_4x {
+                dead_letter(frame, to_l);
+            }
+        }),
+    },
+    Rule {
+        name: "redelivered",
+        reason: "4.x marks a rejected dead letter as redelivered; the proxy's is a new publication (S3.6)",
+        stated: true,
+        how: How::Direct(|facts, direct, proxied| {
+            if facts.is_4x
+                && returned(direct)
+                && proxied.arg("redelivered") == Some(&Arg::Bit(false))
+            {
+                direct
+                    .arg_mut("redelivered")
+                    .map(|arg| *arg = Arg::Bit(false));
+            }
+        }),
+    },
+    Rule {
+        name: "delivery-count",
+        reason: "4.x carries these headers from a quorum queue into the dead letter; the proxy's is a new publication (S3.6)",
+        stated: true,
+        how: How::Direct(|facts, direct, proxied| {
+            let is_count =
+                |(name, _): &&Field| name == b"x-acquired-count" || name == b"x-delivery-count";
+            let Some(proxied) = proxied
+                .headers()
+                .filter(|_| facts.is_4x && returned(direct))
+            else {
+                return;
+            };
+            let counts: Vec<Field> = proxied.fields.iter().filter(is_count).cloned().collect();
+            dead_letter(direct, |headers| {
+                // Never more than the broker says.
+                let carried = |(name, count): &Field| {
+                    headers
+                        .fields
+                        .iter()
+                        .any(|(of, more)| of == name && at_most(count, more))
+                };
+                if counts.iter().all(carried) {
+                    headers.fields.retain(|field| !is_count(&field));
+                    headers.fields.extend(counts);
+                    by_name(headers);
+                }
+            });
+        }),
+    },
+    Rule {
+        name: "cc",
+        reason: "with a set key the proxy removes CC on 4.x too, as is documented (S3.3)",
+        stated: true,
+        how: How::Direct(|facts, direct, proxied| {
+            if let (true, Some(proxied)) = (facts.is_4x, proxied.headers())
+                && proxied.get("CC").is_none()
+            {
+                dead_letter(direct, |headers| {
+                    headers.fields.retain(|(name, _)| name != b"CC")
+                });
+            }
+        }),
+    },
+];
+
+/// Why that may differ.
+pub(crate) fn reason(name: &str) -> &'static str {
+    RULES
+        .iter()
+        .find(|rule| rule.name == name)
+        .map_or("no such rule", |rule| rule.reason)
+}
+
+/// Has one of its deaths come when it was delivered already?
+fn returned(frame: &Frame) -> bool {
+    let Some(Value::Array(deaths)) = frame.headers().and_then(|headers| headers.get("x-death"))
+    else {
+        return false;
+    };
+    let returned = |death: &Value| match death {
+        Value::Table(death) => {
+            let is = |reason: &str| {
+                death.get("reason") == Some(&Value::Text(reason.as_bytes().to_vec()))
+            };
+            is("rejected") || is("delivery_limit")
+        }
+        _ => false,
+    };
+    deaths.items.iter().any(returned)
+}
+
+fn at_most(count: &Value, more: &Value) -> bool {
+    match (count, more) {
+        (Value::Integer(_, count), Value::Integer(_, more)) => count <= more,
+        _ => false,
+    }
+}
+
+fn dead_letter(frame: &mut Frame, change: impl FnOnce(&mut Table)) {
+    if frame.newest_death().is_some() {
+        frame.headers_mut().map(change);
+    }
+}
+
+fn each_death(frame: &mut Frame, mut change: impl FnMut(&mut Table)) {
+    let Some(headers) = frame.headers_mut() else {
+        return;
+    };
+    for (name, value) in &mut headers.fields {
+        if let (b"x-death", Value::Array(Array { items, .. })) = (&**name, value) {
+            for death in items {
+                if let Value::Table(death) = death {
+                    change(death);
+                }
+            }
+        }
+    }
+}
+
+/// Duplicates stay in their order.
+fn by_name(table: &mut Table) {
+    table.fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+}
+
+fn set(table: &mut Table, name: &str, to: Value) {
+    for (of, value) in &mut table.fields {
+        // Another type would be another value.
+        if of == name.as_bytes() && std::mem::discriminant(value) == std::mem::discriminant(&to) {
+            *value = to.clone();
+        }
+    }
+}
+
+fn to_l(value: &mut Value) {
+    match value {
+        Value::Integer(tag @ b'L', _) => *tag = b'l',
+        Value::Array(array) => array.items.iter_mut().for_each(to_l),
+        Value::Table(table) => table.fields.iter_mut().for_each(|(_, value)| to_l(value)),
+        _ => {}
+    }
+}
+
+/// The first difference in each connection's channel, side by side; nothing if there is none. `without`: a rule that is not applied.
+pub(crate) fn difference(
+    facts: &Facts,
+    direct: &Record,
+    proxied: &Record,
+    without: Option<&str>,
+) -> Option<String> {
+    let names: std::collections::BTreeSet<_> =
+        direct.groups.keys().chain(proxied.groups.keys()).collect();
+    let mut text = String::new();
+    for name in names {
+        let of = |record: &Record| record.groups.get(name).cloned().unwrap_or_default();
+        let (mut left, mut right) = (of(direct), of(proxied));
+        normalise(facts, &mut left, &mut right, without);
+        let same =
+            left.len() == right.len() && left.iter().zip(&right).all(|(a, b)| a.frame == b.frame);
+        if !same {
+            let _ = writeln!(text, "{}", side_by_side(name, &left, &right));
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn normalise(
+    facts: &Facts,
+    direct: &mut Vec<Received>,
+    proxied: &mut Vec<Received>,
+    without: Option<&str>,
+) {
+    for rule in RULES.iter().filter(|rule| Some(rule.name) != without) {
+        match rule.how {
+            How::Without(is) => [&mut *direct, &mut *proxied]
+                .into_iter()
+                .for_each(|side| side.retain(|came| !is(&came.frame))),
+            How::Each(change) => direct
+                .iter_mut()
+                .chain(&mut *proxied)
+                .for_each(|came| change(facts, &mut came.frame)),
+            How::Direct(change) => {
+                let pairs = direct.iter_mut().zip(&*proxied);
+                let same =
+                    pairs.filter(|(direct, proxied)| direct.frame.name == proxied.frame.name);
+                same.for_each(|(direct, proxied)| change(facts, &mut direct.frame, &proxied.frame));
+            }
+        }
+    }
+}
+
+// === for people
+
+/// Of one column.
+const WIDTH: usize = 76;
+
+/// Equal frames around a difference that are shown.
+const CONTEXT: usize = 2;
+
+fn side_by_side(name: &str, left: &[Received], right: &[Received]) -> String {
+    let mut text = format!("--- {name:<width$}   direct | proxied\n", width = WIDTH - 8);
+    let same = |a: &Received, b: &Received| a.frame == b.frame;
+    let before = left
+        .iter()
+        .zip(right)
+        .take_while(|(a, b)| same(a, b))
+        .count();
+    let rest = left.len().min(right.len()) - before;
+    let after = left
+        .iter()
+        .rev()
+        .zip(right.iter().rev())
+        .take(rest)
+        .take_while(|(a, b)| same(a, b))
+        .count();
+    if before > CONTEXT {
+        let _ = writeln!(text, "  … {} frames, equal", before - CONTEXT);
+    }
+    for came in &left[before.saturating_sub(CONTEXT)..before] {
+        let _ = writeln!(text, "  {}", short(came));
+    }
+    let lines = |side: &[Received]| -> Vec<String> {
+        let frames = &side[before..side.len() - after];
+        let lines = frames.iter().flat_map(|came| {
+            let mut lines = came.frame.lines();
+            lines[0] = format!("[{}] {}", came.step, lines[0]);
+            lines
+        });
+        lines.flat_map(|line| wrapped(&line)).collect()
+    };
+    for (sign, a, b) in aligned(&lines(left), &lines(right)) {
+        let _ = writeln!(text, "{sign} {a:<WIDTH$} {sign} {b}");
+    }
+    for came in left[left.len() - after..].iter().take(CONTEXT) {
+        let _ = writeln!(text, "  {}", short(came));
+    }
+    if after > CONTEXT {
+        let _ = writeln!(text, "  … {} frames, equal", after - CONTEXT);
+    }
+    text
+}
+
+fn short(came: &Received) -> String {
+    let line = format!("[{}] {}", came.step, came.frame);
+    match line.char_indices().nth(2 * WIDTH) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+fn wrapped(line: &str) -> Vec<String> {
+    let chars: Vec<char> = line.chars().collect();
+    chars
+        .chunks(WIDTH)
+        .map(|chunk| chunk.iter().collect())
+        .collect()
+}
+
+/// Pairs equal lines (the longest common subsequence); step numbers do not count.
+fn aligned(left: &[String], right: &[String]) -> Vec<(char, String, String)> {
+    let key = |line: &str| match line.strip_prefix('[') {
+        Some(rest) => rest
+            .split_once("] ")
+            .map_or_else(|| line.to_owned(), |(_, rest)| rest.to_owned()),
+        None => line.to_owned(),
+    };
+    let same = |a: &String, b: &String| key(a) == key(b);
+    // Too long for a table: line by line.
+    if left.len() * right.len() > 4_000_000 {
+        let line = |side: &[String], at: usize| side.get(at).cloned().unwrap_or_default();
+        let rows = (0..left.len().max(right.len())).map(|at| (line(left, at), line(right, at)));
+        return rows
+            .map(|(a, b)| (if same(&a, &b) { ' ' } else { '|' }, a, b))
+            .collect();
+    }
+    let mut length = vec![vec![0usize; right.len() + 1]; left.len() + 1];
+    for i in (0..left.len()).rev() {
+        for j in (0..right.len()).rev() {
+            length[i][j] = match same(&left[i], &right[j]) {
+                true => length[i + 1][j + 1] + 1,
+                false => length[i + 1][j].max(length[i][j + 1]),
+            };
+        }
+    }
+    let (mut i, mut j, mut rows) = (0, 0, Vec::new());
+    while i < left.len() || j < right.len() {
+        if i < left.len() && j < right.len() && same(&left[i], &right[j]) {
+            rows.push((' ', left[i].clone(), right[j].clone()));
+            (i, j) = (i + 1, j + 1);
+        } else if j == right.len() || (i < left.len() && length[i + 1][j] >= length[i][j + 1]) {
+            rows.push(('<', left[i].clone(), String::new()));
+            i += 1;
+        } else {
+            rows.push(('>', String::new(), right[j].clone()));
+            j += 1;
+        }
+    }
+    rows
+}

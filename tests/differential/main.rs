@@ -1,0 +1,158 @@
+//! The same answer as the broker: each scenario runs twice on a real broker, once directly and once through the proxy, and whatever the
+//! clients received must be equal, frame by frame. `make differential`, or with brokers that run already
+//!
+//! ```text
+//! cargo test --test differential                      # all scenarios on all brokers
+//! cargo test --test differential -- S4.2::4.3.6       # some: names are SCENARIO::VERSION or SCENARIO::VERSION::TYPE
+//! DLX_TEST_SHOW=1 cargo test --test differential -- --exact S1.1-multiple::4.3.6::quorum     # what was recorded
+//! DLX_TEST_SCENARIO=/tmp/mine.txt cargo test --test differential                              # only those of a file
+//! cargo test --test differential -- instrument        # the instrument's own parts; these need no broker
+//! ```
+//!
+//! How a scenario is written stands in `script`; a new one is a few lines in `scenarios/*.txt`. What may differ is the table in `compare`.
+//! When records differ, the direct run is repeated: if it does not even equal itself, the scenario races, and that is its failure.
+//!
+//! - `value`, `notation`, `methods`, `frame`: what AMQP's frames say, written and read. Nothing of `src/amqp`: a judge must not share the
+//!   defects of the judged.
+//! - `script`, `parse`: scenarios · `names`: names that no two runs share, and their removal from records
+//! - `client`: one connection · `management`: what an operator does · `run`: carries out a script · `judge`: both runs · `compare`
+//! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: can the instrument be trusted?
+
+mod checks;
+mod client;
+mod compare;
+mod frame;
+mod judge;
+mod lab;
+mod management;
+mod methods;
+mod names;
+mod notation;
+mod parse;
+mod proxy;
+mod run;
+mod script;
+mod value;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use self::judge::{Verdict, judge};
+use self::lab::Broker;
+use self::script::Script;
+use self::value::Fallible;
+
+/// Scenarios at once: they mostly wait.
+const AT_ONCE: usize = 6;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(AT_ONCE));
+    let mut trials = checks::trials();
+    let brokers = match Broker::all() {
+        Ok(brokers) => brokers,
+        Err(how) => {
+            trials.push(Trial::test("brokers", move || Err(Failed::from(how))));
+            Vec::new()
+        }
+    };
+    match scenarios() {
+        Ok(scripts) => trials.extend(
+            scripts
+                .into_iter()
+                .flat_map(|script| trials_of(&Arc::new(script), &brokers)),
+        ),
+        Err(problem) => trials.push(Trial::test("scenarios", move || Err(Failed::from(problem)))),
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    for broker in &brokers {
+        if let Err(problem) = broker.clean_up() {
+            eprintln!("{}: {problem}", broker.version);
+            return ExitCode::FAILURE;
+        }
+    }
+    conclusion.exit_code()
+}
+
+/// All that are written, each name once.
+fn scenarios() -> Fallible<Vec<Script>> {
+    let mut scripts = Vec::new();
+    for file in files()? {
+        let text =
+            fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        scripts.extend(parse::scripts(&file.display().to_string(), &text)?);
+    }
+    let mut names = BTreeSet::new();
+    match scripts.iter().find(|script| !names.insert(&script.name)) {
+        Some(twice) => Err(format!("two scenarios have the name {}", twice.name)),
+        None => Ok(scripts),
+    }
+}
+
+fn files() -> Fallible<Vec<PathBuf>> {
+    if let Some(file) = std::env::var_os("DLX_TEST_SCENARIO") {
+        return Ok(vec![file.into()]);
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/scenarios");
+    let entries =
+        fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "txt"));
+    files.sort();
+    Ok(files)
+}
+
+/// One for each broker, and for each type of queue if that matters.
+fn trials_of(script: &Arc<Script>, brokers: &[Arc<Broker>]) -> Vec<Trial> {
+    let types: &[&'static str] = if script.depends_on_type() {
+        &["classic", "quorum"]
+    } else {
+        &[""]
+    };
+    let mut trials = Vec::new();
+    for broker in brokers {
+        for queue_type in types.iter().copied() {
+            if !script.runs_on(
+                &broker.version,
+                Some(queue_type).filter(|queue_type| !queue_type.is_empty()),
+            ) {
+                continue;
+            }
+            let mut name = format!("{}::{}", script.name, broker.version);
+            if !queue_type.is_empty() {
+                name += &format!("::{queue_type}");
+            }
+            let (script, broker) = (script.clone(), broker.clone());
+            trials.push(Trial::test(name, move || {
+                trial(&script, &broker, queue_type)
+            }));
+        }
+    }
+    trials
+}
+
+fn trial(script: &Script, broker: &Broker, queue_type: &str) -> Result<(), Failed> {
+    let steps = script
+        .steps
+        .iter()
+        .enumerate()
+        .map(|(at, step)| format!("  {:>3} {step}\n", at + 1));
+    let with_script =
+        |text: String| Failed::from(format!("{text}\n{}", steps.clone().collect::<String>()));
+    match judge(script, broker, queue_type).map_err(&with_script)? {
+        Verdict::Equal => Ok(()),
+        Verdict::Different(found) => Err(with_script(format!(
+            "not the same answer as the broker\n{found}"
+        ))),
+        Verdict::Racing(found) => Err(with_script(format!(
+            "not deterministic: let a step wait for it\n{found}"
+        ))),
+    }
+}

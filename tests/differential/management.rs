@@ -1,0 +1,242 @@
+//! What an operator does, by the management API of a broker. Plain HTTP/1.0 by hand: one request, one answer, a few dozen lines.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, json};
+
+use super::client::DEADLINE;
+use super::methods::Arg;
+use super::names::Names;
+use super::script::Operation;
+use super::value::{Fallible, Table, Value};
+
+/// The management API of a broker.
+#[derive(Clone, Debug)]
+pub(crate) struct Management {
+    /// `host:port`
+    address: String,
+    /// `user:password`
+    credentials: String,
+}
+
+impl Management {
+    /// From `http://user:password@host:port`.
+    pub(crate) fn new(url: &str) -> Option<Management> {
+        let (credentials, address) = url
+            .strip_prefix("http://")?
+            .trim_end_matches('/')
+            .rsplit_once('@')?;
+        Some(Management {
+            address: address.to_owned(),
+            credentials: credentials.to_owned(),
+        })
+    }
+
+    /// A vhost in which the administrator may do everything.
+    pub(crate) fn make_vhost(&self, vhost: &str) -> Fallible<()> {
+        let user = self.credentials.split(':').next().unwrap_or("guest");
+        self.put(&["vhosts", vhost], &json!({}))?;
+        self.put(
+            &["permissions", vhost, user],
+            &json!({"configure": ".*", "write": ".*", "read": ".*"}),
+        )
+    }
+
+    pub(crate) fn delete_vhost(&self, vhost: &str) -> Fallible<()> {
+        self.delete(&["vhosts", vhost])
+    }
+
+    pub(crate) fn vhosts(&self) -> Fallible<Vec<String>> {
+        self.names(&["vhosts"], "name", |_| true)
+    }
+
+    /// Carries out a step of a script in this vhost.
+    pub(crate) fn carry_out(
+        &self,
+        operation: &Operation,
+        vhost: &str,
+        names: &Names,
+    ) -> Fallible<()> {
+        let name = &*names.inserted(&operation.name);
+        let option = |of: &str| {
+            let mut options = operation.options.iter();
+            options.find(|(name, _)| name == of).map(|(_, arg)| arg)
+        };
+        let text = |of: &str, usual: &str| match option(of) {
+            Some(arg) => names.inserted(&String::from_utf8_lossy(arg.text())),
+            None => usual.to_owned(),
+        };
+        match &*operation.verb {
+            "user" => {
+                let user = json!({"password": text("password", name), "tags": text("tags", "")});
+                self.put(&["users", name], &user)?;
+                let rights = json!({"configure": text("configure", ""), "write": text("write", ""), "read": text("read", "")});
+                self.put(&["permissions", vhost, name], &rights)
+            }
+            "topic-permission" => {
+                let rights = json!({"exchange": text("exchange", ""), "write": text("write", ""), "read": text("read", "")});
+                self.put(&["topic-permissions", vhost, name], &rights)
+            }
+            "policy" | "operator-policy" => {
+                let mut table = match option("definition") {
+                    Some(Arg::Table(table)) => table.clone(),
+                    _ => Table::default(),
+                };
+                table.for_each_text(false, &mut |text| names.insert(text));
+                let policy = json!({
+                    "pattern": text("pattern", ".*"),
+                    "apply-to": text("apply-to", "all"),
+                    "priority": text("priority", "0").parse::<i64>().map_err(|_| "the priority is a number")?,
+                    "definition": object(&table),
+                });
+                let of = if operation.verb == "policy" {
+                    "policies"
+                } else {
+                    "operator-policies"
+                };
+                self.put(&[of, vhost, name], &policy)
+            }
+            "user-limit" | "vhost-limit" => {
+                operation.options.iter().try_for_each(|(limit, value)| {
+                    let value = String::from_utf8_lossy(value.text()).parse::<i64>();
+                    let value = json!({"value": value.map_err(|_| "a limit is a number")?});
+                    match &*operation.verb {
+                        "user-limit" => self.put(&["user-limits", name, limit], &value),
+                        _ => self.put(&["vhost-limits", vhost, limit], &value),
+                    }
+                })
+            }
+            "delete user" => self.delete(&["users", name]),
+            "delete policy" => self.delete(&["policies", vhost, name]),
+            "delete operator-policy" => self.delete(&["operator-policies", vhost, name]),
+            "close" => self.close_connection(&format!("{name}{}", names.suffix)),
+            verb => Err(format!("no such operation: {verb}")),
+        }
+    }
+
+    /// Undoes what a step of a script made.
+    pub(crate) fn undo(&self, made: &Operation, vhost: &str, names: &Names) -> Fallible<()> {
+        if matches!(&*made.verb, "user" | "policy" | "operator-policy") {
+            let delete = Operation {
+                verb: format!("delete {}", made.verb),
+                name: made.name.clone(),
+                options: Vec::new(),
+            };
+            return self.carry_out(&delete, vhost, names);
+        }
+        Ok(())
+    }
+
+    /// By the name that the client gave to its connection.
+    fn close_connection(&self, provided_name: &str) -> Fallible<()> {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let ours =
+                |connection: &serde_json::Value| connection["user_provided_name"] == provided_name;
+            if let Some(name) = self.names(&["connections"], "name", ours)?.first() {
+                return self.delete(&["connections", name]);
+            }
+            if Instant::now() > end {
+                return Err(format!("management knows no connection {provided_name}"));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    }
+
+    fn names(
+        &self,
+        path: &[&str],
+        field: &str,
+        of: impl Fn(&serde_json::Value) -> bool,
+    ) -> Fallible<Vec<String>> {
+        let answer = self.request("GET", path, "")?;
+        let list: Vec<serde_json::Value> =
+            serde_json::from_str(&answer).map_err(|error| error.to_string())?;
+        let name = |item: &serde_json::Value| item[field].as_str().map(str::to_owned);
+        Ok(list
+            .iter()
+            .filter(|item| of(item))
+            .filter_map(name)
+            .collect())
+    }
+
+    fn put(&self, path: &[&str], body: &serde_json::Value) -> Fallible<()> {
+        self.request("PUT", path, &body.to_string()).map(drop)
+    }
+
+    fn delete(&self, path: &[&str]) -> Fallible<()> {
+        match self.request("DELETE", path, "") {
+            // It is gone already.
+            Err(status) if status.contains(" 404") => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    fn request(&self, verb: &str, path: &[&str], body: &str) -> Fallible<String> {
+        let segments: Vec<String> = path
+            .iter()
+            .map(|segment| utf8_percent_encode(segment, NON_ALPHANUMERIC).to_string())
+            .collect();
+        let path = segments.join("/");
+        let what = format!("{verb} /api/{path} {body}");
+        let request = format!(
+            "{verb} /api/{path} HTTP/1.0\r\nAuthorization: Basic {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            base64(self.credentials.as_bytes()),
+            body.len()
+        );
+        let exchange = || {
+            let mut socket = TcpStream::connect(&self.address)?;
+            socket.set_read_timeout(Some(DEADLINE))?;
+            socket.write_all(request.as_bytes())?;
+            let mut answer = Vec::new();
+            socket.read_to_end(&mut answer).map(|_| answer)
+        };
+        let answer = exchange().map_err(|error| format!("{what}: {error}"))?;
+        let answer = String::from_utf8_lossy(&answer);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head.lines().next().unwrap_or("");
+        match status.contains(" 2") {
+            true => Ok(body.to_owned()),
+            false => Err(format!("{what}: {status} {body}")),
+        }
+    }
+}
+
+fn object(table: &Table) -> Map<String, serde_json::Value> {
+    let fields = table.fields.iter();
+    fields
+        .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), json_of(value)))
+        .collect()
+}
+
+fn json_of(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Text(text) => String::from_utf8_lossy(text).into(),
+        Value::Integer(_, number) => (*number as i64).into(),
+        Value::Bool(yes) => (*yes).into(),
+        Value::Table(table) => object(table).into(),
+        Value::Array(array) => array.items.iter().map(json_of).collect(),
+        _ => serde_json::Value::Null,
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let octet = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let number = octet(0) << 16 | octet(1) << 8 | octet(2);
+        for at in 0..4 {
+            let digit = DIGITS[(number >> (18 - 6 * at) & 63) as usize];
+            out.push(if at <= chunk.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
+        }
+    }
+    out
+}
