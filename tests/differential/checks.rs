@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libtest_mimic::{Failed, Trial};
 
-use super::client::Received;
 use super::compare::{Facts, RULES, difference};
 use super::frame::Frame;
 use super::methods::{Arg, Method};
 use super::names::Names;
 use super::notation::Cursor;
 use super::parse;
+use super::reader::Received;
 use super::run::Record;
 use super::script::{Action, Script, Step};
 use super::value::{Fallible, Table};
@@ -50,9 +50,12 @@ wait 300ms
 restart proxy
 "#;
 
+/// What must be true.
+type Check = fn() -> Fallible<()>;
+
 /// Named `instrument::…`.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: Vec<(&str, fn() -> Fallible<()>)> = vec![
+    let all: Vec<(&str, Check)> = vec![
         ("values-are-kept", values_are_kept),
         ("values-have-their-bytes", values_have_their_bytes),
         ("methods-are-kept", methods_are_kept),
@@ -64,7 +67,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("rules-are-narrow", rules_are_narrow),
         ("stated-differences-are-shown", stated_differences_are_shown),
     ];
-    let trial = |(name, check): (&str, fn() -> Fallible<()>)| {
+    let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("instrument::{name}"), move || {
             check().map_err(Failed::from)
         })

@@ -3,9 +3,9 @@
 
 use std::fmt::Write;
 
-use super::client::Received;
 use super::frame::Frame;
 use super::methods::Arg;
+use super::reader::Received;
 use super::run::Record;
 use super::value::{Array, Bytes, Table, Value};
 
@@ -78,13 +78,11 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "4.x marks a rejected dead letter as redelivered; the proxy's is a new publication (S3.6)",
         stated: true,
         how: How::Direct(|facts, direct, proxied| {
-            if facts.is_4x
+            let explained = facts.is_4x
                 && returned(direct)
-                && proxied.arg("redelivered") == Some(&Arg::Bit(false))
-            {
-                direct
-                    .arg_mut("redelivered")
-                    .map(|arg| *arg = Arg::Bit(false));
+                && proxied.arg("redelivered") == Some(&Arg::Bit(false));
+            if let Some(redelivered) = direct.arg_mut("redelivered").filter(|_| explained) {
+                *redelivered = Arg::Bit(false);
             }
         }),
     },

@@ -15,7 +15,7 @@
 //! - `value`, `notation`, `methods`, `frame`: what AMQP's frames say, written and read. Nothing of `src/amqp`: a judge must not share the
 //!   defects of the judged.
 //! - `script`, `parse`: scenarios · `names`: names that no two runs share, and their removal from records
-//! - `client`: one connection · `management`: what an operator does · `run`: carries out a script · `judge`: both runs · `compare`
+//! - `client`, `reader`: one connection · `management`: what an operator does · `run`: carries out a script · `judge`: both runs · `compare`
 //! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: can the instrument be trusted?
 
 mod checks;
@@ -30,6 +30,7 @@ mod names;
 mod notation;
 mod parse;
 mod proxy;
+mod reader;
 mod run;
 mod script;
 mod value;

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::client::{Channel, Client, DEADLINE, Received, Wait};
+use super::client::{Client, DEADLINE, Wait};
 use super::frame::Frame;
 use super::lab::Broker;
 use super::methods::{Arg, Args};
 use super::names::Names;
 use super::proxy::Proxy;
+use super::reader::{Channel, Received};
 use super::script::{Action, Call, Counts, Operation, Script, Step, Until};
 use super::value::{Bytes, Fallible};
 

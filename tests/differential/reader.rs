@@ -1,0 +1,206 @@
+//! The reading side of a connection: frames → what is recorded, on a thread of its own.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Condvar, Mutex};
+
+use super::frame::Frame;
+use super::methods::{Arg, Args, BODY, Method};
+use super::names::Names;
+use super::value::{Bytes, put};
+
+pub(crate) const METHOD: u8 = 1;
+pub(crate) const HEADER: u8 = 2;
+pub(crate) const BODY_FRAME: u8 = 3;
+const HEARTBEAT: u8 = 8;
+
+/// What the thread that reads and those that send and wait have in common.
+pub(crate) struct Shared {
+    pub names: Arc<Names>,
+    pub socket: TcpStream,
+    /// Held while a piece is written: the reader answers closes.
+    pub writing: Mutex<()>,
+    pub state: Mutex<State>,
+    pub changed: Condvar,
+    /// Does the reader answer closes?
+    pub automatic: bool,
+}
+
+/// What has come so far.
+#[derive(Default)]
+pub(crate) struct State {
+    pub frames: Vec<Received>,
+    /// How often each came on a channel, and how often it was waited for.
+    pub came: HashMap<(u16, String), usize>,
+    pub awaited: HashMap<(u16, String), usize>,
+    pub channels: HashMap<u16, Channel>,
+    /// Contents of which something is missing.
+    pub partial: HashMap<u16, (Frame, u64, Bytes)>,
+    pub ended: bool,
+    pub silent: bool,
+    pub paused: bool,
+    pub frame_max: usize,
+    pub step: usize,
+}
+
+/// Something that was observed.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub channel: u16,
+    /// The step that was the latest when it came.
+    pub step: usize,
+    pub frame: Frame,
+}
+
+/// Of a channel that was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Open,
+    Closed,
+}
+
+/// A frame's bytes.
+pub(crate) fn frame(kind: u8, channel: u16, payload: &[u8]) -> Bytes {
+    let mut out = vec![kind];
+    put(&mut out, 2, u64::from(channel));
+    put(&mut out, 4, payload.len() as u64);
+    out.extend_from_slice(payload);
+    out.push(0xce);
+    out
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn send(&self, bytes: &[u8]) {
+        let _writing = self.writing.lock().expect("no panic");
+        let _ = (&self.socket).write_all(bytes);
+    }
+
+    pub(crate) fn read_all(&self) {
+        while let Ok((kind, channel, payload)) = self.read_frame() {
+            let paused = self
+                .changed
+                .wait_while(self.state.lock().expect("no panic"), |state| state.paused);
+            drop(paused.expect("no panic"));
+            self.answer(kind, channel, &payload);
+            let mut state = self.state.lock().expect("no panic");
+            let state = &mut *state;
+            if let Some(frame) = state.complete(kind, channel, &payload) {
+                state.came(channel, frame, &self.names);
+            }
+            self.changed.notify_all();
+        }
+        let mut state = self.state.lock().expect("no panic");
+        state.ended = true;
+        state.came(0, Frame::new("closed", Args::new()), &self.names);
+        self.changed.notify_all();
+    }
+
+    fn read_frame(&self) -> io::Result<(u8, u16, Bytes)> {
+        let mut head = [0; 7];
+        (&self.socket).read_exact(&mut head)?;
+        if head.starts_with(b"AMQP") {
+            // The server names a version that it speaks.
+            let mut last = [0];
+            (&self.socket).read_exact(&mut last)?;
+            return Ok((head[0], 0, [&head[..], &last].concat()));
+        }
+        let [kind, c1, c0, length @ ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes(length) as usize + 1];
+        (&self.socket).read_exact(&mut payload)?;
+        match payload.pop() {
+            Some(0xce) => Ok((kind, u16::from_be_bytes([c1, c0]), payload)),
+            _ => Ok((0, 0, payload)),
+        }
+    }
+
+    /// Says close-ok before anybody learns of the close: what the script sends next comes behind it.
+    fn answer(&self, kind: u8, channel: u16, payload: &[u8]) {
+        if kind != METHOD || !self.automatic {
+            return;
+        }
+        let reply = match payload {
+            [0, 20, 0, 40, ..] => "channel.close-ok",
+            [0, 10, 0, 50, ..] => "connection.close-ok",
+            _ => return,
+        };
+        let method = Method::named(reply).expect("in the table");
+        self.send(&frame(METHOD, channel, &method.encode(&Args::new())));
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// The next frame: what it completes.
+    fn complete(&mut self, kind: u8, channel: u16, payload: &[u8]) -> Option<Frame> {
+        match kind {
+            METHOD => match Method::decode(payload) {
+                Some((method, args)) if method.content => {
+                    let frame = Frame::new(&method.name, args);
+                    self.partial
+                        .insert(channel, (frame, u64::MAX, Bytes::new()));
+                    None
+                }
+                Some((method, args)) => Some(Frame::new(&method.name, args)),
+                None => Some(Frame::raw("undecodable-method", payload)),
+            },
+            HEADER | BODY_FRAME => {
+                let Some((frame, length, body)) = self.partial.get_mut(&channel) else {
+                    return Some(Frame::raw("frame-out-of-place", payload));
+                };
+                if kind == BODY_FRAME {
+                    body.extend_from_slice(payload);
+                } else if let Some((size, properties)) = Method::decode_header(payload) {
+                    *length = size;
+                    frame.args.extend(properties);
+                } else {
+                    return Some(Frame::raw("undecodable-header", payload));
+                }
+                if (body.len() as u64) < *length {
+                    return None;
+                }
+                let (mut frame, _, body) = self.partial.remove(&channel)?;
+                frame.args.push((BODY, Arg::Text(body)));
+                Some(frame)
+            }
+            HEARTBEAT => Some(Frame::new("heartbeat", Args::new())),
+            b'A' => Some(Frame::raw("protocol-header", payload)),
+            _ => Some(Frame::raw("unknown-frame", payload)),
+        }
+    }
+
+    fn came(&mut self, channel: u16, mut frame: Frame, names: &Names) {
+        names.remove_from(&mut frame);
+        if matches!(&*frame.name, "channel.close" | "channel.close-ok") {
+            self.channels.insert(channel, Channel::Closed);
+        }
+        *self.came.entry((channel, frame.name.clone())).or_default() += 1;
+        if !self.silent {
+            self.frames.push(Received {
+                channel,
+                step: self.step,
+                frame,
+            });
+        }
+    }
+
+    pub(crate) fn unawaited(&self, channel: u16, name: &str) -> usize {
+        let of = (channel, name.to_owned());
+        let count = |counts: &HashMap<(u16, String), usize>| counts.get(&of).copied().unwrap_or(0);
+        count(&self.came).saturating_sub(count(&self.awaited))
+    }
+
+    pub(crate) fn take(&mut self, channel: u16, names: &[&str], mut count: usize) {
+        for name in names {
+            let taken = count.min(self.unawaited(channel, name));
+            *self
+                .awaited
+                .entry((channel, (*name).to_owned()))
+                .or_default() += taken;
+            count -= taken;
+        }
+    }
+}
