@@ -65,6 +65,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("names-are-fresh-and-removed", names_are_fresh_and_removed),
         ("differences-are-seen", differences_are_seen),
         ("rules-are-narrow", rules_are_narrow),
+        ("confirms-are-gathered", confirms_are_gathered),
         ("stated-differences-are-shown", stated_differences_are_shown),
     ];
     let trial = |(name, check): (&str, Check)| {
@@ -343,6 +344,48 @@ fn rules_are_narrow() -> Fallible<()> {
         differ(true, &count(1)?, &count(3)?),
         true,
     )
+}
+
+fn confirms_are_gathered() -> Fallible<()> {
+    let confirm = |name: &str, tag: u64, multiple: bool| {
+        Frame::new(
+            name,
+            vec![
+                ("delivery-tag", Arg::Number(tag)),
+                ("multiple", Arg::Bit(multiple)),
+            ],
+        )
+    };
+    let returned = || Frame::new("basic.return", vec![]);
+    let differ = |direct: Vec<Frame>, proxied: Vec<Frame>| {
+        difference(
+            &Facts { is_4x: true },
+            &record("a.1", direct),
+            &record("a.1", proxied),
+            None,
+        )
+        .is_some()
+    };
+    let singly = || {
+        vec![
+            confirm("basic.ack", 2, false),
+            confirm("basic.ack", 1, false),
+            returned(),
+        ]
+    };
+    let together = vec![returned(), confirm("basic.ack", 2, true)];
+    equal("the same confirms", differ(singly(), together), false)?;
+    let one_less = vec![confirm("basic.ack", 2, false), returned()];
+    equal("one less", differ(singly(), one_less), true)?;
+    let refused = vec![
+        confirm("basic.ack", 1, false),
+        confirm("basic.nack", 2, false),
+        returned(),
+    ];
+    equal("one refused", differ(singly(), refused), true)?;
+    let before = vec![confirm("basic.ack", 1, false), returned()];
+    let after = vec![returned(), confirm("basic.ack", 1, false)];
+    equal("the order of a single one", differ(before, after), true)
 }
 
 /// Each by a scenario; and scenarios name no others.

@@ -1,6 +1,7 @@
 //! Are two records the same? Here stands everything that may differ, and why. A rule touches as little as it can; a *stated* one is a
 //! difference that users are told about, and some scenario `shows` it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::frame::Frame;
@@ -21,8 +22,8 @@ pub(crate) struct Rule {
 
 /// What a rule does to frames. `Facts` come first.
 enum How {
-    /// Is this kind of frame left out?
-    Without(fn(&Frame) -> bool),
+    /// Changes the frames of a channel, both sides alike.
+    All(fn(&mut Vec<Received>)),
     /// Changes both sides alike.
     Each(fn(&Facts, &mut Frame)),
     /// Sees the frame of the direct run and the one of the proxy at the same place, if both have the same name: the direct one is changed
@@ -40,7 +41,13 @@ pub(crate) const RULES: &[Rule] = &[
         name: "heartbeats",
         reason: "they come when time has passed; a scenario may expect them",
         stated: false,
-        how: How::Without(|frame| frame.name == "heartbeat"),
+        how: How::All(|frames| frames.retain(|came| came.frame.name != "heartbeat")),
+    },
+    Rule {
+        name: "confirms",
+        reason: "brokers put them together as time has it: where there are several, only which came is compared, and in what life of the channel",
+        stated: false,
+        how: How::All(gather_confirms),
     },
     Rule {
         name: "time-of-death",
@@ -140,6 +147,59 @@ pub(crate) fn reason(name: &str) -> &'static str {
         .map_or("no such rule", |rule| rule.reason)
 }
 
+/// Several confirms → one pseudo frame where the channel ends. A single one stays where it is, so that its order is compared.
+fn gather_confirms(frames: &mut Vec<Received>) {
+    let mut gathered = Vec::new();
+    let mut lives = Vec::new();
+    for came in frames.drain(..) {
+        let last = matches!(
+            &*came.frame.name,
+            "channel.close" | "channel.close-ok" | "closed"
+        );
+        if !last {
+            lives.push(came);
+            continue;
+        }
+        gather_life(&mut lives);
+        gathered.append(&mut lives);
+        gathered.push(came);
+    }
+    gather_life(&mut lives);
+    gathered.append(&mut lives);
+    *frames = gathered;
+}
+
+fn gather_life(frames: &mut Vec<Received>) {
+    let mut confirmed: BTreeMap<u64, &str> = BTreeMap::new();
+    for came in &*frames {
+        for tag in came.frame.confirms().into_iter().flatten() {
+            let how = if came.frame.name == "basic.ack" {
+                "ack"
+            } else {
+                "nack"
+            };
+            confirmed.entry(tag).or_insert(how);
+        }
+    }
+    if confirmed.len() < 2 {
+        return;
+    }
+    frames.retain(|came| came.frame.confirms().is_none());
+    let text: Vec<String> = confirmed
+        .iter()
+        .map(|(tag, how)| format!("{tag}:{how}"))
+        .collect();
+    let frame = Frame::new(
+        "confirms",
+        vec![("tags", Arg::Text(text.join(" ").into_bytes()))],
+    );
+    frames.push(Received {
+        channel: 0,
+        step: 0,
+        frame,
+    });
+}
+
 /// Has one of its deaths come when it was delivered already?
 fn returned(frame: &Frame) -> bool {
     let Some(Value::Array(deaths)) = frame.headers().and_then(|headers| headers.get("x-death"))
@@ -216,8 +276,7 @@ pub(crate) fn difference(
     proxied: &Record,
     without: Option<&str>,
 ) -> Option<String> {
-    let names: std::collections::BTreeSet<_> =
-        direct.groups.keys().chain(proxied.groups.keys()).collect();
+    let names: BTreeSet<_> = direct.groups.keys().chain(proxied.groups.keys()).collect();
     let mut text = String::new();
     for name in names {
         let of = |record: &Record| record.groups.get(name).cloned().unwrap_or_default();
@@ -240,9 +299,10 @@ fn normalise(
 ) {
     for rule in RULES.iter().filter(|rule| Some(rule.name) != without) {
         match rule.how {
-            How::Without(is) => [&mut *direct, &mut *proxied]
-                .into_iter()
-                .for_each(|side| side.retain(|came| !is(&came.frame))),
+            How::All(change) => {
+                change(direct);
+                change(proxied);
+            }
             How::Each(change) => direct
                 .iter_mut()
                 .chain(&mut *proxied)

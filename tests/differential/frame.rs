@@ -1,6 +1,7 @@
 //! What is recorded: methods with their contents, and a few things that are none, like the end of the socket.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use super::methods::{Arg, Args, BODY, write_args};
 use super::value::{Table, Value};
@@ -42,6 +43,18 @@ impl Frame {
             Some(Arg::Number(number)) => *number,
             _ => 0,
         }
+    }
+
+    /// The tags that it settles, if it is a confirm.
+    pub(crate) fn confirms(&self) -> Option<RangeInclusive<u64>> {
+        if !matches!(&*self.name, "basic.ack" | "basic.nack") {
+            return None;
+        }
+        let (tag, multiple) = (
+            self.number("delivery-tag"),
+            self.arg("multiple") == Some(&Arg::Bit(true)),
+        );
+        Some(if multiple { 1 } else { tag }..=tag)
     }
 
     pub(crate) fn headers(&self) -> Option<&Table> {

@@ -62,7 +62,8 @@ fn main() -> ExitCode {
             Vec::new()
         }
     };
-    match scenarios() {
+    let chosen = std::env::var_os("DLX_TEST_SCENARIO");
+    match chosen.map_or_else(scenarios, |file| scripts_of(&[file.into()])) {
         Ok(scripts) => trials.extend(
             scripts
                 .into_iter()
@@ -82,23 +83,6 @@ fn main() -> ExitCode {
 
 /// All that are written, each name once.
 fn scenarios() -> Fallible<Vec<Script>> {
-    let mut scripts = Vec::new();
-    for file in files()? {
-        let text =
-            fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        scripts.extend(parse::scripts(&file.display().to_string(), &text)?);
-    }
-    let mut names = BTreeSet::new();
-    match scripts.iter().find(|script| !names.insert(&script.name)) {
-        Some(twice) => Err(format!("two scenarios have the name {}", twice.name)),
-        None => Ok(scripts),
-    }
-}
-
-fn files() -> Fallible<Vec<PathBuf>> {
-    if let Some(file) = std::env::var_os("DLX_TEST_SCENARIO") {
-        return Ok(vec![file.into()]);
-    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/scenarios");
     let entries =
         fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -107,7 +91,21 @@ fn files() -> Fallible<Vec<PathBuf>> {
         .collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "txt"));
     files.sort();
-    Ok(files)
+    scripts_of(&files)
+}
+
+fn scripts_of(files: &[PathBuf]) -> Fallible<Vec<Script>> {
+    let mut scripts = Vec::new();
+    for file in files {
+        let text =
+            fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        scripts.extend(parse::scripts(&file.display().to_string(), &text)?);
+    }
+    let mut names = BTreeSet::new();
+    match scripts.iter().find(|script| !names.insert(&script.name)) {
+        Some(twice) => Err(format!("two scenarios have the name {}", twice.name)),
+        None => Ok(scripts),
+    }
 }
 
 /// One for each broker, and for each type of queue if that matters.
@@ -140,13 +138,7 @@ fn trials_of(script: &Arc<Script>, brokers: &[Arc<Broker>]) -> Vec<Trial> {
 }
 
 fn trial(script: &Script, broker: &Broker, queue_type: &str) -> Result<(), Failed> {
-    let steps = script
-        .steps
-        .iter()
-        .enumerate()
-        .map(|(at, step)| format!("  {:>3} {step}\n", at + 1));
-    let with_script =
-        |text: String| Failed::from(format!("{text}\n{}", steps.clone().collect::<String>()));
+    let with_script = |text: String| Failed::from(format!("{text}\n{}", steps_of(script)));
     match judge(script, broker, queue_type).map_err(&with_script)? {
         Verdict::Equal => Ok(()),
         Verdict::Different(found) => Err(with_script(format!(
@@ -156,4 +148,28 @@ fn trial(script: &Script, broker: &Broker, queue_type: &str) -> Result<(), Faile
             "not deterministic: let a step wait for it\n{found}"
         ))),
     }
+}
+
+/// With their numbers; of many alike in a row the first and the last.
+fn steps_of(script: &Script) -> String {
+    let texts: Vec<String> = script.steps.iter().map(|step| step.to_string()).collect();
+    let kinds: Vec<Vec<&str>> = texts
+        .iter()
+        .map(|text| text.split_whitespace().take(2).collect())
+        .collect();
+    let inner = |at: usize| {
+        at > 1
+            && kinds[at - 2..=at + 1]
+                .windows(2)
+                .all(|two| two[0] == two[1])
+    };
+    let mut out = String::new();
+    for (at, text) in texts.iter().enumerate() {
+        match at + 1 < texts.len() && inner(at) {
+            true if out.ends_with("…\n") => {}
+            true => out += "      …\n",
+            false => out += &format!("  {:>3} {text}\n", at + 1),
+        }
+    }
+    out
 }

@@ -214,7 +214,9 @@ fn action(channel: Option<u16>, cursor: &mut Cursor<'_>) -> Fallible<Action> {
     match verb {
         "expect" => {
             let what = cursor.word().to_owned();
-            if Method::named(&what).is_none() && !matches!(&*what, "closed" | "heartbeat") {
+            if Method::named(&what).is_none()
+                && !matches!(&*what, "closed" | "heartbeat" | "confirm")
+            {
                 return Err(format!("no such method: {what}"));
             }
             let count = match ended(cursor) {

@@ -1,6 +1,6 @@
 //! The reading side of a connection: frames → what is recorded, on a thread of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex};
@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub came: HashMap<(u16, String), usize>,
     pub awaited: HashMap<(u16, String), usize>,
     pub channels: HashMap<u16, Channel>,
+    /// Publishes of a channel that the server has confirmed, either way.
+    pub confirmed: HashMap<u16, BTreeSet<u64>>,
     /// Contents of which something is missing.
     pub partial: HashMap<u16, (Frame, u64, Bytes)>,
     pub ended: bool,
@@ -176,6 +178,15 @@ impl State {
         names.remove_from(&mut frame);
         if matches!(&*frame.name, "channel.close" | "channel.close-ok") {
             self.channels.insert(channel, Channel::Closed);
+            self.confirmed.remove(&channel);
+        }
+        if let Some(tags) = frame.confirms() {
+            let confirmed = self.confirmed.entry(channel).or_default();
+            let new = tags.filter(|tag| confirmed.insert(*tag)).count();
+            *self
+                .came
+                .entry((channel, "confirm".to_owned()))
+                .or_default() += new;
         }
         *self.came.entry((channel, frame.name.clone())).or_default() += 1;
         if !self.silent {

@@ -25,6 +25,7 @@
 //! a.1 > queue.declare queue=q     # pipelined: its answer may be expected later
 //! a.1 expect basic.deliver 3      # until 3 further of these came, or the channel is closed. Also `expect channel.close`, `basic.ack`, …
 //! a expect connection.close       # on channel 0; `a expect closed`: the end of the socket; `a expect heartbeat 2`
+//! a.1 expect confirm 20           # so many publishes more, by acks or nacks with or without `multiple`
 //! until dlq ready=1 consumers=0   # the broker itself is asked until it is so; `until dlq gone`
 //! repeat 1000 a.1 > queue.declare queue=q$i        # $i = 1, 2, …; in arrays: A["x$i" times 200]
 //! direct.1 basic.get queue=src    # connections whose name begins with `direct` go to the broker in both runs
