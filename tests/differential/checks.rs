@@ -388,7 +388,7 @@ fn confirms_are_gathered() -> Fallible<()> {
     equal("the order of a single one", differ(before, after), true)
 }
 
-/// Each by a scenario; and scenarios name no others.
+/// Each by a scenario.
 fn stated_differences_are_shown() -> Fallible<()> {
     let shown: BTreeSet<String> = super::scenarios()?
         .into_iter()

@@ -15,12 +15,14 @@
 //! - `value`, `notation`, `methods`, `frame`: what AMQP's frames say, written and read. Nothing of `src/amqp`: a judge must not share the
 //!   defects of the judged.
 //! - `script`, `parse`: scenarios · `names`: names that no two runs share, and their removal from records
-//! - `client`, `reader`: one connection · `management`: what an operator does · `run`: carries out a script · `judge`: both runs · `compare`
+//! - `client`, `reader`: one connection · `management`: what an operator does · `run`, `end`: carries out a script
+//! - `judge`: both runs · `compare`, `side_by_side`: are the records the same?
 //! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: can the instrument be trusted?
 
 mod checks;
 mod client;
 mod compare;
+mod end;
 mod frame;
 mod judge;
 mod lab;
@@ -33,6 +35,7 @@ mod proxy;
 mod reader;
 mod run;
 mod script;
+mod side_by_side;
 mod value;
 
 use std::collections::BTreeSet;

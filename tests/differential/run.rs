@@ -15,14 +15,8 @@ use super::reader::{Channel, Received};
 use super::script::{Action, Call, Counts, Operation, Script, Step, Until};
 use super::value::{Bytes, Fallible};
 
-/// For so long nothing changes any more when a run is over. A queue takes back what was unacked some time after the close is confirmed.
-const QUIET: Duration = Duration::from_millis(60);
-
-/// How long what is left may take to become what it was in the other run.
-const SETTLING: Duration = Duration::from_secs(5);
-
 /// What groups of pseudo frames are called that say what is left in a queue.
-const LEFT_IN: &str = "left in ";
+pub(crate) const LEFT_IN: &str = "left in ";
 
 /// Where a script runs.
 pub(crate) struct Way<'a> {
@@ -43,16 +37,16 @@ pub(crate) struct Record {
 }
 
 /// A run that is under way.
-struct Run<'a> {
-    script: &'a Script,
-    way: &'a Way<'a>,
-    names: Arc<Names>,
+pub(crate) struct Run<'a> {
+    pub script: &'a Script,
+    pub way: &'a Way<'a>,
+    pub names: Arc<Names>,
     /// In order of their first use; those that were dropped or opened again keep what they recorded.
-    clients: Vec<(String, Client)>,
+    pub clients: Vec<(String, Client)>,
     /// A connection of our own to the broker, whatever the way.
-    control: Client,
-    record: Record,
-    step: usize,
+    pub control: Client,
+    pub record: Record,
+    pub step: usize,
 }
 
 /// Carries out the script. `other`: the record that this one is to be compared with.
@@ -80,12 +74,12 @@ pub(crate) fn run(
     done.map(|()| run.record)
 }
 
-fn connect(name: &str, address: SocketAddr, names: &Arc<Names>) -> Fallible<Client> {
+pub(crate) fn connect(name: &str, address: SocketAddr, names: &Arc<Names>) -> Fallible<Client> {
     Client::connect(name, address, names, true)
         .map_err(|error| format!("connecting to {address}: {error}"))
 }
 
-fn text(bytes: &[u8]) -> Arg {
+pub(crate) fn text(bytes: &[u8]) -> Arg {
     Arg::Text(bytes.to_vec())
 }
 
@@ -266,7 +260,7 @@ impl Run<'_> {
     }
 
     /// Nothing: there is no such queue.
-    fn counts(&self, queue: &[u8]) -> Option<Counts> {
+    pub(crate) fn counts(&self, queue: &[u8]) -> Option<Counts> {
         if self.control.channel(1) != Some(Channel::Open) {
             self.control.ask(1, "channel.open", Args::new());
         }
@@ -276,130 +270,6 @@ impl Run<'_> {
             ready: Some(is.number("message-count")),
             consumers: Some(is.number("consumer-count")),
         })
-    }
-
-    // === the end
-
-    fn end(&mut self, other: Option<&Record>) -> Fallible<()> {
-        self.clients.iter().for_each(|(_, client)| client.rest());
-        for (name, client) in std::mem::take(&mut self.clients) {
-            client.close();
-            self.record.keep(&name, &client);
-        }
-        let mut queues = self.script.declared("queue");
-        queues.extend(self.names.generated_queues());
-        self.record.counts = self.settled(&queues, other);
-        queues.iter().try_for_each(|queue| self.fetch(queue))
-    }
-
-    /// How many messages are in each queue, when that does not change any more.
-    fn settled(&self, queues: &[Bytes], other: Option<&Record>) -> BTreeMap<Bytes, Option<u64>> {
-        let all = || -> BTreeMap<Bytes, Option<u64>> {
-            let count = |queue: &Bytes| {
-                (
-                    queue.clone(),
-                    self.counts(queue).and_then(|counts| counts.ready),
-                )
-            };
-            queues.iter().map(count).collect()
-        };
-        let end = Instant::now() + SETTLING;
-        let (mut counts, mut since) = (all(), Instant::now());
-        loop {
-            let wanted = other.is_none_or(|other| other.counts == counts);
-            if (wanted && since.elapsed() > QUIET) || Instant::now() > end {
-                return counts;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-            let now = all();
-            if now != counts {
-                (counts, since) = (now, Instant::now());
-            }
-        }
-    }
-
-    /// Fetches all that is in a queue, in the way of the run, and records it.
-    fn fetch(&mut self, queue: &Bytes) -> Fallible<()> {
-        let address = self
-            .way
-            .proxy
-            .map_or(self.way.broker.address, |proxy| proxy.address);
-        let count = self.record.counts.get(queue).copied().flatten();
-        let left = match count {
-            Some(count) => Frame::new("messages", vec![("count", Arg::Number(count))]),
-            None => Frame::new("no-such-queue", Args::new()),
-        };
-        let name = format!("{LEFT_IN}{}", String::from_utf8_lossy(queue));
-        let group = self.record.groups.entry(name.clone()).or_default();
-        group.push(Received {
-            channel: 1,
-            step: self.step,
-            frame: left,
-        });
-        if count.is_none_or(|count| count == 0) {
-            return Ok(());
-        }
-        let client = connect("left", address, &self.names)?;
-        client.log_in("guest", self.way.vhost, &Args::new());
-        client.ask(1, "channel.open", Args::new());
-        let get = || {
-            client.ask(
-                1,
-                "basic.get",
-                vec![("queue", text(queue)), ("no-ack", Arg::Bit(true))],
-            )
-        };
-        while get().is_some_and(|answer| answer.name == "basic.get-ok") {}
-        let group = self.record.groups.entry(name).or_default();
-        let fetched = client
-            .received()
-            .into_iter()
-            .filter(|came| came.channel == 1 && came.frame.name != "channel.open-ok");
-        group.extend(fetched);
-        client.close();
-        Ok(())
-    }
-
-    /// Deletes what the script made. What cannot be deleted goes with the vhost.
-    fn clean_up(&mut self) {
-        self.clients.clear();
-        let mut queues = self.script.declared("queue");
-        queues.extend(self.names.generated_queues());
-        let exchanges = self.script.declared("exchange");
-        let queues = queues.iter().map(|name| ("queue.delete", "queue", name));
-        let exchanges = exchanges
-            .iter()
-            .map(|name| ("exchange.delete", "exchange", name));
-        for (method, field, name) in queues.chain(exchanges) {
-            if self.control.channel(1) != Some(Channel::Open) {
-                self.control.ask(1, "channel.open", Args::new());
-            }
-            self.control.ask(1, method, vec![(field, text(name))]);
-        }
-        self.control.close();
-        let operations = self.script.steps.iter().filter_map(|step| match step {
-            Step::Operator(operation) => Some(operation.clone()),
-            _ => None,
-        });
-        let policies = self
-            .script
-            .policies
-            .iter()
-            .filter(|_| self.way.proxy.is_none());
-        let policies = policies.map(|policy| Operation {
-            verb: "policy".to_owned(),
-            ..policy.clone()
-        });
-        for made in operations.chain(policies) {
-            let undone = self
-                .way
-                .broker
-                .management
-                .undo(&made, self.way.vhost, &self.names);
-            if let Err(problem) = undone {
-                eprintln!("{}: {problem}", self.script.name);
-            }
-        }
     }
 }
 
@@ -413,7 +283,7 @@ impl Record {
         record
     }
 
-    fn keep(&mut self, connection: &str, client: &Client) {
+    pub(crate) fn keep(&mut self, connection: &str, client: &Client) {
         for received in client.received() {
             let group = format!("{connection}.{}", received.channel);
             self.groups.entry(group).or_default().push(received);
