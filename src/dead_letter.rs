@@ -18,6 +18,7 @@ mod route;
 mod signal;
 
 pub use bridge::Bridges;
+pub use cycle::closes;
 pub use plan::plan;
 pub use signal::{Implausible, Signal, signal};
 
@@ -43,8 +44,8 @@ pub struct Target {
     pub at_least_once: bool,
 }
 
-/// The queues to which a *named* exchange would route a dead letter, for the cycle rule (S6.1). For the default exchange nobody
-/// needs to know them: they are the keys, and [`plan()`] reads them there.
+/// The queues to which a *named* exchange would route a dead letter, for the cycle rule (S6.1): see [`closes()`]. For the default
+/// exchange nobody needs to know them: they are the keys, and [`plan()`] reads them there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetQueues {
     /// Exactly these.

@@ -14,7 +14,7 @@ use super::history::{self, Entry, NewDeath};
 use super::private;
 use super::remembered::{self, Past};
 use super::route::{self, Keys};
-use super::{Death, Dialect, Rules, Target, TargetQueues, Verdict};
+use super::{Death, Dialect, Rules, Target, Verdict};
 
 /// What a quorum queue adds to its deliveries: not the message's own, so not copied (S3.6).
 const OF_THE_QUEUE: [&[u8]; 2] = [b"x-delivery-count", b"x-acquired-count"];
@@ -26,7 +26,6 @@ const OF_THE_QUEUE: [&[u8]; 2] = [b"x-delivery-count", b"x-acquired-count"];
 pub fn plan(
     death: &Death<'_>,
     target: &Target,
-    target_queues: &TargetQueues,
     rules: &Rules,
     now: u64,
 ) -> Result<Verdict, Malformed> {
@@ -57,7 +56,7 @@ pub fn plan(
     let wanted = before.towards(target);
     let (keys, cycle) = match carried.as_ref().and_then(|lap| lap.closed_by(death.queue)) {
         Some(late) => (wanted, Some(late)),
-        None => without_cycles(wanted, target, target_queues, &automatic),
+        None => without_cycles(wanted, target, &automatic),
     };
     let drops = !target.at_least_once && !carried.is_some_and(|lap| lap.at_least_once);
     if drops && let Some(lap) = cycle {
@@ -122,34 +121,23 @@ pub fn plan(
 
 /// The keys without those that only lead into a cycle, and the lap when nothing is left to do but that.
 ///
-/// RabbitMQ drops the copy for one queue; a publisher can only leave out keys. At the default exchange those are the queues. At a named
-/// one it is all or nothing: only when every target queue would close a cycle is the message dropped.
+/// RabbitMQ drops the copy for one queue; a publisher can only leave out keys. At the default exchange those are the queues. For a named
+/// one see [`super::closes()`].
 fn without_cycles<'a>(
     keys: Keys<'a>,
     target: &Target,
-    target_queues: &TargetQueues,
     automatic: &Automatic<'_>,
 ) -> (Keys<'a>, Option<Vec<ShortStr>>) {
-    if target.exchange.is_empty() {
-        if !keys.all().any(|key| automatic.has(key)) {
-            return (keys, None);
-        }
-        return match keys.without(|key| automatic.has(key)) {
-            Some(left) => (left, None),
-            None => {
-                let lap = automatic.lap(keys.routing_key);
-                (keys, Some(lap))
-            }
-        };
+    if !target.exchange.is_empty() || !keys.all().any(|key| automatic.has(key)) {
+        return (keys, None);
     }
-    let lap = match target_queues {
-        TargetQueues::Unknown => None,
-        TargetQueues::Known(queues) => queues
-            .first()
-            .filter(|_| queues.iter().all(|queue| automatic.has(queue)))
-            .map(|queue| automatic.lap(queue)),
-    };
-    (keys, lap)
+    match keys.without(|key| automatic.has(key)) {
+        Some(left) => (left, None),
+        None => {
+            let lap = automatic.lap(keys.routing_key);
+            (keys, Some(lap))
+        }
+    }
 }
 
 /// Writes the keys beside the routing key into headers, where the broker looks for them. Keys that do not count for this hop must not be

@@ -185,9 +185,8 @@ impl Session {
             recorded: false,
         };
         // A reject is never dropped as a cycle, so its target queues need not be known.
-        let queues = dead_letter::TargetQueues::Unknown;
         let Ok(Verdict::Publish(publication)) =
-            dead_letter::plan(&death, &known.target, &queues, &rules, turn.now.wall)
+            dead_letter::plan(&death, &known.target, &rules, turn.now.wall)
         else {
             turn.event(Event::RejectForwarded {
                 queue: retained.queue.clone(),

@@ -9,9 +9,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 use crate::dead_letter::headers::X_DEATH;
-use crate::dead_letter::{
-    Bridges, Death, Dialect, Target, TargetQueues, Verdict, plan, private, signal,
-};
+use crate::dead_letter::{Bridges, Death, Dialect, Target, Verdict, plan, private, signal};
 use crate::machine::{Publication, Reason};
 
 use super::message::{content, deaths};
@@ -114,9 +112,8 @@ fn planned(dialect: Dialect, content: &Content, recorded: bool) -> Option<Public
         content,
         recorded,
     };
-    let queues = TargetQueues::Unknown;
-    let verdict = plan(&death, &target, &queues, &rules(dialect), 9);
-    assert_eq!(verdict, plan(&death, &target, &queues, &rules(dialect), 9));
+    let verdict = plan(&death, &target, &rules(dialect), 9);
+    assert_eq!(verdict, plan(&death, &target, &rules(dialect), 9));
     match verdict.ok()? {
         Verdict::Publish(publication) | Verdict::Park(publication, _) => Some(publication),
         Verdict::Cycle(_) => panic!("an at-least-once queue dropped it"),

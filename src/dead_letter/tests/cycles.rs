@@ -1,4 +1,5 @@
-//! Which messages end: by the proxy exactly those that a broker would have ended that does all the hops itself, one lap later at most.
+//! Which messages end: by the proxy exactly those that a broker would have ended that does all the hops itself, one lap later at most; and at
+//! once, when it knows where they go.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -6,7 +7,9 @@ use proptest::prelude::*;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
-use crate::dead_letter::{Death, Dialect, Target, TargetQueues, Verdict, plan, private, signal};
+use crate::dead_letter::{
+    Death, Dialect, Target, TargetQueues, Verdict, closes, plan, private, signal,
+};
 use crate::machine::Reason;
 
 use super::broker::{Broker, Event, Known, Stored, is_cycle, record};
@@ -73,6 +76,17 @@ struct Walk {
     /// The death that it comes from, and whether the proxy published it; none: a client did.
     comes: Option<(Reason, bool)>,
     now: u64,
+    /// The proxy knows which queue is behind an exchange.
+    knows: bool,
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy)]
+struct Next<'a> {
+    exchange: &'a str,
+    key: &'a str,
+    /// Behind a named exchange.
+    queue: &'a str,
 }
 
 /// What became of a step.
@@ -102,6 +116,7 @@ impl Walk {
             native: Vec::new(),
             comes: None,
             now: 1000,
+            knows: false,
         }
     }
 
@@ -113,8 +128,8 @@ impl Walk {
             .then(|| self.stored.key.clone())
     }
 
-    /// The message dies, or is taken, in `queue`, and goes to exchange and key `next`. A cycle leaves it where it was.
-    fn step(&mut self, step: Step, queue: &str, next: (&str, &str)) -> Fate {
+    /// The message dies, or is taken, in `queue`, and goes to `next`. A cycle leaves it where it was.
+    fn step(&mut self, step: Step, queue: &str, next: Next<'_>) -> Fate {
         let barred = |deaths: &[Known]| {
             self.comes
                 .is_some_and(|(reason, _)| is_cycle(reason, deaths, queue))
@@ -140,11 +155,12 @@ impl Walk {
         match step {
             Step::Native(_) => {
                 self.broker.kill(&mut stored, &event);
-                (stored.exchange, stored.key) = (next.0.to_owned(), next.1.to_owned());
+                (stored.exchange, stored.key) = (next.exchange.to_owned(), next.key.to_owned());
             }
             _ => {
                 let ends = barred(&self.native) && reason != Reason::Rejected
-                    || next.0.is_empty() && is_cycle(reason, &died, next.1);
+                    || next.exchange.is_empty() && is_cycle(reason, &died, next.key)
+                    || self.knows && is_cycle(reason, &died, next.queue);
                 let planned = self.plan(&mut stored, &event, next);
                 assert_eq!(
                     planned.is_none(),
@@ -154,7 +170,7 @@ impl Walk {
                 let Some(content) = planned else {
                     return Fate::Dropped;
                 };
-                stored = self.broker.publish(&content, next.0, next.1);
+                stored = self.broker.publish(&content, next.exchange, next.key);
             }
         }
         self.comes = Some((reason, !matches!(step, Step::Native(_))));
@@ -163,11 +179,11 @@ impl Walk {
         Fate::On
     }
 
-    fn plan(&self, stored: &mut Stored, event: &Event, next: (&str, &str)) -> Option<Content> {
+    fn plan(&self, stored: &mut Stored, event: &Event, next: Next<'_>) -> Option<Content> {
         let rules = rules(self.broker.dialect);
         let target = Target {
-            exchange: ShortStr::copy(next.0.as_bytes()).unwrap(),
-            routing_key: ShortStr::copy(next.1.as_bytes()),
+            exchange: ShortStr::copy(next.exchange.as_bytes()).unwrap(),
+            routing_key: ShortStr::copy(next.key.as_bytes()),
             at_least_once: false,
         };
         let rejected = event.reason == Reason::Rejected;
@@ -190,17 +206,21 @@ impl Walk {
             known = signal(event.key.as_bytes(), &content).unwrap();
             known.death()
         };
-        match plan(&death, &target, &TargetQueues::Unknown, &rules, self.now).unwrap() {
-            Verdict::Publish(publication) => Some(publication.content),
-            Verdict::Cycle(lap) => {
-                assert_eq!(lap.first(), lap.last(), "a lap ends where it began");
-                None
+        match plan(&death, &target, &rules, self.now).unwrap() {
+            Verdict::Publish(publication) => {
+                let known = TargetQueues::Known(vec![name(next.queue)]);
+                let asked = self.knows && !next.exchange.is_empty();
+                match asked.then(|| closes(&publication, |_, _| known)).flatten() {
+                    None => Some(publication.content),
+                    Some(lap) => ended(&lap),
+                }
             }
+            Verdict::Cycle(lap) => ended(&lap),
             Verdict::Park(..) => panic!("parked"),
         }
     }
 
-    fn republish(&mut self, step: Step, next: (&str, &str)) -> Fate {
+    fn republish(&mut self, step: Step, next: Next<'_>) -> Fate {
         let mut content = self.broker.deliver(&self.stored);
         if matches!(step, Step::Republish) {
             let rules = rules(self.broker.dialect);
@@ -210,25 +230,43 @@ impl Walk {
         if !self.broker.takes_over {
             self.native.clear();
         }
-        self.stored = self.broker.publish(&content, next.0, next.1);
+        self.stored = self.broker.publish(&content, next.exchange, next.key);
         self.comes = None;
         Fate::On
     }
 }
 
-fn walk(broker: Broker, hops: &[Hop], second: u64) {
-    let mut walk = Walk::new(broker);
+fn name(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).unwrap()
+}
+
+fn ended(lap: &[ShortStr]) -> Option<Content> {
+    assert_eq!(lap.first(), lap.last(), "a lap ends where it began");
+    None
+}
+
+fn walk(broker: Broker, hops: &[Hop], second: u64, knows: bool) {
+    let mut walk = Walk {
+        knows,
+        ..Walk::new(broker)
+    };
     for (n, (step, queue, default)) in hops.iter().enumerate() {
         walk.now += second;
         let queue = walk.queue().unwrap_or_else(|| format!("q{queue}"));
         let following = hops.get(n + 1).map_or(9, |(_, queue, _)| *queue);
-        let next = match (step, default) {
+        let following = format!("q{following}");
+        let (exchange, key) = match (step, default) {
             // Named, so that no key of a client is that of a dead letter.
             (Step::Republish | Step::Copy, _) => (format!("own{n}"), format!("own{n}")),
-            (_, true) => (String::new(), format!("q{following}")),
+            (_, true) => (String::new(), following.clone()),
             (_, false) => (format!("x{}", queue), "k".to_owned()),
         };
-        let fate = walk.step(*step, &queue, (&next.0, &next.1));
+        let next = Next {
+            exchange: &exchange,
+            key: &key,
+            queue: &following,
+        };
+        let fate = walk.step(*step, &queue, next);
         if fate == Fate::Barred && walk.queue().is_some() {
             return; // It is nowhere now.
         }
@@ -242,7 +280,15 @@ proptest! {
     #[test]
     fn ends_where_the_broker_would_end_it(way in steps(), second in 0..2u64) {
         for broker in BROKERS {
-            walk(broker, &way, second);
+            walk(broker, &way, second, false);
+        }
+    }
+
+    /// S6.1: not a lap later, when the queues are known.
+    #[test]
+    fn ends_at_once_where_the_queues_are_known(way in steps(), second in 0..2u64) {
+        for broker in BROKERS {
+            walk(broker, &way, second, true);
         }
     }
 
@@ -258,10 +304,11 @@ proptest! {
             let ended = (0..2 * queues).any(|n| {
                 let (native, default, reason) = lap[n % queues];
                 let reason = REASONS[reason];
-                let next = format!("q{}", (n + 1) % queues);
+                let queue = format!("q{}", (n + 1) % queues);
                 walk.now += second;
                 let step = if native { Step::Native(reason) } else { Step::Signal(reason) };
-                let to = if default { ("", next.as_str()) } else { ("x", "k") };
+                let (exchange, key) = if default { ("", &*queue) } else { ("x", "k") };
+                let to = Next { exchange, key, queue: &queue };
                 walk.step(step, &format!("q{}", n % queues), to) != Fate::On
             });
             prop_assert!(ended, "{broker:?}");
@@ -274,15 +321,23 @@ proptest! {
 fn retries_go_on_for_ever() {
     for broker in BROKERS {
         for reason in REASONS {
-            let mut walk = Walk::new(broker);
+            let mut walk = Walk {
+                knows: true,
+                ..Walk::new(broker)
+            };
+            let to = |exchange, queue| Next {
+                exchange,
+                key: "k",
+                queue,
+            };
             for lap in 0..100 {
                 walk.now += 1;
                 assert_eq!(
-                    walk.step(Step::Reject, "work", ("w", "k")),
+                    walk.step(Step::Reject, "work", to("w", "wait")),
                     Fate::On,
                     "{broker:?} {lap}"
                 );
-                let waited = walk.step(Step::Signal(reason), "wait", ("x", "k"));
+                let waited = walk.step(Step::Signal(reason), "wait", to("x", "work"));
                 assert_eq!(waited, Fate::On, "{broker:?} {lap}");
             }
         }

@@ -8,9 +8,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, Value};
 use crate::dead_letter::headers::{HeaderEdit, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
-use crate::dead_letter::{
-    Death, Dialect, Rules, Target, TargetQueues, Verdict, plan, private, signal,
-};
+use crate::dead_letter::{Death, Dialect, Rules, Target, Verdict, plan, private, signal};
 use crate::machine::Reason;
 
 use super::broker::{Broker, Event, Known, Stored, record};
@@ -191,8 +189,8 @@ fn without(properties: &[u8], name: &[u8]) -> Bytes {
 }
 
 fn planned(death: &Death<'_>, target: &Target, rules: &Rules, now: u64) -> Content {
-    let verdict = plan(death, target, &TargetQueues::Unknown, rules, now).unwrap();
-    let again = plan(death, target, &TargetQueues::Unknown, rules, now).unwrap();
+    let verdict = plan(death, target, rules, now).unwrap();
+    let again = plan(death, target, rules, now).unwrap();
     assert_eq!(verdict, again, "the same input, another plan");
     match verdict {
         Verdict::Publish(publication) => publication.content,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{
-    Bridges, Death, Dialect, Rules, Target, TargetQueues, Verdict, plan, private, signal,
+    Bridges, Death, Dialect, Rules, Target, TargetQueues, Verdict, closes, plan, private, signal,
 };
 use crate::machine::Reason;
 
@@ -86,13 +86,11 @@ fn answer(asked: &str) -> String {
             };
             let now = words.take("now").unwrap().parse().unwrap();
             let target = target(&mut words);
-            let queues = match words.take("target-queues") {
-                None => TargetQueues::Unknown,
-                Some(names) => TargetQueues::Known(list(&names).iter().map(|n| name(n)).collect()),
-            };
+            let queues = words.take("target-queues");
             let rules = rules(&mut words);
             words.done();
-            show(plan(&death, &target, &queues, &rules, now).unwrap())
+            let verdict = plan(&death, &target, &rules, now).unwrap();
+            show(through(queues, verdict))
         }
         "publish" => {
             let rules = rules(&mut words);
@@ -124,6 +122,15 @@ fn answer(asked: &str) -> String {
         }
         other => panic!("no command {other}"),
     }
+}
+
+/// What becomes of it when the queues of its exchange are known.
+fn through(queues: Option<String>, verdict: Verdict) -> Verdict {
+    let (Some(queues), Verdict::Publish(publication)) = (queues, &verdict) else {
+        return verdict;
+    };
+    let known = TargetQueues::Known(list(&queues).iter().map(|n| name(n)).collect());
+    closes(publication, |_, _| known).map_or(verdict, Verdict::Cycle)
 }
 
 fn name(text: &str) -> ShortStr {
