@@ -73,6 +73,7 @@ impl App {
             connect_timeout: CONNECT_TIMEOUT,
             publisher: parts::publisher(config, &settings.names),
             intake: parts::intake(config, &settings),
+            surveyor: None,
             metrics: metrics.clone(),
             readiness: readiness.clone(),
             drain: drain.clone(),

@@ -26,11 +26,13 @@ use crate::registry::intake_name::Names;
 use crate::registry::policy::Policies;
 
 use self::consumer::Consumer;
+use self::cycles::{Cycles, Verdict};
 use self::objects::Objects;
 use self::signals::Decision;
 use self::topology::Topology;
 
 mod consumer;
+mod cycles;
 mod exchanges;
 mod ledger;
 mod objects;
@@ -72,6 +74,8 @@ pub struct Settings {
     pub max_exchanges: usize,
     /// How dead letters look; the dialect is that of the broker.
     pub rules: Rules,
+    /// Surveys are answered: there is a management URL.
+    pub surveyed: bool,
 }
 
 /// The intake of one vhost.
@@ -81,6 +85,7 @@ pub struct Intake {
     link: Link,
     topology: Topology,
     consumer: Consumer,
+    cycles: Cycles,
     /// Foreign user-ids are hidden: the broker refused one.
     hide_users: bool,
     draining: bool,
@@ -99,6 +104,7 @@ impl Intake {
                 now,
             ),
             consumer: Consumer::new(settings.names.intake_queue().clone(), settings.prefetch),
+            cycles: Cycles::new(settings.surveyed, settings.prefetch),
             settings,
             hide_users: false,
             draining: false,
@@ -114,6 +120,7 @@ impl Intake {
         self.settings.rules.dialect = self.link.dialect();
         self.hide_users = false;
         self.topology.begin(self.link.dialect(), now, fx);
+        self.cycles.begin(now, fx);
     }
 
     fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
@@ -121,7 +128,12 @@ impl Intake {
         if self.link.is_refused() {
             self.topology.give_up(fx);
         }
-        self.consumer.lost(loss != Loss::Lost, fx);
+        self.consumer_lost(loss != Loss::Lost, fx);
+    }
+
+    fn consumer_lost(&mut self, by_broker: bool, fx: &mut Effects) {
+        self.consumer.lost(by_broker, fx);
+        self.cycles.forget();
     }
 
     /// # Errors
@@ -145,7 +157,7 @@ impl Intake {
             }
             (CONSUMER, Some(MethodId::CHANNEL_CLOSE)) => {
                 tell(closed(frame, fx).1, fx);
-                self.consumer.lost(false, fx);
+                self.consumer_lost(false, fx);
                 self.topology.again(now);
             }
             (CONSUMER, Some(MethodId::BASIC_CANCEL)) => {
@@ -168,16 +180,54 @@ impl Intake {
         let tag = delivery.tag;
         let decision = signals::decide(&self.settings, &delivery, now.wall);
         match decision {
-            Decision::Publish(publication) => self.hand_over(tag, publication, fx),
-            Decision::Drop(event) => {
-                fx.events.push(event);
-                self.consumer.ledger.ack(tag);
+            Decision::Publish(publication) => {
+                let ticket = self.consumer.ledger.ticket(tag);
+                let publication = match self.consumer.is_careful() {
+                    true => Some(publication), // Whatever is held now holds up all that is behind it.
+                    false => self.cycles.pass(ticket, publication, now, fx),
+                };
+                if let Some(publication) = publication {
+                    self.hand_over(tag, publication, fx);
+                }
             }
-            Decision::Park(event) => {
-                fx.events.push(event);
-                self.consumer.reject(tag, fx);
+            Decision::Drop(event) => {
+                if matches!(&event, Event::DeadLetter { exchange, .. } if !exchange.is_empty()) {
+                    self.cycles.late(now, fx);
+                }
+                self.drop_signal(tag, event, fx);
+            }
+            Decision::Park(event) => self.park(tag, event, fx),
+        }
+    }
+
+    /// Those that seemed to be cycles: they are, or are not.
+    fn decided(&mut self, verdicts: Vec<Verdict>, fx: &mut Effects) {
+        for verdict in verdicts {
+            let Some(tag) = self.consumer.ledger.tag(verdict.ticket) else {
+                continue;
+            };
+            let publication = verdict.publication;
+            if !verdict.cycle {
+                self.hand_over(tag, publication, fx);
+            } else if publication.at_least_once {
+                let event = signals::ended(&publication, Outcome::Parked(Cause::Cycle));
+                self.park(tag, event, fx);
+            } else {
+                let event = signals::ended(&publication, Outcome::Dropped(Cause::Cycle));
+                self.drop_signal(tag, event, fx);
             }
         }
+    }
+
+    /// A rule of RabbitMQ drops the message.
+    fn drop_signal(&mut self, tag: u64, event: Event, fx: &mut Effects) {
+        fx.events.push(event);
+        self.consumer.ledger.ack(tag);
+    }
+
+    fn park(&mut self, tag: u64, event: Event, fx: &mut Effects) {
+        fx.events.push(event);
+        self.consumer.reject(tag, fx);
     }
 
     fn hand_over(&mut self, tag: u64, mut publication: Publication, fx: &mut Effects) {
@@ -293,6 +343,11 @@ impl Machine for Intake {
                 fx.ensured.push((owner, Ensured { exchange, ready }));
             }
             Input::Ensure(owner, ensure) => self.topology.ensure(owner, ensure, now, fx),
+            Input::Changed(changes) => self.cycles.changed(changes),
+            Input::Surveyed(survey) => {
+                let verdicts = self.cycles.surveyed(survey, now, fx);
+                self.decided(verdicts, fx);
+            }
             Input::Drain => {
                 self.draining = true;
                 self.consumer.end(fx);
@@ -311,11 +366,17 @@ impl Machine for Intake {
             self.lost(loss, now, fx);
         }
         self.topology.timeout(now, fx);
+        let released = self.cycles.timeout(now, fx);
+        self.decided(released, fx);
         self.after(now, fx);
     }
 
     fn deadline(&self) -> Option<Mono> {
-        let deadlines = [self.link.deadline(), self.topology.deadline()];
+        let deadlines = [
+            self.link.deadline(),
+            self.topology.deadline(),
+            self.cycles.deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 

@@ -22,6 +22,7 @@
 //! - [`amqp`]: frames, methods, contents and tables as views on bytes
 //! - [`machine`]: the whole contract with the shell
 //! - [`dead_letter`]: what becomes of a message that died, by RabbitMQ's rules
+//! - [`routing`]: where the exchanges of a vhost lead, as far as is known
 //! - [`registry`]: queue arguments, policies, intake names, the broker's refusals
 //! - [`session`]: one client connection and its broker connection
 //! - [`link`]: a broker connection of the proxy's own; [`publisher`] and [`intake`] are built on one
@@ -104,6 +105,15 @@ pub mod publisher;
     )
 )]
 pub mod registry;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+pub mod routing;
 #[cfg_attr(
     not(test),
     deny(

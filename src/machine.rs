@@ -11,9 +11,11 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 
 mod event;
+mod topology;
 mod wire;
 
 pub use event::{Event, Fallback, Role};
+pub use topology::{Binding, Change, Destination, Exchange, Survey};
 pub use wire::Wire;
 
 // === time ===
@@ -264,6 +266,10 @@ pub struct Effects {
     pub dead: Vec<(Ticket, Publication)>,
     /// Intake exchanges that must exist; each is answered by [`Input::Ensured`].
     pub ensure: Vec<Ensure>,
+    /// From a session: what its client changed about exchanges and bindings, for the intake of the vhost.
+    pub changes: Vec<Change>,
+    /// From the intake: the vhost shall be surveyed. Answered by one [`Input::Surveyed`].
+    pub survey: bool,
     /// From the publisher: outcomes for the machines that asked.
     pub settled: Vec<(Owner, Ticket, Outcome)>,
     /// From the intake: answers for the sessions that asked.
@@ -295,6 +301,10 @@ pub enum Input {
     Publish(Owner, Vec<(Ticket, Publication)>),
     /// To the intake: a session needs an intake exchange.
     Ensure(Owner, Ensure),
+    /// To the intake: a client changed these. Some may be missing: nothing is dropped because of them alone.
+    Changed(Vec<Change>),
+    /// To the intake: the vhost was surveyed; `None`: it could not be.
+    Surveyed(Option<Survey>),
     /// The process is ending: finish what can be finished, take nothing new.
     Drain,
 }

@@ -280,7 +280,11 @@ impl Machine for Publisher {
                 }
             }
             Input::Drain => self.draining = true,
-            Input::Settled(_) | Input::Ensured(_) | Input::Ensure(..) => {}
+            Input::Settled(_)
+            | Input::Ensured(_)
+            | Input::Ensure(..)
+            | Input::Changed(_)
+            | Input::Surveyed(_) => {}
         }
         self.after(now, fx);
     }

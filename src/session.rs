@@ -10,6 +10,7 @@
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
 
+mod changes;
 mod channel;
 mod declare;
 mod frames;
@@ -298,7 +299,7 @@ impl Machine for Session {
         match input {
             Input::Settled(outcomes) => self.settled(&outcomes, &mut turn),
             Input::Ensured(ensured) => self.ensured(&ensured, &mut turn),
-            Input::Publish(..) | Input::Ensure(..) => {}
+            Input::Publish(..) | Input::Ensure(..) | Input::Changed(_) | Input::Surveyed(_) => {}
             Input::Drain => self.drain(&mut turn),
         }
         self.release();

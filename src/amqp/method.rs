@@ -121,6 +121,27 @@ view! {
 }
 
 view! {
+    /// `exchange.declare`.
+    ExchangeDeclare<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// The exchange.
+        exchange: &'a [u8] = |c| c.shortstr()?;
+        /// Its type.
+        kind: &'a [u8] = |c| c.shortstr()?;
+        /// passive 1, durable 2, auto_delete 4, internal 8, no_wait 16.
+        bits: u8 = |c| c.octet()?;
+        /// The arguments table, without its length.
+        arguments: &'a [u8] = |c| c.longstr()?;
+    }
+}
+
+impl ExchangeDeclare<'_> {
+    /// Bit of `bits`: checks only that the exchange is there.
+    pub const PASSIVE: u8 = 1;
+}
+
+view! {
     /// `exchange.declare` and `exchange.delete`: only what they name.
     ExchangeName<'a> {
         /// Reserved.
@@ -141,6 +162,10 @@ view! {
         source: &'a [u8] = |c| c.shortstr()?;
         /// The binding key.
         routing_key: &'a [u8] = |c| c.shortstr()?;
+        /// no_wait 1.
+        bits: u8 = |c| c.octet()?;
+        /// The arguments table, without its length.
+        arguments: &'a [u8] = |c| c.longstr()?;
     }
 }
 
@@ -189,7 +214,7 @@ view! {
 }
 
 view! {
-    /// `queue.bind` and `queue.unbind`: only what they name.
+    /// `queue.bind`.
     QueueBind<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;
@@ -199,6 +224,26 @@ view! {
         exchange: &'a [u8] = |c| c.shortstr()?;
         /// The binding key.
         routing_key: &'a [u8] = |c| c.shortstr()?;
+        /// no_wait 1.
+        bits: u8 = |c| c.octet()?;
+        /// The arguments table, without its length.
+        arguments: &'a [u8] = |c| c.longstr()?;
+    }
+}
+
+view! {
+    /// `queue.unbind`, which is always answered.
+    QueueUnbind<'a> {
+        /// Reserved.
+        ticket: u16 = |c| c.short()?;
+        /// The queue; empty is the last one declared on the channel.
+        queue: &'a [u8] = |c| c.shortstr()?;
+        /// The exchange.
+        exchange: &'a [u8] = |c| c.shortstr()?;
+        /// The binding key.
+        routing_key: &'a [u8] = |c| c.shortstr()?;
+        /// The arguments table, without its length.
+        arguments: &'a [u8] = |c| c.longstr()?;
     }
 }
 

@@ -73,6 +73,7 @@ pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::S
         prefetch: config.intake_prefetch,
         max_exchanges: config.max_intake_exchanges,
         rules: sessions.rules,
+        surveyed: false,
     }
 }
 

@@ -254,6 +254,11 @@ impl Consumer {
         })
     }
 
+    /// Whether it takes one at a time for now.
+    pub(super) fn is_careful(&self) -> bool {
+        self.careful > 0
+    }
+
     /// Into the parking queue.
     pub(super) fn reject(&mut self, tag: u64, fx: &mut Effects) {
         self.ledger.reject(tag, fx.broker.build(&[]), CONSUMER);

@@ -1,7 +1,7 @@
 //! What becomes of one signal: its exchange says the target, its newest x-death entry the death, `plan` the rest.
 
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::{self, Signal, TargetQueues, Verdict};
+use crate::dead_letter::{self, Signal, Verdict};
 use crate::machine::{Cause, Event, Outcome, Publication, Reason};
 use crate::registry::policy;
 
@@ -50,13 +50,7 @@ pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Deci
         return Decision::Park(parked(&signal, &ShortStr::EMPTY, Cause::NoExchange));
     };
     let death = signal.death();
-    match dead_letter::plan(
-        &death,
-        &target,
-        &TargetQueues::Unknown,
-        &settings.rules,
-        now,
-    ) {
+    match dead_letter::plan(&death, &target, &settings.rules, now) {
         Ok(Verdict::Publish(publication)) => Decision::Publish(publication),
         Ok(Verdict::Cycle(_)) => Decision::Drop(event(
             &signal.queue,
@@ -75,6 +69,17 @@ pub(super) fn hide_user(publication: &mut Publication) {
     if let Some(properties) = hidden {
         publication.content.properties = properties;
     }
+}
+
+/// A dead letter that goes nowhere.
+pub(super) fn ended(publication: &Publication, outcome: Outcome) -> Event {
+    let Publication {
+        queue,
+        reason,
+        exchange,
+        ..
+    } = publication;
+    event(queue, *reason, exchange, outcome)
 }
 
 fn parked(signal: &Signal<'_>, exchange: &ShortStr, cause: Cause) -> Event {

@@ -12,6 +12,7 @@ use crate::machine::{Ensure, Owner, Reason};
 use crate::registry::policy::{ApplyTo, Spec};
 
 mod consuming;
+mod cycles;
 mod declaring;
 
 type IntakeRig = Rig<Intake>;
@@ -45,6 +46,7 @@ fn settings() -> Settings {
             continue_history: true,
             carry_bcc: true,
         },
+        surveyed: false,
     }
 }
 

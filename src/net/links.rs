@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tracing::debug;
 
 use crate::admin::Readiness;
@@ -10,13 +11,16 @@ use crate::amqp::ids::Vhost;
 use crate::drain::{Drain, Phase};
 use crate::intake::{self, Intake};
 use crate::link::Login;
-use crate::machine::{Event, Machine};
+use crate::machine::{Event, Input, Machine};
 use crate::publisher::{self, Publisher};
 use crate::telemetry::Metrics;
 
 use super::drive::{Clock, Connector, Drive};
 use super::listener::connect;
 use super::vhosts::{Hub, LinkInboxes, LinkOutlet};
+
+/// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`Input::Surveyed`] into that inbox. Does not block.
+pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<Input>) + Send + Sync>;
 
 /// Opens links.
 pub struct Opener {
@@ -26,8 +30,10 @@ pub struct Opener {
     pub connect_timeout: Duration,
     /// Of every publisher; vhost and owner are filled in.
     pub publisher: publisher::Settings,
-    /// Of every intake; the vhost is filled in.
+    /// Of every intake; the vhost, and whether it is surveyed, are filled in.
     pub intake: intake::Settings,
+    /// If there is a management API to ask.
+    pub surveyor: Option<Surveyor>,
     /// The counters.
     pub metrics: Metrics,
     /// Told when links come and go.
@@ -70,15 +76,20 @@ impl Opener {
 
         let settings = intake::Settings {
             login: login(&self.intake.login),
+            surveyed: self.surveyor.is_some(),
             ..self.intake.clone()
         };
+        let (surveyed, to_intake) = (vhost.clone(), inboxes.to_intake);
+        let survey = self.surveyor.clone().map(|survey| {
+            Box::new(move || survey(&surveyed, to_intake.clone())) as Box<dyn Fn() + Send>
+        });
         let outlet = LinkOutlet::intake(
             hub,
             self.metrics.clone(),
             vhost.clone(),
             self.observer(vhost),
-            inboxes.intake_owner,
-            inboxes.to_publisher,
+            (inboxes.intake_owner, inboxes.to_publisher),
+            survey,
         );
         let intake = Intake::new(settings, now);
         self.drive(Phase::Intake, intake, outlet, inboxes.intake);
@@ -89,7 +100,7 @@ impl Opener {
         phase: Phase,
         machine: M,
         outlet: LinkOutlet,
-        inbox: tokio::sync::mpsc::Receiver<crate::machine::Input>,
+        inbox: mpsc::Receiver<Input>,
     ) {
         let drive = Drive::link(machine, outlet, inbox, self.clock, Some(self.connector()));
         self.drain

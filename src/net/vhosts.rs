@@ -4,6 +4,8 @@
 //!   sessions ── dead letters ──▶ publisher ◀── dead letters ── intake ◀── "this exchange must exist" ── sessions
 //!      ▲                          │      │                       ▲ │                                      ▲
 //!      └─────── outcomes ─────────┘      └────── outcomes ───────┘ └────────── it does, or not ───────────┘
+//!                                                                ▲
+//!        sessions ── "my client bound this" ─────────────────────┴── surveys ── the management API
 //! ```
 //! Every inbox is bounded. A publisher whose inbox is full slows its sessions (their dead letters wait with them, bounded by their tickets);
 //! answers always fit, because each answers a ticket or a request that its receiver has open.
@@ -33,6 +35,8 @@ use super::drive::Outlet;
 const PUBLISHER_INBOX: usize = 1024;
 /// What waits for an intake: outcomes of at most its prefetch (65,535), and requests of sessions.
 const INTAKE_INBOX: usize = 80_000;
+/// Of these, so many are kept free of what sessions saw change: who does not hear of that is late, no more.
+const INTAKE_OWED: usize = 70_000;
 /// What waits for a session besides outcomes.
 const SESSION_SPARE: usize = 16;
 
@@ -48,6 +52,8 @@ pub struct LinkInboxes {
     pub intake: mpsc::Receiver<Input>,
     /// Under which the publisher knows the intake.
     pub intake_owner: Owner,
+    /// For what others have to tell the intake.
+    pub to_intake: mpsc::Sender<Input>,
     /// For what the intake hands to the publisher.
     pub to_publisher: mpsc::Sender<Input>,
 }
@@ -97,6 +103,8 @@ pub struct LinkOutlet {
     reporter: Reporter,
     /// Told of the facts as well: readiness.
     observe: Box<dyn Fn(&Event) + Send>,
+    /// Begins a survey.
+    survey: Option<Box<dyn Fn() + Send>>,
 }
 
 // === impl Hub ===
@@ -157,7 +165,7 @@ impl Hub {
             .expect("it was registered just now");
         let links = Arc::new(Links {
             publisher: publisher.clone(),
-            intake,
+            intake: intake.clone(),
         });
         all.insert(vhost.clone(), links.clone());
         drop(all);
@@ -165,6 +173,7 @@ impl Hub {
             publisher: publisher_inbox,
             intake: intake_inbox,
             intake_owner,
+            to_intake: intake,
             to_publisher: publisher,
         };
         (self.0.open)(self, vhost, inboxes);
@@ -254,6 +263,14 @@ impl Outlet<Session> for SessionOutlet {
                 );
             }
         }
+        if !fx.changes.is_empty() {
+            let changes = std::mem::take(&mut fx.changes);
+            if let Some(links) = &self.links
+                && links.intake.capacity() > INTAKE_OWED
+            {
+                let _ = links.intake.try_send(Input::Changed(changes));
+            }
+        }
         match &mut self.outbox {
             Some(outbox) => outbox.hand_over(&mut fx.dead, cx),
             None if fx.dead.is_empty() => {}
@@ -308,20 +325,23 @@ impl LinkOutlet {
             outbox: None,
             reporter: Reporter::link(metrics, vhost),
             observe,
+            survey: None,
         }
     }
 
-    /// Of the intake, which hands its dead letters to the publisher.
+    /// Of the intake, which hands its dead letters to the publisher. `survey`: how the vhost is surveyed, if it can be.
     pub fn intake(
         hub: &Hub,
         metrics: Metrics,
         vhost: Vhost,
         observe: Box<dyn Fn(&Event) + Send>,
-        owner: Owner,
-        to_publisher: mpsc::Sender<Input>,
+        outbox: (Owner, mpsc::Sender<Input>),
+        survey: Option<Box<dyn Fn() + Send>>,
     ) -> LinkOutlet {
+        let (owner, to_publisher) = outbox;
         LinkOutlet {
             outbox: Some(Outbox::new(owner, to_publisher)),
+            survey,
             ..LinkOutlet::publisher(hub, metrics, vhost, observe)
         }
     }
@@ -332,6 +352,11 @@ impl<M> Outlet<M> for LinkOutlet {
         for event in fx.events.drain(..) {
             self.reporter.report(&event);
             (self.observe)(&event);
+        }
+        if std::mem::take(&mut fx.survey)
+            && let Some(survey) = &self.survey
+        {
+            survey();
         }
         for (owner, ensured) in fx.ensured.drain(..) {
             self.hub.answer(owner, Input::Ensured(ensured));

@@ -8,8 +8,9 @@ use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueDeclare, QueueName};
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
-use crate::machine::{Event, Leg};
+use crate::machine::{Change, Event, Leg};
 
+use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
 use super::replies::{Expected, wants_reply};
 use super::{Hold, Phase, Session, Turn};
@@ -199,7 +200,7 @@ impl Session {
         if id == MethodId::QUEUE_DECLARE {
             return self.declare(channel, payload, range, turn);
         }
-        self.client_request(channel, id, payload);
+        self.client_request(channel, id, payload, turn);
         turn.pass(Leg::Client, range);
         len
     }
@@ -215,7 +216,13 @@ impl Session {
     }
 
     /// A method that passes: what we have to know of it.
-    fn client_request(&mut self, channel: ChannelId, id: MethodId, payload: &[u8]) {
+    fn client_request(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) {
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
@@ -261,12 +268,24 @@ impl Session {
             MethodId::QUEUE_DELETE => {
                 if let Ok(delete) = QueueName::parse(payload) {
                     let queue = state.queue(delete.queue);
-                    if !wants_reply(id, payload) {
+                    if wants_reply(id, payload) {
+                        expected = Expected::Delete(queue);
+                    } else {
                         self.registry.forget(&queue);
+                        turn.fx.changes.push(Change::QueueDeleted(queue));
                     }
-                    expected = Expected::Delete(queue);
                 }
             }
+            MethodId::EXCHANGE_DECLARE
+            | MethodId::EXCHANGE_DELETE
+            | MethodId::EXCHANGE_BIND
+            | MethodId::EXCHANGE_UNBIND
+            | MethodId::QUEUE_BIND
+            | MethodId::QUEUE_UNBIND => match changes::change(state, id, payload) {
+                None => {}
+                Some(change) if wants_reply(id, payload) => expected = Expected::Change(change),
+                Some(change) => turn.fx.changes.push(change),
+            },
             MethodId::TX_SELECT | MethodId::BASIC_RECOVER | MethodId::BASIC_RECOVER_ASYNC => {
                 state.tx |= id == MethodId::TX_SELECT;
                 settled = state.unacked.settle_up_to(DeliveryTag(u64::MAX));

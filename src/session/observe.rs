@@ -6,7 +6,7 @@ use crate::amqp::content::{Assembly, body_size};
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Cancel, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
-use crate::machine::{Event, Leg};
+use crate::machine::{Change, Event, Leg};
 
 use super::channel::{Consumer, Copying, Transfer};
 use super::replies::{Expected, answered, is_reply};
@@ -144,7 +144,11 @@ impl Session {
                     self.manage(queue, declared.clone(), turn);
                 }
             }
-            Expected::Delete(queue) => self.registry.forget(queue),
+            Expected::Delete(queue) => {
+                self.registry.forget(queue);
+                turn.fx.changes.push(Change::QueueDeleted(queue.clone()));
+            }
+            Expected::Change(change) => turn.fx.changes.push(change.clone()),
             Expected::Consume(consumer) => {
                 if let Some(tag) = ConsumerTag::parse(payload)
                     .ok()

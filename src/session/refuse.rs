@@ -7,7 +7,7 @@ use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{
     Close, Consume, ExchangeBind, ExchangeName, Get, MethodId, Publish, QueueBind, QueueDeclare,
-    QueueName,
+    QueueName, QueueUnbind,
 };
 use crate::amqp::reply;
 use crate::amqp::table::{Table, Value};
@@ -68,8 +68,12 @@ fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malform
                 target.and_then(|name| exchange(name, Write)),
             ]
         }
-        MethodId::QUEUE_BIND | MethodId::QUEUE_UNBIND => {
+        MethodId::QUEUE_BIND => {
             let bind = QueueBind::parse(payload)?;
+            [queue(bind.queue, Write), exchange(bind.exchange, Read)]
+        }
+        MethodId::QUEUE_UNBIND => {
+            let bind = QueueUnbind::parse(payload)?;
             [queue(bind.queue, Write), exchange(bind.exchange, Read)]
         }
         MethodId::QUEUE_PURGE => [queue(QueueName::parse(payload)?.queue, Read), None],

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::dead_letter::Target;
+use crate::machine::Change;
 use crate::registry::Form;
 
 /// A reply that is due.
@@ -17,6 +18,8 @@ pub(super) enum Expected {
     Declare(Option<Declared>),
     /// `queue.delete-ok` of this queue.
     Delete(ShortStr),
+    /// The reply by which the broker accepts a change of exchanges or bindings.
+    Change(Change),
     /// `basic.consume-ok`.
     Consume(super::channel::Consumer),
     /// `basic.get-ok` or `basic.get-empty`; whether a delivery wants to be settled.
@@ -101,7 +104,7 @@ pub(super) fn answered(expected: &mut VecDeque<Expected>, id: MethodId) -> Optio
         Expected::Cancel => id == MethodId::BASIC_CANCEL_OK,
         Expected::Barrier => id == MethodId::CHANNEL_FLOW_OK,
         Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
-        Expected::Other => true,
+        Expected::Change(_) | Expected::Other => true,
     };
     let at = expected.iter().position(fits)?;
     expected.drain(..=at).last()

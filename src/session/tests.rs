@@ -1,6 +1,7 @@
 //! Scripted peers: the script is both legs, time is a number.
 
 mod bridges;
+mod changes;
 mod declares;
 mod rejects;
 mod script;

@@ -26,6 +26,7 @@ pub(super) struct Script {
     to_broker: Vec<u8>,
     pub dead: Vec<(Ticket, Publication)>,
     pub ensure: Vec<Ensure>,
+    pub changes: Vec<Change>,
     pub events: Vec<Event>,
     rest: [Vec<u8>; 2],
 }
@@ -173,6 +174,7 @@ impl Script {
             to_broker: Vec::new(),
             dead: Vec::new(),
             ensure: Vec::new(),
+            changes: Vec::new(),
             events: Vec::new(),
             rest: [Vec::new(), Vec::new()],
         }
@@ -392,6 +394,7 @@ impl Script {
         }
         self.dead.append(&mut self.fx.dead);
         self.ensure.append(&mut self.fx.ensure);
+        self.changes.append(&mut self.fx.changes);
         self.events.append(&mut self.fx.events);
     }
 }

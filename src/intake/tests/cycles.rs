@@ -1,0 +1,458 @@
+//! Cycles through named exchanges: dropped at once if that is certain, and only then.
+
+use proptest::prelude::*;
+
+use crate::machine::{Change, Survey};
+use crate::routing::tests::model::{Model, binding, exchange, queue};
+use crate::routing::tests::property::changes;
+
+use super::*;
+
+fn surveyed() -> IntakeRig {
+    let settings = Settings {
+        surveyed: true,
+        ..settings()
+    };
+    let mut rig = Rig::new(Intake::new(settings, Now::default()));
+    rig.up("4.3.6");
+    rig.objects();
+    rig.consuming();
+    rig.events();
+    assert!(rig.asked(), "when the link is up");
+    rig.survey(&Model::default());
+    rig.pass(1000);
+    rig
+}
+
+impl IntakeRig {
+    /// Whether a survey was asked for since the last call.
+    fn asked(&mut self) -> bool {
+        std::mem::take(&mut self.fx.survey)
+    }
+
+    /// The vhost is surveyed now.
+    fn survey(&mut self, model: &Model) {
+        let survey = model.survey(self.now.mono);
+        self.surveyed(Some(survey));
+    }
+
+    fn surveyed(&mut self, survey: Option<Survey>) {
+        self.input(Input::Surveyed(survey));
+    }
+
+    fn changed(&mut self, changes: &[Change]) {
+        self.input(Input::Changed(changes.to_vec()));
+    }
+
+    /// The outcomes of signals that ended here.
+    fn ended(&mut self) -> Vec<Outcome> {
+        let events = self.events().into_iter();
+        let outcomes = events.filter_map(|event| match event {
+            Event::DeadLetter { outcome, .. } => Some(outcome),
+            _ => None,
+        });
+        outcomes.collect()
+    }
+}
+
+/// A fanout exchange `x` that leads to `work` and to these.
+fn round(others: &[&str]) -> Vec<Change> {
+    let bound = |name: &&str| Change::Bound(binding("x", queue(name), "", &[]));
+    let mut changes = vec![Change::Declared(exchange("x", "fanout", None))];
+    changes.extend(["work"].iter().chain(others).map(bound));
+    changes
+}
+
+fn model(changes: &[Change]) -> Model {
+    let mut model = Model::default();
+    changes.iter().for_each(|change| model.apply(change));
+    model
+}
+
+const ACK: MethodId = MethodId::BASIC_ACK;
+
+#[test]
+fn dropped_when_a_survey_says_the_same() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    rig.deliver(2, "dlx-proxy/x/key", &died_in("work", "hi"));
+    assert!(rig.asked());
+    assert_eq!((rig.dead(), rig.settlements()), (vec![], vec![]));
+    rig.survey(&model(&round(&[])));
+    assert_eq!(rig.dead(), []);
+    assert_eq!(rig.settlements(), [(ACK, 2, true)]);
+    assert_eq!(rig.ended(), [Outcome::Dropped(Cause::Cycle); 2]);
+    assert_eq!((rig.asked(), rig.machine.held()), (false, 0));
+}
+
+#[test]
+fn published_when_somebody_bound_another_queue_past_this_proxy() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    rig.survey(&model(&round(&["other"])));
+    let dead = rig.dead();
+    assert_eq!(dead[0].1.exchange, name("x"));
+    rig.settle(&[(dead[0].0, Outcome::Confirmed)]);
+    assert_eq!(rig.settlements(), [(ACK, 1, false)]);
+    // Now that is known: nobody asks again.
+    rig.pass(1000);
+    rig.asked();
+    rig.deliver(2, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!((rig.dead().len(), rig.asked()), (1, false));
+}
+
+#[test]
+fn published_when_not_all_copies_would_go_round() {
+    let mut rig = surveyed();
+    rig.changed(&round(&["other"]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!((rig.dead().len(), rig.asked()), (1, false));
+}
+
+#[test]
+fn a_reject_goes_round() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    let rejected = with_headers(died("work", "rejected"), "hi");
+    rig.deliver(1, "dlx-proxy/x", &rejected);
+    assert_eq!((rig.dead().len(), rig.asked()), (1, false));
+}
+
+#[test]
+fn a_survey_that_was_begun_before_the_signal_came_decides_nothing() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    let too_old = model(&round(&[])).survey(rig.now.mono);
+    rig.pass(1);
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    assert!(rig.asked());
+    rig.surveyed(Some(too_old));
+    assert_eq!((rig.dead(), rig.settlements()), (vec![], vec![]));
+    // Another one, but not more often than each second.
+    assert!(!rig.asked());
+    rig.pass(998);
+    assert!(!rig.asked());
+    rig.pass(2);
+    assert!(rig.asked());
+    rig.survey(&model(&round(&[])));
+    assert_eq!(rig.settlements(), [(ACK, 1, false)]);
+}
+
+#[test]
+fn published_when_there_is_no_survey_in_time() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    rig.pass(4999);
+    assert_eq!(rig.dead(), []);
+    rig.pass(1);
+    assert_eq!(rig.dead().len(), 1);
+    // Nobody waits for the next one, as there is none for a while.
+    rig.asked();
+    rig.deliver(2, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!((rig.dead().len(), rig.asked()), (1, false));
+    rig.pass(10_000);
+    rig.deliver(3, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!((rig.dead().len(), rig.asked()), (0, true));
+    rig.surveyed(None);
+    assert_eq!(rig.dead().len(), 1, "at once when it failed");
+    rig.deliver(4, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!((rig.dead().len(), rig.asked()), (1, false));
+}
+
+#[test]
+fn parked_from_at_least_once() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy+/x", &died_in("work", "hi"));
+    rig.survey(&model(&round(&[])));
+    assert_eq!(rig.settlements(), [(MethodId::BASIC_REJECT, 1, false)]);
+    assert_eq!(rig.ended(), [Outcome::Parked(Cause::Cycle)]);
+}
+
+#[test]
+fn without_surveys_nothing_is_held() {
+    let mut rig = rig();
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!((rig.dead().len(), rig.asked()), (1, false));
+}
+
+#[test]
+fn no_more_than_a_quarter_of_the_prefetch_is_held() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    for tag in 1..=251 {
+        rig.deliver(tag, "dlx-proxy/x", &died_in("work", "hi"));
+    }
+    let dead = rig.dead();
+    assert_eq!(dead.len(), 1);
+    rig.settle(&[(dead[0].0, Outcome::Confirmed)]);
+    assert_eq!(rig.settlements(), [(ACK, 251, false)]);
+    rig.survey(&model(&round(&[])));
+    assert_eq!(rig.settlements(), [(ACK, 250, true)]);
+}
+
+#[test]
+fn nothing_is_held_while_one_signal_is_taken_at_a_time() {
+    let mut rig = surveyed();
+    rig.cut();
+    rig.up("4.3.6");
+    rig.objects();
+    assert_eq!(rig.consuming(), 1);
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!(rig.dead().len(), 1);
+}
+
+#[test]
+fn what_was_held_when_the_link_was_lost_comes_again() {
+    let mut rig = surveyed();
+    rig.deliver(1, "dlx-proxy/y", &died_in("other", "hi"));
+    let ticket = rig.dead()[0].0;
+    rig.settle(&[(ticket, Outcome::Confirmed)]);
+    rig.changed(&round(&[]));
+    rig.deliver(2, "dlx-proxy/x", &died_in("work", "hi"));
+    rig.cut();
+    rig.up("4.3.6");
+    rig.objects();
+    rig.consuming();
+    rig.sent();
+    rig.survey(&model(&round(&[])));
+    assert_eq!((rig.dead(), rig.settlements()), (vec![], vec![]));
+    rig.pass(1000);
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    rig.survey(&model(&round(&[])));
+    assert_eq!(rig.settlements(), [(ACK, 1, false)]);
+}
+
+#[test]
+fn what_changes_during_a_survey_is_known_after_it() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    let found = model(&round(&[])).survey(rig.now.mono);
+    rig.changed(&[Change::Bound(binding("x", queue("other"), "", &[]))]);
+    rig.surveyed(Some(found));
+    assert_eq!(rig.settlements(), [(ACK, 1, false)]);
+    rig.deliver(2, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!(rig.dead().len(), 1);
+}
+
+/// A dead letter that carries a lap through `x`, dead in that lap's queue.
+fn died_late(second: u64) -> Content {
+    let mut keys = ArrayBuilder::default();
+    keys.longstr(b"k");
+    let mut entry = TableBuilder::default();
+    entry
+        .long(b"count", 1)
+        .longstr(b"reason", b"expired")
+        .longstr(b"queue", b"work")
+        .timestamp(b"time", second)
+        .longstr(b"exchange", b"x")
+        .array(b"routing-keys", &keys);
+    let mut deaths = ArrayBuilder::default();
+    deaths.table(&entry);
+    let mut queues = ArrayBuilder::default();
+    queues.longstr(b"work");
+    let mut lap = TableBuilder::default();
+    lap.array(b"queues", &queues)
+        .longstr(b"exchange", b"x")
+        .longstr(b"routing-key", b"k")
+        .long(b"deaths", 0);
+    let mut headers = TableBuilder::default();
+    headers
+        .array(b"x-death", &deaths)
+        .table(b"x-dlx-proxy-lap", &lap);
+    with_headers(headers, "hi")
+}
+
+#[test]
+fn a_cycle_that_ends_late_asks_for_a_survey_once_a_minute() {
+    let mut rig = surveyed();
+    for (tag, minute) in [(1, 0), (2, 0), (3, 1)] {
+        rig.deliver(tag, "dlx-proxy/x", &died_late(1_700_000_000));
+        assert_eq!(rig.ended(), [Outcome::Dropped(Cause::Cycle)]);
+        assert_eq!(rig.asked(), tag != 2, "{tag} in minute {minute}");
+        rig.surveyed(None);
+        rig.pass(30_000);
+    }
+}
+
+#[test]
+fn a_drain_waits_for_those_that_are_held() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    rig.input(Input::Drain);
+    assert_eq!(rig.methods(), [(2, MethodId::BASIC_CANCEL)]);
+    rig.survey(&model(&round(&[])));
+    assert_eq!(rig.methods(), [(2, ACK), (0, MethodId::CONNECTION_CLOSE)]);
+}
+
+/// What happens around an intake.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A client changes something; the intake hears of it, or not: it was not our client, or it came later.
+    Change(Change, bool),
+    /// A message expires in the first of these queues, having been in the others; it would go on by that exchange and key.
+    Dies(Vec<u8>, u8, &'static str),
+    /// Somebody begins to read the topology; gets to its end.
+    Begin,
+    Finish,
+    Fail,
+    Pass(u64),
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let key = prop::sample::select(&["a", "a.b", ""][..]);
+    let queues = Just((0..4u8).collect::<Vec<u8>>()).prop_shuffle();
+    let dies = (queues, 1..5usize, 0..5u8, key).prop_map(|(mut queues, most, exchange, key)| {
+        queues.truncate(most);
+        Step::Dies(queues, exchange, key)
+    });
+    prop_oneof![
+        4 => (changes(), any::<bool>()).prop_map(|(change, told)| Step::Change(change, told)),
+        4 => dies,
+        2 => Just(Step::Begin),
+        2 => Just(Step::Finish),
+        1 => Just(Step::Fail),
+        2 => (0..2500u64).prop_map(Step::Pass),
+    ]
+}
+
+/// It expired in all of these, newest first.
+fn died_in_all(queues: &[u8]) -> Content {
+    let mut keys = ArrayBuilder::default();
+    keys.longstr(b"k");
+    let mut deaths = ArrayBuilder::default();
+    for queue in queues {
+        let mut entry = TableBuilder::default();
+        entry
+            .long(b"count", 1)
+            .longstr(b"reason", b"expired")
+            .longstr(b"queue", format!("q{queue}").as_bytes())
+            .timestamp(b"time", 1_700_000_000)
+            .longstr(b"exchange", b"")
+            .array(b"routing-keys", &keys);
+        deaths.table(&entry);
+    }
+    let mut headers = TableBuilder::default();
+    headers.array(b"x-death", &deaths);
+    with_headers(headers, "hi")
+}
+
+/// The intake, and the broker that it knows only in part.
+struct World {
+    rig: IntakeRig,
+    /// How the vhost was, after each change.
+    past: Vec<Model>,
+    /// By tag: how many changes there had been when it came, its queues, exchange and key.
+    signals: Vec<(usize, Vec<u8>, u8, &'static str)>,
+    /// Which of them were acked. Nobody confirms what is published, so those were dropped.
+    dropped: Vec<bool>,
+    reading: Option<Survey>,
+}
+
+impl World {
+    /// All exchanges are there, and lead to something, as the intake knows.
+    fn new() -> World {
+        let mut world = World {
+            rig: surveyed(),
+            past: vec![Model::default()],
+            signals: Vec::new(),
+            dropped: Vec::new(),
+            reading: None,
+        };
+        for n in 0..5u8 {
+            let (x, to) = (format!("x{n}"), queue(&format!("q{}", n % 4)));
+            let declared = Change::Declared(exchange(&x, "fanout", None));
+            world.step(Step::Change(declared, true));
+            world.step(Step::Change(Change::Bound(binding(&x, to, "", &[])), true));
+        }
+        world
+    }
+
+    fn step(&mut self, step: Step) {
+        let now = self.past.last().unwrap().clone();
+        match step {
+            Step::Change(change, told) => {
+                let mut model = now;
+                model.apply(&change);
+                self.past.push(model);
+                if told {
+                    self.rig.changed(&[change]);
+                }
+            }
+            Step::Dies(queues, exchange, key) => {
+                let intake = format!("dlx-proxy/x{exchange}/{key}");
+                let content = died_in_all(&queues);
+                let since = self.past.len() - 1;
+                self.signals.push((since, queues, exchange, key));
+                self.dropped.push(false);
+                self.rig
+                    .deliver(self.signals.len() as u64, &intake, &content);
+            }
+            Step::Begin => {
+                let begun = self.rig.now.mono;
+                self.reading.get_or_insert_with(|| now.survey(begun));
+            }
+            Step::Finish => {
+                if let Some(survey) = self.reading.take() {
+                    self.rig.surveyed(Some(survey));
+                }
+            }
+            Step::Fail => {
+                self.reading = None;
+                self.rig.surveyed(None);
+            }
+            Step::Pass(millis) => self.rig.pass(millis),
+        }
+        self.rig.pass(1); // no two steps are in one moment
+        for (id, tag, multiple) in self.rig.settlements() {
+            assert_eq!(id, ACK, "nothing is parked");
+            let first = if multiple { 1 } else { tag };
+            for tag in first..=tag {
+                self.check_dropped(tag as usize - 1);
+            }
+        }
+    }
+
+    /// At some moment since it came, the broker would have dropped each of its copies, and there was one.
+    fn check_dropped(&mut self, signal: usize) {
+        let (since, queues, exchange, key) = &self.signals[signal];
+        if std::mem::replace(&mut self.dropped[signal], true) {
+            return;
+        }
+        let from = format!("x{exchange}");
+        let before: Vec<_> = queues.iter().map(|n| name(&format!("q{n}"))).collect();
+        let all_cycles = self.past[*since..].iter().any(|model| {
+            let targets = model.route(&from, &[key], b"");
+            targets.is_some_and(|to| !to.is_empty() && to.iter().all(|to| before.contains(to)))
+        });
+        assert!(all_cycles, "a copy for somebody was dropped: {signal}");
+    }
+}
+
+/// S6.1: whatever others do past this proxy, and however late surveys are.
+#[test]
+fn never_drops_what_the_broker_would_deliver() {
+    let config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(400)
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let dropped = std::cell::Cell::new(0);
+    let steps = prop::collection::vec(steps(), 1..80);
+    runner
+        .run(&steps, |steps| {
+            let mut world = World::new();
+            steps.into_iter().for_each(|step| world.step(step));
+            dropped.set(dropped.get() + world.dropped.iter().filter(|d| **d).count());
+            Ok(())
+        })
+        .unwrap();
+    assert!(dropped.get() > 50, "only {} were dropped", dropped.get());
+}

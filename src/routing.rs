@@ -1,0 +1,316 @@
+//! Where the exchanges of a vhost lead, as far as is known: `rabbit_exchange:route` over bindings that were seen pass or read in a survey.
+//!
+//! Only a survey knows all bindings, and only those of one moment: AMQP cannot list them, whoever declares an exchange does not learn
+//! whether it was there before, any client of the broker may bind to it at any time past this proxy, and queues that delete
+//! themselves tell nobody. So what was seen pass is a guess, good for asking and never for dropping a message.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::table::Table;
+use crate::dead_letter::TargetQueues;
+use crate::machine::{Binding, Change, Destination, Exchange, Survey};
+
+use self::headers::Criteria;
+
+mod headers;
+#[cfg(test)]
+pub(crate) mod tests;
+mod topic;
+
+/// Octets of all that is known; beyond, all is forgotten.
+const MOST_OCTETS: usize = 32 << 20;
+/// What an exchange or a binding costs beside its names.
+const OVERHEAD: usize = 200;
+/// Bindings that are looked at for one message; beyond, its queues are unknown.
+const MOST_LOOKS: usize = 512;
+/// Those that every vhost has.
+const BUILT_IN: [(&[u8], Kind); 5] = [
+    (b"amq.direct", Kind::Direct),
+    (b"amq.fanout", Kind::Fanout),
+    (b"amq.topic", Kind::Topic),
+    (b"amq.headers", Kind::Headers),
+    (b"amq.match", Kind::Headers),
+];
+
+/// The exchanges and bindings.
+#[derive(Clone, Debug)]
+pub struct Routing {
+    exchanges: BTreeMap<ShortStr, Known>,
+    bindings: BTreeSet<Bound>,
+    /// Which exchanges lead to a destination, or once did.
+    sources: BTreeSet<(Destination, ShortStr)>,
+    octets: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    kind: Kind,
+    /// Takes what has no destination here.
+    alternate: Option<ShortStr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Direct,
+    Fanout,
+    Topic,
+    Headers,
+    /// Of a plugin, or under a policy.
+    Unknown,
+}
+
+/// A binding, in an order in which those of one exchange, and of one key there, are neighbours.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Bound {
+    source: ShortStr,
+    routing_key: ShortStr,
+    destination: Destination,
+    criteria: Criteria,
+}
+
+impl Default for Routing {
+    /// Nothing but what every vhost has.
+    fn default() -> Routing {
+        let known = |(name, kind): (&[u8], Kind)| {
+            let alternate = None;
+            Some((ShortStr::copy(name)?, Known { kind, alternate }))
+        };
+        Routing {
+            exchanges: BUILT_IN.into_iter().filter_map(known).collect(),
+            bindings: BTreeSet::new(),
+            sources: BTreeSet::new(),
+            octets: 0,
+        }
+    }
+}
+
+// === impl Routing ===
+
+impl Routing {
+    /// All of it, as a survey found it; nothing, when that is more than fits.
+    pub fn of(survey: Survey) -> Routing {
+        let mut routing = Routing::default();
+        let exchanges = survey.exchanges.into_iter().map(Change::Declared);
+        let bindings = survey.bindings.into_iter().map(Change::Bound);
+        for change in exchanges.chain(bindings) {
+            if !routing.apply(change) {
+                break;
+            }
+        }
+        routing
+    }
+
+    /// A client changed something. False when that was too much, and all is forgotten.
+    pub fn apply(&mut self, change: Change) -> bool {
+        match change {
+            Change::Declared(exchange) => self.declared(exchange),
+            Change::Bound(binding) => self.bound(Bound::of(binding)),
+            Change::Unbound(binding) => self.unbound(&Bound::of(binding)),
+            Change::ExchangeDeleted(exchange) => {
+                if let Some(known) = self.exchanges.remove(&exchange) {
+                    self.octets = self.octets.saturating_sub(known.octets(&exchange));
+                }
+                for bound in self.range(&exchange).cloned().collect::<Vec<_>>() {
+                    self.unbound(&bound);
+                }
+                self.cut_off(Destination::Exchange(exchange));
+            }
+            Change::QueueDeleted(queue) => self.cut_off(Destination::Queue(queue)),
+        }
+        let fits = self.octets <= MOST_OCTETS;
+        if !fits {
+            *self = Routing::default();
+        }
+        fits
+    }
+
+    fn declared(&mut self, exchange: Exchange) {
+        let known = Known::of(&exchange);
+        self.octets += known.octets(&exchange.name);
+        let name = exchange.name.clone();
+        if let Some(before) = self.exchanges.insert(exchange.name, known) {
+            self.octets = self.octets.saturating_sub(before.octets(&name));
+        }
+    }
+
+    fn bound(&mut self, bound: Bound) {
+        self.sources
+            .insert((bound.destination.clone(), bound.source.clone()));
+        let octets = bound.octets();
+        if self.bindings.insert(bound) {
+            self.octets += octets;
+        }
+    }
+
+    fn unbound(&mut self, bound: &Bound) {
+        if self.bindings.remove(bound) {
+            self.octets = self.octets.saturating_sub(bound.octets());
+        }
+    }
+
+    /// Nothing leads there any more.
+    fn cut_off(&mut self, destination: Destination) {
+        let from = (destination.clone(), ShortStr::EMPTY);
+        let sources: Vec<_> = self
+            .sources
+            .range(from..)
+            .take_while(|(to, _)| *to == destination)
+            .cloned()
+            .collect();
+        for source in sources {
+            let lost: Vec<_> = self
+                .range(&source.1)
+                .filter(|bound| bound.destination == destination)
+                .cloned()
+                .collect();
+            for bound in lost {
+                self.unbound(&bound);
+            }
+            self.sources.remove(&source);
+        }
+    }
+
+    /// The queues to which a message with these keys and headers would be routed by this exchange.
+    pub fn targets(&self, exchange: &[u8], keys: &[&[u8]], headers: Table<'_>) -> TargetQueues {
+        let mut queues = BTreeSet::new();
+        let mut seen = BTreeSet::from([exchange]);
+        let mut due = vec![exchange];
+        let mut looks = MOST_LOOKS;
+        while let Some(next) = due.pop() {
+            let Some((name, known)) = self.exchanges.get_key_value(next) else {
+                return TargetQueues::Unknown;
+            };
+            let Some(found) = self.destinations(name, known.kind, keys, headers, &mut looks) else {
+                return TargetQueues::Unknown;
+            };
+            let alternate = known.alternate.as_ref().filter(|_| found.is_empty());
+            for destination in found {
+                match destination {
+                    Destination::Queue(queue) => drop(queues.insert(queue.clone())),
+                    Destination::Exchange(exchange) if seen.insert(exchange) => due.push(exchange),
+                    Destination::Exchange(_) => {}
+                }
+            }
+            if let Some(alternate) = alternate
+                && seen.insert(alternate)
+            {
+                due.push(alternate);
+            }
+        }
+        TargetQueues::Known(queues.into_iter().collect())
+    }
+
+    /// Where one exchange passes the message on to; `None`: unknown.
+    fn destinations(
+        &self,
+        exchange: &ShortStr,
+        kind: Kind,
+        keys: &[&[u8]],
+        headers: Table<'_>,
+        looks: &mut usize,
+    ) -> Option<Vec<&Destination>> {
+        let mut found = Vec::new();
+        let mut look = |bound: &'_ Bound| {
+            *looks = looks.checked_sub(1)?;
+            match kind {
+                Kind::Direct | Kind::Fanout => Some(true),
+                Kind::Topic => Some(keys.iter().any(|k| topic::matches(&bound.routing_key, k))),
+                Kind::Headers => bound.criteria.matches(headers),
+                Kind::Unknown => None,
+            }
+        };
+        match kind {
+            Kind::Unknown => return None,
+            Kind::Direct => {
+                for key in keys {
+                    for bound in self.with_key(exchange, key) {
+                        look(bound)?;
+                        found.push(&bound.destination);
+                    }
+                }
+            }
+            Kind::Fanout | Kind::Topic | Kind::Headers => {
+                for bound in self.range(exchange) {
+                    if look(bound)? {
+                        found.push(&bound.destination);
+                    }
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// The bindings of one exchange.
+    fn range(&self, source: &ShortStr) -> impl Iterator<Item = &Bound> {
+        self.bindings
+            .range(Bound::first(source.clone(), ShortStr::EMPTY)..)
+            .take_while(move |bound| bound.source == *source)
+    }
+
+    /// Those with this key.
+    fn with_key(&self, source: &ShortStr, key: &[u8]) -> impl Iterator<Item = &Bound> {
+        let first = ShortStr::copy(key).map(|key| Bound::first(source.clone(), key));
+        first.into_iter().flat_map(move |first| {
+            self.bindings
+                .range(first..)
+                .take_while(move |bound| bound.source == *source && *bound.routing_key == *key)
+        })
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn of(exchange: &Exchange) -> Known {
+        let alternate = match Table(&exchange.arguments).get(b"alternate-exchange") {
+            Ok(None) => Some(None),
+            Ok(Some(value)) => value.as_longstr().and_then(ShortStr::copy).map(Some),
+            Err(_) => None,
+        };
+        let kind = match &*exchange.kind {
+            _ if exchange.policy || alternate.is_none() => Kind::Unknown,
+            b"direct" => Kind::Direct,
+            b"fanout" => Kind::Fanout,
+            b"topic" => Kind::Topic,
+            b"headers" => Kind::Headers,
+            _ => Kind::Unknown,
+        };
+        Known {
+            kind,
+            alternate: alternate.flatten(),
+        }
+    }
+
+    fn octets(&self, name: &ShortStr) -> usize {
+        OVERHEAD + name.len() + self.alternate.as_ref().map_or(0, |name| name.len())
+    }
+}
+
+// === impl Bound ===
+
+impl Bound {
+    fn of(binding: Binding) -> Bound {
+        Bound {
+            source: binding.source,
+            routing_key: binding.routing_key,
+            destination: binding.destination,
+            criteria: Criteria::of(&binding.arguments),
+        }
+    }
+
+    /// None with this source and key comes before it.
+    fn first(source: ShortStr, routing_key: ShortStr) -> Bound {
+        Bound {
+            source,
+            routing_key,
+            destination: Destination::Queue(ShortStr::EMPTY),
+            criteria: Criteria::default(),
+        }
+    }
+
+    fn octets(&self) -> usize {
+        let (Destination::Queue(to) | Destination::Exchange(to)) = &self.destination;
+        OVERHEAD + self.source.len() + self.routing_key.len() + to.len() + self.criteria.len()
+    }
+}

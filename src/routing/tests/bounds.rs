@@ -1,0 +1,77 @@
+//! Nothing grows.
+
+use crate::amqp::table::Table;
+use crate::dead_letter::TargetQueues;
+use crate::machine::{Change, Mono};
+use crate::routing::{MOST_LOOKS, MOST_OCTETS, OVERHEAD, Routing};
+
+use super::model::{Model, binding, exchange, queue};
+
+fn targets(routing: &Routing, exchange: &str) -> Option<usize> {
+    match routing.targets(exchange.as_bytes(), &[b"k"], Table(b"")) {
+        TargetQueues::Known(queues) => Some(queues.len()),
+        TargetQueues::Unknown => None,
+    }
+}
+
+#[test]
+fn what_is_there_no_more_weighs_nothing() {
+    let mut routing = Routing::default();
+    for _ in 0..3 {
+        routing.apply(Change::Declared(exchange("x", "fanout", Some("y"))));
+        for n in 0..100 {
+            let to = queue(&format!("q{n}"));
+            let bound = binding("x", to, "k", &[("x-match", "any"), ("h", "1")]);
+            routing.apply(Change::Bound(bound.clone()));
+            routing.apply(Change::Bound(bound));
+        }
+        assert!(routing.octets > 100 * OVERHEAD);
+        assert_eq!(targets(&routing, "x"), Some(100));
+        routing.apply(Change::ExchangeDeleted(super::model::name("x")));
+        assert_eq!((routing.octets, routing.bindings.len()), (0, 0));
+    }
+}
+
+#[test]
+fn too_much_is_forgotten_as_a_whole() {
+    let mut model = Model {
+        exchanges: vec![exchange("x", "direct", None), exchange("y", "direct", None)],
+        ..Model::default()
+    };
+    model.bindings.push(binding("y", queue("q"), "k", &[]));
+    assert_eq!(targets(&Routing::of(model.survey(Mono(0))), "y"), Some(1));
+    let large = "v".repeat(100_000);
+    let mut routing = Routing::of(model.survey(Mono(0)));
+    let mut fits = 0;
+    let many = (0..).map(|n| binding("x", queue("q"), &n.to_string(), &[("h", &large)]));
+    for bound in many.take(MOST_OCTETS / large.len() + 1) {
+        model.bindings.insert(0, bound.clone());
+        fits += usize::from(routing.apply(Change::Bound(bound)));
+    }
+    assert!(fits > MOST_OCTETS / large.len() * 9 / 10, "{fits}");
+    assert_eq!(targets(&routing, "y"), None);
+    // Not what came before the bound, nor what comes after it.
+    let routing = Routing::of(model.survey(Mono(0)));
+    assert_eq!(
+        (targets(&routing, "x"), targets(&routing, "y")),
+        (None, None)
+    );
+}
+
+#[test]
+fn no_message_is_compared_with_more_bindings_than_this() {
+    let mut routing = Routing::default();
+    routing.apply(Change::Declared(exchange("x", "topic", None)));
+    routing.apply(Change::Declared(exchange("d", "direct", None)));
+    for n in 0..MOST_LOOKS {
+        let key = format!("{n}");
+        routing.apply(Change::Bound(binding("x", queue("q"), &key, &[])));
+        routing.apply(Change::Bound(binding("d", queue("q"), &key, &[])));
+    }
+    assert_eq!(targets(&routing, "x"), Some(0));
+    for exchange in ["x", "d"] {
+        routing.apply(Change::Bound(binding(exchange, queue("q"), "k", &[])));
+    }
+    assert_eq!(targets(&routing, "x"), None);
+    assert_eq!(targets(&routing, "d"), Some(1), "found by its key");
+}
