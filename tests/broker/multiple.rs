@@ -8,8 +8,9 @@ mod side;
 use futures::future::join;
 
 use super::lab::{BOTH, Way, each};
+use super::random::{self, Random};
 use super::scene::Kind;
-use script::{Random, Script};
+use script::Script;
 use side::Side;
 
 /// Scripts per broker and mode, over both queue types.
@@ -17,14 +18,7 @@ const ROUNDS: usize = 500;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_channel_is_closed_exactly_when_it_is_without_the_proxy() {
-    let seed = match std::env::var("SEED") {
-        Ok(seed) => seed.parse().expect("SEED is a number"),
-        Err(_) => std::time::UNIX_EPOCH
-            .elapsed()
-            .expect("after 1970")
-            .as_micros() as u64,
-    };
-    println!("SEED={seed}");
+    let seed = random::seed();
     each(BOTH, async |way| {
         let lanes = join(
             run(way, Kind::Classic, Random(seed)),

@@ -6,10 +6,8 @@ use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
 use dlx_proxy::amqp::method::MethodId;
 use dlx_proxy::amqp::reply;
 
+use crate::random::Random;
 use crate::raw::Closed;
-
-/// A stream of numbers that one number decides (SplitMix64).
-pub(super) struct Random(pub u64);
 
 /// One channel's life.
 #[derive(Debug)]
@@ -56,27 +54,6 @@ pub(super) struct End {
 pub(super) struct Model {
     open: BTreeSet<u64>,
     pub end: End,
-}
-
-// === impl Random ===
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// True in this many of a hundred cases.
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
 }
 
 // === impl Script ===
