@@ -16,10 +16,14 @@ use crate::routing::Routing;
 
 /// A survey that takes longer is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Surveys are no more frequent: each reads all bindings of the vhost.
-const REST: Duration = Duration::from_secs(1);
-/// After one that failed, or took too long.
+/// Between two surveys there is so many times as long as the first one took, since each reads all bindings of the vhost ...
+const REST: u32 = 4;
+/// ... but so long at least,
+const SHORTEST_REST: Duration = Duration::from_millis(100);
+/// and so long after one that failed or took too long.
 const SETBACK: Duration = Duration::from_secs(10);
+/// When the next one is further away, nobody waits for it.
+const SOON: Duration = Duration::from_secs(1);
 /// A cycle that ended late shows that too little is known, but surveys for that are no more frequent: more may not help.
 const LESSON: Duration = Duration::from_secs(60);
 /// Changes that are kept while a survey is under way; those beyond may not be known afterwards.
@@ -38,7 +42,9 @@ pub(super) struct Cycles {
     asked: Option<Mono>,
     /// What changed since then: the survey may have missed it.
     meanwhile: Vec<Change>,
-    /// No survey before.
+    /// Another shall be asked for.
+    wanted: bool,
+    /// But not before.
     rest_until: Mono,
     /// None for the sake of a late cycle before.
     lesson: Mono,
@@ -73,6 +79,7 @@ impl Cycles {
             most: usize::from(prefetch / 4),
             asked: None,
             meanwhile: Vec::new(),
+            wanted: false,
             rest_until: Mono(0),
             lesson: Mono(0),
         }
@@ -81,7 +88,7 @@ impl Cycles {
     /// The link is up: what was so before may be so no more.
     pub(super) fn begin(&mut self, now: Now, fx: &mut Effects) {
         if self.surveyed {
-            self.ask(now, fx);
+            self.want(now, fx);
         }
     }
 
@@ -112,7 +119,7 @@ impl Cycles {
         now: Now,
         fx: &mut Effects,
     ) -> Option<Publication> {
-        let soon = self.asked.is_some() || self.rest_until <= now.mono.after(REST);
+        let soon = self.asked.is_some() || self.rest_until <= now.mono.after(SOON);
         let may_hold = self.surveyed && soon && self.held.len() < self.most;
         if !may_hold || publication.exchange.is_empty() || !self.suspects(&publication) {
             return Some(publication);
@@ -122,17 +129,15 @@ impl Cycles {
             came: now.mono,
             publication,
         });
-        self.ask(now, fx);
+        self.want(now, fx);
         None
     }
 
     /// A cycle through a named exchange ended one lap late.
     pub(super) fn late(&mut self, now: Now, fx: &mut Effects) {
         if self.surveyed && self.lesson <= now.mono {
-            self.ask(now, fx);
-            if self.asked.is_some() {
-                self.lesson = now.mono.after(LESSON);
-            }
+            self.lesson = now.mono.after(LESSON);
+            self.want(now, fx);
         }
     }
 
@@ -143,11 +148,13 @@ impl Cycles {
         now: Now,
         fx: &mut Effects,
     ) -> Vec<Verdict> {
-        self.asked = None;
+        let asked = self.asked.take().unwrap_or(now.mono);
         let Some(survey) = survey else {
             self.rest_until = now.mono.after(SETBACK);
             return self.held.drain(..).map(Suspect::released).collect();
         };
+        let rest = asked.until(now.mono).saturating_mul(REST);
+        self.rest_until = now.mono.after(rest.max(SHORTEST_REST));
         let begun = survey.begun;
         self.routing = Routing::of(survey);
         // Before what was seen since is added: the two together may never have been so.
@@ -165,7 +172,7 @@ impl Cycles {
             self.routing.apply(change);
         }
         if !self.held.is_empty() {
-            self.ask(now, fx);
+            self.want(now, fx);
         }
         verdicts
     }
@@ -178,19 +185,15 @@ impl Cycles {
             self.rest_until = now.mono.after(SETBACK);
         }
         let overdue = self.held.partition_point(|suspect| late(suspect.came));
-        let released = self.held.drain(..overdue).map(Suspect::released).collect();
-        if !self.held.is_empty() {
-            self.ask(now, fx);
-        }
-        released
+        self.ask(now, fx);
+        self.held.drain(..overdue).map(Suspect::released).collect()
     }
 
     /// When [`Cycles::timeout`] wants to be called.
     pub(super) fn deadline(&self) -> Option<Mono> {
         let next = match self.asked {
             Some(asked) => Some(asked.after(PATIENCE)),
-            None if self.held.is_empty() => None,
-            None => Some(self.rest_until),
+            None => self.wanted.then_some(self.rest_until),
         };
         let oldest = self.held.front();
         let overdue = oldest.map(|suspect| suspect.came.after(PATIENCE));
@@ -206,11 +209,16 @@ impl Cycles {
         .is_some()
     }
 
-    /// Asks for a survey, unless one is under way or was just made: who waits is looked at again then.
+    /// There is something that the next survey may tell. (The one that is under way may be too old for it: whoever is held then wants another.)
+    fn want(&mut self, now: Now, fx: &mut Effects) {
+        self.wanted |= self.asked.is_none();
+        self.ask(now, fx);
+    }
+
     fn ask(&mut self, now: Now, fx: &mut Effects) {
-        if self.asked.is_none() && self.rest_until <= now.mono {
+        if self.wanted && self.asked.is_none() && self.rest_until <= now.mono {
+            self.wanted = false;
             self.asked = Some(now.mono);
-            self.rest_until = now.mono.after(REST);
             self.meanwhile.clear();
             fx.survey = true;
         }

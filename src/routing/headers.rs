@@ -2,6 +2,8 @@
 //!
 //! Versions of RabbitMQ differ in how they compare what is neither text, integer nor boolean (`==` or `=:=` of Erlang, seconds or
 //! milliseconds), and in which of two headers of one name counts. There the answer is "unknown".
+//!
+//! The limit: of two arguments of one name a survey shows only one, as JSON has it. No client library writes such a table.
 
 use crate::amqp::cursor::Malformed;
 use crate::amqp::table::{Table, Value};

@@ -128,16 +128,38 @@ fn a_survey_that_was_begun_before_the_signal_came_decides_nothing() {
     rig.pass(1);
     rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
     assert!(rig.asked());
+    rig.pass(200);
     rig.surveyed(Some(too_old));
     assert_eq!((rig.dead(), rig.settlements()), (vec![], vec![]));
-    // Another one, but not more often than each second.
+    // Another one, but reading it shall not be all that the broker does.
     assert!(!rig.asked());
-    rig.pass(998);
+    rig.pass(799);
     assert!(!rig.asked());
-    rig.pass(2);
+    rig.pass(1);
     assert!(rig.asked());
     rig.survey(&model(&round(&[])));
     assert_eq!(rig.settlements(), [(ACK, 1, false)]);
+    rig.pass(10_000);
+    assert!(!rig.asked(), "nobody wants to know");
+}
+
+#[test]
+fn nobody_is_held_for_a_survey_that_is_far_away() {
+    let mut rig = surveyed();
+    rig.changed(&round(&[]));
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    assert!(rig.asked());
+    rig.pass(4000);
+    rig.survey(&model(&round(&[])));
+    assert_eq!(rig.settlements(), [(ACK, 1, false)]);
+    // The next is not before 16 seconds.
+    rig.deliver(2, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!((rig.dead().len(), rig.asked()), (1, false));
+    rig.pass(15_000);
+    rig.deliver(3, "dlx-proxy/x", &died_in("work", "hi"));
+    assert_eq!((rig.dead().len(), rig.asked()), (0, false));
+    rig.pass(1000);
+    assert!(rig.asked());
 }
 
 #[test]
