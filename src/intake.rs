@@ -191,8 +191,8 @@ impl Intake {
                 }
             }
             Decision::Drop(event) => {
-                if matches!(&event, Event::DeadLetter { exchange, .. } if !exchange.is_empty()) {
-                    self.cycles.late(now, fx);
+                if let Event::DeadLetter { exchange, .. } = &event {
+                    self.cycles.late(exchange, now, fx);
                 }
                 self.drop_signal(tag, event, fx);
             }

@@ -7,9 +7,10 @@
 //!
 //! Held ones are overtaken by what comes after them: of no importance for those that are dropped, and the others are rare.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::amqp::ids::ShortStr;
 use crate::dead_letter::closes;
 use crate::machine::{Change, Effects, Mono, Now, Publication, Survey, Ticket};
 use crate::routing::Routing;
@@ -24,8 +25,11 @@ const SHORTEST_REST: Duration = Duration::from_millis(100);
 const SETBACK: Duration = Duration::from_secs(10);
 /// When the next one is further away, nobody waits for it.
 const SOON: Duration = Duration::from_secs(1);
-/// A cycle that ended late shows that too little is known, but surveys for that are no more frequent: more may not help.
+/// A cycle that ended late shows that too little is known of an exchange; or that it has other queues too, where no survey helps. So of
+/// each exchange that is a lesson only so often.
 const LESSON: Duration = Duration::from_secs(60);
+/// Exchanges of which that is remembered; beyond, all are forgotten.
+const MOST_LESSONS: usize = 1000;
 /// Changes that are kept while a survey is under way; those beyond may not be known afterwards.
 const MOST_MEANWHILE: usize = 1024;
 
@@ -46,8 +50,8 @@ pub(super) struct Cycles {
     wanted: bool,
     /// But not before.
     rest_until: Mono,
-    /// None for the sake of a late cycle before.
-    lesson: Mono,
+    /// Until when late cycles by these exchanges teach nothing.
+    lessons: BTreeMap<ShortStr, Mono>,
 }
 
 #[derive(Debug)]
@@ -81,7 +85,7 @@ impl Cycles {
             meanwhile: Vec::new(),
             wanted: false,
             rest_until: Mono(0),
-            lesson: Mono(0),
+            lessons: BTreeMap::new(),
         }
     }
 
@@ -133,12 +137,19 @@ impl Cycles {
         None
     }
 
-    /// A cycle through a named exchange ended one lap late.
-    pub(super) fn late(&mut self, now: Now, fx: &mut Effects) {
-        if self.surveyed && self.lesson <= now.mono {
-            self.lesson = now.mono.after(LESSON);
-            self.want(now, fx);
+    /// A cycle that would have gone on by this exchange ended one lap late.
+    pub(super) fn late(&mut self, exchange: &ShortStr, now: Now, fx: &mut Effects) {
+        let known = self.lessons.get(exchange);
+        let is_lesson = known.is_none_or(|until| *until <= now.mono);
+        if !self.surveyed || exchange.is_empty() || !is_lesson {
+            return;
         }
+        if self.lessons.len() >= MOST_LESSONS {
+            self.lessons.clear();
+        }
+        let until = now.mono.after(LESSON);
+        self.lessons.insert(exchange.clone(), until);
+        self.want(now, fx);
     }
 
     /// A survey came: it decides on those that were here when it was begun. `None`: it failed, and nobody waits for another.

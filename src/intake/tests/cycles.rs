@@ -292,15 +292,35 @@ fn died_late(second: u64) -> Content {
 }
 
 #[test]
-fn a_cycle_that_ends_late_asks_for_a_survey_once_a_minute() {
+fn a_cycle_that_ends_late_asks_for_a_survey_once_a_minute_and_exchange() {
     let mut rig = surveyed();
-    for (tag, minute) in [(1, 0), (2, 0), (3, 1)] {
-        rig.deliver(tag, "dlx-proxy/x", &died_late(1_700_000_000));
+    for (tag, exchange, asks) in [
+        (1, "dlx-proxy/x", true),
+        (2, "dlx-proxy/x", false),
+        (3, "dlx-proxy/y", true),
+        (4, "dlx-proxy/x", true),
+    ] {
+        rig.deliver(tag, exchange, &died_late(1_700_000_000));
         assert_eq!(rig.ended(), [Outcome::Dropped(Cause::Cycle)]);
-        assert_eq!(rig.asked(), tag != 2, "{tag} in minute {minute}");
-        rig.surveyed(None);
-        rig.pass(30_000);
+        assert_eq!(rig.asked(), asks, "{tag}");
+        if asks {
+            rig.surveyed(None);
+        }
+        rig.pass(20_000);
     }
+}
+
+#[test]
+fn a_survey_that_must_not_be_yet_is_asked_for_later() {
+    let mut rig = surveyed();
+    rig.deliver(1, "dlx-proxy/x", &died_late(1_700_000_000));
+    assert!(rig.asked());
+    rig.surveyed(None);
+    rig.deliver(2, "dlx-proxy/y", &died_late(1_700_000_000));
+    rig.pass(9999);
+    assert!(!rig.asked());
+    rig.pass(1);
+    assert!(rig.asked());
 }
 
 #[test]
