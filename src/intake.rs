@@ -9,8 +9,6 @@
 //! Two channels, because a refused declare closes the one that it was made on. What cannot be dealt with is rejected, and the intake
 //! queue's own dead-letter exchange parks it: so nothing is ever stuck here, and nothing is lost.
 
-use std::sync::Arc;
-
 use crate::amqp::frame::Kind;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::{Close, MethodId};
@@ -23,7 +21,7 @@ use crate::machine::{
 };
 use crate::publisher;
 use crate::registry::intake_name::Names;
-use crate::registry::policy::Policies;
+use crate::registry::live::LivePolicies;
 
 use self::consumer::Consumer;
 use self::cycles::{Cycles, Verdict};
@@ -65,7 +63,7 @@ pub struct Settings {
     /// The names of its objects.
     pub names: Names,
     /// For queues whose target is not in the name of their intake exchange.
-    pub policies: Arc<Policies>,
+    pub policies: LivePolicies,
     /// `intake-queue-type`.
     pub queue_type: QueueType,
     /// `intake-prefetch`.

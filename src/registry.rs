@@ -1,17 +1,22 @@
 //! What this session knows of queues and where their dead letters go; and the words in which it is said to the broker and heard from it.
 //!
-//! The *target* of a queue comes from its own arguments, completed key by key by a policy of ours (S2.1). The arguments are told to the
-//! broker as the name of an intake exchange ([`intake_name`]), so that no registry has to survive a restart or be shared.
+//! The *target* of a queue comes from its own arguments, completed key by key by policies (S2.1): ours, then the broker's. The arguments are
+//! told to the broker as the name of an intake exchange ([`intake_name`]), so that no registry has to survive a restart or be shared; what
+//! policies add is looked up when a message dies ([`live`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::Target;
 use crate::machine::Mono;
 
+use self::intake_name::Intake;
+use self::policy::QueueType;
+
 pub mod arguments;
+pub mod broker_policy;
 pub mod intake_name;
+pub mod live;
 pub mod policy;
 pub mod refusal;
 #[cfg(test)]
@@ -33,14 +38,23 @@ pub struct Registry {
 /// What is known of a managed queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Where its dead letters go.
-    pub target: Target,
-    /// It was declared with an intake exchange; false: with its own arguments (`keep`, or it existed before).
-    pub taken_over: bool,
-    /// The declare that the broker accepted.
-    pub form: Form,
+    /// What the declare said that the broker accepted.
+    pub declared: Declared,
     /// When the broker last said so.
     pub since: Mono,
+}
+
+/// What an accepted declare tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// What the client's arguments say of dead letters: where they go is looked up when one dies.
+    pub said: Intake,
+    /// The type of the queue, for policies.
+    pub queue_type: QueueType,
+    /// It was declared with an intake exchange; false: with its own arguments (`keep`, or it existed before).
+    pub taken_over: bool,
+    /// The declare as the broker had it.
+    pub form: Form,
 }
 
 /// A declare without the queue's name: asked again, it tells whether the queue is still the one that is known.
@@ -56,24 +70,12 @@ pub struct Form {
 
 impl Registry {
     /// The broker accepted a declare of that queue. Returns false when it is one queue too many: then it is not managed.
-    pub fn insert(
-        &mut self,
-        queue: ShortStr,
-        target: Target,
-        taken_over: bool,
-        form: Form,
-        now: Mono,
-    ) -> bool {
+    pub fn insert(&mut self, queue: ShortStr, declared: Declared, now: Mono) -> bool {
         if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
             return false;
         }
-        let known = Known {
-            target,
-            taken_over,
-            form,
-            since: now,
-        };
-        self.queues.insert(queue, known);
+        let since = now;
+        self.queues.insert(queue, Known { declared, since });
         true
     }
 

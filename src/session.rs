@@ -40,7 +40,8 @@ use crate::dead_letter::Rules;
 use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Ticket};
 use crate::registry::Registry;
 use crate::registry::intake_name::Names;
-use crate::registry::policy::{Mode, Policies};
+use crate::registry::live::LivePolicies;
+use crate::registry::policy::Mode;
 
 use channel::Channel;
 use declare::Takeover;
@@ -59,8 +60,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Names of the proxy's objects at the broker.
     pub names: Names,
-    /// The proxy's own policies.
-    pub policies: Arc<Policies>,
+    /// The proxy's own policies, and what is known of the broker's.
+    pub policies: LivePolicies,
     /// How dead letters look, by dialect of the broker.
     pub rules: Rules,
     /// Octets that all sessions together may retain.

@@ -1,7 +1,5 @@
 //! What each part is told of the settings: the only place that knows both.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -12,6 +10,7 @@ use crate::link::Login;
 use crate::machine::Budget;
 use crate::publisher;
 use crate::registry::intake_name::{BadPrefix, Names};
+use crate::registry::live::LivePolicies;
 use crate::registry::policy::{self, BadPolicy, Policies};
 use crate::session;
 
@@ -31,7 +30,7 @@ pub(super) fn session(config: &Config) -> Result<session::Settings, BadSettings>
     Ok(session::Settings {
         mode: mode(config.mode),
         names: Names::new(&config.prefix)?,
-        policies: Arc::new(policies(config)?),
+        policies: LivePolicies::new(policies(config)?),
         rules: rules(config),
         retained: Budget::new(config.retained_bytes),
         retained_per_connection: config.retained_bytes_per_connection,

@@ -3,7 +3,7 @@
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{self, Signal, Verdict};
 use crate::machine::{Cause, Event, Outcome, Publication, Reason};
-use crate::registry::policy;
+use crate::registry::policy::{Queue, QueueType};
 
 use super::Settings;
 use super::consumer::Delivery;
@@ -41,11 +41,13 @@ pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Deci
     let Ok(signal) = dead_letter::signal(&delivery.routing_key, &content) else {
         return distrusted(Cause::Implausible);
     };
-    let vhost = &settings.login.vhost;
-    // Of the queue only its name is known here.
-    let unknown = policy::QueueType::Unknown;
-    let policy = settings.policies.matching(vhost, &signal.queue, unknown);
-    let Some(target) = intake.target(policy) else {
+    let queue = Queue {
+        vhost: &settings.login.vhost,
+        name: &signal.queue,
+        queue_type: QueueType::Unknown,
+    };
+    let policies = &settings.policies;
+    let Some(target) = policies.target_of_signal(queue, &intake, signal.routing_key) else {
         // Its policy is gone: the broker would drop it, but the operator may not have meant that.
         return Decision::Park(parked(&signal, &ShortStr::EMPTY, Cause::NoExchange));
     };

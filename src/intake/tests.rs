@@ -9,7 +9,7 @@ use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
 use crate::dead_letter::Dialect;
 use crate::link::peer::{Rig, close, content, method, name, with_headers};
 use crate::machine::{Ensure, Owner, Reason};
-use crate::registry::policy::{ApplyTo, Spec};
+use crate::registry::policy::{ApplyTo, Policies, Spec};
 
 mod consuming;
 mod cycles;
@@ -36,7 +36,7 @@ fn settings() -> Settings {
             seed: 1,
         },
         names: Names::default(),
-        policies: Arc::new(policies.unwrap()),
+        policies: LivePolicies::new(policies.unwrap()),
         queue_type: QueueType::Quorum,
         prefetch: 1000,
         max_exchanges: 3,

@@ -154,4 +154,6 @@ pub enum Fallback {
     Refused(Cause),
     /// Knowledge of the queue was too old at consume.
     Stale,
+    /// Where its dead letters go is known only to the broker: a policy of ours is gone, or one of the broker's cannot be told from here.
+    TargetUnknown,
 }

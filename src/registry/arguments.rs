@@ -48,12 +48,12 @@ pub enum Wanted {
     Nothing,
     /// Pass it though it speaks of dead letters: the broker refuses it in its own words, or deals with it better than we.
     Leave(Fallback),
-    /// Pass it; once it is accepted the queue is managed, with this target.
-    Keep(Target),
+    /// Pass it; once it is accepted the queue is managed: this is what its arguments say.
+    Keep(Intake),
     /// Declare the queue with an intake exchange.
     TakeOver {
-        /// Where its dead letters go.
-        target: Target,
+        /// What its arguments say.
+        said: Intake,
         /// The name of the intake exchange.
         intake: ShortStr,
     },
@@ -90,7 +90,7 @@ impl<'a> DeclareArguments<'a> {
     /// The type of the queue that is declared.
     pub fn queue_type(&self) -> QueueType {
         match self.members.map(|members| members.queue_type) {
-            Some(None) => QueueType::Classic,
+            Some(None) => QueueType::Default,
             Some(Some(value)) => match value.as_longstr() {
                 Some(b"classic") => QueueType::Classic,
                 Some(b"quorum") => QueueType::Quorum,
@@ -130,12 +130,12 @@ impl<'a> DeclareArguments<'a> {
         let Some(said) = self.said() else {
             return Wanted::Leave(Fallback::NotSupported);
         };
-        let Some(target) = said.target(policy) else {
+        if said.target(policy).is_none() {
             return Wanted::Nothing;
-        };
+        }
         match (mode, names.encode(&said)) {
-            (Mode::Keep, _) => Wanted::Keep(target),
-            (Mode::Takeover, Some(intake)) => Wanted::TakeOver { target, intake },
+            (Mode::Keep, _) => Wanted::Keep(said),
+            (Mode::Takeover, Some(intake)) => Wanted::TakeOver { said, intake },
             (Mode::Takeover, None) => Wanted::Leave(Fallback::NameTooLong),
         }
     }

@@ -1,4 +1,4 @@
-//! The proxy's own policies: which one a queue has, and what it adds to the queue's arguments.
+//! The proxy's own policies: which one a queue has, and what it adds to the queue's arguments. (The broker's: [`super::broker_policy`].)
 //!
 //! As in RabbitMQ (`rabbit_policy:match_all`) the policy of the highest priority wins alone, the patterns are searched anywhere in the
 //! name, and arguments overrule the policy key by key. Differences:
@@ -30,14 +30,27 @@ pub enum Mode {
 /// The type of a queue, as far as one can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueType {
-    /// Also a declare without `x-queue-type`: the default type of a vhost cannot be seen.
+    /// `classic`.
     Classic,
+    /// A declare without `x-queue-type`: classic, unless its vhost has another default, which cannot be seen.
+    Default,
     /// `quorum`.
     Quorum,
     /// A stream, or a type that is new to us: it takes no dead-letter exchange that we know of.
     Other,
     /// Nobody said: of a queue only the name is known, as when a message died in it. Every `apply-to` fits.
     Unknown,
+}
+
+/// A queue, as policies see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue<'a> {
+    /// Its vhost.
+    pub vhost: &'a [u8],
+    /// Its name; empty when the broker is going to generate one.
+    pub name: &'a [u8],
+    /// Its type.
+    pub queue_type: QueueType,
 }
 
 /// The queues that a policy may fit: its `apply-to`. (RabbitMQ's `all` means `queues` here, as exchanges have no dead letters.)
@@ -135,14 +148,25 @@ impl Policies {
         Ok(Policies { policies })
     }
 
-    /// The policy of a queue. An empty name is one that the broker is going to generate: it is matched as `amq.gen-`.
-    pub fn matching(&self, vhost: &[u8], queue: &[u8], queue_type: QueueType) -> Option<&Policy> {
-        let queue = if queue.is_empty() { GENERATED } else { queue };
+    /// The policy of a queue.
+    pub fn matching(&self, queue: Queue<'_>) -> Option<&Policy> {
         self.policies.iter().find(|policy| {
-            policy.apply_to.fits(queue_type)
-                && policy.vhost.as_bytes() == vhost
-                && policy.pattern.is_match(queue)
+            policy.apply_to.fits(queue.queue_type)
+                && policy.vhost.as_bytes() == queue.vhost
+                && policy.pattern.is_match(queue.matched_name())
         })
+    }
+}
+
+// === impl Queue ===
+
+impl<'a> Queue<'a> {
+    /// What patterns are searched in: a name that the broker is going to generate begins like all of them.
+    pub(super) fn matched_name(&self) -> &'a [u8] {
+        match self.name {
+            [] => GENERATED,
+            name => name,
+        }
     }
 }
 
@@ -205,11 +229,11 @@ impl ApplyTo {
         match (self, queue_type) {
             (_, QueueType::Other) => false,
             (_, QueueType::Unknown) => true,
-            (ApplyTo::Queues, QueueType::Classic | QueueType::Quorum)
-            | (ApplyTo::ClassicQueues, QueueType::Classic)
+            (ApplyTo::Queues, QueueType::Classic | QueueType::Default | QueueType::Quorum)
+            | (ApplyTo::ClassicQueues, QueueType::Classic | QueueType::Default)
             | (ApplyTo::QuorumQueues, QueueType::Quorum) => true,
             (ApplyTo::ClassicQueues, QueueType::Quorum)
-            | (ApplyTo::QuorumQueues, QueueType::Classic) => false,
+            | (ApplyTo::QuorumQueues, QueueType::Classic | QueueType::Default) => false,
         }
     }
 }

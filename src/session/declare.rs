@@ -19,13 +19,14 @@ use std::ops::Range;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::dead_letter::Target;
 use crate::machine::{Ensure, Event, Fallback, Leg, Mono};
-use crate::registry::Form;
 use crate::registry::arguments::{DeclareArguments, Wanted};
+use crate::registry::intake_name::Intake;
+use crate::registry::policy::{Queue, QueueType};
+use crate::registry::{Declared, Form};
 
 use super::channel::Reword;
-use super::replies::{Declared, Expected};
+use super::replies::Expected;
 use super::{Hold, Session, Turn};
 
 /// One declare on its way.
@@ -34,7 +35,8 @@ pub(super) struct Takeover {
     pub(super) channel: ChannelId,
     /// The client's method, as it came.
     pub(super) payload: Vec<u8>,
-    pub(super) target: Target,
+    /// What its arguments say of dead letters.
+    pub(super) said: Intake,
     pub(super) intake: ShortStr,
     pub(super) until: Mono,
     /// All that the client sent before on its channel has been answered.
@@ -100,26 +102,24 @@ impl Session {
                 turn.event(Event::DeclareLeft { queue, cause });
                 None
             }
-            Wanted::Keep(target) => Some(as_it_is(target, payload)),
-            Wanted::TakeOver { target, intake } => {
+            Wanted::Keep(said) => Some(as_it_is(said, payload)),
+            Wanted::TakeOver { said, intake } => {
                 if self.takeover.is_some() || self.verification.is_some() {
                     return self.hold(Hold::Probe, turn);
                 }
                 let probe = match self.free_channel() {
                     None => Err(Fallback::NoChannel),
-                    Some(_) if !self.can_refuse(&queue, &target, &intake) => {
-                        Err(Fallback::NotSupported)
-                    }
+                    Some(_) if !self.can_refuse(payload, &intake) => Err(Fallback::NotSupported),
                     Some(probe) => Ok(probe),
                 };
                 match probe {
                     Ok(probe) => {
-                        self.begin_takeover(channel, payload, target, intake, probe, turn);
+                        self.begin_takeover(channel, payload, said, intake, probe, turn);
                         return len;
                     }
                     Err(cause) => {
                         turn.event(Event::DeclareLeft { queue, cause });
-                        Some(as_it_is(target, payload))
+                        Some(as_it_is(said, payload))
                     }
                 }
             }
@@ -131,11 +131,12 @@ impl Session {
 
     fn wanted(&self, declare: &QueueDeclare<'_>) -> Wanted {
         let arguments = DeclareArguments::read(declare.arguments);
-        let policy = self.settings.policies.matching(
-            &self.peer.vhost,
-            declare.queue,
-            arguments.queue_type(),
-        );
+        let ours = self.settings.policies.ours();
+        let policy = ours.matching(Queue {
+            vhost: &self.peer.vhost,
+            name: declare.queue,
+            queue_type: arguments.queue_type(),
+        });
         let mode = policy
             .and_then(|policy| policy.mode)
             .unwrap_or(self.settings.mode);
@@ -143,10 +144,14 @@ impl Session {
     }
 
     /// Whether the broker survives refusing a probe: some versions cannot write every name.
-    fn can_refuse(&self, queue: &[u8], target: &Target, intake: &[u8]) -> bool {
-        self.peer.wording.is_some_and(|wording| {
-            wording.can_refuse(queue, &self.peer.vhost, &target.exchange, intake)
-        })
+    fn can_refuse(&self, payload: &[u8], intake: &[u8]) -> bool {
+        let (Some(wording), Ok(declare)) = (self.peer.wording, QueueDeclare::parse(payload)) else {
+            return false;
+        };
+        let exchange = DeclareArguments::read(declare.arguments)
+            .exchange()
+            .unwrap_or_default();
+        wording.can_refuse(declare.queue, &self.peer.vhost, &exchange, intake)
     }
 
     /// A number for the probe's channel: the broker counts channels, not numbers (S7.10).
@@ -164,7 +169,7 @@ impl Session {
         &mut self,
         channel: ChannelId,
         payload: &[u8],
-        target: Target,
+        said: Intake,
         intake: ShortStr,
         probe: ChannelId,
         turn: &mut Turn<'_>,
@@ -198,7 +203,7 @@ impl Session {
         let takeover = Takeover {
             channel,
             payload: payload.to_vec(),
-            target,
+            said,
             intake,
             until,
             quiet,
@@ -226,7 +231,7 @@ impl Session {
             .declare()
             .and_then(|declare| ShortStr::copy(declare.queue))
             .unwrap_or_default();
-        let declared = as_it_is(takeover.target.clone(), &takeover.payload);
+        let declared = as_it_is(takeover.said.clone(), &takeover.payload);
         self.remember_left(takeover.channel, &takeover.payload);
         self.pass_declare(
             takeover.channel,
@@ -257,9 +262,11 @@ impl Session {
         let Some(declare) = takeover.declare() else {
             return;
         };
-        let table = DeclareArguments::read(declare.arguments).rewritten(&takeover.intake);
+        let arguments = DeclareArguments::read(declare.arguments);
+        let table = arguments.rewritten(&takeover.intake);
         let declared = Declared {
-            target: takeover.target.clone(),
+            said: takeover.said.clone(),
+            queue_type: arguments.queue_type(),
             taken_over: true,
             form: form(declare.bits, &table),
         };
@@ -344,12 +351,17 @@ impl Session {
 }
 
 /// What is known of a queue whose declare goes on as the client wrote it.
-fn as_it_is(target: Target, payload: &[u8]) -> Declared {
-    let form = QueueDeclare::parse(payload)
-        .map(|declare| form(declare.bits, declare.arguments))
-        .unwrap_or_default();
+fn as_it_is(said: Intake, payload: &[u8]) -> Declared {
+    let (queue_type, form) = match QueueDeclare::parse(payload) {
+        Ok(declare) => (
+            DeclareArguments::read(declare.arguments).queue_type(),
+            form(declare.bits, declare.arguments),
+        ),
+        Err(_) => (QueueType::Unknown, Form::default()),
+    };
     Declared {
-        target,
+        said,
+        queue_type,
         taken_over: false,
         form,
     }

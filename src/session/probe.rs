@@ -124,8 +124,12 @@ impl Session {
         match permission {
             Permission::Refused => return self.forward_original(Fallback::NoPermission, turn),
             Permission::Granted if !rewritten => {
-                let exchange = takeover.target.exchange.clone();
-                self.permitted.learn(exchange, turn.now.mono);
+                let asked = takeover
+                    .declare()
+                    .and_then(|declare| DeclareArguments::read(declare.arguments).exchange());
+                if let Some(exchange) = asked {
+                    self.permitted.learn(exchange, turn.now.mono);
+                }
             }
             Permission::Granted | Permission::Unknown => {}
         }

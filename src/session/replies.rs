@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
-use crate::dead_letter::Target;
 use crate::machine::Change;
-use crate::registry::Form;
+use crate::registry::Declared;
 
 /// A reply that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,14 +31,6 @@ pub(super) enum Expected {
     Open,
     /// Any other reply.
     Other,
-}
-
-/// What an accepted declare tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Declared {
-    pub target: Target,
-    pub taken_over: bool,
-    pub form: Form,
 }
 
 /// Whether a request of the client wants a reply: by the specification, with the position of each `no_wait` bit.

@@ -9,8 +9,9 @@ use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::{self, Death, Verdict};
 use crate::machine::{Event, Fallback, Leg, Outcome, Reason, Ticket};
+use crate::registry::Declared;
+use crate::registry::policy::Queue;
 
-use super::replies::Declared;
 use super::{Hold, Session, Turn};
 
 /// What happened to one tag.
@@ -175,6 +176,18 @@ impl Session {
         if self.tickets.len() >= self.settings.max_tickets {
             return Fate::NoTicket;
         }
+        let queue = Queue {
+            vhost: &self.peer.vhost,
+            name: &retained.queue,
+            queue_type: known.declared.queue_type,
+        };
+        let Some(target) = self.settings.policies.target(queue, &known.declared.said) else {
+            turn.event(Event::RejectForwarded {
+                queue: retained.queue.clone(),
+                cause: Fallback::TargetUnknown,
+            });
+            return Fate::Forward;
+        };
         let content = self.settings.names.bridges().content(&retained.content);
         let death = Death {
             queue: &retained.queue,
@@ -186,7 +199,7 @@ impl Session {
         };
         // A reject is never dropped as a cycle, so its target queues need not be known.
         let Ok(Verdict::Publish(publication)) =
-            dead_letter::plan(&death, &known.target, &rules, turn.now.wall)
+            dead_letter::plan(&death, &target, &rules, turn.now.wall)
         else {
             turn.event(Event::RejectForwarded {
                 queue: retained.queue.clone(),
@@ -335,13 +348,7 @@ impl Session {
             queue: queue.clone(),
             taken_over: declared.taken_over,
         });
-        let Declared {
-            target,
-            taken_over,
-            form,
-        } = declared;
-        self.registry
-            .insert(queue, target, taken_over, form, turn.now.mono);
+        self.registry.insert(queue, declared, turn.now.mono);
     }
 }
 

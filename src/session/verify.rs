@@ -79,7 +79,7 @@ impl Session {
             self.hold(Hold::Probe, turn);
             return true;
         }
-        let form = known.form.clone();
+        let form = known.declared.form.clone();
         let Some(probe) = self.free_channel() else {
             self.lose_track(queue.clone(), turn);
             return false;

@@ -59,6 +59,7 @@ pub(super) fn fallback(fallback: Fallback) -> &'static str {
         Fallback::CloseWait => "close_wait",
         Fallback::Refused(by_publisher) => by_publisher.as_str(),
         Fallback::Stale => "stale",
+        Fallback::TargetUnknown => "target_unknown",
     }
 }
 

@@ -3,29 +3,27 @@
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::Target;
 use crate::machine::Mono;
-use crate::registry::{FRESH_FOR, Form, MAX_QUEUES, Registry};
+use crate::registry::intake_name::Intake;
+use crate::registry::policy::QueueType;
+use crate::registry::{Declared, FRESH_FOR, Form, MAX_QUEUES, Registry};
 
-fn target() -> Target {
-    Target {
-        exchange: ShortStr::copy(b"dlx").unwrap(),
-        routing_key: None,
-        at_least_once: false,
+fn declared(taken_over: bool) -> Declared {
+    Declared {
+        said: Intake::Policy {
+            at_least_once: false,
+        },
+        queue_type: QueueType::Default,
+        taken_over,
+        form: Form::default(),
     }
 }
 
 #[test]
 fn knowledge_ends_with_the_life_of_the_queue() {
     let mut registry = Registry::default();
-    assert!(registry.insert(
-        ShortStr::copy(b"q").unwrap(),
-        target(),
-        true,
-        Form::default(),
-        Mono(0)
-    ));
-    assert_eq!(registry.get(b"q").unwrap().target, target());
+    assert!(registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0)));
+    assert_eq!(registry.get(b"q").unwrap().declared, declared(true));
     registry.forget(b"q");
     assert_eq!(registry.get(b"q"), None);
 }
@@ -34,13 +32,7 @@ fn knowledge_ends_with_the_life_of_the_queue() {
 fn knowledge_is_fresh_for_a_minute_and_again_when_verified() {
     let mut registry = Registry::default();
     let just_before = Mono(0).after(FRESH_FOR - Duration::from_micros(1));
-    registry.insert(
-        ShortStr::copy(b"q").unwrap(),
-        target(),
-        true,
-        Form::default(),
-        Mono(0),
-    );
+    registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0));
     assert!(registry.is_fresh(b"q", just_before));
     assert!(!registry.is_fresh(b"q", Mono(0).after(FRESH_FOR)));
     registry.verified(b"q", just_before);
@@ -53,9 +45,9 @@ fn at_the_bound_known_queues_stay_known() {
     let mut registry = Registry::default();
     let name = |n: usize| ShortStr::new(n.to_string()).unwrap();
     for n in 0..MAX_QUEUES {
-        assert!(registry.insert(name(n), target(), true, Form::default(), Mono(0)));
+        assert!(registry.insert(name(n), declared(true), Mono(0)));
     }
-    assert!(!registry.insert(name(MAX_QUEUES), target(), true, Form::default(), Mono(0)));
-    assert!(registry.insert(name(7), target(), false, Form::default(), Mono(1)));
-    assert!(!registry.get(&name(7)).unwrap().taken_over);
+    assert!(!registry.insert(name(MAX_QUEUES), declared(true), Mono(0)));
+    assert!(registry.insert(name(7), declared(false), Mono(1)));
+    assert!(!registry.get(&name(7)).unwrap().declared.taken_over);
 }

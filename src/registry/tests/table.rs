@@ -7,8 +7,10 @@ use std::path::Path;
 use crate::dead_letter::Target;
 use crate::machine::Fallback;
 use crate::registry::arguments::{DeclareArguments, Wanted};
+use crate::registry::broker_policy::{BrokerPolicies, Told};
 use crate::registry::intake_name::{Intake, Names};
-use crate::registry::policy::{ApplyTo, Mode, Policies, QueueType, Spec};
+use crate::registry::live::LivePolicies;
+use crate::registry::policy::{ApplyTo, Mode, Policies, Queue, QueueType, Spec};
 use crate::registry::refusal::{Access, Fit, Wording, decode_names_in, fit, permission};
 
 use super::words::{Line, quoted, show_arguments};
@@ -63,6 +65,8 @@ fn answer_all(text: &str) -> String {
 struct Scene {
     names: Names,
     policies: Vec<Spec>,
+    /// Lines that say them.
+    broker_policies: Vec<Line>,
     keep: bool,
     arguments: Vec<u8>,
 }
@@ -100,6 +104,11 @@ impl Scene {
                 self.keep = line.flag("keep");
                 None
             }
+            "broker-policy" => {
+                self.broker_policies.push(line);
+                None
+            }
+            "dies" => Some(self.dies(&line)),
             "match" => Some(self.matching(&line)),
             "declare" => {
                 self.arguments = line.arguments();
@@ -164,26 +173,48 @@ impl Scene {
     }
 
     fn matching(&self, line: &Line) -> String {
-        let queue_type = match line.get("type") {
-            None => QueueType::Unknown,
-            Some(b"classic") => QueueType::Classic,
-            Some(b"quorum") => QueueType::Quorum,
-            Some(_) => QueueType::Other,
-        };
         let policies = match Policies::new(&self.policies) {
             Ok(policies) => policies,
             Err(bad) => return bad.to_string(),
         };
-        let vhost = line.get("vhost").unwrap_or(b"/");
-        let policy = policies.matching(vhost, line.get("queue").unwrap(), queue_type);
+        let policy = policies.matching(queue(line));
         policy.map_or("none".to_owned(), |policy| policy.name.clone())
+    }
+
+    /// Where a message of that queue goes that was rejected, or, with a key, that the broker sent with it into an intake exchange.
+    fn dies(&self, line: &Line) -> String {
+        let told = self.broker_policies.iter().map(|line| {
+            let text = |name| line.get(name).map(|value| str::from_utf8(value).unwrap());
+            Told {
+                vhost: text("vhost").unwrap_or("/"),
+                pattern: text("pattern").unwrap_or(".*"),
+                apply_to: text("apply-to").unwrap_or("queues"),
+                priority: text("priority").map_or(0.0, |number| number.parse().unwrap()),
+                keys: text("keys").map_or(Vec::new(), |keys| keys.split(',').collect()),
+                routing_key: text("key"),
+                strategy: text("strategy"),
+            }
+        });
+        let (brokers, _) = BrokerPolicies::new(told);
+        let live = LivePolicies::new(self.policies());
+        live.set_brokers(brokers);
+        let said = DeclareArguments::read(&self.arguments).said().unwrap();
+        let target = match line.get("signal") {
+            Some(key) => live.target_of_signal(queue(line), &said, key),
+            None => live.target(queue(line), &said),
+        };
+        target.map_or("the broker's".to_owned(), |target| show_target(&target))
     }
 
     fn wanted(&self, line: &Line) -> String {
         let arguments = DeclareArguments::read(&self.arguments);
         let policies = self.policies();
-        let queue = line.get("queue").unwrap_or(b"q");
-        let policy = policies.matching(b"/", queue, arguments.queue_type());
+        let policy = policies.matching(Queue {
+            vhost: b"/",
+            name: line.get("queue").unwrap_or(b"q"),
+            queue_type: arguments.queue_type(),
+        });
+        let target = |said: &Intake| show_target(&said.target(policy).unwrap());
         let mode = match self.keep {
             true => Mode::Keep,
             false => Mode::Takeover,
@@ -194,9 +225,9 @@ impl Scene {
             Wanted::Leave(Fallback::NameTooLong) => "leave: name too long".to_owned(),
             Wanted::Leave(Fallback::NotSupported) => "leave: not supported".to_owned(),
             Wanted::Leave(other) => panic!("{other:?}"),
-            Wanted::Keep(target) => format!("keep {}", show_target(&target)),
-            Wanted::TakeOver { target, intake } => [
-                format!("take over {}", show_target(&target)),
+            Wanted::Keep(said) => format!("keep {}", target(&said)),
+            Wanted::TakeOver { said, intake } => [
+                format!("take over {}", target(&said)),
                 format!(
                     "rewritten  {}",
                     show_arguments(&arguments.rewritten(&intake))
@@ -227,6 +258,20 @@ fn intake(line: &Line) -> Intake {
             routing_key: line.name("key"),
             at_least_once,
         }),
+    }
+}
+
+fn queue(line: &Line) -> Queue<'_> {
+    Queue {
+        vhost: line.get("vhost").unwrap_or(b"/"),
+        name: line.get("queue").unwrap(),
+        queue_type: match line.get("type") {
+            None => QueueType::Unknown,
+            Some(b"classic") => QueueType::Classic,
+            Some(b"quorum") => QueueType::Quorum,
+            Some(b"default") => QueueType::Default,
+            Some(_) => QueueType::Other,
+        },
     }
 }
 

@@ -10,9 +10,10 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::{Dialect, Rules, Target};
 use crate::machine::*;
-use crate::registry::Form;
-use crate::registry::policy::Mode;
-use crate::session::replies::Declared;
+use crate::registry::intake_name::Intake;
+use crate::registry::live::LivePolicies;
+use crate::registry::policy::{Mode, QueueType};
+use crate::registry::{Declared, Form};
 use crate::session::{Session, Settings, Turn};
 
 pub(super) const CH: ChannelId = ChannelId(1);
@@ -53,7 +54,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
     Settings {
         mode,
         names: super::names(),
-        policies: Arc::default(),
+        policies: LivePolicies::default(),
         rules,
         retained: Budget::new(1 << 20),
         retained_per_connection: 1 << 20,
@@ -252,7 +253,8 @@ impl Script {
         self.session.manage(
             name(queue),
             Declared {
-                target,
+                said: Intake::Target(target),
+                queue_type: QueueType::Classic,
                 taken_over: false,
                 form: Form::default(),
             },
