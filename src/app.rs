@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::admin::{Readiness, server};
 use crate::amqp::ids::ShortStr;
 use crate::config::{self, Config, Mode};
 use crate::drain::{Drain, Ended, Phase};
+use crate::management::Management;
 use crate::net::drive::Clock;
 use crate::net::links::Opener;
 use crate::net::listener::Door;
@@ -28,6 +30,7 @@ pub struct App {
     door: Door,
     listener: TcpListener,
     admin: TcpListener,
+    management: Option<Management>,
     metrics: Metrics,
     readiness: Readiness,
     hub: Hub,
@@ -92,6 +95,11 @@ impl App {
             metrics: metrics.clone(),
             clock,
         };
+        let management = parts::management(config).map(|api| Management {
+            api,
+            policies: door.settings.policies.clone(),
+            metrics: metrics.clone(),
+        });
         let vhosts = config
             .vhosts
             .iter()
@@ -109,6 +117,7 @@ impl App {
             door,
             listener,
             admin,
+            management,
             metrics,
             readiness,
             hub,
@@ -136,6 +145,16 @@ impl App {
             drain.stopped(Phase::Admin),
         );
         drain.spawn(Phase::Admin, admin);
+        if let Some(management) = self.management {
+            // The first rejects shall have their keys already. Clients that come meanwhile wait in the kernel's queue.
+            let (first, read) = oneshot::channel();
+            let stopped = drain.stopped(Phase::Intake);
+            drain.spawn(Phase::Intake, management.run(first, stopped));
+            tokio::select! {
+                _ = read => {}
+                () = drain.begun() => {}
+            }
+        }
         drain.spawn(
             Phase::Listener,
             self.door.serve(self.listener, drain.clone()),

@@ -86,6 +86,7 @@ pub mod link;
     )
 )]
 pub mod machine;
+pub mod management;
 pub mod net;
 #[cfg_attr(
     not(test),

@@ -8,6 +8,7 @@ use crate::dead_letter::{Dialect, Rules};
 use crate::intake;
 use crate::link::Login;
 use crate::machine::Budget;
+use crate::management;
 use crate::publisher;
 use crate::registry::intake_name::{BadPrefix, Names};
 use crate::registry::live::LivePolicies;
@@ -74,6 +75,22 @@ pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::S
         rules: sessions.rules,
         surveyed: false,
     }
+}
+
+/// Where the management API is, if it shall be read.
+pub(super) fn management(config: &Config) -> Option<management::Api> {
+    let url = config.management_url.as_ref()?;
+    let (user, password) = match &url.user {
+        Some((user, password)) => (user, password),
+        None => (&config.upstream.user, &config.upstream.password),
+    };
+    Some(management::Api {
+        host: url.host.clone(),
+        port: url.port,
+        path: url.path.clone(),
+        user: user.clone(),
+        password: password.reveal().to_owned(),
+    })
 }
 
 /// As whom the links log in. The seed tells the proxies of one broker apart, so that they do not come back all at once.

@@ -1,5 +1,6 @@
 //! URLs with passwords in them: taken apart here, and printed only without the password. Nothing in an error quotes them.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use amq_protocol::uri::AMQPUri;
@@ -22,9 +23,18 @@ pub struct Upstream {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// URL of the management API. `Display`, `Debug` and the printed settings hide its password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ManagementUrl(String);
+/// Where the management API is. `Display`, `Debug` and the printed settings hide its password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagementUrl {
+    /// Name or address; an IPv6 address stands without its brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// What stands before `/api`, without a slash at its end.
+    pub path: String,
+    /// Its own user, if the URL has one; else it is that of `upstream`.
+    pub user: Option<(String, Secret)>,
+}
 
 // === impl Upstream ===
 
@@ -103,37 +113,57 @@ impl fmt::Display for Secret {
 // === impl ManagementUrl ===
 
 impl ManagementUrl {
-    /// The URL with its password, for the one place that connects to it.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-
+    /// Takes `http://user:password@host:port/path`. Without a port it is 80, as in every such URL; a query is ignored.
+    ///
+    /// # Errors
+    /// What is wrong, in words that do not quote the URL.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let uri: axum::http::Uri = text.parse().map_err(|_| "not a URL")?;
-        match (uri.scheme_str(), uri.host()) {
-            (Some("http"), Some(_)) => Ok(Self(text.to_owned())),
-            (Some("https"), _) => Err("TLS to the broker is not supported yet".to_owned()),
-            _ => Err("not an HTTP URL".to_owned()),
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err("TLS to the broker is not supported yet".to_owned()),
+            _ => return Err("not an HTTP URL".to_owned()),
         }
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let decoded = |text: &str| {
+            let octets = percent_encoding::percent_decode_str(text);
+            octets
+                .decode_utf8()
+                .map(Cow::into_owned)
+                .map_err(|_| "not a URL")
+        };
+        let user = match authority.rsplit_once('@') {
+            None => None,
+            Some((credentials, _)) => {
+                let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+                Some((decoded(user)?, Secret(decoded(password)?)))
+            }
+        };
+        let host = uri
+            .host()
+            .filter(|host| !host.is_empty())
+            .ok_or("not an HTTP URL")?;
+        Ok(Self {
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port: uri.port_u16().unwrap_or(80),
+            path: uri.path().trim_end_matches('/').to_owned(),
+            user,
+        })
     }
 }
 
 impl fmt::Display for ManagementUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.rsplit_once('@') {
-            Some((credentials, host)) => {
-                let start = credentials.find("://").map_or(0, |at| at + 3);
-                let user = credentials[start..].split(':').next().unwrap_or_default();
-                write!(f, "http://{user}:***@{host}")
-            }
-            None => f.write_str(&self.0),
+        f.write_str("http://")?;
+        if let Some((user, password)) = &self.user {
+            let user =
+                percent_encoding::utf8_percent_encode(user, percent_encoding::NON_ALPHANUMERIC);
+            write!(f, "{user}:{password}@")?;
         }
-    }
-}
-
-impl fmt::Debug for ManagementUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}{}", self.host, self.port, self.path),
+            false => write!(f, "{}:{}{}", self.host, self.port, self.path),
+        }
     }
 }
 

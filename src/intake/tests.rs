@@ -14,6 +14,7 @@ use crate::registry::policy::{ApplyTo, Policies, Spec};
 mod consuming;
 mod cycles;
 mod declaring;
+mod policies;
 
 type IntakeRig = Rig<Intake>;
 

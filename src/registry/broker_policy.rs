@@ -63,6 +63,8 @@ pub struct BrokerPolicies {
 pub struct Told<'a> {
     /// The vhost it acts in.
     pub vhost: &'a str,
+    /// Its name.
+    pub name: &'a str,
     /// PCRE, searched in the queue's name.
     pub pattern: &'a str,
     /// `queues`, `all`, … as written.
@@ -107,7 +109,8 @@ enum Fit {
 // === impl BrokerPolicies ===
 
 impl BrokerPolicies {
-    /// Takes them in; what is for exchanges or streams only is left out. Returns the patterns that cannot be read, too.
+    /// Takes them in; what is for exchanges or streams only is left out. Returns the names of those whose patterns cannot
+    /// be read, too.
     pub fn new<'a>(told: impl IntoIterator<Item = Told<'a>>) -> (BrokerPolicies, Vec<&'a str>) {
         let mut policies = BrokerPolicies::default();
         let mut unreadable = Vec::new();
@@ -117,7 +120,7 @@ impl BrokerPolicies {
                 continue;
             }
             if policy.pattern.is_none() {
-                unreadable.push(told.pattern);
+                unreadable.push(told.name);
             }
             if let Some(vhost) = ShortStr::copy(told.vhost.as_bytes()) {
                 policies.by_vhost.entry(vhost).or_default().push(policy);

@@ -79,6 +79,8 @@ pub(super) struct Inner {
     pub(super) intake_consuming: VhostGauge,
     pub(super) intake_exchanges: VhostGauge,
     pub(super) vhost_native: VhostGauge,
+    management_up: Gauge,
+    management_failures: Counter,
 }
 
 #[derive(Debug)]
@@ -235,6 +237,18 @@ impl Metrics {
             intake_consuming: book.add("intake_consuming", vhost, "1 while the intake consumer of this proxy is registered", Family::default()),
             intake_exchanges: book.add("intake_exchanges", vhost, "Intake exchanges declared by this proxy", Family::default()),
             vhost_native: book.add("vhost_native", vhost, "1 if the proxy's user has no rights there: all is left to the broker", Family::default()),
+            management_up: book.add(
+                "management_up",
+                &[],
+                "1 if the management API answered when it was last read; 0 also without a management-url",
+                Gauge::default(),
+            ),
+            management_failures: book.add(
+                "management_failures",
+                &[],
+                "Times that the management API could not be read",
+                Counter::default(),
+            ),
             names: Names::new(),
             repeats: Repeats::default(),
             registry: book.registry,
@@ -250,6 +264,14 @@ impl Metrics {
         ConnectionMeter {
             metrics: self.clone(),
             levels: Levels::default(),
+        }
+    }
+
+    /// Counts a reading of the management API.
+    pub fn management(&self, answered: bool) {
+        self.0.management_up.set(answered.into());
+        if !answered {
+            self.0.management_failures.inc();
         }
     }
 

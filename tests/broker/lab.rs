@@ -29,7 +29,8 @@ static IN_USE: RwLock<()> = RwLock::const_new(());
 const HOW: &str = "\
 these tests need real brokers: run `make broker`, or give your own as
   DLX_TEST_BROKERS=\"3.10.8=amqp://guest:guest@127.0.0.1:5672,4.3.6=amqp://...\"
-  DLX_TEST_CTL=\"3.10.8=COMMAND;4.3.6=COMMAND\"    rabbitmqctl for each of them";
+  DLX_TEST_CTL=\"3.10.8=COMMAND;4.3.6=COMMAND\"    rabbitmqctl for each of them
+  DLX_TEST_MANAGEMENT=\"3.10.8=http://guest:guest@127.0.0.1:15672,4.3.6=http://...\"";
 
 /// Both modes of the proxy.
 pub(crate) const BOTH: &[Mode] = &[Mode::Takeover, Mode::Keep];
@@ -41,6 +42,7 @@ pub(crate) struct Broker {
     pub uri: AMQPUri,
     url: String,
     control: Vec<String>,
+    management: Option<String>,
 }
 
 /// One way to run a test: a broker, a mode, a vhost that nobody else uses, and a proxy in front.
@@ -185,10 +187,15 @@ impl Broker {
             text.split(separator).filter_map(pair).collect()
         };
         let controls = pairs("DLX_TEST_CTL", ';');
+        let managements = pairs("DLX_TEST_MANAGEMENT", ',');
         let broker = |(version, url): (String, String)| {
             let (_, control) = controls.iter().find(|(of, _)| *of == version).expect(HOW);
             Arc::new(Broker {
                 uri: url.parse().expect(HOW),
+                management: managements
+                    .iter()
+                    .find(|(of, _)| *of == version)
+                    .map(|(_, url)| url.clone()),
                 control: control.split_whitespace().map(str::to_owned).collect(),
                 version,
                 url,
@@ -222,6 +229,29 @@ impl Broker {
     pub(crate) fn address(&self) -> String {
         let authority = &self.uri.authority;
         format!("{}:{}", authority.host, authority.port)
+    }
+
+    /// Credentials and `host:port` of the management API.
+    pub(crate) fn management(&self) -> (String, String) {
+        let url = self.management.as_deref().expect(HOW);
+        let authority = url.trim_start_matches("http://").trim_end_matches('/');
+        let (credentials, address) = authority.rsplit_once('@').expect(HOW);
+        (credentials.to_owned(), address.to_owned())
+    }
+
+    /// A policy for the queues of all scenes in a vhost; `definition` in Erlang.
+    pub(crate) async fn set_policy(&self, vhost: &str, name: &str, definition: &str) {
+        self.eval(&format!(
+            "rabbit_policy:set(<<\"{vhost}\">>, <<\"{name}\">>, <<\"^(classic|quorum)\">>, {definition}, 1, <<\"queues\">>, <<\"tests\">>)."
+        ))
+        .await;
+    }
+
+    pub(crate) async fn clear_policy(&self, vhost: &str, name: &str) {
+        self.eval(&format!(
+            "rabbit_policy:delete(<<\"{vhost}\">>, <<\"{name}\">>, <<\"tests\">>)."
+        ))
+        .await;
     }
 
     async fn make_vhost(&self, vhost: &str) {

@@ -6,6 +6,7 @@
 //! - `faults`: a publisher that is killed, blocked or away, a client that vanishes: nothing is lost
 //! - `multiple`: acks, nacks and rejects in an order drawn at random close a channel exactly when they do so without the proxy
 //! - `sessions`: many connections, large bodies, small frames · `heartbeats`: idle clients, and legs that are held back
+//! - `management`: what policies of the broker's add, read from its management API
 //! - `away`: no broker at start, and a vhost in which the proxy's user has no rights
 //! - `process`: the program itself, from its first line to SIGTERM
 //!
@@ -18,6 +19,7 @@ mod dead_letter;
 mod faults;
 mod heartbeats;
 mod lab;
+mod management;
 mod multiple;
 mod process;
 mod program;

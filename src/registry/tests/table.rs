@@ -187,6 +187,7 @@ impl Scene {
             let text = |name| line.get(name).map(|value| str::from_utf8(value).unwrap());
             Told {
                 vhost: text("vhost").unwrap_or("/"),
+                name: "",
                 pattern: text("pattern").unwrap_or(".*"),
                 apply_to: text("apply-to").unwrap_or("queues"),
                 priority: text("priority").map_or(0.0, |number| number.parse().unwrap()),

@@ -21,6 +21,8 @@ pub(super) const CH: ChannelId = ChannelId(1);
 /// A session and what it has said since it was last asked.
 pub(super) struct Script {
     pub session: Session,
+    /// Those of the session.
+    pub policies: LivePolicies,
     pub now: Now,
     pub fx: Effects,
     to_client: Vec<u8>,
@@ -159,6 +161,7 @@ impl Script {
     /// A session that has seen nothing.
     pub(super) fn fresh(settings: Settings) -> Script {
         Script {
+            policies: settings.policies.clone(),
             session: Session::new(
                 Arc::new(settings),
                 Now {

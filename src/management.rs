@@ -1,0 +1,100 @@
+//! Reads RabbitMQ's management API, for what AMQP does not show: the broker's own policies. Apart from `net`, since it is another protocol
+//! on another port, and since nothing waits for it: without an answer the proxy goes on as if there were no `management-url`.
+//!
+//! **What is read may be old.** It is read every [`EVERY`], as often as one open page of the management UI does; while the API is away,
+//! after longer and longer pauses. Policies that were read are kept until they are read again, however long that takes: they change
+//! seldom, and to forget them would send dead letters elsewhere only because a port is closed.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::{debug, info, warn};
+
+use crate::registry::live::LivePolicies;
+use crate::telemetry::Metrics;
+
+pub use http::Api;
+
+mod http;
+mod policies;
+#[cfg(test)]
+mod tests;
+
+/// From one reading to the next.
+const EVERY: Duration = Duration::from_secs(5);
+/// The same when it failed: doubled each time, up to this.
+const AT_MOST: Duration = Duration::from_secs(60);
+
+/// What reads the API, over and over.
+pub struct Management {
+    /// Where it is.
+    pub api: Api,
+    /// Told of the broker's.
+    pub policies: LivePolicies,
+    /// The counters.
+    pub metrics: Metrics,
+}
+
+/// What was said last, so that it is said once.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    /// The error; none while all is well.
+    error: Option<String>,
+    /// Policies whose patterns cannot be read.
+    unreadable: Vec<String>,
+}
+
+// === impl Management ===
+
+impl Management {
+    /// Reads until it is stopped. `first`: told when it was read once, or could not be.
+    pub async fn run(self, first: oneshot::Sender<()>, stopped: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.read_on(first) => {}
+            () = stopped => {}
+        }
+    }
+
+    async fn read_on(self, first: oneshot::Sender<()>) {
+        let (mut said, mut pause) = (Said::default(), EVERY);
+        self.read(&mut said, &mut pause).await;
+        let _ = first.send(());
+        loop {
+            tokio::time::sleep(pause).await;
+            self.read(&mut said, &mut pause).await;
+        }
+    }
+
+    /// Reads once.
+    async fn read(&self, said: &mut Said, pause: &mut Duration) {
+        let read = self
+            .api
+            .ask(async |mut api| api.get("policies", policies::read).await)
+            .await;
+        self.metrics.management(read.is_ok());
+        match read {
+            Ok(read) => {
+                self.policies.set_brokers(read.policies);
+                *pause = EVERY;
+                if said.error.take().is_some() {
+                    info!("the management API answers again");
+                }
+                if !read.unreadable.is_empty() && read.unreadable != said.unreadable {
+                    let policies = read.unreadable.join(", ");
+                    warn!(%policies, "patterns of broker policies are more than the proxy can read: rejects in queues that they may fit are left to the broker where that matters");
+                }
+                said.unreadable = read.unreadable;
+            }
+            Err(error) => {
+                *pause = (*pause * 2).min(AT_MOST);
+                let error = error.to_string();
+                if said.error.as_ref() == Some(&error) {
+                    debug!(%error, "the management API still cannot be read");
+                } else {
+                    warn!(%error, "the management API cannot be read: what is known of the broker's policies stays as it was");
+                }
+                said.error = Some(error);
+            }
+        }
+    }
+}

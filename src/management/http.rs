@@ -1,0 +1,171 @@
+//! The little of HTTP that reading an API needs: `GET` of JSON with basic authentication, several on one connection, each within bounds.
+//!
+//! This is the client half of the HTTP library that the admin port is served with, on a connection that is made here: no pool, no
+//! redirects, no proxies. TLS would wrap the stream in [`Api::connect`].
+
+use std::io;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long the API may take to accept, and then for each answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Octets of one answer: some hundred thousand bindings.
+const LONGEST_ANSWER: usize = 128 << 20;
+
+/// Where the management API is, and as whom to read it.
+#[derive(Clone)]
+pub struct Api {
+    /// Name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// What stands before `/api`: RabbitMQ's `management.path_prefix`. Without a slash at its end.
+    pub path: String,
+    /// A user with the tag `monitoring`.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+}
+
+/// A connection on which requests can be made.
+pub(super) struct Connection<'a> {
+    api: &'a Api,
+    requests: SendRequest<Empty<Bytes>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub(super) enum NoAnswer {
+    /// Nobody accepts there.
+    #[error("cannot connect: {0}")]
+    Connect(#[source] io::Error),
+    /// The bound on waiting has passed.
+    #[error("no answer within {PATIENCE:?}")]
+    TooLate,
+    /// The connection ended, or what came is not HTTP.
+    #[error("the connection failed: {0}")]
+    Connection(#[from] hyper::Error),
+    /// An answer, but not the one that was asked for.
+    #[error("{path} is answered with {status}{}", hint(*.status))]
+    Status {
+        /// What was asked for.
+        path: &'static str,
+        /// The answer.
+        status: StatusCode,
+    },
+    /// Its body broke off, or is too long.
+    #[error("the answer to {path} cannot be read: {source}")]
+    Body {
+        /// What was asked for.
+        path: &'static str,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Not what RabbitMQ answers.
+    #[error("the answer to {path} is not RabbitMQ's: {source}")]
+    Json {
+        /// What was asked for.
+        path: &'static str,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// What an operator can do about it.
+fn hint(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => ": wrong password, or its user lacks the tag `monitoring`",
+        StatusCode::NOT_FOUND => ": is this the management API?",
+        _ => "",
+    }
+}
+
+// === impl Api ===
+
+impl Api {
+    /// Makes requests on one connection, and closes it.
+    pub(super) async fn ask<T>(
+        &self,
+        questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
+    ) -> Result<T, NoAnswer> {
+        let stream = self.connect().await?;
+        let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let asking = questions(Connection {
+            api: self,
+            requests,
+        });
+        tokio::pin!(asking);
+        tokio::select! {
+            answers = &mut asking => answers,
+            // It has ended: whoever asks now is told so.
+            _ = connection => asking.await,
+        }
+    }
+
+    async fn connect(&self) -> Result<TcpStream, NoAnswer> {
+        let connecting = TcpStream::connect((self.host.as_str(), self.port));
+        match timeout(PATIENCE, connecting).await {
+            Ok(connected) => connected.map_err(NoAnswer::Connect),
+            Err(_) => Err(NoAnswer::TooLate),
+        }
+    }
+}
+
+// === impl Connection ===
+
+impl Connection<'_> {
+    /// The JSON that this path under `/api` is answered with. `read` takes what it needs of it.
+    pub(super) async fn get<T: Send + 'static>(
+        &mut self,
+        path: &'static str,
+        read: fn(&[u8]) -> serde_json::Result<T>,
+    ) -> Result<T, NoAnswer> {
+        let answer = timeout(PATIENCE, self.body(path)).await;
+        let body = answer.map_err(|_| NoAnswer::TooLate)??;
+        // Many bindings take a while, and sessions run on these threads.
+        let parsed = tokio::task::spawn_blocking(move || read(&body)).await;
+        match parsed {
+            Ok(parsed) => parsed.map_err(|source| NoAnswer::Json { path, source }),
+            Err(_) => Err(NoAnswer::TooLate), // the process is ending
+        }
+    }
+
+    async fn body(&mut self, path: &'static str) -> Result<Bytes, NoAnswer> {
+        let Api {
+            host,
+            port,
+            path: prefix,
+            user,
+            password,
+        } = self.api;
+        let credentials = BASE64_STANDARD.encode(format!("{user}:{password}"));
+        let host = match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
+        let unreadable = |source| NoAnswer::Body { path, source };
+        let request = Request::get(format!("{prefix}/api/{path}"))
+            .header(header::HOST, host)
+            .header(header::AUTHORIZATION, format!("Basic {credentials}"))
+            .header(header::ACCEPT, "application/json")
+            .body(Empty::new())
+            .map_err(|error| unreadable(error.into()))?;
+        let answer = self.requests.send_request(request).await?;
+        let status = answer.status();
+        if status != StatusCode::OK {
+            return Err(NoAnswer::Status { path, status });
+        }
+        let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
+        Ok(body.await.map_err(unreadable)?.to_bytes())
+    }
+}

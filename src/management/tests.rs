@@ -1,0 +1,221 @@
+//! Real answers, and an API that does not answer as it should.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::amqp::ids::ShortStr;
+use crate::dead_letter::Target;
+use crate::registry::intake_name::Intake;
+use crate::registry::policy::{Queue, QueueType};
+
+/// As captured from a node of each version, one member a line.
+const POLICIES: [&str; 2] = [
+    include_str!("testdata/policies-3.10.8.json"),
+    include_str!("testdata/policies-4.3.6.json"),
+];
+
+fn name(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).expect("short")
+}
+
+/// Where a reject in this queue of the vhost `shop` goes, with a dead-letter exchange by argument: key and strategy.
+fn target(policies: &LivePolicies, queue: &str, queue_type: QueueType) -> Option<(String, bool)> {
+    let queue = Queue {
+        vhost: b"shop",
+        name: queue.as_bytes(),
+        queue_type,
+    };
+    let said = Intake::Target(Target {
+        exchange: name("dlx"),
+        routing_key: None,
+        at_least_once: false,
+    });
+    let target = policies.target(queue, &said)?;
+    let key = target
+        .routing_key
+        .map_or("its own".to_owned(), |key| key.to_string());
+    Some((key, target.at_least_once))
+}
+
+#[test]
+fn what_real_nodes_answer_is_understood() {
+    for answer in POLICIES {
+        let read = policies::read(answer.as_bytes()).expect("JSON");
+        assert_eq!(read.unreadable, ["once"]);
+        let live = LivePolicies::default();
+        live.set_brokers(read.policies);
+        let key = |key: &str| Some((key.to_owned(), false));
+        let found = |queue| target(&live, queue, QueueType::Quorum);
+        assert_eq!(found("orders.1"), key("late"));
+        // `once` may fit or not; it adds something, and what is below it does not.
+        assert_eq!(found("jobs"), None);
+        // No classic queue knows a key of `once`.
+        assert_eq!(target(&live, "jobs", QueueType::Classic), key("its own"));
+    }
+}
+
+#[test]
+fn what_is_no_list_of_policies_is_an_error() {
+    for answer in ["", "{}", r#"[{"vhost":"/"}]"#, "<html>"] {
+        assert!(policies::read(answer.as_bytes()).is_err(), "{answer}");
+    }
+    // A newer broker may tell more.
+    let more = r#"[{"vhost":"/","name":"p","pattern":".","apply-to":"new_queues","definition":{"new":{}},"priority":-1,"new":[]}]"#;
+    assert!(policies::read(more.as_bytes()).is_ok());
+}
+
+/// An API whose answers a test chooses.
+struct Scene {
+    management: Management,
+    said: Said,
+    pause: Duration,
+    answers: Arc<std::sync::Mutex<String>>,
+    asked: Arc<std::sync::Mutex<String>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Scene {
+    async fn open() -> Scene {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let scene = Scene {
+            management: Management {
+                api: Api {
+                    host: "127.0.0.1".to_owned(),
+                    port,
+                    path: "/prefix".to_owned(),
+                    user: "us:er".to_owned(),
+                    password: "gu%est".to_owned(),
+                },
+                policies: LivePolicies::default(),
+                metrics: Metrics::new(),
+            },
+            said: Said::default(),
+            pause: EVERY,
+            answers: Arc::default(),
+            asked: Arc::default(),
+            connections: Arc::default(),
+        };
+        let (answers, asked) = (scene.answers.clone(), scene.asked.clone());
+        let connections = scene.connections.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                connections.fetch_add(1, Ordering::Relaxed);
+                let (answers, asked) = (answers.clone(), asked.clone());
+                tokio::spawn(async move {
+                    let mut request = Vec::new();
+                    while !request.ends_with(b"\r\n\r\n") {
+                        let octet = stream.read_u8().await.expect("a request");
+                        request.push(octet);
+                    }
+                    let answer = answers.lock().expect("no panic").clone();
+                    *asked.lock().expect("no panic") = String::from_utf8(request).expect("text");
+                    stream.write_all(answer.as_bytes()).await.expect("read");
+                });
+            }
+        });
+        scene
+    }
+
+    async fn read(&mut self, answer: &str) -> Option<String> {
+        *self.answers.lock().expect("no panic") = answer.to_owned();
+        self.management.read(&mut self.said, &mut self.pause).await;
+        self.said.error.clone()
+    }
+
+    fn metric(&self, name: &str) -> String {
+        let text = self.management.metrics.encode();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(name))
+            .expect("exported");
+        line[name.len()..].trim().to_owned()
+    }
+}
+
+fn ok(body: &str) -> String {
+    let octets = body.len();
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {octets}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn policies_are_asked_for_as_the_settings_say() {
+    let mut scene = Scene::open().await;
+    assert_eq!(scene.read(&ok(POLICIES[0])).await, None);
+    let live = &scene.management.policies;
+    let found = target(live, "orders", QueueType::Quorum);
+    assert_eq!(found, Some(("late".to_owned(), false)));
+    let port = scene.management.api.port;
+    let asked = scene.asked.lock().expect("no panic").clone();
+    let expected = format!(
+        "GET /prefix/api/policies HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Basic dXM6ZXI6Z3UlZXN0\r\naccept: application/json\r\n\r\n"
+    );
+    assert_eq!(asked, expected);
+    assert_eq!(scene.metric("dlx_proxy_management_up"), "1");
+}
+
+#[tokio::test]
+async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
+    let mut scene = Scene::open().await;
+    assert_eq!(scene.read(&ok(POLICIES[1])).await, None);
+    for (answer, error) in [
+        (
+            "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            "policies is answered with 401 Unauthorized: wrong password, or its user lacks the tag `monitoring`",
+        ),
+        (
+            "HTTP/1.1 301 Moved Permanently\r\nlocation: https://x\r\ncontent-length: 0\r\n\r\n"
+                .to_owned(),
+            "policies is answered with 301 Moved Permanently",
+        ),
+        (
+            ok("<html>"),
+            "the answer to policies is not RabbitMQ's: expected value at line 1 column 1",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n[".to_owned(),
+            "the answer to policies cannot be read: ",
+        ),
+        (
+            "220 smtp\r\n".to_owned(),
+            "the connection failed: invalid HTTP version parsed",
+        ),
+        (
+            String::new(),
+            "the connection failed: connection closed before message completed",
+        ),
+    ] {
+        let said = scene.read(&answer).await.expect("an error");
+        assert!(said.starts_with(error), "{said}");
+        let live = &scene.management.policies;
+        let found = target(live, "orders", QueueType::Quorum);
+        assert_eq!(found, Some(("late".to_owned(), false)), "{said}");
+    }
+    assert_eq!(scene.pause, AT_MOST);
+    assert_eq!(scene.metric("dlx_proxy_management_up"), "0");
+    assert_eq!(scene.metric("dlx_proxy_management_failures_total"), "6");
+
+    // Back again, with another opinion.
+    assert_eq!(scene.read(&ok("[]")).await, None);
+    assert_eq!(scene.pause, EVERY);
+    let found = target(&scene.management.policies, "orders", QueueType::Quorum);
+    assert_eq!(found, Some(("its own".to_owned(), false)));
+    assert_eq!(scene.connections.load(Ordering::Relaxed), 8);
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_an_error_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    drop(listener);
+    let mut scene = Scene::open().await;
+    scene.management.api.port = port;
+    let said = scene.read("").await.expect("an error");
+    assert!(said.starts_with("cannot connect: "), "{said}");
+}

@@ -1,0 +1,100 @@
+//! Policies change while a session runs: what counts is what they say when a message dies.
+
+use super::script::*;
+use crate::machine::{Event, Fallback};
+use crate::registry::broker_policy::{BrokerPolicies, Told};
+use crate::registry::policy::{ApplyTo, Mode, Policies, Spec};
+
+fn brokers(key: Option<&str>, pattern: &str) -> BrokerPolicies {
+    let told = Told {
+        vhost: "/",
+        pattern,
+        apply_to: "queues",
+        routing_key: key,
+        ..Told::default()
+    };
+    BrokerPolicies::new([told]).0
+}
+
+fn ours(exchange: &str, key: Option<&str>) -> Policies {
+    let spec = Spec {
+        name: "p".into(),
+        vhost: "/".into(),
+        pattern: "orders".into(),
+        apply_to: ApplyTo::Queues,
+        priority: 0,
+        mode: None,
+        dead_letter_exchange: Some(exchange.into()),
+        dead_letter_routing_key: key.map(Into::into),
+    };
+    Policies::new(&[spec]).expect("a good policy")
+}
+
+/// The queue `orders`, with a dead-letter exchange by argument, and three deliveries.
+fn session() -> Script {
+    let mut script = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    for tag in 1..=3 {
+        script.broker(&deliver("orders", tag, b"hi")).passes();
+    }
+    script.events.clear();
+    script
+}
+
+#[test]
+fn a_broker_policy_s_key_counts_from_the_moment_it_is_known() {
+    let mut s = session();
+    let policies = s.policies.clone();
+    for (tag, known, key) in [
+        (1, BrokerPolicies::default(), "key"),
+        (2, brokers(Some("late"), "orders"), "late"),
+        (3, brokers(None, "orders"), "key"),
+    ] {
+        policies.set_brokers(known);
+        s.client(&reject(tag, false)).silent();
+        let (_, publication) = s.dead.remove(0);
+        assert_eq!(publication.exchange, name("dlx"));
+        assert_eq!(publication.routing_key, name(key));
+    }
+}
+
+#[test]
+fn a_key_that_only_the_broker_knows_leaves_the_reject_to_it() {
+    let mut s = session();
+    s.policies.set_brokers(brokers(Some("late"), "(?=orders)"));
+    s.client(&reject(1, false)).passes();
+    assert_eq!(s.dead, []);
+    let forwarded = Event::RejectForwarded {
+        queue: name("orders"),
+        cause: Fallback::TargetUnknown,
+    };
+    assert_eq!(s.events, [forwarded]);
+    assert_eq!((s.session.retained(), s.session.withheld()), (2 * 4, 0));
+}
+
+#[test]
+fn a_multiple_is_split_where_only_the_broker_knows() {
+    let mut s = session();
+    s.client(&nack(1, false, false)).silent();
+    s.policies.set_brokers(brokers(Some("late"), "(?=orders)"));
+    s.client(&nack(3, true, false))
+        .broker_gets(&[&nack(2, false, false), &nack(3, false, false)]);
+}
+
+#[test]
+fn a_policy_of_ours_that_changes_or_goes() {
+    let mut s = session();
+    s.policies.set_ours(ours("other", Some("mine")));
+    s.policies.set_brokers(brokers(Some("late"), "orders"));
+    s.client(&reject(1, false)).silent();
+    let (_, publication) = s.dead.remove(0);
+    // The exchange is the argument's.
+    assert_eq!(publication.exchange, name("dlx"));
+    assert_eq!(publication.routing_key, name("mine"));
+    s.policies.set_ours(ours("other", None));
+    s.client(&reject(2, false)).silent();
+    assert_eq!(s.dead.remove(0).1.routing_key, name("late"));
+    s.policies.set_ours(Policies::default());
+    s.policies.set_brokers(BrokerPolicies::default());
+    s.client(&reject(3, false)).silent();
+    assert_eq!(s.dead.remove(0).1.routing_key, name("key"));
+}

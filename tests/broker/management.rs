@@ -1,0 +1,158 @@
+//! What a policy of the broker's adds to a queue's dead-letter exchange, read from the management API: at each kind of death, when it
+//! changes, and while the API is away.
+
+use dlx_proxy::config::Mode;
+use lapin::BasicProperties;
+
+use super::dead_letter::{Death, assert_right, every_property};
+use super::lab::{self, Way, until, within};
+use super::proxy::Proxy;
+use super::relay::Relay;
+use super::scene::{Kind, Scene, get, text};
+
+/// Runs `test` on each broker, in each mode, for each queue type, with a proxy that reads the management API over a cable.
+async fn each_queue(test: impl AsyncFn(&mut Scene<'_>, &mut Relay)) {
+    lab::each(lab::BOTH, async |way| {
+        let (credentials, address) = way.broker.management();
+        let mut cable = Relay::new(address).await;
+        cable.plug_in().await;
+        let url = format!("http://{credentials}@127.0.0.1:{}", cable.port());
+        let upstream = way
+            .broker
+            .upstream(way.broker.uri.authority.port, &way.broker.credentials());
+        let settings = [("management-url", url.as_str())];
+        let managed = Way {
+            broker: way.broker.clone(),
+            mode: way.mode,
+            vhost: way.vhost.clone(),
+            proxy: Proxy::start(&upstream, way.mode, &way.vhost, &settings).await,
+        };
+        until("ready", async || managed.proxy.admin.is_ready().await).await;
+        for kind in [Kind::Classic, Kind::Quorum] {
+            let mut scene = Scene::open(&managed, kind).await;
+            test(&mut scene, &mut cable).await;
+            within("closing", scene.connection.close(200, "done".into()))
+                .await
+                .expect("closed in order");
+        }
+        managed.proxy.stop().await;
+    })
+    .await;
+}
+
+/// The key of the dead letter of a message that was rejected in this queue.
+async fn rejected(scene: &mut Scene<'_>, queue: &str) -> String {
+    scene.publish(queue, "body", every_property()).await;
+    scene.reject(&get(&scene.channel, queue).await).await;
+    scene.dead().await.routing_key.to_string()
+}
+
+/// The same for one that expired.
+async fn expired(scene: &mut Scene<'_>, queue: &str) -> String {
+    let soon = BasicProperties::default().with_expiration("1".into());
+    scene.publish(queue, "body", soon).await;
+    scene.dead().await.routing_key.to_string()
+}
+
+async fn until_rejected(scene: &mut Scene<'_>, queue: &str, key: &str) {
+    // Each is one or the other.
+    until(format!("rejects go with {key}"), async || {
+        rejected(scene, queue).await == key
+    })
+    .await;
+}
+
+async fn until_expired(scene: &mut Scene<'_>, queue: &str, key: &str) {
+    until(format!("expired messages go with {key}"), async || {
+        expired(scene, queue).await == key
+    })
+    .await;
+}
+
+async fn api_is(scene: &Scene<'_>, up: u64) {
+    let admin = scene.way.proxy.admin;
+    until(format!("the API is read: {up}"), async || {
+        admin.metric("dlx_proxy_management_up", &[]).await == up
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_s_key_is_added_to_an_argument_s_exchange() {
+    each_queue(async |scene, _| {
+        let (broker, vhost) = (&scene.way.broker, scene.way.vhost.clone());
+        api_is(scene, 1).await;
+        let queue = scene.queue("plain", &[]).await;
+        let keyed = scene
+            .queue("keyed", &[("x-dead-letter-routing-key", text("mine"))])
+            .await;
+        assert_eq!(rejected(scene, &queue).await, queue);
+        assert_eq!(expired(scene, &queue).await, queue);
+
+        // Its exchange is overruled by the argument, and so is its key where there is one.
+        let policy = "[{<<\"dead-letter-exchange\">>, <<\"nowhere\">>}, {<<\"dead-letter-routing-key\">>, <<\"late\">>}]";
+        broker.set_policy(&vhost, "keys", policy).await;
+        until_expired(scene, &queue, "late").await;
+        until_rejected(scene, &queue, "late").await;
+        assert_eq!(rejected(scene, &keyed).await, "mine");
+        assert_eq!(expired(scene, &keyed).await, "mine");
+
+        // Nothing but the key is other than without it.
+        scene.publish(&queue, "body", every_property()).await;
+        scene.reject(&get(&scene.channel, &queue).await).await;
+        let dead = scene.dead().await;
+        let death = Death {
+            queue: &queue,
+            reason: "rejected",
+            published: ("", &[&queue]),
+            original_expiration: None,
+            target: (&scene.dlx, "late"),
+        };
+        assert_right(&dead, "body", &every_property(), &death, scene);
+
+        broker.clear_policy(&vhost, "keys").await;
+        until_expired(scene, &queue, &queue).await;
+        until_rejected(scene, &queue, &queue).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_api_is_away_what_was_read_stays() {
+    each_queue(async |scene, cable| {
+        if scene.kind == Kind::Quorum || scene.way.mode == Mode::Keep {
+            return; // the API does not know the difference
+        }
+        let (broker, vhost) = (&scene.way.broker, scene.way.vhost.clone());
+        let policy = |key| format!("[{{<<\"dead-letter-routing-key\">>, <<\"{key}\">>}}]");
+        broker.set_policy(&vhost, "keys", &policy("late")).await;
+        let queue = scene.queue("away", &[]).await;
+        until_rejected(scene, &queue, "late").await;
+        cable.cut().await;
+        api_is(scene, 0).await;
+        broker.set_policy(&vhost, "keys", &policy("later")).await;
+        until_expired(scene, &queue, "later").await; // the broker's own doing
+        assert_eq!(rejected(scene, &queue).await, "late");
+        assert!(scene.way.proxy.admin.is_ready().await);
+        cable.plug_in().await;
+        until_rejected(scene, &queue, "later").await;
+        api_is(scene, 1).await;
+        broker.clear_policy(&vhost, "keys").await;
+    })
+    .await;
+}
+
+/// The limit that the README states, and what holds all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_api_a_policy_s_key_counts_where_the_broker_sets_it() {
+    super::scene::each_queue(async |scene| {
+        let (broker, vhost) = (&scene.way.broker, &scene.way.vhost);
+        let policy = "[{<<\"dead-letter-routing-key\">>, <<\"late\">>}]";
+        broker.set_policy(vhost, "keys", policy).await;
+        let queue = scene.queue("blind", &[]).await;
+        until_expired(scene, &queue, "late").await;
+        assert_eq!(rejected(scene, &queue).await, queue);
+        broker.clear_policy(vhost, "keys").await;
+    })
+    .await;
+}
