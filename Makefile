@@ -41,7 +41,7 @@ unit: ## tests that need no broker
 	$(CARGO) test --no-fail-fast --doc
 	$(CARGO) test --test differential -- instrument
 broker: setup ## tests against real brokers
-	$(WITH_BROKERS) $(CARGO) test --no-fail-fast --test broker
+	$(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) test --no-fail-fast --test broker
 differential: setup ## the same scripts with and without the proxy: do clients see the same?
 	$(WITH_BROKERS) --middle --plugins rabbitmq_management $(CARGO) test --test differential
 clients: setup ## tests with client libraries of other languages
