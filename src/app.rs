@@ -71,12 +71,19 @@ impl App {
         let clock = Clock::start();
         let settings = Arc::new(parts::session(config)?);
         let broker = (config.upstream.host.clone(), config.upstream.port);
+        let management = parts::management(config).map(|api| Management {
+            api,
+            policies: settings.policies.clone(),
+            metrics: metrics.clone(),
+        });
         let opener = Opener {
             broker: broker.clone(),
             connect_timeout: CONNECT_TIMEOUT,
             publisher: parts::publisher(config, &settings.names),
             intake: parts::intake(config, &settings),
-            surveyor: None,
+            surveyor: management
+                .as_ref()
+                .map(|management| management.surveyor(clock)),
             metrics: metrics.clone(),
             readiness: readiness.clone(),
             drain: drain.clone(),
@@ -95,11 +102,6 @@ impl App {
             metrics: metrics.clone(),
             clock,
         };
-        let management = parts::management(config).map(|api| Management {
-            api,
-            policies: door.settings.policies.clone(),
-            metrics: metrics.clone(),
-        });
         let vhosts = config
             .vhosts
             .iter()

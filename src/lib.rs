@@ -29,6 +29,7 @@
 //!
 //! **Shell**, thin:
 //! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
+//! - [`management`]: RabbitMQ's management API, for what AMQP does not show
 //! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics
 //! - [`config`]: settings and every mistake in them · [`drain`]: how the process ends
 //! - [`app`]: wiring · [`cli`]: the command line · [`demo`]: three dead letters through a proxy

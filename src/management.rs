@@ -1,9 +1,12 @@
-//! Reads RabbitMQ's management API, for what AMQP does not show: the broker's own policies. Apart from `net`, since it is another protocol
-//! on another port, and since nothing waits for it: without an answer the proxy goes on as if there were no `management-url`.
+//! Reads RabbitMQ's management API, for what AMQP does not show: the broker's own policies, exchanges and bindings. Apart from `net`, since
+//! it is another protocol on another port, and since nothing depends on it: without an answer the proxy does what it does without a
+//! `management-url`, or with what it knows.
 //!
-//! **What is read may be old.** It is read every [`EVERY`], as often as one open page of the management UI does; while the API is away,
-//! after longer and longer pauses. Policies that were read are kept until they are read again, however long that takes: they change
-//! seldom, and to forget them would send dead letters elsewhere only because a port is closed.
+//! **Policies** are read every 5 s, as often as one open page of the management UI does; while the API is away, after longer and
+//! longer pauses. Those that were read are kept until they are read again, however long that takes: they change seldom, and to forget them
+//! would send dead letters elsewhere only because a port is closed.
+//!
+//! **A survey** of a vhost is made when its intake asks for one, and is never kept: what it decides is decided by how things are now.
 
 use std::time::Duration;
 
@@ -16,7 +19,9 @@ use crate::telemetry::Metrics;
 pub use http::Api;
 
 mod http;
+mod listed;
 mod policies;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +30,8 @@ const EVERY: Duration = Duration::from_secs(5);
 /// The same when it failed: doubled each time, up to this.
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// What reads the API, over and over.
+/// What reads the API.
+#[derive(Clone)]
 pub struct Management {
     /// Where it is.
     pub api: Api,
@@ -47,7 +53,7 @@ struct Said {
 // === impl Management ===
 
 impl Management {
-    /// Reads until it is stopped. `first`: told when it was read once, or could not be.
+    /// Reads policies until it is stopped. `first`: told when it was read once, or could not be.
     pub async fn run(self, first: oneshot::Sender<()>, stopped: impl Future<Output = ()>) {
         tokio::select! {
             () = self.read_on(first) => {}
@@ -69,7 +75,7 @@ impl Management {
     async fn read(&self, said: &mut Said, pause: &mut Duration) {
         let read = self
             .api
-            .ask(async |mut api| api.get("policies", policies::read).await)
+            .ask(async |mut api| api.get("policies".to_owned(), policies::read).await)
             .await;
         self.metrics.management(read.is_ok());
         match read {

@@ -1,7 +1,7 @@
 //! The little of HTTP that reading an API needs: `GET` of JSON with basic authentication, several on one connection, each within bounds.
 //!
 //! This is the client half of the HTTP library that the admin port is served with, on a connection that is made here: no pool, no
-//! redirects, no proxies. TLS would wrap the stream in [`Api::connect`].
+//! redirects, no proxies. TLS would wrap the stream in [`Api::ask`].
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long the API may take to accept, and then for each answer.
+/// How long the API may take for all of the answers that are wanted together.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Octets of one answer: some hundred thousand bindings.
 const LONGEST_ANSWER: usize = 128 << 20;
@@ -31,7 +31,7 @@ pub struct Api {
     pub port: u16,
     /// What stands before `/api`: RabbitMQ's `management.path_prefix`. Without a slash at its end.
     pub path: String,
-    /// A user with the tag `monitoring`.
+    /// A user with the tag `management`.
     pub user: String,
     /// Its password.
     pub password: String,
@@ -59,7 +59,7 @@ pub(super) enum NoAnswer {
     #[error("{path} is answered with {status}{}", hint(*.status))]
     Status {
         /// What was asked for.
-        path: &'static str,
+        path: String,
         /// The answer.
         status: StatusCode,
     },
@@ -67,7 +67,7 @@ pub(super) enum NoAnswer {
     #[error("the answer to {path} cannot be read: {source}")]
     Body {
         /// What was asked for.
-        path: &'static str,
+        path: String,
         /// What is wrong with it.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -75,7 +75,7 @@ pub(super) enum NoAnswer {
     #[error("the answer to {path} is not RabbitMQ's: {source}")]
     Json {
         /// What was asked for.
-        path: &'static str,
+        path: String,
         /// What is wrong with it.
         source: serde_json::Error,
     },
@@ -84,8 +84,12 @@ pub(super) enum NoAnswer {
 /// What an operator can do about it.
 fn hint(status: StatusCode) -> &'static str {
     match status {
-        StatusCode::UNAUTHORIZED => ": wrong password, or its user lacks the tag `monitoring`",
-        StatusCode::NOT_FOUND => ": is this the management API?",
+        StatusCode::UNAUTHORIZED => {
+            ": a wrong password, or a user without the tag `management` or without rights in the vhost"
+        }
+        StatusCode::NOT_FOUND => {
+            ": is this the management API, and has its user rights in the vhost?"
+        }
         _ => "",
     }
 }
@@ -98,7 +102,19 @@ impl Api {
         &self,
         questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
     ) -> Result<T, NoAnswer> {
-        let stream = self.connect().await?;
+        match timeout(PATIENCE, self.ask_at_leisure(questions)).await {
+            Ok(answers) => answers,
+            Err(_) => Err(NoAnswer::TooLate),
+        }
+    }
+
+    async fn ask_at_leisure<T>(
+        &self,
+        questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
+    ) -> Result<T, NoAnswer> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port))
+            .await
+            .map_err(NoAnswer::Connect)?;
         let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let asking = questions(Connection {
             api: self,
@@ -111,14 +127,6 @@ impl Api {
             _ = connection => asking.await,
         }
     }
-
-    async fn connect(&self) -> Result<TcpStream, NoAnswer> {
-        let connecting = TcpStream::connect((self.host.as_str(), self.port));
-        match timeout(PATIENCE, connecting).await {
-            Ok(connected) => connected.map_err(NoAnswer::Connect),
-            Err(_) => Err(NoAnswer::TooLate),
-        }
-    }
 }
 
 // === impl Connection ===
@@ -127,11 +135,10 @@ impl Connection<'_> {
     /// The JSON that this path under `/api` is answered with. `read` takes what it needs of it.
     pub(super) async fn get<T: Send + 'static>(
         &mut self,
-        path: &'static str,
+        path: String,
         read: fn(&[u8]) -> serde_json::Result<T>,
     ) -> Result<T, NoAnswer> {
-        let answer = timeout(PATIENCE, self.body(path)).await;
-        let body = answer.map_err(|_| NoAnswer::TooLate)??;
+        let body = self.body(&path).await?;
         // Many bindings take a while, and sessions run on these threads.
         let parsed = tokio::task::spawn_blocking(move || read(&body)).await;
         match parsed {
@@ -140,7 +147,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn body(&mut self, path: &'static str) -> Result<Bytes, NoAnswer> {
+    async fn body(&mut self, path: &str) -> Result<Bytes, NoAnswer> {
         let Api {
             host,
             port,
@@ -153,19 +160,25 @@ impl Connection<'_> {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
         };
-        let unreadable = |source| NoAnswer::Body { path, source };
+        let path = path.to_owned();
         let request = Request::get(format!("{prefix}/api/{path}"))
             .header(header::HOST, host)
             .header(header::AUTHORIZATION, format!("Basic {credentials}"))
             .header(header::ACCEPT, "application/json")
             .body(Empty::new())
-            .map_err(|error| unreadable(error.into()))?;
+            .map_err(|error| NoAnswer::Body {
+                path: path.clone(),
+                source: error.into(),
+            })?;
         let answer = self.requests.send_request(request).await?;
         let status = answer.status();
         if status != StatusCode::OK {
             return Err(NoAnswer::Status { path, status });
         }
         let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
-        Ok(body.await.map_err(unreadable)?.to_bytes())
+        match body.await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(source) => Err(NoAnswer::Body { path, source }),
+        }
     }
 }

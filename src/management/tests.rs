@@ -8,7 +8,10 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::amqp::ids::ShortStr;
+use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::Target;
+use crate::machine::{Destination, Input};
+use crate::net::drive::Clock;
 use crate::registry::intake_name::Intake;
 use crate::registry::policy::{Queue, QueueType};
 
@@ -21,6 +24,15 @@ const POLICIES: [&str; 2] = [
 fn name(text: &str) -> ShortStr {
     ShortStr::copy(text.as_bytes()).expect("short")
 }
+
+const EXCHANGES: [&str; 2] = [
+    include_str!("testdata/exchanges-3.10.8.json"),
+    include_str!("testdata/exchanges-4.3.6.json"),
+];
+const BINDINGS: [&str; 2] = [
+    include_str!("testdata/bindings-3.10.8.json"),
+    include_str!("testdata/bindings-4.3.6.json"),
+];
 
 /// Where a reject in this queue of the vhost `shop` goes, with a dead-letter exchange by argument: key and strategy.
 fn target(policies: &LivePolicies, queue: &str, queue_type: QueueType) -> Option<(String, bool)> {
@@ -66,6 +78,125 @@ fn what_is_no_list_of_policies_is_an_error() {
     // A newer broker may tell more.
     let more = r#"[{"vhost":"/","name":"p","pattern":".","apply-to":"new_queues","definition":{"new":{}},"priority":-1,"new":[]}]"#;
     assert!(policies::read(more.as_bytes()).is_ok());
+}
+
+#[test]
+fn exchanges_of_real_nodes_are_understood() {
+    for answer in EXCHANGES {
+        let found = listed::exchanges(answer.as_bytes()).expect("JSON");
+        let shown: Vec<_> = found
+            .iter()
+            .map(|(exchange, policy)| {
+                let table = Table(&exchange.arguments);
+                let alternate = table.get(b"alternate-exchange").expect("a table");
+                let alternate = alternate.and_then(Value::as_longstr);
+                let alternate = alternate.map(|name| String::from_utf8_lossy(name).into_owned());
+                (
+                    exchange.name.to_string(),
+                    exchange.kind.to_string(),
+                    alternate,
+                    policy.is_some(),
+                )
+            })
+            .collect();
+        let one = |name: &str, kind: &str, alternate: Option<&str>| {
+            (
+                name.to_owned(),
+                kind.to_owned(),
+                alternate.map(str::to_owned),
+                true,
+            )
+        };
+        assert_eq!(
+            shown,
+            [
+                one("", "direct", None),
+                one("h", "headers", None),
+                one("inner", "fanout", None),
+                one("retry", "topic", Some("spare")),
+            ]
+        );
+    }
+}
+
+#[test]
+fn policies_that_mean_queues_do_not_hide_where_an_exchange_leads() {
+    for answer in POLICIES {
+        let harmless = listed::of_queues(answer.as_bytes()).expect("JSON");
+        for (policy, expected) in [("any", true), ("keys", true), ("x", false)] {
+            assert_eq!(harmless.contains(policy), expected, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn bindings_of_real_nodes_are_understood() {
+    for answer in BINDINGS {
+        let found = listed::bindings(answer.as_bytes()).expect("JSON");
+        let shown: Vec<_> = found
+            .iter()
+            .map(|binding| {
+                let to = match &binding.destination {
+                    Destination::Queue(queue) => format!("queue {queue}"),
+                    Destination::Exchange(exchange) => format!("exchange {exchange}"),
+                };
+                let readable = Table(&binding.arguments).check().is_ok();
+                let (source, key) = (&binding.source, &binding.routing_key);
+                (format!("{source} -{key}-> {to}"), readable)
+            })
+            .collect();
+        // A void argument is told as the text `undefined`: that binding asks for nobody knows what.
+        let expected = [
+            ("h --> queue jobs", false),
+            ("inner --> queue jobs", true),
+            ("retry -a b/ü-> exchange inner", true),
+            ("retry -orders.#-> queue orders", true),
+        ];
+        assert_eq!(
+            shown,
+            expected.map(|(text, readable)| (text.to_owned(), readable))
+        );
+    }
+}
+
+#[test]
+fn arguments_that_json_tells_are_as_they_were() {
+    let binding = |arguments: &str| {
+        let answer = format!(
+            r#"[{{"source":"h","vhost":"/","destination":"q","destination_type":"queue","routing_key":"","arguments":{arguments}}}]"#
+        );
+        listed::bindings(answer.as_bytes())
+            .expect("JSON")
+            .remove(0)
+            .arguments
+    };
+    let arguments = binding(r#"{"big":1099511627776,"no":false,"x-match":"any"}"#);
+    let mut expected = TableBuilder::default();
+    expected
+        .long(b"big", 1 << 40)
+        .boolean(b"no", false)
+        .longstr(b"x-match", b"any");
+    assert_eq!(arguments, expected.finish());
+    assert_eq!(binding("{}"), b"");
+    for unclear in [
+        r#""undefined""#,
+        r#""Not UTF-8, base64 is: /w==""#,
+        "1.5",
+        "1e3",
+        "18446744073709551615",
+        "null",
+        "[1]",
+        r#"{"k":"v"}"#,
+    ] {
+        let arguments = binding(&format!(r#"{{"a":1,"b":{unclear}}}"#));
+        assert!(Table(&arguments).check().is_err(), "{unclear}");
+    }
+    // One binding that cannot be taken in makes the whole survey one that failed.
+    let long = format!(
+        r#"[{{"source":"{}","destination":"q","destination_type":"queue","routing_key":"","arguments":{{}}}}]"#,
+        "x".repeat(256)
+    );
+    assert!(listed::bindings(long.as_bytes()).is_err());
 }
 
 /// An API whose answers a test chooses.
@@ -167,7 +298,7 @@ async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
     for (answer, error) in [
         (
             "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_owned(),
-            "policies is answered with 401 Unauthorized: wrong password, or its user lacks the tag `monitoring`",
+            "policies is answered with 401 Unauthorized: a wrong password, or a user without the tag `management`",
         ),
         (
             "HTTP/1.1 301 Moved Permanently\r\nlocation: https://x\r\ncontent-length: 0\r\n\r\n"
@@ -218,4 +349,24 @@ async fn a_port_where_nobody_listens_is_an_error_at_once() {
     scene.management.api.port = port;
     let said = scene.read("").await.expect("an error");
     assert!(said.starts_with("cannot connect: "), "{said}");
+}
+
+#[tokio::test]
+async fn a_survey_is_always_answered() {
+    let scene = Scene::open().await;
+    let clock = Clock::start();
+    let survey = scene.management.surveyor(clock);
+    let (to_intake, mut inbox) = tokio::sync::mpsc::channel(1);
+    // The scene has one answer for all, and it is none for an exchange.
+    for answer in [ok(POLICIES[0]), ok("[]")] {
+        *scene.answers.lock().expect("no panic") = answer;
+        survey(&name("a/b"), to_intake.clone());
+        let answered = inbox.recv().await;
+        assert!(matches!(answered, Some(Input::Surveyed(None))));
+        let asked = scene.asked.lock().expect("no panic").clone();
+        assert!(
+            asked.starts_with("GET /prefix/api/exchanges/a%2Fb "),
+            "{asked}"
+        );
+    }
 }

@@ -66,23 +66,24 @@ pub(crate) async fn each_alone(modes: &[Mode], test: impl AsyncFn(&Way)) {
 }
 
 async fn each_way(modes: &[Mode], test: impl AsyncFn(&Way)) {
+    side_by_side(modes, async |broker, mode, vhost| {
+        let way = Way::open(broker, mode, vhost, &[]).await;
+        test(&way).await;
+        way.proxy.stop().await;
+    })
+    .await;
+}
+
+/// Runs `test` on each broker in each of these modes, side by side, without a proxy: the test brings its own.
+pub(crate) async fn each_place(modes: &[Mode], test: impl AsyncFn(&Arc<Broker>, Mode, &str)) {
+    let _shared = IN_USE.read().await;
+    side_by_side(modes, test).await;
+}
+
+async fn side_by_side(modes: &[Mode], test: impl AsyncFn(&Arc<Broker>, Mode, &str)) {
     let one = async |broker: Arc<Broker>, mode: Mode| {
-        in_vhost(&broker, &format!("{mode:?}"), async |vhost| {
-            let proxy = Proxy::start(&broker.url, mode, vhost, &[]).await;
-            let way = Way {
-                broker: broker.clone(),
-                mode,
-                vhost: vhost.to_owned(),
-                proxy,
-            };
-            until("the proxy is ready", async || {
-                way.proxy.admin.is_ready().await
-            })
-            .await;
-            test(&way).await;
-            way.proxy.stop().await;
-        })
-        .await
+        let test = async |vhost: &str| test(&broker, mode, vhost).await;
+        in_vhost(&broker, &format!("{mode:?}"), test).await
     };
     let brokers = Broker::all();
     let ways = brokers
@@ -150,6 +151,23 @@ pub(crate) async fn within<T>(what: impl fmt::Display, coming: impl Future<Outpu
 // === impl Way ===
 
 impl Way {
+    /// With a proxy that is ready.
+    pub(crate) async fn open(
+        broker: &Arc<Broker>,
+        mode: Mode,
+        vhost: &str,
+        settings: &[(&'static str, &str)],
+    ) -> Way {
+        let proxy = Proxy::start(&broker.url, mode, vhost, settings).await;
+        until("the proxy is ready", async || proxy.admin.is_ready().await).await;
+        Way {
+            broker: broker.clone(),
+            mode,
+            vhost: vhost.to_owned(),
+            proxy,
+        }
+    }
+
     /// A lapin connection through the proxy.
     pub(crate) async fn connect(&self) -> Connection {
         connect(&self.broker, self.proxy.address.port(), &self.vhost).await
@@ -239,10 +257,10 @@ impl Broker {
         (credentials.to_owned(), address.to_owned())
     }
 
-    /// A policy for the queues of all scenes in a vhost; `definition` in Erlang.
+    /// A policy for the queues and exchanges of all scenes in a vhost; `definition` in Erlang.
     pub(crate) async fn set_policy(&self, vhost: &str, name: &str, definition: &str) {
         self.eval(&format!(
-            "rabbit_policy:set(<<\"{vhost}\">>, <<\"{name}\">>, <<\"^(classic|quorum)\">>, {definition}, 1, <<\"queues\">>, <<\"tests\">>)."
+            "rabbit_policy:set(<<\"{vhost}\">>, <<\"{name}\">>, <<\"^(classic|quorum)\">>, {definition}, 1, <<\"all\">>, <<\"tests\">>)."
         ))
         .await;
     }

@@ -2,40 +2,31 @@
 //! changes, and while the API is away.
 
 use dlx_proxy::config::Mode;
-use lapin::BasicProperties;
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, ExchangeKind};
 
 use super::dead_letter::{Death, assert_right, every_property};
 use super::lab::{self, Way, until, within};
-use super::proxy::Proxy;
 use super::relay::Relay;
 use super::scene::{Kind, Scene, get, text};
 
 /// Runs `test` on each broker, in each mode, for each queue type, with a proxy that reads the management API over a cable.
 async fn each_queue(test: impl AsyncFn(&mut Scene<'_>, &mut Relay)) {
-    lab::each(lab::BOTH, async |way| {
-        let (credentials, address) = way.broker.management();
+    lab::each_place(lab::BOTH, async |broker, mode, vhost| {
+        let (credentials, address) = broker.management();
         let mut cable = Relay::new(address).await;
         cable.plug_in().await;
         let url = format!("http://{credentials}@127.0.0.1:{}", cable.port());
-        let upstream = way
-            .broker
-            .upstream(way.broker.uri.authority.port, &way.broker.credentials());
-        let settings = [("management-url", url.as_str())];
-        let managed = Way {
-            broker: way.broker.clone(),
-            mode: way.mode,
-            vhost: way.vhost.clone(),
-            proxy: Proxy::start(&upstream, way.mode, &way.vhost, &settings).await,
-        };
-        until("ready", async || managed.proxy.admin.is_ready().await).await;
+        let way = Way::open(broker, mode, vhost, &[("management-url", url.as_str())]).await;
         for kind in [Kind::Classic, Kind::Quorum] {
-            let mut scene = Scene::open(&managed, kind).await;
+            let mut scene = Scene::open(&way, kind).await;
             test(&mut scene, &mut cable).await;
             within("closing", scene.connection.close(200, "done".into()))
                 .await
                 .expect("closed in order");
         }
-        managed.proxy.stop().await;
+        way.proxy.stop().await;
     })
     .await;
 }
@@ -140,6 +131,104 @@ async fn while_the_api_is_away_what_was_read_stays() {
         broker.clear_policy(&vhost, "keys").await;
     })
     .await;
+}
+
+/// With the bindings of the vhost it is dropped at once, as the broker does it; and only what has nowhere else to go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cycle_through_a_named_exchange_ends_where_the_broker_would_end_it() {
+    each_queue(async |scene, cable| {
+        if scene.way.mode == Mode::Keep {
+            return; // the broker's own affair
+        }
+        // Catch-all policies of queues fit exchanges too, and say nothing about them.
+        let policy = "[{<<\"max-length\">>, 100000}]";
+        let (broker, vhost) = (&scene.way.broker, scene.way.vhost.clone());
+        broker.set_policy(&vhost, "lengths", policy).await;
+        let ring = format!("{}.ring", scene.kind);
+        declare_exchange(scene, &ring).await;
+        let target = ("x-dead-letter-exchange", text(&ring));
+        let queue = scene.queue_with("round", &[target]).await;
+        bind(scene, &queue, &ring).await;
+
+        let admin = scene.way.proxy.admin;
+        let ended = async |outcome: &str| {
+            let labels = [
+                format!("queue=\"{queue}\""),
+                format!("outcome=\"{outcome}\""),
+            ];
+            let labels = labels.each_ref().map(String::as_str);
+            admin
+                .metric("dlx_proxy_messages_dead_lettered_total", &labels)
+                .await
+        };
+        let soon = || BasicProperties::default().with_expiration("1".into());
+        scene.publish(&queue, "body", soon()).await;
+        until("it is dropped", async || ended("dropped").await == 1).await;
+        assert_eq!(ended("confirmed").await, 0, "it went round first");
+
+        // Somebody else wants them, too: nothing is dropped, and the copy that goes round ends one lap late.
+        let direct = scene.way.connect_directly().await;
+        let channel = within("a channel", direct.create_channel())
+            .await
+            .expect("a channel");
+        let bound = channel.queue_bind(
+            scene.graveyard.as_str().into(),
+            ring.as_str().into(),
+            "#".into(),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        within("queue.bind-ok", bound).await.expect("bound");
+        scene.publish(&queue, "wanted", soon()).await;
+        assert_eq!(scene.dead().await.data, b"wanted");
+        within("closing", direct.close(200, "done".into()))
+            .await
+            .expect("closed");
+
+        // The API away: one lap late, and nothing waits for it.
+        cable.cut().await;
+        let lone = format!("{}.lone", scene.kind);
+        declare_exchange(scene, &lone).await;
+        let target = ("x-dead-letter-exchange", text(&lone));
+        let other = scene.queue_with("alone", &[target]).await;
+        bind(scene, &other, &lone).await;
+        scene.publish(&other, "body", soon()).await;
+        let label = format!("queue=\"{other}\"");
+        until("it is published", async || {
+            let labels = [label.as_str(), "outcome=\"confirmed\""];
+            admin
+                .metric("dlx_proxy_messages_dead_lettered_total", &labels)
+                .await
+                == 1
+        })
+        .await;
+        cable.plug_in().await;
+        broker.clear_policy(&vhost, "lengths").await;
+    })
+    .await;
+}
+
+async fn declare_exchange(scene: &Scene<'_>, exchange: &str) {
+    let declared = scene.channel.exchange_declare(
+        exchange.into(),
+        ExchangeKind::Topic,
+        ExchangeDeclareOptions::default(),
+        FieldTable::default(),
+    );
+    within("exchange.declare-ok", declared)
+        .await
+        .expect("declared");
+}
+
+async fn bind(scene: &Scene<'_>, queue: &str, exchange: &str) {
+    let bound = scene.channel.queue_bind(
+        queue.into(),
+        exchange.into(),
+        "#".into(),
+        QueueBindOptions::default(),
+        FieldTable::default(),
+    );
+    within("queue.bind-ok", bound).await.expect("bound");
 }
 
 /// The limit that the README states, and what holds all the same.

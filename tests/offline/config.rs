@@ -455,3 +455,27 @@ fn the_upstream_is_taken_apart() {
         parts("::1", 5673, "a@b", "c/d")
     );
 }
+
+#[test]
+fn the_management_url_is_taken_apart() {
+    let parts = |url: &str| {
+        let config = Config::load(&sources(None, &[], &[("management-url", url)]));
+        let url = config.expect("no mistake").management_url?;
+        let user = url
+            .user
+            .map(|(user, password)| (user, password.reveal().to_owned()));
+        Some((url.host, url.port, url.path, user))
+    };
+    let at = |host: &str, port, path: &str| Some((host.to_owned(), port, path.to_owned(), None));
+    assert_eq!(parts(""), None);
+    assert_eq!(parts("http://rabbit"), at("rabbit", 80, ""));
+    assert_eq!(parts("http://[::1]:15672/"), at("::1", 15672, ""));
+    assert_eq!(
+        parts("http://rabbit:15672/mq/?x=y"),
+        at("rabbit", 15672, "/mq")
+    );
+    let (_, _, _, user) = parts("http://a%40b:c%2Fd%25@rabbit:1").expect("a URL");
+    assert_eq!(user, Some(("a@b".to_owned(), "c/d%".to_owned())));
+    let (_, _, _, user) = parts("http://a@rabbit").expect("a URL");
+    assert_eq!(user, Some(("a".to_owned(), String::new())));
+}

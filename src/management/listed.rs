@@ -1,0 +1,152 @@
+//! What `/api/exchanges`, `/api/policies` and `/api/bindings` answer for one vhost. What JSON does not tell apart becomes "unknown".
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde::de::Error;
+use serde_json::{Map, Value};
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::table::TableBuilder;
+use crate::machine::{Binding, Destination, Exchange};
+
+/// Keys of policies that are not about where an exchange routes: most policies that fit an exchange mean queues.
+const OF_QUEUES: &[&str] = &[
+    "consumer-timeout",
+    "dead-letter-exchange",
+    "dead-letter-routing-key",
+    "dead-letter-strategy",
+    "delivery-limit",
+    "expires",
+    "ha-mode",
+    "ha-params",
+    "ha-promote-on-failure",
+    "ha-promote-on-shutdown",
+    "ha-sync-batch-size",
+    "ha-sync-mode",
+    "max-age",
+    "max-in-memory-bytes",
+    "max-in-memory-length",
+    "max-length",
+    "max-length-bytes",
+    "message-ttl",
+    "overflow",
+    "queue-leader-locator",
+    "queue-master-locator",
+    "queue-mode",
+    "queue-version",
+    "target-group-size",
+];
+/// A table that cannot be walked: a name of 255 octets that is not there.
+const UNREADABLE: &[u8] = &[u8::MAX];
+
+#[derive(Deserialize)]
+struct ListedExchange<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    arguments: Value,
+    #[serde(borrow, default)]
+    policy: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct ListedPolicy {
+    name: String,
+    definition: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct ListedBinding<'a> {
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    #[serde(borrow)]
+    destination: Cow<'a, str>,
+    #[serde(borrow)]
+    destination_type: Cow<'a, str>,
+    #[serde(borrow)]
+    routing_key: Cow<'a, str>,
+    arguments: Value,
+}
+
+/// An exchange, and the policy that it has.
+pub(super) type Found = (Exchange, Option<String>);
+
+/// Reads the answer to `/api/exchanges/VHOST`.
+pub(super) fn exchanges(json: &[u8]) -> serde_json::Result<Vec<Found>> {
+    let listed: Vec<ListedExchange<'_>> = serde_json::from_slice(json)?;
+    let found = listed.into_iter().map(|exchange| {
+        let known = Exchange {
+            name: short(&exchange.name)?,
+            kind: short(&exchange.kind)?,
+            arguments: table(&exchange.arguments),
+            policy: false,
+        };
+        let policy = exchange.policy.filter(|policy| !policy.is_empty());
+        Ok((known, policy.map(Cow::into_owned)))
+    });
+    found.collect()
+}
+
+/// The names of policies that do not change where an exchange routes, in the answer to `/api/policies/VHOST`.
+pub(super) fn of_queues(json: &[u8]) -> serde_json::Result<BTreeSet<String>> {
+    let listed: Vec<ListedPolicy> = serde_json::from_slice(json)?;
+    let harmless = listed.into_iter().filter(|policy| {
+        let mut keys = policy.definition.keys();
+        keys.all(|key| OF_QUEUES.contains(&key.as_str()))
+    });
+    Ok(harmless.map(|policy| policy.name).collect())
+}
+
+/// Reads the answer to `/api/bindings/VHOST`, without those of the default exchange, which every queue has.
+pub(super) fn bindings(json: &[u8]) -> serde_json::Result<Vec<Binding>> {
+    let listed: Vec<ListedBinding<'_>> = serde_json::from_slice(json)?;
+    let named = listed
+        .into_iter()
+        .filter(|binding| !binding.source.is_empty());
+    let found = named.map(|binding| {
+        let destination = short(&binding.destination)?;
+        Ok(Binding {
+            source: short(&binding.source)?,
+            destination: match &*binding.destination_type {
+                "queue" => Destination::Queue(destination),
+                _ => Destination::Exchange(destination),
+            },
+            routing_key: short(&binding.routing_key)?,
+            arguments: table(&binding.arguments),
+        })
+    });
+    found.collect()
+}
+
+/// To leave one out would be to know the others wrongly.
+fn short(name: &str) -> serde_json::Result<ShortStr> {
+    let over = || serde_json::Error::custom("a name of over 255 octets");
+    ShortStr::copy(name.as_bytes()).ok_or_else(over)
+}
+
+/// Arguments as AMQP has them, as far as JSON tells: it has one form for what AMQP has several. Text, integers and booleans are the
+/// same in all that compares them; of the rest one cannot be sure, and the table becomes one that cannot be read.
+fn table(arguments: &Value) -> Vec<u8> {
+    known_table(arguments).map_or(UNREADABLE.to_vec(), TableBuilder::finish)
+}
+
+fn known_table(arguments: &Value) -> Option<TableBuilder> {
+    let mut table = TableBuilder::default();
+    for (name, value) in arguments.as_object()? {
+        let name = short(name).ok()?;
+        match value {
+            // A void, and octets that are not UTF-8 (`rabbit_misc:utf8_safe`).
+            Value::String(text) if text == "undefined" || text.starts_with("Not UTF-8") => {
+                return None;
+            }
+            Value::String(text) => table.longstr(&name, text.as_bytes()),
+            Value::Bool(value) => table.boolean(&name, *value),
+            Value::Number(number) => table.long(&name, number.as_i64()?),
+            Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        };
+    }
+    Some(table)
+}
