@@ -14,6 +14,7 @@ pub mod arguments;
 pub mod intake_name;
 pub mod policy;
 pub mod refusal;
+pub mod shared;
 #[cfg(test)]
 mod tests;
 

@@ -5,10 +5,10 @@
 use std::ops::Range;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::method::{MethodId, Settle};
+use crate::amqp::method::{MethodId, QueueDeclare, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::{self, Death, Verdict};
-use crate::machine::{Event, Fallback, Leg, Outcome, Reason, Ticket};
+use crate::machine::{Event, Fallback, Learned, Leg, Outcome, Reason, Ticket};
 
 use super::replies::Declared;
 use super::{Hold, Session, Turn};
@@ -340,6 +340,10 @@ impl Session {
             taken_over,
             form,
         } = declared;
+        if form.bits & QueueDeclare::EXCLUSIVE == 0 {
+            let queue = queue.clone();
+            turn.fx.learned.push(Learned::Queue { queue, taken_over });
+        }
         self.registry
             .insert(queue, target, taken_over, form, turn.now.mono);
     }

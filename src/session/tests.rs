@@ -3,6 +3,7 @@
 mod bridges;
 mod changes;
 mod declares;
+mod doubt;
 mod rejects;
 mod script;
 mod transparency;

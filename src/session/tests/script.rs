@@ -12,6 +12,7 @@ use crate::dead_letter::{Dialect, Rules, Target};
 use crate::machine::*;
 use crate::registry::Form;
 use crate::registry::policy::Mode;
+use crate::registry::shared::{Shared, Who};
 use crate::session::replies::Declared;
 use crate::session::{Session, Settings, Turn};
 
@@ -28,6 +29,8 @@ pub(super) struct Script {
     pub ensure: Vec<Ensure>,
     pub changes: Vec<Change>,
     pub events: Vec<Event>,
+    /// As the shell keeps it.
+    pub shared: Shared,
     rest: [Vec<u8>; 2],
 }
 
@@ -176,6 +179,7 @@ impl Script {
             ensure: Vec::new(),
             changes: Vec::new(),
             events: Vec::new(),
+            shared: Shared::default(),
             rest: [Vec::new(), Vec::new()],
         }
     }
@@ -383,6 +387,14 @@ impl Script {
         self.resume()
     }
 
+    /// Another session of the same user, which knows what this one has learned.
+    pub(super) fn another(self) -> Script {
+        let mut script = Script::open((*self.session.settings).clone());
+        script.shared = self.shared;
+        script.now = self.now;
+        script
+    }
+
     fn collect(&mut self, src: &[u8]) {
         for (leg, out) in [
             (Leg::Client, &mut self.to_client),
@@ -396,6 +408,24 @@ impl Script {
         self.ensure.append(&mut self.fx.ensure);
         self.changes.append(&mut self.fx.changes);
         self.events.append(&mut self.fx.events);
+        self.share();
+    }
+
+    /// As the shell does: what was learned is kept, what is asked is answered from it.
+    fn share(&mut self) {
+        let who = Who {
+            vhost: name("/"),
+            user: Some(name("guest")),
+        };
+        for learned in self.fx.learned.drain(..) {
+            self.shared.learn(&who, learned, self.now.mono);
+        }
+        for about in std::mem::take(&mut self.fx.recall) {
+            let recalled = self.shared.recall(&who, about, self.now.mono);
+            self.session
+                .input(Input::Recalled(recalled), self.now, &mut self.fx);
+            self.collect(&[]);
+        }
     }
 }
 
