@@ -27,7 +27,11 @@ impl Session {
         }) else {
             return;
         };
-        takeover.seen_taken_over = recalled.taken_over;
+        // An exclusive queue is known to this session alone.
+        takeover.seen_taken_over = recalled.taken_over.or_else(|| {
+            let known = self.registry.get(&takeover.about.queue)?;
+            Some(known.taken_over)
+        });
         let can_refuse = self.peer.wording.is_some_and(|wording| {
             let (queue, exchange) = (&takeover.about.queue, &takeover.target.exchange);
             wording.can_refuse(queue, &self.peer.vhost, exchange, &takeover.intake)

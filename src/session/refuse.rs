@@ -6,8 +6,8 @@
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{
-    Close, Consume, ExchangeBind, ExchangeName, Get, MethodId, Publish, QueueBind, QueueDeclare,
-    QueueName, QueueUnbind,
+    Close, Consume, ExchangeBind, ExchangeDeclare, ExchangeName, Get, MethodId, Publish, QueueBind,
+    QueueDeclare, QueueName, QueueUnbind,
 };
 use crate::amqp::reply;
 use crate::amqp::table::{Table, Value};
@@ -48,7 +48,16 @@ fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malform
         })
     };
     Ok(match id {
-        MethodId::EXCHANGE_DECLARE | MethodId::EXCHANGE_DELETE => [
+        MethodId::EXCHANGE_DECLARE => {
+            let declare = ExchangeDeclare::parse(payload)?;
+            let alternate = Table(declare.arguments).get(b"alternate-exchange");
+            let alternate = alternate.ok().flatten().and_then(Value::as_longstr);
+            [
+                exchange(declare.exchange, Configure),
+                alternate.and_then(|name| exchange(name, Write)),
+            ]
+        }
+        MethodId::EXCHANGE_DELETE => [
             exchange(ExchangeName::parse(payload)?.exchange, Configure),
             None,
         ],

@@ -165,10 +165,7 @@ fn a_refusal_teaches() {
 
 #[test]
 fn a_client_with_all_its_channels_is_not_probed() {
-    let mut s = Script::open(settings(Mode::Takeover));
-    for channel in 2..=2047 {
-        s.client(&channel_open(channel)).passes();
-    }
+    let mut s = Script::narrow(settings(Mode::Takeover), 1);
     s.client(&declare_on(CH, "q", 0, &original())).passes();
     assert_left(&s, Fallback::NoChannel);
 }
@@ -263,4 +260,28 @@ fn who_may_not_make_the_queue_hears_it_from_the_broker() {
     s.broker(&close(PROBE, 403, text))
         .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q2", 0, &original())]);
     assert_left(&s, Fallback::Forbidden);
+}
+
+#[test]
+fn an_exclusive_queue_is_known_to_its_own_session_alone() {
+    const EXCLUSIVE: u8 = 4;
+    let declares = |channel, table: &[u8]| declare_on(channel, "q", EXCLUSIVE, table);
+    let mut s = Script::narrow(settings(Mode::Takeover), 2);
+    s.client(&declares(CH, &original()))
+        .broker_gets(&[&opened(), &declares(PROBE, &asking(&original()))]);
+    s.ensured(true).silent();
+    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
+        &close_ok(PROBE),
+        &opened(),
+        &declares(PROBE, &rewritten()),
+    ]);
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&probe_closed(), &declares(CH, &rewritten())]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    s.broker(&close_ok(PROBE)).silent();
+    s.client(&channel_open(2)).passes();
+    s.client(&declares(CH, &original()))
+        .broker_gets(&[&declares(CH, &rewritten())]);
+    let mut s = limited(s).another();
+    s.client(&declares(CH, &original())).passes();
 }

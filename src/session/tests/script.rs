@@ -31,6 +31,7 @@ pub(super) struct Script {
     pub events: Vec<Event>,
     /// As the shell keeps it.
     pub shared: Shared,
+    channel_max: u16,
     rest: [Vec<u8>; 2],
 }
 
@@ -180,13 +181,25 @@ impl Script {
             changes: Vec::new(),
             events: Vec::new(),
             shared: Shared::default(),
+            channel_max: 2047,
             rest: [Vec::new(), Vec::new()],
         }
     }
 
     /// A session with an open channel 1, on which nothing is known.
     pub(super) fn open(settings: Settings) -> Script {
+        Script::fresh(settings).opened()
+    }
+
+    /// The same of a client that may have so many channels.
+    pub(super) fn narrow(settings: Settings, channel_max: u16) -> Script {
         let mut script = Script::fresh(settings);
+        script.channel_max = channel_max;
+        script.opened()
+    }
+
+    fn opened(self) -> Script {
+        let mut script = self;
         script.client(&frame::PROTOCOL).passes();
         script.handshake(b"4.3.6");
         script
@@ -225,7 +238,9 @@ impl Script {
                 .end();
         }))
         .passes();
-        let tune = |a: &mut reply::Arguments<'_>| a.short(2047).long(131_072).short(60).end();
+        let channel_max = self.channel_max;
+        let tune =
+            |a: &mut reply::Arguments<'_>| a.short(channel_max).long(131_072).short(60).end();
         self.broker(&method(zero, MethodId::CONNECTION_TUNE, tune))
             .passes();
         self.client(&method(zero, MethodId::CONNECTION_TUNE_OK, tune))
