@@ -53,13 +53,8 @@ class Both:
     def __init__(self, sides):
         self.sides = sides
 
-    def attempt(self, deed, **how):
-        """The answer, which has to be the same on both sides."""
-        by_the_broker, by_the_way = (side.attempt(deed, **how) for side in self.sides)
-        assert by_the_way == by_the_broker
-        return by_the_way
-
     def declare(self, queue, **words):
+        """The answer, which has to be the same on both sides."""
         by_the_broker, by_the_way = (side.declare(queue, **words) for side in self.sides)
         assert by_the_way == by_the_broker
         return by_the_way
@@ -85,6 +80,4 @@ def both(via, scene, sides):
         channel = connection.channel()
         for queue in scene.queues:
             channel.queue_delete(queue)
-        for exchange in scene.exchanges:
-            channel.exchange_delete(exchange)
         channel.close()

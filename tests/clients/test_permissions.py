@@ -1,23 +1,20 @@
-"""What a user may do, how many channels and connections it may have, and which names are not for it, is said in the broker's words: each deed
-is done directly too, and the answers are compared."""
+"""Names that are for nobody, and limits on connections, queues and channels. (What users may and may not do is in
+tests/differential/scenarios/permissions.txt; here is what is a matter of time, of the proxy's own, or seen in its log.)"""
 
 import contextlib
 import json
-import struct
 
 import pika
 import pytest
 
 from lab import Proxy, Via, until
-from raw import CHANNEL_OPEN, CHANNEL_OPEN_OK, CLOSE, CLOSE_OK, DECLARE_OK, Raw, declare, method, short
 from scene import arguments
-from sides import Side, both, sides  # noqa: F401
+from sides import Side, sides  # noqa: F401
 
-ALL, NONE, NOT_OURS = ".*", "^$", "^(?!dlx-proxy)"
+ALL, NOT_OURS = ".*", "^(?!dlx-proxy)"
 USERS = {  # configure, write, read
-    "p-all": (ALL, ALL, ALL), "p-no-configure": (NONE, ALL, ALL), "p-no-write": (ALL, NONE, ALL), "p-no-read": (ALL, ALL, NONE),
-    "p-none": (NONE, NONE, NONE), "p-not-ours": (NOT_OURS, NOT_OURS, NOT_OURS), "p-topics": (ALL, ALL, ALL),
-    "p-impersonator": (ALL, ALL, ALL), "p-one-channel": (ALL, ALL, ALL), "p-few-channels": (ALL, ALL, ALL), "p-one-connection": (ALL, ALL, ALL),
+    "p-all": (ALL, ALL, ALL), "p-not-ours": (NOT_OURS, NOT_OURS, NOT_OURS), "p-one-connection": (ALL, ALL, ALL),
+    "p-one-channel": (ALL, ALL, ALL), "p-few-channels": (ALL, ALL, ALL),
 }
 
 
@@ -25,9 +22,6 @@ USERS = {  # configure, write, read
 def users(via):
     rights = [(user, vhost, *USERS[user]) for user in USERS for vhost in (via.vhost, via.judge)]
     via.broker.make([], [(user, "secret") for user in USERS], rights)
-    via.broker.ctl("-q", "set_user_tags", "p-impersonator", "impersonator")
-    for vhost in (via.vhost, via.judge):
-        via.broker.ctl("-q", "set_topic_permissions", "-p", vhost, "p-topics", "amq.topic", "^open", "^open")
     yield
     via.broker.unmake([], USERS)
 
@@ -41,100 +35,14 @@ def user_limit(via, user, limit, number):
         via.broker.ctl("-q", "clear_user_limits", user, limit)
 
 
-# --- Users who may not do something --------------------------------------------------------------------------------------------------------
-
-def published(channel, *words, **properties):
-    """A publish has no answer: one that is refused is known by the next request."""
-    channel.basic_publish(*words, pika.BasicProperties(**properties))
-    channel.basic_qos()
+def metric(via, series):
+    values = [line.split()[-1] for line in via.proxy.get("/metrics")[1].splitlines() if line.startswith(f"{series} ")]
+    return int(values[0]) if values else 0
 
 
-def delivered(channel, queue, **how):
-    return until(lambda: next((got for got in [channel.basic_get(queue, **how)] if got[0]), None), f"a message in {queue}")
-
-
-DEEDS = {  # of a channel, the name of a queue that is taken over, of an exchange and of one more
-    "declare a queue": lambda channel, queue, exchange, other: channel.queue_declare(f"{queue}-new", auto_delete=True) and None,
-    "declare a queue with a dead-letter exchange": lambda channel, queue, exchange, other: channel.queue_declare(
-        f"{queue}-new", auto_delete=True, arguments=arguments(dlx=exchange)) and None,
-    "declare it again": lambda channel, queue, exchange, other: channel.queue_declare(queue, durable=True, arguments=arguments(dlx=exchange)) and None,
-    "look for it": lambda channel, queue, exchange, other: channel.queue_declare(queue, passive=True) and None,
-    "bind it": lambda channel, queue, exchange, other: channel.queue_bind(queue, exchange) and None,
-    "unbind it": lambda channel, queue, exchange, other: channel.queue_unbind(queue, exchange) and None,
-    "purge it": lambda channel, queue, exchange, other: channel.queue_purge(queue) and None,
-    "consume from it": lambda channel, queue, exchange, other: channel.basic_consume(queue, lambda *_: None) and None,
-    "get from it": lambda channel, queue, exchange, other: channel.basic_get(queue)[0],
-    "delete it": lambda channel, queue, exchange, other: channel.queue_delete(queue) and None,
-    "publish to the default exchange": lambda channel, queue, exchange, other: published(channel, "", queue, b""),
-    "publish to an exchange": lambda channel, queue, exchange, other: published(channel, exchange, "", b""),
-    "publish in another's name": lambda channel, queue, exchange, other: published(channel, exchange, "", b"", user_id="somebody"),
-    "declare an exchange": lambda channel, queue, exchange, other: channel.exchange_declare(f"{exchange}-new", auto_delete=True) and None,
-    "declare one with an alternate": lambda channel, queue, exchange, other: channel.exchange_declare(
-        other, "fanout", arguments={"alternate-exchange": exchange}) and None,
-    "bind exchanges": lambda channel, queue, exchange, other: channel.exchange_bind(exchange, "amq.topic", "a.b") and None,
-    "unbind exchanges": lambda channel, queue, exchange, other: channel.exchange_unbind(exchange, "amq.topic", "a.b") and None,
-    "delete an exchange": lambda channel, queue, exchange, other: channel.exchange_delete(exchange) and None,
-}
-
-
-@pytest.mark.parametrize("deed", DEEDS)
-def test_who_may_do_what(scene, both, deed):
-    queue, exchange, other = names = [scene.name(label) for label in ("queue", "exchange", "other")]
-    scene.queues += [queue, f"{queue}-new"]
-    scene.exchanges += [exchange, f"{exchange}-new", other]
-
-    def prepare(channel):
-        channel.exchange_declare(exchange, "fanout")
-        channel.exchange_delete(other)
-        channel.queue_declare(queue, durable=True, arguments=arguments(dlx=exchange))
-
-    answers = {}
-    for user in ("p-all", "p-no-configure", "p-no-write", "p-no-read", "p-none", "p-impersonator"):
-        assert both.attempt(prepare)[0] == "ok"
-        answers[user] = both.attempt(lambda channel: DEEDS[deed](channel, *names), user=user)[0]
-    if deed not in ("look for it", "publish in another's name"):
-        assert answers["p-all"] == "ok"
-    if deed != "look for it":
-        assert "channel" in answers.values(), "somebody was refused"
-
-
-@pytest.mark.parametrize("key", ["open.key", "secret.key"])
-def test_topic_permissions(scene, both, key):
-    """They are about publishing and binding. The broker asks nobody where a dead letter goes, and the proxy's user has none."""
-    source, sink = scene.name("source"), scene.name("sink")
-    scene.queues += [source, sink]
-
-    def prepare(channel):
-        channel.queue_declare(sink, durable=True)
-        channel.queue_bind(sink, "amq.topic", key)
-
-    assert both.attempt(prepare)[0] == "ok"
-    for deed in (lambda channel: published(channel, "amq.topic", key, b""), lambda channel: channel.queue_bind(sink, "amq.topic", key) and None):
-        assert both.attempt(deed, user="p-topics")[0] == ("ok" if key == "open.key" else "channel")
-    assert both.declare(source, user="p-topics", dlx="amq.topic", dlk=key)[0] == "ok"
-
-    def die(channel):
-        channel.queue_purge(sink)
-        published(channel, "", source, b"a body")
-        channel.basic_reject(delivered(channel, source)[0].delivery_tag, requeue=False)
-        return delivered(channel, sink, auto_ack=True)[2]
-
-    assert both.attempt(die, user="p-topics") == ("ok", b"a body")
-
-
-def test_a_dead_letter_in_anothers_name(scene, both):
-    """An impersonator may publish it; and so it arrives."""
-    source, sink = scene.name("source"), scene.name("sink")
-    scene.queues += [source, sink]
-    for queue, how in ((sink, {}), (source, dict(dlx="", dlk=sink))):
-        assert both.declare(queue, user="p-impersonator", **how)[0] == "ok"
-
-    def die(channel):
-        published(channel, "", source, b"", user_id="somebody")
-        channel.basic_reject(delivered(channel, source)[0].delivery_tag, requeue=False)
-        return delivered(channel, sink, auto_ack=True)[1].user_id
-
-    assert both.attempt(die, user="p-impersonator") == ("ok", "somebody")
+def left(via, cause):
+    """Declares that the proxy left to the broker for this cause."""
+    return metric(via, f'dlx_proxy_fallbacks_total{{request="declare",cause="{cause}"}}')
 
 
 @pytest.mark.takeover
@@ -158,17 +66,13 @@ def test_no_right_on_the_intake_exchanges(scene, via):
     connection.close()
 
 
-def left(via, cause):
-    """Declares that the proxy left to the broker for this cause."""
-    return metric(via, f'dlx_proxy_fallbacks_total{{request="declare",cause="{cause}"}}')
-
-
-def metric(via, series):
-    values = [line.split()[-1] for line in via.proxy.get("/metrics")[1].splitlines() if line.startswith(f"{series} ")]
-    return int(values[0]) if values else 0
-
-
 # --- The proxy's own names -----------------------------------------------------------------------------------------------------------------
+
+def published(channel, exchange, body):
+    """A publish has no answer: that it was refused is known by the next request."""
+    channel.basic_publish(exchange, "", body)
+    channel.basic_qos()
+
 
 INTAKE, PARKED, ONE = "dlx-proxy.intake", "dlx-proxy.parked", "dlx-proxy/mine"
 OWN = {
@@ -189,15 +93,9 @@ OWN = {
     "bind to the exchange": lambda channel: channel.queue_bind("some-queue", ONE),
     "bind exchanges to it": lambda channel: channel.exchange_bind(PARKED, "amq.fanout"),
     "bind exchanges from it": lambda channel: channel.exchange_bind("amq.fanout", PARKED),
-    "publish": lambda channel: published(channel, ONE, "", b"a body"),
-    "publish nothing": lambda channel: published(channel, PARKED, "", b""),
+    "publish": lambda channel: published(channel, ONE, b"a body"),
+    "publish nothing": lambda channel: published(channel, PARKED, b""),
 }
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("deed", OWN)
-def test_the_proxys_names_are_refused_as_the_broker_refuses_a_user_without_rights(both, deed):
-    assert both.attempt(OWN[deed], user="p-not-ours")[:2] == ("channel", 403)
 
 
 @pytest.mark.once
@@ -210,10 +108,6 @@ def test_the_proxys_names_are_refused_whatever_rights_there_are(sides, via, deed
 
 
 # --- Limits on connections and queues ------------------------------------------------------------------------------------------------------
-
-LINKS, OBJECTS = 2, 2
-"""What the proxy adds to a vhost: its own connections, its own queues."""
-
 
 @pytest.fixture(scope="module")
 def small(via):
@@ -286,57 +180,6 @@ def test_connections_and_queues_of_a_vhost(via, small):
 
 
 # --- Limits on channels --------------------------------------------------------------------------------------------------------------------
-
-def opening(number):
-    return method(number, CHANNEL_OPEN, b"\0"), CHANNEL_OPEN_OK
-
-
-def declaring(number, nowait=False):
-    """A declare that is probed, and what ends its answer."""
-    fields = [("x-dead-letter-exchange", b"S", b"")]
-    return lambda queue: declare(number, queue, exclusive=True, nowait=nowait, fields=fields), None if nowait else DECLARE_OK
-
-
-def looking(number):
-    return lambda queue: declare(number, queue, passive=True), DECLARE_OK
-
-
-HANGING_UP = method(0, CLOSE, struct.pack(">H", 200) + short("bye") + b"\0" * 4), CLOSE_OK
-TALKS = {  # on a connection with channel_max 3; None: sent together with what follows
-    "all in use": [opening(1), opening(2), opening(3), declaring(1), looking(3)],
-    "one too many": [opening(1), opening(2), opening(3), opening(4)],
-    "one too many after a declare": [opening(1), opening(2), declaring(1), opening(3), declaring(1), opening(4)],
-    "one too many behind a declare": [opening(1), opening(2), declaring(1, nowait=True), opening(3), looking(1), declaring(3, nowait=True), opening(4)],
-    "the highest number": [opening(65535), declaring(65535), opening(65534), declaring(65534), looking(65535)],
-    "the highest number, behind a declare": [opening(1), declaring(1, nowait=True), opening(65535), declaring(65535), looking(1)],
-    "a channel that is not open": [opening(1), declaring(1), declaring(65535)],
-    "a channel that is not open, behind a declare": [opening(1), declaring(1, nowait=True), looking(65535)],
-    "the end behind a declare": [opening(1), declaring(1, nowait=True), HANGING_UP],
-}
-
-
-def answers(scene, steps, direct):
-    queue = scene.name(f"queue-{direct:d}")
-    with Raw(scene.via, direct=direct, user="p-all", channel_max=3) as raw:
-        said, together = [], []
-        for frame, last in steps:
-            together.append(frame(queue) if callable(frame) else frame)
-            if last:
-                raw.send(*together)
-                said += [frame.refusal if frame.id == CLOSE else (frame.channel, frame.id) for frame in raw.answers(last)]
-                together.clear()
-        return said
-
-
-@pytest.mark.takeover
-@pytest.mark.parametrize("case", TALKS)
-def test_channels_of_a_connection(scene, case):
-    """A probe's channel is one more than the client has: nothing tells."""
-    by_the_broker = answers(scene, TALKS[case], direct=True)
-    for _ in range(3):  # with a permission that is remembered there is one round less
-        scene.prefix += "+"
-        assert answers(scene, TALKS[case], direct=False) == by_the_broker
-
 
 def only_channel(via, user):
     """A connection and a channel of a user who may have but one: its last one may not be forgotten yet."""
