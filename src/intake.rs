@@ -350,7 +350,7 @@ impl Machine for Intake {
                 self.draining = true;
                 self.consumer.end(fx);
             }
-            Input::Ensured(_) | Input::Publish(..) => {}
+            Input::Ensured(_) | Input::Recalled(_) | Input::Publish(..) => {}
         }
         self.after(now, fx);
     }

@@ -11,10 +11,12 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 
 mod event;
+mod knowledge;
 mod topology;
 mod wire;
 
 pub use event::{Event, Fallback, Role};
+pub use knowledge::{Learned, Recall, Recalled};
 pub use topology::{Binding, Change, Destination, Exchange, Survey};
 pub use wire::Wire;
 
@@ -270,6 +272,10 @@ pub struct Effects {
     pub changes: Vec<Change>,
     /// From the intake: the vhost shall be surveyed. Answered by one [`Input::Surveyed`].
     pub survey: bool,
+    /// What the broker told this session, for the others.
+    pub learned: Vec<Learned>,
+    /// Asks what the others know; each is answered by [`Input::Recalled`].
+    pub recall: Vec<Recall>,
     /// From the publisher: outcomes for the machines that asked.
     pub settled: Vec<(Owner, Ticket, Outcome)>,
     /// From the intake: answers for the sessions that asked.
@@ -297,6 +303,8 @@ pub enum Input {
     Settled(Vec<(Ticket, Outcome)>),
     /// An intake exchange was asked for.
     Ensured(Ensured),
+    /// To a session: what was learned before, by whichever session.
+    Recalled(Recalled),
     /// To the publisher: dead letters of one owner, in the order of their deaths.
     Publish(Owner, Vec<(Ticket, Publication)>),
     /// To the intake: a session needs an intake exchange.

@@ -282,6 +282,7 @@ impl Machine for Publisher {
             Input::Drain => self.draining = true,
             Input::Settled(_)
             | Input::Ensured(_)
+            | Input::Recalled(_)
             | Input::Ensure(..)
             | Input::Changed(_)
             | Input::Surveyed(_) => {}

@@ -19,6 +19,7 @@ pub mod intake_name;
 pub mod live;
 pub mod policy;
 pub mod refusal;
+pub mod shared;
 #[cfg(test)]
 mod tests;
 

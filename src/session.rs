@@ -18,7 +18,6 @@ mod intercept;
 mod leaving;
 mod observe;
 mod peer;
-mod permitted;
 mod probe;
 mod refuse;
 mod replies;
@@ -47,7 +46,6 @@ use channel::Channel;
 use declare::Takeover;
 use frames::Stream;
 use peer::Peer;
-use permitted::Permitted;
 use verify::Verification;
 
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
@@ -99,7 +97,6 @@ pub struct Session {
     heartbeat_at: Option<Mono>,
     takeover: Option<Takeover>,
     verification: Option<Verification>,
-    permitted: Permitted,
     /// Frames of our own that wait for a frame boundary, and for the end of a content on their channel.
     waiting: Vec<(Leg, ChannelId, Vec<u8>)>,
     /// Channels whose acks are due.
@@ -193,7 +190,6 @@ impl Session {
             heartbeat_at: None,
             takeover: None,
             verification: None,
-            permitted: Permitted::default(),
             waiting: Vec::new(),
             acks_due: BTreeSet::new(),
         }
@@ -300,6 +296,7 @@ impl Machine for Session {
         match input {
             Input::Settled(outcomes) => self.settled(&outcomes, &mut turn),
             Input::Ensured(ensured) => self.ensured(&ensured, &mut turn),
+            Input::Recalled(recalled) => self.recalled(&recalled, &mut turn),
             Input::Publish(..) | Input::Ensure(..) | Input::Changed(_) | Input::Surveyed(_) => {}
             Input::Drain => self.drain(&mut turn),
         }

@@ -142,7 +142,7 @@ impl ExchangeDeclare<'_> {
 }
 
 view! {
-    /// `exchange.declare` and `exchange.delete`: only what they name.
+    /// `exchange.delete`: only what they name.
     ExchangeName<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;

@@ -99,6 +99,8 @@ pub enum Event {
     Consuming(bool),
     /// How many intake exchanges are declared.
     IntakeExchanges(usize),
+    /// The broker closed the client's connection because a probe's channel was one too many for its user.
+    ProbeOverLimit,
     /// A fault of the protocol on a leg.
     ProtocolFault {
         /// Who caused it.
@@ -136,12 +138,16 @@ pub enum Fallback {
     NameTooLong,
     /// A stream, or arguments that cannot be read.
     NotSupported,
-    /// The user may not write to the dead-letter exchange, or to the intake exchange.
+    /// The user may not write to the dead-letter exchange: the broker tells the client so.
+    Forbidden,
+    /// The user may not write to the intake exchange.
     NoPermission,
     /// The queue exists with native arguments.
     NativeQueue,
     /// No channel was free for a probe.
     NoChannel,
+    /// The user has met a limit on channels: a probe might cost a connection.
+    ChannelLimit,
     /// The probe did not end in time.
     ProbeTimeout,
     /// Its content was not retained: over the budget.

@@ -86,7 +86,7 @@ impl Door {
             }
         };
         let reporter = Reporter::session(self.metrics.clone(), peer);
-        let (outlet, inbox) = self.hub.session(reporter, meter);
+        let (outlet, inbox) = self.hub.session(reporter, meter, self.clock);
         let session = Session::new(self.settings.clone(), self.clock.now());
         Drive::session(session, outlet, inbox, self.clock, client, broker)
             .run(drained)

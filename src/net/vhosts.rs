@@ -9,6 +9,8 @@
 //! ```
 //! Every inbox is bounded. A publisher whose inbox is full slows its sessions (their dead letters wait with them, bounded by their tickets);
 //! answers always fit, because each answers a ticket or a request that its receiver has open.
+//!
+//! What sessions learn of users and queues is kept here for all of them (`registry::shared`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -23,13 +25,14 @@ use tracing::error;
 
 use crate::amqp::ids::Vhost;
 use crate::machine::{
-    Cause, Effects, Ensured, Event, Input, Leg, Outcome, Owner, Publication, Ticket,
+    Cause, Effects, Ensured, Event, Input, Leg, Outcome, Owner, Publication, Recalled, Ticket,
 };
+use crate::registry::shared::{Shared, Who};
 use crate::session::Session;
 use crate::telemetry::metrics::{ConnectionMeter, Levels};
 use crate::telemetry::{Metrics, Reporter};
 
-use super::drive::Outlet;
+use super::drive::{Clock, Outlet};
 
 /// Batches that wait for a publisher.
 const PUBLISHER_INBOX: usize = 1024;
@@ -66,6 +69,7 @@ struct Inner {
     open: OpenLinks,
     links: Mutex<BTreeMap<Vhost, Arc<Links>>>,
     owners: Mutex<HashMap<Owner, mpsc::Sender<Input>>>,
+    shared: Mutex<Shared>,
     last_owner: AtomicU64,
     max_tickets: usize,
 }
@@ -90,6 +94,9 @@ pub struct SessionOutlet {
     hub: Hub,
     owner: Owner,
     links: Option<Arc<Links>>,
+    /// Once the connection is open.
+    who: Option<Who>,
+    clock: Clock,
     outbox: Option<Outbox>,
     reporter: Reporter,
     meter: ConnectionMeter,
@@ -116,6 +123,7 @@ impl Hub {
             open,
             links: Mutex::default(),
             owners: Mutex::default(),
+            shared: Mutex::default(),
             last_owner: AtomicU64::new(0),
             max_tickets,
         }))
@@ -131,12 +139,15 @@ impl Hub {
         &self,
         reporter: Reporter,
         meter: ConnectionMeter,
+        clock: Clock,
     ) -> (SessionOutlet, mpsc::Receiver<Input>) {
         let (owner, inbox) = self.register(self.0.max_tickets + SESSION_SPARE);
         let outlet = SessionOutlet {
             hub: self.clone(),
             owner,
             links: None,
+            who: None,
+            clock,
             outbox: None,
             reporter,
             meter,
@@ -238,12 +249,19 @@ impl Outbox {
 impl Outlet<Session> for SessionOutlet {
     fn dispatch(&mut self, session: &Session, fx: &mut Effects, cx: &mut Context<'_>) {
         for event in fx.events.drain(..) {
-            if let Event::SessionOpened { vhost, .. } = &event {
+            if let Event::SessionOpened { vhost, user, .. } = &event {
+                self.who = Some(Who {
+                    vhost: vhost.clone(),
+                    user: user.clone(),
+                });
                 let links = self.hub.links(vhost);
                 self.outbox = Some(Outbox::new(self.owner, links.publisher.clone()));
                 self.links = Some(links);
             }
             self.reporter.report(&event);
+        }
+        if !fx.learned.is_empty() || !fx.recall.is_empty() {
+            self.share(fx);
         }
         for ensure in fx.ensure.drain(..) {
             let exchange = ensure.exchange.clone();
@@ -301,6 +319,27 @@ impl Outlet<Session> for SessionOutlet {
 
     fn count(&mut self, from: Leg, bytes: usize) {
         self.bytes[from as usize] += bytes as u64;
+    }
+}
+
+impl SessionOutlet {
+    /// What this session learned is kept for all; what it asks is answered from there.
+    fn share(&mut self, fx: &mut Effects) {
+        let Some(who) = &self.who else { return };
+        let now = self.clock.now().mono;
+        let mut shared = lock(&self.hub.0.shared);
+        for learned in fx.learned.drain(..) {
+            shared.learn(who, learned, now);
+        }
+        let answers: Vec<Recalled> = fx
+            .recall
+            .drain(..)
+            .map(|about| shared.recall(who, about, now))
+            .collect();
+        drop(shared);
+        for recalled in answers {
+            self.hub.answer(self.owner, Input::Recalled(recalled));
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use super::intake_name::{Intake, Names};
 
 const ACCESS_REFUSED: u16 = 403;
 const PRECONDITION_FAILED: u16 = 406;
+const NOT_ALLOWED: u16 = 530;
 
 const INEQUIVALENT: &[u8] = b"PRECONDITION_FAILED - inequivalent arg '";
 const INVALID: &[u8] = b"PRECONDITION_FAILED - invalid arg '";
@@ -105,6 +106,43 @@ pub fn fit(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &Nam
         (Some(_), _) | (_, Some(_)) => Fit::Rewritten,
         (None, None) => Fit::Original,
     }
+}
+
+/// Whether this queue has an intake exchange, as far as the refusal of a declare shows that.
+pub fn taken_over(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option<bool> {
+    let about = [
+        INEQUIVALENT,
+        DEAD_LETTER_EXCHANGE,
+        b"' for queue '",
+        queue,
+        b"' in vhost '",
+    ]
+    .concat();
+    if code != PRECONDITION_FAILED || !text.starts_with(&about) {
+        return None;
+    }
+    let at = memmem::rfind(text, BUT_CURRENT_IS)? + BUT_CURRENT_IS.len();
+    let current = text.get(at..)?;
+    if current == b"none" {
+        return Some(false);
+    }
+    let exchange = current
+        .strip_prefix(b"the value ")
+        .and_then(|current| current.strip_suffix(b" of type 'longstr'"))
+        .unwrap_or(current);
+    let exchange = exchange.strip_prefix(b"'")?.strip_suffix(b"'")?;
+    Some(names.decode(exchange).is_some())
+}
+
+/// Whether a connection was closed because its user, or its node, has as many channels as it may have.
+///
+/// `NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (5)`; 4.0 names the node in place
+/// of the user. (The limit of one connection, `channel_max`, is told in other words.)
+pub fn is_channel_limit(code: u16, text: &[u8]) -> bool {
+    let begins = |words: &str| text.starts_with(words.as_bytes());
+    code == NOT_ALLOWED
+        && (begins("NOT_ALLOWED - number of channels opened for user ")
+            || begins("NOT_ALLOWED - number of channels opened on node "))
 }
 
 /// `None`: the queue's exchange is not one of ours, or not to be seen.

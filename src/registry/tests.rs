@@ -2,5 +2,6 @@
 
 mod property;
 mod registry;
+mod shared;
 mod table;
 mod words;

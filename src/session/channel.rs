@@ -42,8 +42,8 @@ pub(super) struct Channel {
     pub last_queue: ShortStr,
     /// The next refusal of the broker is told to the client in these words instead.
     pub reword: Option<Reword>,
-    /// The arguments of the last declare that speaks of dead letters and was left as it was.
-    pub left: Option<Vec<u8>>,
+    /// The last declare that speaks of dead letters, as the client wrote it: if it is refused, the words may need to be the client's.
+    pub declared: Option<Vec<u8>>,
 }
 
 /// A content in one direction.

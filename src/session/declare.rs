@@ -1,10 +1,13 @@
 //! The take-over of one `queue.declare`: ask, see whether the rewritten form fits, forward one of the two.
 //!
 //! ```text
-//!  declare ──▶ Asking: may this user write to the exchange?   (original arguments, x-expires -1: creates nothing, S7.6)
+//!  declare ──▶ Recalling: what do we know already, from this session or another?
+//!                 │ no probe can be made ──▶ in doubt: as the queue was last seen, else the original
+//!                 ▼
+//!              Asking: may this user write to the exchange?   (original arguments, x-expires -1: creates nothing, S7.6)
 //!                 │ yes, or nothing learned         │ 403
 //!                 ▼                                 │
-//!              Fitting: the rewritten form          │      at any time: probe-timeout, the link away,
+//!              Fitting: the rewritten form          │      at any time: probe-timeout (in doubt), the link away,
 //!                 │ accepted   │ refused            │      the intake exchange refused
 //!                 ▼            ▼                    ▼
 //!              forward it   the broker's words tell: forward the rewritten form, or the original
@@ -19,7 +22,7 @@ use std::ops::Range;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Ensure, Event, Fallback, Leg, Mono};
+use crate::machine::{Ensure, Event, Fallback, Leg, Mono, Recall};
 use crate::registry::arguments::{DeclareArguments, Wanted};
 use crate::registry::intake_name::Intake;
 use crate::registry::policy::{Queue, QueueType};
@@ -39,10 +42,15 @@ pub(super) struct Takeover {
     pub(super) said: Intake,
     pub(super) intake: ShortStr,
     pub(super) until: Mono,
+    /// What was asked of the other sessions' knowledge.
+    pub(super) about: Recall,
+    /// Whether the queue has an intake exchange, as far as it was seen before.
+    pub(super) seen_taken_over: Option<bool>,
     /// All that the client sent before on its channel has been answered.
     pub(super) quiet: bool,
     /// Whether the intake exchange is there.
     pub(super) ensured: Option<bool>,
+    /// The probe's channel; 0: none yet.
     pub(super) probe: ChannelId,
     /// Whether the probe's channel is open, as far as the broker will see it.
     pub(super) open: bool,
@@ -51,6 +59,8 @@ pub(super) struct Takeover {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// What is known already was asked for; the broker has not been asked anything.
+    Recalling,
     /// The original arguments were sent with x-expires -1. True: the rewritten ones (for a queue that the broker names).
     Asking(bool),
     /// Permission is known; the channel is not quiet or the intake exchange not there yet.
@@ -61,6 +71,17 @@ pub(super) enum Stage {
     Fitting,
     /// Decided; the probe's channel is being closed.
     Closing,
+}
+
+/// Why the rewritten form goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Rewritten {
+    /// The broker accepted it on the probe's channel.
+    Fits,
+    /// The broker refused it there, and refuses it again: the client reads this text.
+    Refused(Vec<u8>),
+    /// It is the better guess, or what the broker will refuse in the client's words.
+    Untried,
 }
 
 // === impl Takeover ===
@@ -98,7 +119,7 @@ impl Session {
         let expected = match wanted {
             Wanted::Nothing => None,
             Wanted::Leave(cause) => {
-                self.remember_left(channel, payload);
+                self.remember_declared(channel, payload);
                 turn.event(Event::DeclareLeft { queue, cause });
                 None
             }
@@ -107,21 +128,8 @@ impl Session {
                 if self.takeover.is_some() || self.verification.is_some() {
                     return self.hold(Hold::Probe, turn);
                 }
-                let probe = match self.free_channel() {
-                    None => Err(Fallback::NoChannel),
-                    Some(_) if !self.can_refuse(payload, &intake) => Err(Fallback::NotSupported),
-                    Some(probe) => Ok(probe),
-                };
-                match probe {
-                    Ok(probe) => {
-                        self.begin_takeover(channel, payload, said, intake, probe, turn);
-                        return len;
-                    }
-                    Err(cause) => {
-                        turn.event(Event::DeclareLeft { queue, cause });
-                        Some(as_it_is(said, payload))
-                    }
-                }
+                self.begin_takeover(channel, payload, said, intake, turn);
+                return len;
             }
         };
         self.pass_declare(channel, payload, Expected::Declare(expected));
@@ -143,82 +151,80 @@ impl Session {
         arguments.wanted(policy, mode, &self.settings.names)
     }
 
-    /// Whether the broker survives refusing a probe: some versions cannot write every name.
-    fn can_refuse(&self, payload: &[u8], intake: &[u8]) -> bool {
-        let (Some(wording), Ok(declare)) = (self.peer.wording, QueueDeclare::parse(payload)) else {
-            return false;
-        };
-        let exchange = DeclareArguments::read(declare.arguments)
-            .exchange()
-            .unwrap_or_default();
-        wording.can_refuse(declare.queue, &self.peer.vhost, &exchange, intake)
-    }
-
-    /// A number for the probe's channel: the broker counts channels, not numbers (S7.10).
-    pub(super) fn free_channel(&self) -> Option<ChannelId> {
-        if self.channels.len() >= self.peer.channel_max() {
-            return None;
-        }
-        (1..=u16::MAX)
-            .rev()
-            .map(ChannelId)
-            .find(|channel| !self.channels.contains_key(channel))
-    }
-
     fn begin_takeover(
         &mut self,
         channel: ChannelId,
         payload: &[u8],
         said: Intake,
         intake: ShortStr,
-        probe: ChannelId,
         turn: &mut Turn<'_>,
     ) {
         self.hold(Hold::Probe, turn);
-        turn.fx.ensure.push(Ensure {
-            exchange: intake.clone(),
-        });
-        let mut quiet = true;
-        if let Some(state) = self
-            .channels
-            .get_mut(&channel)
-            .filter(|state| !state.is_quiet())
-        {
-            quiet = false;
-            state.expected.push_back(Expected::Barrier);
-            state.unanswered = false;
-            reply::channel_flow(turn.build(Leg::Broker), channel);
-        }
-        let until = turn.now.mono.after(self.settings.probe_timeout);
-        // What an operator's policy gives a queue needs no right of the client.
-        let asked = QueueDeclare::parse(payload)
-            .ok()
-            .and_then(|declare| DeclareArguments::read(declare.arguments).exchange())
-            .is_none_or(|exchange| self.permitted.knows(&exchange, turn.now.mono));
-        let stage = if asked {
-            Stage::Ready
-        } else {
-            Stage::Asking(false)
+        let Ok(declare) = QueueDeclare::parse(payload) else {
+            return;
         };
-        let takeover = Takeover {
+        let about = Recall {
+            queue: ShortStr::copy(declare.queue).unwrap_or_default(),
+            exchange: DeclareArguments::read(declare.arguments).exchange(),
+        };
+        turn.fx.recall.push(about.clone());
+        self.takeover = Some(Takeover {
             channel,
             payload: payload.to_vec(),
             said,
             intake,
-            until,
-            quiet,
+            until: turn.now.mono.after(self.settings.probe_timeout),
+            about,
+            seen_taken_over: None,
+            quiet: false,
             ensured: None,
-            probe,
+            probe: ChannelId(0),
             open: false,
-            stage,
+            stage: Stage::Recalling,
+        });
+    }
+
+    /// What is known already is known: the broker is asked the rest.
+    pub(super) fn begin_probe(&mut self, probe: ChannelId, may_write: bool, turn: &mut Turn<'_>) {
+        let Some(takeover) = &mut self.takeover else {
+            return;
         };
-        let named = takeover
-            .declare()
-            .is_some_and(|declare| !declare.queue.is_empty());
-        let takeover = self.takeover.insert(takeover);
-        if !asked || !named {
+        takeover.probe = probe;
+        turn.fx.ensure.push(Ensure {
+            exchange: takeover.intake.clone(),
+        });
+        takeover.quiet = true;
+        if let Some(state) = self
+            .channels
+            .get_mut(&takeover.channel)
+            .filter(|state| !state.is_quiet())
+        {
+            takeover.quiet = false;
+            state.expected.push_back(Expected::Barrier);
+            state.unanswered = false;
+            reply::channel_flow(turn.build(Leg::Broker), takeover.channel);
+        }
+        // What an operator's policy gives a queue needs no right of the client.
+        let asked = may_write || takeover.about.exchange.is_none();
+        if asked && !takeover.about.queue.is_empty() {
+            takeover.stage = Stage::Ready;
+        } else {
             takeover.stage = Stage::Asking(asked);
             self.ask(turn);
+        }
+    }
+
+    /// No probe tells which form fits. As the queue was last seen; of one that nobody saw the original goes on, unless the rewritten form
+    /// has been sent on the probe's channel: that makes the queue.
+    pub(super) fn forward_in_doubt(&mut self, cause: Fallback, turn: &mut Turn<'_>) {
+        let Some(takeover) = &self.takeover else {
+            return;
+        };
+        let sent = takeover.stage == Stage::Fitting;
+        if takeover.seen_taken_over.unwrap_or(sent) {
+            self.forward_rewritten(Rewritten::Untried, turn);
+        } else {
+            self.forward_original(cause, turn);
         }
     }
 
@@ -227,12 +233,9 @@ impl Session {
         let Some(takeover) = self.end_takeover(turn) else {
             return;
         };
-        let queue = takeover
-            .declare()
-            .and_then(|declare| ShortStr::copy(declare.queue))
-            .unwrap_or_default();
+        let queue = takeover.about.queue.clone();
         let declared = as_it_is(takeover.said.clone(), &takeover.payload);
-        self.remember_left(takeover.channel, &takeover.payload);
+        self.remember_declared(takeover.channel, &takeover.payload);
         self.pass_declare(
             takeover.channel,
             &takeover.payload,
@@ -245,17 +248,14 @@ impl Session {
     }
 
     /// If the broker refuses this declare, its words may need to be the client's.
-    fn remember_left(&mut self, channel: ChannelId, payload: &[u8]) {
-        if let (Ok(declare), Some(state)) = (
-            QueueDeclare::parse(payload),
-            self.channels.get_mut(&channel),
-        ) {
-            state.left = Some(declare.arguments.to_vec());
+    fn remember_declared(&mut self, channel: ChannelId, payload: &[u8]) {
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.declared = Some(payload.to_vec());
         }
     }
 
-    /// The declare goes on with the intake exchange in it. When the broker refuses it, the client reads `text`.
-    pub(super) fn forward_rewritten(&mut self, text: Option<Vec<u8>>, turn: &mut Turn<'_>) {
+    /// The declare goes on with the intake exchange in it.
+    pub(super) fn forward_rewritten(&mut self, why: Rewritten, turn: &mut Turn<'_>) {
         let Some(takeover) = self.end_takeover(turn) else {
             return;
         };
@@ -270,17 +270,21 @@ impl Session {
             taken_over: true,
             form: form(declare.bits, &table),
         };
-        if let (Some(text), Some(state)) = (&text, self.channels.get_mut(&takeover.channel)) {
+        self.remember_declared(takeover.channel, &takeover.payload);
+        let tried = why == Rewritten::Fits;
+        if let (Rewritten::Refused(text), Some(state)) =
+            (why, self.channels.get_mut(&takeover.channel))
+        {
             let declare = MethodId::QUEUE_DECLARE;
             state.reword = Some(Reword {
                 sent: declare,
                 code: 406,
-                text: text.clone(),
+                text,
                 culprit: declare,
             });
         }
-        if declare.has(QueueDeclare::NO_WAIT) && text.is_none() {
-            // It was tried out: there will be no reply to learn from.
+        if declare.has(QueueDeclare::NO_WAIT) && tried {
+            // There will be no reply to learn from.
             let queue = ShortStr::copy(declare.queue).unwrap_or_default();
             self.manage(queue, declared.clone(), turn);
         }
@@ -345,7 +349,7 @@ impl Session {
             takeover.until = turn.now.mono.after(self.settings.probe_timeout);
             self.try_fit(turn);
         } else {
-            self.forward_original(Fallback::ProbeTimeout, turn);
+            self.forward_in_doubt(Fallback::ProbeTimeout, turn);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::amqp::ids::ChannelId;
 use crate::machine::{Event, Leg};
 
 use super::channel::Transfer;
-use super::{Phase, Session, Turn};
+use super::{Hold, Phase, Session, Turn};
 
 /// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
 const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
@@ -39,6 +39,11 @@ impl Session {
             return self.piece(from, at, turn);
         }
         match frame::front(rest) {
+            Front::Part(head) | Front::Whole(head, ..)
+                if from == Leg::Client && self.waits_for_probe(head.channel) =>
+            {
+                self.hold(Hold::Probe, turn)
+            }
             Front::Short => 0,
             Front::Part(head) => self.part(from, head, at, turn),
             Front::Whole(head, payload, whole) => match head.kind {

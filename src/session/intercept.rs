@@ -8,7 +8,7 @@ use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueDeclare, QueueName};
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
-use crate::machine::{Change, Event, Leg};
+use crate::machine::{Change, Event, Learned, Leg};
 
 use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
@@ -126,6 +126,10 @@ impl Session {
             MethodId::CONNECTION_CLOSE if !self.tickets.is_empty() => {
                 return self.hold_withheld(ChannelId(0), turn);
             }
+            // What the broker still says to the probe is nothing for the client.
+            MethodId::CONNECTION_CLOSE if self.is_probing() => {
+                return self.hold(Hold::Probe, turn);
+            }
             // Nothing that follows can still matter to dead letters.
             MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => {
                 self.handshake_until = None;
@@ -147,9 +151,6 @@ impl Session {
         turn: &mut Turn<'_>,
     ) -> usize {
         let len = range.len();
-        if id == MethodId::CHANNEL_OPEN && self.is_probe(channel) {
-            return self.hold(Hold::Probe, turn);
-        }
         if id == MethodId::CHANNEL_OPEN && !self.channels.contains_key(&channel) {
             self.channels.insert(channel, Channel::default());
         }
@@ -272,6 +273,7 @@ impl Session {
                         expected = Expected::Delete(queue);
                     } else {
                         self.registry.forget(&queue);
+                        turn.fx.learned.push(Learned::Deleted(queue.clone()));
                         turn.fx.changes.push(Change::QueueDeleted(queue));
                     }
                 }

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use crate::amqp::content::{Assembly, body_size};
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::method::{Cancel, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
+use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
-use crate::machine::{Change, Event, Leg};
+use crate::machine::{Change, Event, Learned, Leg};
+use crate::registry::refusal;
 
 use super::channel::{Consumer, Copying, Transfer};
 use super::replies::{Expected, answered, is_reply};
@@ -40,14 +41,27 @@ impl Session {
             }
             MethodId::CONNECTION_CLOSE => {
                 self.handshake_until = None;
+                self.learn_channel_limit(payload, turn);
                 self.hold = None;
                 self.heartbeat_at = None;
+                (self.takeover, self.verification) = (None, None);
                 self.abandon_all();
                 self.phase = Phase::Raw;
             }
             _ => self.peer.watch(id, payload),
         }
         len
+    }
+
+    /// The broker closes the connection. If that is for a limit on channels, no session probes for this user any more.
+    fn learn_channel_limit(&self, payload: &[u8], turn: &mut Turn<'_>) {
+        let limit = |close: Close<'_>| refusal::is_channel_limit(close.code, close.text);
+        if Close::parse(payload).is_ok_and(limit) {
+            turn.fx.learned.push(Learned::ChannelLimit);
+            if self.is_probing() {
+                turn.event(Event::ProbeOverLimit);
+            }
+        }
     }
 
     pub(super) fn broker_method(
@@ -70,7 +84,7 @@ impl Session {
         match id {
             MethodId::CHANNEL_CLOSE => {
                 self.abandon_takeover(channel, turn);
-                match self.reworded(channel, payload) {
+                match self.reworded(channel, payload, turn) {
                     Some(frame) => turn.build(Leg::Client).extend_from_slice(&frame),
                     None => turn.pass(Leg::Broker, range),
                 }
@@ -134,7 +148,7 @@ impl Session {
         let expected = answered(&mut state.expected, id)?;
         match &expected {
             Expected::Declare(declared) => {
-                (state.reword, state.left) = (None, None);
+                (state.reword, state.declared) = (None, None);
                 let queue = QueueDeclareOk::parse(payload)
                     .ok()
                     .and_then(|ok| ShortStr::copy(ok.queue))
@@ -146,6 +160,7 @@ impl Session {
             }
             Expected::Delete(queue) => {
                 self.registry.forget(queue);
+                turn.fx.learned.push(Learned::Deleted(queue.clone()));
                 turn.fx.changes.push(Change::QueueDeleted(queue.clone()));
             }
             Expected::Change(change) => turn.fx.changes.push(change.clone()),

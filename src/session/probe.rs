@@ -1,20 +1,73 @@
-//! What is asked on the probe's channel, and what the answers mean: one stage of a take-over after the other.
+//! What is asked before a probe and on its channel, and what the answers mean: one stage of a take-over after the other.
 //!
 //! The probe has a channel of its own beside the client's, on the client's connection, since exclusive queues are visible only there.
 //! The client never sees it.
 
+use memchr::memmem;
+
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Ensured, Fallback, Leg};
+use crate::machine::{Ensured, Fallback, Learned, Leg, Recalled};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::refusal::{self, Fit, Permission};
 
-use super::declare::Stage;
+use super::declare::{Rewritten, Stage};
 use super::verify::Verification;
 use super::{Session, Turn};
 
 impl Session {
+    /// What is known already.
+    pub(super) fn recalled(&mut self, recalled: &Recalled, turn: &mut Turn<'_>) {
+        if self.verification.is_some() {
+            return self.verification_recalled(recalled, turn);
+        }
+        let Some(takeover) = self.takeover.as_mut().filter(|takeover| {
+            takeover.stage == Stage::Recalling && takeover.about == recalled.about
+        }) else {
+            return;
+        };
+        // An exclusive queue is known to this session alone.
+        takeover.seen_taken_over = recalled.taken_over.or_else(|| {
+            let known = self.registry.get(&takeover.about.queue)?;
+            Some(known.declared.taken_over)
+        });
+        let can_refuse = self.peer.wording.is_some_and(|wording| {
+            let exchange = takeover.about.exchange.as_deref().unwrap_or_default();
+            let queue = &takeover.about.queue;
+            wording.can_refuse(queue, &self.peer.vhost, exchange, &takeover.intake)
+        });
+        match self.free_channel() {
+            // The broker would not survive refusing the probe: some versions cannot write every name.
+            _ if !can_refuse => self.forward_in_doubt(Fallback::NotSupported, turn),
+            _ if recalled.channel_limit => self.forward_in_doubt(Fallback::ChannelLimit, turn),
+            None => self.forward_in_doubt(Fallback::NoChannel, turn),
+            Some(probe) => self.begin_probe(probe, recalled.may_write, turn),
+        }
+    }
+
+    /// A number for a probe's channel: the broker counts channels, not numbers (S7.10).
+    pub(super) fn free_channel(&self) -> Option<ChannelId> {
+        if self.channels.len() >= self.peer.channel_max() {
+            return None;
+        }
+        (1..=u16::MAX)
+            .rev()
+            .map(ChannelId)
+            .find(|channel| !self.channels.contains_key(channel))
+    }
+
+    /// Whether a probe is on its way, or its channel is still being closed.
+    pub(super) fn is_probing(&self) -> bool {
+        self.takeover.is_some() || self.verification.is_some()
+    }
+
+    /// Whether what the client says on a channel must wait until the probe's is closed. The broker counts that one as open until then: a
+    /// further one could be refused, though the client has not as many as it may have. And the number might be the probe's own.
+    pub(super) fn waits_for_probe(&self, channel: ChannelId) -> bool {
+        self.is_probing() && channel != ChannelId(0) && !self.channels.contains_key(&channel)
+    }
+
     /// Sends a form that creates nothing.
     pub(super) fn ask(&mut self, turn: &mut Turn<'_>) {
         let Some(takeover) = &self.takeover else {
@@ -80,7 +133,9 @@ impl Session {
             (Stage::Looking, MethodId::CHANNEL_CLOSE) => {
                 self.forward_original(Fallback::NoIntake, turn);
             }
-            (Stage::Fitting, MethodId::QUEUE_DECLARE_OK) => self.forward_rewritten(None, turn),
+            (Stage::Fitting, MethodId::QUEUE_DECLARE_OK) => {
+                self.forward_rewritten(Rewritten::Fits, turn);
+            }
             (Stage::Fitting, MethodId::CHANNEL_CLOSE) => {
                 let close = refused.unwrap_or(Close {
                     code: 0,
@@ -88,29 +143,43 @@ impl Session {
                     class: 0,
                     method: 0,
                 });
-                let fit = match takeover.declare() {
-                    Some(declare) => refusal::fit(
-                        close.code,
-                        close.text,
-                        &DeclareArguments::read(declare.arguments),
-                        &self.settings.names,
-                    ),
-                    None => Fit::Original,
-                };
-                match fit {
-                    Fit::Rewritten => self.forward_rewritten(None, turn),
-                    Fit::RewrittenAs(intake) => {
-                        takeover.intake = intake;
-                        self.forward_rewritten(None, turn);
-                    }
-                    Fit::Answer(text) => self.forward_rewritten(Some(text), turn),
-                    Fit::Original if close.code == 403 => {
-                        self.forward_original(Fallback::NoPermission, turn);
-                    }
-                    Fit::Original => self.forward_original(Fallback::NativeQueue, turn),
-                }
+                self.fit_refused(&close, turn);
             }
             _ => {}
+        }
+    }
+
+    /// The rewritten form was refused.
+    fn fit_refused(&mut self, close: &Close<'_>, turn: &mut Turn<'_>) {
+        let Some(takeover) = &mut self.takeover else {
+            return;
+        };
+        let fit = match takeover.declare() {
+            Some(declare) => refusal::fit(
+                close.code,
+                close.text,
+                &DeclareArguments::read(declare.arguments),
+                &self.settings.names,
+            ),
+            None => Fit::Original,
+        };
+        match fit {
+            Fit::Rewritten => self.forward_rewritten(Rewritten::Untried, turn),
+            Fit::RewrittenAs(intake) => {
+                takeover.intake = intake;
+                self.forward_rewritten(Rewritten::Untried, turn);
+            }
+            Fit::Answer(text) => self.forward_rewritten(Rewritten::Refused(text), turn),
+            Fit::Original if close.code == 403 => {
+                let about_intake = memmem::find(close.text, &takeover.intake).is_some();
+                let cause = if about_intake {
+                    Fallback::NoPermission
+                } else {
+                    Fallback::Forbidden
+                };
+                self.forward_original(cause, turn);
+            }
+            Fit::Original => self.forward_original(Fallback::NativeQueue, turn),
         }
     }
 
@@ -122,14 +191,14 @@ impl Session {
             .declare()
             .is_some_and(|declare| !declare.queue.is_empty());
         match permission {
-            Permission::Refused => return self.forward_original(Fallback::NoPermission, turn),
+            // Of a queue that the broker names both forms are asked: the second is about the intake exchange.
+            Permission::Refused if rewritten => {
+                return self.forward_original(Fallback::NoPermission, turn);
+            }
+            Permission::Refused => return self.forward_original(Fallback::Forbidden, turn),
             Permission::Granted if !rewritten => {
-                let asked = takeover
-                    .declare()
-                    .and_then(|declare| DeclareArguments::read(declare.arguments).exchange());
-                if let Some(exchange) = asked {
-                    self.permitted.learn(exchange, turn.now.mono);
-                }
+                let exchange = takeover.about.exchange.clone();
+                turn.fx.learned.extend(exchange.map(Learned::MayWrite));
             }
             Permission::Granted | Permission::Unknown => {}
         }
@@ -184,7 +253,9 @@ impl Session {
                 self.probe(QueueDeclare::PASSIVE, &[], turn);
             }
             // A name that the broker makes cannot be tried out: each try would make another queue.
-            Some(true) if declare.queue.is_empty() => self.forward_rewritten(None, turn),
+            Some(true) if declare.queue.is_empty() => {
+                self.forward_rewritten(Rewritten::Untried, turn);
+            }
             Some(true) => self.fit(turn),
         }
     }

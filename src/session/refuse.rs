@@ -6,12 +6,12 @@
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{
-    Close, Consume, ExchangeBind, ExchangeName, Get, MethodId, Publish, QueueBind, QueueDeclare,
-    QueueName, QueueUnbind,
+    Close, Consume, ExchangeBind, ExchangeDeclare, ExchangeName, Get, MethodId, Publish, QueueBind,
+    QueueDeclare, QueueName, QueueUnbind,
 };
 use crate::amqp::reply;
 use crate::amqp::table::{Table, Value};
-use crate::machine::{Event, Leg};
+use crate::machine::{Event, Learned, Leg};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::refusal::{self, Access, Fit, decode_names_in};
 
@@ -48,7 +48,16 @@ fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malform
         })
     };
     Ok(match id {
-        MethodId::EXCHANGE_DECLARE | MethodId::EXCHANGE_DELETE => [
+        MethodId::EXCHANGE_DECLARE => {
+            let declare = ExchangeDeclare::parse(payload)?;
+            let alternate = Table(declare.arguments).get(b"alternate-exchange");
+            let alternate = alternate.ok().flatten().and_then(Value::as_longstr);
+            [
+                exchange(declare.exchange, Configure),
+                alternate.and_then(|name| exchange(name, Write)),
+            ]
+        }
+        MethodId::EXCHANGE_DELETE => [
             exchange(ExchangeName::parse(payload)?.exchange, Configure),
             None,
         ],
@@ -134,15 +143,34 @@ impl Session {
     }
 
     /// The broker closes a channel: in which words the client is told. None: in its own.
-    pub(super) fn reworded(&mut self, channel: ChannelId, payload: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn reworded(
+        &mut self,
+        channel: ChannelId,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Option<Vec<u8>> {
         let close = Close::parse(payload).ok()?;
         let culprit = MethodId(close.class, close.method);
         let state = self.channels.get_mut(&channel)?;
-        let (reword, left) = (state.reword.take(), state.left.take());
+        let (reword, declared) = (state.reword.take(), state.declared.take());
+        let declared = declared
+            .as_deref()
+            .and_then(|payload| QueueDeclare::parse(payload).ok())
+            .filter(|_| culprit == MethodId::QUEUE_DECLARE);
+        // No probe was made, or the queue has become another one since: it is known next time.
+        if let Some(declare) = &declared
+            && let Some(queue) = ShortStr::copy(declare.queue)
+            && let names = &self.settings.names
+            && let Some(taken_over) = refusal::taken_over(close.code, close.text, &queue, names)
+        {
+            turn.fx.learned.push(Learned::Queue { queue, taken_over });
+        }
         let Some(reword) = reword else {
             // The name of an intake exchange is none of the client's words.
             let text = (culprit == MethodId::QUEUE_DECLARE)
-                .then(|| self.in_the_clients_words(&close, left.as_deref()))
+                .then(|| {
+                    self.in_the_clients_words(&close, declared.map(|declare| declare.arguments))
+                })
                 .flatten()?;
             return Some(closing(channel, close.code, &text, culprit));
         };

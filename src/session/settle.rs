@@ -5,10 +5,10 @@
 use std::ops::Range;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::method::{MethodId, Settle};
+use crate::amqp::method::{MethodId, QueueDeclare, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::{self, Death, Verdict};
-use crate::machine::{Event, Fallback, Leg, Outcome, Reason, Ticket};
+use crate::machine::{Event, Fallback, Learned, Leg, Outcome, Reason, Ticket};
 use crate::registry::Declared;
 use crate::registry::policy::Queue;
 
@@ -348,6 +348,10 @@ impl Session {
             queue: queue.clone(),
             taken_over: declared.taken_over,
         });
+        if declared.form.bits & QueueDeclare::EXCLUSIVE == 0 {
+            let (queue, taken_over) = (queue.clone(), declared.taken_over);
+            turn.fx.learned.push(Learned::Queue { queue, taken_over });
+        }
         self.registry.insert(queue, declared, turn.now.mono);
     }
 }

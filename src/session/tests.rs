@@ -3,6 +3,7 @@
 mod bridges;
 mod changes;
 mod declares;
+mod doubt;
 mod policies;
 mod rejects;
 mod script;

@@ -1,16 +1,16 @@
 //! Whether a queue is still the one that is known, before its consumer begins: it could have been deleted and made anew by somebody else.
 //!
 //! ```text
-//!  consume, get ──▶ There: a passive declare ──▶ Same: the declare that was accepted ──▶ known again
-//!                        │ refused                     │ refused, or probe-timeout
-//!                        └──────── forgotten: the broker does its dead letters ◀┘        ──▶ Closing: the probe's channel
+//!  consume, get ──▶ Recalling ──▶ There: a passive declare ──▶ Same: the declare that was accepted ──▶ known again
+//!                      │ no channel      │ refused                  │ refused, or probe-timeout
+//!                      └─────────────────┴── forgotten: the broker does its dead letters ◀┘       ──▶ Closing: the probe's channel
 //! ```
 //! The client waits meanwhile: its command is looked at again when the answer is known.
 
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Event, Fallback, Leg, Mono};
+use crate::machine::{Event, Fallback, Leg, Mono, Recall, Recalled};
 use crate::registry::Form;
 
 use super::{Hold, Session, Turn};
@@ -20,6 +20,7 @@ use super::{Hold, Session, Turn};
 pub(super) struct Verification {
     queue: ShortStr,
     form: Form,
+    /// 0: none yet.
     probe: ChannelId,
     stage: Stage,
     until: Mono,
@@ -27,6 +28,8 @@ pub(super) struct Verification {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Whether a probe may be made is asked.
+    Recalling,
     /// A passive declare was sent: it makes nothing.
     There,
     /// The declare that was accepted before was sent.
@@ -46,6 +49,13 @@ impl Verification {
     /// When it must have been decided, while it is not.
     pub(super) fn until(&self) -> Option<Mono> {
         (self.stage != Stage::Closing).then_some(self.until)
+    }
+
+    fn about(&self) -> Recall {
+        Recall {
+            queue: self.queue.clone(),
+            exchange: None,
+        }
     }
 
     fn declare(&self, bits: u8, arguments: &[u8], turn: &mut Turn<'_>) {
@@ -79,23 +89,37 @@ impl Session {
             self.hold(Hold::Probe, turn);
             return true;
         }
-        let form = known.declared.form.clone();
-        let Some(probe) = self.free_channel() else {
-            self.lose_track(queue.clone(), turn);
-            return false;
-        };
         let verification = Verification {
             queue: queue.clone(),
-            form,
-            probe,
-            stage: Stage::There,
+            form: known.declared.form.clone(),
+            probe: ChannelId(0),
+            stage: Stage::Recalling,
             until: now.after(self.settings.probe_timeout),
         };
-        reply::channel_open(turn.build(Leg::Broker), probe);
-        verification.declare(QueueDeclare::PASSIVE, &[], turn);
+        turn.fx.recall.push(verification.about());
         self.verification = Some(verification);
         self.hold(Hold::Probe, turn);
         true
+    }
+
+    /// What is known of the user tells whether a probe may be made.
+    pub(super) fn verification_recalled(&mut self, recalled: &Recalled, turn: &mut Turn<'_>) {
+        let mine = |verification: &mut Verification| {
+            verification.stage == Stage::Recalling && verification.about() == recalled.about
+        };
+        let Some(mut verification) = self.verification.take_if(mine) else {
+            return;
+        };
+        match self.free_channel().filter(|_| !recalled.channel_limit) {
+            None => self.lose_track(verification.queue, turn),
+            Some(probe) => {
+                verification.probe = probe;
+                verification.stage = Stage::There;
+                reply::channel_open(turn.build(Leg::Broker), probe);
+                verification.declare(QueueDeclare::PASSIVE, &[], turn);
+                self.verification = Some(verification);
+            }
+        }
     }
 
     /// The broker answers.
@@ -135,7 +159,9 @@ impl Session {
         };
         if let Some(verification) = self.verification.take_if(late) {
             self.lose_track(verification.queue.clone(), turn);
-            self.end_verification(verification, turn);
+            if verification.stage != Stage::Recalling {
+                self.end_verification(verification, turn);
+            }
         }
     }
 

@@ -25,6 +25,7 @@ const NEWEST: (u32, u32) = (4, 3);
 pub struct Reporter {
     metrics: Metrics,
     vhost: Vhost,
+    user: Option<ShortStr>,
     span: Span,
 }
 
@@ -52,6 +53,7 @@ impl Reporter {
         Self {
             metrics,
             vhost: Vhost::EMPTY,
+            user: None,
             span,
         }
     }
@@ -62,6 +64,7 @@ impl Reporter {
         Self {
             metrics,
             vhost,
+            user: None,
             span,
         }
     }
@@ -94,6 +97,7 @@ impl Reporter {
             Event::InternalExchange { exchange } => self.internal_exchange(exchange),
             Event::Consuming(consuming) => self.consuming(*consuming),
             Event::IntakeExchanges(number) => self.intake_exchanges(*number),
+            Event::ProbeOverLimit => self.probe_over_limit(),
             Event::ProtocolFault { leg, what } => self.protocol_fault(*leg, what),
         }
     }
@@ -104,6 +108,7 @@ impl Reporter {
         if let Some(user) = user {
             self.span.record("user", display(user));
         }
+        self.user = user.cloned();
         if let Some(name) = name {
             self.span
                 .record("name", display(String::from_utf8_lossy(name)));
@@ -129,14 +134,34 @@ impl Reporter {
             .get_or_create(&FallbackLabels { request, cause })
             .inc();
         match fallback {
-            // What the client or somebody before it chose: nothing is degraded.
-            Fallback::NativeQueue | Fallback::NotSupported | Fallback::Stale => {
+            // What the client or somebody before it chose: nothing is degraded. Of a channel limit `ProbeOverLimit` has told.
+            Fallback::NativeQueue
+            | Fallback::NotSupported
+            | Fallback::Stale
+            | Fallback::Forbidden
+            | Fallback::ChannelLimit => {
                 debug!(%queue, request, cause, "left to the broker");
+            }
+            // A matter of the user, whatever it declares.
+            Fallback::NoPermission => {
+                seldom!(self, Level::WARN, "left to the broker: its user may not write to the intake exchange", self.user.as_ref(), cause, %queue, request, cause)
             }
             _ => {
                 seldom!(self, Level::WARN, "left to the broker", Some(queue), cause, %queue, request, cause)
             }
         }
+    }
+
+    fn probe_over_limit(&self) {
+        self.metrics.inner().probes_over_limit.inc();
+        seldom!(
+            self,
+            Level::WARN,
+            "a probe met a limit on channels: its client lost the connection, and its user is not probed for a day",
+            self.user.as_ref(),
+            "",
+            limit = "max-channels"
+        );
     }
 
     fn name_refused(&self, name: &ShortStr) {

@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-pytest.register_assert_rewrite("amqp10", "expect", "lab", "own", "raw", "scene")
+pytest.register_assert_rewrite("amqp10", "expect", "lab", "own", "raw", "scene", "sides")
 
 from lab import Proxy, Via, brokers
 from scene import Scene

@@ -1,4 +1,4 @@
-"""7, design "How a queue comes under the proxy": queues of every manner, who declared them, and what is kept from clients."""
+"""7, design "How a queue comes under the proxy": queues of every manner, and who declared them."""
 
 import pika
 import pytest
@@ -215,45 +215,3 @@ def test_the_user_id_of_somebody_else(scene, reason):
         assert got[1].user_id == "all-rights" and "x-dlx-proxy-user-id" not in got[1].headers
         assert got[2] == sent.body and got[1].headers["x-death"][0]["reason"] == reason
     own.close()
-
-
-# --- What is kept from clients ---------------------------------------------------------------------------------------
-
-INTAKE, PARKED = "dlx-proxy.intake", "dlx-proxy.parked"
-FORBIDDEN = {
-    "declare the intake queue": lambda channel: channel.queue_declare(INTAKE, durable=True),
-    "declare the parking queue": lambda channel: channel.queue_declare(PARKED, durable=True),
-    "declare an intake exchange": lambda channel: channel.exchange_declare("dlx-proxy/mine", "fanout"),
-    "declare the parking exchange": lambda channel: channel.exchange_declare(PARKED, "fanout"),
-    "delete the intake queue": lambda channel: channel.queue_delete(INTAKE),
-    "delete the parking exchange": lambda channel: channel.exchange_delete(PARKED),
-    "purge the intake queue": lambda channel: channel.queue_purge(INTAKE),
-    "purge the parking queue": lambda channel: channel.queue_purge(PARKED),
-    "consume from intake": lambda channel: channel.basic_consume(INTAKE, lambda *_: None),
-    "get from parking": lambda channel: channel.basic_get(PARKED),
-    "bind the intake queue": lambda channel: channel.queue_bind(INTAKE, "amq.fanout"),
-    "bind to the parking exchange": lambda channel: channel.exchange_bind(PARKED, "amq.fanout"),
-    "dead-letter to intake": lambda channel: channel.queue_declare("mine", exclusive=True, arguments=arguments(dlx="dlx-proxy/mine")),
-}
-
-
-@pytest.mark.proxied
-@pytest.mark.takeover
-@pytest.mark.parametrize("deed", FORBIDDEN)
-def test_intake_and_parking_are_not_for_clients(scene, deed):
-    scene.source("source", "rejected", dlx=scene.name("dlx"))  # the intake objects are there
-    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refusal:
-        FORBIDDEN[deed](scene.connection.channel())
-    assert refusal.value.reply_code == 403
-    assert refusal.value.reply_text.startswith("ACCESS_REFUSED - ") and "dlx-proxy" in refusal.value.reply_text
-
-
-@pytest.mark.proxied
-@pytest.mark.takeover
-@pytest.mark.parametrize("exchange", ["dlx-proxy.parked", "dlx-proxy/mine"])
-def test_clients_may_not_publish_there(scene, exchange):
-    channel = scene.connection.channel()
-    channel.confirm_delivery()
-    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refusal:
-        scene.publish(exchange, "", channel=channel)
-    assert refusal.value.reply_code == 403

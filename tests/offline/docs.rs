@@ -181,6 +181,7 @@ fn every_event() -> Vec<Event> {
         },
         Event::Consuming(true),
         Event::IntakeExchanges(3),
+        Event::ProbeOverLimit,
         Event::ProtocolFault {
             leg: Leg::Client,
             what: "wrong end octet",

@@ -11,7 +11,9 @@ use crate::registry::broker_policy::{BrokerPolicies, Told};
 use crate::registry::intake_name::{Intake, Names};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{ApplyTo, Mode, Policies, Queue, QueueType, Spec};
-use crate::registry::refusal::{Access, Fit, Wording, decode_names_in, fit, permission};
+use crate::registry::refusal::{
+    Access, Fit, Wording, decode_names_in, fit, is_channel_limit, permission, taken_over,
+};
 
 use super::words::{Line, quoted, show_arguments};
 
@@ -127,6 +129,21 @@ impl Scene {
                     Fit::RewrittenAs(intake) => format!("forward rewritten as {intake}"),
                     Fit::Answer(text) => format!("answer {}", String::from_utf8_lossy(&text)),
                     Fit::Original => "forward original".to_owned(),
+                })
+            }
+            "seen" => {
+                let (code, text) = refusal(text);
+                Some(match taken_over(code, text, b"q", &self.names) {
+                    Some(true) => "taken over".to_owned(),
+                    Some(false) => "native".to_owned(),
+                    None => "nothing".to_owned(),
+                })
+            }
+            "closed" => {
+                let (code, text) = refusal(text);
+                Some(match is_channel_limit(code, text) {
+                    true => "channel limit".to_owned(),
+                    false => "something else".to_owned(),
                 })
             }
             "reply" => {

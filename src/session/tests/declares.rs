@@ -10,10 +10,10 @@ use crate::amqp::table::TableBuilder;
 use crate::machine::{Event, Fallback, Leg, Machine};
 use crate::registry::policy::Mode;
 
-const PROBE: ChannelId = ChannelId(65_535);
-const NO_WAIT: u8 = 16;
+pub(super) const PROBE: ChannelId = ChannelId(65_535);
+pub(super) const NO_WAIT: u8 = 16;
 
-fn declare_on(channel: ChannelId, queue: &str, bits: u8, arguments: &[u8]) -> Vec<u8> {
+pub(super) fn declare_on(channel: ChannelId, queue: &str, bits: u8, arguments: &[u8]) -> Vec<u8> {
     method(channel, MethodId::QUEUE_DECLARE, |a| {
         a.short(0)
             .shortstr(queue.as_bytes())
@@ -23,19 +23,19 @@ fn declare_on(channel: ChannelId, queue: &str, bits: u8, arguments: &[u8]) -> Ve
     })
 }
 
-fn declare_ok(channel: ChannelId, queue: &str) -> Vec<u8> {
+pub(super) fn declare_ok(channel: ChannelId, queue: &str) -> Vec<u8> {
     method(channel, MethodId::QUEUE_DECLARE_OK, |a| {
         a.shortstr(queue.as_bytes()).long(0).long(0).end()
     })
 }
 
-fn original() -> Vec<u8> {
+pub(super) fn original() -> Vec<u8> {
     let mut table = TableBuilder::default();
     table.longstr(b"x-dead-letter-exchange", b"dlx");
     table.finish()
 }
 
-fn asking(arguments: &[u8]) -> Vec<u8> {
+pub(super) fn asking(arguments: &[u8]) -> Vec<u8> {
     let mut table = arguments.to_vec();
     let mut expires = TableBuilder::default();
     expires.long(b"x-expires", -1);
@@ -43,23 +43,23 @@ fn asking(arguments: &[u8]) -> Vec<u8> {
     table
 }
 
-fn rewritten() -> Vec<u8> {
+pub(super) fn rewritten() -> Vec<u8> {
     let mut table = TableBuilder::default();
     table.longstr(b"x-dead-letter-exchange", b"dlx-proxy/dlx");
     table.finish()
 }
 
-fn opened() -> Vec<u8> {
+pub(super) fn opened() -> Vec<u8> {
     let mut out = Vec::new();
     reply::channel_open(&mut out, PROBE);
     out
 }
 
-fn open_ok() -> Vec<u8> {
+pub(super) fn open_ok() -> Vec<u8> {
     method(PROBE, MethodId::CHANNEL_OPEN_OK, |a| a.longstr(b"").end())
 }
 
-fn close(channel: ChannelId, code: u16, text: &str) -> Vec<u8> {
+pub(super) fn close(channel: ChannelId, code: u16, text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     reply::close(
         &mut out,
@@ -71,21 +71,21 @@ fn close(channel: ChannelId, code: u16, text: &str) -> Vec<u8> {
     out
 }
 
-fn close_ok(channel: ChannelId) -> Vec<u8> {
+pub(super) fn close_ok(channel: ChannelId) -> Vec<u8> {
     method(channel, MethodId::CHANNEL_CLOSE_OK, |_| {})
 }
 
-fn probe_closed() -> Vec<u8> {
+pub(super) fn probe_closed() -> Vec<u8> {
     let mut out = Vec::new();
     reply::close(&mut out, PROBE, 200, b"", MethodId(0, 0));
     out
 }
 
-const GRANTED: &str =
+pub(super) const GRANTED: &str =
     "PRECONDITION_FAILED - invalid arg 'x-expires' for queue 'q' in vhost '/': {value_negative,-1}";
 
 /// Up to the point where permission is known.
-fn asked(bits: u8) -> Script {
+pub(super) fn asked(bits: u8) -> Script {
     let mut s = Script::open(settings(Mode::Takeover));
     s.client(&declare_on(CH, "q", bits, &original()))
         .broker_gets(&[
@@ -98,7 +98,7 @@ fn asked(bits: u8) -> Script {
 }
 
 /// Up to the point where the rewritten form was tried.
-fn fitting() -> Script {
+pub(super) fn fitting() -> Script {
     let mut s = asked(0);
     s.broker(&close(PROBE, 406, GRANTED))
         .broker_gets(&[&close_ok(PROBE)]);
@@ -269,7 +269,7 @@ fn an_intake_that_does_not_answer_is_away() {
     s.broker(&declare_ok(PROBE, "q"))
         .broker_gets(&[&declare_on(PROBE, "q", 0, &rewritten())]);
     s.wait(Duration::from_secs(5))
-        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &original())]);
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
 }
 
 #[test]

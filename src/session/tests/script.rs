@@ -13,6 +13,7 @@ use crate::machine::*;
 use crate::registry::intake_name::Intake;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Mode, QueueType};
+use crate::registry::shared::{Shared, Who};
 use crate::registry::{Declared, Form};
 use crate::session::{Session, Settings, Turn};
 
@@ -31,6 +32,9 @@ pub(super) struct Script {
     pub ensure: Vec<Ensure>,
     pub changes: Vec<Change>,
     pub events: Vec<Event>,
+    /// As the shell keeps it.
+    pub shared: Shared,
+    channel_max: u16,
     rest: [Vec<u8>; 2],
 }
 
@@ -180,13 +184,26 @@ impl Script {
             ensure: Vec::new(),
             changes: Vec::new(),
             events: Vec::new(),
+            shared: Shared::default(),
+            channel_max: 2047,
             rest: [Vec::new(), Vec::new()],
         }
     }
 
     /// A session with an open channel 1, on which nothing is known.
     pub(super) fn open(settings: Settings) -> Script {
+        Script::fresh(settings).opened()
+    }
+
+    /// The same of a client that may have so many channels.
+    pub(super) fn narrow(settings: Settings, channel_max: u16) -> Script {
         let mut script = Script::fresh(settings);
+        script.channel_max = channel_max;
+        script.opened()
+    }
+
+    fn opened(self) -> Script {
+        let mut script = self;
         script.client(&frame::PROTOCOL).passes();
         script.handshake(b"4.3.6");
         script
@@ -225,7 +242,9 @@ impl Script {
                 .end();
         }))
         .passes();
-        let tune = |a: &mut reply::Arguments<'_>| a.short(2047).long(131_072).short(60).end();
+        let channel_max = self.channel_max;
+        let tune =
+            |a: &mut reply::Arguments<'_>| a.short(channel_max).long(131_072).short(60).end();
         self.broker(&method(zero, MethodId::CONNECTION_TUNE, tune))
             .passes();
         self.client(&method(zero, MethodId::CONNECTION_TUNE_OK, tune))
@@ -388,6 +407,14 @@ impl Script {
         self.resume()
     }
 
+    /// Another session of the same user, which knows what this one has learned.
+    pub(super) fn another(self) -> Script {
+        let mut script = Script::open((*self.session.settings).clone());
+        script.shared = self.shared;
+        script.now = self.now;
+        script
+    }
+
     fn collect(&mut self, src: &[u8]) {
         for (leg, out) in [
             (Leg::Client, &mut self.to_client),
@@ -401,6 +428,24 @@ impl Script {
         self.ensure.append(&mut self.fx.ensure);
         self.changes.append(&mut self.fx.changes);
         self.events.append(&mut self.fx.events);
+        self.share();
+    }
+
+    /// As the shell does: what was learned is kept, what is asked is answered from it.
+    fn share(&mut self) {
+        let who = Who {
+            vhost: name("/"),
+            user: Some(name("guest")),
+        };
+        for learned in self.fx.learned.drain(..) {
+            self.shared.learn(&who, learned, self.now.mono);
+        }
+        for about in std::mem::take(&mut self.fx.recall) {
+            let recalled = self.shared.recall(&who, about, self.now.mono);
+            self.session
+                .input(Input::Recalled(recalled), self.now, &mut self.fx);
+            self.collect(&[]);
+        }
     }
 }
 

@@ -111,3 +111,24 @@ fn what_was_verified_is_believed_for_another_minute() {
     s.wait(Duration::from_secs(59)).silent();
     s.client(&get()).passes();
 }
+
+#[test]
+fn a_user_with_a_limit_on_channels_is_not_probed_for_it() {
+    let mut s = Script::open(settings(Mode::Keep));
+    let text = "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (1)";
+    let mut limit = Vec::new();
+    reply::close(
+        &mut limit,
+        ChannelId(0),
+        530,
+        text.as_bytes(),
+        MethodId(0, 0),
+    );
+    s.broker(&limit).passes();
+    let mut s = s.another().managed("q", target("dlx"));
+    s.wait(Duration::from_secs(60)).silent();
+    s.client(&get()).silent();
+    s.resume().broker_gets(&[&get()]);
+    s.broker(&got()).passes();
+    s.client(&reject(1, false)).passes();
+}

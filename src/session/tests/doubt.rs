@@ -1,0 +1,287 @@
+//! What sessions know of each other: what need not be asked again, and which form goes on when no probe can tell.
+
+use std::time::Duration;
+
+use super::declares::*;
+use super::script::*;
+use crate::amqp::ids::ChannelId;
+use crate::amqp::method::MethodId;
+use crate::amqp::reply;
+use crate::machine::{Event, Fallback, Leg, Machine};
+use crate::registry::policy::Mode;
+
+const LIMIT: &str = "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (1)";
+
+fn connection_close(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::close(&mut out, ChannelId(0), 530, text.as_bytes(), MethodId(0, 0));
+    out
+}
+
+fn channel_open(channel: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::channel_open(&mut out, ChannelId(channel));
+    out
+}
+
+/// Up to the point where the queue is taken over; the probe's channel is still being closed.
+fn taken_over() -> Script {
+    let mut s = fitting();
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    s
+}
+
+/// A limit on channels was met.
+fn limited(mut s: Script) -> Script {
+    s.broker(&connection_close(LIMIT)).passes();
+    s
+}
+
+#[track_caller]
+fn assert_left(s: &Script, wanted: Fallback) {
+    let left =
+        |event: &Event| matches!(event, Event::DeclareLeft { cause, .. } if *cause == wanted);
+    assert!(s.events.iter().any(left), "{:?}", s.events);
+}
+
+#[test]
+fn what_another_session_was_permitted_is_not_asked_again() {
+    let mut s = taken_over().another();
+    s.client(&declare_on(CH, "q2", 0, &original())).silent();
+    s.ensured(true)
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q2", 0, &rewritten())]);
+}
+
+#[test]
+fn a_probe_costs_a_user_one_connection() {
+    let s = limited(asked(0));
+    assert!(matches!(&s.events[..], [Event::ProbeOverLimit]));
+    assert!(s.session.wants_read(Leg::Client, 0));
+    let mut s = s.another();
+    s.client(&declare_on(CH, "q", 0, &original())).passes();
+    assert_left(&s, Fallback::ChannelLimit);
+    s.broker(&declare_ok(CH, "q")).passes();
+}
+
+#[test]
+fn a_limit_that_the_client_met_itself_counts_too() {
+    let s = limited(Script::open(settings(Mode::Takeover)));
+    assert!(s.events.is_empty(), "{:?}", s.events);
+    let mut s = s.another();
+    s.client(&declare_on(CH, "q", 0, &original())).passes();
+}
+
+#[test]
+fn the_limit_of_one_connection_says_nothing_of_the_next() {
+    let mut s = Script::open(settings(Mode::Takeover));
+    let text =
+        "NOT_ALLOWED - number of channels opened (1) has reached the negotiated channel_max (1)";
+    s.broker(&connection_close(text)).passes();
+    let mut s = s.another();
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &asking(&original()))]);
+}
+
+#[test]
+fn without_a_probe_a_queue_that_was_taken_over_is_declared_so() {
+    let mut s = limited(taken_over()).another();
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[&declare_on(CH, "q", 0, &rewritten())]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    assert!(matches!(
+        &s.events[..],
+        [Event::QueueManaged {
+            taken_over: true,
+            ..
+        }]
+    ));
+}
+
+#[test]
+fn without_a_probe_and_a_reply_nothing_is_claimed() {
+    let mut s = limited(taken_over()).another();
+    s.client(&declare_on(CH, "q", NO_WAIT, &original()))
+        .broker_gets(&[&declare_on(CH, "q", NO_WAIT, &rewritten())]);
+    assert!(s.events.is_empty(), "{:?}", s.events);
+}
+
+#[test]
+fn without_a_probe_another_exchange_is_refused_in_the_clients_words() {
+    let mut s = limited(taken_over()).another();
+    let keyed = |exchange: &str| {
+        let mut table = crate::amqp::table::TableBuilder::default();
+        table.longstr(b"x-dead-letter-exchange", exchange.as_bytes());
+        table
+    };
+    let mut table = keyed("dlx");
+    table.longstr(b"x-dead-letter-routing-key", b"k");
+    s.client(&declare_on(CH, "q", 0, &table.finish()))
+        .broker_gets(&[&declare_on(CH, "q", 0, &keyed("dlx-proxy/dlx/k").finish())]);
+    let text = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx/k' but current is 'dlx-proxy/dlx'";
+    let said = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-routing-key' for queue 'q' in vhost '/': received the value 'k' of type 'longstr' but current is none";
+    s.broker(&close(CH, 406, text))
+        .client_gets(&[&close(CH, 406, said)]);
+}
+
+#[test]
+fn a_queue_that_was_deleted_is_declared_as_the_client_wrote_it() {
+    for bits in [0, 4] {
+        let mut s = taken_over();
+        let delete = method(CH, MethodId::QUEUE_DELETE, |a| {
+            a.short(0).shortstr(b"q").octet(bits).end()
+        });
+        s.client(&delete).passes();
+        if bits == 0 {
+            s.broker(&method(CH, MethodId::QUEUE_DELETE_OK, |a| a.long(0).end()))
+                .passes();
+        }
+        let mut s = limited(s).another();
+        s.client(&declare_on(CH, "q", 0, &original())).passes();
+    }
+}
+
+/// Each refusal shows what the queue is.
+#[test]
+fn a_refusal_teaches() {
+    let text = |received, current| {
+        format!(
+            "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received '{received}' but current is '{current}'"
+        )
+    };
+    let mut s = limited(Script::open(settings(Mode::Takeover))).another();
+    s.client(&declare_on(CH, "q", 0, &original())).passes();
+    s.broker(&close(CH, 406, &text("dlx", "dlx-proxy/dlx")))
+        .passes();
+    let mut s = s.another();
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[&declare_on(CH, "q", 0, &rewritten())]);
+    s.broker(&close(CH, 406, &text("dlx-proxy/dlx", "dlx")))
+        .passes();
+    let mut s = s.another();
+    s.client(&declare_on(CH, "q", 0, &original())).passes();
+}
+
+#[test]
+fn a_client_with_all_its_channels_is_not_probed() {
+    let mut s = Script::narrow(settings(Mode::Takeover), 1);
+    s.client(&declare_on(CH, "q", 0, &original())).passes();
+    assert_left(&s, Fallback::NoChannel);
+}
+
+#[test]
+fn a_client_that_uses_the_highest_number_is_probed_on_another() {
+    let mut s = Script::open(settings(Mode::Takeover));
+    s.client(&channel_open(65_535)).passes();
+    let probe = ChannelId(65_534);
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[
+            &channel_open(65_534),
+            &declare_on(probe, "q", 0, &asking(&original())),
+        ]);
+}
+
+/// The broker counts the probe's channel until it has closed it, and its number is nothing that the client has opened.
+#[test]
+fn what_would_meet_the_probes_channel_waits_until_that_is_closed() {
+    let mut closing = Vec::new();
+    reply::close(&mut closing, ChannelId(0), 200, b"", MethodId(0, 0));
+    for frames in [
+        channel_open(2),
+        channel_open(65_535),
+        declare_on(PROBE, "other", 0, b""),
+        closing,
+    ] {
+        let mut s = taken_over();
+        s.client(&frames).silent();
+        assert!(!s.session.wants_read(Leg::Client, 0));
+        s.broker(&close_ok(PROBE)).silent();
+        assert!(s.session.wants_read(Leg::Client, 0));
+        s.resume().broker_gets(&[&frames]);
+    }
+}
+
+#[test]
+fn open_channels_do_not_wait_for_the_end_of_a_probe() {
+    let mut s = taken_over();
+    s.client(&ack(1, false)).passes();
+}
+
+#[test]
+fn a_probe_that_may_have_made_the_queue_is_followed_by_the_same_form() {
+    let mut s = fitting();
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+}
+
+#[test]
+fn a_native_queue_that_cannot_be_probed_in_time_stays_native() {
+    let native = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx' but current is 'dlx'";
+    let mut s = fitting();
+    s.broker(&close(PROBE, 406, native))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    s.client(&declare_on(CH, "q", 0, &original())).silent();
+    s.ensured(true)
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &rewritten())]);
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &original())]);
+}
+
+#[test]
+fn a_queue_that_was_taken_over_is_declared_so_however_slow_the_broker_is() {
+    let mut s = taken_over();
+    s.broker(&close_ok(PROBE)).silent();
+    s.wait(Duration::from_secs(61)).silent();
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &asking(&original()))]);
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+}
+
+#[test]
+fn who_may_not_write_to_the_intake_exchange_gets_a_native_queue() {
+    let mut s = fitting();
+    let text = "ACCESS_REFUSED - write access to exchange 'dlx-proxy/dlx' in vhost '/' refused for user 'guest'";
+    s.broker(&close(PROBE, 403, text))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
+    assert_left(&s, Fallback::NoPermission);
+}
+
+#[test]
+fn who_may_not_make_the_queue_hears_it_from_the_broker() {
+    let mut s = taken_over().another();
+    s.client(&declare_on(CH, "q2", 0, &original())).silent();
+    s.ensured(true)
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q2", 0, &rewritten())]);
+    let text =
+        "ACCESS_REFUSED - configure access to queue 'q2' in vhost '/' refused for user 'guest'";
+    s.broker(&close(PROBE, 403, text))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q2", 0, &original())]);
+    assert_left(&s, Fallback::Forbidden);
+}
+
+#[test]
+fn an_exclusive_queue_is_known_to_its_own_session_alone() {
+    const EXCLUSIVE: u8 = 4;
+    let declares = |channel, table: &[u8]| declare_on(channel, "q", EXCLUSIVE, table);
+    let mut s = Script::narrow(settings(Mode::Takeover), 2);
+    s.client(&declares(CH, &original()))
+        .broker_gets(&[&opened(), &declares(PROBE, &asking(&original()))]);
+    s.ensured(true).silent();
+    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
+        &close_ok(PROBE),
+        &opened(),
+        &declares(PROBE, &rewritten()),
+    ]);
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&probe_closed(), &declares(CH, &rewritten())]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    s.broker(&close_ok(PROBE)).silent();
+    s.client(&channel_open(2)).passes();
+    s.client(&declares(CH, &original()))
+        .broker_gets(&[&declares(CH, &rewritten())]);
+    let mut s = limited(s).another();
+    s.client(&declares(CH, &original())).passes();
+}
