@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::method::QueueDeclare;
 use crate::dead_letter::Target;
 use crate::machine::Mono;
 
@@ -28,7 +29,12 @@ pub const MAX_QUEUES: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct Registry {
     queues: BTreeMap<ShortStr, Known>,
+    lives: u64,
 }
+
+/// From a queue's first accepted declare to its end. What was delivered in one does not die in another, though the name be the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Life(u64);
 
 /// What is known of a managed queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +45,8 @@ pub struct Known {
     pub taken_over: bool,
     /// The declare that the broker accepted.
     pub form: Form,
+    /// Which of the queues of that name it is.
+    pub life: Life,
     /// When the broker last said so.
     pub since: Mono,
 }
@@ -67,10 +75,18 @@ impl Registry {
         if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
             return false;
         }
+        let life = match self.queues.get(&queue) {
+            Some(known) => known.life,
+            None => {
+                self.lives += 1;
+                Life(self.lives)
+            }
+        };
         let known = Known {
             target,
             taken_over,
             form,
+            life,
             since: now,
         };
         self.queues.insert(queue, known);
@@ -85,6 +101,12 @@ impl Registry {
     /// What is known of the queue, however long ago.
     pub fn get(&self, queue: &[u8]) -> Option<&Known> {
         self.queues.get(queue)
+    }
+
+    /// Whether the queue is known to go with its last consumer.
+    pub fn is_auto_delete(&self, queue: &[u8]) -> bool {
+        self.get(queue)
+            .is_some_and(|known| known.form.bits & QueueDeclare::AUTO_DELETE != 0)
     }
 
     /// Whether the queue is known, and recently enough to begin consuming from it without verifying.

@@ -16,6 +16,7 @@
 
 use std::ops::Range;
 
+use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
@@ -25,7 +26,7 @@ use crate::registry::Form;
 use crate::registry::arguments::{DeclareArguments, Wanted};
 
 use super::channel::Reword;
-use super::replies::{Declared, Expected};
+use super::replies::{Declared, Expected, asked_for};
 use super::{Hold, Session, Turn};
 
 /// One declare on its way.
@@ -124,9 +125,22 @@ impl Session {
                 }
             }
         };
-        self.pass_declare(channel, payload, Expected::Declare(expected));
-        turn.pass(Leg::Client, range);
+        self.expect_declare(channel, payload, expected);
+        self.pass_request(channel, MethodId::QUEUE_DECLARE, payload, range, turn);
         len
+    }
+
+    /// A declare goes to the broker. What is known of its queue once it is accepted.
+    fn expect_declare(&mut self, channel: ChannelId, payload: &[u8], declared: Option<Declared>) {
+        let declare = QueueDeclare::parse(payload).ok();
+        let queue = declare.and_then(|declare| ShortStr::copy(declare.queue));
+        let unseen = declare.is_some_and(|declare| declare.has(QueueDeclare::NO_WAIT));
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.expect(
+                Expected::Declare(queue.unwrap_or_default(), declared),
+                unseen,
+            );
+        }
     }
 
     fn wanted(&self, declare: &QueueDeclare<'_>) -> Wanted {
@@ -180,8 +194,7 @@ impl Session {
             .filter(|state| !state.is_quiet())
         {
             quiet = false;
-            state.expected.push_back(Expected::Barrier);
-            state.unanswered = false;
+            state.expect(Expected::Barrier, true);
             reply::channel_flow(turn.build(Leg::Broker), channel);
         }
         let until = turn.now.mono.after(self.settings.probe_timeout);
@@ -228,13 +241,10 @@ impl Session {
             .unwrap_or_default();
         let declared = as_it_is(takeover.target.clone(), &takeover.payload);
         self.remember_left(takeover.channel, &takeover.payload);
-        self.pass_declare(
-            takeover.channel,
-            &takeover.payload,
-            Expected::Declare(Some(declared)),
-        );
-        crate::amqp::frame::put(turn.build(Leg::Broker), 1, takeover.channel, |out| {
-            out.extend_from_slice(&takeover.payload)
+        self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
+        let asking = asked_for(MethodId::QUEUE_DECLARE, &takeover.payload);
+        frame::put(turn.build(Leg::Broker), 1, takeover.channel, |out| {
+            out.extend_from_slice(asking.as_ref().unwrap_or(&takeover.payload))
         });
         turn.event(Event::DeclareLeft { queue, cause });
     }
@@ -272,21 +282,12 @@ impl Session {
                 culprit: declare,
             });
         }
-        if declare.has(QueueDeclare::NO_WAIT) && text.is_none() {
-            // It was tried out: there will be no reply to learn from.
-            let queue = ShortStr::copy(declare.queue).unwrap_or_default();
-            self.manage(queue, declared.clone(), turn);
-        }
-        self.pass_declare(
-            takeover.channel,
-            &takeover.payload,
-            Expected::Declare(Some(declared)),
-        );
+        self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
         reply::queue_declare(
             turn.build(Leg::Broker),
             takeover.channel,
             &declare,
-            declare.bits,
+            declare.bits & !QueueDeclare::NO_WAIT,
             &table,
         );
     }

@@ -35,27 +35,33 @@ impl Session {
             turn.pass(Leg::Client, range);
             return len;
         };
-        if state.tx || state.doomed {
+        if state.native {
+            state.unanswered = true;
             turn.pass(Leg::Client, range);
             return len;
         }
-        state.unanswered = true;
         let id = MethodId::peek(payload).unwrap_or(MethodId::BASIC_ACK);
         let all = settle.multiple && settle.delivery_tag == DeliveryTag(0);
-        let tag = if all {
-            DeliveryTag(u64::MAX)
-        } else {
-            settle.delivery_tag
-        };
-        if !all && !state.unacked.may_settle(tag) {
-            // The broker says 406, in its own words; but first it must know of the rejects that came before.
-            if state.unacked.any_withheld() {
-                return self.hold_withheld(channel, turn);
-            }
-            state.doomed = true;
-            turn.pass(Leg::Client, range);
-            return len;
+        let tag = Some(settle.delivery_tag).filter(|tag| !all && state.unacked.may_settle(*tag));
+        if tag.is_none() && state.is_getting() {
+            // What is on its way to the client, in the order of the channel, is meant too.
+            return self.hold_gets(channel, turn);
         }
+        state.unanswered = true;
+        let tag = match tag {
+            Some(tag) => tag,
+            None if all => match state.unacked.last_open() {
+                Some(last) => last,
+                None => return len,
+            },
+            // The broker says 406, in its own words; but first it must know of the rejects that came before.
+            None if state.unacked.any_withheld() => return self.hold_withheld(channel, turn),
+            None => {
+                self.go_native(channel);
+                turn.pass(Leg::Client, range);
+                return len;
+            }
+        };
         let dies = id != MethodId::BASIC_ACK && !settle.requeue;
         let mixed = match settle.multiple {
             true => state.unacked.withheld_up_to(tag) || dies && state.unacked.retained_up_to(tag),
@@ -68,7 +74,18 @@ impl Session {
                 state.unacked.settle(tag)
             };
             self.give_back(freed);
-            turn.pass(Leg::Client, range);
+            match all {
+                // By its tag: what the client has not seen yet stays unsettled, at the broker as here.
+                true => send(
+                    turn.build(Leg::Broker),
+                    channel,
+                    id,
+                    tag,
+                    true,
+                    settle.requeue,
+                ),
+                false => turn.pass(Leg::Client, range),
+            }
             return len;
         }
         let first = if settle.multiple { DeliveryTag(0) } else { tag };
@@ -169,7 +186,9 @@ impl Session {
         let Some(retained) = state.unacked.retained(tag) else {
             return Fate::Forward;
         };
-        let Some(known) = self.registry.get(&retained.queue) else {
+        // In a later queue of that name this delivery is nothing: the broker knows.
+        let known = self.registry.get(&retained.queue);
+        let Some(known) = known.filter(|known| known.life == retained.life) else {
             return Fate::Forward;
         };
         if self.tickets.len() >= self.settings.max_tickets {
@@ -296,6 +315,11 @@ impl Session {
             .and_then(|copying| copying.assembly)
             .map_or(0, |assembly| assembly.whole());
         let octets = state.unacked.octets() + copying;
+        let read: Vec<ShortStr> = state
+            .consumers
+            .values()
+            .map(|consumer| consumer.queue.clone())
+            .collect();
         let tickets: Vec<Ticket> = state
             .unacked
             .withheld()
@@ -305,6 +329,7 @@ impl Session {
             closing: true,
             publishing: state.publishing,
             delivering: state.delivering,
+            due: std::mem::take(&mut state.due),
             ..Default::default()
         };
         for ticket in tickets {
@@ -313,6 +338,9 @@ impl Session {
         self.acks_due.remove(&channel);
         self.waiting.retain(|(_, waiting, _)| *waiting != channel);
         self.give_back(octets);
+        for queue in read {
+            self.consumer_ends(&queue);
+        }
     }
 
     /// As if every channel closed.

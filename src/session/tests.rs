@@ -3,6 +3,7 @@
 mod bridges;
 mod changes;
 mod declares;
+mod order;
 mod rejects;
 mod script;
 mod transparency;

@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use crate::amqp::content::Content;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::machine::Ticket;
+use crate::registry::Life;
 
 /// A delivery of a managed queue, kept until it is settled.
 #[derive(Debug)]
 pub(crate) struct Retained {
     /// The queue it came from.
     pub queue: ShortStr,
+    /// That queue's.
+    pub life: Life,
     /// The exchange it was delivered with.
     pub exchange: ShortStr,
     /// The key it was delivered with.
@@ -114,6 +117,15 @@ impl Unacked {
     /// Whether a copy is kept of any delivery up to this tag.
     pub(crate) fn retained_up_to(&self, tag: DeliveryTag) -> bool {
         self.retained.range(..=tag.0).next().is_some()
+    }
+
+    /// The highest tag that the client may settle.
+    pub(crate) fn last_open(&self) -> Option<DeliveryTag> {
+        self.words.iter().rev().find_map(|(&word, &set)| {
+            let open = set & !self.taken.get(&word).copied().unwrap_or(0);
+            let last = open.checked_ilog2()?;
+            Some(DeliveryTag(word << 6 | u64::from(last)))
+        })
     }
 
     /// The lowest tag from `from` up to `to` that the client may settle.
