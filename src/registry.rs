@@ -29,12 +29,7 @@ pub const MAX_QUEUES: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct Registry {
     queues: BTreeMap<ShortStr, Known>,
-    lives: u64,
 }
-
-/// From a queue's first accepted declare to its end. What was delivered in one does not die in another, though the name be the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Life(u64);
 
 /// What is known of a managed queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +40,6 @@ pub struct Known {
     pub taken_over: bool,
     /// The declare that the broker accepted.
     pub form: Form,
-    /// Which of the queues of that name it is.
-    pub life: Life,
     /// When the broker last said so.
     pub since: Mono,
 }
@@ -75,18 +68,10 @@ impl Registry {
         if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
             return false;
         }
-        let life = match self.queues.get(&queue) {
-            Some(known) => known.life,
-            None => {
-                self.lives += 1;
-                Life(self.lives)
-            }
-        };
         let known = Known {
             target,
             taken_over,
             form,
-            life,
             since: now,
         };
         self.queues.insert(queue, known);

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::amqp::content::Assembly;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::amqp::method::MethodId;
-use crate::registry::Life;
 
 use super::replies::{Due, Expected};
 use super::unacked::Unacked;
@@ -63,7 +62,6 @@ pub(super) enum Transfer {
 pub(super) struct Copying {
     pub tag: DeliveryTag,
     pub queue: ShortStr,
-    pub life: Life,
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
     /// None until the header came, or when it is over the budget.

@@ -235,16 +235,15 @@ impl Session {
         let Some(queue) = consumer.map(|consumer| consumer.queue) else {
             return;
         };
-        let Some(life) = self.registry.get(&queue).map(|known| known.life) else {
+        if self.registry.get(&queue).is_none() {
             return;
-        };
+        }
         if let (Some(exchange), Some(routing_key)) =
             (ShortStr::copy(exchange), ShortStr::copy(routing_key))
         {
             state.copying = Some(Copying {
                 tag,
                 queue,
-                life,
                 exchange,
                 routing_key,
                 assembly: None,
@@ -303,7 +302,6 @@ impl Session {
         let Some(Copying {
             tag,
             queue,
-            life,
             exchange,
             routing_key,
             assembly: Some(assembly),
@@ -317,7 +315,6 @@ impl Session {
                 tag,
                 Retained {
                     queue,
-                    life,
                     exchange,
                     routing_key,
                     content: assembly.finish(),

@@ -13,6 +13,10 @@ use crate::machine::{Event, Fallback, Leg, Outcome, Reason, Ticket};
 use super::replies::Declared;
 use super::{Hold, Session, Turn};
 
+/// Into how many pieces a `multiple` may be split; beyond, it waits for the withheld rejects below it. A channel gives a quorum queue 32
+/// commands ahead of its answers, keeps what is more, and loses it when it closes (`rabbit_fifo_client`).
+const MAX_PIECES: usize = 8;
+
 /// What happened to one tag.
 enum Fate {
     Withheld,
@@ -87,6 +91,9 @@ impl Session {
                 false => turn.pass(Leg::Client, range),
             }
             return len;
+        }
+        if settle.multiple && state.unacked.pieces(tag, dies) > MAX_PIECES {
+            return self.hold_withheld(channel, turn);
         }
         let first = if settle.multiple { DeliveryTag(0) } else { tag };
         if self.settle_each(channel, id, settle, first, tag, turn) {
@@ -186,9 +193,7 @@ impl Session {
         let Some(retained) = state.unacked.retained(tag) else {
             return Fate::Forward;
         };
-        // In a later queue of that name this delivery is nothing: the broker knows.
-        let known = self.registry.get(&retained.queue);
-        let Some(known) = known.filter(|known| known.life == retained.life) else {
+        let Some(known) = self.registry.get(&retained.queue) else {
             return Fate::Forward;
         };
         if self.tickets.len() >= self.settings.max_tickets {
@@ -357,8 +362,15 @@ impl Session {
         self.channels.remove(&channel);
     }
 
-    /// A queue is managed from now on.
+    /// A queue is managed from now on. Not while deliveries of an earlier one of that name are unsettled: to a classic queue their tags
+    /// mean its own messages, so that only the broker can tell what dies.
     pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
+        let mut channels = self.channels.values();
+        if self.registry.get(&queue).is_none()
+            && channels.any(|state| state.unacked.retains_of(&queue))
+        {
+            return;
+        }
         turn.event(Event::QueueManaged {
             queue: queue.clone(),
             taken_over: declared.taken_over,

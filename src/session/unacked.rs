@@ -7,15 +7,12 @@ use std::collections::BTreeMap;
 use crate::amqp::content::Content;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::machine::Ticket;
-use crate::registry::Life;
 
 /// A delivery of a managed queue, kept until it is settled.
 #[derive(Debug)]
 pub(crate) struct Retained {
     /// The queue it came from.
     pub queue: ShortStr,
-    /// That queue's.
-    pub life: Life,
     /// The exchange it was delivered with.
     pub exchange: ShortStr,
     /// The key it was delivered with.
@@ -142,6 +139,18 @@ impl Unacked {
         None
     }
 
+    /// How many tags up to this one the broker would have to be told of one by one, since a reject below them is withheld. Those that
+    /// would be withheld themselves, as all retained ones are when the client lets them die, do not count.
+    pub(crate) fn pieces(&self, tag: DeliveryTag, dies: bool) -> usize {
+        let Some(hole) = self.first_withheld() else {
+            return 0;
+        };
+        let next = |from: DeliveryTag| self.next_open(DeliveryTag(from.0.saturating_add(1)), tag);
+        std::iter::successors(next(hole), |tag| next(*tag))
+            .filter(|tag| !(dies && self.retained.contains_key(&tag.0)))
+            .count()
+    }
+
     /// The client settled this tag and the broker is told: it is forgotten. Returns the octets that were kept of it.
     pub(crate) fn settle(&mut self, tag: DeliveryTag) -> usize {
         clear(&mut self.words, tag.0);
@@ -179,6 +188,13 @@ impl Unacked {
             .values()
             .map(|retained| retained.content.len())
             .sum()
+    }
+
+    /// Whether a copy is kept of a delivery of that queue.
+    pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
+        self.retained
+            .values()
+            .any(|retained| &*retained.queue == queue)
     }
 
     /// The copy of a delivery.

@@ -41,7 +41,6 @@ fn retained() -> Retained {
     };
     Retained {
         queue: ShortStr::EMPTY,
-        life: Default::default(),
         exchange: ShortStr::EMPTY,
         routing_key: ShortStr::EMPTY,
         content,
