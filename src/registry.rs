@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::method::QueueDeclare;
 use crate::machine::Mono;
 
 use self::intake_name::Intake;
@@ -88,6 +89,12 @@ impl Registry {
     /// What is known of the queue, however long ago.
     pub fn get(&self, queue: &[u8]) -> Option<&Known> {
         self.queues.get(queue)
+    }
+
+    /// Whether the queue is known to go with its last consumer.
+    pub fn is_auto_delete(&self, queue: &[u8]) -> bool {
+        self.get(queue)
+            .is_some_and(|known| known.declared.form.bits & QueueDeclare::AUTO_DELETE != 0)
     }
 
     /// Whether the queue is known, and recently enough to begin consuming from it without verifying.

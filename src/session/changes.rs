@@ -70,6 +70,19 @@ fn read(state: &Channel, id: MethodId, payload: &[u8]) -> Result<Option<Change>,
     }))
 }
 
+/// A binding of the last queue declared, whose name only the reply told.
+pub(super) fn name_queue(change: &mut Change, last: &ShortStr) {
+    if let Change::Bound(binding) | Change::Unbound(binding) = change
+        && let Destination::Queue(queue) = &mut binding.destination
+        && queue.is_empty()
+    {
+        *queue = last.clone();
+        if binding.routing_key.is_empty() {
+            binding.routing_key = last.clone();
+        }
+    }
+}
+
 /// An empty name is the last queue that was declared; an empty key with it is that queue's name (`expand_routing_key_shortcut`).
 fn queue_and_key(state: &Channel, queue: &[u8], key: &[u8]) -> (ShortStr, ShortStr) {
     let named = state.queue(queue);

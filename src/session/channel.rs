@@ -12,7 +12,7 @@ use crate::amqp::content::Assembly;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::amqp::method::MethodId;
 
-use super::replies::Expected;
+use super::replies::{Due, Expected};
 use super::unacked::Unacked;
 
 /// State of one channel.
@@ -20,10 +20,9 @@ use super::unacked::Unacked;
 pub(super) struct Channel {
     /// Either side has sent `channel.close`: nothing is decided any more.
     pub closing: bool,
-    /// In tx mode settlements take effect at commit: all of them are the broker's (S9.2).
-    pub tx: bool,
-    /// The client has settled what it may not: the broker closes the channel there, and nothing after it counts.
-    pub doomed: bool,
+    /// Every settlement is the broker's from here on: in tx mode, where they take effect at commit (S9.2); behind one that the broker
+    /// refuses; where nobody can tell any more which tags are outstanding.
+    pub native: bool,
     /// A content on its way to the broker.
     pub publishing: Transfer,
     /// A content on its way to the client.
@@ -35,7 +34,7 @@ pub(super) struct Channel {
     /// Deliveries without a word.
     pub unacked: Unacked,
     /// Replies that the broker owes, in order.
-    pub expected: VecDeque<Expected>,
+    pub due: VecDeque<Due>,
     /// Something that has no reply was sent after the last request: only a barrier tells whether it failed.
     pub unanswered: bool,
     /// The last queue that was declared here: what an empty name means (S7.7).
@@ -74,6 +73,8 @@ pub(super) struct Copying {
 pub(super) struct Consumer {
     pub queue: ShortStr,
     pub no_ack: bool,
+    /// `basic.cancel` has passed.
+    pub ending: bool,
 }
 
 /// How a refusal of the broker is to be told.
@@ -92,17 +93,43 @@ pub(super) struct Reword {
 // === impl Channel ===
 
 impl Channel {
-    /// The queue that a name means on this channel.
+    /// The queue that a name means in a request on this channel. Empty while only the broker knows: it has yet to make a name, and the
+    /// reply to the request will come behind that.
     pub(super) fn queue(&self, name: &[u8]) -> ShortStr {
         match ShortStr::copy(name) {
             Some(name) if !name.is_empty() => name,
-            _ => self.last_queue.clone(),
+            _ => self.last_declared().clone(),
         }
+    }
+
+    fn last_declared(&self) -> &ShortStr {
+        let on_its_way = self.due.iter().rev().find_map(|due| match &due.what {
+            Expected::Declare(queue, _) => Some(queue),
+            _ => None,
+        });
+        on_its_way.unwrap_or(&self.last_queue)
+    }
+
+    /// A request goes to the broker, and this is its reply.
+    pub(super) fn expect(&mut self, what: Expected, unseen: bool) {
+        self.due.push_back(Due { what, unseen });
+        self.unanswered = false;
     }
 
     /// True when all that was sent on it has been answered, so that nothing of it can still fail.
     pub(super) fn is_quiet(&self) -> bool {
-        self.expected.is_empty() && !self.unanswered
+        self.due.is_empty() && !self.unanswered
+    }
+
+    /// Whether a reply to `basic.get` is on its way: it brings a tag that the client may have guessed.
+    pub(super) fn is_getting(&self) -> bool {
+        let get = |due: &Due| matches!(due.what, Expected::Get(_));
+        self.due.iter().any(get)
+    }
+
+    /// Whether `basic.recover` is on its way: what was delivered before its reply is in its queue again.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.due.iter().any(|due| due.what == Expected::Recover)
     }
 }
 

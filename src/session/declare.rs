@@ -19,6 +19,7 @@
 
 use std::ops::Range;
 
+use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
@@ -29,7 +30,7 @@ use crate::registry::policy::{Queue, QueueType};
 use crate::registry::{Declared, Form};
 
 use super::channel::Reword;
-use super::replies::Expected;
+use super::replies::{Expected, asked_for};
 use super::{Hold, Session, Turn};
 
 /// One declare on its way.
@@ -71,17 +72,6 @@ pub(super) enum Stage {
     Fitting,
     /// Decided; the probe's channel is being closed.
     Closing,
-}
-
-/// Why the rewritten form goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Rewritten {
-    /// The broker accepted it on the probe's channel.
-    Fits,
-    /// The broker refused it there, and refuses it again: the client reads this text.
-    Refused(Vec<u8>),
-    /// It is the better guess, or what the broker will refuse in the client's words.
-    Untried,
 }
 
 // === impl Takeover ===
@@ -132,9 +122,22 @@ impl Session {
                 return len;
             }
         };
-        self.pass_declare(channel, payload, Expected::Declare(expected));
-        turn.pass(Leg::Client, range);
+        self.expect_declare(channel, payload, expected);
+        self.pass_request(channel, MethodId::QUEUE_DECLARE, payload, range, turn);
         len
+    }
+
+    /// A declare goes to the broker. What is known of its queue once it is accepted.
+    fn expect_declare(&mut self, channel: ChannelId, payload: &[u8], declared: Option<Declared>) {
+        let declare = QueueDeclare::parse(payload).ok();
+        let queue = declare.and_then(|declare| ShortStr::copy(declare.queue));
+        let unseen = declare.is_some_and(|declare| declare.has(QueueDeclare::NO_WAIT));
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.expect(
+                Expected::Declare(queue.unwrap_or_default(), declared),
+                unseen,
+            );
+        }
     }
 
     fn wanted(&self, declare: &QueueDeclare<'_>) -> Wanted {
@@ -200,8 +203,7 @@ impl Session {
             .filter(|state| !state.is_quiet())
         {
             takeover.quiet = false;
-            state.expected.push_back(Expected::Barrier);
-            state.unanswered = false;
+            state.expect(Expected::Barrier, true);
             reply::channel_flow(turn.build(Leg::Broker), takeover.channel);
         }
         // What an operator's policy gives a queue needs no right of the client.
@@ -222,7 +224,7 @@ impl Session {
         };
         let sent = takeover.stage == Stage::Fitting;
         if takeover.seen_taken_over.unwrap_or(sent) {
-            self.forward_rewritten(Rewritten::Untried, turn);
+            self.forward_rewritten(None, turn);
         } else {
             self.forward_original(cause, turn);
         }
@@ -236,13 +238,10 @@ impl Session {
         let queue = takeover.about.queue.clone();
         let declared = as_it_is(takeover.said.clone(), &takeover.payload);
         self.remember_declared(takeover.channel, &takeover.payload);
-        self.pass_declare(
-            takeover.channel,
-            &takeover.payload,
-            Expected::Declare(Some(declared)),
-        );
-        crate::amqp::frame::put(turn.build(Leg::Broker), 1, takeover.channel, |out| {
-            out.extend_from_slice(&takeover.payload)
+        self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
+        let asking = asked_for(MethodId::QUEUE_DECLARE, &takeover.payload);
+        frame::put(turn.build(Leg::Broker), 1, takeover.channel, |out| {
+            out.extend_from_slice(asking.as_ref().unwrap_or(&takeover.payload))
         });
         turn.event(Event::DeclareLeft { queue, cause });
     }
@@ -254,8 +253,8 @@ impl Session {
         }
     }
 
-    /// The declare goes on with the intake exchange in it.
-    pub(super) fn forward_rewritten(&mut self, why: Rewritten, turn: &mut Turn<'_>) {
+    /// The declare goes on with the intake exchange in it. If the broker is known to refuse it, the client reads `text`.
+    pub(super) fn forward_rewritten(&mut self, text: Option<Vec<u8>>, turn: &mut Turn<'_>) {
         let Some(takeover) = self.end_takeover(turn) else {
             return;
         };
@@ -271,10 +270,7 @@ impl Session {
             form: form(declare.bits, &table),
         };
         self.remember_declared(takeover.channel, &takeover.payload);
-        let tried = why == Rewritten::Fits;
-        if let (Rewritten::Refused(text), Some(state)) =
-            (why, self.channels.get_mut(&takeover.channel))
-        {
+        if let (Some(text), Some(state)) = (text, self.channels.get_mut(&takeover.channel)) {
             let declare = MethodId::QUEUE_DECLARE;
             state.reword = Some(Reword {
                 sent: declare,
@@ -283,21 +279,12 @@ impl Session {
                 culprit: declare,
             });
         }
-        if declare.has(QueueDeclare::NO_WAIT) && tried {
-            // There will be no reply to learn from.
-            let queue = ShortStr::copy(declare.queue).unwrap_or_default();
-            self.manage(queue, declared.clone(), turn);
-        }
-        self.pass_declare(
-            takeover.channel,
-            &takeover.payload,
-            Expected::Declare(Some(declared)),
-        );
+        self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
         reply::queue_declare(
             turn.build(Leg::Broker),
             takeover.channel,
             &declare,
-            declare.bits,
+            declare.bits & !QueueDeclare::NO_WAIT,
             &table,
         );
     }

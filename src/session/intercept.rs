@@ -5,20 +5,18 @@ use std::ops::Range;
 use crate::amqp::content::{self, PREFIX};
 use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueDeclare, QueueName};
+use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueName};
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
-use crate::machine::{Change, Event, Learned, Leg};
+use crate::machine::{Event, Leg};
 
 use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
-use super::replies::{Expected, wants_reply};
+use super::replies::{Expected, asked_for, wants_reply};
 use super::{Hold, Phase, Session, Turn};
 
 const NO_ACK: u8 = 2;
 const GET_NO_ACK: u8 = 1;
-const CONSUME_NO_WAIT: u8 = 8;
-const CANCEL_NO_WAIT: u8 = 1;
 
 impl Session {
     /// A method frame at `range`. Returns its length, or 0 when it has to wait.
@@ -177,14 +175,8 @@ impl Session {
             MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT => {
                 return self.settle(channel, payload, range, turn);
             }
-            MethodId::CHANNEL_CLOSE
-            | MethodId::BASIC_RECOVER
-            | MethodId::BASIC_RECOVER_ASYNC
-            | MethodId::BASIC_CANCEL
-            | MethodId::QUEUE_DELETE
-            | MethodId::TX_SELECT
-                if state.unacked.any_withheld() =>
-            {
+            MethodId::BASIC_PUBLISH => {}
+            _ if state.unacked.any_withheld() && !self.cannot_fail(channel, id, payload) => {
                 return self.hold_withheld(channel, turn);
             }
             _ => {}
@@ -202,8 +194,32 @@ impl Session {
             return self.declare(channel, payload, range, turn);
         }
         self.client_request(channel, id, payload, turn);
-        turn.pass(Leg::Client, range);
+        self.pass_request(channel, id, payload, range, turn);
         len
+    }
+
+    /// Passes a request; with its reply asked for where we need it.
+    pub(super) fn pass_request(
+        &mut self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) {
+        match asked_for(id, payload) {
+            Some(asking) => frame::put(turn.build(Leg::Broker), 1, channel, |out| {
+                out.extend_from_slice(&asking)
+            }),
+            None => turn.pass(Leg::Client, range),
+        }
+    }
+
+    /// Whether a request neither ends anything nor can make the broker close the channel: it need not stay behind withheld rejects.
+    /// Of those that clients send often in between it is `basic.get`, of a queue that is known to be there.
+    fn cannot_fail(&self, channel: ChannelId, id: MethodId, payload: &[u8]) -> bool {
+        let queue = self.begins_to_read(channel, id, payload);
+        id == MethodId::BASIC_GET && queue.is_some_and(|queue| self.registry.get(&queue).is_some())
     }
 
     /// The queue that `basic.consume` or `basic.get` means.
@@ -228,7 +244,6 @@ impl Session {
             return;
         };
         let mut expected = Expected::Other;
-        let mut settled = 0;
         match id {
             MethodId::CHANNEL_OPEN => expected = Expected::Open,
             MethodId::CHANNEL_CLOSE => {
@@ -238,16 +253,11 @@ impl Session {
             MethodId::BASIC_PUBLISH => state.publishing = Transfer::Header(false),
             MethodId::BASIC_CONSUME => {
                 if let Ok(consume) = Consume::parse(payload) {
-                    let consumer = Consumer {
+                    expected = Expected::Consume(Consumer {
                         queue: state.queue(consume.queue),
                         no_ack: consume.bits & NO_ACK != 0,
-                    };
-                    match ShortStr::copy(consume.consumer_tag) {
-                        Some(tag) if consume.bits & CONSUME_NO_WAIT != 0 => {
-                            drop(state.consumers.insert(tag, consumer))
-                        }
-                        _ => expected = Expected::Consume(consumer),
-                    }
+                        ending: false,
+                    });
                 }
             }
             MethodId::BASIC_GET => {
@@ -255,27 +265,26 @@ impl Session {
                     expected = Expected::Get(Consumer {
                         queue: state.queue(get.queue),
                         no_ack: get.bits & GET_NO_ACK != 0,
+                        ending: false,
                     });
                 }
             }
             MethodId::BASIC_CANCEL => {
                 expected = Expected::Cancel;
                 if let Ok(cancel) = Cancel::parse(payload)
-                    && cancel.bits & CANCEL_NO_WAIT != 0
+                    && let Some(consumer) = state.consumers.get_mut(cancel.consumer_tag)
                 {
-                    state.consumers.remove(cancel.consumer_tag);
+                    consumer.ending = true;
+                    let queue = consumer.queue.clone();
+                    self.consumer_ends(&queue);
                 }
             }
             MethodId::QUEUE_DELETE => {
                 if let Ok(delete) = QueueName::parse(payload) {
+                    // What the client says of its deliveries from here on comes too late for them to die.
                     let queue = state.queue(delete.queue);
-                    if wants_reply(id, payload) {
-                        expected = Expected::Delete(queue);
-                    } else {
-                        self.registry.forget(&queue);
-                        turn.fx.learned.push(Learned::Deleted(queue.clone()));
-                        turn.fx.changes.push(Change::QueueDeleted(queue));
-                    }
+                    self.registry.forget(&queue);
+                    expected = Expected::Delete(queue);
                 }
             }
             MethodId::EXCHANGE_DECLARE
@@ -288,37 +297,49 @@ impl Session {
                 Some(change) if wants_reply(id, payload) => expected = Expected::Change(change),
                 Some(change) => turn.fx.changes.push(change),
             },
-            MethodId::TX_SELECT | MethodId::BASIC_RECOVER | MethodId::BASIC_RECOVER_ASYNC => {
-                state.tx |= id == MethodId::TX_SELECT;
-                settled = state.unacked.settle_up_to(DeliveryTag(u64::MAX));
+            MethodId::BASIC_RECOVER => {
+                expected = Expected::Recover;
+                self.settle_all(channel);
             }
+            MethodId::TX_SELECT | MethodId::BASIC_RECOVER_ASYNC => self.go_native(channel),
             _ => {}
         }
-        if wants_reply(id, payload) {
-            state.expected.push_back(expected);
-            state.unanswered = false;
-        } else {
-            state.unanswered = true;
-        }
-        self.give_back(settled);
-    }
-
-    /// A declare that is left as it is.
-    pub(super) fn pass_declare(&mut self, channel: ChannelId, payload: &[u8], expected: Expected) {
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
-        if wants_reply(MethodId::QUEUE_DECLARE, payload) {
-            state.expected.push_back(expected);
-            state.unanswered = false;
-            return;
+        let unseen = asked_for(id, payload).is_some();
+        if unseen || wants_reply(id, payload) {
+            state.expect(expected, unseen);
+        } else {
+            state.unanswered = true;
         }
-        state.unanswered = true;
-        // Without a reply the name is known from the request: it is the queue from here on, unless the broker closes the channel.
-        if let Ok(declare) = QueueDeclare::parse(payload)
-            && let Some(queue) = ShortStr::copy(declare.queue)
-        {
-            state.last_queue = queue;
+    }
+
+    /// One consumer less: an auto-delete queue may go with its last one, and then what it delivered does not die any more.
+    pub(super) fn consumer_ends(&mut self, queue: &[u8]) {
+        let goes = self.registry.is_auto_delete(queue);
+        let mut consumers = self
+            .channels
+            .values()
+            .flat_map(|state| state.consumers.values());
+        if goes && !consumers.any(|other| &*other.queue == queue && !other.ending) {
+            self.registry.forget(queue);
+        }
+    }
+
+    /// The broker has, or will have, settled all that was delivered on this channel up to now.
+    fn settle_all(&mut self, channel: ChannelId) {
+        if let Some(state) = self.channels.get_mut(&channel) {
+            let freed = state.unacked.settle_up_to(DeliveryTag(u64::MAX));
+            self.give_back(freed);
+        }
+    }
+
+    /// From here on all settlements of this channel are the broker's.
+    pub(super) fn go_native(&mut self, channel: ChannelId) {
+        self.settle_all(channel);
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.native = true;
         }
     }
 
@@ -337,6 +358,14 @@ impl Session {
         {
             state.publishing = Transfer::Header(true);
         }
+    }
+
+    /// Pauses the client until the broker has answered each `basic.get` of a channel.
+    pub(super) fn hold_gets(&mut self, channel: ChannelId, turn: &mut Turn<'_>) -> usize {
+        self.hold(
+            Hold::Gets(channel, turn.now.mono.after(self.settings.close_wait)),
+            turn,
+        )
     }
 
     /// Pauses the client until the withheld rejects of a channel (0: all) are settled, or `close-wait` has passed.

@@ -7,6 +7,7 @@ use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::machine::Leg;
 
+use super::channel::Consumer;
 use super::{Phase, Session, Turn};
 
 const REPLY_SUCCESS: u16 = 200;
@@ -52,7 +53,14 @@ impl Session {
             return;
         };
         if state.unacked.any_withheld() {
-            let consumers: Vec<ShortStr> = state.consumers.keys().cloned().collect();
+            // An auto-delete queue would go with its last consumer, and a reject that had to be forwarded would find nothing.
+            let stays = |consumer: &Consumer| !self.registry.is_auto_delete(&consumer.queue);
+            let consumers: Vec<ShortStr> = state
+                .consumers
+                .iter()
+                .filter(|(_, consumer)| stays(consumer))
+                .map(|(tag, _)| tag.clone())
+                .collect();
             for consumer in consumers {
                 self.inject(Leg::Broker, channel, turn, |out| {
                     reply::method(out, channel, MethodId::BASIC_CANCEL, |a| {

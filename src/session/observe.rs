@@ -9,8 +9,9 @@ use crate::amqp::reply;
 use crate::machine::{Change, Event, Learned, Leg};
 use crate::registry::refusal;
 
+use super::changes;
 use super::channel::{Consumer, Copying, Transfer};
-use super::replies::{Expected, answered, is_reply};
+use super::replies::{Due, Expected, answered, is_reply};
 use super::unacked::Retained;
 use super::{Phase, Session, Turn};
 
@@ -120,34 +121,48 @@ impl Session {
                     self.registry.forget(&consumer.queue);
                 }
             }
-            _ if is_reply(id) => match self.answer(channel, id, payload, turn) {
-                Some(Expected::Barrier) => {
-                    self.barrier_passed(turn);
+            _ if is_reply(id) => {
+                if self.answer(channel, id, payload, turn)
+                    || self.got_over_bridge(channel, id, payload, turn)
+                {
                     return len;
                 }
-                Some(Expected::Get(_)) if self.got_over_bridge(channel, id, payload, turn) => {
-                    return len;
-                }
-                _ => {}
-            },
+            }
             _ => {}
         }
         turn.pass(Leg::Broker, range);
         len
     }
 
-    /// A reply: what it means for us.
+    /// A reply: what it means for us. True: it goes nowhere.
     fn answer(
         &mut self,
         channel: ChannelId,
         id: MethodId,
         payload: &[u8],
         turn: &mut Turn<'_>,
-    ) -> Option<Expected> {
-        let state = self.channels.get_mut(&channel)?;
-        let expected = answered(&mut state.expected, id)?;
-        match &expected {
-            Expected::Declare(declared) => {
+    ) -> bool {
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return false;
+        };
+        let Some(Due { mut what, unseen }) = answered(&mut state.due, id) else {
+            return false;
+        };
+        if state.closing {
+            return unseen;
+        }
+        if let Expected::Get(Consumer { queue, .. })
+        | Expected::Consume(Consumer { queue, .. })
+        | Expected::Delete(queue) = &mut what
+            && queue.is_empty()
+        {
+            *queue = state.last_queue.clone();
+        }
+        if let Expected::Change(change) = &mut what {
+            changes::name_queue(change, &state.last_queue);
+        }
+        match what {
+            Expected::Declare(_, declared) => {
                 (state.reword, state.declared) = (None, None);
                 let queue = QueueDeclareOk::parse(payload)
                     .ok()
@@ -155,21 +170,21 @@ impl Session {
                     .unwrap_or_default();
                 state.last_queue = queue.clone();
                 if let Some(declared) = declared {
-                    self.manage(queue, declared.clone(), turn);
+                    self.manage(queue, declared, turn);
                 }
             }
             Expected::Delete(queue) => {
-                self.registry.forget(queue);
+                self.registry.forget(&queue);
                 turn.fx.learned.push(Learned::Deleted(queue.clone()));
-                turn.fx.changes.push(Change::QueueDeleted(queue.clone()));
+                turn.fx.changes.push(Change::QueueDeleted(queue));
             }
-            Expected::Change(change) => turn.fx.changes.push(change.clone()),
+            Expected::Change(change) => turn.fx.changes.push(change),
             Expected::Consume(consumer) => {
                 if let Some(tag) = ConsumerTag::parse(payload)
                     .ok()
                     .and_then(|ok| ShortStr::copy(ok.consumer_tag))
                 {
-                    state.consumers.insert(tag, consumer.clone());
+                    state.consumers.insert(tag, consumer);
                 }
             }
             Expected::Cancel => {
@@ -180,15 +195,15 @@ impl Session {
             Expected::Get(consumer) if id == MethodId::BASIC_GET_OK => {
                 state.delivering = Transfer::Header(false);
                 if let Ok(got) = GetOk::parse(payload) {
-                    let consumer = Some(consumer.clone());
                     let exchange = self.settings.names.bridges().behind(got.exchange);
                     let (tag, key) = (got.delivery_tag, got.routing_key);
-                    self.delivered(channel, tag, consumer, exchange, key);
+                    self.delivered(channel, tag, Some(consumer), exchange, key);
                 }
             }
-            Expected::Get(_) | Expected::Open | Expected::Barrier | Expected::Other => {}
+            Expected::Barrier => self.barrier_passed(turn),
+            Expected::Get(_) | Expected::Recover | Expected::Open | Expected::Other => {}
         }
-        Some(expected)
+        unseen
     }
 
     /// Passes a `basic.get-ok` on with the exchange that is behind a bridge; false when it came over none.
@@ -227,16 +242,17 @@ impl Session {
             return;
         };
         state.copying = None;
-        if state.tx || consumer.as_ref().is_some_and(|consumer| consumer.no_ack) {
+        let no_ack = consumer.as_ref().is_some_and(|consumer| consumer.no_ack);
+        if state.native || no_ack || state.is_recovering() {
             return;
         }
         state.unacked.deliver(tag);
-        let Some(queue) = consumer
-            .map(|consumer| consumer.queue)
-            .filter(|queue| self.registry.get(queue).is_some())
-        else {
+        let Some(queue) = consumer.map(|consumer| consumer.queue) else {
             return;
         };
+        if self.registry.get(&queue).is_none() {
+            return;
+        }
         if let (Some(exchange), Some(routing_key)) =
             (ShortStr::copy(exchange), ShortStr::copy(routing_key))
         {

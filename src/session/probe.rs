@@ -12,7 +12,7 @@ use crate::machine::{Ensured, Fallback, Learned, Leg, Recalled};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::refusal::{self, Fit, Permission};
 
-use super::declare::{Rewritten, Stage};
+use super::declare::Stage;
 use super::verify::Verification;
 use super::{Session, Turn};
 
@@ -134,7 +134,7 @@ impl Session {
                 self.forward_original(Fallback::NoIntake, turn);
             }
             (Stage::Fitting, MethodId::QUEUE_DECLARE_OK) => {
-                self.forward_rewritten(Rewritten::Fits, turn);
+                self.forward_rewritten(None, turn);
             }
             (Stage::Fitting, MethodId::CHANNEL_CLOSE) => {
                 let close = refused.unwrap_or(Close {
@@ -164,12 +164,12 @@ impl Session {
             None => Fit::Original,
         };
         match fit {
-            Fit::Rewritten => self.forward_rewritten(Rewritten::Untried, turn),
+            Fit::Rewritten => self.forward_rewritten(None, turn),
             Fit::RewrittenAs(intake) => {
                 takeover.intake = intake;
-                self.forward_rewritten(Rewritten::Untried, turn);
+                self.forward_rewritten(None, turn);
             }
-            Fit::Answer(text) => self.forward_rewritten(Rewritten::Refused(text), turn),
+            Fit::Answer(text) => self.forward_rewritten(Some(text), turn),
             Fit::Original if close.code == 403 => {
                 let about_intake = memmem::find(close.text, &takeover.intake).is_some();
                 let cause = if about_intake {
@@ -254,7 +254,7 @@ impl Session {
             }
             // A name that the broker makes cannot be tried out: each try would make another queue.
             Some(true) if declare.queue.is_empty() => {
-                self.forward_rewritten(Rewritten::Untried, turn);
+                self.forward_rewritten(None, turn);
             }
             Some(true) => self.fit(turn),
         }

@@ -1,30 +1,43 @@
 //! Which replies the broker owes on a channel, and what each of them means to us.
 //!
 //! RabbitMQ answers the requests of a channel in order. Requests that nobody here asks about are counted all the same, so that we know
-//! when a channel is quiet.
+//! when a channel is quiet. Some replies say what we have to know: where the client wants none of those, we do ([`asked_for`]).
 
 use std::collections::VecDeque;
 
+use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::machine::Change;
 use crate::registry::Declared;
 
+use super::channel::Consumer;
+
 /// A reply that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub what: Expected,
+    /// The client wanted none, or it answers us: it goes nowhere.
+    pub unseen: bool,
+}
+
+/// What a reply means to us. A queue without a name is the last one declared when the reply comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// `queue.declare-ok`; what is known of the queue from then on.
-    Declare(Option<Declared>),
+    /// `queue.declare-ok`; the queue as it was asked for, and what is known of it from then on.
+    Declare(ShortStr, Option<Declared>),
     /// `queue.delete-ok` of this queue.
     Delete(ShortStr),
     /// The reply by which the broker accepts a change of exchanges or bindings.
     Change(Change),
     /// `basic.consume-ok`.
-    Consume(super::channel::Consumer),
+    Consume(Consumer),
     /// `basic.get-ok` or `basic.get-empty`; whether a delivery wants to be settled.
-    Get(super::channel::Consumer),
+    Get(Consumer),
     /// `basic.cancel-ok`.
     Cancel,
+    /// `basic.recover-ok`: what was delivered before is back in its queues.
+    Recover,
     /// `channel.flow-ok` of our barrier: the client never sees it.
     Barrier,
     /// `channel.open-ok`.
@@ -33,42 +46,60 @@ pub(super) enum Expected {
     Other,
 }
 
-/// Whether a request of the client wants a reply: by the specification, with the position of each `no_wait` bit.
-pub(super) fn wants_reply(id: MethodId, payload: &[u8]) -> bool {
-    use crate::amqp::cursor::Cursor;
-    let no_wait = |shortstrs: usize, bit: u8| -> bool {
-        let mut cursor = Cursor::new(payload);
-        let bits = (|| {
-            cursor.take(4)?;
-            if !matches!(id, MethodId::BASIC_CANCEL | MethodId::CONFIRM_SELECT) {
-                cursor.short()?;
-            }
-            for _ in 0..shortstrs {
-                cursor.shortstr()?;
-            }
-            cursor.octet()
-        })();
-        bits.is_ok_and(|bits| bits & (1 << bit) != 0)
+/// Where a request of the client says that it wants no reply: the place in the payload and the bit.
+fn no_wait(id: MethodId, payload: &[u8]) -> Option<(usize, u8)> {
+    let (shortstrs, bit) = match id {
+        MethodId::EXCHANGE_DECLARE => (2, 4),
+        MethodId::EXCHANGE_DELETE => (1, 1),
+        MethodId::EXCHANGE_BIND | MethodId::EXCHANGE_UNBIND | MethodId::QUEUE_BIND => (3, 0),
+        MethodId::QUEUE_DECLARE => (1, 4),
+        MethodId::QUEUE_PURGE | MethodId::BASIC_CANCEL => (1, 0),
+        MethodId::QUEUE_DELETE => (1, 2),
+        MethodId::BASIC_CONSUME => (2, 3),
+        MethodId::CONFIRM_SELECT => (0, 0),
+        _ => return None,
     };
-    match id {
-        MethodId::BASIC_PUBLISH
-        | MethodId::BASIC_ACK
-        | MethodId::BASIC_NACK
-        | MethodId::BASIC_REJECT
-        | MethodId::BASIC_RECOVER_ASYNC => false,
-        MethodId::CHANNEL_CLOSE_OK | MethodId::CHANNEL_FLOW_OK => false,
-        MethodId::EXCHANGE_DECLARE => !no_wait(2, 4),
-        MethodId::EXCHANGE_DELETE => !no_wait(1, 1),
-        MethodId::EXCHANGE_BIND | MethodId::EXCHANGE_UNBIND => !no_wait(3, 0),
-        MethodId::QUEUE_DECLARE => !no_wait(1, 4),
-        MethodId::QUEUE_BIND => !no_wait(3, 0),
-        MethodId::QUEUE_PURGE => !no_wait(1, 0),
-        MethodId::QUEUE_DELETE => !no_wait(1, 2),
-        MethodId::BASIC_CONSUME => !no_wait(2, 3),
-        MethodId::BASIC_CANCEL => !no_wait(1, 0),
-        MethodId::CONFIRM_SELECT => !no_wait(0, 0),
-        _ => true,
+    let mut cursor = Cursor::new(payload);
+    cursor.take(4).ok()?;
+    if !matches!(id, MethodId::BASIC_CANCEL | MethodId::CONFIRM_SELECT) {
+        cursor.short().ok()?;
     }
+    for _ in 0..shortstrs {
+        cursor.shortstr().ok()?;
+    }
+    let at = payload.len() - cursor.rest().len();
+    (cursor.octet().ok()? & 1 << bit != 0).then_some((at, 1 << bit))
+}
+
+/// Whether a request of the client wants a reply.
+pub(super) fn wants_reply(id: MethodId, payload: &[u8]) -> bool {
+    let never = matches!(
+        id,
+        MethodId::BASIC_PUBLISH
+            | MethodId::BASIC_ACK
+            | MethodId::BASIC_NACK
+            | MethodId::BASIC_REJECT
+            | MethodId::BASIC_RECOVER_ASYNC
+            | MethodId::CHANNEL_CLOSE_OK
+            | MethodId::CHANNEL_FLOW_OK
+    );
+    !never && no_wait(id, payload).is_none()
+}
+
+/// A request that wants no reply, as one that does, where the reply tells us what we cannot know otherwise: which name the broker made,
+/// whether there is a queue, which delivery is the last of a consumer.
+pub(super) fn asked_for(id: MethodId, payload: &[u8]) -> Option<Vec<u8>> {
+    let telling = matches!(
+        id,
+        MethodId::QUEUE_DECLARE
+            | MethodId::QUEUE_DELETE
+            | MethodId::BASIC_CONSUME
+            | MethodId::BASIC_CANCEL
+    );
+    let (at, bit) = no_wait(id, payload).filter(|_| telling)?;
+    let mut asking = payload.to_vec();
+    *asking.get_mut(at)? &= !bit;
+    Some(asking)
 }
 
 /// Whether a method of the broker answers a request; else it came by itself.
@@ -86,17 +117,18 @@ pub(super) fn is_reply(id: MethodId) -> bool {
 }
 
 /// Takes the reply that `id` answers: the oldest. Where the two disagree (a request that we misread), the oldest that fits.
-pub(super) fn answered(expected: &mut VecDeque<Expected>, id: MethodId) -> Option<Expected> {
-    let fits = |expected: &Expected| match expected {
-        Expected::Declare(_) => id == MethodId::QUEUE_DECLARE_OK,
+pub(super) fn answered(due: &mut VecDeque<Due>, id: MethodId) -> Option<Due> {
+    let fits = |due: &Due| match due.what {
+        Expected::Declare(..) => id == MethodId::QUEUE_DECLARE_OK,
         Expected::Delete(_) => id == MethodId::QUEUE_DELETE_OK,
         Expected::Consume(_) => id == MethodId::BASIC_CONSUME_OK,
         Expected::Get(_) => matches!(id, MethodId::BASIC_GET_OK | MethodId::BASIC_GET_EMPTY),
         Expected::Cancel => id == MethodId::BASIC_CANCEL_OK,
+        Expected::Recover => id == MethodId::BASIC_RECOVER_OK,
         Expected::Barrier => id == MethodId::CHANNEL_FLOW_OK,
         Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
         Expected::Change(_) | Expected::Other => true,
     };
-    let at = expected.iter().position(fits)?;
-    expected.drain(..=at).last()
+    let at = due.iter().position(fits)?;
+    due.drain(..=at).last()
 }

@@ -14,6 +14,10 @@ use crate::registry::policy::Queue;
 
 use super::{Hold, Session, Turn};
 
+/// Into how many pieces a `multiple` may be split; beyond, it waits for the withheld rejects below it. A channel gives a quorum queue 32
+/// commands ahead of its answers, keeps what is more, and loses it when it closes (`rabbit_fifo_client`).
+const MAX_PIECES: usize = 8;
+
 /// What happened to one tag.
 enum Fate {
     Withheld,
@@ -36,27 +40,33 @@ impl Session {
             turn.pass(Leg::Client, range);
             return len;
         };
-        if state.tx || state.doomed {
+        if state.native {
+            state.unanswered = true;
             turn.pass(Leg::Client, range);
             return len;
         }
-        state.unanswered = true;
         let id = MethodId::peek(payload).unwrap_or(MethodId::BASIC_ACK);
         let all = settle.multiple && settle.delivery_tag == DeliveryTag(0);
-        let tag = if all {
-            DeliveryTag(u64::MAX)
-        } else {
-            settle.delivery_tag
-        };
-        if !all && !state.unacked.may_settle(tag) {
-            // The broker says 406, in its own words; but first it must know of the rejects that came before.
-            if state.unacked.any_withheld() {
-                return self.hold_withheld(channel, turn);
-            }
-            state.doomed = true;
-            turn.pass(Leg::Client, range);
-            return len;
+        let tag = Some(settle.delivery_tag).filter(|tag| !all && state.unacked.may_settle(*tag));
+        if tag.is_none() && state.is_getting() {
+            // What is on its way to the client, in the order of the channel, is meant too.
+            return self.hold_gets(channel, turn);
         }
+        state.unanswered = true;
+        let tag = match tag {
+            Some(tag) => tag,
+            None if all => match state.unacked.last_open() {
+                Some(last) => last,
+                None => return len,
+            },
+            // The broker says 406, in its own words; but first it must know of the rejects that came before.
+            None if state.unacked.any_withheld() => return self.hold_withheld(channel, turn),
+            None => {
+                self.go_native(channel);
+                turn.pass(Leg::Client, range);
+                return len;
+            }
+        };
         let dies = id != MethodId::BASIC_ACK && !settle.requeue;
         let mixed = match settle.multiple {
             true => state.unacked.withheld_up_to(tag) || dies && state.unacked.retained_up_to(tag),
@@ -69,8 +79,22 @@ impl Session {
                 state.unacked.settle(tag)
             };
             self.give_back(freed);
-            turn.pass(Leg::Client, range);
+            match all {
+                // By its tag: what the client has not seen yet stays unsettled, at the broker as here.
+                true => send(
+                    turn.build(Leg::Broker),
+                    channel,
+                    id,
+                    tag,
+                    true,
+                    settle.requeue,
+                ),
+                false => turn.pass(Leg::Client, range),
+            }
             return len;
+        }
+        if settle.multiple && state.unacked.pieces(tag, dies) > MAX_PIECES {
+            return self.hold_withheld(channel, turn);
         }
         let first = if settle.multiple { DeliveryTag(0) } else { tag };
         if self.settle_each(channel, id, settle, first, tag, turn) {
@@ -309,6 +333,11 @@ impl Session {
             .and_then(|copying| copying.assembly)
             .map_or(0, |assembly| assembly.whole());
         let octets = state.unacked.octets() + copying;
+        let read: Vec<ShortStr> = state
+            .consumers
+            .values()
+            .map(|consumer| consumer.queue.clone())
+            .collect();
         let tickets: Vec<Ticket> = state
             .unacked
             .withheld()
@@ -318,6 +347,7 @@ impl Session {
             closing: true,
             publishing: state.publishing,
             delivering: state.delivering,
+            due: std::mem::take(&mut state.due),
             ..Default::default()
         };
         for ticket in tickets {
@@ -326,6 +356,9 @@ impl Session {
         self.acks_due.remove(&channel);
         self.waiting.retain(|(_, waiting, _)| *waiting != channel);
         self.give_back(octets);
+        for queue in read {
+            self.consumer_ends(&queue);
+        }
     }
 
     /// As if every channel closed.
@@ -342,8 +375,15 @@ impl Session {
         self.channels.remove(&channel);
     }
 
-    /// A queue is managed from now on.
+    /// A queue is managed from now on. Not while deliveries of an earlier one of that name are unsettled: to a classic queue their tags
+    /// mean its own messages, so that only the broker can tell what dies.
     pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
+        let mut channels = self.channels.values();
+        if self.registry.get(&queue).is_none()
+            && channels.any(|state| state.unacked.retains_of(&queue))
+        {
+            return;
+        }
         turn.event(Event::QueueManaged {
             queue: queue.clone(),
             taken_over: declared.taken_over,

@@ -4,6 +4,7 @@ mod bridges;
 mod changes;
 mod declares;
 mod doubt;
+mod order;
 mod policies;
 mod rejects;
 mod script;

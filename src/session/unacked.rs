@@ -116,6 +116,15 @@ impl Unacked {
         self.retained.range(..=tag.0).next().is_some()
     }
 
+    /// The highest tag that the client may settle.
+    pub(crate) fn last_open(&self) -> Option<DeliveryTag> {
+        self.words.iter().rev().find_map(|(&word, &set)| {
+            let open = set & !self.taken.get(&word).copied().unwrap_or(0);
+            let last = open.checked_ilog2()?;
+            Some(DeliveryTag(word << 6 | u64::from(last)))
+        })
+    }
+
     /// The lowest tag from `from` up to `to` that the client may settle.
     pub(crate) fn next_open(&self, from: DeliveryTag, to: DeliveryTag) -> Option<DeliveryTag> {
         if from > to {
@@ -128,6 +137,18 @@ impl Unacked {
             }
         }
         None
+    }
+
+    /// How many tags up to this one the broker would have to be told of one by one, since a reject below them is withheld. Those that
+    /// would be withheld themselves, as all retained ones are when the client lets them die, do not count.
+    pub(crate) fn pieces(&self, tag: DeliveryTag, dies: bool) -> usize {
+        let Some(hole) = self.first_withheld() else {
+            return 0;
+        };
+        let next = |from: DeliveryTag| self.next_open(DeliveryTag(from.0.saturating_add(1)), tag);
+        std::iter::successors(next(hole), |tag| next(*tag))
+            .filter(|tag| !(dies && self.retained.contains_key(&tag.0)))
+            .count()
     }
 
     /// The client settled this tag and the broker is told: it is forgotten. Returns the octets that were kept of it.
@@ -167,6 +188,13 @@ impl Unacked {
             .values()
             .map(|retained| retained.content.len())
             .sum()
+    }
+
+    /// Whether a copy is kept of a delivery of that queue.
+    pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
+        self.retained
+            .values()
+            .any(|retained| &*retained.queue == queue)
     }
 
     /// The copy of a delivery.

@@ -208,8 +208,7 @@ impl Client {
                 state.take(channel, names, count);
                 return Wait::Came;
             }
-            let elsewhere =
-                channel != 0 && state.came.contains_key(&(0, "connection.close".to_owned()));
+            let elsewhere = channel != 0 && state.closed();
             if state.ended || elsewhere || state.channels.get(&channel) == Some(&Channel::Closed) {
                 return Wait::Closed;
             }
@@ -265,7 +264,8 @@ impl Client {
     pub(crate) fn close(&self) {
         self.read(true);
         self.state().silent = true;
-        if self.shared.automatic && !self.state().ended {
+        let over = self.state().ended || self.state().closed();
+        if self.shared.automatic && !over {
             self.method(
                 0,
                 "connection.close",

@@ -83,11 +83,11 @@ pub(crate) const RULES: &[Rule] = &[
     },
     Rule {
         name: "redelivered",
-        reason: "4.x marks a rejected dead letter as redelivered; the proxy's is a new publication (S3.6)",
+        reason: "4.x marks the dead letter of a message that had been delivered as redelivered; the proxy's is a new publication (S3.6)",
         stated: true,
         how: How::Direct(|facts, direct, proxied| {
             let explained = facts.is_4x
-                && returned(direct)
+                && direct.newest_death().is_some()
                 && proxied.arg("redelivered") == Some(&Arg::Bit(false));
             if let Some(redelivered) = direct.arg_mut("redelivered").filter(|_| explained) {
                 *redelivered = Arg::Bit(false);
@@ -103,7 +103,7 @@ pub(crate) const RULES: &[Rule] = &[
                 |(name, _): &&Field| name == b"x-acquired-count" || name == b"x-delivery-count";
             let Some(proxied) = proxied
                 .headers()
-                .filter(|_| facts.is_4x && returned(direct))
+                .filter(|_| facts.is_4x && direct.newest_death().is_some())
             else {
                 return;
             };
@@ -199,24 +199,6 @@ fn gather_life(frames: &mut Vec<Received>) {
         step: 0,
         frame,
     });
-}
-
-/// Has one of its deaths come when it was delivered already?
-fn returned(frame: &Frame) -> bool {
-    let Some(Value::Array(deaths)) = frame.headers().and_then(|headers| headers.get("x-death"))
-    else {
-        return false;
-    };
-    let returned = |death: &Value| match death {
-        Value::Table(death) => {
-            let is = |reason: &str| {
-                death.get("reason") == Some(&Value::Text(reason.as_bytes().to_vec()))
-            };
-            is("rejected") || is("delivery_limit")
-        }
-        _ => false,
-    };
-    deaths.items.iter().any(returned)
 }
 
 fn at_most(count: &Value, more: &Value) -> bool {

@@ -29,6 +29,7 @@ const OPERATIONS: &[(&str, bool)] = &[
 /// All scenarios of a file; mistakes say where: `file:line: …`.
 pub(crate) fn scripts(file: &str, text: &str) -> Fallible<Vec<Script>> {
     let mut scripts: Vec<Script> = Vec::new();
+    let mut twins = Vec::new();
     for (number, line) in joined(text) {
         let wrong = |problem: String| format!("{file}:{number}: {problem}\n  {line}");
         if let Some(name) = line.strip_prefix("=== ") {
@@ -38,12 +39,39 @@ pub(crate) fn scripts(file: &str, text: &str) -> Fallible<Vec<Script>> {
                 ..Script::default()
             });
         } else if let Some(script) = scripts.last_mut() {
-            script.line(&line).map_err(wrong)?;
+            match line.strip_prefix("also ") {
+                Some(settings) => {
+                    let settings = self::settings(settings).map_err(wrong)?;
+                    twins.push((scripts.len() - 1, settings));
+                }
+                None => script.line(&line).map_err(wrong)?,
+            }
         } else if !line.is_empty() && !line.starts_with('#') {
             return Err(wrong("`=== NAME` comes first".to_owned()));
         }
     }
+    for (of, settings) in twins {
+        let mut twin = scripts[of].clone();
+        for (name, value) in settings {
+            twin.name += &format!("-{name}-{value}");
+            twin.proxy.push((name, value));
+        }
+        scripts.push(twin);
+    }
     Ok(scripts)
+}
+
+/// `mode=keep …`
+fn settings(text: &str) -> Fallible<Vec<(String, String)>> {
+    let mut cursor = Cursor { text };
+    let settings = options(&mut cursor)?;
+    if !ended(&mut cursor) {
+        return Err(format!("not understood from here: `{}`", cursor.here()));
+    }
+    settings
+        .into_iter()
+        .map(|(name, value)| Ok((name, text_of(value.text())?)))
+        .collect()
 }
 
 /// Lines with their numbers; those that end with a backslash go on in the next.

@@ -136,6 +136,12 @@ impl Shared {
 // === impl State ===
 
 impl State {
+    /// Has either side closed the connection? The server leaves the socket open until the client has closed it.
+    pub(crate) fn closed(&self) -> bool {
+        let came = |name: &str| self.came.contains_key(&(0, name.to_owned()));
+        came("connection.close") || came("connection.close-ok")
+    }
+
     /// The next frame: what it completes.
     fn complete(&mut self, kind: u8, channel: u16, payload: &[u8]) -> Option<Frame> {
         match kind {

@@ -100,11 +100,13 @@ fn without_a_probe_a_queue_that_was_taken_over_is_declared_so() {
 }
 
 #[test]
-fn without_a_probe_and_a_reply_nothing_is_claimed() {
+fn without_a_probe_nothing_is_claimed_before_the_broker_says_so() {
     let mut s = limited(taken_over()).another();
     s.client(&declare_on(CH, "q", NO_WAIT, &original()))
-        .broker_gets(&[&declare_on(CH, "q", NO_WAIT, &rewritten())]);
+        .broker_gets(&[&declare_on(CH, "q", 0, &rewritten())]);
     assert!(s.events.is_empty(), "{:?}", s.events);
+    s.broker(&declare_ok(CH, "q")).silent();
+    assert!(matches!(&s.events[..], [Event::QueueManaged { .. }]));
 }
 
 #[test]
@@ -129,13 +131,17 @@ fn without_a_probe_another_exchange_is_refused_in_the_clients_words() {
 fn a_queue_that_was_deleted_is_declared_as_the_client_wrote_it() {
     for bits in [0, 4] {
         let mut s = taken_over();
-        let delete = method(CH, MethodId::QUEUE_DELETE, |a| {
-            a.short(0).shortstr(b"q").octet(bits).end()
-        });
-        s.client(&delete).passes();
+        let delete = |bits| {
+            method(CH, MethodId::QUEUE_DELETE, |a| {
+                a.short(0).shortstr(b"q").octet(bits).end()
+            })
+        };
+        let delete_ok = method(CH, MethodId::QUEUE_DELETE_OK, |a| a.long(0).end());
+        s.client(&delete(bits)).broker_gets(&[&delete(0)]);
         if bits == 0 {
-            s.broker(&method(CH, MethodId::QUEUE_DELETE_OK, |a| a.long(0).end()))
-                .passes();
+            s.broker(&delete_ok).passes();
+        } else {
+            s.broker(&delete_ok).silent();
         }
         let mut s = limited(s).another();
         s.client(&declare_on(CH, "q", 0, &original())).passes();

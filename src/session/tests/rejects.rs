@@ -100,6 +100,22 @@ fn below_the_first_hole_multiple_stays_multiple() {
 }
 
 #[test]
+fn a_multiple_that_would_be_many_pieces_waits() {
+    let mut s = with(11);
+    s.client(&reject(2, false)).silent();
+    s.client(&ack(11, true)).silent();
+    assert!(!s.session.wants_read(Leg::Client, 0));
+    let ticket = s.ticket();
+    s.settled(&[(ticket, CONFIRMED)])
+        .broker_gets(&[&ack(2, false), &ack(11, true)]);
+
+    let mut s = with(11);
+    s.client(&reject(2, false)).silent();
+    s.client(&nack(5, true, false)).silent();
+    assert_eq!(s.dead.len(), 4);
+}
+
+#[test]
 fn tag_zero_means_all_that_the_client_has_not_settled() {
     let mut s = with(3);
     s.client(&reject(1, false)).silent();
@@ -109,7 +125,7 @@ fn tag_zero_means_all_that_the_client_has_not_settled() {
     let ticket = s.ticket();
     s.settled(&[(ticket, CONFIRMED)])
         .broker_gets(&[&ack(1, false)]);
-    s.client(&ack(0, true)).passes();
+    s.client(&ack(0, true)).silent();
 }
 
 #[test]

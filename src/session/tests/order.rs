@@ -1,0 +1,376 @@
+//! What the order of a channel decides: which deliveries a command means, of which queue they are, and what has to stay behind a reject.
+
+use std::time::Duration;
+
+use super::script::*;
+use crate::amqp::method::MethodId;
+use crate::amqp::table::TableBuilder;
+use crate::machine::{Leg, Machine, Outcome};
+use crate::registry::policy::Mode;
+
+const CONFIRMED: Outcome = Outcome::Confirmed;
+const AUTO_DELETE: u8 = 8;
+
+fn queue_declare(queue: &str, bits: u8) -> Vec<u8> {
+    let mut arguments = TableBuilder::default();
+    arguments.longstr(b"x-dead-letter-exchange", b"dlx");
+    plain_declare(queue, bits, &arguments.finish())
+}
+
+fn plain_declare(queue: &str, bits: u8, arguments: &[u8]) -> Vec<u8> {
+    method(CH, MethodId::QUEUE_DECLARE, |a| {
+        a.short(0)
+            .shortstr(queue.as_bytes())
+            .octet(bits)
+            .longstr(arguments)
+            .end();
+    })
+}
+
+fn declare_ok(queue: &str) -> Vec<u8> {
+    method(CH, MethodId::QUEUE_DECLARE_OK, |a| {
+        a.shortstr(queue.as_bytes()).long(0).long(0).end()
+    })
+}
+
+fn queue_delete(queue: &str, bits: u8) -> Vec<u8> {
+    method(CH, MethodId::QUEUE_DELETE, |a| {
+        a.short(0).shortstr(queue.as_bytes()).octet(bits).end()
+    })
+}
+
+fn delete_ok() -> Vec<u8> {
+    method(CH, MethodId::QUEUE_DELETE_OK, |a| a.long(0).end())
+}
+
+fn get(queue: &str) -> Vec<u8> {
+    method(CH, MethodId::BASIC_GET, |a| {
+        a.short(0).shortstr(queue.as_bytes()).octet(0).end();
+    })
+}
+
+fn got(tag: u64) -> Vec<u8> {
+    let mut out = method(CH, MethodId::BASIC_GET_OK, |a| {
+        a.longlong(tag)
+            .octet(0)
+            .shortstr(b"")
+            .shortstr(b"q")
+            .long(0)
+            .end();
+    });
+    out.extend(header(0));
+    out
+}
+
+fn consume(queue: &str, tag: &str, bits: u8) -> Vec<u8> {
+    method(CH, MethodId::BASIC_CONSUME, |a| {
+        a.short(0)
+            .shortstr(queue.as_bytes())
+            .shortstr(tag.as_bytes())
+            .octet(bits)
+            .longstr(b"")
+            .end();
+    })
+}
+
+fn consume_ok(tag: &str) -> Vec<u8> {
+    method(CH, MethodId::BASIC_CONSUME_OK, |a| {
+        a.shortstr(tag.as_bytes()).end()
+    })
+}
+
+fn cancel(tag: &str, bits: u8) -> Vec<u8> {
+    method(CH, MethodId::BASIC_CANCEL, |a| {
+        a.shortstr(tag.as_bytes()).octet(bits).end()
+    })
+}
+
+fn cancel_ok(tag: &str) -> Vec<u8> {
+    method(CH, MethodId::BASIC_CANCEL_OK, |a| {
+        a.shortstr(tag.as_bytes()).end()
+    })
+}
+
+fn close_ok() -> Vec<u8> {
+    method(CH, MethodId::CHANNEL_CLOSE_OK, |_| {})
+}
+
+/// `q` is managed; its declare had these bits.
+fn declared(bits: u8) -> Script {
+    let mut s = Script::open(settings(Mode::Keep));
+    declare(&mut s, bits);
+    s
+}
+
+fn declare(s: &mut Script, bits: u8) {
+    s.client(&queue_declare("q", bits)).passes();
+    s.broker(&declare_ok("q")).passes();
+}
+
+fn fetch(s: &mut Script, tag: u64) {
+    s.client(&get("q")).passes();
+    s.broker(&got(tag)).passes();
+}
+
+fn begin_consuming(s: &mut Script, tag: &str) {
+    s.client(&consume("q", tag, 0)).passes();
+    s.broker(&consume_ok(tag)).passes();
+}
+
+// === which deliveries
+
+#[test]
+fn tag_zero_is_told_by_the_last_tag_that_the_client_can_have_seen() {
+    let mut s = declared(0);
+    s.client(&ack(0, true)).silent();
+    begin_consuming(&mut s, "c");
+    s.broker(&deliver("c", 1, b"hi")).passes();
+    s.broker(&deliver("c", 2, b"hi")).passes();
+    s.client(&ack(0, true)).broker_gets(&[&ack(2, true)]);
+    // One more was on its way: it is outstanding, at the broker as here.
+    s.broker(&deliver("c", 3, b"hi")).passes();
+    s.client(&nack(0, true, true))
+        .broker_gets(&[&nack(3, true, true)]);
+    assert_eq!(s.session.retained(), 0);
+}
+
+#[test]
+fn a_tag_that_a_get_may_still_bring_is_waited_for() {
+    for command in [reject(1, false), nack(0, true, false)] {
+        let mut s = declared(0);
+        s.client(&get("q")).passes();
+        s.client(&command).silent();
+        assert!(!s.session.wants_read(Leg::Client, 0));
+        s.broker(&got(1)).passes();
+        s.resume().silent();
+        let ticket = s.ticket();
+        s.settled(&[(ticket, CONFIRMED)])
+            .broker_gets(&[&ack(1, false)]);
+    }
+}
+
+#[test]
+fn a_tag_that_is_known_needs_no_answer_to_a_later_get() {
+    let mut s = declared(0);
+    fetch(&mut s, 1);
+    s.client(&get("q")).passes();
+    s.client(&reject(1, false)).silent();
+    assert!(s.session.wants_read(Leg::Client, 0));
+    assert_eq!(s.dead.len(), 1);
+}
+
+#[test]
+fn a_get_without_an_answer_leaves_the_channel_to_the_broker() {
+    let mut s = declared(0);
+    fetch(&mut s, 1);
+    s.client(&get("q")).passes();
+    s.client(&nack(0, true, false)).silent();
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&nack(0, true, false)]);
+    s.broker(&got(2)).passes();
+    s.client(&reject(2, false)).passes();
+    assert_eq!(s.session.retained(), 0);
+}
+
+#[test]
+fn what_was_delivered_before_a_recover_is_answered_is_not_outstanding() {
+    let mut s = declared(0);
+    begin_consuming(&mut s, "c");
+    s.broker(&deliver("c", 1, b"hi")).passes();
+    let recover = method(CH, MethodId::BASIC_RECOVER, |a| a.octet(1).end());
+    s.client(&recover).passes();
+    s.broker(&deliver("c", 2, b"hi")).passes();
+    s.broker(&method(CH, MethodId::BASIC_RECOVER_OK, |_| {}))
+        .passes();
+    s.broker(&deliver("c", 3, b"hi")).passes();
+    s.client(&nack(3, true, false)).silent();
+    assert_eq!(s.dead.len(), 1);
+    s.dead.clear();
+    // The broker refuses it, and must hear of the reject before.
+    s.client(&reject(2, false)).silent();
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&reject(3, false), &reject(2, false)]);
+}
+
+#[test]
+fn behind_a_recover_without_an_answer_all_is_the_brokers() {
+    let mut s = declared(0);
+    begin_consuming(&mut s, "c");
+    s.broker(&deliver("c", 1, b"hi")).passes();
+    s.client(&method(CH, MethodId::BASIC_RECOVER_ASYNC, |a| {
+        a.octet(1).end()
+    }))
+    .passes();
+    s.broker(&deliver("c", 2, b"hi")).passes();
+    s.client(&reject(2, false)).passes();
+    assert_eq!(s.session.retained(), 0);
+}
+
+// === of which queue
+
+#[test]
+fn what_a_queue_delivered_dies_with_it() {
+    let mut s = declared(0);
+    fetch(&mut s, 1);
+    s.client(&queue_delete("q", 0)).passes();
+    s.client(&reject(1, false)).passes();
+    s.broker(&delete_ok()).passes();
+}
+
+#[test]
+fn another_queue_of_the_same_name_is_not_the_one_that_delivered() {
+    let mut s = declared(0);
+    fetch(&mut s, 1);
+    fetch(&mut s, 2);
+    s.client(&queue_delete("q", 0)).passes();
+    s.broker(&delete_ok()).passes();
+    declare(&mut s, 0);
+    fetch(&mut s, 3);
+    s.client(&reject(1, false)).passes();
+    s.client(&nack(3, true, false)).passes();
+}
+
+#[test]
+fn a_second_declare_of_a_queue_does_not_begin_another_life() {
+    let mut s = declared(0);
+    fetch(&mut s, 1);
+    declare(&mut s, 0);
+    s.client(&reject(1, false)).silent();
+    assert_eq!(s.dead.len(), 1);
+}
+
+#[test]
+fn an_auto_delete_queue_may_go_with_its_last_consumer() {
+    let mut s = declared(AUTO_DELETE);
+    begin_consuming(&mut s, "c1");
+    begin_consuming(&mut s, "c2");
+    for tag in 1..=4 {
+        s.broker(&deliver("c1", tag, b"hi")).passes();
+    }
+    s.client(&cancel("c1", 0)).passes();
+    s.client(&reject(1, false)).silent();
+    let ticket = s.ticket();
+    s.settled(&[(ticket, CONFIRMED)])
+        .broker_gets(&[&ack(1, false)]);
+    s.client(&cancel("c2", 0)).passes();
+    s.client(&reject(2, false)).passes();
+    s.broker(&cancel_ok("c1")).passes();
+    s.broker(&cancel_ok("c2")).passes();
+    s.client(&reject(3, false)).passes();
+}
+
+#[test]
+fn an_auto_delete_queue_may_go_with_its_last_channel() {
+    let mut s = declared(AUTO_DELETE);
+    begin_consuming(&mut s, "c");
+    s.client(&channel_close()).passes();
+    s.broker(&close_ok()).passes();
+    s.client(&method(CH, MethodId::CHANNEL_OPEN, |a| {
+        a.shortstr(b"").end()
+    }))
+    .passes();
+    s.client(&get("q")).passes();
+    s.broker(&got(1)).passes();
+    s.client(&reject(1, false)).passes();
+}
+
+#[test]
+fn an_auto_delete_queue_keeps_its_consumer_until_its_rejects_are_settled() {
+    let mut s = declared(AUTO_DELETE);
+    begin_consuming(&mut s, "c");
+    s.broker(&deliver("c", 1, b"hi")).passes();
+    s.client(&reject(1, false)).silent();
+    s.gone(Leg::Client).silent();
+}
+
+#[test]
+fn an_empty_name_is_the_last_queue_declared_before_it() {
+    let mut s = declared(0);
+    s.client(&plain_declare("other", 0, b"")).passes();
+    s.client(&get("")).passes();
+    s.client(&queue_declare("q", 0)).passes();
+    s.client(&get("")).passes();
+    s.client(&queue_declare("", 0)).passes();
+    s.client(&get("")).passes();
+    s.client(&plain_declare("other", 0, b"")).passes();
+    for (queue, tag) in [("other", 1), ("q", 2), ("amq.gen-1", 3)] {
+        s.broker(&declare_ok(queue)).passes();
+        s.broker(&got(tag)).passes();
+    }
+    s.broker(&declare_ok("other")).passes();
+    s.client(&reject(1, false)).passes();
+    s.client(&nack(3, true, false)).silent();
+    let queues: Vec<_> = s.dead.iter().map(|(_, dead)| dead.queue.clone()).collect();
+    assert_eq!(queues, [name("q"), name("amq.gen-1")]);
+}
+
+// === replies that nobody asked for but we
+
+#[test]
+fn a_consumer_without_a_name_and_without_a_reply_is_known_all_the_same() {
+    const NO_WAIT: u8 = 8;
+    const NO_ACK: u8 = 2;
+    let mut s = declared(0);
+    s.client(&consume("q", "", NO_WAIT))
+        .broker_gets(&[&consume("q", "", 0)]);
+    s.client(&consume("q", "", NO_WAIT | NO_ACK))
+        .broker_gets(&[&consume("q", "", NO_ACK)]);
+    s.broker(&consume_ok("amq.ctag-1")).silent();
+    s.broker(&consume_ok("amq.ctag-2")).silent();
+    s.broker(&deliver("amq.ctag-2", 1, b"hi")).passes();
+    s.broker(&deliver("amq.ctag-1", 2, b"hi")).passes();
+    s.broker(&deliver("amq.ctag-2", 3, b"hi")).passes();
+    s.broker(&deliver("amq.ctag-1", 4, b"hi")).passes();
+    s.client(&nack(2, true, false)).silent();
+    assert_eq!(s.dead.len(), 1);
+    s.client(&ack(4, true)).broker_gets(&[&ack(4, false)]);
+}
+
+#[test]
+fn deliveries_behind_a_cancel_without_a_reply_are_still_its_consumers() {
+    const NO_ACK: u8 = 2;
+    let mut s = declared(0);
+    s.client(&consume("q", "c", NO_ACK)).passes();
+    s.broker(&consume_ok("c")).passes();
+    s.client(&cancel("c", 1)).broker_gets(&[&cancel("c", 0)]);
+    s.broker(&deliver("c", 1, b"hi")).passes();
+    s.broker(&cancel_ok("c")).silent();
+    s.client(&ack(0, true)).silent();
+}
+
+#[test]
+fn a_reply_that_the_client_did_not_want_is_not_seen_behind_its_close_either() {
+    let mut s = declared(0);
+    s.client(&queue_delete("q", 4))
+        .broker_gets(&[&queue_delete("q", 0)]);
+    s.client(&channel_close()).passes();
+    s.broker(&delete_ok()).silent();
+    s.broker(&close_ok()).passes();
+}
+
+// === what stays behind a reject
+
+#[test]
+fn what_could_make_the_broker_close_the_channel_waits() {
+    let mut s = declared(0);
+    fetch(&mut s, 1);
+    s.client(&reject(1, false)).silent();
+    let passive = plain_declare("missing", 1, b"");
+    s.client(&passive).silent();
+    assert!(!s.session.wants_read(Leg::Client, 0));
+    let ticket = s.ticket();
+    s.settled(&[(ticket, CONFIRMED)])
+        .broker_gets(&[&ack(1, false), &passive]);
+}
+
+#[test]
+fn a_get_of_a_queue_that_is_known_and_a_publish_do_not_wait() {
+    let mut s = declared(0);
+    fetch(&mut s, 1);
+    s.client(&reject(1, false)).silent();
+    s.client(&get("q")).passes();
+    s.client(&method(CH, MethodId::BASIC_PUBLISH, |a| {
+        a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
+    }))
+    .passes();
+}
