@@ -12,7 +12,7 @@ use crate::machine::{Event, Leg};
 
 use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
-use super::replies::{Expected, asked_for, wants_reply};
+use super::replies::{Expected, asked_for, has_reply};
 use super::{Hold, Phase, Session, Turn};
 
 const NO_ACK: u8 = 2;
@@ -193,12 +193,12 @@ impl Session {
         if id == MethodId::QUEUE_DECLARE {
             return self.declare(channel, payload, range, turn);
         }
-        self.client_request(channel, id, payload, turn);
+        self.client_request(channel, id, payload);
         self.pass_request(channel, id, payload, range, turn);
         len
     }
 
-    /// Passes a request; with its reply asked for where we need it.
+    /// Passes a request, with its reply asked for.
     pub(super) fn pass_request(
         &mut self,
         channel: ChannelId,
@@ -233,13 +233,7 @@ impl Session {
     }
 
     /// A method that passes: what we have to know of it.
-    fn client_request(
-        &mut self,
-        channel: ChannelId,
-        id: MethodId,
-        payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) {
+    fn client_request(&mut self, channel: ChannelId, id: MethodId, payload: &[u8]) {
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
@@ -292,11 +286,11 @@ impl Session {
             | MethodId::EXCHANGE_BIND
             | MethodId::EXCHANGE_UNBIND
             | MethodId::QUEUE_BIND
-            | MethodId::QUEUE_UNBIND => match changes::change(state, id, payload) {
-                None => {}
-                Some(change) if wants_reply(id, payload) => expected = Expected::Change(change),
-                Some(change) => turn.fx.changes.push(change),
-            },
+            | MethodId::QUEUE_UNBIND => {
+                if let Some(change) = changes::change(state, id, payload) {
+                    expected = Expected::Change(change);
+                }
+            }
             MethodId::BASIC_RECOVER => {
                 expected = Expected::Recover;
                 self.settle_all(channel);
@@ -307,9 +301,8 @@ impl Session {
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
-        let unseen = asked_for(id, payload).is_some();
-        if unseen || wants_reply(id, payload) {
-            state.expect(expected, unseen);
+        if has_reply(id) {
+            state.expect(expected, asked_for(id, payload).is_some());
         } else {
             state.unanswered = true;
         }

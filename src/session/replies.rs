@@ -1,7 +1,8 @@
 //! Which replies the broker owes on a channel, and what each of them means to us.
 //!
 //! RabbitMQ answers the requests of a channel in order. Requests that nobody here asks about are counted all the same, so that we know
-//! when a channel is quiet. Some replies say what we have to know: where the client wants none of those, we do ([`asked_for`]).
+//! when a channel is quiet. A client may want no reply to a request; we do ([`asked_for`]), since it says what we cannot know otherwise:
+//! whether there is such a queue or binding, which name the broker made, which delivery is the last of a consumer.
 
 use std::collections::VecDeque;
 
@@ -71,9 +72,9 @@ fn no_wait(id: MethodId, payload: &[u8]) -> Option<(usize, u8)> {
     (cursor.octet().ok()? & 1 << bit != 0).then_some((at, 1 << bit))
 }
 
-/// Whether a request of the client wants a reply.
-pub(super) fn wants_reply(id: MethodId, payload: &[u8]) -> bool {
-    let never = matches!(
+/// Whether there is a reply to a method of the client.
+pub(super) fn has_reply(id: MethodId) -> bool {
+    !matches!(
         id,
         MethodId::BASIC_PUBLISH
             | MethodId::BASIC_ACK
@@ -82,21 +83,12 @@ pub(super) fn wants_reply(id: MethodId, payload: &[u8]) -> bool {
             | MethodId::BASIC_RECOVER_ASYNC
             | MethodId::CHANNEL_CLOSE_OK
             | MethodId::CHANNEL_FLOW_OK
-    );
-    !never && no_wait(id, payload).is_none()
+    )
 }
 
-/// A request that wants no reply, as one that does, where the reply tells us what we cannot know otherwise: which name the broker made,
-/// whether there is a queue, which delivery is the last of a consumer.
+/// A request that wants no reply, as one that does.
 pub(super) fn asked_for(id: MethodId, payload: &[u8]) -> Option<Vec<u8>> {
-    let telling = matches!(
-        id,
-        MethodId::QUEUE_DECLARE
-            | MethodId::QUEUE_DELETE
-            | MethodId::BASIC_CONSUME
-            | MethodId::BASIC_CANCEL
-    );
-    let (at, bit) = no_wait(id, payload).filter(|_| telling)?;
+    let (at, bit) = no_wait(id, payload)?;
     let mut asking = payload.to_vec();
     *asking.get_mut(at)? &= !bit;
     Some(asking)

@@ -159,30 +159,59 @@ fn what_the_broker_accepted() {
 }
 
 #[test]
-fn what_nobody_answers() {
-    let now = Some(true);
-    for (request, change) in [
-        (declare_exchange("x", EXCHANGE_NO_WAIT), declared("x")),
+fn what_the_client_wants_no_answer_to() {
+    let (yes, no) = (Some(true), Some(false));
+    let binding = |id, no_wait| match id {
+        MethodId::QUEUE_BIND => bind(id, "q", "x", "k", no_wait),
+        _ => bind(id, "y", "x", "k", no_wait),
+    };
+    let (queue, exchange, unbind) = (
+        MethodId::QUEUE_BIND,
+        MethodId::EXCHANGE_BIND,
+        MethodId::EXCHANGE_UNBIND,
+    );
+    for (request, asking, answer, change) in [
         (
-            bind(MethodId::QUEUE_BIND, "q", "x", "k", now),
+            declare_exchange("x", EXCHANGE_NO_WAIT),
+            declare_exchange("x", 0),
+            ok(MethodId::EXCHANGE_DECLARE_OK),
+            declared("x"),
+        ),
+        (
+            binding(queue, yes),
+            binding(queue, no),
+            ok(MethodId::QUEUE_BIND_OK),
             Change::Bound(to_queue("q", "k")),
         ),
         (
-            bind(MethodId::EXCHANGE_BIND, "y", "x", "k", now),
+            binding(exchange, yes),
+            binding(exchange, no),
+            ok(EXCHANGE_BIND_OK),
             Change::Bound(to_exchange()),
         ),
         (
-            bind(MethodId::EXCHANGE_UNBIND, "y", "x", "k", now),
+            binding(unbind, yes),
+            binding(unbind, no),
+            ok(EXCHANGE_UNBIND_OK),
             Change::Unbound(to_exchange()),
         ),
-        (delete_exchange("x", 2), Change::ExchangeDeleted(name("x"))),
+        (
+            delete_exchange("x", 2),
+            delete_exchange("x", 0),
+            ok(EXCHANGE_DELETE_OK),
+            Change::ExchangeDeleted(name("x")),
+        ),
         (
             delete_queue("q", DELETE_NO_WAIT),
+            delete_queue("q", 0),
+            method(CH, MethodId::QUEUE_DELETE_OK, |a| a.long(0).end()),
             Change::QueueDeleted(name("q")),
         ),
     ] {
         let mut script = open();
-        script.client(&request).passes();
+        script.client(&request).broker_gets(&[&asking]);
+        assert_eq!(script.changes, [], "not before the broker says so");
+        script.broker(&answer).silent();
         assert_eq!(script.changes, [change]);
     }
 }
