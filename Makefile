@@ -23,7 +23,7 @@ demo: ## the same, and exit: 0 if the three dead letters were right
 
 # === test it
 
-.PHONY: test setup fmt fmt-check lint doc unit broker differential clients languages bench bench-once deploy-check
+.PHONY: test setup fmt fmt-check lint doc unit broker differential clients languages coverage bench bench-once deploy-check
 test: ## everything that CI checks
 	@tests/lab/test.sh
 setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, client libraries of five languages) into .lab/
@@ -50,6 +50,8 @@ clients: setup ## tests with pika: dead letters in every shape, faults, bad inpu
 languages: setup ## one script by client libraries of five languages, direct and through the proxy; AMQP 1.0
 	$(CARGO) build --bins --example with_lapin
 	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages
+coverage: setup ## which lines of the sessions and the dead-letter rules no test runs; fails below 90 %
+	tests/lab/coverage.sh
 bench: setup ## rates and latencies beside direct use and haproxy
 	$(WITH_BROKERS) $(CARGO) bench --bench '*'
 bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged
