@@ -2,9 +2,9 @@
 FROM rust:1-bookworm AS build
 WORKDIR /build
 # The dependencies first, in a layer of their own: it stays until Cargo.toml or Cargo.lock changes. Cargo wants to see a file for
-# each target, so the program is a placeholder here, and the tests and benchmarks are taken out of the manifest.
+# each target, so the program is a placeholder here, and tests, examples and benchmarks are taken out of the manifest.
 COPY Cargo.toml Cargo.lock ./
-RUN awk '/^\[/ { keep = !/^\[\[(bench|test)\]\]/ } keep' Cargo.toml >trimmed && mv trimmed Cargo.toml \
+RUN awk '/^\[/ { keep = !/^\[\[(bench|example|test)\]\]/ } keep' Cargo.toml >trimmed && mv trimmed Cargo.toml \
     && mkdir src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs \
     && cargo build --release --locked
 COPY src src

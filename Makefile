@@ -23,10 +23,10 @@ demo: ## the same, and exit: 0 if the three dead letters were right
 
 # === test it
 
-.PHONY: test setup fmt fmt-check lint doc unit broker differential clients bench bench-once deploy-check
+.PHONY: test setup fmt fmt-check lint doc unit broker differential clients languages coverage bench bench-once deploy-check
 test: ## everything that CI checks
 	@tests/lab/test.sh
-setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, Python clients) into .lab/
+setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, client libraries of five languages) into .lab/
 	@tests/lab/setup.sh
 fmt: ## format the code
 	$(CARGO) fmt
@@ -44,9 +44,14 @@ broker: setup ## tests against real brokers
 	$(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) test --no-fail-fast --test broker
 differential: setup ## the same scripts with and without the proxy: do clients see the same?
 	$(WITH_BROKERS) --middle --plugins rabbitmq_management $(CARGO) test --test differential
-clients: setup ## tests with client libraries of other languages
+clients: setup ## tests with pika: dead letters in every shape, faults, bad input
 	$(CARGO) build
 	$(WITH_BROKERS) python -m pytest -p no:cacheprovider tests/clients
+languages: setup ## one script by client libraries of five languages, direct and through the proxy; AMQP 1.0
+	$(CARGO) build --bins --example with_lapin
+	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages
+coverage: setup ## which lines of the sessions and the dead-letter rules no test runs; fails below 90 %
+	tests/lab/coverage.sh
 bench: setup ## rates and latencies beside direct use and haproxy
 	$(WITH_BROKERS) $(CARGO) bench --bench '*'
 bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Unpack RabbitMQ as another Debian suite has it, with all that it needs, into a folder, and print the folder's path.
+# Unpack packages as another Debian suite has them, with all that they need, into a folder, and print the folder's path.
 #
-#   debian-root.sh SUITE PACKAGE...        e.g. debian-root.sh forky rabbitmq-server haproxy
+#   debian-root.sh SUITE[/NAME] PACKAGE...     e.g. debian-root.sh forky rabbitmq-server haproxy; NAME: one more of that suite
 #
 # No root, no chroot, no mounts, and nothing of the system changes: apt resolves and downloads against an empty system of
-# its own, the packages are only unpacked, and each program that is needed gets a wrapper which runs it with the loader and
+# its own, the packages are only unpacked, and each program of RabbitMQ, haproxy and LLVM gets a wrapper which runs it with the loader and
 # the libraries of its own suite. So a Debian or an Ubuntu of any age can run both ends of the supported range.
 # The result is kept and reused: it is built under another name and renamed when complete, so an interrupted run leaves
 # nothing that looks finished. About 20 s and 160 MB. DEBIAN_MIRROR overrides the mirror that apt uses on this machine.
@@ -12,15 +12,15 @@ set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-suite=${1:?suite, for example forky}; shift
-root=$lab/debian/$suite work=$lab/debian/$suite.partial
+suite=${1%%/*} name=${1/\//-}; shift
+root=$lab/debian/$name work=$lab/debian/$name.partial
 mkdir -p "$lab/debian"
 
 # The wrappers hold absolute paths: a folder that was moved is as good as none.
 content="$root: $*"
 complete() { [[ -e $root/.content && $(<"$root/.content") == "$content" ]]; }
 
-exec 9>"$lab/debian/$suite.lock"
+exec 9>"$lab/debian/$name.lock"
 flock 9
 if complete; then echo "$root"; exit; fi
 command -v apt-get >/dev/null || die 'this needs apt-get: Debian or Ubuntu'
@@ -79,8 +79,14 @@ EOF
 }
 while IFS= read -r file; do
   if is_elf "$file"; then wrap "$file"; fi
-done < <(find "$work/root/usr/lib/erlang" "$work/root/usr/sbin" -type f -perm -u+x ! -name '*.so')
-sed -i "s#=/usr/lib/erlang#=$root/usr/lib/erlang#" "$work"/root/usr/lib/erlang/bin/erl "$work"/root/usr/lib/erlang/erts-*/bin/erl
+done < <(find "$work"/root/usr/{lib/erlang,lib/llvm-*/bin,sbin} -type f -perm -u+x ! -name '*.so' 2>/dev/null)
+if [[ -e $work/root/usr/lib/erlang ]]; then
+  sed -i "s#=/usr/lib/erlang#=$root/usr/lib/erlang#" "$work"/root/usr/lib/erlang/bin/erl "$work"/root/usr/lib/erlang/erts-*/bin/erl
+fi
+# What a package links to below /etc is below the folder here.
+while IFS= read -r link; do
+  ln -sfn "$root$(readlink "$link")" "$link"
+done < <(find "$work/root" -type l -lname '/*')
 
 echo "$content" >"$work/root/.content"
 mv "$work/root" "$root"

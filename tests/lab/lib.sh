@@ -60,6 +60,11 @@ oldest_root() { # nothing printed: the installed one will do
 }
 middle_root() { "$top/tests/lab/debian-root.sh" trixie rabbitmq-server; }
 newest_root() { "$top/tests/lab/debian-root.sh" forky rabbitmq-server haproxy python3-pip-whl; }
+# Go, Java and their client libraries, always these: one way on every machine. Their programs run on any glibc since 2.34.
+languages_root() {
+  "$top/tests/lab/debian-root.sh" bookworm/languages \
+    golang-1.19-go golang-github-rabbitmq-amqp091-go-dev openjdk-17-jre-headless librabbitmq-client-java
+}
 
 # The version of the installed rabbitmq-server; nothing if there is none.
 installed_rabbit() { compgen -G '/usr/lib/rabbitmq/lib/rabbitmq_server-*' | sed 's/.*rabbitmq_server-//' | sort -V | tail -n 1; }

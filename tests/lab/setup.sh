@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Bring in what the tests need and is not here yet: both ends of the supported RabbitMQ range and 4.0, haproxy, and a Python with the
-# client libraries. All of it goes into .lab/; only a missing Python is installed (the sole step that needs root or sudo).
+# Bring in what the tests need and is not here yet: both ends of the supported RabbitMQ range and 4.0, haproxy, a Python with its
+# client libraries, and Node.js, Go and Java with theirs. All of it goes into .lab/; only a missing Python is installed (the sole step
+# that needs root or sudo).
 # With brokers of your own in DLX_TEST_BROKERS no broker is fetched. Quick when there is nothing to do.
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
@@ -28,7 +29,8 @@ if ! command -v python3 >/dev/null; then
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >&2
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends python3 python3-venv >&2
 fi
-wanted=$(cat "$top"/tests/{lab,clients}/requirements.txt)
+requirements=("$top"/tests/{lab,clients,languages}/requirements.txt)
+wanted=$(cat "${requirements[@]}")
 if [[ ! -e $lab/venv/.content || $(<"$lab/venv/.content") != "$wanted" ]]; then
   say 'making a Python environment for the client tests'
   rm -rf "$lab/venv"
@@ -40,7 +42,19 @@ if [[ ! -e $lab/venv/.content || $(<"$lab/venv/.content") != "$wanted" ]]; then
     wheel=$(compgen -G "$(newest_root)/usr/share/python-wheels/pip-*.whl")
     "$lab/venv/bin/python" "$wheel/pip" --quiet install "$wheel"
   fi
-  "$lab/venv/bin/python" -m pip --quiet --disable-pip-version-check install \
-    -r "$top/tests/lab/requirements.txt" -r "$top/tests/clients/requirements.txt" >&2
+  "$lab/venv/bin/python" -m pip --quiet --disable-pip-version-check install "${requirements[@]/#/--requirement=}" >&2
   echo "$wanted" >"$lab/venv/.content"
+fi
+
+# === client libraries of other languages: Node.js came with Python's
+
+mkdir -p "$lab/languages"
+ln -sfn "$(languages_root)" "$lab/languages/debian"
+packages=("$top"/tests/languages/package{,-lock}.json)
+wanted=$(cat "${packages[@]}")
+if [[ ! -e $lab/languages/.content || $(<"$lab/languages/.content") != "$wanted" ]]; then
+  say 'fetching client libraries for JavaScript'
+  cp "${packages[@]}" "$lab/languages/"
+  PATH="$lab/venv/bin:$PATH" npm --prefix "$lab/languages" --silent --no-audit --no-fund ci >&2
+  echo "$wanted" >"$lab/languages/.content"
 fi

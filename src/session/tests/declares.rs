@@ -373,6 +373,19 @@ fn what_is_managed_ends_with_its_queue() {
     s.client(&reject(1, false)).passes();
 }
 
+/// The broker says so by cancelling the consumer: the queue was deleted, or moved to another node.
+#[test]
+fn and_with_a_consumer_that_the_broker_cancels() {
+    let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
+    s.broker(&method(CH, MethodId::BASIC_CANCEL, |a| {
+        a.shortstr(b"q").octet(1).end()
+    }))
+    .passes();
+    let mut s = s.consume("q");
+    s.broker(&deliver("q", 1, b"hi")).passes();
+    s.client(&reject(1, false)).passes();
+}
+
 #[test]
 fn a_client_may_not_name_an_object_of_ours() {
     let requests = [

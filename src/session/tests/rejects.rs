@@ -268,6 +268,22 @@ fn an_ack_of_ours_waits_for_the_end_of_a_content() {
 }
 
 #[test]
+fn so_does_a_reject_that_is_forwarded() {
+    let mut s = with(1);
+    s.client(&reject(1, false)).silent();
+    let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
+        a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
+    });
+    s.client(&publish).passes();
+    let ticket = s.ticket();
+    s.settled(&[(ticket, Outcome::Refused(Cause::PublisherAway))])
+        .silent();
+    s.client(&header(4)).passes();
+    let last = body(b"four");
+    s.client(&last).broker_gets(&[&last, &reject(1, false)]);
+}
+
+#[test]
 fn when_the_broker_closes_the_channel_withheld_rejects_are_forgotten() {
     let mut s = with(1);
     s.client(&reject(1, false)).silent();
@@ -301,6 +317,31 @@ fn a_client_that_vanishes_has_its_withheld_rejects_settled() {
     let bye_ok = method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {});
     s.broker(&bye_ok).silent();
     assert_eq!(s.session.flow(), Flow::Finish);
+}
+
+#[test]
+fn its_channels_that_withhold_nothing_are_closed_at_once() {
+    let mut s = with(1);
+    let second = crate::amqp::ids::ChannelId(2);
+    s.client(&method(second, MethodId::CHANNEL_OPEN, |a| {
+        a.shortstr(b"").end()
+    }))
+    .passes();
+    s.broker(&method(second, MethodId::CHANNEL_OPEN_OK, |a| {
+        a.longstr(b"").end()
+    }))
+    .passes();
+    s.client(&reject(1, false)).silent();
+    let cancel = |queue: &str| {
+        method(CH, MethodId::BASIC_CANCEL, |a| {
+            a.shortstr(queue.as_bytes()).octet(1).end()
+        })
+    };
+    let close = method(second, MethodId::CHANNEL_CLOSE, |a| {
+        a.short(200).shortstr(b"").short(0).short(0).end();
+    });
+    s.gone(Leg::Client)
+        .broker_gets(&[&cancel("orders"), &cancel("other"), &close]);
 }
 
 #[test]
