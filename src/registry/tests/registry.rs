@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::Target;
 use crate::machine::Mono;
+use crate::registry::lives::Lives;
 use crate::registry::{FRESH_FOR, Form, MAX_QUEUES, Registry};
 
 fn target() -> Target {
@@ -58,4 +59,30 @@ fn at_the_bound_known_queues_stay_known() {
     assert!(!registry.insert(name(MAX_QUEUES), target(), true, Form::default(), Mono(0)));
     assert!(registry.insert(name(7), target(), false, Form::default(), Mono(1)));
     assert!(!registry.get(&name(7)).unwrap().taken_over);
+}
+
+#[test]
+fn a_queue_that_ends_in_one_session_ends_in_all_of_its_vhost() {
+    let lives = Lives::default();
+    let [mut here, mut there, mut elsewhere] = ["v", "v", "w"].map(|vhost| {
+        let mut registry = Registry::new(lives.clone());
+        registry.enter(ShortStr::new(vhost).unwrap());
+        registry.insert(
+            ShortStr::copy(b"q").unwrap(),
+            target(),
+            true,
+            Form::default(),
+            Mono(0),
+        );
+        registry
+    });
+    here.forget(b"q");
+    assert!(there.is_alive(b"q"));
+    here.end(b"q");
+    assert!(!there.is_alive(b"q") && !there.is_fresh(b"q", Mono(0)));
+    assert!(elsewhere.is_alive(b"q"));
+    there.verified(b"q", Mono(0));
+    assert!(there.is_fresh(b"q", Mono(0)));
+    elsewhere.end(b"other");
+    assert!(elsewhere.is_alive(b"q"));
 }

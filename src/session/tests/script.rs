@@ -56,6 +56,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
         policies: Arc::default(),
         rules,
         retained: Budget::new(1 << 20),
+        lives: Default::default(),
         retained_per_connection: 1 << 20,
         max_tickets: 4,
         close_wait: Duration::from_secs(5),
