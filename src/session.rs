@@ -40,6 +40,7 @@ use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, No
 use crate::registry::Registry;
 use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
+use crate::registry::lives::Lives;
 use crate::registry::policy::Mode;
 
 use channel::Channel;
@@ -64,6 +65,8 @@ pub struct Settings {
     pub rules: Rules,
     /// Octets that all sessions together may retain.
     pub retained: Budget,
+    /// Which queues have ended, as any session saw.
+    pub lives: Lives,
     /// Octets that one session may retain.
     pub retained_per_connection: usize,
     /// Dead letters in flight of one session; beyond, its client is not read.
@@ -178,13 +181,13 @@ impl Session {
     pub fn new(settings: Arc<Settings>, now: Now) -> Session {
         Session {
             handshake_until: Some(now.mono.after(settings.handshake_timeout)),
-            settings,
             phase: Phase::Greeting,
             peer: Peer::default(),
             client: Stream::default(),
             broker: Stream::default(),
             channels: BTreeMap::new(),
-            registry: Registry::default(),
+            registry: Registry::new(settings.lives.clone()),
+            settings,
             tickets: BTreeMap::new(),
             last_ticket: 0,
             octets: 0,
