@@ -23,7 +23,7 @@ pub struct Signal<'a> {
     pub reason: Reason,
     /// The exchange it had been published to before: 3.x tells only that of its first death here (S4.2).
     pub exchange: &'a [u8],
-    /// The key it had been published with: intake queues set none.
+    /// The key it had been published with, as intake exchanges set none; or one that a policy of the broker's set on the way here (S2.1).
     pub routing_key: &'a [u8],
     /// How often it died there of that.
     pub count: i64,

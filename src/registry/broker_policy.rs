@@ -134,10 +134,9 @@ impl BrokerPolicies {
 
     /// What the broker's policy for this queue adds. `None`: that cannot be told from here.
     pub fn added(&self, queue: Queue<'_>) -> Option<Added> {
-        let policies = self
-            .by_vhost
-            .get(queue.vhost)
-            .map_or(&[][..], Vec::as_slice);
+        let Some(policies) = self.by_vhost.get(queue.vhost) else {
+            return Some(Added::default());
+        };
         let mut candidates = Vec::new();
         let mut certain: Option<f64> = None;
         for policy in policies {
