@@ -8,7 +8,7 @@ use memchr::memmem;
 
 use crate::amqp::cursor::Malformed;
 use crate::amqp::properties::{Change, Edit, Properties, Property, has_headers};
-use crate::amqp::table::Table;
+use crate::amqp::table::{Table, TableBuilder};
 
 use super::headers::{self, HeaderEdit, X_DEATH, longstrs};
 use super::{Dialect, Rules, history, remembered};
@@ -105,6 +105,20 @@ pub fn hide_user_id(properties: &[u8]) -> Option<Bytes> {
     Some(parsed.edit(&Edit {
         headers: Change::Set(edit.apply(table, |_| true).ok()?),
         user_id: Change::Remove,
+        ..Edit::default()
+    }))
+}
+
+/// For a dead letter that does not fit into a frame: empties its private history. `None`: it has none. From the next native death on x-death
+/// begins anew then, as it does for any client of that broker.
+pub fn without_history(properties: &[u8]) -> Option<Bytes> {
+    let parsed = Properties::parse(properties).ok()?;
+    let table = Table(parsed.headers()?);
+    table.get(HISTORY).ok()??;
+    let mut edit = HeaderEdit::default();
+    edit.table(HISTORY, &TableBuilder::default());
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(edit.apply(table, |_| true).ok()?),
         ..Edit::default()
     }))
 }
