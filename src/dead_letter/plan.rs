@@ -161,7 +161,9 @@ fn put_keys<'a>(
     } else {
         // Once for this hop, and once more for the next, as the broker takes the first away.
         edit.array(BCC, &longstrs(&keys.bcc));
-        edit.array(private::BCC, &longstrs(&keys.bcc));
+        let mut kept = vec![keys.routing_key];
+        kept.extend(&keys.bcc);
+        edit.array(private::BCC, &longstrs(&kept));
     }
     Ok(())
 }
