@@ -119,9 +119,19 @@ impl<'a> Array<'a> {
 // === impl Value ===
 
 impl<'a> Value<'a> {
+    /// A longstr.
+    pub fn longstr(data: &'a [u8]) -> Value<'a> {
+        Value { tag: b'S', data }
+    }
+
     /// A longstr (`S`).
     pub fn as_longstr(self) -> Option<&'a [u8]> {
         (self.tag == b'S').then_some(self.data)
+    }
+
+    /// A longstr or a byte array (`x`): RabbitMQ often takes one for the other.
+    pub fn as_text(self) -> Option<&'a [u8]> {
+        matches!(self.tag, b'S' | b'x').then_some(self.data)
     }
 
     /// A table (`F`).

@@ -79,7 +79,7 @@ impl<'a> Automatic<'a> {
             .of_the_broker()
             .iter()
             .take_while(|entry| !entry.is_rejected())
-            .filter_map(|entry| entry.queue);
+            .filter_map(Entry::queue);
         // A broker that went on counting has its own order, and that decides (S4.2).
         let before = carried
             .filter(|_| whole.anew)

@@ -19,10 +19,20 @@ pub(super) const X_LAST_DEATH: [&[u8]; 3] = [
 pub(super) const CC: &[u8] = b"CC";
 pub(super) const BCC: &[u8] = b"BCC";
 
-/// Members to set (a whole raw member) or to remove, by name. Few: they are looked through for each header.
+/// Members to set or to remove, by name. Few: they are looked through for each header.
 #[derive(Debug, Default)]
 pub(super) struct HeaderEdit<'a> {
-    changes: Vec<(&'a [u8], Option<Vec<u8>>)>,
+    changes: Vec<(&'a [u8], Change)>,
+}
+
+#[derive(Debug)]
+enum Change {
+    /// All of the name.
+    Remove,
+    /// The first of the name; the whole raw member.
+    Set(Vec<u8>),
+    /// It has been.
+    Written,
 }
 
 /// The keys in a `CC` or `BCC` header: the longstr members of an array (`rabbit_basic:header_routes`); else none.
@@ -49,7 +59,7 @@ pub(super) fn longstrs(members: &[&[u8]]) -> ArrayBuilder {
 
 impl<'a> HeaderEdit<'a> {
     pub(super) fn remove(&mut self, name: &'a [u8]) {
-        self.changes.push((name, None));
+        self.changes.push((name, Change::Remove));
     }
 
     pub(super) fn longstr(&mut self, name: &'a [u8], value: &[u8]) {
@@ -72,11 +82,11 @@ impl<'a> HeaderEdit<'a> {
     fn set(&mut self, name: &'a [u8], build: impl Fn(&mut TableBuilder) -> &mut TableBuilder) {
         let mut member = TableBuilder::default();
         build(&mut member);
-        self.changes.push((name, Some(member.finish())));
+        self.changes.push((name, Change::Set(member.finish())));
     }
 
     /// The table, changed, without the members whose name `keep` refuses. A member that is set takes the place of the first one of
-    /// its name, whose duplicates go; a new one goes to the end.
+    /// its name, as `rabbit_misc:set_table_value` does; what else has that name stays, if it is not refused. A new one goes to the end.
     ///
     /// # Errors
     /// When the table cannot be walked.
@@ -85,30 +95,34 @@ impl<'a> HeaderEdit<'a> {
         table: Table<'_>,
         keep: impl Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, Malformed> {
-        let grown: usize = self
-            .changes
-            .iter()
-            .filter_map(|(_, member)| member.as_ref())
-            .map(Vec::len)
-            .sum();
-        let mut out = TableBuilder::with_capacity(table.0.len() + grown);
         let mut changes = self.changes;
+        let grown = |(_, change): &(_, Change)| match change {
+            Change::Set(member) => member.len(),
+            Change::Remove | Change::Written => 0,
+        };
+        let grown: usize = changes.iter().map(grown).sum();
+        let mut out = TableBuilder::with_capacity(table.0.len() + grown);
         for field in table.fields() {
             let field = field?;
-            match changes.iter_mut().find(|(name, _)| *name == field.name) {
-                Some((_, member)) => {
-                    if let Some(member) = member.take() {
+            let change = changes.iter_mut().find(|(name, _)| *name == field.name);
+            match change.map(|(_, change)| change) {
+                Some(Change::Remove) => {}
+                Some(change @ Change::Set(_)) => {
+                    if let Change::Set(member) = std::mem::replace(change, Change::Written) {
                         out.members(&member);
                     }
                 }
-                None if keep(field.name) => {
-                    out.raw(&field);
+                Some(Change::Written) | None => {
+                    if keep(field.name) {
+                        out.raw(&field);
+                    }
                 }
-                None => {}
             }
         }
-        for member in changes.into_iter().filter_map(|(_, member)| member) {
-            out.members(&member);
+        for (_, change) in changes {
+            if let Change::Set(member) = change {
+                out.members(&member);
+            }
         }
         Ok(out.finish())
     }

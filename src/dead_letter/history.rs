@@ -12,18 +12,36 @@ use crate::machine::Reason;
 use super::Dialect;
 
 /// What names an entry: its queue and reason. Either can be missing in what a client made up; RabbitMQ compares them all the same.
-type Key<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+type Key<'a> = (Option<Word<'a>>, Option<Word<'a>>);
+
+/// A queue or reason as RabbitMQ compares it: by its value, of whatever type (`x_death_event_key`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Word<'a> {
+    /// A longstr or a byte array.
+    Text(&'a [u8]),
+    Integer(i64),
+    /// Type and octets.
+    Other(u8, &'a [u8]),
+}
 
 /// One member of x-death.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
-    pub(super) queue: Option<&'a [u8]>,
-    pub(super) reason: Option<&'a [u8]>,
-    count: Option<i64>,
+    queue: Option<Value<'a>>,
+    reason: Option<Value<'a>>,
+    count: Option<Count>,
     /// As they were read; counting up does not change them.
     routing_keys: Option<Array<'a>>,
     /// All fields, raw.
     fields: Cow<'a, [u8]>,
+}
+
+/// How often somebody died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Count {
+    Number(i64),
+    /// There is one, but no number.
+    Odd,
 }
 
 /// What one death adds when its {queue, reason} is new (S4.1).
@@ -39,8 +57,8 @@ pub(super) struct NewDeath<'a> {
     pub(super) original_expiration: Option<&'a [u8]>,
 }
 
-/// The entries of an x-death header, newest first. What is no array is an empty history; members that would crash a queue of RabbitMQ
-/// 3.x (no table, or a count that is no number) are dropped (S4.4).
+/// The entries of an x-death header, newest first. What is no array is an empty history; members that are no tables would crash a queue of
+/// RabbitMQ 3.x, and are dropped (S4.4).
 pub(super) fn read(x_death: Option<Value<'_>>) -> Vec<Entry<'_>> {
     let Some(array) = x_death.and_then(Value::as_array) else {
         return Vec::new();
@@ -88,14 +106,18 @@ pub(super) fn record<'a>(
     mut entries: Vec<Entry<'a>>,
     death: NewDeath<'a>,
 ) -> Vec<Entry<'a>> {
-    let key = (Some(death.queue), Some(death.reason));
+    let key = (
+        Some(Word::Text(death.queue)),
+        Some(Word::Text(death.reason)),
+    );
     let sorted = dialect == Dialect::V3 && !entries.is_empty();
     let known = entries.iter().position(|entry| entry.key() == key);
     let mut entry = match known {
         Some(at) => {
             let mut entry = entries.remove(at);
-            // `increment_xdeath_event_count`: an entry without a count begins anew.
-            entry.recount(entry.count.map_or(1, |count| count.saturating_add(1)));
+            // `increment_xdeath_event_count`: an entry without a count begins anew. So does one that would crash a queue of 3.x (S4.4).
+            let before = entry.number().unwrap_or(0);
+            entry.recount(before.saturating_add(1));
             entry
         }
         None => Entry::new(dialect, death),
@@ -205,6 +227,18 @@ fn by_key<'a>(entries: &[Entry<'a>]) -> BTreeMap<Key<'a>, usize> {
     index
 }
 
+// === impl Word ===
+
+impl<'a> Word<'a> {
+    fn of(value: Value<'a>) -> Word<'a> {
+        match (value.as_text(), value.as_integer()) {
+            (Some(text), _) => Word::Text(text),
+            (_, Some(integer)) => Word::Integer(integer),
+            _ => Word::Other(value.tag, value.data),
+        }
+    }
+}
+
 // === impl Entry ===
 
 impl<'a> Entry<'a> {
@@ -219,9 +253,12 @@ impl<'a> Entry<'a> {
         for field in table.fields() {
             let field = field.ok()?;
             match field.name {
-                b"queue" => entry.queue = entry.queue.or(field.value.as_longstr()),
-                b"reason" => entry.reason = entry.reason.or(field.value.as_longstr()),
-                b"count" if entry.count.is_none() => entry.count = Some(field.value.as_integer()?),
+                b"queue" => entry.queue = entry.queue.or(Some(field.value)),
+                b"reason" => entry.reason = entry.reason.or(Some(field.value)),
+                b"count" if entry.count.is_none() => {
+                    let number = field.value.as_integer();
+                    entry.count = Some(number.map_or(Count::Odd, Count::Number));
+                }
                 b"routing-keys" => {
                     entry.routing_keys = entry.routing_keys.or(field.value.as_array());
                 }
@@ -255,29 +292,42 @@ impl<'a> Entry<'a> {
             Dialect::V3_13 | Dialect::V4 => [expiration, event],
         };
         Entry {
-            queue: Some(death.queue),
-            reason: Some(death.reason),
-            count: Some(1),
+            queue: Some(Value::longstr(death.queue)),
+            reason: Some(Value::longstr(death.reason)),
+            count: Some(Count::Number(1)),
             routing_keys: None,
             fields: Cow::Owned(fields.concat()),
         }
     }
 
     fn key(&self) -> Key<'a> {
-        (self.queue, self.reason)
+        (self.queue.map(Word::of), self.reason.map(Word::of))
+    }
+
+    /// The queue, if that is a longstr: of another type RabbitMQ finds no cycle with it.
+    pub(super) fn queue(&self) -> Option<&'a [u8]> {
+        self.queue.and_then(Value::as_longstr)
     }
 
     fn field(&self, name: &[u8]) -> Option<Value<'_>> {
         Table(&self.fields).get(name).ok().flatten()
     }
 
+    fn number(&self) -> Option<i64> {
+        match self.count? {
+            Count::Number(number) => Some(number),
+            Count::Odd => None,
+        }
+    }
+
     /// How many deaths it stands for.
     fn deaths(&self) -> i64 {
-        self.count.unwrap_or(1)
+        self.number().unwrap_or(1)
     }
 
     pub(super) fn is_rejected(&self) -> bool {
-        self.reason == Some(Reason::Rejected.as_str().as_bytes())
+        let reason = self.reason.and_then(Value::as_longstr);
+        reason == Some(Reason::Rejected.as_str().as_bytes())
     }
 
     /// The exchange of the hop before its first death.
@@ -296,9 +346,9 @@ impl<'a> Entry<'a> {
 
     /// Has all six fields and an integer time: what `mc_amqpl:recover_deaths` of 3.13 takes over (S5.3).
     pub(super) fn is_whole(&self) -> bool {
-        self.queue.is_some()
-            && self.reason.is_some()
-            && self.count.is_some()
+        self.queue().is_some()
+            && self.reason.and_then(Value::as_longstr).is_some()
+            && self.number().is_some()
             && self.routing_keys.is_some()
             && self.field(b"exchange").is_some()
             && self
@@ -306,19 +356,21 @@ impl<'a> Entry<'a> {
                 .is_some_and(|time| time.as_timestamp().is_some() || time.as_integer().is_some())
     }
 
+    /// Sets the count: in the place of the first one, else in front.
     fn recount(&mut self, count: i64) {
         let mut fields = TableBuilder::with_capacity(self.fields.len() + 15);
-        if self.count.is_none() {
+        let mut written = self.count.is_none();
+        if written {
             fields.long(b"count", count);
         }
         for field in Table(&self.fields).fields().map_while(Result::ok) {
-            if field.name == b"count" {
+            if field.name == b"count" && !std::mem::replace(&mut written, true) {
                 fields.long(b"count", count);
             } else {
                 fields.raw(&field);
             }
         }
-        self.count = Some(count);
+        self.count = Some(Count::Number(count));
         self.fields = Cow::Owned(fields.finish());
     }
 

@@ -76,7 +76,8 @@ pub fn plan(
     if rules.dialect != Dialect::V3 && !death.recorded {
         set_all(&mut edit, X_LAST_DEATH, words);
     }
-    put_keys(&mut edit, headers, &keys)?;
+    let keyed = target.routing_key.is_some();
+    put_keys(&mut edit, headers, &keys, keyed)?;
     for name in OF_THE_QUEUE {
         edit.remove(name);
     }
@@ -141,15 +142,17 @@ fn without_cycles<'a>(
 }
 
 /// Writes the keys beside the routing key into headers, where the broker looks for them. Keys that do not count for this hop must not be
-/// there: the broker would route by them.
+/// there: the broker would route by them. A set key takes the header away (S3.3), even an empty one.
 fn put_keys<'a>(
     edit: &mut HeaderEdit<'a>,
     headers: Table<'a>,
     keys: &Keys<'a>,
+    keyed: bool,
 ) -> Result<(), Malformed> {
-    if keys.cc.is_empty() {
+    let told = routes(headers, CC)?;
+    if keyed || (keys.cc.is_empty() && !told.is_empty()) {
         edit.remove(CC);
-    } else if keys.cc != routes(headers, CC)? {
+    } else if keys.cc != told {
         edit.array(CC, &longstrs(&keys.cc));
     }
     if keys.bcc.is_empty() {
@@ -158,7 +161,9 @@ fn put_keys<'a>(
     } else {
         // Once for this hop, and once more for the next, as the broker takes the first away.
         edit.array(BCC, &longstrs(&keys.bcc));
-        edit.array(private::BCC, &longstrs(&keys.bcc));
+        let mut kept = vec![keys.routing_key];
+        kept.extend(&keys.bcc);
+        edit.array(private::BCC, &longstrs(&kept));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use memchr::memmem;
 
 use crate::amqp::cursor::Malformed;
 use crate::amqp::properties::{Change, Edit, Properties, Property, has_headers};
-use crate::amqp::table::Table;
+use crate::amqp::table::{Table, TableBuilder};
 
 use super::headers::{self, HeaderEdit, X_DEATH, longstrs};
 use super::{Dialect, Rules, history, remembered};
@@ -17,7 +17,8 @@ use super::{Dialect, Rules, history, remembered};
 pub const PREFIX: &[u8] = b"x-dlx-proxy-";
 /// What RabbitMQ from 3.13 on forgets of a message's deaths; see `remembered`.
 pub const HISTORY: &[u8] = b"x-dlx-proxy-history";
-/// The keys of a `BCC` header, which the broker removes at publish (S2.2, S3.4).
+/// The keys of a `BCC` header, which the broker removes at publish (S2.2, S3.4), behind the routing key that they were published with: they
+/// count as long as the message has that one (S2.5).
 pub const BCC: &[u8] = b"x-dlx-proxy-bcc";
 /// The queues that a dead letter went through by itself; see `cycle`.
 pub const LAP: &[u8] = b"x-dlx-proxy-lap";
@@ -26,7 +27,7 @@ pub const USER_ID: &[u8] = b"x-dlx-proxy-user-id";
 
 /// For a publish of a client: removes private names that it sends; remembers an x-death that the broker would forget, so that it goes on
 /// counting (or, with `history = "broker"`, so that it is known to be forgotten), and BCC keys.
-pub fn on_publish(properties: &[u8], rules: &Rules) -> Option<Bytes> {
+pub fn on_publish(properties: &[u8], routing_key: &[u8], rules: &Rules) -> Option<Bytes> {
     let found = |name: &[u8]| memmem::find(properties, name).is_some();
     let concerns = has_headers(properties)
         && (found(PREFIX)
@@ -38,8 +39,9 @@ pub fn on_publish(properties: &[u8], rules: &Rules) -> Option<Bytes> {
     edit_headers(properties, |table, edit| {
         let mut changed = has_private(table)?;
         if rules.carry_bcc {
-            let keys = headers::routes(table, headers::BCC)?;
+            let mut keys = headers::routes(table, headers::BCC)?;
             if !keys.is_empty() {
+                keys.insert(0, routing_key);
                 edit.array(BCC, &longstrs(&keys));
                 changed = true;
             }
@@ -105,6 +107,20 @@ pub fn hide_user_id(properties: &[u8]) -> Option<Bytes> {
     Some(parsed.edit(&Edit {
         headers: Change::Set(edit.apply(table, |_| true).ok()?),
         user_id: Change::Remove,
+        ..Edit::default()
+    }))
+}
+
+/// For a dead letter that does not fit into a frame: empties its private history. `None`: it has none. From the next native death on x-death
+/// begins anew then, as it does for any client of that broker.
+pub fn without_history(properties: &[u8]) -> Option<Bytes> {
+    let parsed = Properties::parse(properties).ok()?;
+    let table = Table(parsed.headers()?);
+    table.get(HISTORY).ok()??;
+    let mut edit = HeaderEdit::default();
+    edit.table(HISTORY, &TableBuilder::default());
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(edit.apply(table, |_| true).ok()?),
         ..Edit::default()
     }))
 }

@@ -10,6 +10,8 @@
 //! - else the broker began anew (4.x; 3.13 without its feature flag `message_containers_deaths_v2`): two lists of different deaths, to be
 //!   merged.
 //!
+//! A history that shall be forgotten need only be known again, so of that the newest entry and their number are enough, and fit beside it.
+//!
 //! What cannot be told apart: a list begun anew that repeats the old one to the second, queue by queue, from the same first death. For a
 //! signal, which has one death more for certain, that one is counted all the same; else a native death in the second of the first one is
 //! counted once less.
@@ -17,14 +19,14 @@
 //! 3.x forgets nothing, so nothing is written or read there.
 
 use crate::amqp::cursor::Malformed;
-use crate::amqp::table::{Field, Table, TableBuilder, Value};
+use crate::amqp::table::{Array, ArrayBuilder, Field, Table, TableBuilder, Value};
 
 use super::headers::{X_DEATH, X_FIRST_DEATH};
 use super::history::{self, Entry, NewDeath};
 use super::private::HISTORY;
 use super::{Dialect, Rules};
 
-/// In a private history: what was published does not count (`history = "broker"` on 4.x). The copy still tells whose x-death it is.
+/// In a private history: what was published does not count (`history = "broker"` on 4.x). The number of entries; x-death is the newest alone.
 const FORGET: &[u8] = b"forget";
 
 /// What is known of a message's life before the death that is being handled (of a signal: with it).
@@ -54,12 +56,26 @@ struct Remembered<'a> {
     first: Vec<Field<'a>>,
     /// What x-first-death-* show now is the same.
     same_first: bool,
-    forget: bool,
+    /// How many entries there were of which `x_death` has but the newest.
+    forget: Option<i64>,
 }
 
 /// The copy to put beside these headers when they are published; none when there is nothing to remember.
 pub(super) fn copy(headers: Table<'_>, forget: bool) -> Result<Option<TableBuilder>, Malformed> {
     let mut copy = TableBuilder::default();
+    if forget {
+        let Some(entries) = headers.get(X_DEATH)?.and_then(Value::as_array) else {
+            return Ok(None);
+        };
+        let Some(newest) = entries.values().next().transpose()? else {
+            return Ok(None);
+        };
+        let mut alone = ArrayBuilder::default();
+        alone.value(&newest);
+        copy.array(X_DEATH, &alone);
+        copy.long(FORGET, number_of(entries));
+        return Ok(Some(copy));
+    }
     let mut seen = [false; 4];
     for field in headers.fields() {
         let field = field?;
@@ -70,13 +86,11 @@ pub(super) fn copy(headers: Table<'_>, forget: bool) -> Result<Option<TableBuild
             }
         }
     }
-    if !seen[0] {
-        return Ok(None);
-    }
-    if forget {
-        copy.boolean(FORGET, true);
-    }
-    Ok(Some(copy))
+    Ok(seen[0].then_some(copy))
+}
+
+fn number_of(entries: Array<'_>) -> i64 {
+    i64::try_from(entries.values().count()).unwrap_or(i64::MAX)
 }
 
 /// What a client sees of a message with a private history: `None` when x-death tells it all.
@@ -85,7 +99,7 @@ pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malforme
     let Some(published) = Remembered::read(headers)? else {
         return Ok(None);
     };
-    if published.forget || published.x_death == x_death {
+    if published.forget.is_some() || published.is_still(x_death) {
         return Ok(None);
     }
     Ok(Some(published.and(history::read(x_death), false)))
@@ -116,11 +130,10 @@ impl<'a> Past<'a> {
                     first: Vec::new(),
                 }
             }
-            Some(published) if !recorded && published.x_death == x_death => Whole {
-                entries: if published.forget {
-                    Vec::new()
-                } else {
-                    history::group(read)
+            Some(published) if !recorded && published.is_still(x_death) => Whole {
+                entries: match published.forget {
+                    Some(_) => Vec::new(),
+                    None => history::group(read),
                 },
                 since: Vec::new(),
                 anew: false,
@@ -187,7 +200,7 @@ impl<'a> Remembered<'a> {
             x_death: copy.get(X_DEATH)?,
             first: Vec::new(),
             same_first: true,
-            forget: copy.get(FORGET)?.is_some(),
+            forget: copy.get(FORGET)?.and_then(Value::as_integer),
         };
         for field in copy.fields() {
             let field = field?;
@@ -202,13 +215,24 @@ impl<'a> Remembered<'a> {
         Ok(Some(remembered))
     }
 
+    /// Whether x-death is as it was published.
+    fn is_still(&self, x_death: Option<Value<'_>>) -> bool {
+        let Some(number) = self.forget else {
+            return self.x_death == x_death;
+        };
+        let newest = |value: Value<'a>| value.as_array()?.values().next()?.ok();
+        x_death.and_then(Value::as_array).is_some_and(|entries| {
+            number_of(entries) == number
+                && entries.values().next().and_then(Result::ok) == self.x_death.and_then(newest)
+        })
+    }
+
     /// What was published, and what the broker has written since; `died` if that has one death more for certain.
     fn and(self, newer: Vec<Entry<'a>>, died: bool) -> Whole<'a> {
         let newer = history::group(newer);
-        let older = if self.forget {
-            Vec::new()
-        } else {
-            history::group(history::read(self.x_death))
+        let older = match self.forget {
+            Some(_) => Vec::new(),
+            None => history::group(history::read(self.x_death)),
         };
         if older.is_empty() {
             return Whole {

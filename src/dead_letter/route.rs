@@ -47,7 +47,8 @@ impl<'a> Keys<'a> {
     /// The keys with which the message had been published when it died.
     ///
     /// Nobody tells whether the `CC` of a message still counts: 3.x removes the header with the key, 3.13 and 4.x leave it there. It does
-    /// when nothing died since the publication that brought it, or as long as the deaths since show the same keys.
+    /// when nothing died since the publication that brought it, or as long as the deaths since show the same keys. `BCC` keys are kept
+    /// with the routing key beside which they count.
     pub(super) fn of_death(
         death: &Death<'a>,
         headers: Table<'a>,
@@ -69,8 +70,9 @@ impl<'a> Keys<'a> {
         if rules.dialect != Dialect::V3 && !(same_key && same_cc) {
             cc.clear();
         }
-        if !same_key || !rules.carry_bcc {
-            bcc.clear();
+        match bcc.first() {
+            Some(key) if *key == death.routing_key && rules.carry_bcc => drop(bcc.remove(0)),
+            _ => bcc.clear(),
         }
         Ok(Keys {
             routing_key: death.routing_key,

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::amqp::content::Content;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
+use crate::dead_letter::private;
 use crate::machine::{Cause, Effects, Now, Outcome};
 
 use super::clock::Uptime;
@@ -80,13 +82,14 @@ impl Publisher {
     }
 
     fn send(&mut self, at: usize, key: Key, uptime: Uptime, fx: &mut Effects) {
+        let frame_max = self.link.frame_max();
+        self.fit(key, frame_max);
         // An old key: its item was confirmed by an attempt that had been given up.
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
         let retry_for = self.settings.retry_for;
         let exhausted = |since: Uptime| uptime.since(since) >= retry_for;
-        let frame_max = self.link.frame_max();
         if item.foreign && self.foreign_refused {
             return self.finish(key, Outcome::Refused(Cause::UserId), fx);
         }
@@ -123,6 +126,20 @@ impl Publisher {
         self.waiting -= 1;
         self.flying += 1;
         self.flying_bytes += item.len();
+    }
+
+    /// Rather no private history than a dead letter that nobody can publish.
+    fn fit(&mut self, key: Key, frame_max: usize) {
+        let Some(item) = self.items.get(key) else {
+            return;
+        };
+        let content = &item.publication.content;
+        if content.header_frame() > frame_max
+            && let Some(properties) = private::without_history(&content.properties)
+        {
+            let body = content.body.clone();
+            self.items.replace(key, Content { properties, body });
+        }
     }
 
     /// Takes out all that waits for a lane, in order.

@@ -25,6 +25,8 @@ pub(super) struct Channel {
     pub native: bool,
     /// A content on its way to the broker.
     pub publishing: Transfer,
+    /// The routing key of that content: kept in place, so that it costs no allocation.
+    pub published_with: Vec<u8>,
     /// A content on its way to the client.
     pub delivering: Transfer,
     /// A delivery of a managed queue whose content is being copied.

@@ -87,7 +87,9 @@ impl Session {
         let (prefix, properties) = payload.split_at_checked(PREFIX).unwrap_or((payload, &[]));
         let edited = match (self.rules(), from) {
             (Some(rules), Leg::Client) if has_headers(properties) => {
-                private::on_publish(properties, &rules)
+                let channel = self.channels.get(&channel);
+                let routing_key = channel.map_or(&[][..], |state| &state.published_with);
+                private::on_publish(properties, routing_key, &rules)
             }
             (Some(rules), Leg::Broker) if has_headers(properties) => {
                 let bridges = self.settings.names.bridges();
@@ -244,7 +246,13 @@ impl Session {
                 self.abandon(channel);
                 return;
             }
-            MethodId::BASIC_PUBLISH => state.publishing = Transfer::Header(false),
+            MethodId::BASIC_PUBLISH => {
+                state.publishing = Transfer::Header(false);
+                state.published_with.clear();
+                if let Ok(publish) = Publish::parse(payload) {
+                    state.published_with.extend_from_slice(publish.routing_key);
+                }
+            }
             MethodId::BASIC_CONSUME => {
                 if let Ok(consume) = Consume::parse(payload) {
                     expected = Expected::Consume(Consumer {

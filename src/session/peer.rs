@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::amqp::frame;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::{MethodId, Open, Start, StartOk, Tune};
 use crate::amqp::table::Table;
@@ -83,12 +84,12 @@ impl Peer {
         }
     }
 
-    /// Octets of the largest frame that the client may send, with head and end.
+    /// Octets of the largest frame that the client may send, with head and end. RabbitMQ counts only the payload (`FRAME_SIZE_FUDGE`).
     pub(super) fn frame_max(&self) -> usize {
         match self.tune {
             None => FRAME_MAX_BEFORE_TUNE,
             Some(Tune { frame_max: 0, .. }) => usize::MAX,
-            Some(tune) => tune.frame_max as usize,
+            Some(tune) => tune.frame_max as usize + frame::HEAD + 1,
         }
     }
 

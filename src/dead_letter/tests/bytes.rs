@@ -147,7 +147,7 @@ proptest! {
         let content = Content { properties: Bytes::from(bytes), body: Bytes::new() };
         for dialect in DIALECTS {
             planned(dialect, &content, false);
-            let _ = private::on_publish(&content.properties, &rules(dialect));
+            let _ = private::on_publish(&content.properties, b"", &rules(dialect));
         }
         // A prefix that is nowhere missing: everything is looked into.
         let _ = Bridges::new(ShortStr::EMPTY).on_delivery(&content.properties, Dialect::V3);
@@ -166,7 +166,7 @@ proptest! {
             prop_assert_eq!(properties.get(Property::UserId), Some(&b"bob"[..]));
             let after = headers(&publication.content.properties);
             prop_assert_eq!(others(&after), others(&table));
-            let _ = private::on_publish(&content.properties, &rules(dialect));
+            let _ = private::on_publish(&content.properties, b"", &rules(dialect));
         }
         let bridges = Bridges::new(ShortStr::EMPTY);
         prop_assert_eq!(&*bridges.content(&content), &content, "nothing to put right");
@@ -221,7 +221,7 @@ proptest! {
         members.array(X_DEATH, &deaths(&published, false));
         let content = with_headers(members.finish());
         for dialect in DIALECTS {
-            let inside = private::on_publish(&content.properties, &rules(dialect));
+            let inside = private::on_publish(&content.properties, b"", &rules(dialect));
             prop_assert_eq!(inside.is_some(), dialect != Dialect::V3);
             if let Some(inside) = inside {
                 prop_assert_eq!(private::on_delivery(&inside), Some(content.properties.clone()));
@@ -289,7 +289,7 @@ fn twenty_thousand_nested_tables_are_walked() {
     for dialect in DIALECTS {
         let publication = planned(dialect, &content, false).unwrap();
         assert!(publication.content.properties.len() > nested.len());
-        let published = private::on_publish(&content.properties, &rules(dialect));
+        let published = private::on_publish(&content.properties, b"", &rules(dialect));
         assert_eq!(published.is_some(), dialect != Dialect::V3);
     }
 }

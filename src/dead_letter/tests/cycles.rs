@@ -225,7 +225,7 @@ impl Walk {
         if matches!(step, Step::Republish) {
             let rules = rules(self.broker.dialect);
             let seen = private::on_delivery(&content.properties).unwrap_or(content.properties);
-            content.properties = private::on_publish(&seen, &rules).unwrap_or(seen);
+            content.properties = private::on_publish(&seen, b"", &rules).unwrap_or(seen);
         }
         if !self.broker.takes_over {
             self.native.clear();

@@ -79,7 +79,7 @@ pub(super) fn build(line: &str) -> Message {
                 event_headers(&mut older, X_FIRST_DEATH, &event);
             }
             if forget {
-                older.boolean(b"forget", true);
+                older.long(b"forget", 1);
             }
             older
         };
@@ -147,7 +147,8 @@ pub(super) fn deaths(text: &str, own: bool) -> ArrayBuilder {
     array
 }
 
-/// `queue/reason*count t=… x=… k=[…] oe=… n=text`, in the order of 4.x or sorted by name; `n` is a count that is no number.
+/// `queue/reason*count t=… x=… k=[…] oe=… n=text`, in the order of 4.x or sorted by name; `n` is a count that is no number, `#queue` a
+/// queue that is a byte array.
 fn entry_table(mut words: Words, own: bool) -> TableBuilder {
     let (queue, rest) = words.verb.split_once('/').unwrap();
     let (reason, count) = rest
@@ -169,8 +170,14 @@ fn entry_table(mut words: Words, own: bool) -> TableBuilder {
             "extra" => extra.as_ref(),
             _ => None,
         };
-        if let Some(text) = longstr {
-            table.longstr(field, text.as_bytes());
+        match (longstr, longstr.and_then(|text| text.strip_prefix('#'))) {
+            (_, Some(octets)) => {
+                let [name, length] = [field.len() as u8, octets.len() as u8];
+                let head = [&[name], field, &[b'x', 0, 0, 0, length]].concat();
+                table.members(&[&head, octets.as_bytes()].concat());
+            }
+            (Some(text), None) => drop(table.longstr(field, text.as_bytes())),
+            (None, None) => {}
         }
         match (name, &count, &no_number, &time, &keys) {
             ("count", Some(count), ..) => drop(table.long(field, *count)),
@@ -226,13 +233,13 @@ pub(super) fn render(properties: &[u8]) -> String {
             let copied = names
                 .into_iter()
                 .all(|name| headers.get(name) == inner.get(name));
-            let forget = if inner.get(b"forget").unwrap().is_some() {
-                ", to be forgotten"
-            } else {
-                ""
+            let forget = inner.get(b"forget").unwrap().map(show);
+            let what = match forget {
+                Some(number) => format!("the newest of {number}, to be forgotten"),
+                None if copied => "a copy".to_owned(),
+                None => "another history".to_owned(),
             };
-            let what = if copied { "a copy" } else { "another history" };
-            out += &format!("\n{name}  {what}{forget}");
+            out += &format!("\n{name}  {what}");
         } else if field.name == private::LAP {
             let fields = value.as_table().unwrap().fields();
             let (names, values): (Vec<_>, Vec<_>) = fields
@@ -268,6 +275,9 @@ fn show(value: Value<'_>) -> String {
     }
     if value.tag == b't' {
         return "true".to_owned();
+    }
+    if let Some(octets) = value.as_text() {
+        return format!("#{}", quoted(octets));
     }
     if let Some(table) = value.as_table() {
         return entry(table);

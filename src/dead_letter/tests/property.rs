@@ -151,7 +151,8 @@ fn walk(broker: Broker, steps: &[(Step, usize, usize)]) -> Result<(), TestCaseEr
             }
             Step::Republish => {
                 let properties = seen(&broker.deliver(&stored));
-                let properties = private::on_publish(&properties, &rules).unwrap_or(properties);
+                let properties =
+                    private::on_publish(&properties, b"", &rules).unwrap_or(properties);
                 let content = Content {
                     properties,
                     body: empty.body.clone(),

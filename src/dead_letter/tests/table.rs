@@ -95,7 +95,12 @@ fn answer(asked: &str) -> String {
         "publish" => {
             let rules = rules(&mut words);
             words.done();
-            changed(private::on_publish(&message.content.properties, &rules))
+            let key = message.key.as_bytes();
+            changed(private::on_publish(
+                &message.content.properties,
+                key,
+                &rules,
+            ))
         }
         "deliver" => {
             let dialect = words.take("dialect");

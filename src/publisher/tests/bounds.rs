@@ -17,6 +17,24 @@ fn a_header_that_does_not_fit_a_frame_is_refused() {
 }
 
 #[test]
+fn a_private_history_that_does_not_fit_is_left_out() {
+    let mut rig = rig();
+    let mut history = TableBuilder::default();
+    history.longstr(b"x-death", &[b'x'; 1_000]);
+    let mut headers = TableBuilder::default();
+    headers.longstr(b"big", &[b'x'; 130_500]);
+    headers.table(b"x-dlx-proxy-history", &history);
+    let publication = Publication {
+        content: with_headers(headers, "1"),
+        ..message("", "k", "1")
+    };
+    rig.publish(1, publication);
+    rig.ready(1);
+    let sent = super::headers(&rig.sent());
+    assert_eq!(sent[1], ("x-dlx-proxy-history".to_owned(), Vec::new()));
+}
+
+#[test]
 fn a_header_that_just_fits_is_parked_as_it_is() {
     let mut rig = rig();
     let mut headers = TableBuilder::default();

@@ -6,6 +6,8 @@ use super::script::*;
 use crate::amqp::frame;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
+use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::table::{ArrayBuilder, TableBuilder};
 use crate::machine::{Event, Flow, Leg, Machine};
 use crate::registry::policy::Mode;
 
@@ -63,6 +65,62 @@ fn a_frame_over_frame_max_is_for_the_broker_to_refuse() {
             ..
         }]
     ));
+}
+
+/// RabbitMQ counts the payload alone, so it takes a frame that is 8 octets larger.
+#[test]
+fn a_frame_is_awaited_up_to_the_largest_that_the_broker_takes() {
+    for (octets, awaited) in [(131_072u32, true), (131_073, false)] {
+        let mut script = keep();
+        let mut head = vec![1, 0, 1];
+        head.extend(octets.to_be_bytes());
+        let given = script.client(&head);
+        if awaited {
+            given.silent();
+        } else {
+            given.passes();
+        }
+    }
+}
+
+/// The header frame of a content without a body.
+fn empty_with(headers: TableBuilder) -> Vec<u8> {
+    let edit = Edit {
+        headers: Change::Set(headers.finish()),
+        ..Edit::default()
+    };
+    let none = Properties::parse(&[0, 0]).expect("none");
+    let mut out = Vec::new();
+    frame::put(&mut out, 2, CH, |out| {
+        out.extend([0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        out.extend_from_slice(&none.edit(&edit));
+    });
+    out
+}
+
+#[test]
+fn the_keys_of_a_bcc_are_kept_with_the_routing_key() {
+    let content = |kept: &[&[u8]]| {
+        let mut headers = TableBuilder::default();
+        for (name, keys) in [(&b"BCC"[..], &[&b"b"[..]][..]), (b"x-dlx-proxy-bcc", kept)] {
+            let mut array = ArrayBuilder::default();
+            keys.iter().for_each(|key| drop(array.longstr(key)));
+            if !keys.is_empty() {
+                headers.array(name, &array);
+            }
+        }
+        empty_with(headers)
+    };
+    let mut script = keep();
+    for key in [&b"other"[..], b"k"] {
+        let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
+            a.short(0).shortstr(b"x").shortstr(key).octet(0).end()
+        });
+        script.client(&publish).passes();
+        script
+            .client(&content(&[]))
+            .broker_gets(&[&content(&[key, b"b"])]);
+    }
 }
 
 #[test]
