@@ -130,6 +130,8 @@ impl Session {
             MethodId::CONNECTION_CLOSE if self.is_probing() => {
                 return self.hold(Hold::Probe, turn);
             }
+            // Replies that the client does not want still come before the broker's close-ok.
+            MethodId::CONNECTION_CLOSE if self.has_unseen_replies() => {}
             // Nothing that follows can still matter to dead letters.
             MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => {
                 self.handshake_until = None;

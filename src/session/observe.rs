@@ -41,6 +41,9 @@ impl Session {
             MethodId::CONNECTION_CLOSE_OK if matches!(self.phase, Phase::Goodbye(_)) => {
                 self.phase = Phase::Done;
             }
+            MethodId::CONNECTION_CLOSE_OK if self.phase == Phase::Watching => {
+                self.phase = Phase::Raw;
+            }
             MethodId::CONNECTION_CLOSE => {
                 self.handshake_until = None;
                 self.learn_channel_limit(payload, turn);
@@ -53,6 +56,12 @@ impl Session {
             _ => self.peer.watch(id, payload),
         }
         len
+    }
+
+    /// Whether the broker owes replies that the client must not see.
+    pub(super) fn has_unseen_replies(&self) -> bool {
+        let mut due = self.channels.values().flat_map(|state| &state.due);
+        due.any(|due| due.unseen)
     }
 
     /// The broker closes the connection. If that is for a limit on channels, no session probes for this user any more.

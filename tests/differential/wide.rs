@@ -183,6 +183,7 @@ fn is_empty(left: &[Received]) -> bool {
 }
 
 /// What a queue had directly, and has not.
+#[expect(clippy::ptr_arg, reason = "the signature of all rules of this kind")]
 fn missing(_: &Facts, name: &str, direct: &mut Vec<Received>, proxied: &mut Vec<Received>) {
     if name.starts_with(LEFT_IN) && is_empty(proxied) {
         *direct = proxied.clone();

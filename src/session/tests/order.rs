@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::script::*;
+use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Leg, Machine, Outcome};
@@ -373,4 +374,23 @@ fn a_get_of_a_queue_that_is_known_and_a_publish_do_not_wait() {
         a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
     }))
     .passes();
+}
+
+#[test]
+fn a_reply_that_nobody_wants_stays_unseen_behind_a_close_of_the_connection() {
+    const NO_WAIT: u8 = 4;
+    let mut s = declared(0);
+    s.client(&queue_delete("q", NO_WAIT))
+        .broker_gets(&[&queue_delete("q", 0)]);
+    let close = |id| {
+        method(ChannelId(0), id, |a| {
+            if id == MethodId::CONNECTION_CLOSE {
+                a.short(200).shortstr(b"").short(0).short(0);
+            }
+            a.end();
+        })
+    };
+    s.client(&close(MethodId::CONNECTION_CLOSE)).passes();
+    s.broker(&delete_ok()).silent();
+    s.broker(&close(MethodId::CONNECTION_CLOSE_OK)).passes();
 }
