@@ -114,6 +114,10 @@ fn one(broker: &Broker, seed: u64) -> Fallible<(usize, Verdict)> {
     let (script, verdict) = judge::explore(beginning, broker, &mut |seen| program.next(seen))?;
     let verdict = match verdict {
         Verdict::Different(found) => {
+            eprintln!(
+                "{}: seed {seed} differs; making it smaller\n{found}",
+                broker.version
+            );
             let (smaller, found) = shrink(script.clone(), found, broker);
             Verdict::Different(format!(
                 "not the same answer as the broker\n{found}\n{smaller}"

@@ -12,8 +12,8 @@ use super::reader::Received;
 use super::script::{Script, Step};
 use super::value::Fallible;
 
-/// Shorter than a rest of the direct run waits.
-const TTL: u32 = 15;
+/// Shorter than any rest waits.
+const TTL: u32 = 5;
 
 /// The channel that publishes.
 const PUBLISHING: u16 = 3;
@@ -137,7 +137,7 @@ impl Program {
             if quorum { "quorum" } else { "classic" }
         )];
         if self.perhaps(85) {
-            let exchange = self.one(&["", "", "", "e1", "e2", "e3", "missing"]);
+            let exchange = self.one(&["", "", "", "missing"]);
             all.push(format!("x-dead-letter-exchange: {exchange:?}"));
             if self.perhaps(70) {
                 let key = self.one(&["q1", "q2", "q3", "k", "t.a", ""]);

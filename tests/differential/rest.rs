@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::client::Client;
-use super::run::Run;
+use super::run::{Record, Run};
 use super::script::Counts;
 use super::value::Bytes;
 
@@ -24,10 +24,11 @@ pub(crate) struct Standing {
 impl Run<'_> {
     /// Until it stands as it did in the other run, or, if there is none, until nothing happens any more.
     pub(crate) fn rest(&mut self) {
-        let wanted = self
-            .other
-            .and_then(|other| other.rests.get(self.record.rests.len()));
-        let quiet = wanted.map_or(QUIET, |_| QUIET / 6);
+        // Once it has gone another way there is nothing to wait for.
+        let begun = |other: &&Record| other.rests.starts_with(&self.record.rests);
+        let other = self.other.filter(begun);
+        let wanted = other.and_then(|other| other.rests.get(self.record.rests.len()));
+        let quiet = wanted.map_or(QUIET, |_| QUIET / 4);
         self.clients.iter().for_each(|(_, client)| client.rest());
         let standing = settled(|| self.standing(), wanted, quiet);
         self.record.rests.push(standing);
