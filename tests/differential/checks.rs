@@ -47,6 +47,7 @@ a drop
 until q ready=1 consumers=0
 until q gone
 wait 300ms
+rest
 restart proxy
 "#;
 

@@ -1,59 +1,34 @@
 //! The end of a run: everything comes to rest, what is left in the queues is recorded, and what was made is deleted.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use super::frame::Frame;
 use super::methods::{Arg, Args};
 use super::reader::{Channel, Received};
-use super::run::{LEFT_IN, Record, Run, connect, text};
+use super::rest::{QUIET, settled};
+use super::run::{LEFT_IN, Run, connect, text};
 use super::script::{Operation, Step};
 use super::value::{Bytes, Fallible};
 
-/// For so long nothing changes any more when a run is over. A queue takes back what was unacked some time after the close is confirmed.
-const QUIET: Duration = Duration::from_millis(60);
-
-/// How long what is left may take to become what it was in the other run.
-const SETTLING: Duration = Duration::from_secs(5);
-
 impl Run<'_> {
     /// The record is complete then.
-    pub(crate) fn end(&mut self, other: Option<&Record>) -> Fallible<()> {
+    pub(crate) fn end(&mut self) -> Fallible<()> {
         self.clients.iter().for_each(|(_, client)| client.rest());
         for (name, client) in std::mem::take(&mut self.clients) {
             client.close();
             self.record.keep(&name, &client);
         }
-        let mut queues = self.script.declared("queue");
-        queues.extend(self.names.generated_queues());
-        self.record.counts = self.settled(&queues, other);
-        queues.iter().try_for_each(|queue| self.fetch(queue))
-    }
-
-    /// How many messages are in each queue, when that does not change any more.
-    fn settled(&self, queues: &[Bytes], other: Option<&Record>) -> BTreeMap<Bytes, Option<u64>> {
+        let queues = self.queues();
         let all = || -> BTreeMap<Bytes, Option<u64>> {
             let count = |queue: &Bytes| {
-                (
-                    queue.clone(),
-                    self.counts(queue).and_then(|counts| counts.ready),
-                )
+                let counts = self.counts(queue);
+                (queue.clone(), counts.and_then(|counts| counts.ready))
             };
             queues.iter().map(count).collect()
         };
-        let end = Instant::now() + SETTLING;
-        let (mut counts, mut since) = (all(), Instant::now());
-        loop {
-            let wanted = other.is_none_or(|other| other.counts == counts);
-            if (wanted && since.elapsed() > QUIET) || Instant::now() > end {
-                return counts;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-            let now = all();
-            if now != counts {
-                (counts, since) = (now, Instant::now());
-            }
-        }
+        let wanted = self.other.map(|other| &other.counts);
+        self.record.counts = settled(all, wanted, QUIET);
+        queues.iter().try_for_each(|queue| self.fetch(queue))
     }
 
     /// Fetches all that is in a queue, in the way of the run, and records it.

@@ -6,7 +6,7 @@ use super::compare::{self, Facts, difference};
 use super::lab::{Broker, Place};
 use super::names::Names;
 use super::proxy::Proxy;
-use super::run::{Record, Way, run};
+use super::run::{self, Draw, Record, Way};
 use super::script::Script;
 use super::value::Fallible;
 
@@ -24,85 +24,138 @@ pub(crate) enum Verdict {
 
 /// Runs a scenario directly and through a proxy, and compares. An error: it could not be run, or does not do what it says.
 pub(crate) fn judge(script: &Script, broker: &Broker, queue_type: &str) -> Fallible<Verdict> {
-    let place = broker.place(script)?;
-    let names = Names::new(script, queue_type, &place.vhost);
-    let proxy = broker.proxy(&place, script, &names)?;
-    let verdict = both_runs(script, broker, queue_type, &place, &proxy, names);
-    broker.leave(&place, Some(&proxy))?;
-    verdict
+    in_place(script, broker, queue_type, |place, proxy, names| {
+        let both = Both {
+            script,
+            broker,
+            queue_type,
+            place,
+        };
+        let direct = both.directly(None);
+        let direct = direct.map_err(|problem| format!("in the direct run: {problem}"))?;
+        both.judge(&direct, proxy, names)
+    })
 }
 
-fn both_runs(
-    script: &Script,
+/// The same for a script whose further steps are drawn in the direct run. Returns the whole of it.
+pub(crate) fn explore(
+    beginning: Script,
     broker: &Broker,
-    queue_type: &str,
-    place: &Place,
-    proxy: &Proxy,
-    names: Names,
-) -> Fallible<Verdict> {
-    let facts = Facts {
-        is_4x: broker.is_4x(),
-        shows: script.shows.clone(),
-    };
-    let directly = |other: Option<&Record>| {
+    draw: Draw<'_>,
+) -> Fallible<(Script, Verdict)> {
+    in_place(&beginning, broker, "", |place, proxy, names| {
         let way = Way {
             broker,
             vhost: &place.vhost,
             proxy: None,
         };
-        run(
-            script,
+        let (direct, drawn) = run::explore(
+            &beginning,
             &way,
-            Names::new(script, queue_type, &place.vhost),
-            other,
-        )
-    };
-    let direct = directly(None).map_err(|problem| format!("in the direct run: {problem}"))?;
-    show("direct", &direct);
-    if let [first, ..] = &direct.unmet[..] {
-        return Err(format!(
-            "the broker itself does not do this within 20 s: {first}\n{}",
-            printed(&direct)
-        ));
+            Names::new(&beginning, "", &place.vhost),
+            draw,
+        )?;
+        let mut script = beginning.clone();
+        script.steps.extend(drawn);
+        let both = Both {
+            script: &script,
+            broker,
+            queue_type: "",
+            place,
+        };
+        let verdict = both.judge(&direct, proxy, names)?;
+        Ok((script, verdict))
+    })
+}
+
+/// With a vhost, the proxy in front of it, and the names of the run through that.
+fn in_place<T>(
+    script: &Script,
+    broker: &Broker,
+    queue_type: &str,
+    run: impl FnOnce(&Place, &Proxy, Names) -> Fallible<T>,
+) -> Fallible<T> {
+    let place = broker.place(script)?;
+    let names = Names::new(script, queue_type, &place.vhost);
+    let proxy = broker.proxy(&place, script, &names)?;
+    let done = run(&place, &proxy, names);
+    broker.leave(&place, Some(&proxy))?;
+    done
+}
+
+/// What both runs have in common.
+struct Both<'a> {
+    script: &'a Script,
+    broker: &'a Broker,
+    queue_type: &'a str,
+    place: &'a Place,
+}
+
+impl Both<'_> {
+    fn directly(&self, other: Option<&Record>) -> Fallible<Record> {
+        let names = Names::new(self.script, self.queue_type, &self.place.vhost);
+        self.run(None, names, other)
     }
-    let way = Way {
-        broker,
-        vhost: &place.vhost,
-        proxy: Some(proxy),
-    };
-    let proxied = run(script, &way, names, Some(&direct))
-        .map_err(|problem| format!("in the run through the proxy: {problem}"))?;
-    show("proxied", &proxied);
-    let Some(found) = difference(&facts, &direct, &proxied, None) else {
-        let shown = script
-            .shows
-            .as_deref()
-            .map(|name| difference(&facts, &direct, &proxied, Some(name)));
-        return match (shown, &script.shows) {
-            (Some(None), Some(name)) => Err(format!(
+
+    fn run(&self, proxy: Option<&Proxy>, names: Names, other: Option<&Record>) -> Fallible<Record> {
+        let way = Way {
+            broker: self.broker,
+            vhost: &self.place.vhost,
+            proxy,
+        };
+        run::run(self.script, &way, names, other)
+    }
+
+    fn judge(&self, direct: &Record, proxy: &Proxy, names: Names) -> Fallible<Verdict> {
+        let facts = Facts {
+            is_4x: self.broker.is_4x(),
+            shows: self.script.shows.clone(),
+        };
+        show("direct", direct);
+        if let [first, ..] = &direct.unmet[..] {
+            return Err(format!(
+                "the broker itself does not do this within 20 s: {first}\n{}",
+                printed(direct)
+            ));
+        }
+        let proxied = self
+            .run(Some(proxy), names, Some(direct))
+            .map_err(|problem| format!("in the run through the proxy: {problem}"))?;
+        show("proxied", &proxied);
+        let Some(found) = difference(&facts, direct, &proxied, None) else {
+            return self.shown(&facts, direct, &proxied);
+        };
+        for _ in 0..REPETITIONS {
+            let again = self
+                .directly(Some(&proxied))
+                .map_err(|problem| format!("in the direct run, again: {problem}"))?;
+            let Some(found) = difference(&facts, direct, &again, None) else {
+                continue;
+            };
+            // Nothing tells when a queue has taken back what was unacked at the end: we may have looked too early.
+            let same_steps =
+                difference(&facts, &direct.of_steps(), &again.of_steps(), None).is_none();
+            if same_steps && difference(&facts, &again, &proxied, None).is_none() {
+                return Ok(Verdict::Equal);
+            }
+            return Ok(Verdict::Racing(format!(
+                "two direct runs (so `proxied` is direct too):\n{found}"
+            )));
+        }
+        Ok(Verdict::Different(found))
+    }
+
+    /// The records are equal; does the scenario show what it says?
+    fn shown(&self, facts: &Facts, direct: &Record, proxied: &Record) -> Fallible<Verdict> {
+        match &self.script.shows {
+            Some(name) if difference(facts, direct, proxied, Some(name)).is_none() => Err(format!(
                 "it does not show `{name}` ({}): the records are equal without that rule\n{}",
                 compare::reason(name),
-                printed(&direct)
+                printed(direct)
             )),
             _ => Ok(Verdict::Equal),
-        };
-    };
-    for _ in 0..REPETITIONS {
-        let again = directly(Some(&proxied))
-            .map_err(|problem| format!("in the direct run, again: {problem}"))?;
-        let Some(found) = difference(&facts, &direct, &again, None) else {
-            continue;
-        };
-        // Nothing tells when a queue has taken back what was unacked at the end: we may have looked too early.
-        let same_steps = difference(&facts, &direct.of_steps(), &again.of_steps(), None).is_none();
-        if same_steps && difference(&facts, &again, &proxied, None).is_none() {
-            return Ok(Verdict::Equal);
         }
-        return Ok(Verdict::Racing(format!(
-            "two direct runs (so `proxied` is direct too):\n{found}"
-        )));
     }
-    Ok(Verdict::Different(found))
 }
 
 /// With DLX_TEST_SHOW everything that was recorded is printed.

@@ -17,13 +17,16 @@
 //! - `script`, `parse`: scenarios · `names`: names that no two runs share, and their removal from records
 //! - `client`, `reader`: one connection · `management`: what an operator does · `run`, `end`: carries out a script
 //! - `judge`: both runs · `compare`, `side_by_side`: are the records the same?
+//! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
 //! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: can the instrument be trusted?
 
+mod campaign;
 mod checks;
 mod client;
 mod compare;
 mod end;
 mod frame;
+mod generate;
 mod judge;
 mod lab;
 mod management;
@@ -33,6 +36,7 @@ mod notation;
 mod parse;
 mod proxy;
 mod reader;
+mod rest;
 mod run;
 mod script;
 mod side_by_side;
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         ),
         Err(problem) => trials.push(Trial::test("scenarios", move || Err(Failed::from(problem)))),
     }
+    trials.extend(campaign::trials(&brokers));
     let conclusion = libtest_mimic::run(&arguments, trials);
     for broker in &brokers {
         if let Err(problem) = broker.clean_up() {

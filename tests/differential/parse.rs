@@ -158,6 +158,14 @@ fn text_of(bytes: &[u8]) -> Fallible<String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "this must be UTF-8".to_owned())
 }
 
+/// One step.
+pub(crate) fn step_of(line: &str) -> Fallible<Step> {
+    let mut cursor = Cursor { text: line };
+    let verb = cursor.word();
+    cursor.skip_spaces();
+    step(verb, &mut cursor)
+}
+
 fn step(verb: &str, cursor: &mut Cursor<'_>) -> Fallible<Step> {
     if let Some((_, named)) = OPERATIONS.iter().find(|(of, _)| *of == verb) {
         return operation(verb, *named, cursor).map(Step::Operator);
@@ -175,6 +183,7 @@ fn step(verb: &str, cursor: &mut Cursor<'_>) -> Fallible<Step> {
             Ok(Step::Wait(Duration::from_millis(time.ok_or("wait Nms")?)))
         }
         "until" => until(cursor).map(Step::Until),
+        "rest" => Ok(Step::Rest),
         place => {
             let (connection, channel) = match place.split_once('.') {
                 Some((connection, channel)) => (

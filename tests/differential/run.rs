@@ -12,6 +12,7 @@ use super::methods::{Arg, Args};
 use super::names::Names;
 use super::proxy::Proxy;
 use super::reader::{Channel, Received};
+use super::rest::Standing;
 use super::script::{Action, Call, Counts, Operation, Script, Step, Until};
 use super::value::{Bytes, Fallible};
 
@@ -34,12 +35,19 @@ pub(crate) struct Record {
     pub counts: BTreeMap<Bytes, Option<u64>>,
     /// Steps whose condition was not met.
     pub unmet: Vec<String>,
+    /// How it stood at each `rest`.
+    pub rests: Vec<Standing>,
 }
+
+/// Draws the next step when it has seen what came; nothing: it is over.
+pub(crate) type Draw<'a> = &'a mut dyn FnMut(&[(String, Client)]) -> Option<Step>;
 
 /// A run that is under way.
 pub(crate) struct Run<'a> {
     pub script: &'a Script,
     pub way: &'a Way<'a>,
+    /// The record that this one is to be compared with.
+    pub other: Option<&'a Record>,
     pub names: Arc<Names>,
     /// In order of their first use; those that were dropped or opened again keep what they recorded.
     pub clients: Vec<(String, Client)>,
@@ -56,6 +64,26 @@ pub(crate) fn run(
     names: Names,
     other: Option<&Record>,
 ) -> Fallible<Record> {
+    carry_out(script, way, names, other, &mut |_| None).map(|(record, _)| record)
+}
+
+/// The same, and goes on with steps that are drawn as it goes. Returns these too.
+pub(crate) fn explore(
+    script: &Script,
+    way: &Way<'_>,
+    names: Names,
+    draw: Draw<'_>,
+) -> Fallible<(Record, Vec<Step>)> {
+    carry_out(script, way, names, None, draw)
+}
+
+fn carry_out(
+    script: &Script,
+    way: &Way<'_>,
+    names: Names,
+    other: Option<&Record>,
+    draw: Draw<'_>,
+) -> Fallible<(Record, Vec<Step>)> {
     let names = Arc::new(names);
     let control = connect("control", way.broker.address, &names)?;
     control.log_in("guest", way.vhost, &Args::new());
@@ -63,15 +91,17 @@ pub(crate) fn run(
     let mut run = Run {
         script,
         way,
+        other,
         names,
         clients: Vec::new(),
         control,
         record,
         step: 0,
     };
-    let done = run.steps().and_then(|()| run.end(other));
+    let mut drawn = Vec::new();
+    let done = run.steps(draw, &mut drawn).and_then(|()| run.end());
     run.clean_up();
-    done.map(|()| run.record)
+    done.map(|()| (run.record, drawn))
 }
 
 pub(crate) fn connect(name: &str, address: SocketAddr, names: &Arc<Names>) -> Fallible<Client> {
@@ -84,7 +114,7 @@ pub(crate) fn text(bytes: &[u8]) -> Arg {
 }
 
 impl Run<'_> {
-    fn steps(&mut self) -> Fallible<()> {
+    fn steps(&mut self, draw: Draw<'_>, drawn: &mut Vec<Step>) -> Fallible<()> {
         if self.way.proxy.is_none() {
             for policy in &self.script.policies {
                 self.operate(&Operation {
@@ -93,15 +123,24 @@ impl Run<'_> {
                 })?;
             }
         }
-        for (at, step) in self.script.steps.iter().enumerate() {
-            self.step = at + 1;
-            self.clients
-                .iter()
-                .for_each(|(_, client)| client.at_step(at + 1));
-            self.carry_out(step)
-                .map_err(|problem| format!("step {}, {step}: {problem}", at + 1))?;
+        for step in &self.script.steps {
+            self.next(step)?;
+        }
+        while let Some(step) = draw(&self.clients) {
+            self.next(&step)?;
+            drawn.push(step);
         }
         Ok(())
+    }
+
+    fn next(&mut self, step: &Step) -> Fallible<()> {
+        self.step += 1;
+        let at = self.step;
+        self.clients
+            .iter()
+            .for_each(|(_, client)| client.at_step(at));
+        self.carry_out(step)
+            .map_err(|problem| format!("step {at}, {step}: {problem}"))
     }
 
     fn carry_out(&mut self, step: &Step) -> Fallible<()> {
@@ -113,6 +152,10 @@ impl Run<'_> {
             }
             Step::Until(until) => {
                 self.until(until, step);
+                Ok(())
+            }
+            Step::Rest => {
+                self.rest();
                 Ok(())
             }
             Step::Proxy(verb) => match (self.way.proxy, &**verb) {

@@ -37,6 +37,7 @@
 //! a.1 frame 2 "\x00\x3c"          # a frame of that type with that payload
 //! a stop-reading                  # nor does the client answer a close then; `a read`
 //! a drop                          # closes the socket without a word
+//! rest                            # until nothing happens any more; through the proxy: until all is as it was at this step directly
 //! wait 300ms                      # only where there is nothing to wait for, as with heartbeats
 //! stop proxy                      # and `start proxy`, `restart proxy`: nothing in the direct run
 //! ```
@@ -93,6 +94,7 @@ pub(crate) enum Step {
     /// `stop`, `start`, `restart`
     Proxy(String),
     Until(Until),
+    Rest,
     Wait(Duration),
 }
 
@@ -292,6 +294,7 @@ impl fmt::Display for Step {
             Step::Operator(operation) => operation.fmt(f),
             Step::Proxy(verb) => write!(f, "{verb} proxy"),
             Step::Wait(time) => write!(f, "wait {}ms", time.as_millis()),
+            Step::Rest => f.write_str("rest"),
             Step::Until(until) => until.fmt(f),
             Step::Client(connection, action) => {
                 f.write_str(connection)?;

@@ -1,0 +1,154 @@
+//! Many generated programs on one broker: as many seeds, or as long, as the environment says. What differs is made smaller first.
+//!
+//! ```text
+//! DLX_TEST_SEEDS=1000 DLX_TEST_SECONDS=600 DLX_TEST_FIRST_SEED=1 cargo test --test differential -- generated
+//! ```
+//! Without DLX_TEST_SEEDS there are none. A seed gives the same program as long as the broker gives the same answers; a program that
+//! differed is printed as a script, and belongs into `scenarios` when its cause is mended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+
+use super::generate::Program;
+use super::judge::{self, Verdict, judge};
+use super::lab::Broker;
+use super::script::{Script, Step};
+use super::value::Fallible;
+
+/// Programs at once on one broker: they mostly wait.
+const AT_ONCE: usize = 5;
+
+/// Scripts that are tried to make one that differs smaller.
+const ATTEMPTS: usize = 60;
+
+/// After so many that differ the rest would tell nothing new.
+const ENOUGH: usize = 5;
+
+/// The broker's own races, per hundred programs: more, and the generator is not what it should be.
+const MOST_RACES: usize = 5;
+
+/// One trial per broker.
+pub(crate) fn trials(brokers: &[Arc<Broker>]) -> Vec<Trial> {
+    let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
+    let Some(seeds) = number("DLX_TEST_SEEDS").filter(|seeds| *seeds > 0) else {
+        return Vec::new();
+    };
+    let first = number("DLX_TEST_FIRST_SEED").unwrap_or(1);
+    let time = Duration::from_secs(number("DLX_TEST_SECONDS").unwrap_or(u64::MAX / 4));
+    let trial = |broker: &Arc<Broker>| {
+        let broker = broker.clone();
+        Trial::test(format!("generated::{}", broker.version), move || {
+            campaign(&broker, first, seeds, time).map_err(Failed::from)
+        })
+    };
+    brokers.iter().map(trial).collect()
+}
+
+/// What came of the programs so far.
+#[derive(Default)]
+struct Tally {
+    run: usize,
+    steps: usize,
+    races: Vec<u64>,
+    problems: BTreeMap<u64, String>,
+}
+
+fn campaign(broker: &Broker, first: u64, seeds: u64, time: Duration) -> Fallible<()> {
+    let (next, tally) = (AtomicU64::new(first), Mutex::new(Tally::default()));
+    let end = Instant::now() + time;
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while Instant::now() < end
+                    && tally.lock().expect("no panic").problems.len() < ENOUGH
+                {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed - first >= seeds {
+                        return;
+                    }
+                    let outcome = one(broker, seed);
+                    let mut tally = tally.lock().expect("no panic");
+                    tally.run += 1;
+                    match outcome {
+                        Ok((steps, Verdict::Equal)) => tally.steps += steps,
+                        Ok((_, Verdict::Racing(_))) => tally.races.push(seed),
+                        Ok((_, Verdict::Different(found))) | Err(found) => {
+                            tally.problems.insert(seed, found);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let tally = tally.into_inner().expect("no panic");
+    eprintln!(
+        "{}: {} programs from seed {first} on, {} steps; the broker itself raced in {}: {:?}",
+        broker.version,
+        tally.run,
+        tally.steps,
+        tally.races.len(),
+        tally.races
+    );
+    let mut problems: Vec<String> = tally
+        .problems
+        .iter()
+        .map(|(seed, found)| format!("seed {seed}: {found}"))
+        .collect();
+    if tally.races.len() * 100 > tally.run.max(100) * MOST_RACES {
+        problems.push("too many programs race".to_owned());
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.join("\n\n")),
+    }
+}
+
+/// Runs the program of a seed. Returns how many steps it has.
+fn one(broker: &Broker, seed: u64) -> Fallible<(usize, Verdict)> {
+    let (mut program, beginning) = Program::new(seed, broker.is_4x())?;
+    let (script, verdict) = judge::explore(beginning, broker, &mut |seen| program.next(seen))?;
+    let verdict = match verdict {
+        Verdict::Different(found) => {
+            eprintln!(
+                "{}: seed {seed} differs; making it smaller\n{found}",
+                broker.version
+            );
+            let (smaller, found) = shrink(script.clone(), found, broker);
+            Verdict::Different(format!(
+                "not the same answer as the broker\n{found}\n{smaller}"
+            ))
+        }
+        other => other,
+    };
+    Ok((script.steps.len(), verdict))
+}
+
+/// Leaves out what is not needed to differ: halves, quarters, … of the steps, then single ones.
+fn shrink(mut script: Script, mut found: String, broker: &Broker) -> (Script, String) {
+    let mut attempts = 0;
+    let mut size = script.steps.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < script.steps.len() && attempts < ATTEMPTS {
+            let end = (at + size).min(script.steps.len());
+            if size == 1 && matches!(script.steps[at], Step::Rest) {
+                at += 1;
+                continue;
+            }
+            let mut smaller = script.clone();
+            smaller.steps.drain(at..end);
+            attempts += 1;
+            match judge(&smaller, broker, "") {
+                Ok(Verdict::Different(still)) => (script, found) = (smaller, still),
+                _ => at = end,
+            }
+        }
+        size /= 2;
+    }
+    (script, found)
+}

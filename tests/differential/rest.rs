@@ -1,0 +1,69 @@
+//! When has all come that a step brings? Directly: when nothing happens any more. Through the proxy: when it stands as it did directly.
+
+use std::time::{Duration, Instant};
+
+use super::client::Client;
+use super::run::{Record, Run};
+use super::script::Counts;
+use super::value::Bytes;
+
+/// For so long nothing happens any more. A queue takes back what was unacked some time after the close is confirmed.
+pub(crate) const QUIET: Duration = Duration::from_millis(60);
+
+/// For so long a run through the proxy may take to stand where the direct one stood.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// What tells whether something has happened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Standing {
+    /// Frames that came, by connection.
+    frames: Vec<(String, usize)>,
+    queues: Vec<Option<Counts>>,
+}
+
+impl Run<'_> {
+    /// Until it stands as it did in the other run, or, if there is none, until nothing happens any more.
+    pub(crate) fn rest(&mut self) {
+        // Once it has gone another way there is nothing to wait for.
+        let begun = |other: &&Record| other.rests.starts_with(&self.record.rests);
+        let other = self.other.filter(begun);
+        let wanted = other.and_then(|other| other.rests.get(self.record.rests.len()));
+        let quiet = wanted.map_or(QUIET, |_| QUIET / 4);
+        self.clients.iter().for_each(|(_, client)| client.rest());
+        let standing = settled(|| self.standing(), wanted, quiet);
+        self.record.rests.push(standing);
+    }
+
+    fn standing(&self) -> Standing {
+        let frames = |(name, client): &(String, Client)| (name.clone(), client.received().len());
+        let queues = self.queues();
+        Standing {
+            frames: self.clients.iter().map(frames).collect(),
+            queues: queues.iter().map(|queue| self.counts(queue)).collect(),
+        }
+    }
+
+    /// All that the script declares, and those that the server named.
+    pub(crate) fn queues(&self) -> Vec<Bytes> {
+        let mut queues = self.script.declared("queue");
+        queues.extend(self.names.generated_queues());
+        queues
+    }
+}
+
+/// What is seen when it has been the same for so long, and is what is wanted; or when that takes too long.
+pub(crate) fn settled<T: PartialEq>(see: impl Fn() -> T, wanted: Option<&T>, quiet: Duration) -> T {
+    let end = Instant::now() + SETTLING;
+    let (mut seen, mut since) = (see(), Instant::now());
+    loop {
+        let right = wanted.is_none_or(|wanted| *wanted == seen);
+        if (right && since.elapsed() > quiet) || Instant::now() > end {
+            return seen;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        let now = see();
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+}
