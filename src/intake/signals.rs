@@ -3,7 +3,7 @@
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{self, Signal, Verdict};
 use crate::machine::{Cause, Event, Outcome, Publication, Reason};
-use crate::registry::policy::{Queue, QueueType};
+use crate::registry::policy::Queue;
 
 use super::Settings;
 use super::consumer::Delivery;
@@ -34,7 +34,7 @@ pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Deci
     let Some(content) = &delivery.content else {
         return distrusted(Cause::TooBig);
     };
-    let Some(intake) = settings.names.decode(&delivery.exchange) else {
+    let Some((intake, queue_type)) = settings.names.decode(&delivery.exchange) else {
         return distrusted(Cause::Implausible);
     };
     let content = settings.names.bridges().content(content);
@@ -44,7 +44,7 @@ pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Deci
     let queue = Queue {
         vhost: &settings.login.vhost,
         name: &signal.queue,
-        queue_type: QueueType::Unknown,
+        queue_type,
     };
     let policies = &settings.policies;
     let Some(target) = policies.target_of_signal(queue, &intake, signal.routing_key) else {

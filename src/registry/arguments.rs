@@ -133,7 +133,7 @@ impl<'a> DeclareArguments<'a> {
         if said.target(policy).is_none() {
             return Wanted::Nothing;
         }
-        match (mode, names.encode(&said)) {
+        match (mode, names.encode(&said, self.queue_type())) {
             (Mode::Keep, _) => Wanted::Keep(said),
             (Mode::Takeover, Some(intake)) => Wanted::TakeOver { said, intake },
             (Mode::Takeover, None) => Wanted::Leave(Fallback::NameTooLong),

@@ -207,8 +207,8 @@ impl Policy {
         let by_type = match queue.queue_type {
             QueueType::Classic => self.classic,
             QueueType::Quorum => self.quorum,
-            QueueType::Default | QueueType::Unknown if self.classic == self.quorum => self.classic,
-            QueueType::Default | QueueType::Unknown => Fit::Perhaps,
+            QueueType::Default if self.classic == self.quorum => self.classic,
+            QueueType::Default => Fit::Perhaps,
             QueueType::Other => Fit::No,
         };
         match &self.pattern {

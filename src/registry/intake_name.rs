@@ -2,16 +2,19 @@
 //!
 //! ```text
 //! dlx-proxy/<exchange>          no routing key        dlx-proxy     only a policy of ours gives it a target
-//! dlx-proxy/<exchange>/<key>    key set, maybe empty  dlx-proxy+…   the same, strategy at-least-once
+//! dlx-proxy/<exchange>/<key>    key set, maybe empty  dlx-proxy+…   the same of a quorum queue
+//!                                                     dlx-proxy++…  the same with the strategy at-least-once
 //! ```
 //! A name stands for the *arguments* alone: what a policy adds is looked up when a message dies, so that a changed policy acts at once
-//! and never makes the broker refuse a redeclare. The encoding is one to one: a name that we would not write ourselves is not ours to read.
+//! and never makes the broker refuse a redeclare. For that it tells the type, on which it may depend which policies fit. The encoding is one to one: a name that we would not write ourselves is not ours to read.
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use thiserror::Error;
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{Bridges, Target};
+
+use super::policy::QueueType;
 
 /// What is written as `%XX`: the separator, the escape itself, and what cannot be read in a tool or a log line. Also the quote, as the
 /// broker's texts put names in quotes ([`super::refusal`]). All octets over 127 are escaped by `percent_encode` anyway.
@@ -31,6 +34,7 @@ pub struct BadPrefix(pub String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     prefix: ShortStr,
+    prefix_quorum: ShortStr,
     prefix_at_least_once: ShortStr,
     intake_queue: ShortStr,
     parking: ShortStr,
@@ -68,7 +72,8 @@ impl Names {
         };
         Ok(Names {
             prefix: name("")?,
-            prefix_at_least_once: name("+")?,
+            prefix_quorum: name("+")?,
+            prefix_at_least_once: name("++")?,
             intake_queue: name(".intake")?,
             parking: name(".parked")?,
             bridges: Bridges::new(name(".bridge/")?),
@@ -90,13 +95,17 @@ impl Names {
         &self.bridges
     }
 
-    /// The name of the intake exchange; `None` when it would be over 255 octets.
-    pub fn encode(&self, intake: &Intake) -> Option<ShortStr> {
+    /// The name of the intake exchange of a queue of that type; `None` when it would be over 255 octets.
+    pub fn encode(&self, intake: &Intake, queue_type: QueueType) -> Option<ShortStr> {
+        let start = match (intake.at_least_once(), queue_type) {
+            (true, _) => &self.prefix_at_least_once,
+            (false, QueueType::Quorum) => &self.prefix_quorum,
+            (false, _) => &self.prefix,
+        };
         let target = match intake {
-            Intake::Policy { at_least_once } => return Some(self.start(*at_least_once).clone()),
+            Intake::Policy { .. } => return Some(start.clone()),
             Intake::Target(target) => target,
         };
-        let start = self.start(target.at_least_once);
         let mut name = Vec::with_capacity(start.len() + target.exchange.len() + 2);
         name.extend_from_slice(start);
         for part in [Some(&target.exchange), target.routing_key.as_ref()]
@@ -111,15 +120,20 @@ impl Names {
         ShortStr::new(name)
     }
 
-    /// What the name of an intake exchange says; `None` for every other name, and for one that [`Names::encode`] never writes.
-    pub fn decode(&self, name: &[u8]) -> Option<Intake> {
+    /// What the name of an intake exchange says, and the type of its queues; `None` for every other name, and for one that
+    /// [`Names::encode`] never writes.
+    pub fn decode(&self, name: &[u8]) -> Option<(Intake, QueueType)> {
         let rest = name.strip_prefix(self.prefix.as_bytes())?;
-        let (at_least_once, rest) = match rest.strip_prefix(b"+") {
-            Some(rest) => (true, rest),
-            None => (false, rest),
+        let pluses = rest.iter().take_while(|octet| **octet == b'+').count();
+        let (queue_type, at_least_once) = match pluses {
+            0 => (QueueType::Default, false),
+            1 => (QueueType::Quorum, false),
+            2 => (QueueType::Quorum, true), // no other type has the strategy
+            _ => return None,
         };
+        let rest = rest.get(pluses..)?;
         if rest.is_empty() {
-            return Some(Intake::Policy { at_least_once });
+            return Some((Intake::Policy { at_least_once }, queue_type));
         }
         let mut parts = rest.strip_prefix(b"/")?.split(|octet| *octet == b'/');
         let mut part = || match parts.next() {
@@ -132,7 +146,7 @@ impl Names {
             at_least_once,
         });
         // One comparison instead of many rules: more parts, lower-case digits, needless escapes.
-        (self.encode(&intake)?.as_bytes() == name).then_some(intake)
+        (self.encode(&intake, queue_type)?.as_bytes() == name).then_some((intake, queue_type))
     }
 
     /// Whether the name is, or might become, one of the proxy's own: a client may not use it.
@@ -147,7 +161,10 @@ impl Names {
         let mut rest = octets().skip(self.prefix.len());
         match rest.next() {
             None | Some(b'/') => true,
-            Some(b'+') => matches!(rest.next(), None | Some(b'/')),
+            Some(b'+') => match rest.next() {
+                Some(b'+') => matches!(rest.next(), None | Some(b'/')),
+                other => matches!(other, None | Some(b'/')),
+            },
             Some(_) => {
                 octets().eq(&*self.intake_queue)
                     || octets().eq(&*self.parking)
@@ -159,14 +176,6 @@ impl Names {
     pub(super) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
-
-    fn start(&self, at_least_once: bool) -> &ShortStr {
-        if at_least_once {
-            &self.prefix_at_least_once
-        } else {
-            &self.prefix
-        }
-    }
 }
 
 impl Default for Names {
@@ -175,7 +184,8 @@ impl Default for Names {
         let name = |name: &'static str| ShortStr::new(name).unwrap_or_default();
         Names {
             prefix: name("dlx-proxy"),
-            prefix_at_least_once: name("dlx-proxy+"),
+            prefix_quorum: name("dlx-proxy+"),
+            prefix_at_least_once: name("dlx-proxy++"),
             intake_queue: name("dlx-proxy.intake"),
             parking: name("dlx-proxy.parked"),
             bridges: Bridges::new(name("dlx-proxy.bridge/")),

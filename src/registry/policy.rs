@@ -38,8 +38,6 @@ pub enum QueueType {
     Quorum,
     /// A stream, or a type that is new to us: it takes no dead-letter exchange that we know of.
     Other,
-    /// Nobody said: of a queue only the name is known, as when a message died in it. Every `apply-to` fits.
-    Unknown,
 }
 
 /// A queue, as policies see it.
@@ -228,7 +226,6 @@ impl ApplyTo {
     fn fits(self, queue_type: QueueType) -> bool {
         match (self, queue_type) {
             (_, QueueType::Other) => false,
-            (_, QueueType::Unknown) => true,
             (ApplyTo::Queues, QueueType::Classic | QueueType::Default | QueueType::Quorum)
             | (ApplyTo::ClassicQueues, QueueType::Classic | QueueType::Default)
             | (ApplyTo::QuorumQueues, QueueType::Quorum) => true,

@@ -46,8 +46,8 @@ pub enum Permission {
 pub enum Fit {
     /// Forward the rewritten form: what the broker finds fault with is in both, and only this form has it said.
     Rewritten,
-    /// Forward the rewritten form, but with this intake exchange, which is the queue's: only the strategy differs, and whether that
-    /// matters is for the broker to say.
+    /// Forward the rewritten form, but with this intake exchange, which is the queue's: only the strategy or the type differs, and whether
+    /// that matters is for the broker to say.
     RewrittenAs(ShortStr),
     /// Forward the rewritten form, and give the client this text for the broker's: it is what the client's own words would have got.
     Answer(Vec<u8>),
@@ -154,7 +154,7 @@ fn inequivalent_exchange(
     let said = arguments.said();
     // In place of the client's exchange, if these arguments have an intake exchange at all.
     let sent = match &said {
-        Some(said) => names.encode(said)?,
+        Some(said) => names.encode(said, arguments.queue_type())?,
         None => arguments.exchange()?,
     };
     let middle = [b": received '", sent.as_bytes(), b"'", BUT_CURRENT_IS].concat();
@@ -164,7 +164,7 @@ fn inequivalent_exchange(
         .get(at + middle.len()..)?
         .strip_prefix(b"'")?
         .strip_suffix(b"'")?;
-    let intake = names.decode(current)?;
+    let (intake, _) = names.decode(current)?;
     let (exchange, routing_key) = match &intake {
         Intake::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
         Intake::Policy { .. } => (None, None),
@@ -199,7 +199,8 @@ fn inequivalent_exchange(
             return Some(Fit::Answer(cut(text)));
         }
     }
-    (Some(intake) != said).then(|| Fit::RewrittenAs(current_name(current)))
+    // What is left to differ are the type and the strategy.
+    (current != sent.as_bytes()).then(|| Fit::RewrittenAs(current_name(current)))
 }
 
 fn current_name(name: &[u8]) -> ShortStr {
@@ -281,7 +282,7 @@ pub fn decode_names_in(text: &[u8], names: &Names) -> Option<Vec<u8>> {
         let end = memchr::memchr(b'\'', name).unwrap_or(name.len());
         let (name, behind) = name.split_at_checked(end)?;
         match names.decode(name) {
-            Some(Intake::Target(target)) if !behind.is_empty() => {
+            Some((Intake::Target(target), _)) if !behind.is_empty() => {
                 out.extend_from_slice(&shown(&target.exchange));
                 changed = true;
             }

@@ -261,11 +261,13 @@ impl Session {
         let Some(declare) = takeover.declare() else {
             return;
         };
-        let arguments = DeclareArguments::read(declare.arguments);
-        let table = arguments.rewritten(&takeover.intake);
+        let table = DeclareArguments::read(declare.arguments).rewritten(&takeover.intake);
+        // As the intake will read it: for the rejects of a queue the same is true as for all else that dies there.
+        let read = self.settings.names.decode(&takeover.intake);
+        let (said, queue_type) = read.unwrap_or((takeover.said.clone(), QueueType::Default));
         let declared = Declared {
-            said: takeover.said.clone(),
-            queue_type: arguments.queue_type(),
+            said,
+            queue_type,
             taken_over: true,
             form: form(declare.bits, &table),
         };
@@ -348,7 +350,7 @@ fn as_it_is(said: Intake, payload: &[u8]) -> Declared {
             DeclareArguments::read(declare.arguments).queue_type(),
             form(declare.bits, declare.arguments),
         ),
-        Err(_) => (QueueType::Unknown, Form::default()),
+        Err(_) => (QueueType::Default, Form::default()),
     };
     Declared {
         said,

@@ -72,7 +72,7 @@ fn a_cycle_is_dropped_but_parked_from_at_least_once() {
     // Expired in `work`, and to go into `work` again.
     rig.deliver(1, "dlx-proxy//work", &died_in("work", "hi"));
     assert_eq!(rig.settlements(), [(MethodId::BASIC_ACK, 1, false)]);
-    rig.deliver(2, "dlx-proxy+//work", &died_in("work", "hi"));
+    rig.deliver(2, "dlx-proxy++//work", &died_in("work", "hi"));
     assert_eq!(rig.settlements(), [(MethodId::BASIC_REJECT, 2, false)]);
     assert_eq!(rig.dead(), []);
     let outcomes: Vec<_> = rig

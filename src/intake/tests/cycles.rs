@@ -188,7 +188,7 @@ fn published_when_there_is_no_survey_in_time() {
 fn parked_from_at_least_once() {
     let mut rig = surveyed();
     rig.changed(&round(&[]));
-    rig.deliver(1, "dlx-proxy+/x", &died_in("work", "hi"));
+    rig.deliver(1, "dlx-proxy++/x", &died_in("work", "hi"));
     rig.survey(&model(&round(&[])));
     assert_eq!(rig.settlements(), [(MethodId::BASIC_REJECT, 1, false)]);
     assert_eq!(rig.ended(), [Outcome::Parked(Cause::Cycle)]);

@@ -8,6 +8,7 @@ use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::Target;
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::intake_name::{Intake, Names};
+use crate::registry::policy::QueueType;
 
 fn short(longest: usize) -> impl Strategy<Value = ShortStr> {
     vec(any::<u8>(), 0..=longest).prop_map(|octets| ShortStr::new(octets).unwrap())
@@ -69,20 +70,25 @@ fn others<'a>(table: &'a [u8], first: &[u8], all: &[u8]) -> Vec<&'a [u8]> {
 
 proptest! {
     #[test]
-    fn a_name_says_what_it_was_made_of(intake in intakes()) {
+    fn a_name_says_what_it_was_made_of(intake in intakes(), quorum in any::<bool>()) {
         let names = Names::default();
-        if let Some(name) = names.encode(&intake) {
+        // Only a quorum queue has the strategy.
+        let queue_type = match quorum || intake.at_least_once() {
+            true => QueueType::Quorum,
+            false => QueueType::Default,
+        };
+        if let Some(name) = names.encode(&intake, queue_type) {
             prop_assert!(name.iter().all(u8::is_ascii_graphic));
             prop_assert!(names.is_ours(&name));
-            prop_assert_eq!(names.decode(&name), Some(intake));
+            prop_assert_eq!(names.decode(&name), Some((intake, queue_type)));
         }
     }
 
     #[test]
     fn only_names_that_we_would_write_are_read(name in names()) {
         let ours = Names::default();
-        if let Some(intake) = ours.decode(&name) {
-            prop_assert_eq!(ours.encode(&intake), ShortStr::copy(&name));
+        if let Some((intake, queue_type)) = ours.decode(&name) {
+            prop_assert_eq!(ours.encode(&intake, queue_type), ShortStr::copy(&name));
             prop_assert!(ours.is_ours(&name));
         }
     }

@@ -87,11 +87,14 @@ impl Scene {
                 None
             }
             "encode" => {
-                let name = self.names.encode(&intake(&line));
+                let name = self.names.encode(&intake(&line), queue_type(&line));
                 Some(name.map_or("none".to_owned(), |name| name.to_string()))
             }
             "decode" => Some(match self.names.decode(line.alone()) {
-                Some(intake) => show_intake(&intake),
+                Some((intake, QueueType::Quorum)) if !intake.at_least_once() => {
+                    format!("{} quorum", show_intake(&intake))
+                }
+                Some((intake, _)) => show_intake(&intake),
                 None => "not ours to read".to_owned(),
             }),
             "ours" => Some(match self.names.is_ours(line.alone()) {
@@ -283,13 +286,16 @@ fn queue(line: &Line) -> Queue<'_> {
     Queue {
         vhost: line.get("vhost").unwrap_or(b"/"),
         name: line.get("queue").unwrap(),
-        queue_type: match line.get("type") {
-            None => QueueType::Unknown,
-            Some(b"classic") => QueueType::Classic,
-            Some(b"quorum") => QueueType::Quorum,
-            Some(b"default") => QueueType::Default,
-            Some(_) => QueueType::Other,
-        },
+        queue_type: queue_type(line),
+    }
+}
+
+fn queue_type(line: &Line) -> QueueType {
+    match line.get("type") {
+        Some(b"classic") => QueueType::Classic,
+        Some(b"quorum") => QueueType::Quorum,
+        None => QueueType::Default,
+        Some(_) => QueueType::Other,
     }
 }
 
