@@ -70,6 +70,8 @@ impl Program {
         program.confirms = program.rng.u8(..4) == 0;
         let mut script = Script {
             name: format!("generated-{seed}"),
+            // Cycles through named exchanges end at once then.
+            proxy: vec![("management-url".to_owned(), "$management".to_owned())],
             ..Script::default()
         };
         for line in program.beginning(is_4x) {

@@ -165,15 +165,11 @@ impl Broker {
         // Each run has exchanges of its own, so that there are thousands in the end.
         let many = ("max-intake-exchanges".to_owned(), "100000".to_owned());
         let own = settings.iter().any(|(name, _)| *name == many.0);
-        let settings = [
-            settings,
-            if own {
-                &[]
-            } else {
-                std::slice::from_ref(&many)
-            },
-        ]
-        .concat();
+        let mut settings = settings.to_vec();
+        settings.extend((!own).then_some(many));
+        for (_, value) in &mut settings {
+            *value = value.replace("$management", &self.management.url());
+        }
         Proxy::start(&self.url, vhosts, &settings, policies)
     }
 

@@ -35,6 +35,11 @@ impl Management {
         })
     }
 
+    /// As the proxy's `management-url`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}@{}", self.credentials, self.address)
+    }
+
     /// A vhost in which the administrator may do everything.
     pub(crate) fn make_vhost(&self, vhost: &str) -> Fallible<()> {
         let user = self.credentials.split(':').next().unwrap_or("guest");
