@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use libtest_mimic::{Failed, Trial};
 
-use super::compare::{Facts, RULES, difference};
+use super::compare::{Facts, all_rules, difference};
 use super::frame::Frame;
 use super::methods::{Arg, Method};
 use super::names::Names;
@@ -278,7 +278,10 @@ fn deliver(redelivered: bool, headers: &str) -> Fallible<Frame> {
 
 /// A deliberately different pair prints what differs, and only that is marked.
 fn differences_are_seen() -> Fallible<()> {
-    let facts = Facts { is_4x: true };
+    let facts = Facts {
+        is_4x: true,
+        ..Facts::default()
+    };
     let one = record("a.1", vec![deliver(false, "{a: 1, b: 2}")?]);
     equal("equal records", difference(&facts, &one, &one, None), None)?;
     let other = record("a.1", vec![deliver(false, "{a: 1, b: l:2}")?]);
@@ -311,7 +314,16 @@ fn rules_are_narrow() -> Fallible<()> {
     };
     let differ = |is_4x: bool, direct: &Frame, proxied: &Frame| {
         let record = |frame: &Frame| record("a.1", vec![frame.clone()]);
-        difference(&Facts { is_4x }, &record(direct), &record(proxied), None).is_some()
+        difference(
+            &Facts {
+                is_4x,
+                ..Facts::default()
+            },
+            &record(direct),
+            &record(proxied),
+            None,
+        )
+        .is_some()
     };
     let rejected = deliver(true, &death("rejected", 1, ", CC: A[\"k\"]"))?;
     let ours = deliver(false, &death("rejected", 2, ""))?;
@@ -358,7 +370,10 @@ fn confirms_are_gathered() -> Fallible<()> {
     let returned = || Frame::new("basic.return", vec![]);
     let differ = |direct: Vec<Frame>, proxied: Vec<Frame>| {
         difference(
-            &Facts { is_4x: true },
+            &Facts {
+                is_4x: true,
+                ..Facts::default()
+            },
             &record("a.1", direct),
             &record("a.1", proxied),
             None,
@@ -393,8 +408,7 @@ fn stated_differences_are_shown() -> Fallible<()> {
         .into_iter()
         .filter_map(|script| script.shows)
         .collect();
-    let stated = RULES
-        .iter()
+    let stated = all_rules()
         .filter(|rule| rule.stated)
         .map(|rule| rule.name.to_owned());
     equal("shown", shown, stated.collect())

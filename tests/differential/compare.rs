@@ -1,5 +1,5 @@
 //! Are two records the same? Here stands everything that may differ, and why. A rule touches as little as it can; a *stated* one is a
-//! difference that users are told about, and some scenario `shows` it.
+//! difference that users are told about, and some scenario `shows` it. Those that count nowhere else stand in `wide`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,6 +10,7 @@ use super::reader::Received;
 use super::run::Record;
 use super::side_by_side::side_by_side;
 use super::value::{Array, Bytes, Table, Value};
+use super::wide::WIDE;
 
 type Field = (Bytes, Value);
 
@@ -18,11 +19,11 @@ pub(crate) struct Rule {
     pub name: &'static str,
     pub reason: &'static str,
     pub stated: bool,
-    how: How,
+    pub how: How,
 }
 
 /// What a rule does to frames. `Facts` come first.
-enum How {
+pub(crate) enum How {
     /// Changes the frames of a channel, both sides alike.
     All(fn(&mut Vec<Received>)),
     /// Changes both sides alike.
@@ -30,11 +31,16 @@ enum How {
     /// Sees the frame of the direct run and the one of the proxy at the same place, if both have the same name: the direct one is changed
     /// to the other, where that is explained.
     Direct(fn(&Facts, &mut Frame, &Frame)),
+    /// Sees all of a channel, by its name: the direct frames and the other ones.
+    Both(fn(&Facts, &str, &mut Vec<Received>, &mut Vec<Received>)),
 }
 
 /// What rules may ask.
+#[derive(Default)]
 pub(crate) struct Facts {
     pub is_4x: bool,
+    /// What the scenario shows, if anything.
+    pub shows: Option<String>,
 }
 
 pub(crate) const RULES: &[Rule] = &[
@@ -140,10 +146,14 @@ pub(crate) const RULES: &[Rule] = &[
     },
 ];
 
+/// With those that count only where they are shown.
+pub(crate) fn all_rules() -> impl Iterator<Item = &'static Rule> {
+    RULES.iter().chain(WIDE)
+}
+
 /// Why that may differ.
 pub(crate) fn reason(name: &str) -> &'static str {
-    RULES
-        .iter()
+    all_rules()
         .find(|rule| rule.name == name)
         .map_or("no such rule", |rule| rule.reason)
 }
@@ -264,7 +274,7 @@ pub(crate) fn difference(
     for name in names {
         let of = |record: &Record| record.groups.get(name).cloned().unwrap_or_default();
         let (mut left, mut right) = (of(direct), of(proxied));
-        normalise(facts, &mut left, &mut right, without);
+        normalise(facts, name, &mut left, &mut right, without);
         let same =
             left.len() == right.len() && left.iter().zip(&right).all(|(a, b)| a.frame == b.frame);
         if !same {
@@ -276,11 +286,14 @@ pub(crate) fn difference(
 
 fn normalise(
     facts: &Facts,
+    name: &str,
     direct: &mut Vec<Received>,
     proxied: &mut Vec<Received>,
     without: Option<&str>,
 ) {
-    for rule in RULES.iter().filter(|rule| Some(rule.name) != without) {
+    let shown = |rule: &&Rule| facts.shows.as_deref() == Some(rule.name);
+    let counts = RULES.iter().chain(WIDE.iter().filter(shown));
+    for rule in counts.filter(|rule| Some(rule.name) != without) {
         match rule.how {
             How::All(change) => {
                 change(direct);
@@ -296,6 +309,7 @@ fn normalise(
                     pairs.filter(|(direct, proxied)| direct.frame.name == proxied.frame.name);
                 same.for_each(|(direct, proxied)| change(facts, &mut direct.frame, &proxied.frame));
             }
+            How::Both(change) => change(facts, name, direct, proxied),
         }
     }
 }

@@ -42,6 +42,7 @@ fn both_runs(
 ) -> Fallible<Verdict> {
     let facts = Facts {
         is_4x: broker.is_4x(),
+        shows: script.shows.clone(),
     };
     let directly = |other: Option<&Record>| {
         let way = Way {

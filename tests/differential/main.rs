@@ -37,6 +37,7 @@ mod run;
 mod script;
 mod side_by_side;
 mod value;
+mod wide;
 
 use std::collections::BTreeSet;
 use std::fs;
