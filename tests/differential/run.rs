@@ -145,6 +145,7 @@ impl Run<'_> {
             Action::Method(call) => return self.call(connection, call, step),
             _ => {}
         }
+        let names = self.names.clone();
         let client = self.client(connection)?;
         match action {
             Action::Expect(channel, what, count) => {
@@ -153,7 +154,11 @@ impl Run<'_> {
                 }
             }
             Action::Raw(bytes) => client.send(bytes),
-            Action::Frame(channel, kind, payload) => client.send_frame(*channel, *kind, payload),
+            Action::Frame(channel, kind, payload) => {
+                let mut payload = payload.clone();
+                names.insert(&mut payload);
+                client.send_frame(*channel, *kind, &payload);
+            }
             Action::Read(on) => client.read(*on),
             Action::Drop => client.drop_socket(),
             Action::Open(_) | Action::Method(_) => {}

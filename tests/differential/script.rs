@@ -34,7 +34,7 @@
 //! a open raw                      # only the socket; nothing is answered by itself. Then e.g. `a raw "AMQP\x00\x00\x09\x01"`,
 //!                                 # `a.0 expect connection.start`, `a.0 > connection.start-ok …`
 //! a raw "\x01\x00"                # bytes as they are
-//! a.1 frame 2 "\x00\x3c"          # a frame of that type with that payload
+//! a.1 frame 2 "\x00\x3c"          # a frame of that type with that payload (a name in it is 6 octets longer than it looks)
 //! a stop-reading                  # nor does the client answer a close then; `a read`
 //! a drop                          # closes the socket without a word
 //! wait 300ms                      # only where there is nothing to wait for, as with heartbeats
