@@ -1,7 +1,7 @@
 //! Stated differences that would hide too much elsewhere: each counts only in the scenarios that `shows` it. Those scenarios are about
 //! nothing else, and say by their steps what comes instead.
 
-use super::compare::{Facts, How, Rule};
+use super::compare::{How, Rule};
 use super::frame::Frame;
 use super::methods::Arg;
 use super::reader::Received;
@@ -72,13 +72,13 @@ pub(crate) const WIDE: &[Rule] = &[
         name: "bcc",
         reason: "BCC keys that the proxy has not seen at the publish, or shall forget, do not count at a death (S2.2)",
         stated: true,
-        how: How::Both(missing),
+        how: How::Both(|_, name, direct, proxied| missing(name, direct, proxied)),
     },
     Rule {
         name: "parked",
         reason: "what nobody takes, or nobody can publish, is parked",
         stated: true,
-        how: How::Both(missing),
+        how: How::Both(|_, name, direct, proxied| missing(name, direct, proxied)),
     },
     Rule {
         name: "duplicates",
@@ -183,10 +183,9 @@ fn is_empty(left: &[Received]) -> bool {
 }
 
 /// What a queue had directly, and has not.
-#[expect(clippy::ptr_arg, reason = "the signature of all rules of this kind")]
-fn missing(_: &Facts, name: &str, direct: &mut Vec<Received>, proxied: &mut Vec<Received>) {
+fn missing(name: &str, direct: &mut Vec<Received>, proxied: &[Received]) {
     if name.starts_with(LEFT_IN) && is_empty(proxied) {
-        *direct = proxied.clone();
+        *direct = proxied.to_vec();
     }
 }
 
