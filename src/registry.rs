@@ -7,15 +7,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::QueueDeclare;
 use crate::machine::Mono;
 
+use self::ended::{Ended, Life};
 use self::intake_name::Intake;
 use self::policy::QueueType;
 
 pub mod arguments;
 pub mod broker_policy;
+pub mod ended;
 pub mod intake_name;
 pub mod live;
 pub mod policy;
@@ -35,6 +37,8 @@ pub const MAX_QUEUES: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct Registry {
     queues: BTreeMap<ShortStr, Known>,
+    vhost: Vhost,
+    ended: Ended,
 }
 
 /// What is known of a managed queue.
@@ -44,6 +48,8 @@ pub struct Known {
     pub declared: Declared,
     /// When the broker last said so.
     pub since: Mono,
+    /// Which one of that name it is.
+    life: Life,
 }
 
 /// What an accepted declare tells.
@@ -71,17 +77,42 @@ pub struct Form {
 // === impl Registry ===
 
 impl Registry {
+    /// Of a session that has not opened its vhost yet.
+    pub fn new(ended: Ended) -> Registry {
+        Registry {
+            queues: BTreeMap::new(),
+            vhost: Vhost::default(),
+            ended,
+        }
+    }
+
+    /// The session has opened this vhost.
+    pub fn enter(&mut self, vhost: Vhost) {
+        self.vhost = vhost;
+    }
+
     /// The broker accepted a declare of that queue. Returns false when it is one queue too many: then it is not managed.
     pub fn insert(&mut self, queue: ShortStr, declared: Declared, now: Mono) -> bool {
         if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
             return false;
         }
-        let since = now;
-        self.queues.insert(queue, Known { declared, since });
+        let life = self.ended.life(&self.vhost, &queue);
+        let known = Known {
+            declared,
+            since: now,
+            life,
+        };
+        self.queues.insert(queue, known);
         true
     }
 
-    /// That life of the queue has ended: it was deleted, or the broker cancelled its consumer.
+    /// That life of the queue has ended, for every session: it was deleted, or the broker cancelled its consumer.
+    pub fn end(&mut self, queue: &[u8]) {
+        self.forget(queue);
+        self.ended.end(&self.vhost, queue);
+    }
+
+    /// It is not managed any more in this session.
     pub fn forget(&mut self, queue: &[u8]) {
         self.queues.remove(queue);
     }
@@ -101,12 +132,20 @@ impl Registry {
     pub fn is_fresh(&self, queue: &[u8], now: Mono) -> bool {
         self.get(queue)
             .is_some_and(|known| known.since.until(now) < FRESH_FOR)
+            && self.is_alive(queue)
+    }
+
+    /// Whether the queue is known, and no session has seen the end of one of that name meanwhile.
+    pub fn is_alive(&self, queue: &[u8]) -> bool {
+        self.get(queue)
+            .is_some_and(|known| known.life == self.ended.life(&self.vhost, queue))
     }
 
     /// The probe found the queue as it was known.
     pub fn verified(&mut self, queue: &[u8], now: Mono) {
+        let life = self.ended.life(&self.vhost, queue);
         if let Some(known) = self.queues.get_mut(queue) {
-            known.since = now;
+            (known.since, known.life) = (now, life);
         }
     }
 }

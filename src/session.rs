@@ -38,6 +38,7 @@ use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::dead_letter::Rules;
 use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Ticket};
 use crate::registry::Registry;
+use crate::registry::ended::Ended;
 use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Mode;
@@ -64,6 +65,8 @@ pub struct Settings {
     pub rules: Rules,
     /// Octets that all sessions together may retain.
     pub retained: Budget,
+    /// Which queues have ended, as any session saw.
+    pub ended: Ended,
     /// Octets that one session may retain.
     pub retained_per_connection: usize,
     /// Dead letters in flight of one session; beyond, its client is not read.
@@ -178,13 +181,13 @@ impl Session {
     pub fn new(settings: Arc<Settings>, now: Now) -> Session {
         Session {
             handshake_until: Some(now.mono.after(settings.handshake_timeout)),
-            settings,
             phase: Phase::Greeting,
             peer: Peer::default(),
             client: Stream::default(),
             broker: Stream::default(),
             channels: BTreeMap::new(),
-            registry: Registry::default(),
+            registry: Registry::new(settings.ended.clone()),
+            settings,
             tickets: BTreeMap::new(),
             last_ticket: 0,
             octets: 0,

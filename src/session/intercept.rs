@@ -277,7 +277,7 @@ impl Session {
                 if let Ok(delete) = QueueName::parse(payload) {
                     // What the client says of its deliveries from here on comes too late for them to die.
                     let queue = state.queue(delete.queue);
-                    self.registry.forget(&queue);
+                    self.registry.end(&queue);
                     expected = Expected::Delete(queue);
                 }
             }
@@ -316,7 +316,7 @@ impl Session {
             .values()
             .flat_map(|state| state.consumers.values());
         if goes && !consumers.any(|other| &*other.queue == queue && !other.ending) {
-            self.registry.forget(queue);
+            self.registry.end(queue);
         }
     }
 

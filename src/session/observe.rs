@@ -28,6 +28,7 @@ impl Session {
         match id {
             MethodId::CONNECTION_OPEN_OK => {
                 self.handshake_until = None;
+                self.registry.enter(self.peer.vhost.clone());
                 turn.event(Event::SessionOpened {
                     vhost: self.peer.vhost.clone(),
                     user: self.peer.user.clone(),
@@ -118,7 +119,7 @@ impl Session {
                 if let Ok(cancel) = Cancel::parse(payload)
                     && let Some(consumer) = state.consumers.remove(cancel.consumer_tag)
                 {
-                    self.registry.forget(&consumer.queue);
+                    self.registry.end(&consumer.queue);
                 }
             }
             _ if is_reply(id) => {
@@ -174,7 +175,7 @@ impl Session {
                 }
             }
             Expected::Delete(queue) => {
-                self.registry.forget(&queue);
+                self.registry.end(&queue);
                 turn.fx.learned.push(Learned::Deleted(queue.clone()));
                 turn.fx.changes.push(Change::QueueDeleted(queue));
             }

@@ -100,11 +100,11 @@ impl Session {
         if self.settle_each(channel, id, settle, first, tag, turn) {
             len
         } else {
-            self.hold(Hold::Tickets, turn)
+            0
         }
     }
 
-    /// Settles the tags from `first` to `last` that the client may settle, each in its own way. False: out of tickets, come again.
+    /// Settles the tags from `first` to `last` that the client may settle, each in its own way. False: it has to wait in between.
     fn settle_each(
         &mut self,
         channel: ChannelId,
@@ -125,6 +125,10 @@ impl Session {
             .and_then(|state| state.unacked.next_open(from, last))
         {
             from = DeliveryTag(tag.0.saturating_add(1));
+            if dies && self.is_unsure_of(channel, tag, turn) {
+                enough = false;
+                break;
+            }
             let fate = if dies {
                 self.withhold(channel, tag, turn)
             } else {
@@ -133,6 +137,7 @@ impl Session {
             match fate {
                 Fate::Withheld => {}
                 Fate::NoTicket => {
+                    self.hold(Hold::Tickets, turn);
                     enough = false;
                     break;
                 }
@@ -184,6 +189,20 @@ impl Session {
                 requeue,
             );
         }
+    }
+
+    /// Whether the queue of a delivery has to be verified, since somebody has seen the end of it.
+    fn is_unsure_of(&mut self, channel: ChannelId, tag: DeliveryTag, turn: &mut Turn<'_>) -> bool {
+        let retained = self
+            .channels
+            .get(&channel)
+            .and_then(|state| state.unacked.retained(tag));
+        let Some(retained) = retained.filter(|retained| !self.registry.is_alive(&retained.queue))
+        else {
+            return false;
+        };
+        let queue = retained.queue.clone();
+        self.must_verify(&queue, turn)
     }
 
     /// Hands the dead letter of one delivery to the publisher, if it is ours to do.

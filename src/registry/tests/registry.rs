@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
 use crate::machine::Mono;
+use crate::registry::ended::Ended;
 use crate::registry::intake_name::Intake;
 use crate::registry::policy::QueueType;
 use crate::registry::{Declared, FRESH_FOR, Form, MAX_QUEUES, Registry};
@@ -50,4 +51,24 @@ fn at_the_bound_known_queues_stay_known() {
     assert!(!registry.insert(name(MAX_QUEUES), declared(true), Mono(0)));
     assert!(registry.insert(name(7), declared(false), Mono(1)));
     assert!(!registry.get(&name(7)).unwrap().declared.taken_over);
+}
+
+#[test]
+fn a_queue_that_ends_in_one_session_ends_in_all_of_its_vhost() {
+    let ended = Ended::default();
+    let [mut here, mut there, mut elsewhere] = ["v", "v", "w"].map(|vhost| {
+        let mut registry = Registry::new(ended.clone());
+        registry.enter(ShortStr::new(vhost).unwrap());
+        registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0));
+        registry
+    });
+    here.forget(b"q");
+    assert!(there.is_alive(b"q"));
+    here.end(b"q");
+    assert!(!there.is_alive(b"q") && !there.is_fresh(b"q", Mono(0)));
+    assert!(elsewhere.is_alive(b"q"));
+    there.verified(b"q", Mono(0));
+    assert!(there.is_fresh(b"q", Mono(0)));
+    elsewhere.end(b"other");
+    assert!(elsewhere.is_alive(b"q"));
 }

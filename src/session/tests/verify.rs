@@ -95,6 +95,42 @@ fn a_queue_that_is_gone_or_another_is_not_managed() {
     }
 }
 
+/// `q` delivered two messages; another session of this process sees a delete of `q`; the client rejects both.
+fn ended_elsewhere() -> Script {
+    let settings = settings(Mode::Keep);
+    let mut s = Script::open(settings.clone()).managed("q", target("dlx"));
+    for tag in 1..=2 {
+        s.broker(&deliver("q", tag, b"hi")).passes();
+    }
+    let mut other = Script::open(settings);
+    other
+        .client(&method(CH, MethodId::QUEUE_DELETE, |a| {
+            a.short(0).shortstr(b"q").octet(0).end()
+        }))
+        .passes();
+    let mut open = Vec::new();
+    reply::channel_open(&mut open, PROBE);
+    s.client(&nack(2, true, false))
+        .broker_gets(&[&open, &declare(1)]);
+    assert!(!s.session.wants_read(Leg::Client, 0));
+    s
+}
+
+#[test]
+fn a_queue_that_ended_elsewhere_is_verified_before_anything_of_it_dies() {
+    let mut s = ended_elsewhere();
+    let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
+    s.broker(&close(PROBE, 404)).broker_gets(&[&close_ok]);
+    s.resume().broker_gets(&[&nack(2, true, false)]);
+    assert_eq!(s.dead.len(), 0);
+
+    let mut s = ended_elsewhere();
+    s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
+    s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
+    s.resume().silent();
+    assert_eq!(s.dead.len(), 2);
+}
+
 #[test]
 fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
     let mut s = asked();
