@@ -10,6 +10,7 @@
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
 
+mod behind;
 mod changes;
 mod channel;
 mod declare;
@@ -43,6 +44,7 @@ use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Mode;
 
+use behind::Exchanges;
 use channel::Channel;
 use declare::Takeover;
 use frames::Stream;
@@ -91,6 +93,7 @@ pub struct Session {
     broker: Stream,
     channels: BTreeMap<ChannelId, Channel>,
     registry: Registry,
+    exchanges: Exchanges,
     tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
     last_ticket: u64,
     /// Octets retained, also of withheld rejects.
@@ -188,6 +191,7 @@ impl Session {
             channels: BTreeMap::new(),
             registry: Registry::new(settings.ended.clone()),
             settings,
+            exchanges: Exchanges::default(),
             tickets: BTreeMap::new(),
             last_ticket: 0,
             octets: 0,

@@ -179,7 +179,13 @@ impl Session {
                 turn.fx.learned.push(Learned::Deleted(queue.clone()));
                 turn.fx.changes.push(Change::QueueDeleted(queue));
             }
-            Expected::Change(change) => turn.fx.changes.push(change),
+            Expected::Change(change) => {
+                if let Change::Declared(exchange) = &change {
+                    self.exchanges.learn(exchange.name.clone(), turn.now.mono);
+                }
+                turn.fx.changes.push(change);
+            }
+            Expected::Published(exchange) => self.exchanges.learn(exchange, turn.now.mono),
             Expected::Consume(consumer) => {
                 if let Some(tag) = ConsumerTag::parse(payload)
                     .ok()
