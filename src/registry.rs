@@ -11,15 +11,15 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::QueueDeclare;
 use crate::machine::Mono;
 
+use self::ended::{Ended, Life};
 use self::intake_name::Intake;
-use self::lives::{Life, Lives};
 use self::policy::QueueType;
 
 pub mod arguments;
 pub mod broker_policy;
+pub mod ended;
 pub mod intake_name;
 pub mod live;
-pub mod lives;
 pub mod policy;
 pub mod refusal;
 pub mod shared;
@@ -38,7 +38,7 @@ pub const MAX_QUEUES: usize = 65_536;
 pub struct Registry {
     queues: BTreeMap<ShortStr, Known>,
     vhost: Vhost,
-    lives: Lives,
+    ended: Ended,
 }
 
 /// What is known of a managed queue.
@@ -78,11 +78,11 @@ pub struct Form {
 
 impl Registry {
     /// Of a session that has not opened its vhost yet.
-    pub fn new(lives: Lives) -> Registry {
+    pub fn new(ended: Ended) -> Registry {
         Registry {
             queues: BTreeMap::new(),
             vhost: Vhost::default(),
-            lives,
+            ended,
         }
     }
 
@@ -96,10 +96,11 @@ impl Registry {
         if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
             return false;
         }
+        let life = self.ended.life(&self.vhost, &queue);
         let known = Known {
             declared,
             since: now,
-            life: self.lives.of(&self.vhost, &queue),
+            life,
         };
         self.queues.insert(queue, known);
         true
@@ -108,7 +109,7 @@ impl Registry {
     /// That life of the queue has ended, for every session: it was deleted, or the broker cancelled its consumer.
     pub fn end(&mut self, queue: &[u8]) {
         self.forget(queue);
-        self.lives.end(&self.vhost, queue);
+        self.ended.end(&self.vhost, queue);
     }
 
     /// It is not managed any more in this session.
@@ -137,12 +138,12 @@ impl Registry {
     /// Whether the queue is known, and no session has seen the end of one of that name meanwhile.
     pub fn is_alive(&self, queue: &[u8]) -> bool {
         self.get(queue)
-            .is_some_and(|known| known.life == self.lives.of(&self.vhost, queue))
+            .is_some_and(|known| known.life == self.ended.life(&self.vhost, queue))
     }
 
     /// The probe found the queue as it was known.
     pub fn verified(&mut self, queue: &[u8], now: Mono) {
-        let life = self.lives.of(&self.vhost, queue);
+        let life = self.ended.life(&self.vhost, queue);
         if let Some(known) = self.queues.get_mut(queue) {
             (known.since, known.life) = (now, life);
         }

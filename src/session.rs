@@ -10,6 +10,7 @@
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
 
+mod behind;
 mod changes;
 mod channel;
 mod declare;
@@ -38,11 +39,12 @@ use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::dead_letter::Rules;
 use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Ticket};
 use crate::registry::Registry;
+use crate::registry::ended::Ended;
 use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
-use crate::registry::lives::Lives;
 use crate::registry::policy::Mode;
 
+use behind::Exchanges;
 use channel::Channel;
 use declare::Takeover;
 use frames::Stream;
@@ -66,7 +68,7 @@ pub struct Settings {
     /// Octets that all sessions together may retain.
     pub retained: Budget,
     /// Which queues have ended, as any session saw.
-    pub lives: Lives,
+    pub ended: Ended,
     /// Octets that one session may retain.
     pub retained_per_connection: usize,
     /// Dead letters in flight of one session; beyond, its client is not read.
@@ -91,6 +93,7 @@ pub struct Session {
     broker: Stream,
     channels: BTreeMap<ChannelId, Channel>,
     registry: Registry,
+    exchanges: Exchanges,
     tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
     last_ticket: u64,
     /// Octets retained, also of withheld rejects.
@@ -186,8 +189,9 @@ impl Session {
             client: Stream::default(),
             broker: Stream::default(),
             channels: BTreeMap::new(),
-            registry: Registry::new(settings.lives.clone()),
+            registry: Registry::new(settings.ended.clone()),
             settings,
+            exchanges: Exchanges::default(),
             tickets: BTreeMap::new(),
             last_ticket: 0,
             octets: 0,

@@ -34,7 +34,7 @@ pub(super) fn session(config: &Config) -> Result<session::Settings, BadSettings>
         policies: LivePolicies::new(policies(config)?),
         rules: rules(config),
         retained: Budget::new(config.retained_bytes),
-        lives: Default::default(),
+        ended: Default::default(),
         retained_per_connection: config.retained_bytes_per_connection,
         max_tickets: config.max_tickets_per_connection,
         close_wait: config.close_wait,

@@ -118,6 +118,11 @@ impl Channel {
         self.unanswered = false;
     }
 
+    /// Whether a reply is on its way that the client must not see.
+    pub(super) fn expects_unseen(&self) -> bool {
+        self.due.iter().any(|due| due.unseen)
+    }
+
     /// True when all that was sent on it has been answered, so that nothing of it can still fail.
     pub(super) fn is_quiet(&self) -> bool {
         self.due.is_empty() && !self.unanswered

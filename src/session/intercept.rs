@@ -8,7 +8,7 @@ use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueName};
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
-use crate::machine::{Event, Leg};
+use crate::machine::{Change, Event, Leg};
 
 use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
@@ -130,9 +130,11 @@ impl Session {
             MethodId::CONNECTION_CLOSE if self.is_probing() => {
                 return self.hold(Hold::Probe, turn);
             }
-            // Replies that the client does not want still come before the broker's close-ok.
-            MethodId::CONNECTION_CLOSE if self.has_unseen_replies() => {}
-            // Nothing that follows can still matter to dead letters.
+            // Nothing that follows can still matter to dead letters; but replies that the client did not want may be on their way.
+            MethodId::CONNECTION_CLOSE if self.channels.values().any(Channel::expects_unseen) => {
+                self.abandon_all();
+                self.client.raw = true;
+            }
             MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => {
                 self.handshake_until = None;
                 self.phase = Phase::Raw;
@@ -179,8 +181,7 @@ impl Session {
             MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT => {
                 return self.settle(channel, payload, range, turn);
             }
-            MethodId::BASIC_PUBLISH => {}
-            _ if state.unacked.any_withheld() && !self.cannot_fail(channel, id, payload) => {
+            _ if state.unacked.any_withheld() && !self.cannot_fail(channel, id, payload, turn) => {
                 return self.hold_withheld(channel, turn);
             }
             _ => {}
@@ -199,6 +200,7 @@ impl Session {
         }
         self.client_request(channel, id, payload);
         self.pass_request(channel, id, payload, range, turn);
+        self.prove(channel, id, payload, turn);
         len
     }
 
@@ -219,15 +221,13 @@ impl Session {
         }
     }
 
-    /// Whether a request neither ends anything nor can make the broker close the channel: it need not stay behind withheld rejects.
-    /// Of those that clients send often in between it is `basic.get`, of a queue that is known to be there.
-    fn cannot_fail(&self, channel: ChannelId, id: MethodId, payload: &[u8]) -> bool {
-        let queue = self.begins_to_read(channel, id, payload);
-        id == MethodId::BASIC_GET && queue.is_some_and(|queue| self.registry.get(&queue).is_some())
-    }
-
     /// The queue that `basic.consume` or `basic.get` means.
-    fn begins_to_read(&self, channel: ChannelId, id: MethodId, payload: &[u8]) -> Option<ShortStr> {
+    pub(super) fn begins_to_read(
+        &self,
+        channel: ChannelId,
+        id: MethodId,
+        payload: &[u8],
+    ) -> Option<ShortStr> {
         let state = self.channels.get(&channel)?;
         match id {
             MethodId::BASIC_CONSUME => Some(state.queue(Consume::parse(payload).ok()?.queue)),
@@ -298,6 +298,9 @@ impl Session {
             | MethodId::QUEUE_BIND
             | MethodId::QUEUE_UNBIND => {
                 if let Some(change) = changes::change(state, id, payload) {
+                    if let Change::ExchangeDeleted(exchange) = &change {
+                        self.exchanges.forget(exchange);
+                    }
                     expected = Expected::Change(change);
                 }
             }
@@ -361,21 +364,5 @@ impl Session {
         {
             state.publishing = Transfer::Header(true);
         }
-    }
-
-    /// Pauses the client until the broker has answered each `basic.get` of a channel.
-    pub(super) fn hold_gets(&mut self, channel: ChannelId, turn: &mut Turn<'_>) -> usize {
-        self.hold(
-            Hold::Gets(channel, turn.now.mono.after(self.settings.close_wait)),
-            turn,
-        )
-    }
-
-    /// Pauses the client until the withheld rejects of a channel (0: all) are settled, or `close-wait` has passed.
-    pub(super) fn hold_withheld(&mut self, channel: ChannelId, turn: &mut Turn<'_>) -> usize {
-        self.hold(
-            Hold::Withheld(channel, turn.now.mono.after(self.settings.close_wait)),
-            turn,
-        )
     }
 }

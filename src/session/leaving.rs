@@ -98,7 +98,7 @@ impl Session {
 
     /// The process is ending: the client is told so, and its rejects are settled. Both connections end in order, not by a reset.
     pub(super) fn drain(&mut self, turn: &mut Turn<'_>) {
-        let watching = self.phase == Phase::Watching;
+        let watching = self.phase == Phase::Watching && !self.client.raw;
         if watching && self.broker.owed == 0 {
             reply::close(
                 turn.build(Leg::Client),

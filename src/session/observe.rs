@@ -41,9 +41,6 @@ impl Session {
             MethodId::CONNECTION_CLOSE_OK if matches!(self.phase, Phase::Goodbye(_)) => {
                 self.phase = Phase::Done;
             }
-            MethodId::CONNECTION_CLOSE_OK if self.phase == Phase::Watching => {
-                self.phase = Phase::Raw;
-            }
             MethodId::CONNECTION_CLOSE => {
                 self.handshake_until = None;
                 self.learn_channel_limit(payload, turn);
@@ -56,12 +53,6 @@ impl Session {
             _ => self.peer.watch(id, payload),
         }
         len
-    }
-
-    /// Whether the broker owes replies that the client must not see.
-    pub(super) fn has_unseen_replies(&self) -> bool {
-        let mut due = self.channels.values().flat_map(|state| &state.due);
-        due.any(|due| due.unseen)
     }
 
     /// The broker closes the connection. If that is for a limit on channels, no session probes for this user any more.
@@ -188,7 +179,13 @@ impl Session {
                 turn.fx.learned.push(Learned::Deleted(queue.clone()));
                 turn.fx.changes.push(Change::QueueDeleted(queue));
             }
-            Expected::Change(change) => turn.fx.changes.push(change),
+            Expected::Change(change) => {
+                if let Change::Declared(exchange) = &change {
+                    self.exchanges.learn(exchange.name.clone(), turn.now.mono);
+                }
+                turn.fx.changes.push(change);
+            }
+            Expected::Published(exchange) => self.exchanges.learn(exchange, turn.now.mono),
             Expected::Consume(consumer) => {
                 if let Some(tag) = ConsumerTag::parse(payload)
                     .ok()

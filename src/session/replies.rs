@@ -41,6 +41,8 @@ pub(super) enum Expected {
     Recover,
     /// `channel.flow-ok` of our barrier: the client never sees it.
     Barrier,
+    /// The same behind a publish to this exchange: it is there.
+    Published(ShortStr),
     /// `channel.open-ok`.
     Open,
     /// Any other reply.
@@ -117,7 +119,7 @@ pub(super) fn answered(due: &mut VecDeque<Due>, id: MethodId) -> Option<Due> {
         Expected::Get(_) => matches!(id, MethodId::BASIC_GET_OK | MethodId::BASIC_GET_EMPTY),
         Expected::Cancel => id == MethodId::BASIC_CANCEL_OK,
         Expected::Recover => id == MethodId::BASIC_RECOVER_OK,
-        Expected::Barrier => id == MethodId::CHANNEL_FLOW_OK,
+        Expected::Barrier | Expected::Published(_) => id == MethodId::CHANNEL_FLOW_OK,
         Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
         Expected::Change(_) | Expected::Other => true,
     };

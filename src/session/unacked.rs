@@ -190,6 +190,11 @@ impl Unacked {
             .sum()
     }
 
+    /// Whether a copy is kept of any delivery, or a reject is withheld.
+    pub(crate) fn retains_any(&self) -> bool {
+        !self.retained.is_empty() || self.any_withheld()
+    }
+
     /// Whether a copy is kept of a delivery of that queue.
     pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
         self.retained

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
 use crate::machine::Mono;
+use crate::registry::ended::Ended;
 use crate::registry::intake_name::Intake;
-use crate::registry::lives::Lives;
 use crate::registry::policy::QueueType;
 use crate::registry::{Declared, FRESH_FOR, Form, MAX_QUEUES, Registry};
 
@@ -55,9 +55,9 @@ fn at_the_bound_known_queues_stay_known() {
 
 #[test]
 fn a_queue_that_ends_in_one_session_ends_in_all_of_its_vhost() {
-    let lives = Lives::default();
+    let ended = Ended::default();
     let [mut here, mut there, mut elsewhere] = ["v", "v", "w"].map(|vhost| {
-        let mut registry = Registry::new(lives.clone());
+        let mut registry = Registry::new(ended.clone());
         registry.enter(ShortStr::new(vhost).unwrap());
         registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0));
         registry

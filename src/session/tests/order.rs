@@ -349,6 +349,22 @@ fn a_reply_that_the_client_did_not_want_is_not_seen_behind_its_close_either() {
     s.broker(&close_ok()).passes();
 }
 
+#[test]
+fn nor_behind_the_close_of_its_connection() {
+    let zero = crate::amqp::ids::ChannelId(0);
+    let mut s = declared(0);
+    s.client(&queue_delete("q", 4))
+        .broker_gets(&[&queue_delete("q", 0)]);
+    s.client(&method(zero, MethodId::CONNECTION_CLOSE, |a| {
+        a.short(200).shortstr(b"").short(0).short(0).end()
+    }))
+    .passes();
+    s.broker(&delete_ok()).silent();
+    s.broker(&method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {}))
+        .passes();
+    s.gone(Leg::Client).silent();
+}
+
 // === what stays behind a reject
 
 #[test]
@@ -365,15 +381,83 @@ fn what_could_make_the_broker_close_the_channel_waits() {
 }
 
 #[test]
-fn a_get_of_a_queue_that_is_known_and_a_publish_do_not_wait() {
+fn a_get_of_a_queue_that_is_known_does_not_wait() {
     let mut s = declared(0);
     fetch(&mut s, 1);
     s.client(&reject(1, false)).silent();
     s.client(&get("q")).passes();
-    s.client(&method(CH, MethodId::BASIC_PUBLISH, |a| {
-        a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
-    }))
-    .passes();
+}
+
+fn publish(exchange: &str, bits: u8) -> Vec<u8> {
+    method(CH, MethodId::BASIC_PUBLISH, |a| {
+        a.short(0)
+            .shortstr(exchange.as_bytes())
+            .shortstr(b"k")
+            .octet(bits)
+            .end()
+    })
+}
+
+#[test]
+fn a_publish_to_an_exchange_that_may_be_missing_waits_once() {
+    let mut s = declared(0);
+    for tag in 1..=3 {
+        fetch(&mut s, tag);
+    }
+    s.client(&reject(1, false)).silent();
+    s.client(&publish("x", 0)).silent();
+    assert!(!s.session.wants_read(Leg::Client, 0));
+    let ticket = s.ticket();
+    s.settled(&[(ticket, CONFIRMED)])
+        .broker_gets(&[&ack(1, false), &publish("x", 0)]);
+    // Behind its content the broker is asked whether it has carried it out.
+    let flow = method(CH, MethodId::CHANNEL_FLOW, |a| a.octet(1).end());
+    s.client(&header(2)).passes();
+    s.client(&body(b"hi")).broker_gets(&[&body(b"hi"), &flow]);
+    s.client(&publish("x", 0)).passes();
+    s.client(&header(0)).passes();
+    s.broker(&method(CH, MethodId::CHANNEL_FLOW_OK, |a| a.octet(1).end()))
+        .silent();
+    s.client(&reject(2, false)).silent();
+    s.client(&publish("x", 0)).passes();
+    s.client(&header(0)).passes();
+    s.client(&publish("", 0)).passes();
+    s.client(&header(0)).passes();
+    // It is deleted; and `immediate` the broker does not know.
+    s.client(&publish("", 2)).silent();
+    let ticket = s.ticket();
+    s.settled(&[(ticket, CONFIRMED)])
+        .broker_gets(&[&ack(2, false), &publish("", 2)]);
+}
+
+#[test]
+fn a_publish_to_an_exchange_that_was_declared_does_not_wait_until_it_is_deleted() {
+    let exchange = |id, bits| {
+        method(CH, id, |a| {
+            a.short(0).shortstr(b"x");
+            if id == MethodId::EXCHANGE_DECLARE {
+                a.shortstr(b"fanout").octet(bits).longstr(b"").end();
+            } else {
+                a.octet(bits).end();
+            }
+        })
+    };
+    let mut s = declared(0);
+    for tag in 1..=2 {
+        fetch(&mut s, tag);
+    }
+    s.client(&exchange(MethodId::EXCHANGE_DECLARE, 0)).passes();
+    s.broker(&method(CH, MethodId::EXCHANGE_DECLARE_OK, |_| {}))
+        .passes();
+    s.client(&reject(1, false)).silent();
+    s.client(&publish("x", 0)).passes();
+    s.client(&header(0)).passes();
+    let ticket = s.ticket();
+    s.settled(&[(ticket, CONFIRMED)])
+        .broker_gets(&[&ack(1, false)]);
+    s.client(&exchange(MethodId::EXCHANGE_DELETE, 0)).passes();
+    s.client(&reject(2, false)).silent();
+    s.client(&publish("x", 0)).silent();
 }
 
 #[test]

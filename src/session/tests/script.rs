@@ -63,7 +63,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
         policies: LivePolicies::default(),
         rules,
         retained: Budget::new(1 << 20),
-        lives: Default::default(),
+        ended: Default::default(),
         retained_per_connection: 1 << 20,
         max_tickets: 4,
         close_wait: Duration::from_secs(5),

@@ -12,23 +12,23 @@ const SLOTS: usize = 16 * 1024;
 
 /// How often queues have ended, by the hash of their names.
 #[derive(Clone, Debug)]
-pub struct Lives(Arc<[AtomicU32]>);
+pub struct Ended(Arc<[AtomicU32]>);
 
 /// From a queue's first accepted declare to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life(u32);
 
-impl Default for Lives {
+impl Default for Ended {
     fn default() -> Self {
-        Lives((0..SLOTS).map(|_| AtomicU32::new(0)).collect())
+        Ended((0..SLOTS).map(|_| AtomicU32::new(0)).collect())
     }
 }
 
-// === impl Lives ===
+// === impl Ended ===
 
-impl Lives {
+impl Ended {
     /// The life that such a queue has now.
-    pub fn of(&self, vhost: &[u8], queue: &[u8]) -> Life {
+    pub fn life(&self, vhost: &[u8], queue: &[u8]) -> Life {
         Life(
             self.slot(vhost, queue)
                 .map_or(0, |ended| ended.load(Ordering::Acquire)),
