@@ -185,7 +185,10 @@ async fn a_cycle_through_a_named_exchange_ends_where_the_broker_would_end_it() {
             .await
             .expect("closed");
 
-        // The API away: one lap late, and nothing waits for it.
+        // The API away: one lap late, and nothing waits for it. This comes last: there is no survey for ten seconds after one that failed.
+        if scene.kind == Kind::Classic {
+            return;
+        }
         cable.cut().await;
         let lone = format!("{}.lone", scene.kind);
         declare_exchange(scene, &lone).await;
