@@ -23,10 +23,7 @@ demo: ## the same, and exit: 0 if the three dead letters were right
 
 # === test it
 
-generated: SEEDS ?= 2000
-generated: SECONDS ?= 300
-generated: FIRST_SEED ?= 1
-.PHONY: generated test setup fmt fmt-check lint doc unit broker differential clients languages coverage bench bench-once deploy-check
+.PHONY: test setup fmt fmt-check lint doc unit broker differential generated clients languages coverage bench bench-once deploy-check
 test: ## everything that CI checks
 	@tests/lab/test.sh
 setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, client libraries of five languages) into .lab/
@@ -47,6 +44,9 @@ broker: setup ## tests against real brokers
 	$(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) test --no-fail-fast --test broker
 differential: setup ## the same scripts with and without the proxy: do clients see the same? SEEDS=N adds N random ones per broker
 	$(WITH_BROKERS) --middle --plugins rabbitmq_management env DLX_TEST_SEEDS=$(SEEDS) $(CARGO) test --test differential
+generated: SEEDS ?= 2000
+generated: SECONDS ?= 300
+generated: FIRST_SEED ?= 1
 generated: setup ## random scripts only, on the oldest and the newest broker: SEEDS=N per broker, from FIRST_SEED on, SECONDS=N at most
 	$(WITH_BROKERS) --plugins rabbitmq_management env DLX_TEST_SEEDS=$(SEEDS) DLX_TEST_FIRST_SEED=$(FIRST_SEED) DLX_TEST_SECONDS=$(SECONDS) \
 	  $(CARGO) test --test differential -- --nocapture generated

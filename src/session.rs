@@ -103,8 +103,8 @@ pub struct Session {
     heartbeat_at: Option<Mono>,
     takeover: Option<Takeover>,
     verification: Option<Verification>,
-    /// Frames of our own that wait for a frame boundary, and for the end of a content on their channel.
-    waiting: Vec<(Leg, ChannelId, Vec<u8>)>,
+    /// Frames of our own to the broker that wait for a frame boundary, and for the end of a content on their channel.
+    waiting: Vec<(ChannelId, Vec<u8>)>,
     /// Channels whose acks are due.
     acks_due: BTreeSet<ChannelId>,
 }
@@ -324,7 +324,7 @@ impl Machine for Session {
             mute: false,
         };
         if let Some(at) = self.heartbeat_at.filter(|at| *at <= now.mono) {
-            if self.may_inject(Leg::Broker, ChannelId(0)) {
+            if self.may_inject(ChannelId(0)) {
                 turn.build(Leg::Broker).extend_from_slice(&frame::HEARTBEAT);
             }
             self.heartbeat_at = self

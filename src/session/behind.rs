@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::reply;
-use crate::machine::{Leg, Mono};
+use crate::machine::Mono;
 
 use super::replies::Expected;
 use super::{Hold, Session, Turn};
@@ -87,9 +87,7 @@ impl Session {
             let proof = Expected::Published(exchange);
             if !state.due.iter().any(|due| due.what == proof) {
                 state.expect(proof, true);
-                self.inject(Leg::Broker, channel, turn, |out| {
-                    reply::channel_flow(out, channel)
-                });
+                self.inject(channel, turn, |out| reply::channel_flow(out, channel));
             }
         }
     }

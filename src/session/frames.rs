@@ -171,44 +171,36 @@ impl Session {
         })
     }
 
-    /// Whether a method of our own may be put on the wire to `to` now.
-    pub(super) fn may_inject(&self, to: Leg, channel: ChannelId) -> bool {
-        let stream = match to {
-            Leg::Client => &self.broker,
-            Leg::Broker => &self.client,
-        };
-        let idle = self.channels.get(&channel).is_none_or(|channel| match to {
-            Leg::Client => channel.delivering.is_idle(),
-            Leg::Broker => channel.publishing.is_idle(),
-        });
-        stream.owed == 0 && idle
+    /// Whether a method of our own may be put on the wire to the broker now.
+    pub(super) fn may_inject(&self, channel: ChannelId) -> bool {
+        let mut channel = self.channels.get(&channel).into_iter();
+        self.client.owed == 0 && channel.all(|channel| channel.publishing.is_idle())
     }
 
-    /// Puts a method of our own on the wire, now or at the next boundary.
+    /// Sends a method of our own to the broker, now or at the next boundary.
     pub(super) fn inject(
         &mut self,
-        to: Leg,
         channel: ChannelId,
         turn: &mut Turn<'_>,
         build: impl FnOnce(&mut Vec<u8>),
     ) {
-        if self.may_inject(to, channel) {
-            build(turn.build(to));
+        if self.may_inject(channel) {
+            build(turn.build(Leg::Broker));
         } else {
             let mut frame = Vec::new();
             build(&mut frame);
-            self.waiting.push((to, channel, frame));
+            self.waiting.push((channel, frame));
         }
     }
 
     /// A frame has ended: what waited for that goes out.
     pub(super) fn boundary(&mut self, turn: &mut Turn<'_>) {
         if !self.waiting.is_empty() {
-            for (to, channel, frame) in std::mem::take(&mut self.waiting) {
-                if self.may_inject(to, channel) {
-                    turn.build(to).extend_from_slice(&frame);
+            for (channel, frame) in std::mem::take(&mut self.waiting) {
+                if self.may_inject(channel) {
+                    turn.build(Leg::Broker).extend_from_slice(&frame);
                 } else {
-                    self.waiting.push((to, channel, frame));
+                    self.waiting.push((channel, frame));
                 }
             }
         }

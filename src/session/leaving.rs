@@ -62,13 +62,13 @@ impl Session {
                 .map(|(tag, _)| tag.clone())
                 .collect();
             for consumer in consumers {
-                self.inject(Leg::Broker, channel, turn, |out| {
+                self.inject(channel, turn, |out| {
                     reply::method(out, channel, MethodId::BASIC_CANCEL, |a| {
                         a.shortstr(&consumer).octet(1).end()
                     });
                 });
             }
-        } else if self.may_inject(Leg::Broker, channel) {
+        } else if self.may_inject(channel) {
             reply::close(
                 turn.build(Leg::Broker),
                 channel,

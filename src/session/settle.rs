@@ -285,7 +285,7 @@ impl Session {
     /// Sends the acks that are due, on the channels where a method may be sent now.
     pub(super) fn flush_acks(&mut self, turn: &mut Turn<'_>) {
         for channel in std::mem::take(&mut self.acks_due) {
-            if !self.may_inject(Leg::Broker, channel) {
+            if !self.may_inject(channel) {
                 self.acks_due.insert(channel);
                 continue;
             }
@@ -318,9 +318,7 @@ impl Session {
         };
         self.tickets.remove(&withheld.ticket);
         self.give_back(withheld.octets);
-        self.inject(Leg::Broker, channel, turn, |out| {
-            reply::reject(out, channel, tag, false)
-        });
+        self.inject(channel, turn, |out| reply::reject(out, channel, tag, false));
         turn.event(Event::RejectForwarded {
             queue: withheld.queue,
             cause,
@@ -373,7 +371,7 @@ impl Session {
             self.tickets.remove(&ticket);
         }
         self.acks_due.remove(&channel);
-        self.waiting.retain(|(_, waiting, _)| *waiting != channel);
+        self.waiting.retain(|(waiting, _)| *waiting != channel);
         self.give_back(octets);
         for queue in read {
             self.consumer_ends(&queue);

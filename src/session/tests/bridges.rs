@@ -121,9 +121,6 @@ fn a_client_that_is_gone_is_told_nothing_of_it() {
     let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
     s.broker(&delivery("x", &[0, 0])).passes();
     s.client(&reject(1, false)).silent();
-    let cancel = method(CH, MethodId::BASIC_CANCEL, |a| {
-        a.shortstr(b"q").octet(1).end();
-    });
-    s.gone(Leg::Client).broker_gets(&[&cancel]);
+    s.gone(Leg::Client).broker_gets(&[&cancel("q", 1)]);
     s.broker(&delivery(BRIDGE, &died(BRIDGE, true))).silent();
 }

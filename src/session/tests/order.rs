@@ -44,25 +44,6 @@ fn delete_ok() -> Vec<u8> {
     method(CH, MethodId::QUEUE_DELETE_OK, |a| a.long(0).end())
 }
 
-fn get(queue: &str) -> Vec<u8> {
-    method(CH, MethodId::BASIC_GET, |a| {
-        a.short(0).shortstr(queue.as_bytes()).octet(0).end();
-    })
-}
-
-fn got(tag: u64) -> Vec<u8> {
-    let mut out = method(CH, MethodId::BASIC_GET_OK, |a| {
-        a.longlong(tag)
-            .octet(0)
-            .shortstr(b"")
-            .shortstr(b"q")
-            .long(0)
-            .end();
-    });
-    out.extend(header(0));
-    out
-}
-
 fn consume(queue: &str, tag: &str, bits: u8) -> Vec<u8> {
     method(CH, MethodId::BASIC_CONSUME, |a| {
         a.short(0)
@@ -77,12 +58,6 @@ fn consume(queue: &str, tag: &str, bits: u8) -> Vec<u8> {
 fn consume_ok(tag: &str) -> Vec<u8> {
     method(CH, MethodId::BASIC_CONSUME_OK, |a| {
         a.shortstr(tag.as_bytes()).end()
-    })
-}
-
-fn cancel(tag: &str, bits: u8) -> Vec<u8> {
-    method(CH, MethodId::BASIC_CANCEL, |a| {
-        a.shortstr(tag.as_bytes()).octet(bits).end()
     })
 }
 

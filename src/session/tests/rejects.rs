@@ -299,13 +299,8 @@ fn when_the_broker_closes_the_channel_withheld_rejects_are_forgotten() {
 fn a_client_that_vanishes_has_its_withheld_rejects_settled() {
     let mut s = with(2);
     s.client(&reject(1, false)).silent();
-    let cancel = |queue: &str| {
-        method(CH, MethodId::BASIC_CANCEL, |a| {
-            a.shortstr(queue.as_bytes()).octet(1).end()
-        })
-    };
     s.gone(Leg::Client)
-        .broker_gets(&[&cancel("orders"), &cancel("other")]);
+        .broker_gets(&[&cancel("orders", 1), &cancel("other", 1)]);
     let zero = crate::amqp::ids::ChannelId(0);
     let bye = method(zero, MethodId::CONNECTION_CLOSE, |a| {
         a.short(200).shortstr(b"").short(0).short(0).end();
@@ -332,29 +327,19 @@ fn its_channels_that_withhold_nothing_are_closed_at_once() {
     }))
     .passes();
     s.client(&reject(1, false)).silent();
-    let cancel = |queue: &str| {
-        method(CH, MethodId::BASIC_CANCEL, |a| {
-            a.shortstr(queue.as_bytes()).octet(1).end()
-        })
-    };
     let close = method(second, MethodId::CHANNEL_CLOSE, |a| {
         a.short(200).shortstr(b"").short(0).short(0).end();
     });
     s.gone(Leg::Client)
-        .broker_gets(&[&cancel("orders"), &cancel("other"), &close]);
+        .broker_gets(&[&cancel("orders", 1), &cancel("other", 1), &close]);
 }
 
 #[test]
 fn what_is_not_settled_when_close_wait_has_passed_is_forwarded_in_order() {
     let mut s = with(1);
     s.client(&reject(1, false)).silent();
-    let cancel = |queue: &str| {
-        method(CH, MethodId::BASIC_CANCEL, |a| {
-            a.shortstr(queue.as_bytes()).octet(1).end()
-        })
-    };
     s.gone(Leg::Client)
-        .broker_gets(&[&cancel("orders"), &cancel("other")]);
+        .broker_gets(&[&cancel("orders", 1), &cancel("other", 1)]);
     let bye = method(
         crate::amqp::ids::ChannelId(0),
         MethodId::CONNECTION_CLOSE,

@@ -135,6 +135,31 @@ pub(super) fn deliver(consumer: &str, tag: u64, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+pub(super) fn get(queue: &str) -> Vec<u8> {
+    method(CH, MethodId::BASIC_GET, |a| {
+        a.short(0).shortstr(queue.as_bytes()).octet(0).end();
+    })
+}
+
+pub(super) fn got(tag: u64) -> Vec<u8> {
+    let mut out = method(CH, MethodId::BASIC_GET_OK, |a| {
+        a.longlong(tag)
+            .octet(0)
+            .shortstr(b"")
+            .shortstr(b"q")
+            .long(0)
+            .end();
+    });
+    out.extend(header(0));
+    out
+}
+
+pub(super) fn cancel(tag: &str, bits: u8) -> Vec<u8> {
+    method(CH, MethodId::BASIC_CANCEL, |a| {
+        a.shortstr(tag.as_bytes()).octet(bits).end()
+    })
+}
+
 pub(super) fn channel_close() -> Vec<u8> {
     let mut out = Vec::new();
     reply::close(&mut out, CH, 200, b"bye", MethodId(0, 0));

@@ -29,32 +29,13 @@ fn close(channel: ChannelId, code: u16) -> Vec<u8> {
     out
 }
 
-fn get() -> Vec<u8> {
-    method(CH, MethodId::BASIC_GET, |a| {
-        a.short(0).shortstr(b"q").octet(0).end();
-    })
-}
-
-fn got() -> Vec<u8> {
-    let mut out = method(CH, MethodId::BASIC_GET_OK, |a| {
-        a.longlong(1)
-            .octet(0)
-            .shortstr(b"")
-            .shortstr(b"q")
-            .long(0)
-            .end();
-    });
-    out.extend(header(0));
-    out
-}
-
 /// `q` was managed a minute ago; the client gets from it, and the passive declare is on its way.
 fn asked() -> Script {
     let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
     s.wait(Duration::from_secs(60)).silent();
     let mut open = Vec::new();
     reply::channel_open(&mut open, PROBE);
-    s.client(&get()).broker_gets(&[&open, &declare(1)]);
+    s.client(&get("q")).broker_gets(&[&open, &declare(1)]);
     assert!(!s.session.wants_read(Leg::Client, 0));
     s
 }
@@ -64,8 +45,8 @@ fn a_queue_that_is_the_same_stays_managed() {
     let mut s = asked();
     s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
     s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
-    s.resume().broker_gets(&[&get()]);
-    s.broker(&got()).passes();
+    s.resume().broker_gets(&[&get("q")]);
+    s.broker(&got(1)).passes();
     s.client(&reject(1, false)).silent();
     assert_eq!(s.dead.len(), 1);
 }
@@ -79,8 +60,8 @@ fn a_queue_that_is_gone_or_another_is_not_managed() {
         }
         let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
         s.broker(&close(PROBE, 406)).broker_gets(&[&close_ok]);
-        s.resume().broker_gets(&[&get()]);
-        s.broker(&got()).passes();
+        s.resume().broker_gets(&[&get("q")]);
+        s.broker(&got(1)).passes();
         s.client(&reject(1, false)).passes();
         let stale = |event: &Event| {
             matches!(
@@ -135,7 +116,7 @@ fn a_queue_that_ended_elsewhere_is_verified_before_anything_of_it_dies() {
 fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
     let mut s = asked();
     s.wait(Duration::from_secs(5))
-        .broker_gets(&[&close(PROBE, 200), &get()]);
+        .broker_gets(&[&close(PROBE, 200), &get("q")]);
 }
 
 #[test]
@@ -143,9 +124,9 @@ fn what_was_verified_is_believed_for_another_minute() {
     let mut s = asked();
     s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
     s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
-    s.resume().broker_gets(&[&get()]);
+    s.resume().broker_gets(&[&get("q")]);
     s.wait(Duration::from_secs(59)).silent();
-    s.client(&get()).passes();
+    s.client(&get("q")).passes();
 }
 
 #[test]
@@ -163,8 +144,8 @@ fn a_user_with_a_limit_on_channels_is_not_probed_for_it() {
     s.broker(&limit).passes();
     let mut s = s.another().managed("q", target("dlx"));
     s.wait(Duration::from_secs(60)).silent();
-    s.client(&get()).silent();
-    s.resume().broker_gets(&[&get()]);
-    s.broker(&got()).passes();
+    s.client(&get("q")).silent();
+    s.resume().broker_gets(&[&get("q")]);
+    s.broker(&got(1)).passes();
     s.client(&reject(1, false)).passes();
 }
