@@ -23,7 +23,7 @@ use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Ensure, Event, Fallback, Leg, Mono, Recall};
+use crate::machine::{Ensure, Event, Fallback, Learned, Leg, Mono, Recall};
 use crate::registry::arguments::{DeclareArguments, Wanted};
 use crate::registry::intake_name::Intake;
 use crate::registry::policy::{Queue, QueueType};
@@ -289,6 +289,26 @@ impl Session {
             declare.bits & !QueueDeclare::NO_WAIT,
             &table,
         );
+    }
+
+    /// A queue is managed from now on. Not while deliveries of an earlier one of that name are unsettled: to a classic queue their tags
+    /// mean its own messages, so that only the broker can tell what dies.
+    pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
+        let mut channels = self.channels.values();
+        if self.registry.get(&queue).is_none()
+            && channels.any(|state| state.unacked.retains_of(&queue))
+        {
+            return;
+        }
+        turn.event(Event::QueueManaged {
+            queue: queue.clone(),
+            taken_over: declared.taken_over,
+        });
+        if declared.form.bits & QueueDeclare::EXCLUSIVE == 0 {
+            let (queue, taken_over) = (queue.clone(), declared.taken_over);
+            turn.fx.learned.push(Learned::Queue { queue, taken_over });
+        }
+        self.registry.insert(queue, declared, turn.now.mono);
     }
 
     /// Lets the client go on; the probe's channel is closed behind its back.

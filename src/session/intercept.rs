@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::amqp::content::{self, PREFIX};
 use crate::amqp::frame;
-use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueName};
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
@@ -318,34 +318,6 @@ impl Session {
             state.expect(expected, asked_for(id, payload).is_some());
         } else {
             state.unanswered = true;
-        }
-    }
-
-    /// One consumer less: an auto-delete queue may go with its last one, and then what it delivered does not die any more.
-    pub(super) fn consumer_ends(&mut self, queue: &[u8]) {
-        let goes = self.registry.is_auto_delete(queue);
-        let mut consumers = self
-            .channels
-            .values()
-            .flat_map(|state| state.consumers.values());
-        if goes && !consumers.any(|other| &*other.queue == queue && !other.ending) {
-            self.registry.end(queue);
-        }
-    }
-
-    /// The broker has, or will have, settled all that was delivered on this channel up to now.
-    fn settle_all(&mut self, channel: ChannelId) {
-        if let Some(state) = self.channels.get_mut(&channel) {
-            let freed = state.unacked.settle_up_to(DeliveryTag(u64::MAX));
-            self.give_back(freed);
-        }
-    }
-
-    /// From here on all settlements of this channel are the broker's.
-    pub(super) fn go_native(&mut self, channel: ChannelId) {
-        self.settle_all(channel);
-        if let Some(state) = self.channels.get_mut(&channel) {
-            state.native = true;
         }
     }
 

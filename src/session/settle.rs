@@ -1,15 +1,15 @@
-//! Acks, nacks and rejects of a client, and what becomes of withheld ones.
+//! Acks, nacks and rejects of a client: what passes, what is withheld.
 //!
-//! A `multiple` never settles a withheld tag: it is split, so that the broker has no word about a tag before its dead letter is safe.
+//! A `multiple` never settles a withheld tag: it is split, so that the broker has no word about a tag before its dead letter is safe; or,
+//! when it would be many pieces, it waits.
 
 use std::ops::Range;
 
-use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::method::{MethodId, QueueDeclare, Settle};
+use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::{self, Death, Verdict};
-use crate::machine::{Event, Fallback, Learned, Leg, Outcome, Reason, Ticket};
-use crate::registry::Declared;
+use crate::machine::{Event, Fallback, Leg, Reason, Ticket};
 use crate::registry::policy::Queue;
 
 use super::{Hold, Session, Turn};
@@ -256,160 +256,6 @@ impl Session {
         self.tickets.insert(ticket, (channel, tag));
         turn.fx.dead.push((ticket, publication));
         Fate::Withheld
-    }
-
-    /// Outcomes of dead letters: the originals may go, or the broker has to deal with them.
-    pub(super) fn settled(&mut self, outcomes: &[(Ticket, Outcome)], turn: &mut Turn<'_>) {
-        for (ticket, outcome) in outcomes {
-            let Some((channel, tag)) = self.tickets.remove(ticket) else {
-                continue;
-            };
-            match outcome {
-                Outcome::Confirmed | Outcome::Parked(_) | Outcome::Dropped(_) => {
-                    let withheld = self
-                        .channels
-                        .get_mut(&channel)
-                        .and_then(|state| state.unacked.done(tag));
-                    self.give_back(withheld.map_or(0, |withheld| withheld.octets));
-                    self.acks_due.insert(channel);
-                }
-                Outcome::Refused(cause) => {
-                    self.forward(channel, tag, Fallback::Refused(*cause), turn)
-                }
-            }
-        }
-        self.flush_acks(turn);
-        self.leave_when_settled(turn);
-    }
-
-    /// Sends the acks that are due, on the channels where a method may be sent now.
-    pub(super) fn flush_acks(&mut self, turn: &mut Turn<'_>) {
-        for channel in std::mem::take(&mut self.acks_due) {
-            if !self.may_inject(channel) {
-                self.acks_due.insert(channel);
-                continue;
-            }
-            if let Some(state) = self
-                .channels
-                .get_mut(&channel)
-                .filter(|state| !state.closing)
-            {
-                state.unacked.take_acks(|tag, multiple| {
-                    reply::ack(turn.build(Leg::Broker), channel, tag, multiple)
-                });
-            }
-        }
-    }
-
-    /// A withheld reject goes to the broker after all.
-    fn forward(
-        &mut self,
-        channel: ChannelId,
-        tag: DeliveryTag,
-        cause: Fallback,
-        turn: &mut Turn<'_>,
-    ) {
-        let Some(withheld) = self
-            .channels
-            .get_mut(&channel)
-            .and_then(|state| state.unacked.give_up(tag))
-        else {
-            return;
-        };
-        self.tickets.remove(&withheld.ticket);
-        self.give_back(withheld.octets);
-        self.inject(channel, turn, |out| reply::reject(out, channel, tag, false));
-        turn.event(Event::RejectForwarded {
-            queue: withheld.queue,
-            cause,
-        });
-    }
-
-    /// The bound on waiting has passed: all withheld rejects of a channel (0: of all) go to the broker.
-    pub(super) fn give_up(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
-        let chosen = |id: &ChannelId| channel == ChannelId(0) || *id == channel;
-        let open: Vec<_> = self
-            .tickets
-            .values()
-            .filter(|(id, _)| chosen(id))
-            .copied()
-            .collect();
-        for (channel, tag) in open {
-            self.forward(channel, tag, Fallback::CloseWait, turn);
-        }
-    }
-
-    /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4).
-    pub(super) fn abandon(&mut self, channel: ChannelId) {
-        let Some(state) = self.channels.get_mut(&channel) else {
-            return;
-        };
-        let copying = state
-            .copying
-            .take()
-            .and_then(|copying| copying.assembly)
-            .map_or(0, |assembly| assembly.whole());
-        let octets = state.unacked.octets() + copying;
-        let read: Vec<ShortStr> = state
-            .consumers
-            .values()
-            .map(|consumer| consumer.queue.clone())
-            .collect();
-        let tickets: Vec<Ticket> = state
-            .unacked
-            .withheld()
-            .map(|(_, withheld)| withheld.ticket)
-            .collect();
-        *state = super::channel::Channel {
-            closing: true,
-            publishing: state.publishing,
-            delivering: state.delivering,
-            due: std::mem::take(&mut state.due),
-            ..Default::default()
-        };
-        for ticket in tickets {
-            self.tickets.remove(&ticket);
-        }
-        self.acks_due.remove(&channel);
-        self.waiting.retain(|(waiting, _)| *waiting != channel);
-        self.give_back(octets);
-        for queue in read {
-            self.consumer_ends(&queue);
-        }
-    }
-
-    /// As if every channel closed.
-    pub(super) fn abandon_all(&mut self) {
-        let channels: Vec<ChannelId> = self.channels.keys().copied().collect();
-        for channel in channels {
-            self.abandon(channel);
-        }
-    }
-
-    /// The channel's number is free again.
-    pub(super) fn forget_channel(&mut self, channel: ChannelId) {
-        self.abandon(channel);
-        self.channels.remove(&channel);
-    }
-
-    /// A queue is managed from now on. Not while deliveries of an earlier one of that name are unsettled: to a classic queue their tags
-    /// mean its own messages, so that only the broker can tell what dies.
-    pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
-        let mut channels = self.channels.values();
-        if self.registry.get(&queue).is_none()
-            && channels.any(|state| state.unacked.retains_of(&queue))
-        {
-            return;
-        }
-        turn.event(Event::QueueManaged {
-            queue: queue.clone(),
-            taken_over: declared.taken_over,
-        });
-        if declared.form.bits & QueueDeclare::EXCLUSIVE == 0 {
-            let (queue, taken_over) = (queue.clone(), declared.taken_over);
-            turn.fx.learned.push(Learned::Queue { queue, taken_over });
-        }
-        self.registry.insert(queue, declared, turn.now.mono);
     }
 }
 

@@ -1,0 +1,90 @@
+//! What ends with a channel, a consumer, or the certainty about outstanding tags.
+
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::machine::Ticket;
+
+use super::Session;
+use super::channel::Channel;
+
+impl Session {
+    /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4).
+    pub(super) fn abandon(&mut self, channel: ChannelId) {
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        let copying = state
+            .copying
+            .take()
+            .and_then(|copying| copying.assembly)
+            .map_or(0, |assembly| assembly.whole());
+        let octets = state.unacked.octets() + copying;
+        let read: Vec<ShortStr> = state
+            .consumers
+            .values()
+            .map(|consumer| consumer.queue.clone())
+            .collect();
+        let tickets: Vec<Ticket> = state
+            .unacked
+            .withheld()
+            .map(|(_, withheld)| withheld.ticket)
+            .collect();
+        *state = Channel {
+            closing: true,
+            publishing: state.publishing,
+            delivering: state.delivering,
+            due: std::mem::take(&mut state.due),
+            ..Default::default()
+        };
+        for ticket in tickets {
+            self.tickets.remove(&ticket);
+        }
+        self.acks_due.remove(&channel);
+        self.waiting.retain(|(waiting, _)| *waiting != channel);
+        self.give_back(octets);
+        for queue in read {
+            self.consumer_ends(&queue);
+        }
+    }
+
+    /// As if every channel closed.
+    pub(super) fn abandon_all(&mut self) {
+        let channels: Vec<ChannelId> = self.channels.keys().copied().collect();
+        for channel in channels {
+            self.abandon(channel);
+        }
+    }
+
+    /// The channel's number is free again.
+    pub(super) fn forget_channel(&mut self, channel: ChannelId) {
+        self.abandon(channel);
+        self.channels.remove(&channel);
+    }
+
+    /// One consumer less: an auto-delete queue may go with its last one, and then what it delivered does not die any more.
+    pub(super) fn consumer_ends(&mut self, queue: &[u8]) {
+        let goes = self.registry.is_auto_delete(queue);
+        let mut consumers = self
+            .channels
+            .values()
+            .flat_map(|state| state.consumers.values());
+        if goes && !consumers.any(|other| &*other.queue == queue && !other.ending) {
+            self.registry.end(queue);
+        }
+    }
+
+    /// The broker has, or will have, settled all that was delivered on this channel up to now.
+    pub(super) fn settle_all(&mut self, channel: ChannelId) {
+        if let Some(state) = self.channels.get_mut(&channel) {
+            let freed = state.unacked.settle_up_to(DeliveryTag(u64::MAX));
+            self.give_back(freed);
+        }
+    }
+
+    /// From here on all settlements of this channel are the broker's.
+    pub(super) fn go_native(&mut self, channel: ChannelId) {
+        self.settle_all(channel);
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.native = true;
+        }
+    }
+}
