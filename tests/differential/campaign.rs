@@ -55,6 +55,8 @@ struct Tally {
     run: usize,
     steps: usize,
     races: Vec<u64>,
+    /// Compared as far as the stated difference of that name.
+    arrivals: Vec<u64>,
     problems: BTreeMap<u64, String>,
 }
 
@@ -77,6 +79,7 @@ fn campaign(broker: &Broker, first: u64, seeds: u64, time: Duration) -> Fallible
                     match outcome {
                         Ok((steps, Verdict::Equal)) => tally.steps += steps,
                         Ok((_, Verdict::Racing(_))) => tally.races.push(seed),
+                        Ok((_, Verdict::Arrival(_))) => tally.arrivals.push(seed),
                         Ok((_, Verdict::Different(found))) | Err(found) => {
                             tally.problems.insert(seed, found);
                         }
@@ -87,12 +90,14 @@ fn campaign(broker: &Broker, first: u64, seeds: u64, time: Duration) -> Fallible
     });
     let tally = tally.into_inner().expect("no panic");
     eprintln!(
-        "{}: {} programs from seed {first} on, {} steps; the broker itself raced in {}: {:?}",
+        "{}: {} programs from seed {first} on, {} steps; the broker itself raced in {}: {:?}; compared up to an arrival {}: {:?}",
         broker.version,
         tally.run,
         tally.steps,
         tally.races.len(),
-        tally.races
+        tally.races,
+        tally.arrivals.len(),
+        tally.arrivals
     );
     let mut problems: Vec<String> = tally
         .problems

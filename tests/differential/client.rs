@@ -224,6 +224,18 @@ impl Client {
         self.state().channels.get(&channel).copied()
     }
 
+    /// In the order of their numbers.
+    pub(crate) fn open_channels(&self) -> Vec<u16> {
+        let state = self.state();
+        let open = state
+            .channels
+            .iter()
+            .filter(|(_, is)| **is == Channel::Open);
+        let mut channels: Vec<u16> = open.map(|(of, _)| *of).collect();
+        channels.sort_unstable();
+        channels
+    }
+
     /// From here on, what comes belongs to that step.
     pub(crate) fn at_step(&self, step: usize) {
         self.state().step = step;
@@ -238,14 +250,7 @@ impl Client {
     /// Until all that was sent on open channels is carried out, and what that brought is here. Leaves no trace in the record.
     pub(crate) fn rest(&self) {
         self.read(true);
-        let mut channels: Vec<u16> = self
-            .state()
-            .channels
-            .iter()
-            .filter(|(_, is)| **is == Channel::Open)
-            .map(|(of, _)| *of)
-            .collect();
-        channels.sort_unstable();
+        let channels = self.open_channels();
         for channel in channels.iter().copied() {
             self.method(channel, "channel.flow", vec![("active", Arg::Bit(true))]);
         }
@@ -258,6 +263,25 @@ impl Client {
                 at.map(|at| frames.remove(at));
             }
         }
+    }
+
+    /// Cancels its consumers: what the close of one channel returns would go to those of the next, now and then. What comes is not
+    /// recorded any more.
+    pub(crate) fn cancel_all(&self) {
+        self.read(true);
+        self.state().silent = true;
+        for came in self.received() {
+            let consumer = came.frame.arg("consumer-tag").cloned();
+            let open = self.channel(came.channel) == Some(Channel::Open);
+            if let ("basic.consume-ok", Some(tag), true) = (&*came.frame.name, consumer, open) {
+                self.ask(came.channel, "basic.cancel", vec![("consumer-tag", tag)]);
+            }
+        }
+    }
+
+    pub(crate) fn close_channel(&self, channel: u16) {
+        let ok = vec![("reply-code", Arg::Number(200))];
+        self.ask(channel, "channel.close", ok);
     }
 
     /// Closes it in order; what comes is not recorded any more.

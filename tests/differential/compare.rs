@@ -33,6 +33,8 @@ pub(crate) enum How {
     Direct(fn(&Facts, &mut Frame, &Frame)),
     /// Sees all of a channel, by its name: the direct frames and the other ones.
     Both(fn(&Facts, &str, &mut Vec<Received>, &mut Vec<Received>)),
+    /// Needs the whole of both records: see `arrival`.
+    Arrival,
 }
 
 /// What rules may ask.
@@ -310,6 +312,7 @@ fn normalise(
                 same.for_each(|(direct, proxied)| change(facts, &mut direct.frame, &proxied.frame));
             }
             How::Both(change) => change(facts, name, direct, proxied),
+            How::Arrival => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::client::Client;
 use super::frame::Frame;
 use super::methods::{Arg, Args};
 use super::reader::{Channel, Received};
@@ -14,6 +15,16 @@ impl Run<'_> {
     /// The record is complete then.
     pub(crate) fn end(&mut self) -> Fallible<()> {
         self.clients.iter().for_each(|(_, client)| client.rest());
+        self.clients
+            .iter()
+            .for_each(|(_, client)| client.cancel_all());
+        // One channel after the other, so that what they return has an order; a script without rests has at most one that matters.
+        if !self.record.rests.is_empty() {
+            for (at, channel) in self.open_channels() {
+                self.clients[at].1.close_channel(channel);
+                self.rest();
+            }
+        }
         for (name, client) in std::mem::take(&mut self.clients) {
             client.close();
             self.record.keep(&name, &client);
@@ -29,6 +40,17 @@ impl Run<'_> {
         let wanted = self.other.map(|other| &other.counts);
         self.record.counts = settled(all, wanted, QUIET);
         queues.iter().try_for_each(|queue| self.fetch(queue))
+    }
+
+    /// By the places of their clients.
+    fn open_channels(&self) -> Vec<(usize, u16)> {
+        let of = |(at, (_, client)): (usize, &(String, Client))| {
+            client
+                .open_channels()
+                .into_iter()
+                .map(move |channel| (at, channel))
+        };
+        self.clients.iter().enumerate().flat_map(of).collect()
     }
 
     /// Fetches all that is in a queue, in the way of the run, and records it.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::arrival;
 use super::compare::{self, Facts, difference};
 use super::lab::{Broker, Place};
 use super::names::Names;
@@ -16,6 +17,8 @@ const REPETITIONS: usize = 3;
 /// What is to be said of a scenario.
 pub(crate) enum Verdict {
     Equal,
+    /// But for the stated difference of that name; what comes after it is not compared.
+    Arrival(String),
     /// The records, side by side.
     Different(String),
     /// The broker itself does not do the same each time.
@@ -142,7 +145,10 @@ impl Both<'_> {
                 "two direct runs (so `proxied` is direct too):\n{found}"
             )));
         }
-        Ok(Verdict::Different(found))
+        match arrival::explains(&facts, self.script, direct, &proxied) {
+            true => Ok(Verdict::Arrival(found)),
+            false => Ok(Verdict::Different(found)),
+        }
     }
 
     /// The records are equal; does the scenario show what it says?

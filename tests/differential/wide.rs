@@ -19,7 +19,16 @@ const HISTORY: [&str; 4] = [
     "x-first-death-exchange",
 ];
 
+/// What `arrival` explains.
+pub(crate) const ARRIVAL: &str = "arrival";
+
 pub(crate) const WIDE: &[Rule] = &[
+    Rule {
+        name: ARRIVAL,
+        reason: "a dead letter is in its target before its original has left the queue and made room",
+        stated: true,
+        how: How::Arrival,
+    },
     Rule {
         name: "history",
         reason: "with `history = continue` an x-death that a client publishes counts on, which 4.x forgets (S4.5)",
