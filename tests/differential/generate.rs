@@ -1,10 +1,9 @@
-//! Random programs over a small alphabet: three queues, three exchanges, two channels that consume and one that publishes. The next step is
+//! Random programs over a small `alphabet`: two channels that consume and one that publishes. The next step is
 //! drawn when the direct run has shown what came of those before, so that most settlements name what is outstanding.
 
 use std::collections::BTreeMap;
 
-use fastrand::Rng;
-
+use super::alphabet::Alphabet;
 use super::client::Client;
 use super::methods::Arg;
 use super::parse;
@@ -12,26 +11,20 @@ use super::reader::Received;
 use super::script::{Script, Step};
 use super::value::Fallible;
 
-/// Shorter than any rest waits.
-const TTL: u32 = 5;
-
 /// The channel that publishes.
-const PUBLISHING: u16 = 3;
+pub(crate) const PUBLISHING: u16 = 3;
 
 /// A program that is being written.
 pub(crate) struct Program {
-    rng: Rng,
+    alphabet: Alphabet,
     /// Steps that are drawn already, the next one last.
     due: Vec<String>,
     left: usize,
     queues: Vec<String>,
     channels: BTreeMap<u16, Channel>,
     consumers: usize,
-    messages: usize,
     /// Frames that were looked at.
     seen: usize,
-    /// Is there a queue that dead-letters without a key?
-    keyless: bool,
     /// Each publish rests: confirms have an order then.
     confirms: bool,
     over: bool,
@@ -57,20 +50,18 @@ impl Program {
     /// The program of a seed, and with what it begins.
     pub(crate) fn new(seed: u64, is_4x: bool) -> Fallible<(Program, Script)> {
         let mut program = Program {
-            rng: Rng::with_seed(seed),
+            alphabet: Alphabet::new(seed),
             due: Vec::new(),
             left: 0,
             queues: Vec::new(),
             channels: BTreeMap::new(),
             consumers: 0,
-            messages: 0,
             seen: 0,
-            keyless: false,
             confirms: false,
             over: false,
         };
-        program.left = program.rng.usize(8..26);
-        program.confirms = program.rng.u8(..4) == 0;
+        program.left = program.alphabet.rng.usize(8..26);
+        program.confirms = program.alphabet.rng.u8(..4) == 0;
         let mut script = Script {
             name: format!("generated-{seed}"),
             // Cycles through named exchanges end at once then.
@@ -85,22 +76,22 @@ impl Program {
 
     fn beginning(&mut self, is_4x: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        self.queues = self.declares(is_4x);
+        self.queues = self.alphabet.declares(is_4x);
         for (name, kind) in [("e1", "direct"), ("e2", "fanout"), ("e3", "topic")] {
             lines.push(format!(
                 "a.{PUBLISHING} exchange.declare exchange={name} type={kind} durable"
             ));
         }
         lines.extend(self.queues.iter().map(|declare| format!("a.1 {declare}")));
-        for _ in 0..self.rng.usize(1..5) {
-            lines.push(format!("a.1 {}", self.binding("bind")));
+        for _ in 0..self.alphabet.rng.usize(1..5) {
+            lines.push(format!("a.1 {}", self.alphabet.binding("bind")));
         }
         if self.confirms {
             lines.push(format!("a.{PUBLISHING} confirm.select"));
         }
-        let tx = self.rng.u8(..8) == 0;
+        let tx = self.alphabet.rng.u8(..8) == 0;
         for channel in [1, 2] {
-            let prefetch = self.one(&["0", "0", "1", "2", "5"]);
+            let prefetch = self.alphabet.one(&["0", "0", "1", "2", "5"]);
             lines.push(format!("a.{channel} basic.qos prefetch-count={prefetch}"));
             if tx && channel == 2 {
                 lines.push("a.2 tx.select".to_owned());
@@ -120,77 +111,6 @@ impl Program {
             },
         );
         lines
-    }
-
-    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.rng.usize(..of.len())]
-    }
-
-    fn perhaps(&mut self, percent: u8) -> bool {
-        self.rng.u8(..100) < percent
-    }
-
-    /// The declares of the three queues.
-    fn declares(&mut self, is_4x: bool) -> Vec<String> {
-        // Returns count in ways that depend on more than the client does, but for those of 4.x; and from 4.3 on a death does not end
-        // the count of a quorum queue, as a publish does. So whatever returns to the queue with a limit is not dead.
-        let arguments = if is_4x && self.perhaps(20) {
-            let limit = self.rng.u8(1..3);
-            vec![
-                format!(
-                    "x-queue-type: \"quorum\", x-dead-letter-exchange: \"\", x-dead-letter-routing-key: \"q2\", x-delivery-limit: {limit}"
-                ),
-                "x-queue-type: \"classic\"".to_owned(),
-                self.arguments(3, "classic"),
-            ]
-        } else {
-            let mut arguments = |n| {
-                let kind = if self.perhaps(30) {
-                    "quorum"
-                } else {
-                    "classic"
-                };
-                self.arguments(n, kind)
-            };
-            vec![arguments(1), arguments(2), arguments(3)]
-        };
-        let declare =
-            |(n, arguments)| format!("queue.declare queue=q{n} durable arguments={{{arguments}}}");
-        (1..).zip(arguments).map(declare).collect()
-    }
-
-    fn arguments(&mut self, n: u8, kind: &str) -> String {
-        let mut all = vec![format!("x-queue-type: {kind:?}")];
-        let mut returns = false;
-        if self.perhaps(85) {
-            let exchange = self.one(&["", "", "", "missing"]);
-            all.push(format!("x-dead-letter-exchange: {exchange:?}"));
-            let key = self
-                .perhaps(70)
-                .then(|| self.one(&["q1", "q2", "q3", "k", "t.a", ""]));
-            all.extend(key.map(|key| format!("x-dead-letter-routing-key: {key:?}")));
-            self.keyless |= key.is_none();
-            returns = key.is_none_or(|key| key == format!("q{n}"));
-        }
-        if self.perhaps(20) {
-            all.push(format!("x-message-ttl: {TTL}"));
-        }
-        // A dead letter is in its target before the original has left: the room that this makes comes too late for it in the same queue.
-        if !returns && self.perhaps(20) {
-            all.push(format!("x-max-length: {}", self.rng.u8(1..4)));
-        }
-        all.join(", ")
-    }
-
-    fn binding(&mut self, verb: &str) -> String {
-        let queue = self.one(&["q1", "q2", "q3"]);
-        let (exchange, keys): (_, &[&str]) = match self.rng.u8(..3) {
-            0 => ("e1", &["k", "q1", "q2", "q3", ""]),
-            1 => ("e2", &[""]),
-            _ => ("e3", &["#", "t.*", "*", "k", "q1"]),
-        };
-        let key = self.one(keys);
-        format!("queue.{verb} queue={queue} exchange={exchange} routing-key={key:?}")
     }
 
     /// The next step, after a look at what came.
@@ -243,8 +163,14 @@ impl Program {
     }
 
     fn draw(&mut self) -> Vec<String> {
-        match self.rng.u8(..100) {
-            0..32 => self.publish(),
+        match self.alphabet.rng.u8(..100) {
+            0..32 => {
+                let mut lines = Vec::new();
+                for publish in self.alphabet.publishes(self.confirms) {
+                    lines.extend(self.on(PUBLISHING, publish));
+                }
+                lines
+            }
             32..42 => self.consume(),
             42..46 => self.cancel(),
             46..56 => self.get(),
@@ -258,20 +184,22 @@ impl Program {
             }
             87..89 => {
                 let channel = self.consuming();
-                let prefetch = self.one(&["0", "1", "3"]);
+                let prefetch = self.alphabet.one(&["0", "1", "3"]);
                 self.on(channel, format!("basic.qos prefetch-count={prefetch}"))
             }
             89..91 => {
-                let queue = self.one(&["q1", "q2", "q3"]);
+                let queue = self.alphabet.one(&["q1", "q2", "q3"]);
                 let channel = self.consuming();
-                let verb = self.one(&["purge", "delete", "delete"]);
+                let verb = self.alphabet.one(&["purge", "delete", "delete"]);
                 self.on(channel, format!("queue.{verb} queue={queue}"))
             }
             91..94 => {
                 let channel = self.consuming();
-                let mut declare = self.queues[self.rng.usize(..3)].clone();
-                if self.perhaps(30) {
-                    let other = self.one(&["x-dead-letter-exchange: \"other\"", "x-max-length: 9"]);
+                let mut declare = self.queues[self.alphabet.rng.usize(..3)].clone();
+                if self.alphabet.perhaps(30) {
+                    let other = self
+                        .alphabet
+                        .one(&["x-dead-letter-exchange: \"other\"", "x-max-length: 9"]);
                     let name = other.split(':').next().unwrap_or_default();
                     if !declare.contains(name) {
                         declare = declare.replace('}', &format!(", {other}}}"));
@@ -280,8 +208,8 @@ impl Program {
                 self.on(channel, declare)
             }
             94..97 => {
-                let verb = self.one(&["bind", "unbind"]);
-                let binding = self.binding(verb);
+                let verb = self.alphabet.one(&["bind", "unbind"]);
+                let binding = self.alphabet.binding(verb);
                 let channel = self.consuming();
                 self.on(channel, binding)
             }
@@ -295,7 +223,7 @@ impl Program {
     }
 
     fn consuming(&mut self) -> u16 {
-        self.rng.u16(1..3)
+        self.alphabet.rng.u16(1..3)
     }
 
     fn channel(&mut self, channel: u16) -> &mut Channel {
@@ -312,50 +240,11 @@ impl Program {
         lines
     }
 
-    fn publish(&mut self) -> Vec<String> {
-        let mut lines = Vec::new();
-        // What a message drives out of a queue would be on its way to another at the same time as the next message.
-        let one = self.confirms
-            || self
-                .queues
-                .iter()
-                .any(|queue| queue.contains("x-max-length"));
-        let most = if one { 2 } else { 5 };
-        for _ in 0..self.rng.usize(1..most) {
-            self.messages += 1;
-            let exchange = self.one(&["", "", "", "e1", "e2", "e3"]);
-            let key = match exchange {
-                "" => self.one(&["q1", "q2", "q3"]),
-                _ => self.one(&["q1", "q2", "k", "t.a", ""]),
-            };
-            let mut publish = format!(
-                "basic.publish exchange={exchange:?} routing-key={key:?} delivery-mode=2 body=m{}",
-                self.messages
-            );
-            if self.perhaps(12) {
-                publish += &format!(" expiration={TTL}");
-            }
-            if self.perhaps(8) {
-                let name = self.one(&["CC", "BCC"]);
-                // Beside a queue that would close a cycle another sees another key (README, "Limits").
-                let others: &[&str] = if self.keyless {
-                    &["k"]
-                } else {
-                    &["q1", "q2", "q3", "k"]
-                };
-                let other = self.one(others);
-                publish += &format!(" headers={{{name}: A[{other:?}], n: {}}}", self.messages);
-            }
-            lines.extend(self.on(PUBLISHING, publish));
-        }
-        lines
-    }
-
     fn consume(&mut self) -> Vec<String> {
         let channel = self.consuming();
         self.consumers += 1;
-        let (tag, no_ack) = (format!("c{}", self.consumers), self.perhaps(15));
-        let queue = self.one(&["q1", "q2", "q3"]);
+        let (tag, no_ack) = (format!("c{}", self.consumers), self.alphabet.perhaps(15));
+        let queue = self.alphabet.one(&["q1", "q2", "q3"]);
         let bits = if no_ack { " no-ack" } else { "" };
         let lines = self.on(
             channel,
@@ -375,8 +264,8 @@ impl Program {
 
     fn get(&mut self) -> Vec<String> {
         let channel = self.consuming();
-        let no_ack = self.perhaps(15);
-        let queue = self.one(&["q1", "q2", "q3"]);
+        let no_ack = self.alphabet.perhaps(15);
+        let queue = self.alphabet.one(&["q1", "q2", "q3"]);
         let bits = if no_ack { " no-ack" } else { "" };
         let lines = self.on(channel, format!("basic.get queue={queue}{bits}"));
         self.channel(channel).no_ack = no_ack;
@@ -388,21 +277,21 @@ impl Program {
         if self.channel(channel).outstanding.is_empty() {
             channel = 3 - channel;
         }
-        if self.channel(channel).is_tx && self.perhaps(30) {
+        if self.channel(channel).is_tx && self.alphabet.perhaps(30) {
             return self.end_tx(channel);
         }
         if self.channel(channel).outstanding.is_empty() {
             return self.get();
         }
         let last = self.channel(channel).outstanding.len() - 1;
-        let at = match self.rng.u8(..4) {
+        let at = match self.alphabet.rng.u8(..4) {
             0 => 0,
             1 => last,
-            _ => self.rng.usize(..=last),
+            _ => self.alphabet.rng.usize(..=last),
         };
         let mut tag = self.channel(channel).outstanding[at];
-        let multiple = self.perhaps(30);
-        match self.rng.u8(..40) {
+        let multiple = self.alphabet.perhaps(30);
+        match self.alphabet.rng.u8(..40) {
             0 => tag += 7,
             1 if multiple => tag = 0,
             _ => {}
@@ -415,10 +304,10 @@ impl Program {
             of.uncommitted.extend(gone);
         }
         let bit = |set: bool, name: &'static str| if set { name } else { "" };
-        let step = match self.rng.u8(..10) {
+        let step = match self.alphabet.rng.u8(..10) {
             0..3 => format!("basic.ack delivery-tag={tag}{}", bit(multiple, " multiple")),
             3..7 => {
-                let requeue = self.perhaps(30);
+                let requeue = self.alphabet.perhaps(30);
                 format!(
                     "basic.nack delivery-tag={tag}{}{}",
                     bit(multiple, " multiple"),
@@ -426,7 +315,7 @@ impl Program {
                 )
             }
             _ => {
-                let requeue = self.perhaps(25);
+                let requeue = self.alphabet.perhaps(25);
                 format!(
                     "basic.reject delivery-tag={tag}{}",
                     bit(requeue, " requeue")
@@ -437,7 +326,7 @@ impl Program {
     }
 
     fn end_tx(&mut self, channel: u16) -> Vec<String> {
-        let commit = self.perhaps(70);
+        let commit = self.alphabet.perhaps(70);
         let of = self.channel(channel);
         let settled = std::mem::take(&mut of.uncommitted);
         if !commit {

@@ -20,6 +20,7 @@
 //! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
 //! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: can the instrument be trusted?
 
+mod alphabet;
 mod arrival;
 mod campaign;
 mod checks;
