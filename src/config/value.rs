@@ -63,7 +63,7 @@ pub(super) fn shortstr(length: RangeInclusive<usize>) -> impl Fn(&str) -> Result
 }
 
 pub(super) fn pattern(text: &str) -> Result<String, String> {
-    match regex::Regex::new(text) {
+    match crate::registry::policy::pattern(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => {
             // The last line says what is wrong; those before it show where, and the value is shown anyway.

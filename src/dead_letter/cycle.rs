@@ -9,7 +9,9 @@
 //! entries as a cycle does, and RabbitMQ lets it go on for ever. So a client's publish loses its lap on the way through the proxy, and a
 //! lap that was copied past the proxy does not fit the exchange and the key by which the message came. The limit: a client that is connected
 //! to the broker directly, and so sees the lap, and publishes a dead letter with it *to the dead-letter exchange itself*, with the same key.
-//! 3.x does not tell the exchange: there the same key is enough.
+//! 3.x does not tell the exchange: there the same key is enough. And a policy of the broker's may have set another key on the way to us: then
+//! nothing tells how the message came. Of a queue that is known to do that (its first entry shows the key of before, and the lap keeps it in
+//! mind) the lap counts in doubt: what it would drop is parked.
 //!
 //! A broker that goes on counting (3.x, 3.13) has looked at each hop but the one that the proxy did. Where it began anew (4.x), the lap stands
 //! for what it forgot, over any number of hops, but never over a client's publish: of that, 4.x knows nothing either.
@@ -26,13 +28,14 @@ use super::headers::{BCC, CC, longstrs, routes};
 use super::history::{self, Entry};
 use super::private;
 use super::remembered::Whole;
-use super::{Death, Dialect, TargetQueues};
+use super::{Death, Dialect, Rules, TargetQueues};
 
 const QUEUES: &[u8] = b"queues";
 const EXCHANGE: &[u8] = b"exchange";
 const ROUTING_KEY: &[u8] = b"routing-key";
 const DEATHS: &[u8] = b"deaths";
 const AT_LEAST_ONCE: &[u8] = b"at-least-once";
+const SET: &[u8] = b"set";
 
 /// The queues that a message went through since somebody last rejected it.
 ///
@@ -57,6 +60,8 @@ pub(super) struct Lap<'a> {
     pub(super) deaths: i64,
     /// Its queue drops nothing, not even a cycle (S6.3).
     pub(super) at_least_once: bool,
+    /// 3.x: queues that the message died in, each with the key that a policy of the broker's then set.
+    pub(super) set: Vec<&'a [u8]>,
 }
 
 // === impl Automatic ===
@@ -112,26 +117,20 @@ impl<'a> Automatic<'a> {
 // === impl Lap ===
 
 impl<'a> Lap<'a> {
-    /// The lap of a message, if it counts: if none of its deaths since the proxy published it was `rejected`, and if it was that publication
+    /// Whether the lap of a message counts: if none of its deaths since the proxy published it was `rejected`, and if it was that publication
     /// that led to them. `whole`: with this death.
-    pub(super) fn carried(
-        headers: Table<'a>,
-        death: &Death<'_>,
-        dialect: Dialect,
-        whole: &Whole<'_>,
-    ) -> Result<Option<Lap<'a>>, Malformed> {
-        let Some(lap) = Lap::read(headers)? else {
-            return Ok(None);
-        };
+    pub(super) fn counts(&self, death: &Death<'_>, dialect: Dialect, whole: &Whole<'_>) -> bool {
         if death.reason == Reason::Rejected {
-            return Ok(None);
+            return false;
         }
         let by_it =
-            |exchange: &[u8], key: &[u8]| exchange == lap.exchange && key == lap.routing_key;
-        let is_next = || history::deaths(&whole.entries) == lap.deaths.saturating_add(1);
-        let counts = match dialect {
+            |exchange: &[u8], key: &[u8]| exchange == self.exchange && key == self.routing_key;
+        let is_next = || history::deaths(&whole.entries) == self.deaths.saturating_add(1);
+        match dialect {
             // x-death shows the exchange of the first death there (S4.2).
-            Dialect::V3 => is_next() && death.routing_key == lap.routing_key,
+            Dialect::V3 => {
+                is_next() && (death.routing_key == self.routing_key || self.hides_key(death))
+            }
             Dialect::V3_13 | Dialect::V4 if whole.since.iter().any(Entry::is_rejected) => false,
             // The oldest entry tells how the message came to the first of its deaths.
             Dialect::V3_13 | Dialect::V4 if whole.anew => whole.since.last().is_some_and(|first| {
@@ -141,11 +140,41 @@ impl<'a> Lap<'a> {
                     .is_some_and(|(exchange, key)| by_it(exchange, key))
             }),
             Dialect::V3_13 | Dialect::V4 => is_next() && by_it(death.exchange, death.routing_key),
-        };
-        Ok(Some(lap).filter(|_| counts))
+        }
     }
 
-    fn read(headers: Table<'a>) -> Result<Option<Lap<'a>>, Malformed> {
+    /// Whether what it would drop is kept.
+    pub(super) fn keeps(&self, death: &Death<'_>) -> bool {
+        self.at_least_once || self.hides_key(death)
+    }
+
+    /// Whether this queue is known to set this key: by which one the message came is not to be seen.
+    fn hides_key(&self, death: &Death<'_>) -> bool {
+        let set = [&**death.queue, death.routing_key];
+        death.routing_key != self.routing_key && self.set.chunks_exact(2).any(|known| known == set)
+    }
+
+    /// What is known of keys that were set, with what this death shows: x-death has the key by which the message came there first.
+    pub(super) fn set(
+        lap: Option<&Lap<'a>>,
+        death: &Death<'a>,
+        whole: &Whole<'a>,
+        rules: &Rules,
+    ) -> Vec<&'a [u8]> {
+        let mut set = lap.map_or_else(Vec::new, |lap| lap.set.clone());
+        let newest = whole.entries.first().filter(|entry| entry.deaths() == 1);
+        let came_by = newest.and_then(|entry| entry.routing_keys().next());
+        if rules.dialect == Dialect::V3
+            && set.len() < 2 * rules.max_history
+            && came_by.is_some_and(|key| key != death.routing_key)
+        {
+            set.extend([&**death.queue, death.routing_key]);
+        }
+        set
+    }
+
+    /// That of a message, if it has one.
+    pub(super) fn read(headers: Table<'a>) -> Result<Option<Lap<'a>>, Malformed> {
         let Some(table) = headers.get(private::LAP)?.and_then(Value::as_table) else {
             return Ok(None);
         };
@@ -163,6 +192,7 @@ impl<'a> Lap<'a> {
             routing_key,
             deaths,
             at_least_once: table.get(AT_LEAST_ONCE)?.is_some(),
+            set: routes(table, SET)?,
         }))
     }
 
@@ -176,6 +206,9 @@ impl<'a> Lap<'a> {
             .long(DEATHS, self.deaths);
         if self.at_least_once {
             table.boolean(AT_LEAST_ONCE, true);
+        }
+        if !self.set.is_empty() {
+            table.array(SET, &longstrs(&self.set));
         }
         table
     }

@@ -321,7 +321,7 @@ impl<'a> Entry<'a> {
     }
 
     /// How many deaths it stands for.
-    fn deaths(&self) -> i64 {
+    pub(super) fn deaths(&self) -> i64 {
         self.number().unwrap_or(1)
     }
 

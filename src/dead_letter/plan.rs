@@ -51,17 +51,21 @@ pub fn plan(
         whole.record(rules.dialect, event);
     }
 
-    let carried = Lap::carried(headers, death, rules.dialect, &whole)?;
-    let automatic = Automatic::of(death, &whole, carried.as_ref());
+    let lap = Lap::read(headers)?;
+    let carried = lap
+        .as_ref()
+        .filter(|lap| lap.counts(death, rules.dialect, &whole));
+    let automatic = Automatic::of(death, &whole, carried);
     let wanted = before.towards(target);
-    let (keys, cycle) = match carried.as_ref().and_then(|lap| lap.closed_by(death.queue)) {
+    let (keys, cycle) = match carried.and_then(|lap| lap.closed_by(death.queue)) {
         Some(late) => (wanted, Some(late)),
         None => without_cycles(wanted, target, &automatic),
     };
-    let drops = !target.at_least_once && !carried.is_some_and(|lap| lap.at_least_once);
+    let drops = !target.at_least_once && !carried.is_some_and(|lap| lap.keeps(death));
     if drops && let Some(lap) = cycle {
         return Ok(Verdict::Cycle(lap));
     }
+    let set = Lap::set(lap.as_ref(), death, &whole, rules);
     whole.entries.truncate(rules.max_history.max(1));
 
     let mut edit = HeaderEdit::default();
@@ -82,14 +86,16 @@ pub fn plan(
         edit.remove(name);
     }
     edit.remove(private::HISTORY);
-    put_lap(
-        &mut edit,
-        &automatic,
-        target,
-        keys.routing_key,
-        &whole.entries,
-        rules,
-    );
+    let queues = automatic.queues().iter().copied();
+    let next = Lap {
+        queues: queues.take(rules.max_history.max(1)).collect(),
+        exchange: &target.exchange,
+        routing_key: keys.routing_key,
+        deaths: history::deaths(&whole.entries),
+        at_least_once: target.at_least_once,
+        set,
+    };
+    put_lap(&mut edit, &next, rules.dialect);
     let mut headers = edit.apply(headers, |_| true)?;
     if rules.dialect != Dialect::V3
         && let Some(copy) = remembered::copy(Table(&headers), false)?
@@ -169,30 +175,11 @@ fn put_keys<'a>(
 }
 
 /// Writes down what this publication could not know, or its broker will forget. 3.x forgets nothing, and at the default exchange all is known.
-fn put_lap(
-    edit: &mut HeaderEdit<'_>,
-    automatic: &Automatic<'_>,
-    target: &Target,
-    routing_key: &[u8],
-    entries: &[Entry<'_>],
-    rules: &Rules,
-) {
-    let told = rules.dialect == Dialect::V3 && target.exchange.is_empty();
-    let queues = automatic.queues();
-    if queues.is_empty() || told {
+fn put_lap(edit: &mut HeaderEdit<'_>, lap: &Lap<'_>, dialect: Dialect) {
+    let told = dialect == Dialect::V3 && lap.exchange.is_empty();
+    if lap.queues.is_empty() || told {
         return edit.remove(private::LAP);
     }
-    let lap = Lap {
-        queues: queues
-            .iter()
-            .copied()
-            .take(rules.max_history.max(1))
-            .collect(),
-        exchange: &target.exchange,
-        routing_key,
-        deaths: history::deaths(entries),
-        at_least_once: target.at_least_once,
-    };
     edit.table(private::LAP, &lap.write());
 }
 

@@ -15,7 +15,7 @@ use regex::bytes::Regex;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter::Target;
 
-use super::policy::{Queue, QueueType};
+use super::policy::{Queue, QueueType, pattern};
 
 /// Keys that no classic queue knows.
 const NOT_CLASSIC: &[&str] = &[
@@ -195,7 +195,7 @@ impl Policy {
             }),
         };
         Policy {
-            pattern: Regex::new(told.pattern).ok(),
+            pattern: pattern(told.pattern).ok(),
             classic,
             quorum,
             priority: told.priority,

@@ -3,11 +3,14 @@
 //! As in RabbitMQ (`rabbit_policy:match_all`) the policy of the highest priority wins alone, the patterns are searched anywhere in the
 //! name, and arguments overrule the policy key by key. Differences:
 //! - Equal priorities: RabbitMQ takes whichever its database lists first, which is no promise; here the first in the file wins.
-//! - Patterns are those of the crate `regex`, which runs in linear time, not PCRE: no look-around, no back-references, no possessive or
-//!   atomic groups. In names that are not ASCII `.` `\w` `\d` `\s` `\b` go by characters of Unicode, where RabbitMQ goes by octets.
+//! - Patterns are those of the crate `regex`, which runs in linear time, not PCRE: no look-around, no back-references, no atomic groups, no
+//!   `\Q…\E`. What both can read means the same, but for oddities: possessive repetitions are read as repeated ones, `&&`, `--`, `~~` and `[`
+//!   in a class as operations, and octets over 127 are no letters (to PCRE in Erlang they are those of Latin-1).
 //! - RabbitMQ passes over a policy that has a key which the queue's type does not know. Here only streams are passed over.
 
-use regex::bytes::Regex;
+use std::fmt::Write;
+
+use regex::bytes::{Regex, RegexBuilder};
 use thiserror::Error;
 
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -130,6 +133,26 @@ pub struct Policy {
     priority: i64,
 }
 
+/// Reads a pattern as RabbitMQ does (`re:run` without options): by octets.
+///
+/// # Errors
+/// When it is more than the crate `regex` can read.
+pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
+    let mut octets = String::with_capacity(text.len());
+    let mut escaped = false;
+    for octet in text.bytes() {
+        if octet.is_ascii() {
+            octets.push(char::from(octet));
+        } else {
+            // By octets, `regex` takes no other letters. A backslash before one means nothing.
+            octets.truncate(octets.len() - usize::from(escaped));
+            let _ = write!(octets, "\\x{octet:02x}"); // a String takes all
+        }
+        escaped = octet == b'\\' && !escaped;
+    }
+    RegexBuilder::new(&octets).unicode(false).build()
+}
+
 // === impl Policies ===
 
 impl Policies {
@@ -186,7 +209,7 @@ impl Policy {
             exchange: optional("dead-letter-exchange", &spec.dead_letter_exchange)?,
             routing_key: optional("dead-letter-routing-key", &spec.dead_letter_routing_key)?,
             vhost: short("vhost", &spec.vhost)?,
-            pattern: Regex::new(&spec.pattern).map_err(|source| BadPolicy::Pattern {
+            pattern: pattern(&spec.pattern).map_err(|source| BadPolicy::Pattern {
                 name: spec.name.clone(),
                 pattern: spec.pattern.clone(),
                 source,

@@ -154,16 +154,20 @@ fn inequivalent_exchange(
     let said = arguments.said();
     // In place of the client's exchange, if these arguments have an intake exchange at all.
     let sent = match &said {
-        Some(said) => names.encode(said, arguments.queue_type())?,
-        None => arguments.exchange()?,
+        Some(said) => Some(names.encode(said, arguments.queue_type())?),
+        None => arguments.exchange(),
     };
-    let middle = [b": received '", sent.as_bytes(), b"'", BUT_CURRENT_IS].concat();
+    let (received, begin, end) = match &sent {
+        Some(sent) => ([b"'", sent.as_bytes(), b"'"].concat(), "'", "'"),
+        None => (typed(None), "the value '", "' of type 'longstr'"),
+    };
+    let middle = [b": received ", &received[..], BUT_CURRENT_IS].concat();
     // The last one: the queue, which is named before, may have any name.
     let at = memmem::rfind(text, &middle)?;
     let current = text
         .get(at + middle.len()..)?
-        .strip_prefix(b"'")?
-        .strip_suffix(b"'")?;
+        .strip_prefix(begin.as_bytes())?
+        .strip_suffix(end.as_bytes())?;
     let (intake, _) = names.decode(current)?;
     let (exchange, routing_key) = match &intake {
         Intake::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
@@ -200,7 +204,7 @@ fn inequivalent_exchange(
         }
     }
     // What is left to differ are the type and the strategy.
-    (current != sent.as_bytes()).then(|| Fit::RewrittenAs(current_name(current)))
+    (Some(current) != sent.as_deref()).then(|| Fit::RewrittenAs(current_name(current)))
 }
 
 fn current_name(name: &[u8]) -> ShortStr {

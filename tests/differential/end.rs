@@ -8,7 +8,7 @@ use super::methods::{Arg, Args};
 use super::reader::{Channel, Received};
 use super::rest::{QUIET, settled};
 use super::run::{LEFT_IN, Run, connect, text};
-use super::script::{Operation, Step};
+use super::script::Step;
 use super::value::{Bytes, Fallible};
 
 impl Run<'_> {
@@ -116,15 +116,10 @@ impl Run<'_> {
             Step::Operator(operation) => Some(operation.clone()),
             _ => None,
         });
-        let policies = self
-            .script
-            .policies
-            .iter()
-            .filter(|_| self.way.proxy.is_none());
-        let policies = policies.map(|policy| Operation {
-            verb: "policy".to_owned(),
-            ..policy.clone()
-        });
+        let policies = match self.way.proxy {
+            Some(_) => Vec::new(),
+            None => self.script.policies_of_the_broker(),
+        };
         for made in operations.chain(policies) {
             let undone = self
                 .way

@@ -209,10 +209,10 @@ impl Broker {
 
 /// A policy of a script as the proxy's configuration has it.
 fn toml_of(policy: &Operation, vhost: &str, names: &Names) -> Fallible<String> {
-    let mut out = format!(
-        "[[policy]]\nname = {:?}\nvhost = {vhost:?}\n",
-        names.inserted(&policy.name)
-    );
+    let mut out = format!("[[policy]]\nname = {:?}\n", names.inserted(&policy.name));
+    if !policy.options.iter().any(|(name, _)| name == "vhost") {
+        out += &format!("vhost = {vhost:?}\n");
+    }
     let mut definition = String::from("[policy.definition]\n");
     for (name, value) in &policy.options {
         match value {

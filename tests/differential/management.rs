@@ -102,7 +102,7 @@ impl Management {
                 } else {
                     "operator-policies"
                 };
-                self.put(&[of, vhost, name], &policy)
+                self.put(&[of, &text("vhost", vhost), name], &policy)
             }
             "user-limit" | "vhost-limit" => {
                 operation.options.iter().try_for_each(|(limit, value)| {
@@ -115,7 +115,7 @@ impl Management {
                 })
             }
             "delete user" => self.delete(&["users", name]),
-            "delete policy" => self.delete(&["policies", vhost, name]),
+            "delete policy" => self.delete(&["policies", &text("vhost", vhost), name]),
             "delete operator-policy" => self.delete(&["operator-policies", vhost, name]),
             "close" => self.close_connection(&format!("{name}{}", names.suffix)),
             verb => Err(format!("no such operation: {verb}")),
@@ -128,7 +128,7 @@ impl Management {
             let delete = Operation {
                 verb: format!("delete {}", made.verb),
                 name: made.name.clone(),
-                options: Vec::new(),
+                options: made.options.clone(),
             };
             return self.carry_out(&delete, vhost, names);
         }

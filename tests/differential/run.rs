@@ -116,11 +116,8 @@ pub(crate) fn text(bytes: &[u8]) -> Arg {
 impl Run<'_> {
     fn steps(&mut self, draw: Draw<'_>, drawn: &mut Vec<Step>) -> Fallible<()> {
         if self.way.proxy.is_none() {
-            for policy in &self.script.policies {
-                self.operate(&Operation {
-                    verb: "policy".to_owned(),
-                    ..policy.clone()
-                })?;
+            for policy in self.script.policies_of_the_broker() {
+                self.operate(&policy)?;
             }
         }
         for step in &self.script.steps {

@@ -8,7 +8,7 @@
 //! proxy mode=keep                 # settings of the proxy: one (and a vhost) of its own for each distinct set of them; `management-url=$management`
 //! also mode=keep                  # the whole scenario once more with these settings: a twin, `S1.1-multiple-mode-keep`
 //! proxy-policy p pattern=^src$ apply-to=queues priority=1 mode=keep definition={dead-letter-exchange: "dlx"}
-//!                                 # of the proxy where it is, of the broker in the direct run
+//!                                 # of the proxy where it is, of the broker in the direct run; also `vhost=/`
 //! names x y                       # fresh names, besides those declared (see below)
 //! shows redelivered               # this scenario shows the stated difference of that name: see `compare.rs`
 //! as bob: b c                     # connections b and c log in as the user bob, with his name as password; else guest
@@ -204,6 +204,17 @@ impl Script {
             }
         }
         names
+    }
+
+    /// What is said of policies of the proxy, for the broker of the direct run. One that only sets a mode says nothing to a broker.
+    pub(crate) fn policies_of_the_broker(&self) -> Vec<Operation> {
+        let says =
+            |policy: &&Operation| policy.options.iter().any(|(name, _)| name == "definition");
+        let of_the_broker = |policy: &Operation| Operation {
+            verb: "policy".to_owned(),
+            ..policy.clone()
+        };
+        self.policies.iter().filter(says).map(of_the_broker).collect()
     }
 
     /// Queues or exchanges that it declares, by their names in the script, each once, in order.

@@ -90,6 +90,18 @@ pub(crate) const WIDE: &[Rule] = &[
         how: How::Both(|_, name, direct, proxied| missing(name, direct, proxied)),
     },
     Rule {
+        name: "keep-policy",
+        reason: "with `keep` the broker does not know a target that only a policy of the proxy names: what expires has none",
+        stated: true,
+        how: How::Both(|_, name, direct, proxied| missing(name, direct, proxied)),
+    },
+    Rule {
+        name: "policy-key",
+        reason: "the key of a broker's policy: for rejects known only by the management API, and beside the exchange of a policy of the proxy's it counts",
+        stated: true,
+        how: How::Direct(|_, direct, proxied| other_key(direct, proxied)),
+    },
+    Rule {
         name: "duplicates",
         reason: "a dead letter that one of several queues refuses is tried again, and the others have it more than once (S8.6)",
         stated: true,
@@ -106,15 +118,10 @@ pub(crate) const WIDE: &[Rule] = &[
         reason: "of several keys at the default exchange some lead into a cycle: RabbitMQ leaves out queues, a publisher can only leave out keys (S6.1)",
         stated: true,
         how: How::Direct(|_, direct, proxied| {
-            if direct.newest_death().is_none() {
-                return;
+            other_key(direct, proxied);
+            if direct.newest_death().is_some() {
+                take_over(direct, proxied, &["CC"]);
             }
-            if let (Some(key), Some(other)) =
-                (direct.arg_mut("routing-key"), proxied.arg("routing-key"))
-            {
-                *key = other.clone();
-            }
-            take_over(direct, proxied, &["CC"]);
         }),
     },
     Rule {
@@ -151,6 +158,16 @@ fn counts_on(direct: &Frame, proxied: &Frame) -> bool {
         _ => 0,
     };
     same("queue") && same("reason") && count(direct) <= count(proxied)
+}
+
+/// A dead letter with the key that the other has.
+fn other_key(direct: &mut Frame, proxied: &Frame) {
+    if direct.newest_death().is_some()
+        && let (Some(key), Some(other)) =
+            (direct.arg_mut("routing-key"), proxied.arg("routing-key"))
+    {
+        *key = other.clone();
+    }
 }
 
 fn deaths(frame: &Frame) -> &[Value] {

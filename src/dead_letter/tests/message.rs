@@ -3,7 +3,8 @@
 //! `message exchange=x key=k expiration=5 user=u cc=[a] bcc=[b] deaths=[q/reason*1 t=9 x=x k=[k, a] oe=5] first=q/reason@x
 //! private=same` and more; a header with another name is `h:name=value`. `deaths` are written in the order of fields that RabbitMQ 4.x has,
 //! `own-deaths` in ours; `private=same` is a private history as the proxy writes it beside these headers, `private=[…]` an older one.
-//! `lap=[b, a] lap-of=(x, k, 2)` is a lap of these queues, published to x with k after two deaths.
+//! `lap=[b, a] lap-of=(x, k, 2)` is a lap of these queues, published to x with k after two deaths; `lap-set=[b, k2]`: a policy of the
+//! broker's set the key k2 in b.
 
 use bytes::Bytes;
 
@@ -93,12 +94,15 @@ pub(super) fn build(line: &str) -> Message {
             .take("lap-of")
             .expect("lap-of=(exchange, key, deaths)");
         let of = parts(of.trim_start_matches('(').trim_end_matches(')'));
+        let set = words.take("lap-set").unwrap_or_default();
+        let set = list(&set);
         let lap = Lap {
             queues: queues.iter().map(|queue| queue.as_bytes()).collect(),
             exchange: of[0].as_bytes(),
             routing_key: of[1].as_bytes(),
             deaths: of[2].parse().unwrap(),
             at_least_once: words.flag("lap-at-least-once"),
+            set: set.iter().map(|part| part.as_bytes()).collect(),
         };
         let mut member = TableBuilder::default();
         member.table(private::LAP, &lap.write());
@@ -251,7 +255,14 @@ pub(super) fn render(properties: &[u8]) -> String {
             let [queues, exchange, key, deaths] = &values[..4] else {
                 unreachable!()
             };
-            let kept = names[4..].join(" ");
+            let kept = names[4..].iter().zip(&values[4..]);
+            let kept: Vec<_> = kept
+                .map(|(name, value)| match &**value {
+                    "true" => name.clone(),
+                    value => format!("{name}={value}"),
+                })
+                .collect();
+            let kept = kept.join(" ");
             out += &format!("\n{name}  {queues} of=({exchange}, {key}, {deaths}) {kept}");
             out.truncate(out.trim_end().len());
         } else {
