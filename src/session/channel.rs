@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::amqp::content::Assembly;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::amqp::method::MethodId;
+use crate::registry::Registry;
 
 use super::replies::{Due, Expected};
 use super::unacked::Unacked;
@@ -132,6 +133,21 @@ impl Channel {
     pub(super) fn is_getting(&self) -> bool {
         let get = |due: &Due| matches!(due.what, Expected::Get(_));
         self.due.iter().any(get)
+    }
+
+    /// Whether the broker may answer a request that is on its way by closing the channel.
+    pub(super) fn may_fail(&self, registry: &Registry) -> bool {
+        self.due.iter().any(|due| match &due.what {
+            Expected::Get(of) => registry.get(&of.queue).is_none(),
+            Expected::Recover | Expected::Cancel | Expected::Open => false,
+            Expected::Declare(..)
+            | Expected::Delete(_)
+            | Expected::Change(_)
+            | Expected::Consume(_)
+            | Expected::Barrier
+            | Expected::Published(_)
+            | Expected::Other => true,
+        })
     }
 
     /// Whether `basic.recover` is on its way: what was delivered before its reply is in its queue again.

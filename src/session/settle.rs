@@ -22,6 +22,8 @@ const MAX_PIECES: usize = 8;
 enum Fate {
     Withheld,
     Forward,
+    /// Before it the broker may close the channel: then it does not count.
+    Unanswered,
     NoTicket,
 }
 
@@ -50,7 +52,7 @@ impl Session {
         let tag = Some(settle.delivery_tag).filter(|tag| !all && state.unacked.may_settle(*tag));
         if tag.is_none() && state.is_getting() {
             // What is on its way to the client, in the order of the channel, is meant too.
-            return self.hold_gets(channel, turn);
+            return self.hold_answers(channel, turn);
         }
         state.unanswered = true;
         let tag = match tag {
@@ -136,6 +138,11 @@ impl Session {
             };
             match fate {
                 Fate::Withheld => {}
+                Fate::Unanswered => {
+                    self.hold_answers(channel, turn);
+                    enough = false;
+                    break;
+                }
                 Fate::NoTicket => {
                     self.hold(Hold::Tickets, turn);
                     enough = false;
@@ -216,6 +223,9 @@ impl Session {
         let Some(known) = self.registry.get(&retained.queue) else {
             return Fate::Forward;
         };
+        if state.may_fail(&self.registry) {
+            return Fate::Unanswered;
+        }
         if self.tickets.len() >= self.settings.max_tickets {
             return Fate::NoTicket;
         }

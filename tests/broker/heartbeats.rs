@@ -21,7 +21,7 @@ const EVERY_SECOND: Tune = Tune {
 const HALF: Duration = Duration::from_millis(500);
 
 /// Sends and reads heartbeats, as an idle client does, until that many have come.
-async fn idle(client: &mut Raw, heartbeats: usize) {
+pub(crate) async fn idle(client: &mut Raw, heartbeats: usize) {
     let enough = client.heartbeats + heartbeats;
     while client.heartbeats < enough {
         client.send(&frame::HEARTBEAT).await;

@@ -4,6 +4,7 @@
 //! - `targets`: where dead letters go: with key and without, the default exchange, a missing exchange
 //! - `routing`: exchanges and bindings drawn at random lead where the proxy believes they do
 //! - `faults`: a publisher that is killed, blocked or away, a client that vanishes: nothing is lost
+//! - `alarms`: what clients hear of one, by the capability that they announced
 //! - `multiple`: acks, nacks and rejects in an order drawn at random close a channel exactly when they do so without the proxy
 //! - `sessions`: many connections, large bodies, small frames · `heartbeats`: idle clients, and legs that are held back
 //! - `management`: what policies of the broker's add, read from its management API
@@ -14,6 +15,7 @@
 //! queues of a test), `dead_letter` (what one must look like), `raw` (a client that sends frames as they are told), `relay` (a cable
 //! that can be cut or jammed), `random` (numbers by a seed).
 
+mod alarms;
 mod away;
 mod dead_letter;
 mod faults;

@@ -97,6 +97,17 @@ pub(crate) fn method(
 impl Raw {
     /// Connects to a port of the broker's host and logs in. `wanted`: what to answer to connection.tune, 0 for what is proposed.
     pub(crate) async fn open(broker: &Broker, port: u16, vhost: &str, wanted: Tune) -> Raw {
+        Raw::open_as(broker, port, vhost, wanted, b"").await
+    }
+
+    /// The same as a client with these properties.
+    pub(crate) async fn open_as(
+        broker: &Broker,
+        port: u16,
+        vhost: &str,
+        wanted: Tune,
+        properties: &[u8],
+    ) -> Raw {
         let host = broker.uri.authority.host.as_str();
         let stream = within("a connection", TcpStream::connect((host, port)))
             .await
@@ -115,7 +126,7 @@ impl Raw {
         let userinfo = &broker.uri.authority.userinfo;
         let response = format!("\0{}\0{}", userinfo.username, userinfo.password);
         raw.call(0, MethodId::CONNECTION_START_OK, |a| {
-            a.longstr(b"")
+            a.longstr(properties)
                 .shortstr(b"PLAIN")
                 .longstr(response.as_bytes())
                 .shortstr(b"en_US")

@@ -32,6 +32,7 @@ operator-policy o pattern=^src$ apply-to=queues definition={max-length: l:5}
 vhost-limit max-queues=5
 delete policy p
 close a
+describe a
 a open frame-max=8192 client-properties={a: 1}
 b open raw
 b raw "AMQP\x00\x00\x09\x01"

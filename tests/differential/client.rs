@@ -208,8 +208,9 @@ impl Client {
                 state.take(channel, names, count);
                 return Wait::Came;
             }
-            let elsewhere = channel != 0 && state.closed();
-            if state.ended || elsewhere || state.channels.get(&channel) == Some(&Channel::Closed) {
+            let closed = channel != 0 && state.closed()
+                || state.channels.get(&channel) == Some(&Channel::Closed);
+            if state.ended || self.shared.automatic && closed {
                 return Wait::Closed;
             }
             let Some(patience) = end.checked_duration_since(Instant::now()) else {
@@ -218,6 +219,11 @@ impl Client {
             let waited = self.shared.changed.wait_timeout(state, patience);
             state = waited.expect("no panic").0;
         }
+    }
+
+    /// Are channels opened, and closes answered, without the script's saying so?
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.shared.automatic
     }
 
     pub(crate) fn channel(&self, channel: u16) -> Option<Channel> {

@@ -55,7 +55,9 @@ impl Management {
     }
 
     pub(crate) fn vhosts(&self) -> Fallible<Vec<String>> {
-        self.names(&["vhosts"], "name", |_| true)
+        let list = self.list(&["vhosts"])?;
+        let name = |vhost: &serde_json::Value| vhost["name"].as_str().map(str::to_owned);
+        Ok(list.iter().filter_map(name).collect())
     }
 
     /// Carries out a step of a script in this vhost.
@@ -117,7 +119,7 @@ impl Management {
             "delete user" => self.delete(&["users", name]),
             "delete policy" => self.delete(&["policies", &text("vhost", vhost), name]),
             "delete operator-policy" => self.delete(&["operator-policies", vhost, name]),
-            "close" => self.close_connection(&format!("{name}{}", names.suffix)),
+            "close" => self.close_connection(&format!("{}{}", operation.name, names.suffix)),
             verb => Err(format!("no such operation: {verb}")),
         }
     }
@@ -137,12 +139,17 @@ impl Management {
 
     /// By the name that the client gave to its connection.
     fn close_connection(&self, provided_name: &str) -> Fallible<()> {
+        let connection = self.connection(provided_name)?;
+        self.delete(&["connections", connection["name"].as_str().unwrap_or("")])
+    }
+
+    /// What is known of the connection to which a client gave that name.
+    pub(crate) fn connection(&self, provided_name: &str) -> Fallible<serde_json::Value> {
         let end = Instant::now() + DEADLINE;
         loop {
-            let ours =
-                |connection: &serde_json::Value| connection["user_provided_name"] == provided_name;
-            if let Some(name) = self.names(&["connections"], "name", ours)?.first() {
-                return self.delete(&["connections", name]);
+            let mut list = self.list(&["connections"])?.into_iter();
+            if let Some(found) = list.find(|of| of["user_provided_name"] == provided_name) {
+                return Ok(found);
             }
             if Instant::now() > end {
                 return Err(format!("management knows no connection {provided_name}"));
@@ -151,21 +158,9 @@ impl Management {
         }
     }
 
-    fn names(
-        &self,
-        path: &[&str],
-        field: &str,
-        of: impl Fn(&serde_json::Value) -> bool,
-    ) -> Fallible<Vec<String>> {
+    fn list(&self, path: &[&str]) -> Fallible<Vec<serde_json::Value>> {
         let answer = self.request("GET", path, "")?;
-        let list: Vec<serde_json::Value> =
-            serde_json::from_str(&answer).map_err(|error| error.to_string())?;
-        let name = |item: &serde_json::Value| item[field].as_str().map(str::to_owned);
-        Ok(list
-            .iter()
-            .filter(|item| of(item))
-            .filter_map(name)
-            .collect())
+        serde_json::from_str(&answer).map_err(|error| error.to_string())
     }
 
     fn put(&self, path: &[&str], body: &serde_json::Value) -> Fallible<()> {

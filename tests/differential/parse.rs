@@ -14,6 +14,15 @@ pub(crate) const HANDSHAKE: [&str; 3] = [
     "connection.open",
 ];
 
+/// What may be expected and is no method.
+const OTHER_EVENTS: [&str; 5] = [
+    "closed",
+    "heartbeat",
+    "confirm",
+    "protocol-header",
+    "amqp-1.0-frame",
+];
+
 /// What management does: verb, and whether a name follows.
 const OPERATIONS: &[(&str, bool)] = &[
     ("user", true),
@@ -24,6 +33,7 @@ const OPERATIONS: &[(&str, bool)] = &[
     ("operator-policy", true),
     ("delete", true),
     ("close", true),
+    ("describe", true),
 ];
 
 /// All scenarios of a file; mistakes say where: `file:line: …`.
@@ -105,6 +115,11 @@ impl Script {
                 .parse()
                 .map_err(|_| format!("not a number: {count}"))?;
             return (1..=count).try_for_each(|i| self.line(&line.replace("$i", &i.to_string())));
+        }
+        if let Some(rest) = line.strip_prefix("for ") {
+            let (connections, line) = rest.split_once(": ").ok_or("for A B …: STEP")?;
+            let mut connections = connections.split_whitespace();
+            return connections.try_for_each(|of| self.line(&line.replace("$c", of)));
         }
         let mut cursor = Cursor { text: line };
         let verb = cursor.word();
@@ -251,9 +266,7 @@ fn action(channel: Option<u16>, cursor: &mut Cursor<'_>) -> Fallible<Action> {
     match verb {
         "expect" => {
             let what = cursor.word().to_owned();
-            if Method::named(&what).is_none()
-                && !matches!(&*what, "closed" | "heartbeat" | "confirm")
-            {
+            if Method::named(&what).is_none() && !OTHER_EVENTS.contains(&&*what) {
                 return Err(format!("no such method: {what}"));
             }
             let count = match ended(cursor) {

@@ -14,6 +14,9 @@ pub(crate) const METHOD: u8 = 1;
 pub(crate) const HEADER: u8 = 2;
 pub(crate) const BODY_FRAME: u8 = 3;
 const HEARTBEAT: u8 = 8;
+/// Not frames of AMQP 0-9-1: no type of its frames has these numbers.
+const PROTOCOL_HEADER: u8 = b'A';
+const FRAME_1_0: u8 = b'1';
 
 /// What the thread that reads and those that send and wait have in common.
 pub(crate) struct Shared {
@@ -38,12 +41,21 @@ pub(crate) struct State {
     /// Publishes of a channel that the server has confirmed, either way.
     pub confirmed: HashMap<u16, BTreeSet<u64>>,
     /// Contents of which something is missing.
-    pub partial: HashMap<u16, (Frame, u64, Bytes)>,
+    pub partial: HashMap<u16, Partial>,
     pub ended: bool,
     pub silent: bool,
     pub paused: bool,
     pub frame_max: usize,
     pub step: usize,
+}
+
+/// A content of which something is missing.
+pub(crate) struct Partial {
+    frame: Frame,
+    length: u64,
+    body: Bytes,
+    /// Octets of each frame of the body.
+    pieces: Vec<String>,
 }
 
 /// Something that was observed.
@@ -81,7 +93,8 @@ impl Shared {
     }
 
     pub(crate) fn read_all(&self) {
-        while let Ok((kind, channel, payload)) = self.read_frame() {
+        let mut is_1_0 = false;
+        while let Ok((kind, channel, payload)) = self.read_frame(&mut is_1_0) {
             let paused = self
                 .changed
                 .wait_while(self.state.lock().expect("no panic"), |state| state.paused);
@@ -100,17 +113,26 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn read_frame(&self) -> io::Result<(u8, u16, Bytes)> {
-        let mut head = [0; 7];
+    /// `is_1_0`: the server has said that it speaks AMQP 1.0 from here on.
+    fn read_frame(&self, is_1_0: &mut bool) -> io::Result<(u8, u16, Bytes)> {
+        let mut head = [0; 4];
         (&self.socket).read_exact(&mut head)?;
-        if head.starts_with(b"AMQP") {
-            // The server names a version that it speaks.
-            let mut last = [0];
-            (&self.socket).read_exact(&mut last)?;
-            return Ok((head[0], 0, [&head[..], &last].concat()));
+        if head == *b"AMQP" {
+            let mut version = [0; 4];
+            (&self.socket).read_exact(&mut version)?;
+            *is_1_0 = version[1] == 1;
+            return Ok((PROTOCOL_HEADER, 0, [head, version].concat()));
         }
-        let [kind, c1, c0, length @ ..] = head;
-        let mut payload = vec![0; u32::from_be_bytes(length) as usize + 1];
+        if *is_1_0 {
+            let mut rest = vec![0; (u32::from_be_bytes(head) as usize).saturating_sub(4)];
+            (&self.socket).read_exact(&mut rest)?;
+            return Ok((FRAME_1_0, 0, rest));
+        }
+        let mut more = [0; 3];
+        (&self.socket).read_exact(&mut more)?;
+        let [kind, c1, c0, length] = head;
+        let length = u32::from_be_bytes([length, more[0], more[1], more[2]]);
+        let mut payload = vec![0; length as usize + 1];
         (&self.socket).read_exact(&mut payload)?;
         match payload.pop() {
             Some(0xce) => Ok((kind, u16::from_be_bytes([c1, c0]), payload)),
@@ -147,35 +169,45 @@ impl State {
         match kind {
             METHOD => match Method::decode(payload) {
                 Some((method, args)) if method.content => {
-                    let frame = Frame::new(&method.name, args);
-                    self.partial
-                        .insert(channel, (frame, u64::MAX, Bytes::new()));
+                    let partial = Partial {
+                        frame: Frame::new(&method.name, args),
+                        length: u64::MAX,
+                        body: Bytes::new(),
+                        pieces: Vec::new(),
+                    };
+                    self.partial.insert(channel, partial);
                     None
                 }
                 Some((method, args)) => Some(Frame::new(&method.name, args)),
                 None => Some(Frame::raw("undecodable-method", payload)),
             },
             HEADER | BODY_FRAME => {
-                let Some((frame, length, body)) = self.partial.get_mut(&channel) else {
+                let Some(partial) = self.partial.get_mut(&channel) else {
                     return Some(Frame::raw("frame-out-of-place", payload));
                 };
                 if kind == BODY_FRAME {
-                    body.extend_from_slice(payload);
+                    partial.body.extend_from_slice(payload);
+                    partial.pieces.push(payload.len().to_string());
                 } else if let Some((size, properties)) = Method::decode_header(payload) {
-                    *length = size;
-                    frame.args.extend(properties);
+                    partial.length = size;
+                    partial.frame.args.extend(properties);
                 } else {
                     return Some(Frame::raw("undecodable-header", payload));
                 }
-                if (body.len() as u64) < *length {
+                if (partial.body.len() as u64) < partial.length {
                     return None;
                 }
-                let (mut frame, _, body) = self.partial.remove(&channel)?;
-                frame.args.push((BODY, Arg::Text(body)));
-                Some(frame)
+                let mut whole = self.partial.remove(&channel)?;
+                if whole.pieces.len() > 1 {
+                    let pieces = whole.pieces.join(" ").into_bytes();
+                    whole.frame.args.push(("body-frames", Arg::Text(pieces)));
+                }
+                whole.frame.args.push((BODY, Arg::Text(whole.body)));
+                Some(whole.frame)
             }
             HEARTBEAT => Some(Frame::new("heartbeat", Args::new())),
-            b'A' => Some(Frame::raw("protocol-header", payload)),
+            PROTOCOL_HEADER => Some(Frame::raw("protocol-header", payload)),
+            FRAME_1_0 => Some(Frame::raw("amqp-1.0-frame", payload)),
             _ => Some(Frame::raw("unknown-frame", payload)),
         }
     }

@@ -19,6 +19,19 @@ use super::value::{Bytes, Fallible};
 /// What groups of pseudo frames are called that say what is left in a queue.
 pub(crate) const LEFT_IN: &str = "left in ";
 
+/// What management knows of a connection and does not depend on the way.
+const DESCRIPTION: [&str; 9] = [
+    "user_provided_name",
+    "user",
+    "vhost",
+    "protocol",
+    "auth_mechanism",
+    "channel_max",
+    "frame_max",
+    "timeout",
+    "client_properties",
+];
+
 /// Where a script runs.
 pub(crate) struct Way<'a> {
     pub broker: &'a Broker,
@@ -165,11 +178,33 @@ impl Run<'_> {
         }
     }
 
-    fn operate(&self, operation: &Operation) -> Fallible<()> {
+    fn operate(&mut self, operation: &Operation) -> Fallible<()> {
+        if operation.verb == "describe" {
+            return self.describe(&operation.name);
+        }
         self.way
             .broker
             .management
             .carry_out(operation, self.way.vhost, &self.names)
+    }
+
+    fn describe(&mut self, connection: &str) -> Fallible<()> {
+        let name = format!("{connection}{}", self.names.suffix);
+        let is = self.way.broker.management.connection(&name)?;
+        let said = |field: &str| match &is[field] {
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let of = |field: &&'static str| (*field, text(said(field).as_bytes()));
+        let mut frame = Frame::new("connection", DESCRIPTION.iter().map(of).collect());
+        self.names.remove_from(&mut frame);
+        let group = format!("{connection} (management)");
+        self.record.groups.entry(group).or_default().push(Received {
+            channel: 0,
+            step: self.step,
+            frame,
+        });
+        Ok(())
     }
 
     fn act(&mut self, connection: &str, action: &Action, step: &Step) -> Fallible<()> {
@@ -208,7 +243,7 @@ impl Run<'_> {
 
     fn call(&mut self, connection: &str, call: &Call, step: &Step) -> Fallible<()> {
         let client = self.client(connection)?;
-        if call.channel != 0 && call.method.name != "channel.open" {
+        if client.is_automatic() && call.channel != 0 && call.method.name != "channel.open" {
             match client.channel(call.channel) {
                 Some(Channel::Open) => {}
                 Some(Channel::Closed) => return Ok(()),

@@ -25,13 +25,15 @@
 //! ```text
 //! a.1 > queue.declare queue=q     # pipelined: its answer may be expected later
 //! a.1 expect basic.deliver 3      # until 3 further of these came, or the channel is closed. Also `expect channel.close`, `basic.ack`, …
-//! a expect connection.close       # on channel 0; `a expect closed`: the end of the socket; `a expect heartbeat 2`
+//! a expect connection.close       # on channel 0; `a expect closed`: the end of the socket; `a expect heartbeat 2`; also
+//!                                 # `protocol-header`, and `amqp-1.0-frame` behind one of AMQP 1.0
 //! a.1 expect confirm 20           # so many publishes more, by acks or nacks with or without `multiple`
 //! until dlq ready=1 consumers=0   # the broker itself is asked until it is so; `until dlq gone`
 //! repeat 1000 a.1 > queue.declare queue=q$i        # $i = 1, 2, …; in arrays: A["x$i" times 200]
+//! for a b c: $c open raw          # the same by several connections, or whatever stands for $c
 //! direct.1 basic.get queue=src    # connections whose name begins with `direct` go to the broker in both runs
 //! a open frame-max=8192 heartbeat=1 virtual-host=no client-properties={…} response="\x00bob\x00bob"   # with other fields of start-ok, tune-ok, open
-//! a open raw                      # only the socket; nothing is answered by itself. Then e.g. `a raw "AMQP\x00\x00\x09\x01"`,
+//! a open raw                      # only the socket; nothing is answered or opened by itself. Then e.g. `a raw "AMQP\x00\x00\x09\x01"`,
 //!                                 # `a.0 expect connection.start`, `a.0 > connection.start-ok …`
 //! a raw "\x01\x00"                # bytes as they are
 //! a.1 frame 2 "\x00\x3c"          # a frame of that type with that payload (a name in it is 6 octets longer than it looks)
@@ -51,6 +53,7 @@
 //! operator-policy p …             # the same
 //! delete policy p                 # also `delete operator-policy p`, `delete user bob`
 //! close a                         # as an operator closes a connection, found by the name that the client gave
+//! describe a                      # what management says of it is recorded
 //! ```
 //! **Fresh names.** What is declared (queues, exchanges), made (users, policies) or listed by `names` gets `-` and 5 characters wherever it
 //! stands as a whole word (letters, digits, `_ . -`) in any string; the record has them taken out again. Names of the server's are `$gen1`,

@@ -435,6 +435,35 @@ fn a_publish_to_an_exchange_that_was_declared_does_not_wait_until_it_is_deleted(
     s.client(&publish("x", 0)).silent();
 }
 
+// === what a reject stays behind
+
+#[test]
+fn a_reject_waits_for_the_answer_to_what_may_fail() {
+    let passive = plain_declare("other", 1, b"");
+    let behind = || {
+        let mut s = declared(0);
+        fetch(&mut s, 1);
+        s.client(&passive).passes();
+        s.client(&reject(1, false)).silent();
+        assert!(!s.session.wants_read(Leg::Client, 0) && s.dead.is_empty());
+        s
+    };
+    let mut s = behind();
+    s.broker(&declare_ok("other")).passes();
+    s.resume().silent();
+    assert_eq!(s.dead.len(), 1);
+    // The channel is closed: the reject does not count.
+    let mut s = behind();
+    s.broker(&channel_close()).passes();
+    s.resume().broker_gets(&[&reject(1, false)]);
+    assert!(s.dead.is_empty());
+    // Nobody knows: it is the broker's.
+    let mut s = behind();
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&reject(1, false)]);
+    assert!(s.dead.is_empty());
+}
+
 #[test]
 fn a_reply_that_nobody_wants_stays_unseen_behind_a_close_of_the_connection() {
     const NO_WAIT: u8 = 4;
