@@ -19,8 +19,8 @@ const HEARTBEAT: u8 = 8;
 pub(crate) struct Shared {
     pub names: Arc<Names>,
     pub socket: TcpStream,
-    /// Held while a piece is written: the reader answers closes.
-    pub writing: Mutex<()>,
+    /// Held while a piece is written: the reader answers closes. What is kept back, if anything shall be.
+    pub writing: Mutex<Option<Bytes>>,
     pub state: Mutex<State>,
     pub changed: Condvar,
     /// Does the reader answer closes?
@@ -76,8 +76,10 @@ pub(crate) fn frame(kind: u8, channel: u16, payload: &[u8]) -> Bytes {
 
 impl Shared {
     pub(crate) fn send(&self, bytes: &[u8]) {
-        let _writing = self.writing.lock().expect("no panic");
-        let _ = (&self.socket).write_all(bytes);
+        match &mut *self.writing.lock().expect("no panic") {
+            Some(held) => held.extend_from_slice(bytes),
+            None => drop((&self.socket).write_all(bytes)),
+        }
     }
 
     pub(crate) fn read_all(&self) {
