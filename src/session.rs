@@ -135,8 +135,8 @@ enum Phase {
 enum Hold {
     /// Its next command must stay behind the withheld rejects of this channel (0: of all), until then.
     Withheld(ChannelId, Mono),
-    /// It settles what a `basic.get` that is not answered yet may bring; until then.
-    Gets(ChannelId, Mono),
+    /// It must not overtake what is on its way to it: what a `basic.get` brings and it settles, the reply to a consumer that it cancels; until then.
+    Replies(ChannelId, Mono),
     /// As many dead letters are in flight as may be.
     Tickets,
     /// A declare is being probed, or a probe's channel is being closed.
@@ -246,9 +246,9 @@ impl Session {
                 .channels
                 .get(&channel)
                 .is_none_or(|channel| !channel.unacked.any_withheld()),
-            Some(Hold::Gets(channel, _)) => {
+            Some(Hold::Replies(channel, _)) => {
                 let state = self.channels.get(&channel);
-                state.is_none_or(|state| !state.is_getting())
+                state.is_none_or(|state| !state.is_getting() && !state.begins_unseen())
             }
             Some(Hold::Tickets) => self.tickets.len() < self.settings.max_tickets,
             Some(Hold::Probe) => self.takeover.is_none() && self.verification.is_none(),
@@ -334,12 +334,12 @@ impl Machine for Session {
                 .heartbeat()
                 .map(|half| at.max(now.mono).after(half));
         }
-        if let Some(Hold::Withheld(channel, until) | Hold::Gets(channel, until)) = self.hold
+        if let Some(Hold::Withheld(channel, until) | Hold::Replies(channel, until)) = self.hold
             && until <= now.mono
         {
             self.give_up(channel, &mut turn);
             self.flush_acks(&mut turn);
-            if matches!(self.hold, Some(Hold::Gets(..))) {
+            if matches!(self.hold, Some(Hold::Replies(..))) {
                 self.go_native(channel);
             }
             self.hold = None;
@@ -369,7 +369,7 @@ impl Machine for Session {
 
     fn deadline(&self) -> Option<Mono> {
         let hold = match self.hold {
-            Some(Hold::Withheld(_, until) | Hold::Gets(_, until)) => Some(until),
+            Some(Hold::Withheld(_, until) | Hold::Replies(_, until)) => Some(until),
             Some(Hold::Tickets | Hold::Probe) | None => None,
         };
         let leaving = match self.phase {
@@ -400,7 +400,7 @@ impl Machine for Session {
             Leg::Broker => match self.phase {
                 Phase::Leaving(_) | Phase::Goodbye(_) => true,
                 Phase::Done => false,
-                _ if matches!(self.hold, Some(Hold::Probe | Hold::Gets(..))) => {
+                _ if matches!(self.hold, Some(Hold::Probe | Hold::Replies(..))) => {
                     backlog < PROBE_BACKLOG
                 }
                 _ => backlog == 0,

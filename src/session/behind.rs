@@ -92,10 +92,10 @@ impl Session {
         }
     }
 
-    /// Pauses the client until the broker has answered each `basic.get` of a channel.
-    pub(super) fn hold_gets(&mut self, channel: ChannelId, turn: &mut Turn<'_>) -> usize {
+    /// Pauses the client until the broker has answered each `basic.get` of a channel, and each consumer that asked for nothing.
+    pub(super) fn hold_replies(&mut self, channel: ChannelId, turn: &mut Turn<'_>) -> usize {
         self.hold(
-            Hold::Gets(channel, turn.now.mono.after(self.settings.close_wait)),
+            Hold::Replies(channel, turn.now.mono.after(self.settings.close_wait)),
             turn,
         )
     }

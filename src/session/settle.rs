@@ -50,7 +50,7 @@ impl Session {
         let tag = Some(settle.delivery_tag).filter(|tag| !all && state.unacked.may_settle(*tag));
         if tag.is_none() && state.is_getting() {
             // What is on its way to the client, in the order of the channel, is meant too.
-            return self.hold_gets(channel, turn);
+            return self.hold_replies(channel, turn);
         }
         state.unanswered = true;
         let tag = match tag {
