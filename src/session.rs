@@ -135,7 +135,7 @@ enum Phase {
 enum Hold {
     /// Its next command must stay behind the withheld rejects of this channel (0: of all), until then.
     Withheld(ChannelId, Mono),
-    /// What its next settlement means depends on answers that are due on this channel; until then.
+    /// Its next command depends on answers that are due on this channel; until then.
     Answers(ChannelId, Mono),
     /// As many dead letters are in flight as may be.
     Tickets,

@@ -10,7 +10,7 @@ use crate::machine::{Cause, Publication};
 
 use super::cycle::{Automatic, Lap};
 use super::headers::{BCC, CC, HeaderEdit, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs, routes};
-use super::history::{self, Entry, NewDeath};
+use super::history::{self, NewDeath};
 use super::private;
 use super::remembered::{self, Past};
 use super::route::{self, Keys};

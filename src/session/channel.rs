@@ -113,6 +113,19 @@ impl Channel {
         on_its_way.unwrap_or(&self.last_queue)
     }
 
+    /// A queue is declared: consumers of the queue that was declared last mean this one, also when their reply comes behind that of another
+    /// declare.
+    pub(super) fn name_consumers(&mut self) {
+        let newer = self.due.iter_mut();
+        for due in newer.take_while(|due| !matches!(due.what, Expected::Declare(..))) {
+            if let Expected::Consume(_, consumer) = &mut due.what
+                && consumer.queue.is_empty()
+            {
+                consumer.queue = self.last_queue.clone();
+            }
+        }
+    }
+
     /// A request goes to the broker, and this is its reply.
     pub(super) fn expect(&mut self, what: Expected, unseen: bool) {
         self.due.push_back(Due { what, unseen });
@@ -139,15 +152,21 @@ impl Channel {
     pub(super) fn may_fail(&self, registry: &Registry) -> bool {
         self.due.iter().any(|due| match &due.what {
             Expected::Get(of) => registry.get(&of.queue).is_none(),
-            Expected::Recover | Expected::Cancel | Expected::Open => false,
+            Expected::Recover | Expected::Cancel(_) | Expected::Open => false,
             Expected::Declare(..)
             | Expected::Delete(_)
             | Expected::Change(_)
-            | Expected::Consume(_)
+            | Expected::Consume(..)
             | Expected::Barrier
             | Expected::Published(_)
             | Expected::Other => true,
         })
+    }
+
+    /// Whether a consumer begins whose reply only we want. Before 4.1 RabbitMQ does not survive that it is cancelled until it has given it.
+    pub(super) fn begins_unseen(&self) -> bool {
+        let begins = |due: &Due| due.unseen && matches!(due.what, Expected::Consume(..));
+        self.due.iter().any(begins)
     }
 
     /// Whether `basic.recover` is on its way: what was delivered before its reply is in its queue again.

@@ -181,6 +181,9 @@ impl Session {
             MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT => {
                 return self.settle(channel, payload, range, turn);
             }
+            MethodId::BASIC_CANCEL if state.begins_unseen() => {
+                return self.hold_answers(channel, turn);
+            }
             _ if state.unacked.any_withheld() && !self.cannot_fail(channel, id, payload, turn) => {
                 return self.hold_withheld(channel, turn);
             }
@@ -257,11 +260,13 @@ impl Session {
             }
             MethodId::BASIC_CONSUME => {
                 if let Ok(consume) = Consume::parse(payload) {
-                    expected = Expected::Consume(Consumer {
+                    let consumer = Consumer {
                         queue: state.queue(consume.queue),
                         no_ack: consume.bits & NO_ACK != 0,
                         ending: false,
-                    });
+                    };
+                    let tag = ShortStr::copy(consume.consumer_tag).unwrap_or_default();
+                    expected = Expected::Consume(tag, consumer);
                 }
             }
             MethodId::BASIC_GET => {
@@ -274,13 +279,14 @@ impl Session {
                 }
             }
             MethodId::BASIC_CANCEL => {
-                expected = Expected::Cancel;
-                if let Ok(cancel) = Cancel::parse(payload)
-                    && let Some(consumer) = state.consumers.get_mut(cancel.consumer_tag)
-                {
-                    consumer.ending = true;
-                    let queue = consumer.queue.clone();
-                    self.consumer_ends(&queue);
+                if let Ok(cancel) = Cancel::parse(payload) {
+                    let tag = ShortStr::copy(cancel.consumer_tag).unwrap_or_default();
+                    expected = Expected::Cancel(tag);
+                    if let Some(consumer) = state.consumers.get_mut(cancel.consumer_tag) {
+                        consumer.ending = true;
+                        let queue = consumer.queue.clone();
+                        self.consumer_ends(&queue);
+                    }
                 }
             }
             MethodId::QUEUE_DELETE => {

@@ -146,14 +146,14 @@ impl Session {
         let Some(state) = self.channels.get_mut(&channel) else {
             return false;
         };
-        let Some(Due { mut what, unseen }) = answered(&mut state.due, id) else {
+        let Some(Due { mut what, unseen }) = answered(&mut state.due, id, payload) else {
             return false;
         };
         if state.closing {
             return unseen;
         }
         if let Expected::Get(Consumer { queue, .. })
-        | Expected::Consume(Consumer { queue, .. })
+        | Expected::Consume(_, Consumer { queue, .. })
         | Expected::Delete(queue) = &mut what
             && queue.is_empty()
         {
@@ -170,6 +170,7 @@ impl Session {
                     .and_then(|ok| ShortStr::copy(ok.queue))
                     .unwrap_or_default();
                 state.last_queue = queue.clone();
+                state.name_consumers();
                 if let Some(declared) = declared {
                     self.manage(queue, declared, turn);
                 }
@@ -186,7 +187,7 @@ impl Session {
                 turn.fx.changes.push(change);
             }
             Expected::Published(exchange) => self.exchanges.learn(exchange, turn.now.mono),
-            Expected::Consume(consumer) => {
+            Expected::Consume(_, consumer) => {
                 if let Some(tag) = ConsumerTag::parse(payload)
                     .ok()
                     .and_then(|ok| ShortStr::copy(ok.consumer_tag))
@@ -194,7 +195,7 @@ impl Session {
                     state.consumers.insert(tag, consumer);
                 }
             }
-            Expected::Cancel => {
+            Expected::Cancel(_) => {
                 if let Ok(ok) = ConsumerTag::parse(payload) {
                     state.consumers.remove(ok.consumer_tag);
                 }

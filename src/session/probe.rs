@@ -120,9 +120,8 @@ impl Session {
             reply::close_ok(turn.build(Leg::Broker), takeover.probe);
         }
         match (takeover.stage, id) {
-            (Stage::Closing, MethodId::CHANNEL_CLOSE_OK | MethodId::CHANNEL_CLOSE) => {
-                self.takeover = None
-            }
+            // A close of the broker that crossed ours: ours is answered all the same.
+            (Stage::Closing, MethodId::CHANNEL_CLOSE_OK) => self.takeover = None,
             (Stage::Asking(rewritten), MethodId::CHANNEL_CLOSE | MethodId::QUEUE_DECLARE_OK) => {
                 let permission = refused.map_or(Permission::Unknown, |close| {
                     refusal::permission(close.code, close.text)

@@ -1,14 +1,14 @@
 //! Which replies the broker owes on a channel, and what each of them means to us.
 //!
-//! RabbitMQ answers the requests of a channel in order. Requests that nobody here asks about are counted all the same, so that we know
-//! when a channel is quiet. A client may want no reply to a request; we do ([`asked_for`]), since it says what we cannot know otherwise:
+//! RabbitMQ answers the requests of a channel in order, but for consumers: their queue answers, and that waits in the channel's inbox behind
+//! the requests that lay there already. Requests that nobody here asks about are counted all the same, so that we know when a channel is quiet. A client may want no reply to a request; we do ([`asked_for`]), since it says what we cannot know otherwise:
 //! whether there is such a queue or binding, which name the broker made, which delivery is the last of a consumer.
 
 use std::collections::VecDeque;
 
 use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::method::MethodId;
+use crate::amqp::method::{ConsumerTag, MethodId};
 use crate::machine::Change;
 use crate::registry::Declared;
 
@@ -31,12 +31,12 @@ pub(super) enum Expected {
     Delete(ShortStr),
     /// The reply by which the broker accepts a change of exchanges or bindings.
     Change(Change),
-    /// `basic.consume-ok`.
-    Consume(Consumer),
+    /// `basic.consume-ok` of this consumer tag; empty: the broker makes one.
+    Consume(ShortStr, Consumer),
     /// `basic.get-ok` or `basic.get-empty`; whether a delivery wants to be settled.
     Get(Consumer),
-    /// `basic.cancel-ok`.
-    Cancel,
+    /// `basic.cancel-ok` of this consumer tag.
+    Cancel(ShortStr),
     /// `basic.recover-ok`: what was delivered before is back in its queues.
     Recover,
     /// `channel.flow-ok` of our barrier: the client never sees it.
@@ -110,19 +110,35 @@ pub(super) fn is_reply(id: MethodId) -> bool {
     )
 }
 
-/// Takes the reply that `id` answers: the oldest. Where the two disagree (a request that we misread), the oldest that fits.
-pub(super) fn answered(due: &mut VecDeque<Due>, id: MethodId) -> Option<Due> {
-    let fits = |due: &Due| match due.what {
+/// Takes the reply that this method is: the oldest. Where the two disagree (a request that we misread), the oldest that fits.
+pub(super) fn answered(due: &mut VecDeque<Due>, id: MethodId, payload: &[u8]) -> Option<Due> {
+    let of_consumer = matches!(id, MethodId::BASIC_CONSUME_OK | MethodId::BASIC_CANCEL_OK);
+    let tag = ConsumerTag::parse(payload)
+        .ok()
+        .filter(|_| of_consumer)
+        .map_or(&[][..], |ok| ok.consumer_tag);
+    let fits = |due: &Due| match &due.what {
         Expected::Declare(..) => id == MethodId::QUEUE_DECLARE_OK,
         Expected::Delete(_) => id == MethodId::QUEUE_DELETE_OK,
-        Expected::Consume(_) => id == MethodId::BASIC_CONSUME_OK,
+        Expected::Consume(of, _) => {
+            id == MethodId::BASIC_CONSUME_OK && (of.is_empty() || **of == *tag)
+        }
         Expected::Get(_) => matches!(id, MethodId::BASIC_GET_OK | MethodId::BASIC_GET_EMPTY),
-        Expected::Cancel => id == MethodId::BASIC_CANCEL_OK,
+        Expected::Cancel(of) => id == MethodId::BASIC_CANCEL_OK && **of == *tag,
         Expected::Recover => id == MethodId::BASIC_RECOVER_OK,
         Expected::Barrier | Expected::Published(_) => id == MethodId::CHANNEL_FLOW_OK,
         Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
-        Expected::Change(_) | Expected::Other => true,
+        Expected::Change(_) | Expected::Other => !of_consumer,
     };
     let at = due.iter().position(fits)?;
-    due.drain(..=at).last()
+    let newer = due.split_off(at + 1);
+    let answered = due.pop_back();
+    // What is older is not to be waited for any more, but for what comes late. Of a consumer that is cancelled so early nothing comes.
+    due.retain(|older| match &older.what {
+        Expected::Consume(of, _) => id != MethodId::BASIC_CANCEL_OK || **of != *tag,
+        Expected::Cancel(_) => true,
+        _ => false,
+    });
+    due.extend(newer);
+    answered
 }

@@ -4,6 +4,7 @@ mod bridges;
 mod changes;
 mod declares;
 mod doubt;
+mod late;
 mod order;
 mod policies;
 mod rejects;

@@ -132,7 +132,8 @@ impl Session {
             reply::close_ok(turn.build(Leg::Broker), verification.probe);
         }
         match (verification.stage, id) {
-            (Stage::Closing, MethodId::CHANNEL_CLOSE_OK | MethodId::CHANNEL_CLOSE) => {}
+            // A close of the broker that crossed ours: ours is answered all the same.
+            (Stage::Closing, MethodId::CHANNEL_CLOSE_OK) => {}
             (Stage::There, MethodId::QUEUE_DECLARE_OK) => {
                 verification.stage = Stage::Same;
                 let Form { bits, arguments } = &verification.form;

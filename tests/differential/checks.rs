@@ -42,6 +42,8 @@ a.1 > queue.declare queue=q durable arguments={x-queue-type: "$type", x-max-leng
 a.1 basic.publish exchange="" routing-key=# mandatory delivery-mode=2 headers={n: l:5} body="m 1"
 a.1 expect basic.deliver 3
 a.0 expect closed
+a hold
+a send
 a stop-reading
 a read
 a drop

@@ -1,7 +1,7 @@
 //! One client connection: sends what it is told, records every frame that comes. A thread reads; whoever runs the script waits for what
 //! has come by now.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -187,6 +187,15 @@ impl Client {
     /// Bytes as they are. That the other side is gone is seen by the reader.
     pub(crate) fn send(&self, bytes: &[u8]) {
         self.shared.send(bytes);
+    }
+
+    /// Keeps back what is sent from here on; or sends that, in one piece.
+    pub(crate) fn hold(&self, on: bool) {
+        let mut held = self.shared.writing.lock().expect("no panic");
+        match on {
+            true => drop(held.get_or_insert_default()),
+            false => drop((&self.shared.socket).write_all(&held.take().unwrap_or_default())),
+        }
     }
 
     /// Until that many more of these came on the channel than were waited for.

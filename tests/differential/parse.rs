@@ -292,6 +292,8 @@ fn action(channel: Option<u16>, cursor: &mut Cursor<'_>) -> Fallible<Action> {
         }
         "read" => Ok(Action::Read(true)),
         "stop-reading" => Ok(Action::Read(false)),
+        "hold" => Ok(Action::Hold(true)),
+        "send" => Ok(Action::Hold(false)),
         "drop" => Ok(Action::Drop),
         name => method(channel, name, false, cursor),
     }

@@ -22,8 +22,8 @@ const FRAME_1_0: u8 = b'1';
 pub(crate) struct Shared {
     pub names: Arc<Names>,
     pub socket: TcpStream,
-    /// Held while a piece is written: the reader answers closes.
-    pub writing: Mutex<()>,
+    /// Held while a piece is written: the reader answers closes. What is kept back, if anything shall be.
+    pub writing: Mutex<Option<Bytes>>,
     pub state: Mutex<State>,
     pub changed: Condvar,
     /// Does the reader answer closes?
@@ -88,8 +88,10 @@ pub(crate) fn frame(kind: u8, channel: u16, payload: &[u8]) -> Bytes {
 
 impl Shared {
     pub(crate) fn send(&self, bytes: &[u8]) {
-        let _writing = self.writing.lock().expect("no panic");
-        let _ = (&self.socket).write_all(bytes);
+        match &mut *self.writing.lock().expect("no panic") {
+            Some(held) => held.extend_from_slice(bytes),
+            None => drop((&self.socket).write_all(bytes)),
+        }
     }
 
     pub(crate) fn read_all(&self) {

@@ -235,6 +235,7 @@ impl Run<'_> {
                 client.send_frame(*channel, *kind, &payload);
             }
             Action::Read(on) => client.read(*on),
+            Action::Hold(on) => client.hold(*on),
             Action::Drop => client.drop_socket(),
             Action::Open(_) | Action::Method(_) => {}
         }

@@ -37,6 +37,7 @@
 //!                                 # `a.0 expect connection.start`, `a.0 > connection.start-ok …`
 //! a raw "\x01\x00"                # bytes as they are
 //! a.1 frame 2 "\x00\x3c"          # a frame of that type with that payload (a name in it is 6 octets longer than it looks)
+//! a hold                          # keeps back what is sent from here on; `a send`: in one piece. Channels must be open before
 //! a stop-reading                  # nor does the client answer a close then; `a read`
 //! a drop                          # closes the socket without a word
 //! rest                            # until nothing happens any more; through the proxy: until all is as it was at this step directly
@@ -113,6 +114,7 @@ pub(crate) enum Action {
     /// With these fields of the handshake; nothing: only the socket.
     Open(Option<Args>),
     Read(bool),
+    Hold(bool),
     Drop,
 }
 
@@ -217,7 +219,11 @@ impl Script {
             verb: "policy".to_owned(),
             ..policy.clone()
         };
-        self.policies.iter().filter(says).map(of_the_broker).collect()
+        self.policies
+            .iter()
+            .filter(says)
+            .map(of_the_broker)
+            .collect()
     }
 
     /// Queues or exchanges that it declares, by their names in the script, each once, in order.
@@ -333,6 +339,8 @@ impl fmt::Display for Step {
                     }
                     Action::Read(true) => f.write_str(" read"),
                     Action::Read(false) => f.write_str(" stop-reading"),
+                    Action::Hold(true) => f.write_str(" hold"),
+                    Action::Hold(false) => f.write_str(" send"),
                     Action::Drop => f.write_str(" drop"),
                 }
             }

@@ -1,6 +1,8 @@
 //! Stated differences that would hide too much elsewhere: each counts only in the scenarios that `shows` it. Those scenarios are about
 //! nothing else, and say by their steps what comes instead.
 
+use memchr::memmem;
+
 use super::compare::{How, Rule};
 use super::frame::Frame;
 use super::methods::Arg;
@@ -131,6 +133,20 @@ pub(crate) const WIDE: &[Rule] = &[
         how: How::Direct(|_, direct, _| without_private(direct)),
     },
     Rule {
+        name: "taken-over",
+        reason: "who declares a queue that was taken over beside the proxy is refused, and reads its intake exchange's name",
+        stated: true,
+        how: How::Both(|_, name, direct, proxied| {
+            if name.starts_with("direct") {
+                for (came, proxied) in direct.iter_mut().zip(proxied) {
+                    if names_intake(&proxied.frame) {
+                        came.frame = proxied.frame.clone();
+                    }
+                }
+            }
+        }),
+    },
+    Rule {
         name: "beside",
         reason: "a consumer beside the proxy sees private headers, and of x-death on 4.x what the broker knows",
         stated: true,
@@ -168,6 +184,17 @@ fn other_key(direct: &mut Frame, proxied: &Frame) {
     {
         *key = other.clone();
     }
+}
+
+/// Is a declare refused as its exchange is none of the proxy's?
+fn names_intake(frame: &Frame) -> bool {
+    let text = frame.arg("reply-text").map_or(&[][..], Arg::text);
+    frame.name == "channel.close"
+        && frame.number("reply-code") == 406
+        && text.starts_with(
+            b"PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue '",
+        )
+        && memmem::find(text, b" 'dlx-proxy").is_some()
 }
 
 fn deaths(frame: &Frame) -> &[Value] {

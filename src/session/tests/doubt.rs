@@ -208,6 +208,22 @@ fn what_would_meet_the_probes_channel_waits_until_that_is_closed() {
     }
 }
 
+/// The broker answers our close though its own was on its way.
+#[test]
+fn a_refusal_that_crosses_the_close_of_a_probe_is_not_its_end() {
+    let mut s = asked(0);
+    s.broker(&close(CH, 404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
+        .broker_and_client(
+            &[&probe_closed()],
+            &[&close(CH, 404, "NOT_FOUND - no exchange 'x' in vhost '/'")],
+        );
+    s.broker(&close(PROBE, 406, GRANTED))
+        .broker_gets(&[&close_ok(PROBE)]);
+    s.client(&channel_open(65_535)).silent();
+    s.broker(&close_ok(PROBE)).silent();
+    s.resume().broker_gets(&[&channel_open(65_535)]);
+}
+
 #[test]
 fn open_channels_do_not_wait_for_the_end_of_a_probe() {
     let mut s = taken_over();

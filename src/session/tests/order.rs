@@ -12,7 +12,7 @@ use crate::registry::policy::Mode;
 const CONFIRMED: Outcome = Outcome::Confirmed;
 const AUTO_DELETE: u8 = 8;
 
-fn queue_declare(queue: &str, bits: u8) -> Vec<u8> {
+pub(super) fn queue_declare(queue: &str, bits: u8) -> Vec<u8> {
     let mut arguments = TableBuilder::default();
     arguments.longstr(b"x-dead-letter-exchange", b"dlx");
     plain_declare(queue, bits, &arguments.finish())
@@ -28,7 +28,7 @@ fn plain_declare(queue: &str, bits: u8, arguments: &[u8]) -> Vec<u8> {
     })
 }
 
-fn declare_ok(queue: &str) -> Vec<u8> {
+pub(super) fn declare_ok(queue: &str) -> Vec<u8> {
     method(CH, MethodId::QUEUE_DECLARE_OK, |a| {
         a.shortstr(queue.as_bytes()).long(0).long(0).end()
     })
@@ -44,7 +44,7 @@ fn delete_ok() -> Vec<u8> {
     method(CH, MethodId::QUEUE_DELETE_OK, |a| a.long(0).end())
 }
 
-fn consume(queue: &str, tag: &str, bits: u8) -> Vec<u8> {
+pub(super) fn consume(queue: &str, tag: &str, bits: u8) -> Vec<u8> {
     method(CH, MethodId::BASIC_CONSUME, |a| {
         a.short(0)
             .shortstr(queue.as_bytes())
@@ -55,13 +55,13 @@ fn consume(queue: &str, tag: &str, bits: u8) -> Vec<u8> {
     })
 }
 
-fn consume_ok(tag: &str) -> Vec<u8> {
+pub(super) fn consume_ok(tag: &str) -> Vec<u8> {
     method(CH, MethodId::BASIC_CONSUME_OK, |a| {
         a.shortstr(tag.as_bytes()).end()
     })
 }
 
-fn cancel_ok(tag: &str) -> Vec<u8> {
+pub(super) fn cancel_ok(tag: &str) -> Vec<u8> {
     method(CH, MethodId::BASIC_CANCEL_OK, |a| {
         a.shortstr(tag.as_bytes()).end()
     })
@@ -72,7 +72,7 @@ fn close_ok() -> Vec<u8> {
 }
 
 /// `q` is managed; its declare had these bits.
-fn declared(bits: u8) -> Script {
+pub(super) fn declared(bits: u8) -> Script {
     let mut s = Script::open(settings(Mode::Keep));
     declare(&mut s, bits);
     s

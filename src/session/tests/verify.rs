@@ -117,6 +117,10 @@ fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
     let mut s = asked();
     s.wait(Duration::from_secs(5))
         .broker_gets(&[&close(PROBE, 200), &get("q")]);
+    // It comes after all, and crosses our close, which is answered too.
+    let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
+    s.broker(&close(PROBE, 404)).broker_gets(&[&close_ok]);
+    s.broker(&close_ok).silent();
 }
 
 #[test]
