@@ -13,6 +13,8 @@ pub(crate) struct Alphabet {
     keyless: bool,
     /// What a message drives out of a queue would be on its way to another at the same time as the next message.
     bounded: bool,
+    /// Is there a queue in which nothing may wait for room, as it returns there and expires?
+    hurried: bool,
     messages: usize,
 }
 
@@ -24,6 +26,7 @@ impl Alphabet {
             rng: Rng::with_seed(seed),
             keyless: false,
             bounded: false,
+            hurried: false,
             messages: 0,
         }
     }
@@ -78,15 +81,23 @@ impl Alphabet {
             self.keyless |= key.is_none();
             returns = key.is_none_or(|key| key == format!("q{n}"));
         }
+        // A dead letter is in its target before the original has left: the room that this makes comes too late for it in the same queue.
         if self.perhaps(20) {
             all.push(format!("x-message-ttl: {TTL}"));
+            self.hurried |= returns;
         }
-        // A dead letter is in its target before the original has left: the room that this makes comes too late for it in the same queue.
         if !returns && self.perhaps(20) {
             all.push(format!("x-max-length: {}", self.rng.u8(1..4)));
             self.bounded = true;
         }
         all.join(", ")
+    }
+
+    pub(crate) fn prefetch(&mut self) -> &'static str {
+        match self.hurried {
+            true => "0",
+            false => self.one(&["0", "0", "1", "2", "5"]),
+        }
     }
 
     pub(crate) fn binding(&mut self, verb: &str) -> String {

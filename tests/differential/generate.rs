@@ -91,7 +91,7 @@ impl Program {
         }
         let tx = self.alphabet.rng.u8(..8) == 0;
         for channel in [1, 2] {
-            let prefetch = self.alphabet.one(&["0", "0", "1", "2", "5"]);
+            let prefetch = self.alphabet.prefetch();
             lines.push(format!("a.{channel} basic.qos prefetch-count={prefetch}"));
             if tx && channel == 2 {
                 lines.push("a.2 tx.select".to_owned());
@@ -184,7 +184,7 @@ impl Program {
             }
             87..89 => {
                 let channel = self.consuming();
-                let prefetch = self.alphabet.one(&["0", "1", "3"]);
+                let prefetch = self.alphabet.prefetch();
                 self.on(channel, format!("basic.qos prefetch-count={prefetch}"))
             }
             89..91 => {
