@@ -49,7 +49,7 @@ generated: SECONDS ?= 240
 generated: FIRST_SEED ?= 1
 generated: setup ## random scripts only, on the oldest and the newest broker: SEEDS=N per broker, from FIRST_SEED on, SECONDS=N at most
 	$(WITH_BROKERS) --plugins rabbitmq_management env DLX_TEST_SEEDS=$(SEEDS) DLX_TEST_FIRST_SEED=$(FIRST_SEED) DLX_TEST_SECONDS=$(SECONDS) \
-	  $(CARGO) test --test differential -- --nocapture generated
+	  $(CARGO) test --test differential -- --nocapture generated::
 clients: setup ## tests with pika: dead letters in every shape, faults, bad input
 	$(CARGO) build
 	$(WITH_BROKERS) python -m pytest -p no:cacheprovider tests/clients

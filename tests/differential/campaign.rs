@@ -1,7 +1,7 @@
 //! Many generated programs on one broker: as many seeds, or as long, as the environment says. What differs is made smaller first.
 //!
 //! ```text
-//! DLX_TEST_SEEDS=1000 DLX_TEST_SECONDS=600 DLX_TEST_FIRST_SEED=1 cargo test --test differential -- generated
+//! DLX_TEST_SEEDS=1000 DLX_TEST_SECONDS=600 DLX_TEST_FIRST_SEED=1 cargo test --test differential -- generated::
 //! ```
 //! Without DLX_TEST_SEEDS there are none. A seed gives the same program as long as the broker gives the same answers; a program that
 //! differed is printed as a script, and belongs into `scenarios` when its cause is mended.
