@@ -1,6 +1,9 @@
 //! Which queues have ended, as far as any session of this process saw it: what one session knows of a queue another may have deleted, and a
 //! third made another of that name.
 //!
+//! An end is seen when it may come: a delete is asked for, a consumer cancelled by the broker, an auto-delete queue's last consumer gone. So
+//! [`super::shared`], which counts where the broker cannot be asked, forgets a queue only when a delete was confirmed.
+//!
 //! A number for each hash of a name, since thousands of sessions share it without a lock. Two queues of one hash end together; but an end
 //! only means that the broker is asked again, and such a queue is found to be there.
 

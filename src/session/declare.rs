@@ -98,6 +98,8 @@ impl Session {
         turn: &mut Turn<'_>,
     ) -> usize {
         let len = range.len();
+        let stripped = without_line_breaks(payload);
+        let payload = stripped.as_deref().unwrap_or(payload);
         let wanted = match (QueueDeclare::parse(payload), self.rules()) {
             (Ok(declare), Some(_)) if !declare.has(QueueDeclare::PASSIVE) => self.wanted(&declare),
             _ => Wanted::Nothing,
@@ -361,6 +363,18 @@ impl Session {
             self.forward_in_doubt(Fallback::ProbeTimeout, turn);
         }
     }
+}
+
+/// The broker takes line breaks out of the name (`strip_cr_lf`): the declare without them, if it has any. One of nothing else stays: without
+/// them it would be the wish for a name, which it is not.
+fn without_line_breaks(payload: &[u8]) -> Option<Vec<u8>> {
+    const NAME: usize = 6; // behind class, method and ticket
+    let declare = QueueDeclare::parse(payload).ok()?;
+    let mut name = declare.queue.to_vec();
+    name.retain(|octet| !b"\r\n".contains(octet));
+    let rest = payload.get(NAME + 1 + declare.queue.len()..)?;
+    let stripped = [payload.get(..NAME)?, &[name.len() as u8], &name, rest].concat();
+    (!name.is_empty() && name.len() < declare.queue.len()).then_some(stripped)
 }
 
 /// What is known of a queue whose declare goes on as the client wrote it.

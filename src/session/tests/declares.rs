@@ -126,6 +126,13 @@ fn a_declare_that_fits_goes_on_with_the_intake_exchange_in_it() {
 }
 
 #[test]
+fn line_breaks_in_a_name_are_taken_out_as_the_broker_does() {
+    let mut s = Script::open(settings(Mode::Takeover));
+    s.client(&declare_on(CH, "q\r\n", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &asking(&original()))]);
+}
+
+#[test]
 fn the_intake_exchange_may_be_there_before_the_permission_is_known() {
     let mut s = asked(0);
     s.ensured(true).silent();
