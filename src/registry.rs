@@ -25,6 +25,7 @@ pub mod refusal;
 pub mod shared;
 #[cfg(test)]
 mod tests;
+pub mod wording;
 
 /// How long knowledge of a queue is trusted at `basic.consume` and `basic.get`; older knowledge is verified first.
 pub const FRESH_FOR: Duration = Duration::from_secs(60);

@@ -48,6 +48,14 @@ pub enum Wanted {
     Nothing,
     /// Pass it though it speaks of dead letters: the broker refuses it in its own words, or deals with it better than we.
     Leave(Fallback),
+    /// The same, but if there is such a queue that is ours, the broker must compare it with an intake exchange: else it names the exchange
+    /// where it would have named what we do not know.
+    Compare {
+        /// What its arguments say, as far as we know.
+        said: Intake,
+        /// The name of the intake exchange.
+        intake: ShortStr,
+    },
     /// Pass it; once it is accepted the queue is managed: this is what its arguments say.
     Keep(Intake),
     /// Declare the queue with an intake exchange.
@@ -125,10 +133,31 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
+    /// The exchange and the key, where no more than the type or the strategy is nothing that we know: of a queue that exists the broker
+    /// compares these two before, and takes a byte array for a longstr.
+    fn said_in_part(&self) -> Option<Intake> {
+        let members = self.members?;
+        let name = |value: Value<'_>| value.as_text().and_then(ShortStr::copy);
+        Some(Intake::Target(Target {
+            exchange: name(members.exchange?)?,
+            routing_key: match members.routing_key {
+                Some(value) => Some(name(value)?),
+                None => None,
+            },
+            at_least_once: false,
+        }))
+    }
+
     /// What becomes of the declare, for a queue with that policy, in that mode.
     pub fn wanted(&self, policy: Option<&Policy>, mode: Mode, names: &Names) -> Wanted {
         let Some(said) = self.said() else {
-            return Wanted::Leave(Fallback::NotSupported);
+            return match self.said_in_part().filter(|_| mode == Mode::Takeover) {
+                Some(said) => match names.encode(&said, self.queue_type()) {
+                    Some(intake) => Wanted::Compare { said, intake },
+                    None => Wanted::Leave(Fallback::NotSupported),
+                },
+                None => Wanted::Leave(Fallback::NotSupported),
+            };
         };
         if said.target(policy).is_none() {
             return Wanted::Nothing;
@@ -143,17 +172,18 @@ impl<'a> DeclareArguments<'a> {
     /// The exchange that the user must be permitted to write to. `None` if only a policy names one: the broker asks nobody then, so that
     /// a permission probe learns nothing of it, and nothing may be remembered.
     pub fn exchange(&self) -> Option<ShortStr> {
-        ShortStr::copy(self.longstr(DEAD_LETTER_EXCHANGE)?)
+        ShortStr::copy(self.value(DEAD_LETTER_EXCHANGE)?.as_longstr()?)
     }
 
-    /// The value of an argument that is a number.
-    pub(super) fn integer(&self, name: &[u8]) -> Option<i64> {
-        self.table.get(name).ok()??.as_integer()
+    /// The value of an argument.
+    pub(super) fn value(&self, name: &[u8]) -> Option<Value<'a>> {
+        self.table.get(name).ok()?
     }
 
-    /// The value of an argument that is a longstr.
-    pub(super) fn longstr(&self, name: &[u8]) -> Option<&'a [u8]> {
-        self.table.get(name).ok()??.as_longstr()
+    /// The intake exchange that says what these arguments say.
+    pub(super) fn intake(&self, names: &Names) -> Option<ShortStr> {
+        let said = self.said().or_else(|| self.said_in_part());
+        names.encode(&said?, self.queue_type())
     }
 
     /// The arguments with an intake exchange instead of their own exchange and routing key.

@@ -14,21 +14,20 @@
 use memchr::memmem;
 
 use crate::amqp::ids::ShortStr;
-use crate::amqp::version::Version;
+use crate::amqp::table::Value;
 
 use super::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
 use super::intake_name::{Intake, Names};
+use super::wording::{self, Wording};
 
 const ACCESS_REFUSED: u16 = 403;
 const PRECONDITION_FAILED: u16 = 406;
 const NOT_ALLOWED: u16 = 530;
 
-const INEQUIVALENT: &[u8] = b"PRECONDITION_FAILED - inequivalent arg '";
+pub(super) const INEQUIVALENT: &[u8] = b"PRECONDITION_FAILED - inequivalent arg '";
 const INVALID: &[u8] = b"PRECONDITION_FAILED - invalid arg '";
+const RECEIVED: &[u8] = b": received ";
 const BUT_CURRENT_IS: &[u8] = b" but current is ";
-
-/// Octets of a reply text.
-const LONGEST: usize = 255;
 
 /// What a permission probe learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,28 +54,6 @@ pub enum Fit {
     Original,
 }
 
-/// How this broker writes a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wording {
-    /// 3.10 and 3.11: octets as they are.
-    Octets,
-    /// 3.12 to 4.0.4 (read in the source): characters, each sent as one octet. A character over U+00FF crashes the channel.
-    Latin1,
-    /// From 4.0.5 on: cut at 255 *characters*. If those are over 255 octets the channel crashes (measured on 4.3.6).
-    Characters,
-}
-
-/// What a user may not do with an exchange or queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Declare, delete.
-    Configure,
-    /// Publish to it; bind a queue, or an exchange as destination; use it as alternate or dead-letter exchange.
-    Write,
-    /// Consume, get, purge; bind to an exchange as source.
-    Read,
-}
-
 /// What the refusal of a permission probe tells.
 pub fn permission(code: u16, text: &[u8]) -> Permission {
     match code {
@@ -86,17 +63,23 @@ pub fn permission(code: u16, text: &[u8]) -> Permission {
     }
 }
 
-/// What the refusal of the rewritten form tells.
+/// What the refusal of the rewritten form tells, or of any other form.
 ///
 /// When the text was cut so early that the current exchange is not whole, the answer is `Original`: that is refused too, and shows the
 /// beginning of an intake name.
-pub fn fit(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) -> Fit {
+pub fn fit(
+    code: u16,
+    text: &[u8],
+    arguments: &DeclareArguments<'_>,
+    names: &Names,
+    wording: Wording,
+) -> Fit {
     if code != PRECONDITION_FAILED {
         return Fit::Original;
     }
     match (named(text, INEQUIVALENT), named(text, INVALID)) {
         (Some(DEAD_LETTER_EXCHANGE), _) => {
-            inequivalent_exchange(text, arguments, names).unwrap_or(Fit::Original)
+            inequivalent_exchange(text, arguments, names, wording).unwrap_or(Fit::Original)
         }
         // Both are in the client's words, not in ours: the default type of the vhost is a stream, or somebody named an intake exchange
         // and a key without the proxy.
@@ -150,118 +133,126 @@ fn inequivalent_exchange(
     text: &[u8],
     arguments: &DeclareArguments<'_>,
     names: &Names,
+    wording: Wording,
 ) -> Option<Fit> {
-    let said = arguments.said();
-    // In place of the client's exchange, if these arguments have an intake exchange at all.
-    let sent = match &said {
-        Some(said) => Some(names.encode(said, arguments.queue_type())?),
-        None => arguments.exchange(),
-    };
-    let (received, begin, end) = match &sent {
-        Some(sent) => ([b"'", sent.as_bytes(), b"'"].concat(), "'", "'"),
-        None => (typed(None), "the value '", "' of type 'longstr'"),
-    };
-    let middle = [b": received ", &received[..], BUT_CURRENT_IS].concat();
     // The last one: the queue, which is named before, may have any name.
-    let at = memmem::rfind(text, &middle)?;
-    let current = text
-        .get(at + middle.len()..)?
-        .strip_prefix(begin.as_bytes())?
-        .strip_suffix(end.as_bytes())?;
+    let (before, current) = text.split_at_checked(memmem::rfind(text, BUT_CURRENT_IS)?)?;
+    let current = current.strip_prefix(BUT_CURRENT_IS)?;
+    let current = current.strip_prefix(b"the value ").unwrap_or(current);
+    // The text may be cut behind the name.
+    let current = current.strip_prefix(b"'")?;
+    let current = current.get(..memchr::memchr(b'\'', current)?)?;
     let (intake, _) = names.decode(current)?;
     let (exchange, routing_key) = match &intake {
         Intake::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
         Intake::Policy { .. } => (None, None),
     };
-    let about = text
-        .get(INEQUIVALENT.len() + DEAD_LETTER_EXCHANGE.len()..at)?
-        .to_vec();
+    let wanted = arguments.value(DEAD_LETTER_EXCHANGE);
+    let sent = arguments.intake(names);
+    let ours = sent
+        .as_ref()
+        .map(|sent| [b"'", sent.as_bytes(), b"'"].concat());
+    let theirs = match wanted {
+        Some(value) => beside(value, wording),
+        None => Some(b"none".to_vec()),
+    };
+    let about = [ours, theirs]
+        .into_iter()
+        .flatten()
+        .find_map(|received| before.strip_suffix(&[RECEIVED, &received].concat()[..]))?
+        .get(INEQUIVALENT.len() + DEAD_LETTER_EXCHANGE.len()..)?;
     for (argument, current) in [
         (DEAD_LETTER_EXCHANGE, exchange),
         (DEAD_LETTER_ROUTING_KEY, routing_key),
     ] {
+        let value = arguments.value(argument);
         let current = current.map(|name| name.as_bytes());
-        let number;
-        let received = match arguments.integer(argument) {
-            None => arguments.longstr(argument),
-            // Beside `none` its type would have to be named.
-            Some(_) if current.is_none() => return None,
-            Some(value) => {
-                number = value.to_string();
-                Some(number.as_bytes())
-            }
+        let same = match value {
+            Some(value) => current.is_some() && value.as_text() == current,
+            None => current.is_none(),
         };
-        if received != current {
-            let text = [
-                INEQUIVALENT,
-                argument,
-                &about,
-                b": received ",
-                &values(received, current),
-            ]
-            .concat();
-            return Some(Fit::Answer(cut(text)));
+        if same {
+            continue;
         }
+        let values = values(value, current, wording)?;
+        let text = [INEQUIVALENT, argument, about, RECEIVED, &values];
+        return Some(Fit::Answer(wording::cut(text.concat())));
     }
     // What is left to differ are the type and the strategy.
-    (Some(current) != sent.as_deref()).then(|| Fit::RewrittenAs(current_name(current)))
+    let current = ShortStr::copy(current).filter(|current| sent.as_ref() != Some(current))?;
+    Some(Fit::RewrittenAs(current))
 }
 
-fn current_name(name: &[u8]) -> ShortStr {
-    ShortStr::copy(name).unwrap_or_default() // it decoded: it is not longer
+/// As `rabbit_misc:equivalence_fail` writes two values: with their types only beside `none`. `None`: of a type that nobody gives a name.
+fn values(
+    received: Option<Value<'_>>,
+    current: Option<&[u8]>,
+    wording: Wording,
+) -> Option<Vec<u8>> {
+    let (received, current) = match (received, current) {
+        (Some(received), Some(current)) => (
+            beside(received, wording)?,
+            beside(Value::longstr(current), wording)?,
+        ),
+        (received, current) => (
+            typed(received, wording)?,
+            typed(current.map(Value::longstr), wording)?,
+        ),
+    };
+    Some([&received[..], BUT_CURRENT_IS, &current].concat())
 }
 
-/// As `rabbit_misc:val` writes longstrs: with their type only beside `none`.
-fn values(received: Option<&[u8]>, current: Option<&[u8]>) -> Vec<u8> {
-    let received = received.map(shown);
-    let current = current.map(shown);
-    match (&received, &current) {
-        (Some(received), Some(current)) => [
-            b"'",
-            &received[..],
-            b"'",
-            BUT_CURRENT_IS,
-            b"'",
-            current,
+/// A value beside another.
+fn beside(value: Value<'_>, wording: Wording) -> Option<Vec<u8>> {
+    match written(value, wording)? {
+        (_, "void") => Some(b"none".to_vec()),
+        (text, _) => Some([b"'", &text[..], b"'"].concat()),
+    }
+}
+
+/// A value beside none, or none.
+fn typed(value: Option<Value<'_>>, wording: Wording) -> Option<Vec<u8>> {
+    let Some(value) = value else {
+        return Some(b"none".to_vec());
+    };
+    let (text, kind) = written(value, wording)?;
+    Some(
+        [
+            b"the value '",
+            &text[..],
+            b"' of type '",
+            kind.as_bytes(),
             b"'",
         ]
         .concat(),
-        (received, current) => [
-            typed(received.as_deref()),
-            BUT_CURRENT_IS.to_vec(),
-            typed(current.as_deref()),
-        ]
-        .concat(),
-    }
+    )
 }
 
-fn typed(value: Option<&[u8]>) -> Vec<u8> {
-    match value {
-        Some(value) => [b"the value '", value, b"' of type 'longstr'"].concat(),
-        None => b"none".to_vec(),
+/// A value in a text, and its type.
+fn written(value: Value<'_>, wording: Wording) -> Option<(Vec<u8>, &'static str)> {
+    if let Some(text) = value.as_text() {
+        let kind = if value.tag == b'S' {
+            "longstr"
+        } else {
+            "binary"
+        };
+        return Some((wording.shown(text), kind));
     }
-}
-
-/// A value in a text. What is not UTF-8 is written as if it were Latin-1, as 4.x does; 3.10 would send the octets.
-fn shown(value: &[u8]) -> Vec<u8> {
-    match std::str::from_utf8(value) {
-        Ok(_) => value.to_vec(),
-        Err(_) => value
-            .iter()
-            .map(|octet| char::from(*octet))
-            .collect::<String>()
-            .into_bytes(),
-    }
-}
-
-/// As `rabbit_binary_generator:amqp_exception_explanation` cuts: over 255 octets, the first 252 and `...`. (4.x counts characters; a text
-/// in which that makes a difference crashes its channel, and is the better answer.)
-fn cut(mut text: Vec<u8>) -> Vec<u8> {
-    if text.len() > LONGEST {
-        text.truncate(LONGEST - 3);
-        text.extend_from_slice(b"...");
-    }
-    text
+    let kind = match value.tag {
+        b'V' => return Some((b"undefined".to_vec(), "void")),
+        b't' => {
+            let yes = value.data != [0];
+            return Some((yes.to_string().into_bytes(), "bool"));
+        }
+        b'b' => "byte",
+        b'B' => "unsignedbyte",
+        b's' => "short",
+        b'u' => "unsignedshort",
+        b'I' => "signedint",
+        b'i' => "unsignedint",
+        _ => "long",
+    };
+    Some((value.as_integer()?.to_string().into_bytes(), kind))
 }
 
 /// The argument that is named first in a text which begins like that.
@@ -274,7 +265,7 @@ fn named<'t>(text: &'t [u8], begin: &[u8]) -> Option<&'t [u8]> {
 ///
 /// A name that was cut stays. So does the text when client's and current exchange would become the same word: the declare was left alone
 /// for some reason, and an operator must be able to see why it does not fit.
-pub fn decode_names_in(text: &[u8], names: &Names) -> Option<Vec<u8>> {
+pub fn decode_names_in(text: &[u8], names: &Names, wording: Wording) -> Option<Vec<u8>> {
     let quoted = [b"'", names.prefix()].concat();
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -287,7 +278,7 @@ pub fn decode_names_in(text: &[u8], names: &Names) -> Option<Vec<u8>> {
         let (name, behind) = name.split_at_checked(end)?;
         match names.decode(name) {
             Some((Intake::Target(target), _)) if !behind.is_empty() => {
-                out.extend_from_slice(&shown(&target.exchange));
+                out.extend_from_slice(&wording.shown(&target.exchange));
                 changed = true;
             }
             Some(_) | None => out.extend_from_slice(name),
@@ -306,72 +297,4 @@ fn says_nothing(text: &[u8]) -> bool {
             let current = rest.get(BUT_CURRENT_IS.len()..).unwrap_or_default();
             before.ends_with(&[b": received ", current].concat())
         })
-}
-
-// === impl Wording ===
-
-impl Wording {
-    /// That of a broker which calls itself this version, `4.3.6`.
-    pub fn of_version(version: &[u8]) -> Wording {
-        match Version::parse(version) {
-            None | Some(Version(..=2, ..) | Version(3, ..=11, _)) => Wording::Octets,
-            Some(Version(3, ..) | Version(4, 0, ..=4)) => Wording::Latin1,
-            Some(Version(4.., ..)) => Wording::Characters,
-        }
-    }
-
-    /// Whether the broker can refuse a probe of this queue. If it cannot, the refusal crashes the channel and the client's connection
-    /// is closed with 541; a declare that fits would not have been refused without us, so it must not be probed.
-    pub fn can_refuse(self, queue: &[u8], vhost: &[u8], exchange: &[u8], intake: &[u8]) -> bool {
-        let written = [queue, vhost, exchange].map(shown);
-        let mut octets = written.iter().flatten();
-        match self {
-            Wording::Octets => true,
-            // U+00FF is C3 BF.
-            Wording::Latin1 => octets.all(|octet| *octet < 0xc4),
-            Wording::Characters if octets.all(u8::is_ascii) => true,
-            Wording::Characters => {
-                let [queue, vhost, exchange] = written.map(|name| name.len());
-                let expires = INEQUIVALENT.len()
-                    + "x-expires' for queue '' in vhost '': received the value '-1' of type 'long' but current is none"
-                        .len();
-                let rewritten = INEQUIVALENT.len()
-                    + "x-dead-letter-exchange' for queue '' in vhost '': received '' but current is ''".len()
-                    + intake.len()
-                    + exchange;
-                expires.max(rewritten) + queue + vhost <= LONGEST
-            }
-        }
-    }
-
-    /// The broker's 403 for a user who may not do that.
-    pub fn access_refused(
-        self,
-        access: Access,
-        kind: &str,
-        name: &[u8],
-        vhost: &[u8],
-        user: &[u8],
-    ) -> Vec<u8> {
-        let access: &[u8] = match (self, access) {
-            (Wording::Octets, _) => b"",
-            (_, Access::Configure) => b"configure ",
-            (_, Access::Write) => b"write ",
-            (_, Access::Read) => b"read ",
-        };
-        let text = [
-            b"ACCESS_REFUSED - ",
-            access,
-            b"access to ",
-            kind.as_bytes(),
-            b" '",
-            &shown(name),
-            b"' in vhost '",
-            &shown(vhost),
-            b"' refused for user '",
-            &shown(user),
-            b"'",
-        ];
-        cut(text.concat())
-    }
 }

@@ -42,6 +42,8 @@ pub(super) struct Takeover {
     /// What its arguments say of dead letters.
     pub(super) said: Intake,
     pub(super) intake: ShortStr,
+    /// Whether they say nothing but what we know. If not, the intake exchange is only there for the broker to compare.
+    pub(super) understood: bool,
     pub(super) until: Mono,
     /// What was asked of the other sessions' knowledge.
     pub(super) about: Recall,
@@ -66,7 +68,7 @@ pub(super) enum Stage {
     Asking(bool),
     /// Permission is known; the channel is not quiet or the intake exchange not there yet.
     Ready,
-    /// Without an intake exchange only a queue that exists can be ours: a passive declare was sent.
+    /// Without an intake exchange, or where the arguments are not understood, only a queue that exists can be ours: a passive declare was sent.
     Looking,
     /// The rewritten form was sent.
     Fitting,
@@ -116,11 +118,15 @@ impl Session {
                 None
             }
             Wanted::Keep(said) => Some(as_it_is(said, payload)),
+            Wanted::TakeOver { .. } | Wanted::Compare { .. } if self.is_probing() => {
+                return self.hold(Hold::Probe, turn);
+            }
             Wanted::TakeOver { said, intake } => {
-                if self.takeover.is_some() || self.verification.is_some() {
-                    return self.hold(Hold::Probe, turn);
-                }
-                self.begin_takeover(channel, payload, said, intake, turn);
+                self.begin_takeover(channel, payload, (said, intake), true, turn);
+                return len;
+            }
+            Wanted::Compare { said, intake } => {
+                self.begin_takeover(channel, payload, (said, intake), false, turn);
                 return len;
             }
         };
@@ -153,15 +159,21 @@ impl Session {
         let mode = policy
             .and_then(|policy| policy.mode)
             .unwrap_or(self.settings.mode);
-        arguments.wanted(policy, mode, &self.settings.names)
+        match arguments.wanted(policy, mode, &self.settings.names) {
+            // What the broker names is no queue that is there already.
+            Wanted::Compare { .. } if declare.queue.is_empty() => {
+                Wanted::Leave(Fallback::NotSupported)
+            }
+            wanted => wanted,
+        }
     }
 
     fn begin_takeover(
         &mut self,
         channel: ChannelId,
         payload: &[u8],
-        said: Intake,
-        intake: ShortStr,
+        (said, intake): (Intake, ShortStr),
+        understood: bool,
         turn: &mut Turn<'_>,
     ) {
         self.hold(Hold::Probe, turn);
@@ -178,11 +190,13 @@ impl Session {
             payload: payload.to_vec(),
             said,
             intake,
+            understood,
             until: turn.now.mono.after(self.settings.probe_timeout),
             about,
             seen_taken_over: None,
             quiet: false,
-            ensured: None,
+            // Only a queue that is there already is of interest.
+            ensured: (!understood).then_some(false),
             probe: ChannelId(0),
             open: false,
             stage: Stage::Recalling,
@@ -195,9 +209,11 @@ impl Session {
             return;
         };
         takeover.probe = probe;
-        turn.fx.ensure.push(Ensure {
-            exchange: takeover.intake.clone(),
-        });
+        if takeover.ensured.is_none() {
+            turn.fx.ensure.push(Ensure {
+                exchange: takeover.intake.clone(),
+            });
+        }
         takeover.quiet = true;
         if let Some(state) = self
             .channels
@@ -209,9 +225,10 @@ impl Session {
             reply::channel_flow(turn.build(Leg::Broker), takeover.channel);
         }
         // What an operator's policy gives a queue needs no right of the client.
-        let asked = may_write || takeover.about.exchange.is_none();
+        let asked = may_write || takeover.about.exchange.is_none() || !takeover.understood;
         if asked && !takeover.about.queue.is_empty() {
             takeover.stage = Stage::Ready;
+            self.try_fit(turn);
         } else {
             takeover.stage = Stage::Asking(asked);
             self.ask(turn);
@@ -239,8 +256,9 @@ impl Session {
         };
         let queue = takeover.about.queue.clone();
         let declared = as_it_is(takeover.said.clone(), &takeover.payload);
+        let declared = Some(declared).filter(|_| takeover.understood);
         self.remember_declared(takeover.channel, &takeover.payload);
-        self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
+        self.expect_declare(takeover.channel, &takeover.payload, declared);
         let asking = asked_for(MethodId::QUEUE_DECLARE, &takeover.payload);
         frame::put(turn.build(Leg::Broker), 1, takeover.channel, |out| {
             out.extend_from_slice(asking.as_ref().unwrap_or(&takeover.payload))
@@ -315,10 +333,8 @@ impl Session {
 
     /// Lets the client go on; the probe's channel is closed behind its back.
     fn end_takeover(&mut self, turn: &mut Turn<'_>) -> Option<Takeover> {
-        let takeover = self
-            .takeover
-            .take()
-            .filter(|takeover| takeover.stage != Stage::Closing)?;
+        let undecided = |takeover: &mut Takeover| takeover.stage != Stage::Closing;
+        let takeover = self.takeover.take_if(undecided)?;
         self.release();
         if takeover.open {
             reply::close(

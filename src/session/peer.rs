@@ -9,7 +9,7 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::{MethodId, Open, Start, StartOk, Tune};
 use crate::amqp::table::Table;
 use crate::dead_letter::Dialect;
-use crate::registry::refusal::Wording;
+use crate::registry::wording::Wording;
 
 /// The limit on frames before it is negotiated: generous, since the broker has the last word.
 const FRAME_MAX_BEFORE_TUNE: usize = 128 * 1024;

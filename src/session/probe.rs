@@ -130,7 +130,11 @@ impl Session {
             }
             (Stage::Looking, MethodId::QUEUE_DECLARE_OK) => self.fit(turn),
             (Stage::Looking, MethodId::CHANNEL_CLOSE) => {
-                self.forward_original(Fallback::NoIntake, turn);
+                let cause = match takeover.understood {
+                    true => Fallback::NoIntake,
+                    false => Fallback::NotSupported,
+                };
+                self.forward_original(cause, turn);
             }
             (Stage::Fitting, MethodId::QUEUE_DECLARE_OK) => {
                 self.forward_rewritten(None, turn);
@@ -153,14 +157,15 @@ impl Session {
         let Some(takeover) = &mut self.takeover else {
             return;
         };
-        let fit = match takeover.declare() {
-            Some(declare) => refusal::fit(
+        let fit = match (takeover.declare(), self.peer.wording) {
+            (Some(declare), Some(wording)) => refusal::fit(
                 close.code,
                 close.text,
                 &DeclareArguments::read(declare.arguments),
                 &self.settings.names,
+                wording,
             ),
-            None => Fit::Original,
+            _ => Fit::Original,
         };
         match fit {
             Fit::Rewritten => self.forward_rewritten(None, turn),

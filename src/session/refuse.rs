@@ -13,7 +13,8 @@ use crate::amqp::reply;
 use crate::amqp::table::{Table, Value};
 use crate::machine::{Event, Learned, Leg};
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::refusal::{self, Access, Fit, decode_names_in};
+use crate::registry::refusal::{self, Fit, decode_names_in};
+use crate::registry::wording::Access;
 
 use super::channel::Reword;
 use super::{Session, Turn};
@@ -167,10 +168,9 @@ impl Session {
         }
         let Some(reword) = reword else {
             // The name of an intake exchange is none of the client's words.
+            let arguments = declared.map_or(&[][..], |declare| declare.arguments);
             let text = (culprit == MethodId::QUEUE_DECLARE)
-                .then(|| {
-                    self.in_the_clients_words(&close, declared.map(|declare| declare.arguments))
-                })
+                .then(|| self.in_the_clients_words(&close, arguments))
                 .flatten()?;
             return Some(closing(channel, close.code, &text, culprit));
         };
@@ -183,19 +183,12 @@ impl Session {
 
 impl Session {
     /// The broker's refusal of a declare with these arguments, without the names of intake exchanges.
-    fn in_the_clients_words(&self, close: &Close<'_>, arguments: Option<&[u8]>) -> Option<Vec<u8>> {
-        let names = &self.settings.names;
-        let fit = arguments.map(|arguments| {
-            refusal::fit(
-                close.code,
-                close.text,
-                &DeclareArguments::read(arguments),
-                names,
-            )
-        });
-        match fit {
-            Some(Fit::Answer(text)) => Some(text),
-            _ => decode_names_in(close.text, names),
+    fn in_the_clients_words(&self, close: &Close<'_>, arguments: &[u8]) -> Option<Vec<u8>> {
+        let (names, wording) = (&self.settings.names, self.peer.wording?);
+        let arguments = DeclareArguments::read(arguments);
+        match refusal::fit(close.code, close.text, &arguments, names, wording) {
+            Fit::Answer(text) => Some(text),
+            _ => decode_names_in(close.text, names, wording),
         }
     }
 }

@@ -7,6 +7,7 @@ mod doubt;
 mod late;
 mod order;
 mod policies;
+mod refusals;
 mod rejects;
 mod script;
 mod transparency;

@@ -139,10 +139,20 @@ pub(crate) const WIDE: &[Rule] = &[
         how: How::Both(|_, name, direct, proxied| {
             if name.starts_with("direct") {
                 for (came, proxied) in direct.iter_mut().zip(proxied) {
-                    if names_intake(&proxied.frame) {
+                    if names_intake(&proxied.frame, b"'") {
                         came.frame = proxied.frame.clone();
                     }
                 }
+            }
+        }),
+    },
+    Rule {
+        name: "cut-name",
+        reason: "a refusal that the broker has cut within the name of an intake exchange stays as it is (S7.3)",
+        stated: true,
+        how: How::Direct(|_, direct, proxied| {
+            if names_intake(proxied, b"...") {
+                *direct = proxied.clone();
             }
         }),
     },
@@ -186,15 +196,16 @@ fn other_key(direct: &mut Frame, proxied: &Frame) {
     }
 }
 
-/// Is a declare refused as its exchange is none of the proxy's?
-fn names_intake(frame: &Frame) -> bool {
+/// Is a declare refused as the queue's exchange is one of the proxy's, in a text that ends so?
+fn names_intake(frame: &Frame, end: &[u8]) -> bool {
     let text = frame.arg("reply-text").map_or(&[][..], Arg::text);
     frame.name == "channel.close"
         && frame.number("reply-code") == 406
         && text.starts_with(
             b"PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue '",
         )
-        && memmem::find(text, b" 'dlx-proxy").is_some()
+        && memmem::find(text, b" 'dlx-prox").is_some()
+        && text.ends_with(end)
 }
 
 fn deaths(frame: &Frame) -> &[Value] {

@@ -12,8 +12,9 @@ use crate::registry::intake_name::{Intake, Names};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{ApplyTo, Mode, Policies, Queue, QueueType, Spec};
 use crate::registry::refusal::{
-    Access, Fit, Wording, decode_names_in, fit, is_channel_limit, permission, taken_over,
+    Fit, decode_names_in, fit, is_channel_limit, permission, taken_over,
 };
+use crate::registry::wording::{Access, Wording};
 
 use super::words::{Line, quoted, show_arguments};
 
@@ -62,6 +63,14 @@ fn answer_all(text: &str) -> String {
     blocks.collect::<Vec<_>>().join("\n\n") + "\n"
 }
 
+/// What is not UTF-8 as `\xNN`.
+fn octets(text: &[u8]) -> String {
+    match str::from_utf8(text) {
+        Ok(text) => text.to_owned(),
+        Err(_) => text.escape_ascii().to_string(),
+    }
+}
+
 /// What the lines of a block have said so far.
 #[derive(Default)]
 struct Scene {
@@ -70,6 +79,7 @@ struct Scene {
     /// Lines that say them.
     broker_policies: Vec<Line>,
     keep: bool,
+    version: Option<Vec<u8>>,
     arguments: Vec<u8>,
 }
 
@@ -115,6 +125,10 @@ impl Scene {
             }
             "dies" => Some(self.dies(&line)),
             "match" => Some(self.matching(&line)),
+            "version" => {
+                self.version = Some(line.alone().to_vec());
+                None
+            }
             "declare" => {
                 self.arguments = line.arguments();
                 None
@@ -127,12 +141,14 @@ impl Scene {
             "refused" => {
                 let (code, text) = refusal(text);
                 let arguments = DeclareArguments::read(&self.arguments);
-                Some(match fit(code, text, &arguments, &self.names) {
-                    Fit::Rewritten => "forward rewritten".to_owned(),
-                    Fit::RewrittenAs(intake) => format!("forward rewritten as {intake}"),
-                    Fit::Answer(text) => format!("answer {}", String::from_utf8_lossy(&text)),
-                    Fit::Original => "forward original".to_owned(),
-                })
+                Some(
+                    match fit(code, text, &arguments, &self.names, self.wording()) {
+                        Fit::Rewritten => "forward rewritten".to_owned(),
+                        Fit::RewrittenAs(intake) => format!("forward rewritten as {intake}"),
+                        Fit::Answer(text) => format!("answer {}", octets(&text)),
+                        Fit::Original => "forward original".to_owned(),
+                    },
+                )
             }
             "seen" => {
                 let (code, text) = refusal(text);
@@ -151,8 +167,8 @@ impl Scene {
             }
             "reply" => {
                 let (_, text) = refusal(text);
-                Some(match decode_names_in(text, &self.names) {
-                    Some(text) => String::from_utf8_lossy(&text).into_owned(),
+                Some(match decode_names_in(text, &self.names, self.wording()) {
+                    Some(text) => octets(&text),
                     None => "as it is".to_owned(),
                 })
             }
@@ -186,6 +202,11 @@ impl Scene {
             }
             other => panic!("no verb {other}"),
         }
+    }
+
+    /// That of 4.3.6 if nothing is said.
+    fn wording(&self) -> Wording {
+        Wording::of_version(self.version.as_deref().unwrap_or(b"4.3.6"))
     }
 
     fn policies(&self) -> Policies {
@@ -246,6 +267,7 @@ impl Scene {
             Wanted::Leave(Fallback::NameTooLong) => "leave: name too long".to_owned(),
             Wanted::Leave(Fallback::NotSupported) => "leave: not supported".to_owned(),
             Wanted::Leave(other) => panic!("{other:?}"),
+            Wanted::Compare { intake, .. } => format!("compare as {intake}"),
             Wanted::Keep(said) => format!("keep {}", target(&said)),
             Wanted::TakeOver { said, intake } => [
                 format!("take over {}", target(&said)),

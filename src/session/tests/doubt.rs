@@ -225,6 +225,16 @@ fn a_refusal_that_crosses_the_close_of_a_probe_is_not_its_end() {
 }
 
 #[test]
+fn a_channel_that_closes_behind_a_decided_declare_leaves_its_probe_to_end() {
+    let mut s = taken_over();
+    s.broker(&close(CH, 404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
+        .passes();
+    s.client(&channel_open(65_535)).silent();
+    s.broker(&close_ok(PROBE)).silent();
+    s.resume().broker_gets(&[&channel_open(65_535)]);
+}
+
+#[test]
 fn open_channels_do_not_wait_for_the_end_of_a_probe() {
     let mut s = taken_over();
     s.client(&ack(1, false)).passes();

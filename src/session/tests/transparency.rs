@@ -125,6 +125,41 @@ fn the_keys_of_a_bcc_are_kept_with_the_routing_key() {
     }
 }
 
+/// Nobody's publish is refused for what we add to it.
+#[test]
+fn a_header_that_would_not_fit_into_a_frame_any_more_passes_as_it_is() {
+    let content = |octets: usize, kept: &[&[u8]]| {
+        let mut headers = TableBuilder::default();
+        let array = |keys: &[&[u8]]| {
+            let mut array = ArrayBuilder::default();
+            for key in keys {
+                array.longstr(key);
+            }
+            array
+        };
+        headers.array(b"BCC", &array(&[b"b"]));
+        headers.longstr(b"pad", &vec![b'x'; octets]);
+        if !kept.is_empty() {
+            headers.array(b"x-dlx-proxy-bcc", &array(kept));
+        }
+        empty_with(headers)
+    };
+    let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
+        a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
+    });
+    let kept: &[&[u8]] = &[b"k", b"b"];
+    let fits = 131_072 + 8 - content(0, kept).len();
+    for (octets, kept) in [(fits, kept), (fits + 1, &[])] {
+        let mut script = keep();
+        script.client(&publish).passes();
+        script
+            .client(&content(octets, &[]))
+            .broker_gets(&[&content(octets, kept)]);
+        let dropped = |event: &Event| matches!(event, Event::EditDropped);
+        assert_eq!(script.events.iter().any(dropped), kept.is_empty());
+    }
+}
+
 #[test]
 fn a_frame_without_its_end_is_for_the_broker_to_refuse() {
     let mut script = keep();

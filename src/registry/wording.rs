@@ -1,0 +1,130 @@
+//! How a generation of RabbitMQ writes its refusals: names that are not ASCII, texts that are too long, and a 403.
+
+use crate::amqp::version::Version;
+
+use super::refusal::INEQUIVALENT;
+
+/// Octets of a reply text.
+const LONGEST: usize = 255;
+
+/// How this broker writes a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wording {
+    /// 3.10 and 3.11: octets as they are.
+    Octets,
+    /// 3.12 to 4.0.4 (read in the source): characters, each sent as one octet. A character over U+00FF crashes the channel.
+    Latin1,
+    /// From 4.0.5 on: cut at 255 *characters*. If those are over 255 octets the channel crashes (measured on 4.3.6).
+    Characters,
+}
+
+/// What a user may not do with an exchange or queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Declare, delete.
+    Configure,
+    /// Publish to it; bind a queue, or an exchange as destination; use it as alternate or dead-letter exchange.
+    Write,
+    /// Consume, get, purge; bind to an exchange as source.
+    Read,
+}
+
+// === impl Wording ===
+
+impl Wording {
+    /// That of a broker which calls itself this version, `4.3.6`.
+    pub fn of_version(version: &[u8]) -> Wording {
+        match Version::parse(version) {
+            None | Some(Version(..=2, ..) | Version(3, ..=11, _)) => Wording::Octets,
+            Some(Version(3, ..) | Version(4, 0, ..=4)) => Wording::Latin1,
+            Some(Version(4.., ..)) => Wording::Characters,
+        }
+    }
+
+    /// A value in a text.
+    pub(super) fn shown(self, value: &[u8]) -> Vec<u8> {
+        match (self, std::str::from_utf8(value)) {
+            (Wording::Octets, _) | (Wording::Latin1, Err(_)) | (Wording::Characters, Ok(_)) => {
+                value.to_vec()
+            }
+            (Wording::Latin1, Ok(text)) => text.chars().map(|c| c as u8).collect(),
+            (Wording::Characters, Err(_)) => as_latin1(value),
+        }
+    }
+
+    /// Whether the broker can refuse a probe of this queue. If it cannot, the refusal crashes the channel and the client's connection
+    /// is closed with 541; a declare that fits would not have been refused without us, so it must not be probed.
+    pub fn can_refuse(self, queue: &[u8], vhost: &[u8], exchange: &[u8], intake: &[u8]) -> bool {
+        let written = [queue, vhost, exchange].map(characters);
+        let mut octets = written.iter().flatten();
+        match self {
+            Wording::Octets => true,
+            // U+00FF is C3 BF.
+            Wording::Latin1 => octets.all(|octet| *octet < 0xc4),
+            Wording::Characters if octets.all(u8::is_ascii) => true,
+            Wording::Characters => {
+                let [queue, vhost, exchange] = written.map(|name| name.len());
+                let expires = INEQUIVALENT.len()
+                    + "x-expires' for queue '' in vhost '': received the value '-1' of type 'long' but current is none"
+                        .len();
+                let rewritten = INEQUIVALENT.len()
+                    + "x-dead-letter-exchange' for queue '' in vhost '': received '' but current is ''".len()
+                    + intake.len()
+                    + exchange;
+                expires.max(rewritten) + queue + vhost <= LONGEST
+            }
+        }
+    }
+
+    /// The broker's 403 for a user who may not do that.
+    pub fn access_refused(
+        self,
+        access: Access,
+        kind: &str,
+        name: &[u8],
+        vhost: &[u8],
+        user: &[u8],
+    ) -> Vec<u8> {
+        let access: &[u8] = match (self, access) {
+            (Wording::Octets, _) => b"",
+            (_, Access::Configure) => b"configure ",
+            (_, Access::Write) => b"write ",
+            (_, Access::Read) => b"read ",
+        };
+        let text = [
+            b"ACCESS_REFUSED - ",
+            access,
+            b"access to ",
+            kind.as_bytes(),
+            b" '",
+            &self.shown(name),
+            b"' in vhost '",
+            &self.shown(vhost),
+            b"' refused for user '",
+            &self.shown(user),
+            b"'",
+        ];
+        cut(text.concat())
+    }
+}
+
+/// In characters, whatever the octets were.
+fn characters(value: &[u8]) -> Vec<u8> {
+    Wording::Characters.shown(value)
+}
+
+/// Each octet is a character.
+fn as_latin1(value: &[u8]) -> Vec<u8> {
+    let characters = value.iter().map(|octet| char::from(*octet));
+    characters.collect::<String>().into_bytes()
+}
+
+/// As `rabbit_binary_generator:amqp_exception_explanation` cuts: over 255 octets, the first 252 and `...`. (4.x counts characters; a text
+/// in which that makes a difference crashes its channel, and is the better answer.)
+pub(super) fn cut(mut text: Vec<u8>) -> Vec<u8> {
+    if text.len() > LONGEST {
+        text.truncate(LONGEST - 3);
+        text.extend_from_slice(b"...");
+    }
+    text
+}

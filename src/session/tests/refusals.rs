@@ -1,0 +1,168 @@
+//! A declare that the broker will refuse: what is asked so that it is refused in the words that it would have had for the client's own.
+
+use super::declares::*;
+use super::script::*;
+use crate::amqp::ids::ChannelId;
+use crate::amqp::table::TableBuilder;
+use crate::machine::{Event, Fallback};
+use crate::registry::policy::Mode;
+
+fn table(exchange: &str, queue_type: &str) -> Vec<u8> {
+    let mut table = TableBuilder::default();
+    table.longstr(b"x-dead-letter-exchange", exchange.as_bytes());
+    table.longstr(b"x-queue-type", queue_type.as_bytes());
+    table.finish()
+}
+
+fn inequivalent(argument: &str, received: &str, current: &str) -> String {
+    format!(
+        "PRECONDITION_FAILED - inequivalent arg '{argument}' for queue 'q' in vhost '/': received '{received}' but current is '{current}'"
+    )
+}
+
+fn exchange(received: &str, current: &str) -> String {
+    inequivalent("x-dead-letter-exchange", received, current)
+}
+
+fn declares(channel: ChannelId, table: &[u8]) -> Vec<u8> {
+    declare_on(channel, "q", 0, table)
+}
+
+/// A type that we do not know: is there such a queue?
+fn looking() -> Script {
+    let mut s = Script::open(settings(Mode::Takeover));
+    s.client(&declares(CH, &table("dlx", "heap")))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 1, b"")]);
+    assert!(s.ensure.is_empty(), "nothing is made for it");
+    s.broker(&open_ok()).silent();
+    s
+}
+
+/// There is.
+fn comparing() -> Script {
+    let mut s = looking();
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&declares(PROBE, &table("dlx-proxy/dlx", "heap"))]);
+    s
+}
+
+#[track_caller]
+fn assert_left(s: &Script, wanted: Fallback) {
+    let left =
+        |event: &Event| matches!(event, Event::DeclareLeft { cause, .. } if *cause == wanted);
+    assert!(s.events.iter().any(left), "{:?}", s.events);
+}
+
+#[test]
+fn what_is_not_understood_goes_on_as_it_is_where_there_is_no_such_queue() {
+    let mut s = looking();
+    s.broker(&close(PROBE, 404, "NOT_FOUND - no queue 'q' in vhost '/'"))
+        .broker_gets(&[&close_ok(PROBE), &declares(CH, &table("dlx", "heap"))]);
+    assert_left(&s, Fallback::NotSupported);
+    // Should the broker know it: we do not.
+    s.broker(&declare_ok(CH, "q")).passes();
+    let managed = |event: &Event| matches!(event, Event::QueueManaged { .. });
+    assert!(!s.events.iter().any(managed), "{:?}", s.events);
+}
+
+#[test]
+fn of_a_queue_of_ours_the_broker_says_what_is_not_understood() {
+    let mut s = comparing();
+    s.broker(&close(
+        PROBE,
+        406,
+        &exchange("dlx-proxy/dlx", "dlx-proxy+/dlx"),
+    ))
+    .broker_gets(&[
+        &close_ok(PROBE),
+        &declares(CH, &table("dlx-proxy+/dlx", "heap")),
+    ]);
+    let text = inequivalent("x-queue-type", "heap", "quorum");
+    s.broker(&close(CH, 406, &text)).passes();
+}
+
+#[test]
+fn or_what_comes_before_that() {
+    let mut s = comparing();
+    let text = exchange("dlx-proxy/dlx", "dlx-proxy+/other");
+    s.broker(&close(PROBE, 406, &text)).broker_gets(&[
+        &close_ok(PROBE),
+        &declares(CH, &table("dlx-proxy/dlx", "heap")),
+    ]);
+    s.broker(&close(CH, 406, &text))
+        .client_gets(&[&close(CH, 406, &exchange("dlx", "other"))]);
+}
+
+#[test]
+fn of_a_native_queue_it_says_everything() {
+    let mut s = comparing();
+    s.broker(&close(PROBE, 406, &exchange("dlx-proxy/dlx", "other")))
+        .broker_gets(&[&close_ok(PROBE), &declares(CH, &table("dlx", "heap"))]);
+    s.broker(&close(CH, 406, &exchange("dlx", "other")))
+        .passes();
+}
+
+#[test]
+fn another_type_than_the_queues_is_told_by_the_broker() {
+    let mut s = fitting();
+    s.broker(&close(
+        PROBE,
+        406,
+        &exchange("dlx-proxy/dlx", "dlx-proxy+/dlx"),
+    ))
+    .broker_gets(&[
+        &close_ok(PROBE),
+        &declares(CH, &{
+            let mut table = TableBuilder::default();
+            table.longstr(b"x-dead-letter-exchange", b"dlx-proxy+/dlx");
+            table.finish()
+        }),
+    ]);
+    let text = inequivalent("x-queue-type", "classic", "quorum");
+    s.broker(&close(CH, 406, &text)).passes();
+}
+
+/// What was sent in the end is the client's own, as the first refusal was cut.
+#[test]
+fn the_original_is_refused_in_the_clients_words_too() {
+    let mut s = fitting();
+    s.broker(&close(PROBE, 406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/d..."))
+        .broker_gets(&[&close_ok(PROBE), &declares(CH, &original())]);
+    s.broker(&close(CH, 406, &exchange("dlx", "dlx-proxy/other/k")))
+        .client_gets(&[&close(CH, 406, &exchange("dlx", "other"))]);
+}
+
+#[test]
+fn a_name_that_the_broker_makes_is_native_while_the_intake_is_away() {
+    let mut s = Script::open(settings(Mode::Takeover));
+    s.client(&declare_on(CH, "", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "", 0, &asking(&original()))]);
+    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
+        &close_ok(PROBE),
+        &opened(),
+        &declare_on(PROBE, "", 0, &asking(&rewritten())),
+    ]);
+    s.broker(&close(PROBE, 406, GRANTED))
+        .broker_gets(&[&close_ok(PROBE)]);
+    s.ensured(false)
+        .broker_gets(&[&declare_on(CH, "", 0, &original())]);
+    assert_left(&s, Fallback::NoIntake);
+    s.broker(&declare_ok(CH, "amq.gen-1")).passes();
+}
+
+#[test]
+fn and_where_its_user_may_not_write_to_the_intake_exchange() {
+    let mut s = Script::open(settings(Mode::Takeover));
+    s.client(&declare_on(CH, "", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "", 0, &asking(&original()))]);
+    s.ensured(true).silent();
+    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
+        &close_ok(PROBE),
+        &opened(),
+        &declare_on(PROBE, "", 0, &asking(&rewritten())),
+    ]);
+    let text = "ACCESS_REFUSED - write access to exchange 'dlx-proxy/dlx' in vhost '/' refused for user 'guest'";
+    s.broker(&close(PROBE, 403, text))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "", 0, &original())]);
+    assert_left(&s, Fallback::NoPermission);
+}
