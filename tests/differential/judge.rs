@@ -117,7 +117,7 @@ impl Both<'_> {
         show("direct", direct);
         if let [first, ..] = &direct.unmet[..] {
             return Err(format!(
-                "the broker itself does not do this within 20 s: {first}\n{}",
+                "the broker itself does not do this in time: {first}\n{}",
                 printed(direct)
             ));
         }

@@ -294,7 +294,7 @@ impl Run<'_> {
 
     fn unmet(&mut self, place: &str, step: &Step) {
         let frame = Frame::new(
-            "not-within-20-s",
+            "not-in-time",
             vec![("step", text(step.to_string().as_bytes()))],
         );
         let group = self
