@@ -107,7 +107,10 @@ impl App {
             .iter()
             .filter_map(|vhost| ShortStr::copy(vhost.as_bytes()))
             .collect();
-        let kept = |policy: &&config::Policy| policy.mode.unwrap_or(config.mode) == Mode::Keep;
+        let kept = |policy: &&config::Policy| {
+            policy.mode.unwrap_or(config.mode) == Mode::Keep
+                && policy.definition != config::Definition::default()
+        };
         let kept_policies = config
             .policies
             .iter()

@@ -39,11 +39,11 @@ impl Alphabet {
         self.rng.u8(..100) < percent
     }
 
-    /// The declares of the three queues.
-    pub(crate) fn declares(&mut self, is_4x: bool) -> Vec<String> {
+    /// The declares of the three queues, and policies of the proxy that say what some of them do not.
+    pub(crate) fn declares(&mut self, is_4x: bool) -> (Vec<String>, Vec<String>) {
         // Returns count in ways that depend on more than the client does, but for those of 4.x; and from 4.3 on a death does not end
         // the count of a quorum queue, as a publish does. So whatever returns to the queue with a limit is not dead.
-        let arguments = if is_4x && self.perhaps(20) {
+        let mut arguments = if is_4x && self.perhaps(20) {
             let limit = self.rng.u8(1..3);
             vec![
                 format!(
@@ -63,9 +63,26 @@ impl Alphabet {
             };
             vec![arguments(1), arguments(2), arguments(3)]
         };
+        let by_policy = self.perhaps(8);
+        let policies = (1..).zip(&mut arguments).filter(|_| by_policy);
+        let policies = policies.filter_map(|(n, arguments)| self.policy(n, arguments));
+        let policies = policies.collect();
         let declare =
             |(n, arguments)| format!("queue.declare queue=q{n} durable arguments={{{arguments}}}");
-        (1..).zip(arguments).map(declare).collect()
+        ((1..).zip(arguments).map(declare).collect(), policies)
+    }
+
+    /// Moves from the arguments of a queue what its policy may say: both keys, or the second one.
+    fn policy(&mut self, n: u8, arguments: &mut String) -> Option<String> {
+        let what = self.one(&["x-dead-letter-", "x-dead-letter-routing-key", "nothing"]);
+        let (moved, left): (Vec<_>, Vec<_>) = arguments
+            .split(", ")
+            .map(str::to_owned)
+            .partition(|argument| argument.starts_with(what));
+        *arguments = left.join(", ");
+        let definition = moved.join(", ").replace("x-", "");
+        (!moved.is_empty())
+            .then(|| format!("proxy-policy p{n} pattern=^q{n}$ definition={{{definition}}}"))
     }
 
     fn arguments(&mut self, n: u8, kind: &str) -> String {

@@ -68,15 +68,19 @@ impl Program {
             proxy: vec![("management-url".to_owned(), "$management".to_owned())],
             ..Script::default()
         };
-        for line in program.beginning(is_4x) {
+        let (declares, policies) = program.alphabet.declares(is_4x);
+        for policy in policies {
+            script.policies.push(parse::policy_of(&policy)?);
+        }
+        program.queues = declares;
+        for line in program.beginning() {
             script.steps.push(parse::step_of(&line)?);
         }
         Ok((program, script))
     }
 
-    fn beginning(&mut self, is_4x: bool) -> Vec<String> {
+    fn beginning(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
-        self.queues = self.alphabet.declares(is_4x);
         for (name, kind) in [("e1", "direct"), ("e2", "fanout"), ("e3", "topic")] {
             lines.push(format!(
                 "a.{PUBLISHING} exchange.declare exchange={name} type={kind} durable"

@@ -173,6 +173,14 @@ fn text_of(bytes: &[u8]) -> Fallible<String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "this must be UTF-8".to_owned())
 }
 
+/// One policy of the proxy.
+pub(crate) fn policy_of(line: &str) -> Fallible<Operation> {
+    let mut cursor = Cursor { text: line };
+    let verb = cursor.word();
+    cursor.skip_spaces();
+    operation(verb, true, &mut cursor)
+}
+
 /// One step.
 pub(crate) fn step_of(line: &str) -> Fallible<Step> {
     let mut cursor = Cursor { text: line };
