@@ -329,7 +329,7 @@ impl Client {
         self.state().frames.clone()
     }
 
-    fn latest(&self, name: &str) -> Option<Frame> {
+    pub(crate) fn latest(&self, name: &str) -> Option<Frame> {
         let state = self.state();
         let mut frames = state.frames.iter().rev().map(|received| &received.frame);
         frames.find(|frame| frame.name == name).cloned()

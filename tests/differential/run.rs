@@ -340,13 +340,16 @@ impl Run<'_> {
         }
     }
 
-    /// Nothing: there is no such queue.
+    /// Nothing: there is no such queue. Of another connection's (405) they cannot be told.
     pub(crate) fn counts(&self, queue: &[u8]) -> Option<Counts> {
         if self.control.channel(1) != Some(Channel::Open) {
             self.control.ask(1, "channel.open", Args::new());
         }
         let args = vec![("queue", text(queue)), ("passive", Arg::Bit(true))];
-        let is = self.control.ask(1, "queue.declare", args)?;
+        let Some(is) = self.control.ask(1, "queue.declare", args) else {
+            let refused = self.control.latest("channel.close")?;
+            return (refused.number("reply-code") == 405).then(Counts::default);
+        };
         Some(Counts {
             ready: Some(is.number("message-count")),
             consumers: Some(is.number("consumer-count")),
