@@ -21,6 +21,8 @@ use super::unacked::Unacked;
 pub(super) struct Channel {
     /// Either side has sent `channel.close`: nothing is decided any more.
     pub closing: bool,
+    /// It was a probe's: nothing of it is for the client.
+    pub hidden: bool,
     /// Every settlement is the broker's from here on: in tx mode, where they take effect at commit (S9.2); behind one that the broker
     /// refuses; where nobody can tell any more which tags are outstanding.
     pub native: bool,
@@ -134,7 +136,7 @@ impl Channel {
 
     /// Whether a reply is on its way that the client must not see.
     pub(super) fn expects_unseen(&self) -> bool {
-        self.due.iter().any(|due| due.unseen)
+        self.hidden || self.due.iter().any(|due| due.unseen)
     }
 
     /// True when all that was sent on it has been answered, so that nothing of it can still fail.

@@ -10,7 +10,7 @@ use crate::machine::{Change, Event, Learned, Leg};
 use crate::registry::refusal;
 
 use super::changes;
-use super::channel::{Consumer, Copying, Transfer};
+use super::channel::{Channel, Consumer, Copying, Transfer};
 use super::replies::{Due, Expected, answered, is_reply};
 use super::unacked::Retained;
 use super::{Phase, Session, Turn};
@@ -46,9 +46,13 @@ impl Session {
                 self.learn_channel_limit(payload, turn);
                 self.hold = None;
                 self.heartbeat_at = None;
-                (self.takeover, self.verification) = (None, None);
                 self.abandon_all();
-                self.phase = Phase::Raw;
+                self.hide_probes();
+                // Nothing of the client's matters any more; but what it must not see may still be on its way.
+                match self.channels.values().any(Channel::expects_unseen) {
+                    true => self.client.raw = true,
+                    false => self.phase = Phase::Raw,
+                }
             }
             _ => self.peer.watch(id, payload),
         }
@@ -83,6 +87,9 @@ impl Session {
             turn.pass(Leg::Broker, range);
             return len;
         };
+        if state.hidden {
+            return len;
+        }
         match id {
             MethodId::CHANNEL_CLOSE => {
                 self.abandon_takeover(channel, turn);

@@ -12,6 +12,7 @@ use crate::machine::{Ensured, Fallback, Learned, Leg, Recalled};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::refusal::{self, Fit, Permission};
 
+use super::channel::Channel;
 use super::declare::Stage;
 use super::verify::Verification;
 use super::{Session, Turn};
@@ -60,6 +61,20 @@ impl Session {
     /// Whether a probe is on its way, or its channel is still being closed.
     pub(super) fn is_probing(&self) -> bool {
         self.takeover.is_some() || self.verification.is_some()
+    }
+
+    /// The connection is closed, and nobody asks any more. What comes on a probe's channel is nothing for the client all the same.
+    pub(super) fn hide_probes(&mut self) {
+        let takeover = self.takeover.take().map(|takeover| takeover.probe);
+        let verification = self.verification.take().map(|of| of.probe());
+        let opened = takeover.into_iter().chain(verification);
+        for probe in opened.filter(|probe| *probe != ChannelId(0)) {
+            let hidden = Channel {
+                hidden: true,
+                ..Channel::default()
+            };
+            self.channels.insert(probe, hidden);
+        }
     }
 
     /// Whether what the client says on a channel must wait until the probe's is closed. The broker counts that one as open until then: a

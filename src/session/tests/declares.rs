@@ -470,3 +470,25 @@ fn a_publish_to_an_exchange_of_ours_goes_nowhere() {
     s.client(&body(b"hi")).silent();
     s.client(&ack(1, false)).passes();
 }
+
+/// While it asks, and when its channel is being closed.
+#[test]
+fn what_a_probe_hears_stays_unseen_behind_a_close_of_the_connection() {
+    let nobody = MethodId(0, 0);
+    let mut closed = Vec::new();
+    reply::close(&mut closed, ChannelId(0), 504, b"", nobody);
+    let mut decided = fitting();
+    decided
+        .broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+    for (mut s, late) in [
+        (fitting(), declare_ok(PROBE, "q")),
+        (decided, close_ok(PROBE)),
+    ] {
+        s.broker(&closed).passes();
+        s.broker(&late).silent();
+        s.client(&method(ChannelId(0), MethodId::CONNECTION_CLOSE_OK, |_| {}))
+            .passes();
+        s.gone(Leg::Broker).silent();
+    }
+}

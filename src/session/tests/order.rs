@@ -340,6 +340,22 @@ fn nor_behind_the_close_of_its_connection() {
     s.gone(Leg::Client).silent();
 }
 
+#[test]
+fn nor_behind_the_close_by_the_broker() {
+    let zero = crate::amqp::ids::ChannelId(0);
+    let closed = method(zero, MethodId::CONNECTION_CLOSE, |a| {
+        a.short(504).shortstr(b"").short(0).short(0).end()
+    });
+    let mut s = declared(0);
+    s.client(&queue_delete("q", 4))
+        .broker_gets(&[&queue_delete("q", 0)]);
+    s.broker(&closed).passes();
+    s.broker(&delete_ok()).silent();
+    s.client(&method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {}))
+        .passes();
+    s.gone(Leg::Broker).silent();
+}
+
 // === what stays behind a reject
 
 #[test]
