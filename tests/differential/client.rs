@@ -161,7 +161,7 @@ impl Client {
         if call.method.name == "channel.open" {
             self.state().channels.insert(call.channel, Channel::Open);
         }
-        self.send(&out);
+        self.shared.send_on(call.channel, &out);
     }
 
     /// A synchronous method and its reply.

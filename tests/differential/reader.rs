@@ -88,7 +88,22 @@ pub(crate) fn frame(kind: u8, channel: u16, payload: &[u8]) -> Bytes {
 
 impl Shared {
     pub(crate) fn send(&self, bytes: &[u8]) {
-        match &mut *self.writing.lock().expect("no panic") {
+        self.write(&mut self.writing.lock().expect("no panic"), bytes);
+    }
+
+    /// On a channel that the client takes for open; if it was closed meanwhile, nothing.
+    pub(crate) fn send_on(&self, channel: u16, bytes: &[u8]) {
+        let mut held = self.writing.lock().expect("no panic");
+        let state = self.state.lock().expect("no panic");
+        let closed = state.channels.get(&channel) == Some(&Channel::Closed);
+        drop(state);
+        if !(closed && self.automatic) {
+            self.write(&mut held, bytes);
+        }
+    }
+
+    fn write(&self, held: &mut Option<Bytes>, bytes: &[u8]) {
+        match held {
             Some(held) => held.extend_from_slice(bytes),
             None => drop((&self.socket).write_all(bytes)),
         }
@@ -101,7 +116,13 @@ impl Shared {
                 .changed
                 .wait_while(self.state.lock().expect("no panic"), |state| state.paused);
             drop(paused.expect("no panic"));
-            self.answer(kind, channel, &payload);
+            // Nobody else writes between the answer to a close and the note of it.
+            let answer = self.answer(kind, channel, &payload);
+            let _writing = answer.map(|answer| {
+                let mut held = self.writing.lock().expect("no panic");
+                self.write(&mut held, &answer);
+                held
+            });
             let mut state = self.state.lock().expect("no panic");
             let state = &mut *state;
             if let Some(frame) = state.complete(kind, channel, &payload) {
@@ -142,18 +163,18 @@ impl Shared {
         }
     }
 
-    /// Says close-ok before anybody learns of the close: what the script sends next comes behind it.
-    fn answer(&self, kind: u8, channel: u16, payload: &[u8]) {
+    /// What is said to a close, before anybody learns of it: what the script sends next comes behind it.
+    fn answer(&self, kind: u8, channel: u16, payload: &[u8]) -> Option<Bytes> {
         if kind != METHOD || !self.automatic {
-            return;
+            return None;
         }
         let reply = match payload {
             [0, 20, 0, 40, ..] => "channel.close-ok",
             [0, 10, 0, 50, ..] => "connection.close-ok",
-            _ => return,
+            _ => return None,
         };
         let method = Method::named(reply).expect("in the table");
-        self.send(&frame(METHOD, channel, &method.encode(&Args::new())));
+        Some(frame(METHOD, channel, &method.encode(&Args::new())))
     }
 }
 
