@@ -3,8 +3,8 @@
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::machine::Ticket;
 
-use super::Session;
 use super::channel::Channel;
+use super::{Phase, Session};
 
 impl Session {
     /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4).
@@ -51,6 +51,18 @@ impl Session {
         let channels: Vec<ChannelId> = self.channels.keys().copied().collect();
         for channel in channels {
             self.abandon(channel);
+        }
+    }
+
+    /// Either side closes the connection: nothing that follows matters to dead letters. But what the client must not see may still be on
+    /// its way: replies that it did not want, answers to a probe.
+    pub(super) fn connection_closes(&mut self) {
+        self.handshake_until = None;
+        self.abandon_all();
+        self.hide_probes();
+        match self.channels.values().any(Channel::expects_unseen) {
+            true => self.client.raw = true,
+            false => self.phase = Phase::Raw,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::machine::{Change, Event, Leg};
 use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
 use super::replies::{Expected, asked_for, has_reply};
-use super::{Hold, Phase, Session, Turn};
+use super::{Hold, Session, Turn};
 
 const NO_ACK: u8 = 2;
 const GET_NO_ACK: u8 = 1;
@@ -130,15 +130,7 @@ impl Session {
             MethodId::CONNECTION_CLOSE if self.is_probing() => {
                 return self.hold(Hold::Probe, turn);
             }
-            // Nothing that follows can still matter to dead letters; but replies that the client did not want may be on their way.
-            MethodId::CONNECTION_CLOSE if self.channels.values().any(Channel::expects_unseen) => {
-                self.abandon_all();
-                self.client.raw = true;
-            }
-            MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => {
-                self.handshake_until = None;
-                self.phase = Phase::Raw;
-            }
+            MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => self.connection_closes(),
             _ => self.peer.watch(id, payload),
         }
         let len = range.len();

@@ -10,7 +10,7 @@ use crate::machine::{Change, Event, Learned, Leg};
 use crate::registry::refusal;
 
 use super::changes;
-use super::channel::{Channel, Consumer, Copying, Transfer};
+use super::channel::{Consumer, Copying, Transfer};
 use super::replies::{Due, Expected, answered, is_reply};
 use super::unacked::Retained;
 use super::{Phase, Session, Turn};
@@ -42,17 +42,10 @@ impl Session {
                 self.phase = Phase::Done;
             }
             MethodId::CONNECTION_CLOSE => {
-                self.handshake_until = None;
                 self.learn_channel_limit(payload, turn);
                 self.hold = None;
                 self.heartbeat_at = None;
-                self.abandon_all();
-                self.hide_probes();
-                // Nothing of the client's matters any more; but what it must not see may still be on its way.
-                match self.channels.values().any(Channel::expects_unseen) {
-                    true => self.client.raw = true,
-                    false => self.phase = Phase::Raw,
-                }
+                self.connection_closes();
             }
             _ => self.peer.watch(id, payload),
         }

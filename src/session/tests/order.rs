@@ -351,9 +351,16 @@ fn nor_behind_the_close_by_the_broker() {
         .broker_gets(&[&queue_delete("q", 0)]);
     s.broker(&closed).passes();
     s.broker(&delete_ok()).silent();
-    s.client(&method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {}))
-        .passes();
+    let close_ok = method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {});
+    s.client(&close_ok).passes();
     s.gone(Leg::Broker).silent();
+    // Nobody has asked for this one: the broker will close the connection.
+    let mut s = declared(0);
+    s.client(&queue_delete("q", 4))
+        .broker_gets(&[&queue_delete("q", 0)]);
+    s.client(&close_ok).passes();
+    s.broker(&delete_ok()).silent();
+    s.broker(&closed).passes();
 }
 
 // === what stays behind a reject
