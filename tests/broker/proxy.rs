@@ -1,6 +1,6 @@
 //! A proxy in this process: the real application with its ports, links and tasks. Nothing in it is global, so there may be many.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Once;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use dlx_proxy::config::{Config, LogFormat, LogLevel, Mode, Sources};
 use dlx_proxy::drain::{Drain, Ended};
 use dlx_proxy::telemetry::logging;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::lab::within;
@@ -39,7 +39,7 @@ impl Proxy {
         log_if_asked();
         let drain = Drain::new(Duration::from_secs(20));
         for _ in 0..20 {
-            let (address, admin) = (free_address().await, free_address().await);
+            let [address, admin] = free_addresses();
             let mode = format!("{mode:?}").to_lowercase();
             let (listen, admin_text) = (address.to_string(), admin.to_string());
             let mut flags = vec![
@@ -93,9 +93,10 @@ fn log_if_asked() {
     });
 }
 
-async fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    listener.local_addr().expect("bound")
+/// Different ones: both are taken at the same time.
+fn free_addresses() -> [SocketAddr; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("bound"))
 }
 
 // === impl Admin ===

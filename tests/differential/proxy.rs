@@ -42,7 +42,7 @@ impl Proxy {
             .transpose()?;
         let mut problem = String::new();
         for _ in 0..20 {
-            let (address, admin) = (free_address(), free_address());
+            let [address, admin] = free_addresses();
             let (listen, admin_text) = (address.to_string(), admin.to_string());
             let mut flags = vec![
                 ("upstream", upstream.to_owned()),
@@ -132,9 +132,10 @@ impl Proxy {
     }
 }
 
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("bound")
+/// Different ones: both are taken at the same time.
+fn free_addresses() -> [SocketAddr; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("bound"))
 }
 
 /// Policies are read from files only.

@@ -19,14 +19,16 @@ speaks_amqp() {
 # taken PORT: does something accept connections there?
 taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# free_port: a loopback port below Linux' ephemeral range, so that no outgoing connection takes it before its owner listens.
-free_port() {
-  local port
+# free_ports COUNT: as many different loopback ports, below Linux' ephemeral range, so that no outgoing connection takes one before its
+# owner listens.
+free_ports() {
+  local port ports=()
   for _ in {1..100}; do
     port=$((20000 + RANDOM % 12000))
-    taken "$port" || { echo "$port"; return; }
+    [[ " ${ports[*]} " == *" $port "* ]] || taken "$port" || ports+=("$port")
+    [[ ${#ports[@]} -lt $1 ]] || { echo "${ports[*]}"; return; }
   done
-  die 'no free port between 20000 and 32000'
+  die 'no free ports between 20000 and 32000'
 }
 
 # wait_until SECONDS COMMAND...: until COMMAND succeeds; fails when the time is over.

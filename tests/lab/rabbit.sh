@@ -61,10 +61,12 @@ newest_home() { compgen -G "${root%/}/usr/lib/rabbitmq/lib/rabbitmq_server-*" | 
 
 configure() {
   ROOT=${root%/}
-  local home
+  local home ports
   home=$(newest_home) || die "no rabbitmq-server under ${root:-/}"
   VERSION=${home##*rabbitmq_server-} SBIN=$home/sbin
-  AMQP_PORT=$(free_port) MANAGEMENT_PORT=$(free_port) DIST_PORT=$(free_port) EPMD_PORT=$(free_port) NODENAME=n$AMQP_PORT@localhost
+  ports=$(free_ports 4)
+  read -r AMQP_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT <<<"$ports"
+  NODENAME=n$AMQP_PORT@localhost
   mkdir -p "$dir"/{home,data,log}
   {
     printf '%s\n' "listeners.tcp.1 = 127.0.0.1:$AMQP_PORT" 'loopback_users = none' 'log.console = false'

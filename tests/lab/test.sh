@@ -12,7 +12,9 @@ logs=$lab/test
 rm -rf "$logs"
 mkdir -p "$logs"
 # The demonstration may run beside a proxy that somebody is using.
-LISTEN=127.0.0.1:$(free_port) ADMIN=127.0.0.1:$(free_port)
+ports=$(free_ports 2)
+read -r listen admin <<<"$ports"
+LISTEN=127.0.0.1:$listen ADMIN=127.0.0.1:$admin
 export LISTEN ADMIN
 
 # The sum of what cargo ("test result: ok. 3 passed; 0 failed; ...") and pytest ("2 failed, 3 passed in 1.0s") say in a log.
