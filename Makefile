@@ -44,8 +44,8 @@ broker: setup ## tests against real brokers
 	$(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) test --no-fail-fast --test broker
 differential: setup ## the same scripts with and without the proxy: do clients see the same? SEEDS=N adds N random ones per broker
 	$(WITH_BROKERS) --middle --plugins rabbitmq_management env DLX_TEST_SEEDS=$(SEEDS) $(CARGO) test --test differential
-generated: SEEDS ?= 2000
-generated: SECONDS ?= 240
+generated: SEEDS ?= 600
+generated: SECONDS ?= 400
 generated: FIRST_SEED ?= 1
 generated: setup ## random scripts only, on the oldest and the newest broker: SEEDS=N per broker, from FIRST_SEED on, SECONDS=N at most
 	$(WITH_BROKERS) --plugins rabbitmq_management env DLX_TEST_SEEDS=$(SEEDS) DLX_TEST_FIRST_SEED=$(FIRST_SEED) DLX_TEST_SECONDS=$(SECONDS) \

@@ -1,7 +1,7 @@
 //! The stated difference `arrival`: a dead letter is in its target before its original has left the queue, so the room that this makes (in
 //! the prefetch of a consumer) comes after it. Where the target is consumed too, messages of two queues come in another order, or
 //! another of a queue's consumers gets the next one. From there on the runs go separate ways. And what dies on the way into a queue (driven
-//! out by a message for several) may be behind what was published into it at that moment.
+//! out by a message for several) may be behind what was published into it at that moment, or behind the end of a consumer that would have got it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::methods::Arg;
 use super::reader::Received;
 use super::run::{LEFT_IN, Record};
 use super::script::{Action, Script, Step};
-use super::value::Bytes;
+use super::value::{Bytes, Value};
 
 /// Is what differs first, up to the rest after it, no more than in what order messages of several queues came, and who got them?
 pub(crate) fn explains(facts: &Facts, script: &Script, direct: &Record, proxied: &Record) -> bool {
@@ -86,11 +86,20 @@ fn by_origin(record: &Record) -> Record {
     }
 }
 
+/// Without where it stood: these arguments, and, of what came through the intake queue, whether it had been delivered from here before.
 fn without_place(came: &mut Received, names: &[&str]) {
-    for name in names {
+    let death = came.frame.newest_death();
+    let reason = death.and_then(|death| death.get("reason"));
+    let by_intake = reason.is_some_and(|reason| *reason != Value::Text(b"rejected".to_vec()));
+    let redelivered = by_intake.then_some(&"redelivered");
+    for name in names.iter().chain(redelivered) {
         let arg = came.frame.arg_mut(name);
         arg.into_iter()
             .for_each(|arg| *arg = Arg::Text(Bytes::new()));
+    }
+    if let (true, Some(headers)) = (by_intake, came.frame.headers_mut()) {
+        let is_count = |name: &[u8]| name == b"x-delivery-count" || name == b"x-acquired-count";
+        headers.fields.retain(|(name, _)| !is_count(name));
     }
 }
 
