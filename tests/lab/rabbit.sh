@@ -61,11 +61,11 @@ newest_home() { compgen -G "${root%/}/usr/lib/rabbitmq/lib/rabbitmq_server-*" | 
 
 configure() {
   ROOT=${root%/}
-  local home ports
+  local home free
   home=$(newest_home) || die "no rabbitmq-server under ${root:-/}"
   VERSION=${home##*rabbitmq_server-} SBIN=$home/sbin
-  ports=$(free_ports 4)
-  read -r AMQP_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT <<<"$ports"
+  free=$(free_ports 4)
+  read -r AMQP_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT <<<"$free"
   NODENAME=n$AMQP_PORT@localhost
   mkdir -p "$dir"/{home,data,log}
   {

@@ -12,8 +12,8 @@ logs=$lab/test
 rm -rf "$logs"
 mkdir -p "$logs"
 # The demonstration may run beside a proxy that somebody is using.
-ports=$(free_ports 2)
-read -r listen admin <<<"$ports"
+free=$(free_ports 2)
+read -r listen admin <<<"$free"
 LISTEN=127.0.0.1:$listen ADMIN=127.0.0.1:$admin
 export LISTEN ADMIN
 
