@@ -251,7 +251,7 @@ impl Session {
                 state.is_none_or(|state| state.closing || state.due.is_empty())
             }
             Some(Hold::Tickets) => self.tickets.len() < self.settings.max_tickets,
-            Some(Hold::Probe) => self.takeover.is_none() && self.verification.is_none(),
+            Some(Hold::Probe) => !self.is_probing(),
         };
         if over {
             self.hold = None;

@@ -1,8 +1,9 @@
 //! Which replies the broker owes on a channel, and what each of them means to us.
 //!
 //! RabbitMQ answers the requests of a channel in order, but for consumers: their queue answers, and that waits in the channel's inbox behind
-//! the requests that lay there already. Requests that nobody here asks about are counted all the same, so that we know when a channel is quiet. A client may want no reply to a request; we do ([`asked_for`]), since it says what we cannot know otherwise:
-//! whether there is such a queue or binding, which name the broker made, which delivery is the last of a consumer.
+//! the requests that lay there already. Requests that nobody here asks about are counted all the same, so that we know when a channel is quiet. A
+//! client may want no reply to a request; we do ([`asked_for`]), since it says what we cannot know otherwise: whether there is such a queue or
+//! binding, which name the broker made, which delivery is the last of a consumer.
 
 use std::collections::VecDeque;
 

@@ -108,6 +108,29 @@ pub(super) fn fitting() -> Script {
     s
 }
 
+/// A name that the broker shall make: the rewritten form is asked about. `intake`: whether it is there, if that is known by now.
+pub(super) fn asked_for_a_name(intake: Option<bool>) -> Script {
+    let mut s = Script::open(settings(Mode::Takeover));
+    s.client(&declare_on(CH, "", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "", 0, &asking(&original()))]);
+    if let Some(there) = intake {
+        s.ensured(there).silent();
+    }
+    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
+        &close_ok(PROBE),
+        &opened(),
+        &declare_on(PROBE, "", 0, &asking(&rewritten())),
+    ]);
+    s
+}
+
+#[track_caller]
+pub(super) fn assert_left(s: &Script, wanted: Fallback) {
+    let left =
+        |event: &Event| matches!(event, Event::DeclareLeft { cause, .. } if *cause == wanted);
+    assert!(s.events.iter().any(left), "{:?}", s.events);
+}
+
 #[test]
 fn a_declare_that_fits_goes_on_with_the_intake_exchange_in_it() {
     let mut s = fitting();
@@ -314,15 +337,7 @@ fn a_permission_is_remembered_for_a_minute() {
 
 #[test]
 fn a_queue_that_the_broker_names_is_not_tried_out() {
-    let mut s = Script::open(settings(Mode::Takeover));
-    s.client(&declare_on(CH, "", 0, &original()))
-        .broker_gets(&[&opened(), &declare_on(PROBE, "", 0, &asking(&original()))]);
-    s.ensured(true).silent();
-    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
-        &close_ok(PROBE),
-        &opened(),
-        &declare_on(PROBE, "", 0, &asking(&rewritten())),
-    ]);
+    let mut s = asked_for_a_name(Some(true));
     s.broker(&close(PROBE, 406, GRANTED))
         .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "", 0, &rewritten())]);
     s.broker(&declare_ok(CH, "amq.gen-1")).passes();

@@ -39,13 +39,6 @@ fn limited(mut s: Script) -> Script {
     s
 }
 
-#[track_caller]
-fn assert_left(s: &Script, wanted: Fallback) {
-    let left =
-        |event: &Event| matches!(event, Event::DeclareLeft { cause, .. } if *cause == wanted);
-    assert!(s.events.iter().any(left), "{:?}", s.events);
-}
-
 #[test]
 fn what_another_session_was_permitted_is_not_asked_again() {
     let mut s = taken_over().another();

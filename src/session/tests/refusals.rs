@@ -46,13 +46,6 @@ fn comparing() -> Script {
     s
 }
 
-#[track_caller]
-fn assert_left(s: &Script, wanted: Fallback) {
-    let left =
-        |event: &Event| matches!(event, Event::DeclareLeft { cause, .. } if *cause == wanted);
-    assert!(s.events.iter().any(left), "{:?}", s.events);
-}
-
 #[test]
 fn what_is_not_understood_goes_on_as_it_is_where_there_is_no_such_queue() {
     let mut s = looking();
@@ -134,14 +127,7 @@ fn the_original_is_refused_in_the_clients_words_too() {
 
 #[test]
 fn a_name_that_the_broker_makes_is_native_while_the_intake_is_away() {
-    let mut s = Script::open(settings(Mode::Takeover));
-    s.client(&declare_on(CH, "", 0, &original()))
-        .broker_gets(&[&opened(), &declare_on(PROBE, "", 0, &asking(&original()))]);
-    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
-        &close_ok(PROBE),
-        &opened(),
-        &declare_on(PROBE, "", 0, &asking(&rewritten())),
-    ]);
+    let mut s = asked_for_a_name(None);
     s.broker(&close(PROBE, 406, GRANTED))
         .broker_gets(&[&close_ok(PROBE)]);
     s.ensured(false)
@@ -152,15 +138,7 @@ fn a_name_that_the_broker_makes_is_native_while_the_intake_is_away() {
 
 #[test]
 fn and_where_its_user_may_not_write_to_the_intake_exchange() {
-    let mut s = Script::open(settings(Mode::Takeover));
-    s.client(&declare_on(CH, "", 0, &original()))
-        .broker_gets(&[&opened(), &declare_on(PROBE, "", 0, &asking(&original()))]);
-    s.ensured(true).silent();
-    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
-        &close_ok(PROBE),
-        &opened(),
-        &declare_on(PROBE, "", 0, &asking(&rewritten())),
-    ]);
+    let mut s = asked_for_a_name(Some(true));
     let text = "ACCESS_REFUSED - write access to exchange 'dlx-proxy/dlx' in vhost '/' refused for user 'guest'";
     s.broker(&close(PROBE, 403, text))
         .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "", 0, &original())]);
