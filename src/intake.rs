@@ -40,7 +40,7 @@ mod tests;
 mod topology;
 
 /// Octets of signals without an outcome; beyond it the link is not read.
-const MOST_BYTES_HELD: usize = 64 << 20;
+pub const MOST_BYTES_HELD: usize = 64 << 20;
 /// The channel of the topology.
 const TOPOLOGY: ChannelId = ChannelId(1);
 /// The channel of the consumer.

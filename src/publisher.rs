@@ -25,7 +25,7 @@ use crate::machine::{
 };
 
 use self::bridges::Known;
-use self::clock::Clock;
+use self::clock::{Clock, Uptime};
 use self::item::{Item, Items, Key, Stage};
 use self::lanes::Lanes;
 use self::window::Window;
@@ -36,6 +36,7 @@ mod item;
 mod lane;
 mod lanes;
 mod outcomes;
+mod overtaken;
 mod parked;
 mod receive;
 mod returns;
@@ -44,14 +45,17 @@ mod send;
 mod tests;
 mod window;
 
+pub use window::Load;
+
 /// Blocked or away for longer than this: what is new is refused at once, so that its owner can do without us.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often `confirm-timeout` is looked after.
 const TICK: Duration = Duration::from_millis(250);
 /// Publications held at most; beyond it the inbox is not read.
-const MOST_HELD: usize = 65_536;
-/// Their octets.
-const MOST_BYTES_HELD: usize = 128 << 20;
+const MOST_HELD: Load = Load {
+    items: 65_536,
+    bytes: 128 << 20,
+};
 
 /// What to do with a dead letter that nothing routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +85,8 @@ pub struct Settings {
     pub retry_for: Duration,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,
-    /// How many of one target may wait for a retry: a quarter of the intake's prefetch.
-    pub window: usize,
+    /// How much that owner can hold.
+    pub signals: Load,
 }
 
 /// The publisher of one vhost.
@@ -110,6 +114,11 @@ pub struct Publisher {
     draining: bool,
     /// Something unnamed closed the connection: only suspects fly, one at a time, until they are through.
     careful: bool,
+    /// When the last publish left, and when the newest one that has an answer did.
+    sent: Uptime,
+    answered: Uptime,
+    /// Was parked to see whether anything is answered.
+    probe: Option<Key>,
     /// A confirm came since the link is up.
     proven: bool,
     /// How many links in a row were lost with something in flight and nothing confirmed.
@@ -138,7 +147,7 @@ impl Publisher {
     pub fn new(settings: Settings, now: Now) -> Publisher {
         Publisher {
             link: Link::new(Role::Publisher, settings.login.clone()),
-            window: Window::new(settings.intake, settings.window),
+            window: Window::new(settings.intake, settings.signals, MOST_HELD),
             internal: Known::new(settings.bridges.clone()),
             settings,
             items: Items::default(),
@@ -153,6 +162,9 @@ impl Publisher {
             refusing: false,
             draining: false,
             careful: false,
+            sent: Uptime::default(),
+            answered: Uptime::default(),
+            probe: None,
             proven: false,
             barren: 0,
             channels: usize::MAX,
@@ -168,10 +180,10 @@ impl Publisher {
     /// One dead letter from an owner.
     fn accept(&mut self, owner: Owner, ticket: Ticket, publication: Publication, fx: &mut Effects) {
         let away = self.refusing || self.draining;
-        let busy = !away && self.window.is_full(owner, &publication);
         let foreign = is_foreign(&publication, self.link.user());
         let mut item = Item::new(owner, ticket, publication);
         item.foreign = foreign;
+        let busy = self.window.is_full(&item);
         if let Some(bridge) = self.internal.bridge(&item.publication.exchange) {
             item.bridge = bridge.clone();
             item.stage = Stage::Bridge;
@@ -307,6 +319,7 @@ impl Machine for Publisher {
             self.rested(key);
         }
         if self.tick.is_some_and(|tick| tick <= now.mono) {
+            self.overtaken(now, fx);
             self.overdue(now, fx);
             self.tick = (self.flying > 0).then(|| now.mono.after(TICK));
         }
@@ -335,7 +348,7 @@ impl Machine for Publisher {
     fn accepts(&self) -> bool {
         self.refusing
             || self.draining
-            || (self.items.len() < MOST_HELD && self.items.bytes() < MOST_BYTES_HELD)
+            || (self.items.len() < MOST_HELD.items && self.items.bytes() < MOST_HELD.bytes)
     }
 
     fn flow(&self) -> Flow {

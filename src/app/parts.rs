@@ -57,7 +57,10 @@ pub(super) fn publisher(config: &Config, names: &Names) -> publisher::Settings {
         nack_retries: config.nack_retries,
         retry_for: config.retry_for,
         intake: None,
-        window: usize::from(config.intake_prefetch / 4).max(1),
+        signals: publisher::Load {
+            items: config.intake_prefetch.into(),
+            bytes: intake::MOST_BYTES_HELD,
+        },
     }
 }
 

@@ -10,6 +10,7 @@ use crate::machine::{Cause, Effects, Event, Now, Outcome, Role};
 use super::item::{Key, Place, Stage};
 use super::lane::Attempt;
 use super::lanes::{ALONE, FOREIGN, Lanes};
+use super::send::MOST_BOOKED;
 use super::{OnUnroutable, Publisher, bridges, parked};
 
 /// The first rest after a nack; doubled with each.
@@ -49,6 +50,7 @@ impl Publisher {
         fx: &mut Effects,
     ) {
         let key = attempt.key;
+        self.answered = self.answered.max(attempt.at);
         let Some(item) = self.items.get(key) else {
             return;
         };
@@ -95,7 +97,9 @@ impl Publisher {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        if item.nacks < self.settings.nack_retries {
+        if !item.late && self.window.is_full(item) {
+            self.give_up(key, Cause::TargetBusy, fx);
+        } else if item.nacks < self.settings.nack_retries {
             let wait = NACKED * (1 << item.nacks.min(6));
             item.nacks += 1;
             self.rest(key, wait, now);
@@ -132,6 +136,15 @@ impl Publisher {
             }
             let (items, lane) = (&self.items, self.lanes.get(at));
             lane.forget(|attempt| items.get(attempt.key).is_none());
+            // Before one that nobody answers, in front of the books, holds up all that is behind it.
+            while self.lanes.get(at).span() > MOST_BOOKED / 2
+                && let Some((tag, attempt)) = self.lanes.get(at).drop_oldest()
+            {
+                let item = self.items.get(attempt.key);
+                if item.is_some_and(|item| item.place == (Place::Flying { lane: at, tag })) {
+                    self.rest(attempt.key, TIMED_OUT, now);
+                }
+            }
         }
     }
 
@@ -182,7 +195,7 @@ impl Publisher {
             item.timeouts = 0;
             item.since = None;
             if std::mem::take(&mut item.late) {
-                self.window.leave(&item.publication);
+                self.window.leave(item);
             }
         }
         self.enqueue(key);
@@ -308,7 +321,7 @@ impl Publisher {
             self.waiting -= 1;
         }
         if item.late {
-            self.window.leave(&item.publication);
+            self.window.leave(&item);
         }
         fx.settled.push((item.owner, item.ticket, outcome));
         let hidden_next = outcome == Outcome::Refused(Cause::UserId);

@@ -16,6 +16,7 @@ mod faults;
 mod ordinary;
 mod retries;
 mod routes;
+mod window;
 
 const SESSION: Owner = Owner(7);
 const INTAKE: Owner = Owner(1);
@@ -37,7 +38,10 @@ fn settings() -> Settings {
         nack_retries: 3,
         retry_for: Duration::from_secs(60),
         intake: Some(INTAKE),
-        window: 2,
+        signals: Load {
+            items: 8,
+            bytes: 8_000,
+        },
     }
 }
 
