@@ -14,14 +14,15 @@ pytestmark = [pytest.mark.once, pytest.mark.proxied]
 both_intakes = pytest.mark.parametrize("own", ["quorum", "classic"], indirect=True)
 
 
-@pytest.mark.parametrize("before", [1, 300])
-def test_a_message_that_no_consumer_can_have_is_shed(own, before):
-    """RabbitMQ 4 closes the connection of a 0-9-1 consumer at each delivery of an AMQP 1.0 message with a `uuid` property."""
+@pytest.mark.parametrize("before, kind", [(1, "classic"), (300, "classic"), (300, "quorum")])
+def test_a_message_that_no_consumer_can_have_is_shed(own, before, kind):
+    """RabbitMQ 4 closes the connection of a 0-9-1 consumer at each delivery of an AMQP 1.0 message with a `uuid` property. So nobody can reject
+    it by 0-9-1: it only dies by itself."""
     if not own.via.broker.is_4x:
         pytest.skip("AMQP 1.0 is a plugin on 3.x")
     behind = 200
     sink = own.queue("sink")
-    source = own.queue("source", x_queue_type="classic", x_dead_letter_exchange="", x_dead_letter_routing_key=sink)
+    source = own.queue("source", x_queue_type=kind, x_dead_letter_exchange="", x_dead_letter_routing_key=sink)
     login = own.via.broker.parameters.credentials
     sender = amqp10.Connection(own.via.broker.address, own.via.vhost, login.username, login.password)
     bodies = [b"%d" % number for number in range(before + behind)]
@@ -66,3 +67,47 @@ def test_what_is_no_signal_is_parked(own):
     assert [body for _, _, body in own.parked(5)] == [b"%d" % number for number in range(5)]
     until(lambda: own.depth(INTAKE) == 0, "intake is empty")
     assert own.depth(sink) == 0
+
+
+@pytest.mark.parametrize("tag", ["impersonator", ""])
+@pytest.mark.parametrize("reason", ["rejected", "expired"])
+def test_a_foreign_user_id_among_others(own, reason, tag):
+    """8.1: with the tag the proxy's user may publish it as it is; without, consumers behind the proxy see it all the same. Neither holds up others."""
+    own.via.broker.ctl("set_user_tags", "stranger", *tag.split())
+    own.via.broker.ctl("set_permissions", "-p", own.via.vhost, "stranger", ".*", ".*", ".*")
+    own.stop()
+    own.upstream = "amqp://stranger:secret@%s:%d" % own.via.broker.address
+    own.start()
+    sink = own.queue("sink")
+    limits = {"x_message_ttl": 1} if reason == "expired" else {}
+    source = own.queue("source", x_dead_letter_exchange="", x_dead_letter_routing_key=sink, **limits)
+    user = own.via.broker.user
+    sent = [None, user] * 20
+    for number, name in enumerate(sent):
+        own.channel.basic_publish("", source, b"%d" % number, pika.BasicProperties(user_id=name))
+    if reason == "rejected":
+        for _ in sent:
+            got = until(lambda: next((got for got in [own.channel.basic_get(source)] if got[0]), None), "the next one")
+            own.channel.basic_reject(got[0].delivery_tag, requeue=False)
+    until(lambda: own.depth(sink) == len(sent), lambda: f"{own.depth(sink)} of {len(sent)} arrived; {own.depth(PARKED)} parked", deadline=30)
+    arrived = {}
+    for _ in sent:
+        _, properties, body = own.channel.basic_get(sink, auto_ack=True)
+        arrived[int(body)] = properties.user_id
+        assert not any(name.startswith("x-dlx-proxy") for name in properties.headers)
+    assert [arrived[number] for number in range(len(sent))] == sent
+    own.via.broker.ctl("set_user_tags", "stranger")
+    own.via.broker.ctl("clear_permissions", "-p", own.via.vhost, "stranger")
+
+
+def test_counts_that_are_as_high_as_they_get_stay_there(own):
+    """3.x would go on below zero (4.4)."""
+    sink = own.queue("sink")
+    source = own.queue("source", x_dead_letter_exchange="", x_dead_letter_routing_key=sink)
+    most = 2**63 - 1
+    death = {"count": most, "reason": "rejected", "queue": source, "exchange": "", "routing-keys": [source]}
+    own.channel.basic_publish("", source, b"often", pika.BasicProperties(headers={"x-death": [death]}))
+    for queue in (source, sink):
+        got = until(lambda: next((got for got in [own.channel.basic_get(queue)] if got[0]), None), f"it is in {queue}")
+        own.channel.basic_reject(got[0].delivery_tag, requeue=False)
+    assert [death["count"] for death in got[1].headers["x-death"]] == [most]
