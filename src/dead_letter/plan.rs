@@ -66,7 +66,7 @@ pub fn plan(
         return Ok(Verdict::Cycle(lap));
     }
     let set = Lap::set(lap.as_ref(), death, &whole, rules);
-    whole.entries.truncate(rules.max_history.max(1));
+    history::cut(rules.dialect, &mut whole.entries, rules.max_history.max(1));
 
     let mut edit = HeaderEdit::default();
     edit.array(X_DEATH, &history::write(&whole.entries));

@@ -70,34 +70,25 @@ def test_what_is_no_signal_is_parked(own):
 
 
 @pytest.mark.parametrize("tag", ["impersonator", ""])
-@pytest.mark.parametrize("reason", ["rejected", "expired"])
-def test_a_foreign_user_id_among_others(own, reason, tag):
+def test_a_foreign_user_id_among_others(own, tag):
     """8.1: with the tag the proxy's user may publish it as it is; without, consumers behind the proxy see it all the same. Neither holds up others."""
-    own.via.broker.ctl("set_user_tags", "stranger", *tag.split())
-    own.via.broker.ctl("set_permissions", "-p", own.via.vhost, "stranger", ".*", ".*", ".*")
-    own.stop()
-    own.upstream = "amqp://stranger:secret@%s:%d" % own.via.broker.address
-    own.start()
-    sink = own.queue("sink")
-    limits = {"x_message_ttl": 1} if reason == "expired" else {}
-    source = own.queue("source", x_dead_letter_exchange="", x_dead_letter_routing_key=sink, **limits)
-    user = own.via.broker.user
-    sent = [None, user] * 20
-    for number, name in enumerate(sent):
-        own.channel.basic_publish("", source, b"%d" % number, pika.BasicProperties(user_id=name))
-    if reason == "rejected":
-        for _ in sent:
-            got = until(lambda: next((got for got in [own.channel.basic_get(source)] if got[0]), None), "the next one")
-            own.channel.basic_reject(got[0].delivery_tag, requeue=False)
-    until(lambda: own.depth(sink) == len(sent), lambda: f"{own.depth(sink)} of {len(sent)} arrived; {own.depth(PARKED)} parked", deadline=30)
-    arrived = {}
-    for _ in sent:
-        _, properties, body = own.channel.basic_get(sink, auto_ack=True)
-        arrived[int(body)] = properties.user_id
-        assert not any(name.startswith("x-dlx-proxy") for name in properties.headers)
-    assert [arrived[number] for number in range(len(sent))] == sent
-    own.via.broker.ctl("set_user_tags", "stranger")
-    own.via.broker.ctl("clear_permissions", "-p", own.via.vhost, "stranger")
+    broker, vhost = own.via.broker, own.via.vhost
+    broker.ctl("eval", f'rabbit_auth_backend_internal:set_tags(<<"stranger">>, [{tag}], <<"tests">>), '
+               f'rabbit_auth_backend_internal:set_permissions(<<"stranger">>, <<"{vhost}">>, <<".*">>, <<".*">>, <<".*">>, <<"tests">>).')
+    own.restart("stranger")
+    sent = [None, broker.user] * 20
+    for reason, limits in (("rejected", {}), ("expired", {"x_message_ttl": 1})):
+        sink = own.queue(f"{reason}-sink")
+        source = own.queue(reason, x_dead_letter_exchange="", x_dead_letter_routing_key=sink, **limits)
+        for number, name in enumerate(sent):
+            own.channel.basic_publish("", source, b"%d" % number, pika.BasicProperties(user_id=name))
+        for _ in sent if reason == "rejected" else []:
+            own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
+        until(lambda: own.depth(sink) == len(sent), lambda: f"{own.depth(sink)} of {len(sent)} arrived; {own.depth(PARKED)} parked", deadline=30)
+        arrived = {int(body): properties for _, properties, body in (own.channel.basic_get(sink, auto_ack=True) for _ in sent)}
+        assert [arrived[number].user_id for number in range(len(sent))] == sent
+        assert not any(name.startswith("x-dlx-proxy") for properties in arrived.values() for name in properties.headers)
+    broker.ctl("eval", f'rabbit_auth_backend_internal:clear_permissions(<<"stranger">>, <<"{vhost}">>, <<"tests">>).')
 
 
 def test_counts_that_are_as_high_as_they_get_stay_there(own):
@@ -107,7 +98,39 @@ def test_counts_that_are_as_high_as_they_get_stay_there(own):
     most = 2**63 - 1
     death = {"count": most, "reason": "rejected", "queue": source, "exchange": "", "routing-keys": [source]}
     own.channel.basic_publish("", source, b"often", pika.BasicProperties(headers={"x-death": [death]}))
-    for queue in (source, sink):
-        got = until(lambda: next((got for got in [own.channel.basic_get(queue)] if got[0]), None), f"it is in {queue}")
+    own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
+    assert [death["count"] for death in own.get(sink)[1].headers["x-death"]] == [most]
+
+
+def test_the_oldest_deaths_are_forgotten(own):
+    """A way through more queues than `max-history`, twice: the newest are kept, with their counts, and the first one in its own headers."""
+    own.restart(max_history=4)
+    queues = [f"{PREFIX}-q{number}" for number in range(6)]
+    reasons = ["rejected", "expired", "rejected", "rejected", "expired", "rejected"]
+    for number, (queue, reason) in enumerate(zip(queues, reasons)):
+        limits = {"x_message_ttl": 1} if reason == "expired" else {}
+        own.queue(f"q{number}", x_dead_letter_exchange="", x_dead_letter_routing_key=queues[(number + 1) % 6], **limits)
+    own.channel.basic_publish("", queues[0], b"round")
+    seen = []
+    for lap in range(2):
+        for queue, reason in zip(queues, reasons):
+            if reason == "rejected":
+                got = own.get(queue)
+                headers = got[1].headers or {}
+                assert {(death["queue"], death["count"]) for death in headers.get("x-death", [])} == {(name, 1) for name in seen[-4:]}
+                assert headers.get("x-death", [{}])[0].get("queue") == (seen or [None])[-1]
+                assert headers.get("x-first-death-queue") == (queues[0] if seen else None)
+                own.channel.basic_reject(got[0].delivery_tag, requeue=False)
+            seen.append(queue)
+    # Of those that remain the count goes on.
+    own.channel.queue_delete(queues[2])
+    own.queue("q2", x_dead_letter_exchange="", x_dead_letter_routing_key=queues[1])
+    got = own.get(queues[0])
+    own.channel.basic_reject(got[0].delivery_tag, requeue=False)
+    for lap in range(1, 8):
+        got = own.get(queues[2])
+        deaths = got[1].headers["x-death"]
+        counts = {death["queue"]: death["count"] for death in deaths}
+        assert len(deaths) <= 4 and deaths[0]["queue"] == queues[1]
+        assert counts[queues[1]] == lap and counts.get(queues[2], 0) == lap - 1
         own.channel.basic_reject(got[0].delivery_tag, requeue=False)
-    assert [death["count"] for death in got[1].headers["x-death"]] == [most]
