@@ -50,11 +50,14 @@ fn main() -> ExitCode {
 fn run(settings: cli::Settings) -> anyhow::Result<()> {
     let config = Config::load(&settings.sources())?;
     logging::start(config.log_format, config.log_level)?;
-    runtime(config.worker_threads)?.block_on(async {
+    let runtime = runtime(config.worker_threads)?;
+    let done = runtime.block_on(async {
         let drain = Drain::new(config.drain_timeout);
         drain.on_signals().context("cannot listen to signals")?;
         serve(config, drain).await
-    })
+    });
+    runtime.shutdown_background(); // a resolver of names that does not answer must not hold the end
+    done
 }
 
 async fn serve(config: Config, drain: Drain) -> anyhow::Result<()> {

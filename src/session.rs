@@ -3,9 +3,9 @@
 //! ```text
 //!            "AMQP 0-0-9-1"           open-ok                  close in either direction
 //!   Greeting ─────────────▶ Watching ────────▶ Watching, open ───────────────────────▶ Raw
-//!      │ any other header                           │ the client is gone, rejects are withheld
+//!      │ any other header                           │ the client is gone, or the process ends
 //!      ▼                                            ▼
-//!     Raw                                        Leaving ── settled, or close-wait passed ──▶ Goodbye ──▶ Done
+//!     Raw                                        Leaving ── settled, or close-wait passed ──▶ Goodbye ──▶ (Parting) ──▶ Done
 //! ```
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
@@ -50,6 +50,7 @@ use behind::Exchanges;
 use channel::Channel;
 use declare::Takeover;
 use frames::Stream;
+use leaving::Farewell;
 use peer::Peer;
 use verify::Verification;
 
@@ -88,6 +89,7 @@ pub struct Settings {
 pub struct Session {
     settings: Arc<Settings>,
     phase: Phase,
+    farewell: Farewell,
     /// Until when the connection must be open, while it is not.
     handshake_until: Option<Mono>,
     peer: Peer,
@@ -126,6 +128,8 @@ enum Phase {
     Goodbye(Mono),
     /// The client has said all: so does our stream to the broker end, and the broker's own end is awaited until then.
     HalfClosed(Mono),
+    /// The broker leg is over; the client's answer to our `connection.close` is awaited until then.
+    Parting(Mono),
     /// Over.
     Done,
 }
@@ -187,6 +191,7 @@ impl Session {
         Session {
             handshake_until: Some(now.mono.after(settings.handshake_timeout)),
             phase: Phase::Greeting,
+            farewell: Farewell::None,
             peer: Peer::default(),
             client: Stream::default(),
             broker: Stream::default(),
@@ -273,7 +278,7 @@ impl Machine for Session {
             src: bytes,
             now,
             fx,
-            mute: matches!(self.phase, Phase::Leaving(_) | Phase::Goodbye(_)),
+            mute: self.is_mute(),
         };
         let mut at = 0;
         while at < bytes.len() && (from == Leg::Broker || self.hold.is_none()) {
@@ -296,7 +301,7 @@ impl Machine for Session {
             mute: false,
         };
         match leg {
-            Leg::Broker => self.phase = Phase::Done,
+            Leg::Broker => self.let_go(now.mono),
             Leg::Client => self.leave(&mut turn),
         }
     }
@@ -351,8 +356,9 @@ impl Machine for Session {
                 self.say_goodbye(&mut turn);
             }
             Phase::Goodbye(until) | Phase::HalfClosed(until) if until <= now.mono => {
-                self.phase = Phase::Done;
+                self.let_go(now.mono);
             }
+            Phase::Parting(until) if until <= now.mono => self.phase = Phase::Done,
             _ => {}
         }
         if self.handshake_until.is_some_and(|until| until <= now.mono) {
@@ -373,7 +379,10 @@ impl Machine for Session {
             Some(Hold::Tickets | Hold::Probe) | None => None,
         };
         let leaving = match self.phase {
-            Phase::Leaving(until) | Phase::Goodbye(until) | Phase::HalfClosed(until) => Some(until),
+            Phase::Leaving(until)
+            | Phase::Goodbye(until)
+            | Phase::HalfClosed(until)
+            | Phase::Parting(until) => Some(until),
             Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => None,
         };
         let probe = self.takeover.as_ref().and_then(Takeover::until);
@@ -393,13 +402,18 @@ impl Machine for Session {
 
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool {
         match leg {
+            Leg::Client if self.is_answer_awaited() => match self.phase {
+                Phase::Leaving(_) => backlog == 0,
+                Phase::Goodbye(_) | Phase::Parting(_) => true,
+                _ => false,
+            },
             Leg::Client => {
                 let heard = matches!(self.phase, Phase::Greeting | Phase::Watching | Phase::Raw);
                 heard && self.hold.is_none() && backlog == 0
             }
             Leg::Broker => match self.phase {
                 Phase::Leaving(_) | Phase::Goodbye(_) => true,
-                Phase::Done => false,
+                Phase::Parting(_) | Phase::Done => false,
                 _ if matches!(self.hold, Some(Hold::Probe | Hold::Answers(..))) => {
                     backlog < PROBE_BACKLOG
                 }
@@ -416,7 +430,8 @@ impl Machine for Session {
             | Phase::Watching
             | Phase::Raw
             | Phase::Leaving(_)
-            | Phase::Goodbye(_) => Flow::Open,
+            | Phase::Goodbye(_)
+            | Phase::Parting(_) => Flow::Open,
         }
     }
 }

@@ -76,7 +76,12 @@ impl Door {
 
     async fn session(self, client: TcpStream, peer: SocketAddr, drained: impl Future<Output = ()>) {
         let meter = self.metrics.connection();
-        let broker = match connect(&self.broker, self.connect_timeout).await {
+        let mut drained = std::pin::pin!(drained);
+        let connected = tokio::select! {
+            connected = connect(&self.broker, self.connect_timeout) => connected,
+            () = &mut drained => return,
+        };
+        let broker = match connected {
             Ok(broker) => broker,
             Err(error) => {
                 meter.refused();

@@ -39,7 +39,7 @@ impl Session {
                 }
             }
             MethodId::CONNECTION_CLOSE_OK if matches!(self.phase, Phase::Goodbye(_)) => {
-                self.phase = Phase::Done;
+                self.let_go(turn.now.mono);
             }
             MethodId::CONNECTION_CLOSE => {
                 self.learn_channel_limit(payload, turn);

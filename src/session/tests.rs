@@ -5,6 +5,7 @@ mod changes;
 mod declares;
 mod doubt;
 mod late;
+mod leaving;
 mod order;
 mod policies;
 mod refusals;

@@ -354,22 +354,6 @@ fn what_is_not_settled_when_close_wait_has_passed_is_forwarded_in_order() {
 }
 
 #[test]
-fn at_the_end_of_the_process_both_connections_are_closed_in_order() {
-    let mut s = with(1);
-    let zero = crate::amqp::ids::ChannelId(0);
-    let close = |code, text: &'static [u8]| {
-        method(zero, MethodId::CONNECTION_CLOSE, |a| {
-            a.short(code).shortstr(text).short(0).short(0).end();
-        })
-    };
-    let forced = close(320, b"CONNECTION_FORCED - dlx-proxy is shutting down");
-    s.drain().broker_and_client(&[&close(200, b"")], &[&forced]);
-    let close_ok = method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {});
-    s.broker(&close_ok).silent();
-    assert_eq!(s.session.flow(), Flow::Finish);
-}
-
-#[test]
 fn a_client_that_is_not_read_is_kept_alive_at_the_broker() {
     let mut s = with(1);
     s.client(&reject(1, false)).silent();
