@@ -16,8 +16,8 @@ use crate::amqp::reply;
 use crate::dead_letter::Rules;
 use crate::link::{Frame, Link, Login, Loss, Step};
 use crate::machine::{
-    Cause, Effects, Ensured, Event, Flow, Input, Leg, Machine, Mono, Now, Outcome, Publication,
-    Role, Ticket,
+    Cause, Effects, Ensured, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Outcome,
+    Publication, Role, Ticket,
 };
 use crate::publisher;
 use crate::registry::intake_name::Names;
@@ -69,7 +69,7 @@ pub struct Settings {
     /// `intake-prefetch`.
     pub prefetch: u16,
     /// `max-intake-exchanges`.
-    pub max_exchanges: usize,
+    pub limits: LiveLimits,
     /// How dead letters look; the dialect is that of the broker.
     pub rules: Rules,
     /// Surveys are answered: there is a management URL.
@@ -98,7 +98,7 @@ impl Intake {
             link: Link::new(Role::Intake, settings.login.clone()),
             topology: Topology::new(
                 Objects::new(settings.names.clone(), settings.queue_type),
-                settings.max_exchanges,
+                settings.limits.clone(),
                 now,
             ),
             consumer: Consumer::new(settings.names.intake_queue().clone(), settings.prefetch),

@@ -21,7 +21,8 @@ use crate::amqp::properties::{Properties, Property};
 use crate::dead_letter::Bridges;
 use crate::link::{Link, Login, Step};
 use crate::machine::{
-    Cause, Effects, Flow, Input, Leg, Machine, Mono, Now, Outcome, Owner, Publication, Role, Ticket,
+    Cause, Effects, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Outcome, Owner, Publication,
+    Role, Ticket,
 };
 
 use self::bridges::Known;
@@ -73,12 +74,8 @@ pub struct Settings {
     pub bridges: Bridges,
     /// `on-unroutable`.
     pub on_unroutable: OnUnroutable,
-    /// `confirm-timeout`.
-    pub confirm_timeout: Duration,
-    /// `nack-retries`.
-    pub nack_retries: u32,
-    /// `retry-for`, in time connected and unblocked.
-    pub retry_for: Duration,
+    /// `confirm-timeout`, `nack-retries` and `retry-for`.
+    pub limits: LiveLimits,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,
     /// How many of one target may wait for a retry: a quarter of the intake's prefetch.

@@ -34,12 +34,13 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::dead_letter::Rules;
-use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Ticket};
+use crate::machine::{
+    Budget, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Ticket,
+};
 use crate::registry::Registry;
 use crate::registry::ended::Ended;
 use crate::registry::intake_name::Names;
@@ -72,16 +73,8 @@ pub struct Settings {
     pub retained: Budget,
     /// Which queues have ended, as any session saw.
     pub ended: Ended,
-    /// Octets that one session may retain.
-    pub retained_per_connection: usize,
-    /// Dead letters in flight of one session; beyond, its client is not read.
-    pub max_tickets: usize,
-    /// How long a command waits behind withheld rejects.
-    pub close_wait: Duration,
-    /// How long a declare may be probed.
-    pub probe_timeout: Duration,
-    /// How long a client may take until its connection is open.
-    pub handshake_timeout: Duration,
+    /// Those that may change meanwhile.
+    pub limits: LiveLimits,
 }
 
 /// One client connection together with its one broker connection.
@@ -100,6 +93,8 @@ pub struct Session {
     exchanges: Exchanges,
     tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
     last_ticket: u64,
+    /// Dead letters in flight; beyond, the client is not read.
+    max_tickets: usize,
     /// Octets retained, also of withheld rejects.
     octets: usize,
     hold: Option<Hold>,
@@ -188,8 +183,9 @@ impl Turn<'_> {
 impl Session {
     /// A session whose legs are both connected.
     pub fn new(settings: Arc<Settings>, now: Now) -> Session {
+        let limits = settings.limits.now();
         Session {
-            handshake_until: Some(now.mono.after(settings.handshake_timeout)),
+            handshake_until: Some(now.mono.after(limits.handshake_timeout)),
             phase: Phase::Greeting,
             farewell: Farewell::None,
             peer: Peer::default(),
@@ -197,10 +193,10 @@ impl Session {
             broker: Stream::default(),
             channels: BTreeMap::new(),
             registry: Registry::new(settings.ended.clone()),
-            settings,
             exchanges: Exchanges::default(),
             tickets: BTreeMap::new(),
             last_ticket: 0,
+            max_tickets: limits.max_tickets,
             octets: 0,
             hold: None,
             heartbeat_at: None,
@@ -208,7 +204,13 @@ impl Session {
             verification: None,
             waiting: Vec::new(),
             acks_due: BTreeSet::new(),
+            settings: settings.clone(),
         }
+    }
+
+    /// How many outcomes it may be owed.
+    pub fn max_tickets(&self) -> usize {
+        self.max_tickets
     }
 
     /// Dead letters in flight.
@@ -255,7 +257,7 @@ impl Session {
                 let state = self.channels.get(&channel);
                 state.is_none_or(|state| state.closing || state.due.is_empty())
             }
-            Some(Hold::Tickets) => self.tickets.len() < self.settings.max_tickets,
+            Some(Hold::Tickets) => self.tickets.len() < self.max_tickets,
             Some(Hold::Probe) => !self.is_probing(),
         };
         if over {

@@ -4,10 +4,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -31,7 +32,7 @@ pub struct Door {
     /// How long the broker may take to accept.
     pub connect_timeout: Duration,
     /// How many clients at once.
-    pub max_connections: usize,
+    pub permits: Permits,
     /// The links.
     pub hub: Hub,
     /// The counters.
@@ -40,17 +41,56 @@ pub struct Door {
     pub clock: Clock,
 }
 
+/// One for each client. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Permits {
+    free: Arc<Semaphore>,
+    all: Arc<AtomicUsize>,
+}
+
+// === impl Permits ===
+
+impl Permits {
+    /// So many.
+    pub fn new(all: usize) -> Permits {
+        Permits {
+            free: Arc::new(Semaphore::new(all)),
+            all: Arc::new(AtomicUsize::new(all)),
+        }
+    }
+
+    /// From now on so many. Clients that are there stay; nobody is accepted until there are fewer.
+    pub fn resize(&self, all: usize) {
+        let before = self.all.swap(all, Ordering::Relaxed);
+        if all > before {
+            self.free.add_permits(all - before);
+        } else if all < before {
+            let less = u32::try_from(before - all).unwrap_or(u32::MAX);
+            let free = self.free.clone();
+            // Whoever waits for a permit already is the last to get one.
+            tokio::spawn(async move {
+                if let Ok(taken) = free.acquire_many(less).await {
+                    taken.forget();
+                }
+            });
+        }
+    }
+
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        self.free.clone().acquire_owned().await.ok()
+    }
+}
+
 // === impl Door ===
 
 impl Door {
     /// Accepts until the drain begins.
     pub async fn serve(self, listener: TcpListener, drain: Drain) {
-        let permits = Arc::new(Semaphore::new(self.max_connections));
         let stopped = drain.stopped(Phase::Listener);
         tokio::pin!(stopped);
         loop {
             let accepted = async {
-                let permit = permits.clone().acquire_owned().await;
+                let permit = self.permits.acquire().await;
                 (permit, listener.accept().await)
             };
             let (permit, accepted) = tokio::select! {
@@ -91,8 +131,9 @@ impl Door {
             }
         };
         let reporter = Reporter::session(self.metrics.clone(), peer);
-        let (outlet, inbox) = self.hub.session(reporter, meter, self.clock);
         let session = Session::new(self.settings.clone(), self.clock.now());
+        let tickets = session.max_tickets();
+        let (outlet, inbox) = self.hub.session(tickets, reporter, meter, self.clock);
         Drive::session(session, outlet, inbox, self.clock, client, broker)
             .run(drained)
             .await;

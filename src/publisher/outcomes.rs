@@ -95,7 +95,7 @@ impl Publisher {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        if item.nacks < self.settings.nack_retries {
+        if item.nacks < self.settings.limits.now().nack_retries {
             let wait = NACKED * (1 << item.nacks.min(6));
             item.nacks += 1;
             self.rest(key, wait, now);
@@ -107,7 +107,8 @@ impl Publisher {
     /// Looks for attempts without an answer for `confirm-timeout`.
     pub(super) fn overdue(&mut self, now: Now, fx: &mut Effects) {
         let uptime = self.clock.at(now.mono);
-        let settings = (self.settings.confirm_timeout, self.settings.retry_for);
+        let limits = self.settings.limits.now();
+        let settings = (limits.confirm_timeout, limits.retry_for);
         for at in 0..self.lanes.len() {
             while let Some((tag, attempt)) = {
                 let old = |sent| uptime.since(sent) >= settings.0;

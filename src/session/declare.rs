@@ -191,7 +191,10 @@ impl Session {
             said,
             intake,
             understood,
-            until: turn.now.mono.after(self.settings.probe_timeout),
+            until: turn
+                .now
+                .mono
+                .after(self.settings.limits.now().probe_timeout),
             about,
             seen_taken_over: None,
             quiet: false,
@@ -373,7 +376,10 @@ impl Session {
         };
         if takeover.stage == Stage::Ready && takeover.quiet && takeover.ensured.is_none() {
             takeover.ensured = Some(false);
-            takeover.until = turn.now.mono.after(self.settings.probe_timeout);
+            takeover.until = turn
+                .now
+                .mono
+                .after(self.settings.limits.now().probe_timeout);
             self.try_fit(turn);
         } else {
             self.forward_in_doubt(Fallback::ProbeTimeout, turn);

@@ -48,7 +48,7 @@ impl Session {
         self.handshake_until = None;
         if self.phase != Phase::Watching || self.tickets.is_empty() || inside_frame {
             // Nothing to settle, or the broker waits for the end of a frame that will never come: it returns all to the queues.
-            let until = turn.now.mono.after(self.settings.close_wait);
+            let until = turn.now.mono.after(self.settings.limits.now().close_wait);
             self.broker.raw |= self.phase != Phase::Watching;
             self.phase = Phase::HalfClosed(until);
             return;
@@ -57,7 +57,7 @@ impl Session {
     }
 
     fn settle_and_leave(&mut self, turn: &mut Turn<'_>) {
-        self.phase = Phase::Leaving(turn.now.mono.after(self.settings.close_wait));
+        self.phase = Phase::Leaving(turn.now.mono.after(self.settings.limits.now().close_wait));
         self.leave_when_settled(turn);
         if !matches!(self.phase, Phase::Leaving(_)) {
             return;

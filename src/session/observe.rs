@@ -285,6 +285,8 @@ impl Session {
         };
         let left = self
             .settings
+            .limits
+            .now()
             .retained_per_connection
             .saturating_sub(self.octets);
         let octets = usize::try_from(body_size(header).unwrap_or(u64::MAX))

@@ -226,7 +226,7 @@ impl Session {
         if state.may_fail(&self.registry) {
             return Fate::Unanswered;
         }
-        if self.tickets.len() >= self.settings.max_tickets {
+        if self.tickets.len() >= self.max_tickets {
             return Fate::NoTicket;
         }
         let queue = Queue {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::script::*;
 use crate::amqp::method::MethodId;
-use crate::machine::{Cause, Event, Fallback, Flow, Leg, Machine, Outcome};
+use crate::machine::{Cause, Event, Fallback, Flow, Leg, Limits, Machine, Outcome};
 use crate::registry::policy::Mode;
 
 const CONFIRMED: Outcome = Outcome::Confirmed;
@@ -232,8 +232,11 @@ fn out_of_tickets_the_client_is_not_read() {
 
 #[test]
 fn over_the_budget_nothing_is_retained_and_the_reject_is_forwarded() {
-    let mut settings = settings(Mode::Keep);
-    settings.retained_per_connection = 30;
+    let settings = settings(Mode::Keep);
+    settings.limits.set(Limits {
+        retained_per_connection: 30,
+        ..(**settings.limits.now()).clone()
+    });
     let mut s = Script::open(settings).managed("orders", target("dlx"));
     s.broker(&deliver("orders", 1, b"more than thirty bytes of a body"))
         .passes();
