@@ -63,6 +63,12 @@ pub struct Config {
     pub intake_prefetch: u16,
     /// Intake exchanges per vhost.
     pub max_intake_exchanges: usize,
+    /// Bytes of dead letters that the publisher of a vhost holds.
+    #[serde(serialize_with = "as_size")]
+    pub publisher_bytes: usize,
+    /// Bytes of signals that the intake of a vhost holds.
+    #[serde(serialize_with = "as_size")]
+    pub intake_bytes: usize,
     /// Client connections at once.
     pub max_connections: usize,
     /// Bytes of unsettled deliveries kept by the whole process.

@@ -16,7 +16,7 @@ mod limits;
 mod topology;
 mod wire;
 
-pub use event::{Event, Fallback, Role};
+pub use event::{Bound, Event, Fallback, Role};
 pub use knowledge::{Learned, Recall, Recalled};
 pub use limits::{Limits, LiveLimits};
 pub use topology::{Binding, Change, Destination, Exchange, Survey};
@@ -134,6 +134,8 @@ pub struct Publication {
     pub reason: Reason,
     /// From a queue with the strategy `at-least-once`: parked instead of dropped, whatever `on-unroutable` says.
     pub at_least_once: bool,
+    /// Its history had more entries than `max-history`.
+    pub history_cut: bool,
 }
 
 /// What became of a publication.

@@ -21,8 +21,8 @@ use crate::amqp::properties::{Properties, Property};
 use crate::dead_letter::Bridges;
 use crate::link::{Link, Login, Step};
 use crate::machine::{
-    Cause, Effects, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Outcome, Owner, Publication,
-    Role, Ticket,
+    Bound, Cause, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Outcome, Owner,
+    Publication, Role, Ticket,
 };
 
 use self::bridges::Known;
@@ -51,8 +51,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(250);
 /// Publications held at most; beyond it the inbox is not read.
 const MOST_HELD: usize = 65_536;
-/// Their octets.
-const MOST_BYTES_HELD: usize = 128 << 20;
 
 /// What to do with a dead letter that nothing routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +72,7 @@ pub struct Settings {
     pub bridges: Bridges,
     /// `on-unroutable`.
     pub on_unroutable: OnUnroutable,
-    /// `confirm-timeout`, `nack-retries` and `retry-for`.
+    /// `confirm-timeout`, `nack-retries`, `retry-for` and `publisher-bytes`.
     pub limits: LiveLimits,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,
@@ -205,6 +203,11 @@ impl Publisher {
         self.reachable(now);
     }
 
+    fn is_full(&self) -> bool {
+        let most = self.settings.limits.now().publisher_bytes;
+        self.items.len() >= MOST_HELD || self.items.bytes() >= most
+    }
+
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
         self.pump(now, fx);
@@ -273,7 +276,13 @@ impl Machine for Publisher {
         match input {
             Input::Publish(owner, batch) => {
                 for (ticket, publication) in batch {
+                    if publication.history_cut {
+                        fx.events.push(Event::BoundMet(Bound::History));
+                    }
                     self.accept(owner, ticket, publication, fx);
+                }
+                if self.is_full() && !self.draining {
+                    fx.events.push(Event::BoundMet(Bound::PublisherBytes));
                 }
             }
             Input::Drain => self.draining = true,
@@ -330,9 +339,7 @@ impl Machine for Publisher {
     }
 
     fn accepts(&self) -> bool {
-        self.refusing
-            || self.draining
-            || (self.items.len() < MOST_HELD && self.items.bytes() < MOST_BYTES_HELD)
+        self.refusing || self.draining || !self.is_full()
     }
 
     fn flow(&self) -> Flow {

@@ -39,7 +39,7 @@ use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::dead_letter::Rules;
 use crate::machine::{
-    Budget, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Ticket,
+    Bound, Budget, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Ticket,
 };
 use crate::registry::Registry;
 use crate::registry::ended::Ended;
@@ -344,6 +344,7 @@ impl Machine for Session {
         if let Some(Hold::Withheld(channel, until) | Hold::Answers(channel, until)) = self.hold
             && until <= now.mono
         {
+            turn.event(Event::BoundMet(Bound::CloseWait));
             self.give_up(channel, &mut turn);
             self.flush_acks(&mut turn);
             if matches!(self.hold, Some(Hold::Answers(..))) {
@@ -354,6 +355,7 @@ impl Machine for Session {
         }
         match self.phase {
             Phase::Leaving(until) if until <= now.mono => {
+                turn.event(Event::BoundMet(Bound::CloseWait));
                 self.give_up(ChannelId(0), &mut turn);
                 self.say_goodbye(&mut turn);
             }
@@ -364,10 +366,7 @@ impl Machine for Session {
             _ => {}
         }
         if self.handshake_until.is_some_and(|until| until <= now.mono) {
-            turn.event(Event::ProtocolFault {
-                leg: Leg::Client,
-                what: "the handshake took too long",
-            });
+            turn.event(Event::BoundMet(Bound::HandshakeTimeout));
             self.phase = Phase::Done;
         }
         self.probe_timeout(&mut turn);

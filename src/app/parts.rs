@@ -46,6 +46,8 @@ pub(super) fn limits(config: &Config) -> Limits {
         nack_retries: config.nack_retries,
         confirm_timeout: config.confirm_timeout,
         retry_for: config.retry_for,
+        publisher_bytes: config.publisher_bytes,
+        intake_bytes: config.intake_bytes,
         max_intake_exchanges: config.max_intake_exchanges,
         retained_per_connection: config.retained_bytes_per_connection,
         max_tickets: config.max_tickets_per_connection,

@@ -7,12 +7,14 @@ use super::raw::POLICY;
 use super::{Config, Policy};
 
 /// Settings that a running proxy takes over; all others need a restart.
-pub const RELOADED: [&str; 15] = [
+pub const RELOADED: [&str; 17] = [
     "max-history",
     "nack-retries",
     "confirm-timeout",
     "retry-for",
     "max-intake-exchanges",
+    "publisher-bytes",
+    "intake-bytes",
     "max-connections",
     "retained-bytes",
     "retained-bytes-per-connection",
@@ -83,6 +85,8 @@ impl Config {
             confirm_timeout: new.confirm_timeout,
             retry_for: new.retry_for,
             max_intake_exchanges: new.max_intake_exchanges,
+            publisher_bytes: new.publisher_bytes,
+            intake_bytes: new.intake_bytes,
             max_connections: new.max_connections,
             retained_bytes: new.retained_bytes,
             retained_bytes_per_connection: new.retained_bytes_per_connection,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Effects, Ensured, Event, LiveLimits, Mono, Owner};
+use crate::machine::{Bound, Effects, Ensured, Event, LiveLimits, Mono, Owner};
 
 /// A declared exchange is not declared again for so long.
 const FRESH: Duration = Duration::from_secs(60);
@@ -61,6 +61,7 @@ impl Exchanges {
         if self.known.len() >= self.limits.now().max_intake_exchanges
             && !self.known.contains_key(exchange)
         {
+            fx.events.push(Event::BoundMet(Bound::IntakeExchanges));
             answer(&[owner], exchange, false, fx);
             return Need::Nothing;
         }

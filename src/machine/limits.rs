@@ -16,6 +16,10 @@ pub struct Limits {
     pub confirm_timeout: Duration,
     /// How long a dead letter is tried, in time connected and unblocked.
     pub retry_for: Duration,
+    /// Octets of dead letters that the publisher of a vhost holds.
+    pub publisher_bytes: usize,
+    /// Octets of signals that the intake of a vhost holds.
+    pub intake_bytes: usize,
     /// Intake exchanges of a vhost.
     pub max_intake_exchanges: usize,
     /// Octets that one session may retain.
@@ -62,6 +66,8 @@ impl Limits {
             nack_retries: 3,
             confirm_timeout: Duration::from_secs(10),
             retry_for: Duration::from_secs(60),
+            publisher_bytes: 128 << 20,
+            intake_bytes: 64 << 20,
             max_intake_exchanges: 3,
             retained_per_connection: 1 << 20,
             max_tickets: 4,

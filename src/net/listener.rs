@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::drain::{Drain, Phase};
+use crate::machine::Bound;
 use crate::session::{Session, Settings};
 use crate::telemetry::{Metrics, Reporter};
 
@@ -76,7 +77,12 @@ impl Permits {
         }
     }
 
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits for one; `met` is called if none is free.
+    async fn acquire(&self, met: impl FnOnce()) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = self.free.clone().try_acquire_owned() {
+            return Some(permit);
+        }
+        met();
         self.free.clone().acquire_owned().await.ok()
     }
 }
@@ -90,7 +96,8 @@ impl Door {
         tokio::pin!(stopped);
         loop {
             let accepted = async {
-                let permit = self.permits.acquire().await;
+                let met = || self.metrics.bound_met(Bound::Connections);
+                let permit = self.permits.acquire(met).await;
                 (permit, listener.accept().await)
             };
             let (permit, accepted) = tokio::select! {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::link::Loss;
-use crate::machine::{Cause, Effects, Event, Now, Outcome, Role};
+use crate::machine::{Bound, Cause, Effects, Event, Now, Outcome, Role};
 
 use super::item::{Key, Place, Stage};
 use super::lane::Attempt;
@@ -120,6 +120,7 @@ impl Publisher {
                 if item.place != (Place::Flying { lane: at, tag }) {
                     continue;
                 }
+                fx.events.push(Event::BoundMet(Bound::ConfirmTimeout));
                 if item
                     .since
                     .is_some_and(|since| uptime.since(since) >= settings.1)

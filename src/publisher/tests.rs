@@ -61,6 +61,7 @@ fn message(exchange: &str, routing_key: &str, body: &str) -> Publication {
         queue: name("work"),
         reason: Reason::Rejected,
         at_least_once: false,
+        history_cut: false,
     }
 }
 

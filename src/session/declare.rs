@@ -23,7 +23,7 @@ use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Ensure, Event, Fallback, Learned, Leg, Mono, Recall};
+use crate::machine::{Bound, Ensure, Event, Fallback, Learned, Leg, Mono, Recall};
 use crate::registry::arguments::{DeclareArguments, Wanted};
 use crate::registry::intake_name::Intake;
 use crate::registry::policy::{Queue, QueueType};
@@ -331,7 +331,9 @@ impl Session {
             let (queue, taken_over) = (queue.clone(), declared.taken_over);
             turn.fx.learned.push(Learned::Queue { queue, taken_over });
         }
-        self.registry.insert(queue, declared, turn.now.mono);
+        if !self.registry.insert(queue, declared, turn.now.mono) {
+            turn.event(Event::BoundMet(Bound::Queues));
+        }
     }
 
     /// Lets the client go on; the probe's channel is closed behind its back.
@@ -374,6 +376,7 @@ impl Session {
         let Some(takeover) = self.takeover.as_mut().filter(late) else {
             return;
         };
+        turn.event(Event::BoundMet(Bound::ProbeTimeout));
         if takeover.stage == Stage::Ready && takeover.quiet && takeover.ensured.is_none() {
             takeover.ensured = Some(false);
             takeover.until = turn

@@ -100,6 +100,8 @@ fn the_defaults_are_those_of_the_design() {
     intake-queue-type = "quorum"
     intake-prefetch = 1000
     max-intake-exchanges = 1000
+    publisher-bytes = "128MiB"
+    intake-bytes = "64MiB"
     max-connections = 20000
     retained-bytes = "256MiB"
     retained-bytes-per-connection = "32MiB"
