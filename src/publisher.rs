@@ -21,7 +21,8 @@ use crate::amqp::properties::{Properties, Property};
 use crate::dead_letter::Bridges;
 use crate::link::{Link, Login, Step};
 use crate::machine::{
-    Cause, Effects, Flow, Input, Leg, Machine, Mono, Now, Outcome, Owner, Publication, Role, Ticket,
+    Bound, Cause, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Outcome, Owner,
+    Publication, Role, Ticket,
 };
 
 use self::bridges::Known;
@@ -52,10 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often `confirm-timeout` is looked after.
 const TICK: Duration = Duration::from_millis(250);
 /// Publications held at most; beyond it the inbox is not read.
-const MOST_HELD: Load = Load {
-    items: 65_536,
-    bytes: 128 << 20,
-};
+const MOST_HELD: usize = 65_536;
 
 /// What to do with a dead letter that nothing routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,16 +75,12 @@ pub struct Settings {
     pub bridges: Bridges,
     /// `on-unroutable`.
     pub on_unroutable: OnUnroutable,
-    /// `confirm-timeout`.
-    pub confirm_timeout: Duration,
-    /// `nack-retries`.
-    pub nack_retries: u32,
-    /// `retry-for`, in time connected and unblocked.
-    pub retry_for: Duration,
+    /// `confirm-timeout`, `nack-retries`, `retry-for` and `publisher-bytes`.
+    pub limits: LiveLimits,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,
-    /// How much that owner can hold.
-    pub signals: Load,
+    /// How many signals that owner can hold, as many octets of them as `intake-bytes` says.
+    pub prefetch: usize,
 }
 
 /// The publisher of one vhost.
@@ -147,7 +141,7 @@ impl Publisher {
     pub fn new(settings: Settings, now: Now) -> Publisher {
         Publisher {
             link: Link::new(Role::Publisher, settings.login.clone()),
-            window: Window::new(settings.intake, settings.signals, MOST_HELD),
+            window: Window::new(settings.intake, settings.prefetch, settings.limits.clone()),
             internal: Known::new(settings.bridges.clone()),
             settings,
             items: Items::default(),
@@ -220,6 +214,11 @@ impl Publisher {
         self.reachable(now);
     }
 
+    fn is_full(&self) -> bool {
+        let most = self.settings.limits.now().publisher_bytes;
+        self.items.len() >= MOST_HELD || self.items.bytes() >= most
+    }
+
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
         self.pump(now, fx);
@@ -288,7 +287,13 @@ impl Machine for Publisher {
         match input {
             Input::Publish(owner, batch) => {
                 for (ticket, publication) in batch {
+                    if publication.history_cut {
+                        fx.events.push(Event::BoundMet(Bound::History));
+                    }
                     self.accept(owner, ticket, publication, fx);
+                }
+                if self.is_full() && !self.draining {
+                    fx.events.push(Event::BoundMet(Bound::PublisherBytes));
                 }
             }
             Input::Drain => self.draining = true,
@@ -346,9 +351,7 @@ impl Machine for Publisher {
     }
 
     fn accepts(&self) -> bool {
-        self.refusing
-            || self.draining
-            || (self.items.len() < MOST_HELD.items && self.items.bytes() < MOST_HELD.bytes)
+        self.refusing || self.draining || !self.is_full()
     }
 
     fn flow(&self) -> Flow {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::link::Loss;
-use crate::machine::{Cause, Effects, Event, Now, Outcome, Role};
+use crate::machine::{Bound, Cause, Effects, Event, Now, Outcome, Role};
 
 use super::item::{Key, Place, Stage};
 use super::lane::Attempt;
@@ -99,7 +99,7 @@ impl Publisher {
         };
         if !item.late && self.window.is_full(item) {
             self.give_up(key, Cause::TargetBusy, fx);
-        } else if item.nacks < self.settings.nack_retries {
+        } else if item.nacks < self.settings.limits.now().nack_retries {
             let wait = NACKED * (1 << item.nacks.min(6));
             item.nacks += 1;
             self.rest(key, wait, now);
@@ -111,7 +111,8 @@ impl Publisher {
     /// Looks for attempts without an answer for `confirm-timeout`.
     pub(super) fn overdue(&mut self, now: Now, fx: &mut Effects) {
         let uptime = self.clock.at(now.mono);
-        let settings = (self.settings.confirm_timeout, self.settings.retry_for);
+        let limits = self.settings.limits.now();
+        let settings = (limits.confirm_timeout, limits.retry_for);
         for at in 0..self.lanes.len() {
             while let Some((tag, attempt)) = {
                 let old = |sent| uptime.since(sent) >= settings.0;
@@ -123,6 +124,7 @@ impl Publisher {
                 if item.place != (Place::Flying { lane: at, tag }) {
                     continue;
                 }
+                fx.events.push(Event::BoundMet(Bound::ConfirmTimeout));
                 if item
                     .since
                     .is_some_and(|since| uptime.since(since) >= settings.1)

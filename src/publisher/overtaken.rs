@@ -17,7 +17,7 @@ impl Publisher {
     /// Looks for them.
     pub(super) fn overtaken(&mut self, now: Now, fx: &mut Effects) {
         let uptime = self.clock.at(now.mono);
-        let patience = self.settings.confirm_timeout / 4;
+        let patience = self.settings.limits.now().confirm_timeout / 4;
         let mut excess: Vec<Key> = Vec::new();
         let mut unanswered = Load::default();
         let mut probe = None;

@@ -88,7 +88,7 @@ impl Publisher {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        let retry_for = self.settings.retry_for;
+        let retry_for = self.settings.limits.now().retry_for;
         let exhausted = |since: Uptime| uptime.since(since) >= retry_for;
         if item.foreign && self.foreign_refused {
             return self.finish(key, Outcome::Refused(Cause::UserId), fx);

@@ -8,7 +8,7 @@ use crate::amqp::frame::Kind;
 use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::link::peer::{Rig, Sent, close, method, name, with_headers};
-use crate::machine::{Event, Mono, Reason};
+use crate::machine::{Event, Limits, Mono, Reason};
 
 mod bounds;
 mod bridges;
@@ -34,14 +34,12 @@ fn settings() -> Settings {
         parking: name("dlx-proxy.parked"),
         bridges: Bridges::new(name("dlx-proxy.bridge/")),
         on_unroutable: OnUnroutable::Park,
-        confirm_timeout: Duration::from_secs(10),
-        nack_retries: 3,
-        retry_for: Duration::from_secs(60),
+        limits: LiveLimits::new(Limits {
+            intake_bytes: 8_000,
+            ..Limits::of_tests()
+        }),
         intake: Some(INTAKE),
-        signals: Load {
-            items: 8,
-            bytes: 8_000,
-        },
+        prefetch: 8,
     }
 }
 
@@ -67,6 +65,7 @@ fn message(exchange: &str, routing_key: &str, body: &str) -> Publication {
         queue: name("work"),
         reason: Reason::Rejected,
         at_least_once: false,
+        history_cut: false,
     }
 }
 

@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Owner, Publication};
+use crate::machine::{LiveLimits, Owner, Publication};
 
+use super::MOST_HELD;
 use super::item::Item;
 
 /// Behind the default exchange each key is a target of its own; behind others, the exchange is.
@@ -28,15 +29,15 @@ pub struct Load {
 #[derive(Debug)]
 pub(super) struct Window {
     intake: Option<Owner>,
+    prefetch: usize,
+    limits: LiveLimits,
     signals: Share,
     rejects: Share,
 }
 
 /// Who is late of those that one bound is for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Share {
-    /// So much of one target may be late, and twice as much of all.
-    quarter: Load,
     late: BTreeMap<Target, Load>,
     all: Load,
 }
@@ -77,37 +78,42 @@ impl Load {
 // === impl Window ===
 
 impl Window {
-    /// For an intake that can hold so much, and for all other owners, of whom the publisher can.
-    pub(super) fn new(intake: Option<Owner>, signals: Load, rejects: Load) -> Window {
-        let share = |whole: Load| Share {
-            quarter: whole.quarter(),
-            late: BTreeMap::new(),
-            all: Load::default(),
-        };
+    /// For an intake of that prefetch, and for all other owners.
+    pub(super) fn new(intake: Option<Owner>, prefetch: usize, limits: LiveLimits) -> Window {
         Window {
             intake,
-            signals: share(signals),
-            rejects: share(rejects),
+            prefetch,
+            limits,
+            signals: Share::default(),
+            rejects: Share::default(),
         }
+    }
+
+    /// So much of one target may be late, and twice as much of all: of what the intake can hold, or the publisher.
+    fn quarter(&self, signals: bool) -> Load {
+        let limits = self.limits.now();
+        let (items, bytes) = match signals {
+            true => (self.prefetch, limits.intake_bytes),
+            false => (MOST_HELD, limits.publisher_bytes),
+        };
+        Load { items, bytes }.quarter()
     }
 
     /// Whether one that is not late yet must not become so.
     pub(super) fn is_full(&self, item: &Item) -> bool {
-        let share = match self.is_signal(item) {
-            true => &self.signals,
-            false => &self.rejects,
-        };
-        share.all.items > 0
-            && (share.all.reaches(share.quarter.double())
-                || share
-                    .late
-                    .get(&target(&item.publication))
-                    .is_some_and(|late| late.reaches(share.quarter)))
+        let signal = self.is_signal(item);
+        let share = if signal { &self.signals } else { &self.rejects };
+        if share.all.items == 0 {
+            return false;
+        }
+        let quarter = self.quarter(signal);
+        let late = share.late.get(&target(&item.publication));
+        share.all.reaches(quarter.double()) || late.is_some_and(|late| late.reaches(quarter))
     }
 
     /// Whether so much would be more than one target of the intake may have.
     pub(super) fn is_much(&self, signals: Load) -> bool {
-        signals.reaches(self.signals.quarter)
+        signals.reaches(self.quarter(true))
     }
 
     /// Whether it is the intake's.
