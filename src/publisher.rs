@@ -13,7 +13,7 @@
 //! Here is what the shell and the broker may do to it; `send` has the way out, `receive` what comes back,
 //! `outcomes` the table of outcomes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
@@ -48,7 +48,9 @@ mod window;
 
 pub use window::Load;
 
-/// Blocked or away for longer than this: what is new is refused at once, so that its owner can do without us.
+/// Blocked for longer than this: what is new is refused at once, so that its owner can do without us. Without a link for longer than this: what
+/// is new is refused when it has waited for as long. Not before: a client that is back sooner than the link comes from a broker that has just
+/// started, and what such a broker hands on by itself can be lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often `confirm-timeout` is looked after.
 const TICK: Duration = Duration::from_millis(250);
@@ -103,8 +105,10 @@ pub struct Publisher {
     tick: Option<Mono>,
     /// Since when it cannot publish.
     away: Option<Mono>,
-    /// It is away for too long: nothing new is accepted.
+    /// It is away for too long: what is new gets no more than its own patience, or none.
     refusing: bool,
+    /// What came since then, and when: never sent.
+    patient: VecDeque<(Mono, Key)>,
     draining: bool,
     /// Something unnamed closed the connection: only suspects fly, one at a time, until they are through.
     careful: bool,
@@ -154,6 +158,7 @@ impl Publisher {
             tick: None,
             away: Some(now.mono),
             refusing: false,
+            patient: VecDeque::new(),
             draining: false,
             careful: false,
             sent: Uptime::default(),
@@ -171,9 +176,22 @@ impl Publisher {
         self.items.len()
     }
 
+    /// Nothing new is accepted.
+    fn is_shut(&self) -> bool {
+        let hopeless = self.link.is_blocked() || self.link.is_refused();
+        self.draining || self.refusing && hopeless
+    }
+
     /// One dead letter from an owner.
-    fn accept(&mut self, owner: Owner, ticket: Ticket, publication: Publication, fx: &mut Effects) {
-        let away = self.refusing || self.draining;
+    fn accept(
+        &mut self,
+        owner: Owner,
+        ticket: Ticket,
+        publication: Publication,
+        now: Now,
+        fx: &mut Effects,
+    ) {
+        let away = self.is_shut();
         let foreign = is_foreign(&publication, self.link.user());
         let mut item = Item::new(owner, ticket, publication);
         item.foreign = foreign;
@@ -190,7 +208,20 @@ impl Publisher {
         } else if busy {
             self.park(key, Cause::TargetBusy);
         } else {
+            if self.refusing {
+                self.patient.push_back((now.mono, key));
+            }
             self.enqueue(key);
+        }
+    }
+
+    /// Refuses what has waited long enough for a link.
+    fn lose_patience(&mut self, now: Now, fx: &mut Effects) {
+        while let Some(&(since, key)) = self.patient.front()
+            && since.after(PATIENCE) <= now.mono
+        {
+            self.patient.pop_front();
+            self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
         }
     }
 
@@ -201,6 +232,7 @@ impl Publisher {
         if reachable {
             self.away = None;
             self.refusing = false;
+            self.patient.clear();
         } else {
             self.away.get_or_insert(now.mono);
         }
@@ -290,7 +322,7 @@ impl Machine for Publisher {
                     if publication.history_cut {
                         fx.events.push(Event::BoundMet(Bound::History));
                     }
-                    self.accept(owner, ticket, publication, fx);
+                    self.accept(owner, ticket, publication, now, fx);
                 }
                 if self.is_full() && !self.draining {
                     fx.events.push(Event::BoundMet(Bound::PublisherBytes));
@@ -317,6 +349,7 @@ impl Machine for Publisher {
         {
             self.refusing = true;
         }
+        self.lose_patience(now, fx);
         while let Some(&(until, key)) = self.resting.first()
             && until <= now.mono
         {
@@ -338,6 +371,7 @@ impl Machine for Publisher {
             self.tick,
             self.resting.first().map(|(until, _)| *until),
             patience.map(|since| since.after(PATIENCE)),
+            self.patient.front().map(|(since, _)| since.after(PATIENCE)),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -351,7 +385,7 @@ impl Machine for Publisher {
     }
 
     fn accepts(&self) -> bool {
-        self.refusing || self.draining || !self.is_full()
+        self.is_shut() || !self.is_full()
     }
 
     fn flow(&self) -> Flow {

@@ -1,4 +1,4 @@
-//! How long to wait before the next connection: 100 ms, doubled up to 10 s, less up to a quarter so that many proxies do not come at once.
+//! How long to wait before the next connection: 100 ms, doubled up to 4 s, less up to a quarter so that many proxies do not come at once.
 //!
 //! A broker that closed the connection over a message is there, and only more attempts lead past it: a delivery that it cannot make is
 //! counted by the intake queue 21 times (S10.2), and all dead letters of the vhost wait meanwhile. So these waits grow slowly: some five
@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(10);
+/// Shorter than what a dead letter waits for a link, so that a broker that is there again is found in that time.
+const LONGEST: Duration = Duration::from_secs(4);
 /// After faults the wait is doubled with each so many,
 const FAULTS: u32 = 8;
 /// and that so often at most: 800 ms.

@@ -155,13 +155,13 @@ fn backs_off_and_says_it_once() {
         longest = longest.max(wait(&rig));
         assert!(wait(&rig) >= Duration::from_millis(75));
     }
-    assert!(longest > Duration::from_millis(7500) && longest <= Duration::from_secs(10));
+    assert!(longest > Duration::from_secs(3) && longest <= Duration::from_secs(4));
     assert_eq!(rig.events().len(), 1);
     rig.up("4.3.6");
     assert!(matches!(rig.events()[..], [Event::LinkUp { .. }]));
     // Up for a moment only: the wait goes on growing. Up for long: it begins anew.
     cut(&mut rig);
-    assert!(wait(&rig) > Duration::from_secs(5));
+    assert!(wait(&rig) >= Duration::from_secs(3));
     rig.up("4.3.6");
     rig.pass(10_000);
     cut(&mut rig);

@@ -1,6 +1,7 @@
-//! A cable between the proxy and its broker that can be cut, plugged in again, or jammed or cut for one kind of connection: how a broker is away,
-//! or slow, at a moment of the test's choice. It is no broker: what passes is a real one's.
+//! A cable between the proxy and its broker, or a client and the proxy, that can be cut, plugged in again, half open, or jammed or cut for one
+//! kind of connection: how a peer is away, or slow, at a moment of the test's choice. It is no broker: what passes is a real one's.
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -22,6 +23,17 @@ pub(crate) enum Fault {
     Jam(&'static str),
     /// Connections of that name are cut, again and again; all others work.
     Cut(&'static str),
+    /// Nothing more passes on any connection, in either direction.
+    Silent,
+    /// Half open: those who connected see their connection end, or those whom they connected to; the others hear nothing more until this is over.
+    HalfOpen(Gone),
+}
+
+/// Whose end of a half open connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    Near,
+    Far,
 }
 
 /// A cable. It is cut at first.
@@ -63,8 +75,10 @@ impl Relay {
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
                 let name = Arc::new(OnceLock::new());
-                pumps.spawn(pump(from_client, to_server, name.clone(), fault.clone()));
-                pumps.spawn(pump(from_server, to_client, name, fault.clone()));
+                let there = pump(from_client, to_server, Gone::Near, name.clone(), fault.clone());
+                let back = pump(from_server, to_client, Gone::Far, name, fault.clone());
+                pumps.spawn(there);
+                pumps.spawn(back);
             }
         }));
     }
@@ -91,20 +105,30 @@ impl Drop for Relay {
     }
 }
 
+/// `side`: where it reads.
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
+    side: Gone,
     name: Arc<OnceLock<&'static str>>,
     mut fault: watch::Receiver<Fault>,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let is = |fault: &Fault, of: fn(&'static str) -> Fault| {
-            name.get().is_some_and(|name| *fault == of(name))
+        let is_named = |of: &str| name.get().is_some_and(|name| *name == of);
+        let ends = |fault: &Fault| match fault {
+            Fault::Cut(of) => is_named(of),
+            Fault::HalfOpen(_) => true,
+            _ => false,
+        };
+        let stops = |fault: &Fault| match fault {
+            Fault::Jam(of) => is_named(of),
+            Fault::Silent => true,
+            _ => false,
         };
         let read = tokio::select! {
             read = from.read(&mut buffer) => read,
-            _ = fault.wait_for(|fault| is(fault, Fault::Cut)) => return,
+            _ = fault.wait_for(ends) => break,
         };
         let Ok(read @ 1..) = read else { return };
         let bytes = &buffer[..read];
@@ -116,15 +140,21 @@ async fn pump(
                 name.get_or_init(|| known);
             }
         }
-        let free = fault
-            .wait_for(|fault| !is(fault, Fault::Jam))
-            .await
-            .map(|fault| *fault);
-        if free.is_err()
-            || free.is_ok_and(|fault| is(&fault, Fault::Cut))
-            || to.write_all(bytes).await.is_err()
-        {
+        let Ok(free) = fault.wait_for(|fault| !stops(fault)).await.map(|fault| *fault) else {
+            return;
+        };
+        if ends(&free) {
+            break;
+        }
+        if to.write_all(bytes).await.is_err() {
             return;
         }
     }
+    // The other pump of a connection does the same, so that one end is closed and the other held.
+    let Fault::HalfOpen(gone) = *fault.borrow() else {
+        return;
+    };
+    let held: Box<dyn Any + Send> = if gone == side { Box::new(to) } else { Box::new(from) };
+    let _ = fault.wait_for(|fault| *fault == Fault::None).await;
+    drop(held);
 }

@@ -118,8 +118,9 @@ case $command in
   stop)
     # Data that is thrown away needs no orderly end.
     if [[ -n $keep && -z $now && -s $dir/pid ]]; then
-      kill -TERM "$(<"$dir/pid")" 2>/dev/null || true
-      wait_until 60 ended "$(<"$dir/pid")" || say 'the node does not end by itself: killed'
+      server=$(<"$dir/pid") # the node removes the file before it ends
+      kill -TERM "$server" 2>/dev/null || true
+      wait_until 60 ended "$server" || say 'the node does not end by itself: killed'
     fi
     wait_until 30 kill_all || die "cannot kill $(processes | tr '\n' ' ')"
     [[ -n $keep ]] || rm -rf "$dir"

@@ -1,0 +1,263 @@
+//! A RabbitMQ node that belongs to one worker: it may be killed, stopped, paused and alarmed.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use super::client::Client;
+
+/// What went wrong, in words.
+pub(crate) type Fallible<T> = Result<T, String>;
+
+/// After which something counts as never happening. Generous: a machine may be busy.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Opens a door into the node: a port that evaluates the Erlang that it is sent. To start a rabbitmqctl takes a second, and a fault has to come
+/// at a moment.
+const DOOR: &str = r#"
+Self = self(),
+Eval = fun(Text) ->
+    {ok, Tokens, _} = erl_scan:string(binary_to_list(Text)),
+    {ok, Exprs} = erl_parse:parse_exprs(Tokens),
+    {value, Value, _} = erl_eval:exprs(Exprs, []),
+    Value end,
+Serve = fun Serve(Socket) -> case gen_tcp:recv(Socket, 0) of
+    {ok, Text} -> gen_tcp:send(Socket, unicode:characters_to_binary(io_lib:format("~0tp", [catch Eval(Text)]))), Serve(Socket);
+    _ -> ok end end,
+spawn(fun() ->
+    group_leader(whereis(user), self()),
+    {ok, Listener} = gen_tcp:listen(0, [binary, {packet, 4}, {active, false}, {ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listener),
+    Self ! {door, Port},
+    (fun Accept() -> {ok, Socket} = gen_tcp:accept(Listener), Serve(Socket), Accept() end)() end),
+receive {door, Port} -> Port end.
+"#;
+
+/// One node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub version: String,
+    dir: PathBuf,
+    pub address: SocketAddr,
+    /// Open while the node lives.
+    door: Mutex<Option<TcpStream>>,
+}
+
+/// Waits for something that must come.
+pub(crate) async fn within<T>(
+    what: impl Display,
+    coming: impl Future<Output = Fallible<T>>,
+) -> Fallible<T> {
+    match tokio::time::timeout(DEADLINE, coming).await {
+        Ok(came) => came.map_err(|problem| format!("{what}: {problem}")),
+        Err(_) => Err(format!("not within {DEADLINE:?}: {what}")),
+    }
+}
+
+/// Asks until the answer is yes.
+pub(crate) async fn until(what: impl Display, met: impl AsyncFnMut() -> bool) -> Fallible<()> {
+    until_for(DEADLINE, what, met).await
+}
+
+/// The same with another deadline.
+pub(crate) async fn until_for(
+    deadline: Duration,
+    what: impl Display,
+    mut met: impl AsyncFnMut() -> bool,
+) -> Fallible<()> {
+    let end = Instant::now() + deadline;
+    while !met().await {
+        if Instant::now() > end {
+            return Err(format!("not within {deadline:?}: {what}"));
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+/// Sends a signal.
+pub(crate) async fn signal(process: u32, name: &str) -> Fallible<()> {
+    let mut kill = Command::new("kill");
+    kill.args(["-s", name, &process.to_string()]);
+    run(kill).await.map(|_| ())
+}
+
+/// Runs a program. Returns what it said.
+async fn run(mut command: Command) -> Fallible<String> {
+    let name = format!("{command:?}");
+    command.stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await;
+    let output = output.map_err(|error| error.to_string())?;
+    let output = output.map_err(|error| format!("{name}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{name}: {said} {complaint}"))
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Those that the environment gives us for good.
+    pub(crate) fn all() -> Fallible<Vec<Node>> {
+        let text = std::env::var("DLX_FAULTS_NODES").unwrap_or_default();
+        let wanted = std::env::var("DLX_FAULTS_BROKER").unwrap_or_default();
+        let pairs = text.split(';').filter_map(|item| item.split_once('='));
+        let pairs = pairs.filter(|(version, _)| version.starts_with(&wanted));
+        let nodes: Fallible<Vec<Node>> = pairs
+            .map(|(version, dir)| {
+                let mut node = Node {
+                    version: version.to_owned(),
+                    dir: dir.into(),
+                    address: SocketAddr::from(([127, 0, 0, 1], 0)),
+                    door: Mutex::default(),
+                };
+                let port = node.env("AMQP_PORT")?.parse();
+                node.address.set_port(port.map_err(|error| format!("{error}"))?);
+                Ok(node)
+            })
+            .collect();
+        match nodes {
+            Ok(nodes) if nodes.is_empty() => Err("\
+these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody else uses, started by tests/lab/rabbit.sh, as
+  DLX_FAULTS_NODES=\"3.10.8=DIR;4.3.6=DIR\""
+                .to_owned()),
+            nodes => nodes,
+        }
+    }
+
+    /// A value of the node's own notes.
+    fn env(&self, name: &str) -> Fallible<String> {
+        let notes = self.dir.join("node.env");
+        let text = std::fs::read_to_string(&notes).map_err(|error| format!("{notes:?}: {error}"))?;
+        let values = text.lines().filter_map(|line| line.split_once('='));
+        let value = values.into_iter().find(|(key, _)| *key == name);
+        value.map(|(_, value)| value.to_owned()).ok_or(format!("no {name} in {notes:?}"))
+    }
+
+    /// A client of the node itself.
+    pub(crate) async fn client(&self, vhost: &str) -> Fallible<Client> {
+        Client::open(self.address, vhost, "direct", DEADLINE).await
+    }
+
+    // --- its life
+
+    pub(crate) async fn kill(&self) -> Fallible<()> {
+        self.rabbit(&["stop", "--keep", "--now"]).await
+    }
+
+    /// In order.
+    pub(crate) async fn stop(&self) -> Fallible<()> {
+        self.rabbit(&["stop", "--keep"]).await
+    }
+
+    pub(crate) async fn start(&self) -> Fallible<()> {
+        self.rabbit(&["start"]).await
+    }
+
+    pub(crate) async fn signal(&self, name: &str) -> Fallible<()> {
+        let process = self.env("NODE_PID")?.parse();
+        signal(process.map_err(|error| format!("NODE_PID: {error}"))?, name).await
+    }
+
+    async fn rabbit(&self, words: &[&str]) -> Fallible<()> {
+        self.door.lock().await.take();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/rabbit.sh");
+        let mut rabbit = Command::new(script);
+        rabbit.args(&words[..1]).arg("--dir").arg(&self.dir).args(&words[1..]);
+        run(rabbit).await.map(|_| ())
+    }
+
+    /// What the node knows of its queues and bindings reaches the disk: RabbitMQ writes it a second or two later, so that a kill loses queues that
+    /// were declared just before, with all that is in them. That is not what is looked at here.
+    pub(crate) async fn settle(&self) -> Fallible<()> {
+        let program = "[dets:sync(Table) || Table <- dets:all()], catch mnesia:sync_log(), ok.";
+        self.eval(program).await.map(|_| ())
+    }
+
+    // --- what an operator does
+
+    /// Evaluates Erlang in the node.
+    pub(crate) async fn eval(&self, program: &str) -> Fallible<String> {
+        let ask = async {
+            let mut door = self.door.lock().await;
+            let stream = match &mut *door {
+                Some(stream) => stream,
+                none => none.insert(self.open_door().await?),
+            };
+            let answer = ask(stream, program).await;
+            answer.map_err(|error| {
+                *door = None;
+                error.to_string()
+            })
+        };
+        let answer = within("the node's door", ask).await?;
+        if answer.contains("'EXIT'") || answer.starts_with("{error") {
+            return Err(format!("{program}: {answer}"));
+        }
+        Ok(answer)
+    }
+
+    async fn open_door(&self) -> Fallible<TcpStream> {
+        let mut ctl = Command::new(self.dir.join("ctl"));
+        ctl.args(["--quiet", "eval", DOOR]);
+        let port = run(ctl).await?;
+        let port: u16 = port.parse().map_err(|_| format!("no port: {port}"))?;
+        let door = TcpStream::connect(("127.0.0.1", port)).await;
+        door.map_err(|error| format!("the node's door: {error}"))
+    }
+
+    /// With all rights for these users; one that a failed round has left is emptied.
+    pub(crate) async fn make_vhost(&self, vhost: &str, users: &[&str]) -> Fallible<()> {
+        let mut program = format!("catch rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>), rabbit_vhost:add(<<\"{vhost}\">>, <<\"tests\">>)");
+        for user in users {
+            program += &format!(
+                ", rabbit_auth_backend_internal:set_permissions(<<\"{user}\">>, <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"tests\">>)"
+            );
+        }
+        self.eval(&(program + ".")).await.map(|_| ())
+    }
+
+    pub(crate) async fn delete_vhost(&self, vhost: &str) -> Fallible<()> {
+        let program = format!("rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>).");
+        self.eval(&program).await.map(|_| ())
+    }
+
+    /// A user with this password, and the tag that the proxy's user needs.
+    pub(crate) async fn make_user(&self, user: &str, password: &str) -> Fallible<()> {
+        let program = format!(
+            "catch rabbit_auth_backend_internal:add_user(<<\"{user}\">>, <<\"{password}\">>, <<\"tests\">>),
+             rabbit_auth_backend_internal:change_password(<<\"{user}\">>, <<\"{password}\">>, <<\"tests\">>),
+             rabbit_auth_backend_internal:set_tags(<<\"{user}\">>, [impersonator], <<\"tests\">>), ok."
+        );
+        self.eval(&program).await.map(|_| ())
+    }
+
+    /// Closes the connections whose name begins so, in this vhost, as `rabbitmqctl close_connection` does. Returns how many.
+    pub(crate) async fn close_connections(&self, vhost: &str, name: &str) -> Fallible<usize> {
+        let program = format!(
+            "length([rabbit_networking:close_connection(Pid, \"closed by a test\") || Pid <- rabbit_networking:connections(),
+               [{{_, Properties}}, {{_, <<\"{vhost}\">>}}] <- [catch rabbit_networking:connection_info(Pid, [client_properties, vhost])],
+               {{<<\"connection_name\">>, longstr, Name}} <- Properties, string:prefix(Name, <<\"{name}\">>) =/= nomatch])."
+        );
+        let closed = self.eval(&program).await?;
+        closed.parse().map_err(|_| closed)
+    }
+}
+
+async fn ask(stream: &mut TcpStream, program: &str) -> std::io::Result<String> {
+    stream.write_u32(program.len() as u32).await?;
+    stream.write_all(program.as_bytes()).await?;
+    let mut answer = vec![0; stream.read_u32().await? as usize];
+    stream.read_exact(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}

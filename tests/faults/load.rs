@@ -1,0 +1,308 @@
+//! Numbered messages that die: sources with their publishers and consumers, all of which come back when they lose their connection, and never
+//! publish a number twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlx_proxy::amqp::table::TableBuilder;
+
+use super::client::{Came, Client};
+use super::lab::Fallible;
+
+/// Publishes of one publisher that wait for their confirms.
+const WINDOW: usize = 100;
+/// The rest of those who lost their connection.
+const REST: Duration = Duration::from_millis(50);
+/// Where overflowing queues end.
+pub(crate) const LENGTH: usize = 10;
+/// The part that is published, in per cent, before the fault is healed.
+const BEFORE: usize = 70;
+
+/// How messages die in a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dies {
+    /// By `basic.reject`.
+    Reject,
+    /// By `basic.nack`.
+    Nack,
+    /// By `basic.nack` with `multiple`, that many at once.
+    Multiple(usize),
+    /// By the queue's TTL, in milliseconds.
+    Expire(i64),
+    /// By the queue's length.
+    Overflow,
+}
+
+/// One queue in which messages die, and what became of them so far.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub name: String,
+    pub kind: &'static str,
+    pub at_least_once: bool,
+    pub dies: Dies,
+    /// "" is the default exchange.
+    pub exchange: String,
+    pub target: String,
+    pub target_kind: &'static str,
+    pub durable: bool,
+    pub persistent: bool,
+    /// How many messages there will be.
+    pub number: usize,
+    /// Octets that follow the number in a body.
+    pub padding: usize,
+    /// Declared past the proxy: RabbitMQ's own dead-lettering, to compare with.
+    pub is_native: bool,
+    pub ledger: Ledger,
+}
+
+/// What its clients did.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// The next number.
+    pub next: AtomicUsize,
+    /// Numbers whose publish the broker confirmed.
+    confirmed: Mutex<Vec<usize>>,
+    pub rejected: AtomicUsize,
+    /// Numbers that a consumer got.
+    delivered: Mutex<BTreeSet<usize>>,
+    /// How often it was declared: each connection does.
+    pub declared: AtomicUsize,
+    /// Declares that the broker refused: README says when one may be.
+    pub refused: AtomicUsize,
+    /// Numbers from here on were published when all was well again.
+    pub healed_at: Mutex<Option<usize>>,
+}
+
+/// Where clients go, and what they wait for.
+#[derive(Debug)]
+pub(crate) struct Yard {
+    pub vhost: String,
+    /// Addresses of the proxies; and of the broker, for what is native.
+    pub proxies: Vec<SocketAddr>,
+    pub broker: SocketAddr,
+    /// How long clients wait for an answer.
+    pub patience: Duration,
+    pub prefetch: u16,
+    /// Rejects begin when this is set.
+    pub consume: AtomicBool,
+    /// The fault is over, and the rest may be published.
+    pub healed: AtomicBool,
+    pub stop: AtomicBool,
+}
+
+// === impl Source ===
+
+impl Source {
+    /// The arguments of its declare.
+    fn arguments(&self) -> Vec<u8> {
+        let mut table = TableBuilder::default();
+        table.longstr(b"x-queue-type", self.kind.as_bytes());
+        table.longstr(b"x-dead-letter-exchange", self.exchange.as_bytes());
+        if self.exchange.is_empty() {
+            table.longstr(b"x-dead-letter-routing-key", self.target.as_bytes());
+        }
+        match self.dies {
+            Dies::Expire(ttl) => _ = table.long(b"x-message-ttl", ttl),
+            Dies::Overflow => _ = table.long(b"x-max-length", LENGTH as i64),
+            _ => {}
+        }
+        if self.at_least_once {
+            table.longstr(b"x-dead-letter-strategy", b"at-least-once");
+            table.longstr(b"x-overflow", b"reject-publish");
+        }
+        table.finish()
+    }
+
+    pub(crate) async fn declare(&self, client: &mut Client) -> Fallible<()> {
+        let declared = client.declare_queue(&self.name, self.durable, &self.arguments()).await;
+        match declared {
+            Ok(_) => _ = self.ledger.declared.fetch_add(1, Relaxed),
+            Err(problem) => {
+                if problem.starts_with("406") {
+                    self.ledger.refused.fetch_add(1, Relaxed);
+                }
+                return Err(problem);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether its messages need a consumer to die.
+    pub(crate) fn is_rejected(&self) -> bool {
+        matches!(self.dies, Dies::Reject | Dies::Nack | Dies::Multiple(_))
+    }
+
+    /// How many of its messages stay.
+    pub(crate) fn keeps(&self) -> usize {
+        if self.dies == Dies::Overflow { LENGTH } else { 0 }
+    }
+
+    /// The part of its work that is done, of two: published, and rejected.
+    pub(crate) fn progress(&self) -> usize {
+        let confirmed = self.ledger.confirmed().len();
+        match self.is_rejected() {
+            true => confirmed + self.ledger.rejected.load(Relaxed).min(self.number),
+            false => 2 * confirmed,
+        }
+    }
+
+    pub(crate) fn is_published(&self) -> bool {
+        self.ledger.next.load(Relaxed) >= self.number
+    }
+
+    async fn open(&self, yard: &Yard, role: &str, attempt: usize) -> Fallible<Client> {
+        let address = match self.is_native {
+            true => yard.broker,
+            false => yard.proxies[attempt % yard.proxies.len()],
+        };
+        let name = format!("{role} of {}", self.name);
+        let mut client = Client::open(address, &yard.vhost, &name, yard.patience).await?;
+        self.declare(&mut client).await?;
+        Ok(client)
+    }
+
+    /// Publishes all numbers, each once: whatever is not confirmed when a connection ends may be there or not.
+    pub(crate) async fn publish(&self, yard: &Yard, first: usize) {
+        for attempt in first.. {
+            match self.publish_on_one(yard, attempt).await {
+                Ok(()) => return,
+                Err(_) => tokio::time::sleep(REST).await,
+            }
+            if yard.stop.load(Relaxed) {
+                return;
+            }
+        }
+    }
+
+    async fn publish_on_one(&self, yard: &Yard, attempt: usize) -> Fallible<()> {
+        let mut client = self.open(yard, "publisher", attempt).await?;
+        client.confirm().await?;
+        let mut tags = 0;
+        let mut open = BTreeMap::new();
+        let mut out = Vec::new();
+        loop {
+            out.clear();
+            let healed = yard.healed.load(Relaxed);
+            let end = if healed { self.number } else { self.number * BEFORE / 100 };
+            while open.len() < WINDOW && self.ledger.next.load(Relaxed) < end {
+                let number = self.ledger.next.fetch_add(1, Relaxed);
+                let mut body = format!("{} {number} ", self.name).into_bytes();
+                body.resize(body.len() + self.padding, b'.');
+                client.publish(&mut out, &self.name, &body, self.persistent);
+                tags += 1;
+                open.insert(tags, number);
+            }
+            client.send(&out).await?;
+            if open.is_empty() {
+                if self.is_published() || yard.stop.load(Relaxed) {
+                    client.close().await;
+                    return Ok(());
+                }
+                // Its turn comes when all is well; until then it learns if its connection ends.
+                if let Ok(ended) = tokio::time::timeout(Duration::from_millis(5), client.coming()).await {
+                    ended?;
+                }
+                continue;
+            }
+            if let Came::Settled { tag, multiple, taken } = client.next().await? {
+                let later = open.split_off(&(tag + 1));
+                let mut settled = std::mem::replace(&mut open, later);
+                if !multiple {
+                    let one = settled.split_off(&tag);
+                    open.append(&mut settled);
+                    settled = one;
+                }
+                if taken {
+                    self.ledger.confirmed().extend(settled.into_values());
+                }
+            }
+        }
+    }
+
+    /// Rejects whatever comes, until it is told to stop.
+    pub(crate) async fn consume(&self, yard: &Yard, first: usize) {
+        for attempt in first.. {
+            if yard.stop.load(Relaxed) {
+                return;
+            }
+            if yard.consume.load(Relaxed) {
+                let _ = self.consume_on_one(yard, attempt).await;
+            }
+            tokio::time::sleep(REST).await;
+        }
+    }
+
+    async fn consume_on_one(&self, yard: &Yard, attempt: usize) -> Fallible<()> {
+        let mut client = self.open(yard, "consumer", attempt).await?;
+        client.qos(yard.prefetch).await?;
+        client.consume(&self.name, false).await?;
+        let mut out = Vec::new();
+        // Deliveries that are not rejected yet: more than one only for `multiple`.
+        let mut open = Vec::new();
+        while !yard.stop.load(Relaxed) {
+            let came = tokio::time::timeout(Duration::from_millis(20), client.coming()).await;
+            let waits = came.is_ok() && client.has_unread();
+            if let Some(Came::Delivery { tag, body, .. }) = came.ok().transpose()? {
+                open.push(tag);
+                self.ledger.delivered().extend(source_and_number(&body).map(|(_, number)| number));
+            }
+            match (self.dies, open.last()) {
+                (_, None) => {}
+                (Dies::Multiple(many), Some(_)) if open.len() < many && waits => continue,
+                (Dies::Multiple(_), Some(tag)) => Client::nack(&mut out, *tag, true),
+                (Dies::Nack, Some(tag)) => Client::nack(&mut out, *tag, false),
+                (_, Some(tag)) => Client::reject(&mut out, *tag),
+            }
+            self.ledger.rejected.fetch_add(open.len(), Relaxed);
+            open.clear();
+            if !waits || out.len() > 4096 {
+                client.send(&out).await?;
+                out.clear();
+            }
+        }
+        client.close().await;
+        Ok(())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let strategy = if self.at_least_once { "+" } else { "" };
+        write!(f, "{}{strategy}/{:?}", self.kind, self.dies)
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    pub(crate) fn confirmed(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn delivered(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Numbers from the next one on are published to a world that is whole again.
+    pub(crate) fn heal(&self) {
+        let next = self.next.load(Relaxed);
+        *self.healed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+    }
+
+    /// Whether this number was published before that.
+    pub(crate) fn is_before(&self, number: usize) -> bool {
+        let healed_at = *self.healed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        healed_at.is_none_or(|first| number < first)
+    }
+}
+
+/// A body begins with the source's name and the number.
+pub(crate) fn source_and_number(body: &[u8]) -> Option<(&str, usize)> {
+    let mut words = body.split(|octet| *octet == b' ');
+    let mut word = || std::str::from_utf8(words.next()?).ok();
+    Some((word()?, word()?.parse().ok()?))
+}

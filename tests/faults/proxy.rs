@@ -1,0 +1,157 @@
+//! The program itself, as a process that may be killed, paused and started again at the same ports.
+
+use std::fs::{File, OpenOptions};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::lab::{Fallible, signal, until_for};
+
+/// A proxy, running or not.
+pub(crate) struct Proxy {
+    pub address: SocketAddr,
+    admin: SocketAddr,
+    settings: Vec<(&'static str, String)>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// One with these settings; not started. `log`: where it writes.
+    pub(crate) fn new(settings: Vec<(&'static str, String)>, log: PathBuf) -> Fallible<Proxy> {
+        // Both are taken at the same time, so they differ.
+        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0"));
+        let [address, admin] = ports.map(|port| port.and_then(|port| port.local_addr()));
+        Ok(Proxy {
+            address: address.map_err(|error| error.to_string())?,
+            admin: admin.map_err(|error| error.to_string())?,
+            settings,
+            log,
+            child: None,
+        })
+    }
+
+    /// From the next start on.
+    pub(crate) fn set(&mut self, name: &'static str, value: String) {
+        self.settings.retain(|(other, _)| *other != name);
+        self.settings.push((name, value));
+    }
+
+    /// Starts it. It need not be ready yet.
+    pub(crate) fn start(&mut self) -> Fallible<()> {
+        let log = OpenOptions::new().create(true).append(true).open(&self.log);
+        let log: File = log.map_err(|error| format!("{:?}: {error}", self.log))?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
+        command
+            .arg("run")
+            .env_clear()
+            .env("NO_COLOR", "1")
+            .env("DLX_PROXY_LISTEN", self.address.to_string())
+            .env("DLX_PROXY_ADMIN", self.admin.to_string())
+            .envs(self.settings.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        let child = command.spawn().map_err(|error| error.to_string())?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Its links may wait for a minute, if they were refused.
+    pub(crate) async fn until_ready(&self) -> Fallible<()> {
+        until_for(Duration::from_secs(90), "the proxy is ready", async || {
+            matches!(self.get("/readyz").await, Some((200, _)))
+        })
+        .await
+    }
+
+    pub(crate) async fn signal(&self, name: &str) -> Fallible<()> {
+        let child = self.child.as_ref().ok_or("the proxy does not run")?;
+        signal(child.id(), name).await
+    }
+
+    /// `kill -9`.
+    pub(crate) async fn kill(&mut self) -> Fallible<()> {
+        let mut child = self.child.take().ok_or("the proxy does not run")?;
+        let killed = child.kill().and_then(|()| child.wait());
+        killed.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) async fn ended(&mut self, deadline: Duration) -> Fallible<ExitStatus> {
+        let child = self.child.as_mut().ok_or("the proxy does not run")?;
+        let mut status = None;
+        let ended = until_for(deadline, "the proxy ends", async || {
+            status = child.try_wait().ok().flatten();
+            status.is_some()
+        });
+        ended.await?;
+        self.child = None;
+        status.ok_or_else(|| "no status".to_owned())
+    }
+
+    /// SIGTERM, and an orderly end within the grace that it has by default.
+    pub(crate) async fn stop(&mut self) -> Fallible<()> {
+        if self.child.is_none() {
+            return Ok(());
+        }
+        self.signal("TERM").await?;
+        let status = self.ended(Duration::from_secs(30)).await?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("the proxy ended with {status}")),
+        }
+    }
+
+    /// What must not be in its log.
+    pub(crate) fn panics(&self) -> usize {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        log.matches("panicked").count()
+    }
+
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The sum of a metric over its labels.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let (_, text) = self.get("/metrics").await.unwrap_or_default();
+        let lines = text.lines().filter(|line| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+        });
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        values.sum()
+    }
+
+    /// Status and text of a page, if it answers.
+    async fn get(&self, path: &str) -> Option<(u16, String)> {
+        let ask = async {
+            let mut stream = TcpStream::connect(self.admin).await?;
+            let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.map(|_| answer)
+        };
+        let answer = tokio::time::timeout(Duration::from_secs(5), ask).await;
+        let answer = answer.ok()?.ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some((status, body.to_owned()))
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! One round: load, a fault at its moment, and the count of what is where in the end, read out at the broker itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::client::{Came, Client};
+use super::lab::{Fallible, Node};
+use super::load::{Source, source_and_number};
+use super::plan::{Fault, Plan};
+use super::stage::{INTAKE, PARKED, Stage};
+use super::strike::Struck;
+
+/// After the fault is healed: until everything has arrived.
+const DEADLINE: Duration = Duration::from_secs(100);
+/// Without an arrival, and with nothing left to do for anybody: nothing more will come.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// What a round found.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Confirmed by the broker when they were published.
+    pub messages: usize,
+    /// Published, and never confirmed: they may be there or not.
+    pub unknown: usize,
+    /// Confirmed, and nowhere.
+    pub lost: usize,
+    /// The same, but RabbitMQ itself may lose them: by name.
+    pub apart: BTreeMap<&'static str, usize>,
+    /// Confirmed and nowhere, of those that never were the proxy's; and how many there were.
+    pub native_lost: usize,
+    pub native: usize,
+    /// Still in the source or in the intake queue, where nothing should be any more.
+    pub stuck: usize,
+    pub parked: usize,
+    /// More than once.
+    pub duplicated: usize,
+    /// Arrived behind one that was published later to the same source.
+    pub inverted: usize,
+    /// Declares that were refused on the way.
+    pub refused: usize,
+    /// All else that must not be.
+    pub problems: Vec<String>,
+}
+
+/// Where numbers were found, in the order of their arrival.
+#[derive(Debug, Default)]
+struct Found {
+    arrived: BTreeMap<String, Vec<usize>>,
+    parked: usize,
+}
+
+/// Carries out one.
+pub(crate) async fn run(
+    node: &Arc<Node>,
+    (plan, sources): (Plan, Vec<Source>),
+    logs: &Path,
+) -> Fallible<Tally> {
+    let vhost = plan.vhost();
+    let tally = play(node, plan, sources, logs).await?;
+    node.delete_vhost(&vhost).await?;
+    Ok(tally)
+}
+
+async fn play(
+    node: &Arc<Node>,
+    plan: Plan,
+    sources: Vec<Source>,
+    logs: &Path,
+) -> Fallible<Tally> {
+    let mut stage = Stage::open(node, plan, sources, logs).await?;
+    let moment = if stage.plan.fault == Fault::ProxyTerminated { 0 } else { stage.plan.moment };
+    stage.until_done(moment).await?;
+    let struck = stage.strike().await?;
+    stage.heal();
+
+    let mut found = Found::default();
+    let in_time = arrivals(&mut stage, &mut found).await?;
+    stage.end_load().await?;
+    let mut problems = Vec::new();
+    for proxy in &mut stage.proxies {
+        problems.extend(proxy.stop().await.err());
+    }
+    let left = read_out(&stage, &mut found).await?;
+    let mut tally = count(&stage, &struck, &found, &left);
+    tally.problems.extend(problems);
+    if !in_time {
+        tally.problems.push(format!("not all has ended after {DEADLINE:?}"));
+    }
+    let panics: usize = stage.proxies.iter().map(|proxy| proxy.panics()).sum();
+    if panics > 0 {
+        tally.problems.push(format!("{panics} panics"));
+    }
+    if tally.is_good() {
+        for proxy in &stage.proxies {
+            let _ = std::fs::remove_file(proxy.log());
+        }
+    }
+    Ok(tally)
+}
+
+/// Reads targets and parking until all that was confirmed has come, or nothing can come any more. Returns whether either was so in time.
+async fn arrivals(stage: &mut Stage, found: &mut Found) -> Fallible<bool> {
+    let end = Instant::now() + DEADLINE;
+    let mut last = Instant::now();
+    let mut client = None;
+    while Instant::now() < end {
+        let reader = match &mut client {
+            Some(client) => client,
+            // Parking may not be there again.
+            None => match reader(stage).await {
+                Ok(opened) => client.insert(opened),
+                Err(_) => {
+                    stage.rest(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        match tokio::time::timeout(Duration::from_millis(50), reader.coming()).await {
+            Ok(Ok(Came::Delivery { queue, body, .. })) => {
+                found.note(&queue, &body)?;
+                last = Instant::now();
+                continue;
+            }
+            Ok(came) => return Err(format!("while reading: {came:?}")),
+            Err(_) => (),
+        }
+        if !stage.is_published() {
+            continue;
+        }
+        if found.has_all(stage) || last.elapsed() > QUIET && is_idle(stage).await? {
+            if let Some(client) = client {
+                client.close().await;
+            }
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn reader(stage: &Stage) -> Fallible<Client> {
+    let mut client = stage.direct().await?;
+    for source in &stage.sources {
+        client.ready(&source.target).await?;
+    }
+    client.ready(PARKED).await?;
+    for source in &stage.sources {
+        client.consume(&source.target, true).await?;
+    }
+    client.consume(PARKED, true).await?;
+    Ok(client)
+}
+
+/// Nothing is in work anywhere.
+async fn is_idle(stage: &Stage) -> Fallible<bool> {
+    // A queue that is being recovered has no number to tell.
+    if stage.withheld().await > 0 || stage.in_intake().await != Ok(0) {
+        return Ok(false);
+    }
+    let mut direct = stage.direct().await?;
+    for source in &stage.sources {
+        if direct.ready(&source.name).await? as usize > source.keeps() {
+            return Ok(false);
+        }
+    }
+    direct.close().await;
+    Ok(true)
+}
+
+/// Empties all queues: what arrived late counts as found. Returns what was left in sources and intake.
+async fn read_out(stage: &Stage, found: &mut Found) -> Fallible<Found> {
+    let mut left = Found::default();
+    let end = Instant::now() + Duration::from_secs(3);
+    loop {
+        for source in &stage.sources {
+            empty(stage, &source.target, found).await?;
+            empty(stage, &source.name, &mut left).await?;
+        }
+        empty(stage, PARKED, found).await?;
+        empty(stage, INTAKE, &mut left).await?;
+        // What had no ack returns to its queue a moment after its consumer has ended.
+        let is_missing = stage.sources.iter().any(|source| {
+            let seen = found.seen(source);
+            let seen = seen.union(&left.seen(source)).count();
+            seen < source.ledger.confirmed().len()
+        });
+        if !is_missing || Instant::now() > end {
+            return Ok(left);
+        }
+        stage.rest(Duration::from_millis(100)).await;
+    }
+}
+
+/// Reads a queue to its end. By a consumer: a queue with a single active one takes no `basic.get`.
+async fn empty(stage: &Stage, queue: &str, found: &mut Found) -> Fallible<()> {
+    let mut direct = stage.direct().await?;
+    let mut ready = direct.ready(queue).await?;
+    if ready > 0 {
+        direct.consume(queue, true).await?;
+    }
+    while ready > 0 {
+        match direct.next().await? {
+            Came::Delivery { body, .. } => found.note(queue, &body)?,
+            other => return Err(format!("while reading {queue}: {other:?}")),
+        }
+        ready -= 1;
+    }
+    direct.close().await;
+    Ok(())
+}
+
+fn count(stage: &Stage, struck: &Struck, found: &Found, left: &Found) -> Tally {
+    let mut tally = Tally {
+        parked: found.parked,
+        ..Tally::default()
+    };
+    for source in &stage.sources {
+        let confirmed: Vec<usize> = source.ledger.confirmed().clone();
+        let (seen, kept) = (found.seen(source), left.seen(source));
+        let delivered = source.ledger.delivered().clone();
+        let is_nowhere = |number: &&usize| !seen.contains(number) && !kept.contains(number);
+        let missing: Vec<usize> = confirmed.iter().filter(is_nowhere).copied().collect();
+        if source.is_native {
+            tally.native += confirmed.len();
+            tally.native_lost += missing.len();
+            continue;
+        }
+        let mut lost = Vec::new();
+        let class = stage.plan.fault.may_lose(source);
+        for number in missing {
+            match class {
+                Some(class) if source.ledger.is_before(number) => *tally.apart.entry(class).or_default() += 1,
+                _ => lost.push(number),
+            }
+        }
+        if !lost.is_empty() {
+            tally.lost += lost.len();
+            let known = lost.iter().filter(|number| delivered.contains(number)).count();
+            tally.problems.push(format!("{source} {} {}: {known} of those lost were rejected: {lost:?}", source.exchange, source.target_kind));
+        }
+        tally.messages += confirmed.len();
+        tally.unknown += source.number - confirmed.len();
+        let waiting = confirmed.iter().filter(|number| kept.contains(number) && !seen.contains(number)).count();
+        if waiting > source.keeps() {
+            tally.stuck += waiting - source.keeps();
+            tally.problems.push(format!("{source}: {waiting} stuck"));
+        }
+        let arrived = found.of(source);
+        tally.duplicated += arrived.len() - seen.len() + seen.intersection(&kept).count();
+        tally.inverted += inversions(arrived);
+        tally.refused += source.ledger.refused.load(std::sync::atomic::Ordering::Relaxed);
+    }
+    // Whatever was lost with the intake queue was in it.
+    if let Some(gone) = tally.apart.get("intake-queue").filter(|gone| **gone > struck.deleted) {
+        tally.lost += gone - struck.deleted;
+        tally.problems.push(format!("{gone} lost with an intake queue of {}", struck.deleted));
+    }
+    tally
+}
+
+/// How many came behind one with a higher number, each counted where it came first.
+fn inversions(arrived: &[usize]) -> usize {
+    let (mut seen, mut highest, mut inverted) = (BTreeSet::new(), 0, 0);
+    for number in arrived {
+        if seen.insert(number) {
+            inverted += usize::from(*number < highest);
+            highest = highest.max(*number);
+        }
+    }
+    inverted
+}
+
+// === impl Found ===
+
+impl Found {
+    fn note(&mut self, queue: &str, body: &[u8]) -> Fallible<()> {
+        let Some((source, number)) = source_and_number(body) else {
+            return Err(format!("in {queue}: {}", body.escape_ascii()));
+        };
+        self.arrived.entry(source.to_owned()).or_default().push(number);
+        self.parked += usize::from(queue == PARKED);
+        Ok(())
+    }
+
+    fn of(&self, source: &Source) -> &[usize] {
+        self.arrived.get(&source.name).map_or(&[], Vec::as_slice)
+    }
+
+    fn seen(&self, source: &Source) -> BTreeSet<usize> {
+        self.of(source).iter().copied().collect()
+    }
+
+    /// All that was confirmed, but what may stay where it is.
+    fn has_all(&self, stage: &Stage) -> bool {
+        stage.sources.iter().all(|source| {
+            let seen = self.seen(source);
+            let confirmed = source.ledger.confirmed();
+            let missing = confirmed.iter().filter(|number| !seen.contains(number)).count();
+            missing <= source.keeps()
+        })
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    pub(crate) fn is_good(&self) -> bool {
+        self.lost == 0 && self.stuck == 0 && self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { messages, unknown, lost, duplicated, inverted, parked, stuck, refused, .. } = self;
+        write!(f, "messages={messages} unknown={unknown} lost={lost} stuck={stuck}")?;
+        write!(f, " duplicated={duplicated} inverted={inverted} parked={parked} refused={refused}")?;
+        for (class, number) in &self.apart {
+            write!(f, " apart({class})={number}")?;
+        }
+        if self.native > 0 {
+            write!(f, " native_lost={}/{}", self.native_lost, self.native)?;
+        }
+        Ok(())
+    }
+}

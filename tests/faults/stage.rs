@@ -1,0 +1,252 @@
+//! Where a round happens: a vhost, proxies in front of it, the targets, and the clients of all sources.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use dlx_proxy::amqp::table::TableBuilder;
+use tokio::task::JoinSet;
+
+use super::client::{Bits, Client};
+use super::lab::{Fallible, Node, until, within};
+use super::load::{Source, Yard};
+use super::plan::{Fault, Plan};
+use super::proxy::Proxy;
+use super::relay::Relay;
+
+/// The user of the proxies' own connections, and his password.
+pub(crate) const USER: &str = "proxy";
+pub(crate) const PASSWORD: &str = "secret";
+
+pub(crate) const INTAKE: &str = "dlx-proxy.intake";
+pub(crate) const PARKED: &str = "dlx-proxy.parked";
+
+/// Where a target queue that shall be full is so.
+const FULL: i64 = 50;
+
+pub(crate) struct Stage {
+    pub node: Arc<Node>,
+    pub plan: Plan,
+    pub vhost: String,
+    pub proxies: Vec<Proxy>,
+    /// Between proxy and broker, and between clients and proxy, if the fault is there.
+    pub network: Option<Relay>,
+    pub client_network: Option<Relay>,
+    pub sources: Vec<Arc<Source>>,
+    pub yard: Arc<Yard>,
+    publishers: JoinSet<()>,
+    consumers: JoinSet<()>,
+}
+
+// === impl Stage ===
+
+impl Stage {
+    /// With all that is needed, and the clients at work.
+    pub(crate) async fn open(
+        node: &Arc<Node>,
+        plan: Plan,
+        sources: Vec<Source>,
+        logs: &Path,
+    ) -> Fallible<Stage> {
+        let fault = plan.fault;
+        let vhost = plan.vhost();
+        node.make_user(USER, PASSWORD).await?;
+        node.make_vhost(&vhost, &["guest", USER]).await?;
+
+        use Fault::*;
+        let network = match fault {
+            NetworkCut | NetworkHalfOpen | ProxyTerminated => Some(relay(node.address.to_string()).await),
+            _ => None,
+        };
+        let port = network.as_ref().map_or(node.address.port(), Relay::port);
+        let mut proxies = Vec::new();
+        for at in 0..fault.proxies() {
+            let log = logs.join(format!("{}-{}-{}-{at}.log", fault.name(), node.version, plan.seed));
+            let mut settings = vec![
+                ("DLX_PROXY_UPSTREAM", upstream(port, PASSWORD)),
+                ("DLX_PROXY_VHOSTS", vhost.clone()),
+            ];
+            if plan.hasty {
+                let hasty = [
+                    ("DLX_PROXY_CONFIRM_TIMEOUT", "1s"),
+                    ("DLX_PROXY_CLOSE_WAIT", "1s"),
+                    ("DLX_PROXY_PROBE_TIMEOUT", "2s"),
+                    ("DLX_PROXY_RETRY_FOR", "15s"),
+                ];
+                settings.extend(hasty.map(|(name, value)| (name, value.to_owned())));
+            }
+            let mut proxy = Proxy::new(settings, log)?;
+            proxy.start()?;
+            proxies.push(proxy);
+        }
+        for proxy in &proxies {
+            proxy.until_ready().await?;
+        }
+        let client_network = match fault {
+            ClientCut | ClientHalfOpen => Some(relay(proxies[0].address.to_string()).await),
+            _ => None,
+        };
+
+        let mut addresses: Vec<_> = proxies.iter().map(|proxy| proxy.address).collect();
+        if let Some(relay) = &client_network {
+            addresses[0].set_port(relay.port());
+        }
+        let yard = Yard {
+            vhost: vhost.clone(),
+            proxies: addresses,
+            broker: node.address,
+            patience: plan.patience,
+            prefetch: if fault == ProxyTerminated { 0 } else { plan.prefetch },
+            consume: AtomicBool::new(!plan.prefilled),
+            healed: AtomicBool::new(fault == ProxyTerminated),
+            stop: AtomicBool::new(false),
+        };
+        let mut stage = Stage {
+            node: node.clone(),
+            plan,
+            vhost,
+            proxies,
+            network,
+            client_network,
+            sources: sources.into_iter().map(Arc::new).collect(),
+            yard: Arc::new(yard),
+            publishers: JoinSet::new(),
+            consumers: JoinSet::new(),
+        };
+        stage.make_targets().await?;
+        stage.begin();
+        Ok(stage)
+    }
+
+    /// Declares the targets, as the fault wants them.
+    pub(crate) async fn make_targets(&self) -> Fallible<()> {
+        let making = async {
+            let mut direct = self.direct().await?;
+            for source in &self.sources {
+                let mut arguments = TableBuilder::default();
+                arguments.longstr(b"x-queue-type", source.target_kind.as_bytes());
+                if self.plan.fault == Fault::TargetFull {
+                    arguments.long(b"x-max-length", FULL);
+                    arguments.longstr(b"x-overflow", b"reject-publish");
+                }
+                direct.declare_queue(&source.target, source.durable, &arguments.finish()).await?;
+                if self.plan.fault != Fault::TargetMissing {
+                    self.make_exchange(&mut direct, source, false).await?;
+                }
+            }
+            direct.close().await;
+            Ok(())
+        };
+        within("targets", making).await
+    }
+
+    /// The source's dead-letter exchange, if it has one.
+    pub(crate) async fn make_exchange(
+        &self,
+        direct: &mut Client,
+        source: &Source,
+        internal: bool,
+    ) -> Fallible<()> {
+        if source.exchange.is_empty() {
+            return Ok(());
+        }
+        let bits = Bits { durable: true, internal };
+        direct.declare_exchange(&source.exchange, &source.target, bits).await
+    }
+
+    /// A client of the broker itself.
+    pub(crate) async fn direct(&self) -> Fallible<Client> {
+        self.node.client(&self.vhost).await
+    }
+
+    fn begin(&mut self) {
+        for (at, source) in self.sources.iter().enumerate() {
+            let (publisher, yard) = (source.clone(), self.yard.clone());
+            self.publishers.spawn(async move { publisher.publish(&yard, at).await });
+            // Several connections, each within its bound of tickets.
+            let consumers = match self.plan.fault {
+                _ if !source.is_rejected() => 0,
+                Fault::ProxyTerminated => 4,
+                _ => 1,
+            };
+            for extra in 0..consumers {
+                let (consumer, yard) = (source.clone(), self.yard.clone());
+                self.consumers.spawn(async move { consumer.consume(&yard, at + extra).await });
+            }
+        }
+    }
+
+    /// Waits until so much of the work is done, in per cent.
+    pub(crate) async fn until_done(&self, part: usize) -> Fallible<()> {
+        let all: usize = self.sources.iter().map(|source| 2 * source.number).sum();
+        until(format_args!("{part} % of the work"), async || {
+            let done: usize = self.sources.iter().map(|source| source.progress()).sum();
+            if self.plan.prefilled && done * 100 >= all * 34 {
+                self.yard.consume.store(true, Relaxed);
+            }
+            done * 100 >= all * part
+        })
+        .await
+    }
+
+    /// All is well from now on: the rest may be published.
+    pub(crate) fn heal(&self) {
+        for source in &self.sources {
+            source.ledger.heal();
+        }
+        self.yard.consume.store(true, Relaxed);
+        self.yard.healed.store(true, Relaxed);
+    }
+
+    /// Every publisher has published all, and has heard of it what it can.
+    pub(crate) fn is_published(&mut self) -> bool {
+        while self.publishers.try_join_next().is_some() {}
+        self.publishers.is_empty()
+    }
+
+    /// Ends the clients.
+    pub(crate) async fn end_load(&mut self) -> Fallible<()> {
+        self.yard.stop.store(true, Relaxed);
+        let clients = async {
+            while self.publishers.join_next().await.is_some() {}
+            while self.consumers.join_next().await.is_some() {}
+            Ok(())
+        };
+        within("the end of all clients", clients).await
+    }
+
+    /// Messages in the intake queue, with those that its consumer has.
+    pub(crate) async fn in_intake(&self) -> Fallible<usize> {
+        let program = format!(
+            "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{}\">>, queue, <<\"{INTAKE}\">>)),
+             {{ok, {{_, N}}, _}} = ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1), N.",
+            self.vhost
+        );
+        let answer = self.node.eval(&program).await?;
+        answer.parse().map_err(|_| answer)
+    }
+
+    pub(crate) async fn withheld(&self) -> u64 {
+        let mut sum = 0;
+        for proxy in &self.proxies {
+            sum += proxy.metric("dlx_proxy_withheld_rejects").await;
+        }
+        sum
+    }
+
+    pub(crate) async fn rest(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}
+
+/// As the setting has it.
+pub(crate) fn upstream(port: u16, password: &str) -> String {
+    format!("amqp://{USER}:{password}@127.0.0.1:{port}")
+}
+
+async fn relay(to: String) -> Relay {
+    let mut relay = Relay::new(to).await;
+    relay.plug_in().await;
+    relay
+}
