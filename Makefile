@@ -23,7 +23,7 @@ demo: ## the same, and exit: 0 if the three dead letters were right
 
 # === test it
 
-.PHONY: test setup fmt fmt-check lint doc unit broker differential generated clients languages coverage bench bench-once deploy-check
+.PHONY: test setup fmt fmt-check lint doc unit broker differential generated faults faults-once clients languages coverage bench bench-once deploy-check
 test: ## everything that CI checks
 	@tests/lab/test.sh
 setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, client libraries of five languages) into .lab/
@@ -50,6 +50,10 @@ generated: FIRST_SEED ?= 1
 generated: setup ## random scripts only, on the oldest and the newest broker: SEEDS=N per broker, from FIRST_SEED on, SECONDS=N at most
 	$(WITH_BROKERS) --plugins rabbitmq_management env DLX_TEST_SEEDS=$(SEEDS) DLX_TEST_FIRST_SEED=$(FIRST_SEED) DLX_TEST_SECONDS=$(SECONDS) \
 	  $(CARGO) test --test differential -- --nocapture generated::
+faults: setup ## break proxy, broker, network, … under load, and count: ROUNDS=N, FAULT=NAME,…, SEED=N, BROKER=4.3.6, SECONDS=N at most
+	LIMIT=$(SECONDS) tests/lab/faults.sh
+faults-once: setup ## each fault once, on one of two brokers, with short pauses
+	SHORT=1 SEED=1 tests/lab/faults.sh
 clients: setup ## tests with pika: dead letters in every shape, faults, bad input
 	$(CARGO) build
 	$(WITH_BROKERS) python -m pytest -p no:cacheprovider tests/clients

@@ -299,41 +299,6 @@ impl Broker {
         .await;
     }
 
-    /// From now on closes the connection of that name, as `rabbitmqctl close_connection` does, each time when a queue has grown to the next
-    /// of these lengths. The node itself looks: a rabbitmqctl would come too late.
-    pub(crate) async fn close_connection_at(
-        &self,
-        name: &str,
-        vhost: &str,
-        queue: &str,
-        lengths: &[usize],
-    ) {
-        let program = format!(
-            "Named = fun() -> [Pid || Pid <- rabbit_networking:connections(),
-               [{{_, Properties}}] <- [catch rabbit_networking:connection_info(Pid, [client_properties])], is_list(Properties),
-               lists:keyfind(<<\"connection_name\">>, 1, Properties) =:= {{<<\"connection_name\">>, longstr, <<\"{name}\">>}}] end,
-             {{ok, Queue}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{vhost}\">>, queue, <<\"{queue}\">>)),
-             Wait = fun W(Length) -> case rabbit_amqqueue:info(Queue, [messages]) of
-               [{{_, Messages}}] when Messages >= Length -> Messages; _ -> timer:sleep(2), W(Length) end end,
-             Kill = fun K() -> case Named() of
-               [] -> timer:sleep(2), K(); Pids -> [rabbit_networking:close_connection(Pid, \"closed by a test\") || Pid <- Pids] end end,
-             spawn(fun() -> application:set_env(rabbit, '{vhost}', [begin Messages = Wait(Length), Kill(), Messages end || Length <- {lengths:?}]) end)."
-        );
-        self.eval(&program).await;
-    }
-
-    /// How long the queue was each time.
-    pub(crate) async fn closed_at(&self, vhost: &str) -> Vec<usize> {
-        let program = format!(
-            "{{ok, Lengths}} = application:get_env(rabbit, '{vhost}'), application:unset_env(rabbit, '{vhost}'), Lengths."
-        );
-        let answer = self.eval(&program).await;
-        let lengths = answer.trim().trim_matches(['[', ']']).split(',');
-        lengths
-            .map(|length| length.trim().parse().expect("a number"))
-            .collect()
-    }
-
     /// Runs something while the broker believes that it is short of memory.
     pub(crate) async fn under_memory_alarm(&self, run: impl Future<Output = ()>) {
         let set = async |watermark: &str| {

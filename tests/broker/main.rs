@@ -3,7 +3,7 @@
 //! - `reasons`: every way to die, by lapin, for classic and quorum queues, and what the dead letter looks like
 //! - `targets`: where dead letters go: with key and without, the default exchange, a missing exchange
 //! - `routing`: exchanges and bindings drawn at random lead where the proxy believes they do
-//! - `faults`: a publisher that is killed, blocked or away, a client that vanishes: nothing is lost
+//! - `vanishing`: a client that is gone while its rejects are withheld; all other faults are in `tests/faults`
 //! - `alarms`: what clients hear of one, by the capability that they announced
 //! - `multiple`: acks, nacks and rejects in an order drawn at random close a channel exactly when they do so without the proxy
 //! - `sessions`: many connections, large bodies, small frames · `heartbeats`: idle clients, and legs that are held back
@@ -19,7 +19,6 @@ mod alarms;
 mod away;
 mod dead_letter;
 mod drain;
-mod faults;
 mod heartbeats;
 mod lab;
 mod management;
@@ -30,8 +29,10 @@ mod proxy;
 mod random;
 mod raw;
 mod reasons;
+#[allow(dead_code)] // tests/faults uses the rest
 mod relay;
 mod routing;
 mod scene;
 mod sessions;
 mod targets;
+mod vanishing;

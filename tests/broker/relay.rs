@@ -75,7 +75,13 @@ impl Relay {
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
                 let name = Arc::new(OnceLock::new());
-                let there = pump(from_client, to_server, Gone::Near, name.clone(), fault.clone());
+                let there = pump(
+                    from_client,
+                    to_server,
+                    Gone::Near,
+                    name.clone(),
+                    fault.clone(),
+                );
                 let back = pump(from_server, to_client, Gone::Far, name, fault.clone());
                 pumps.spawn(there);
                 pumps.spawn(back);
@@ -140,7 +146,11 @@ async fn pump(
                 name.get_or_init(|| known);
             }
         }
-        let Ok(free) = fault.wait_for(|fault| !stops(fault)).await.map(|fault| *fault) else {
+        let Ok(free) = fault
+            .wait_for(|fault| !stops(fault))
+            .await
+            .map(|fault| *fault)
+        else {
             return;
         };
         if ends(&free) {
@@ -154,7 +164,11 @@ async fn pump(
     let Fault::HalfOpen(gone) = *fault.borrow() else {
         return;
     };
-    let held: Box<dyn Any + Send> = if gone == side { Box::new(to) } else { Box::new(from) };
+    let held: Box<dyn Any + Send> = if gone == side {
+        Box::new(to)
+    } else {
+        Box::new(from)
+    };
     let _ = fault.wait_for(|fault| *fault == Fault::None).await;
     drop(held);
 }

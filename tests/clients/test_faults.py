@@ -1,6 +1,5 @@
-"""A connection of the proxy is killed, or an exchange is missing, in the middle of many deaths: nothing is lost."""
+"""An exchange is missing, or the broker blocks publishers, in the middle of many deaths. What loses or repeats messages is in `tests/faults`."""
 
-import subprocess
 import time
 from collections import Counter
 
@@ -11,37 +10,6 @@ from lab import until
 
 pytestmark = pytest.mark.once
 
-KILL = """
-Wait = fun F(0) -> exit(late); F(N) ->
-    case rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{go}">>)) of {{ok, _}} -> go; _ -> timer:sleep(1), F(N - 1) end end,
-io:format("ready~n"),
-Wait(60000),
-length([rabbit_networking:close_connection(Pid, "a test") || Pid <- rabbit_networking:connections(),
-    {{client_properties, Properties}} <- rabbit_reader:info(Pid, [client_properties]),
-    {{<<"connection_name">>, longstr, <<"{name}">>}} <- Properties]).
-"""
-"""What `rabbitmqctl close_connection` does, at the moment when a queue named `go` is made: to start a rabbitmqctl takes too long."""
-
-
-class Assassin:
-    """A rabbitmqctl that waits for `strike` and then closes the connection of that name."""
-
-    def __init__(self, scene, name):
-        self.scene, self.go = scene, scene.name("go")
-        words = KILL.format(vhost=scene.via.vhost, go=self.go, name=f"{name} {scene.via.vhost}")
-        self.process = subprocess.Popen(
-            [*scene.via.broker.control, "-q", "eval", words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        said = self.process.stdout.readline()
-        assert said == "ready\n", said + self.process.communicate()[0]
-
-    def strike(self):
-        self.scene.queue("go")
-
-    def count(self):
-        """How many it killed."""
-        said, _ = self.process.communicate(timeout=60)
-        return said.strip()
-
 
 def publish_many(scene, queue, count):
     """On a channel that stays: 3.10 forgets what a closed one has not yet handed to a quorum queue."""
@@ -49,16 +17,14 @@ def publish_many(scene, queue, count):
         scene.channel.basic_publish("", queue, b"%d" % number)
 
 
-def reject_all(scene, queues, count, at=None, then=None):
-    """Reject `count` messages as they come; call `then` when `at` of them are rejected."""
+def reject_all(scene, queues, count):
+    """Reject `count` messages as they come."""
     channel = scene.connection.channel()
     rejected = []
 
     def reject(channel, method, _properties, _body):
         channel.basic_reject(method.delivery_tag, requeue=False)
         rejected.append(method.delivery_tag)
-        if len(rejected) == at:
-            then()
 
     channel.basic_qos(prefetch_count=500)
     for queue in queues:
@@ -72,43 +38,6 @@ def all_of(arrived, count):
     counts = Counter(body for _, _, body in arrived)
     assert set(counts) == {b"%d" % number for number in range(count)}
     return sum(counts.values()) - count
-
-
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_publisher_killed_amid_rejects(scene, kind):
-    count = 10_000
-    dlx, sink = scene.target()
-    source = scene.queue("source", kind=kind, dlx=dlx)
-    assassin = None if scene.via.is_direct else Assassin(scene, "dlx-proxy publisher")
-    publish_many(scene, source, count)
-    channel = reject_all(scene, [source], count, at=count // 2, then=assassin.strike if assassin else lambda: None)
-    sink.wait(lambda arrived: len({body for _, _, body in arrived}) == count, f"{count} messages", deadline=60)
-    if assassin:
-        assert assassin.count() == "1"
-    channel.close()
-    assert scene.depth(source) == 0
-    print(f"{all_of(sink.arrived, count)} duplicates")
-    assert {got[1].headers["x-death"][0]["count"] for got in sink.arrived} == {1}
-
-
-@pytest.mark.parametrize("victim", ["dlx-proxy publisher", "dlx-proxy intake"])
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_link_killed_amid_expiries(scene, kind, victim):
-    count = 5_000
-    dlx, sink = scene.target()
-    source = scene.queue("source", kind=kind, dlx=dlx, ttl=1)
-    assassin = None if scene.via.is_direct else Assassin(scene, victim)
-    publish_many(scene, source, count)
-    if assassin:
-        sink.wait(lambda arrived: len(arrived) > 100, "the first messages")
-        assassin.strike()
-    sink.wait(lambda arrived: len({body for _, _, body in arrived}) == count, f"{count} messages", deadline=60)
-    if assassin:
-        assert assassin.count() == "1"
-        intake = scene.via.direct.channel()
-        until(lambda: intake.queue_declare("dlx-proxy.intake", passive=True).method.message_count == 0, "intake is empty")
-        intake.close()
-    print(f"{all_of(sink.arrived, count)} duplicates")
 
 
 @pytest.mark.parametrize("reason", ["rejected", "expired"])

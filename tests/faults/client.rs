@@ -32,9 +32,17 @@ pub(crate) struct Client {
 /// What came, for those who are not waiting for an answer.
 #[derive(Debug)]
 pub(crate) enum Came {
-    Delivery { queue: String, tag: u64, body: Vec<u8> },
+    Delivery {
+        queue: String,
+        tag: u64,
+        body: Vec<u8>,
+    },
     /// `basic.ack` or, not taken, `basic.nack`.
-    Settled { tag: u64, multiple: bool, taken: bool },
+    Settled {
+        tag: u64,
+        multiple: bool,
+        taken: bool,
+    },
     Answer(MethodId, Vec<u8>),
 }
 
@@ -77,7 +85,11 @@ impl Client {
         let mut out = Vec::new();
         reply::method(&mut out, ChannelId(0), MethodId::CONNECTION_START_OK, |a| {
             let properties = properties.finish();
-            a.longstr(&properties).shortstr(b"PLAIN").longstr(b"\0guest\0guest").shortstr(b"en_US").end();
+            a.longstr(&properties)
+                .shortstr(b"PLAIN")
+                .longstr(b"\0guest\0guest")
+                .shortstr(b"en_US")
+                .end();
         });
         self.send(&out).await?;
         let tune = self.answer(MethodId::CONNECTION_TUNE).await?;
@@ -86,7 +98,10 @@ impl Client {
         out.clear();
         reply::method(&mut out, ChannelId(0), MethodId::CONNECTION_TUNE_OK, |a| {
             // No heartbeat: `patience` serves.
-            a.short(tune.channel_max).long(tune.frame_max).short(0).end();
+            a.short(tune.channel_max)
+                .long(tune.frame_max)
+                .short(0)
+                .end();
         });
         reply::method(&mut out, ChannelId(0), MethodId::CONNECTION_OPEN, |a| {
             a.shortstr(vhost.as_bytes()).shortstr(b"").octet(0).end();
@@ -103,7 +118,8 @@ impl Client {
 
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Fallible<()> {
         let sent = tokio::time::timeout(self.patience, self.stream.write_all(bytes)).await;
-        sent.map_err(|_| "nothing is read from us".to_owned())?.map_err(text)
+        sent.map_err(|_| "nothing is read from us".to_owned())?
+            .map_err(text)
     }
 
     /// Sends a method and waits for its answer.
@@ -126,7 +142,8 @@ impl Client {
         durable: bool,
         arguments: &[u8],
     ) -> Fallible<u32> {
-        self.queue_declare(queue, u8::from(durable) << 1, arguments).await
+        self.queue_declare(queue, u8::from(durable) << 1, arguments)
+            .await
     }
 
     /// How many messages are ready in a queue.
@@ -136,9 +153,15 @@ impl Client {
 
     async fn queue_declare(&mut self, queue: &str, bits: u8, arguments: &[u8]) -> Fallible<u32> {
         let ok = self.call(MethodId::QUEUE_DECLARE, MethodId::QUEUE_DECLARE_OK, |a| {
-            a.short(0).shortstr(queue.as_bytes()).octet(bits).longstr(arguments).end();
+            a.short(0)
+                .shortstr(queue.as_bytes())
+                .octet(bits)
+                .longstr(arguments)
+                .end();
         });
-        Ok(QueueDeclareOk::parse(&ok.await?).map_err(text)?.message_count)
+        Ok(QueueDeclareOk::parse(&ok.await?)
+            .map_err(text)?
+            .message_count)
     }
 
     /// A fanout exchange, and the queue that is bound to it.
@@ -151,11 +174,22 @@ impl Client {
         let flags = u8::from(bits.durable) << 1 | u8::from(bits.internal) << 3;
         let declared = MethodId(40, 11);
         self.call(MethodId::EXCHANGE_DECLARE, declared, |a| {
-            a.short(0).shortstr(exchange.as_bytes()).shortstr(b"fanout").octet(flags).longstr(b"").end();
+            a.short(0)
+                .shortstr(exchange.as_bytes())
+                .shortstr(b"fanout")
+                .octet(flags)
+                .longstr(b"")
+                .end();
         })
         .await?;
         self.call(MethodId::QUEUE_BIND, MethodId::QUEUE_BIND_OK, |a| {
-            a.short(0).shortstr(queue.as_bytes()).shortstr(exchange.as_bytes()).shortstr(b"").octet(0).longstr(b"").end();
+            a.short(0)
+                .shortstr(queue.as_bytes())
+                .shortstr(exchange.as_bytes())
+                .shortstr(b"")
+                .octet(0)
+                .longstr(b"")
+                .end();
         })
         .await
         .map(|_| ())
@@ -175,11 +209,15 @@ impl Client {
             a.short(0).shortstr(queue.as_bytes()).octet(0).end();
         });
         let ok = ok.await?;
-        Ok(ok.last_chunk().map_or(0, |count| u32::from_be_bytes(*count)))
+        Ok(ok
+            .last_chunk()
+            .map_or(0, |count| u32::from_be_bytes(*count)))
     }
 
     pub(crate) async fn confirm(&mut self) -> Fallible<()> {
-        let call = self.call(MethodId::CONFIRM_SELECT, MethodId::CONFIRM_SELECT_OK, |a| a.octet(0).end());
+        let call = self.call(MethodId::CONFIRM_SELECT, MethodId::CONFIRM_SELECT_OK, |a| {
+            a.octet(0).end()
+        });
         call.await.map(|_| ())
     }
 
@@ -195,7 +233,12 @@ impl Client {
         let mut out = Vec::new();
         let name = queue.as_bytes();
         reply::method(&mut out, CHANNEL, MethodId::BASIC_CONSUME, |a| {
-            a.short(0).shortstr(name).shortstr(name).octet(u8::from(no_ack) << 1).longstr(b"").end();
+            a.short(0)
+                .shortstr(name)
+                .shortstr(name)
+                .octet(u8::from(no_ack) << 1)
+                .longstr(b"")
+                .end();
         });
         self.send(&out).await
     }
@@ -203,7 +246,11 @@ impl Client {
     /// Appends a publish to a queue by the default exchange.
     pub(crate) fn publish(&self, out: &mut Vec<u8>, queue: &str, body: &[u8], persistent: bool) {
         reply::method(out, CHANNEL, MethodId::BASIC_PUBLISH, |a| {
-            a.short(0).shortstr(b"").shortstr(queue.as_bytes()).octet(0).end();
+            a.short(0)
+                .shortstr(b"")
+                .shortstr(queue.as_bytes())
+                .octet(0)
+                .end();
         });
         let content = Content {
             properties: vec![0x10, 0, 1 + u8::from(persistent)].into(),
@@ -214,7 +261,9 @@ impl Client {
 
     /// Appends a `basic.reject` without requeue.
     pub(crate) fn reject(out: &mut Vec<u8>, tag: u64) {
-        reply::method(out, CHANNEL, MethodId::BASIC_REJECT, |a| a.longlong(tag).octet(0).end());
+        reply::method(out, CHANNEL, MethodId::BASIC_REJECT, |a| {
+            a.longlong(tag).octet(0).end()
+        });
     }
 
     /// Appends a `basic.nack` without requeue.
@@ -287,9 +336,8 @@ impl Client {
             }
             _ => {}
         }
-        let is_complete = |half: &mut (_, Option<Assembly>)| {
-            half.1.as_ref().is_some_and(Assembly::is_complete)
-        };
+        let is_complete =
+            |half: &mut (_, Option<Assembly>)| half.1.as_ref().is_some_and(Assembly::is_complete);
         let Some((method, Some(assembly))) = self.half.take_if(is_complete) else {
             return Ok(None);
         };
@@ -306,7 +354,11 @@ impl Client {
         match id {
             MethodId::CONNECTION_CLOSE | MethodId::CHANNEL_CLOSE => {
                 let close = Close::parse(&payload).map_err(text)?;
-                Err(format!("{} {}", close.code, String::from_utf8_lossy(close.text)))
+                Err(format!(
+                    "{} {}",
+                    close.code,
+                    String::from_utf8_lossy(close.text)
+                ))
             }
             MethodId::BASIC_CANCEL => Err("the consumer was cancelled".to_owned()),
             MethodId::BASIC_DELIVER => {

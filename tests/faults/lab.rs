@@ -122,7 +122,8 @@ impl Node {
                     door: Mutex::default(),
                 };
                 let port = node.env("AMQP_PORT")?.parse();
-                node.address.set_port(port.map_err(|error| format!("{error}"))?);
+                node.address
+                    .set_port(port.map_err(|error| format!("{error}"))?);
                 Ok(node)
             })
             .collect();
@@ -138,10 +139,13 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
     /// A value of the node's own notes.
     fn env(&self, name: &str) -> Fallible<String> {
         let notes = self.dir.join("node.env");
-        let text = std::fs::read_to_string(&notes).map_err(|error| format!("{notes:?}: {error}"))?;
+        let text =
+            std::fs::read_to_string(&notes).map_err(|error| format!("{notes:?}: {error}"))?;
         let values = text.lines().filter_map(|line| line.split_once('='));
         let value = values.into_iter().find(|(key, _)| *key == name);
-        value.map(|(_, value)| value.to_owned()).ok_or(format!("no {name} in {notes:?}"))
+        value
+            .map(|(_, value)| value.to_owned())
+            .ok_or(format!("no {name} in {notes:?}"))
     }
 
     /// A client of the node itself.
@@ -173,7 +177,11 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
         self.door.lock().await.take();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/rabbit.sh");
         let mut rabbit = Command::new(script);
-        rabbit.args(&words[..1]).arg("--dir").arg(&self.dir).args(&words[1..]);
+        rabbit
+            .args(&words[..1])
+            .arg("--dir")
+            .arg(&self.dir)
+            .args(&words[1..]);
         run(rabbit).await.map(|_| ())
     }
 
@@ -218,7 +226,9 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
 
     /// With all rights for these users; one that a failed round has left is emptied.
     pub(crate) async fn make_vhost(&self, vhost: &str, users: &[&str]) -> Fallible<()> {
-        let mut program = format!("catch rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>), rabbit_vhost:add(<<\"{vhost}\">>, <<\"tests\">>)");
+        let mut program = format!(
+            "catch rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>), rabbit_vhost:add(<<\"{vhost}\">>, <<\"tests\">>)"
+        );
         for user in users {
             program += &format!(
                 ", rabbit_auth_backend_internal:set_permissions(<<\"{user}\">>, <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"tests\">>)"

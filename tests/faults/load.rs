@@ -60,7 +60,7 @@ pub(crate) struct Source {
 }
 
 /// What its clients did.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Ledger {
     /// The next number.
     pub next: AtomicUsize,
@@ -118,7 +118,9 @@ impl Source {
     }
 
     pub(crate) async fn declare(&self, client: &mut Client) -> Fallible<()> {
-        let declared = client.declare_queue(&self.name, self.durable, &self.arguments()).await;
+        let declared = client
+            .declare_queue(&self.name, self.durable, &self.arguments())
+            .await;
         match declared {
             Ok(_) => _ = self.ledger.declared.fetch_add(1, Relaxed),
             Err(problem) => {
@@ -138,7 +140,11 @@ impl Source {
 
     /// How many of its messages stay.
     pub(crate) fn keeps(&self) -> usize {
-        if self.dies == Dies::Overflow { LENGTH } else { 0 }
+        if self.dies == Dies::Overflow {
+            LENGTH
+        } else {
+            0
+        }
     }
 
     /// The part of its work that is done, of two: published, and rejected.
@@ -187,7 +193,11 @@ impl Source {
         loop {
             out.clear();
             let healed = yard.healed.load(Relaxed);
-            let end = if healed { self.number } else { self.number * BEFORE / 100 };
+            let end = if healed {
+                self.number
+            } else {
+                self.number * BEFORE / 100
+            };
             while open.len() < WINDOW && self.ledger.next.load(Relaxed) < end {
                 let number = self.ledger.next.fetch_add(1, Relaxed);
                 let mut body = format!("{} {number} ", self.name).into_bytes();
@@ -203,12 +213,19 @@ impl Source {
                     return Ok(());
                 }
                 // Its turn comes when all is well; until then it learns if its connection ends.
-                if let Ok(ended) = tokio::time::timeout(Duration::from_millis(5), client.coming()).await {
+                if let Ok(ended) =
+                    tokio::time::timeout(Duration::from_millis(5), client.coming()).await
+                {
                     ended?;
                 }
                 continue;
             }
-            if let Came::Settled { tag, multiple, taken } = client.next().await? {
+            if let Came::Settled {
+                tag,
+                multiple,
+                taken,
+            } = client.next().await?
+            {
                 let later = open.split_off(&(tag + 1));
                 let mut settled = std::mem::replace(&mut open, later);
                 if !multiple {
@@ -248,7 +265,9 @@ impl Source {
             let waits = came.is_ok() && client.has_unread();
             if let Some(Came::Delivery { tag, body, .. }) = came.ok().transpose()? {
                 open.push(tag);
-                self.ledger.delivered().extend(source_and_number(&body).map(|(_, number)| number));
+                self.ledger
+                    .delivered()
+                    .extend(source_and_number(&body).map(|(_, number)| number));
             }
             match (self.dies, open.last()) {
                 (_, None) => {}
@@ -280,23 +299,50 @@ impl fmt::Display for Source {
 
 impl Ledger {
     pub(crate) fn confirmed(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.confirmed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn delivered(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.delivered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Numbers from the next one on are published to a world that is whole again.
     pub(crate) fn heal(&self) {
         let next = self.next.load(Relaxed);
-        *self.healed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+        let mut healed_at = self
+            .healed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        healed_at.get_or_insert(next);
     }
 
     /// Whether this number was published before that.
     pub(crate) fn is_before(&self, number: usize) -> bool {
-        let healed_at = *self.healed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let healed_at = *self
+            .healed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         healed_at.is_none_or(|first| number < first)
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (confirmed, delivered) = (self.confirmed().len(), self.delivered().len());
+        let Ledger {
+            next,
+            rejected,
+            declared,
+            ..
+        } = self;
+        write!(
+            f,
+            "published={next:?} confirmed={confirmed} delivered={delivered} rejected={rejected:?} declared={declared:?}"
+        )
     }
 }
 

@@ -66,7 +66,10 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    println!("logs of proxies, kept when a round fails: {}", task.logs.display());
+    println!(
+        "logs of proxies, kept when a round fails: {}",
+        task.logs.display()
+    );
     let count = nodes.len();
     let workers = nodes.into_iter().enumerate();
     let workers = workers.map(|(at, node)| task.work(Arc::new(node), at, count));
@@ -80,25 +83,32 @@ impl Task {
     fn from_env() -> Fallible<Task> {
         let value = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let number = |name: &str| match value(name) {
-            Some(text) => text.parse().map(Some).map_err(|_| format!("{name}={text} is no number")),
+            Some(text) => text
+                .parse()
+                .map(Some)
+                .map_err(|_| format!("{name}={text} is no number")),
             None => Ok(None),
         };
         let faults = match value("DLX_FAULTS_FAULT") {
             None => Fault::ALL.to_vec(),
             Some(names) => {
-                let named = |name: &str| Fault::of_name(name).ok_or(format!("there is no fault {name}"));
+                let named =
+                    |name: &str| Fault::of_name(name).ok_or(format!("there is no fault {name}"));
                 names.split(',').map(named).collect::<Fallible<_>>()?
             }
         };
+        let short = value("DLX_FAULTS_SHORT").is_some();
+        let laps = if short { 1 } else { 2 };
         let seconds = number("DLX_FAULTS_SECONDS")?.unwrap_or(24 * 3600);
         let logs = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("faults");
         std::fs::create_dir_all(&logs).map_err(|error| format!("{logs:?}: {error}"))?;
         Ok(Task {
-            rounds: number("DLX_FAULTS_ROUNDS")?.map_or(2 * faults.len(), |rounds| rounds as usize),
+            rounds: number("DLX_FAULTS_ROUNDS")?
+                .map_or(laps * faults.len(), |rounds| rounds as usize),
             faults,
             seed: number("DLX_FAULTS_SEED")?.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             end: Instant::now() + Duration::from_secs(seconds),
-            short: value("DLX_FAULTS_SHORT").is_some(),
+            short,
             logs,
         })
     }
@@ -143,12 +153,19 @@ impl Task {
             }
         } else {
             // Nobody knows in which state the round left it.
-            let anew = async { node.kill().await?; node.start().await };
+            let anew = async {
+                node.kill().await?;
+                node.start().await
+            };
             if let Err(problem) = anew.await {
                 println!("    {problem}");
             }
         }
-        Done { fault, elapsed, tally }
+        Done {
+            fault,
+            elapsed,
+            tally,
+        }
     }
 }
 
@@ -156,28 +173,51 @@ impl Task {
 fn summary(done: &[Done]) -> ExitCode {
     println!(
         "\n{:<24} {:>6} {:>9} {:>5} {:>6} {:>11} {:>10} {:>8} {:>7} {:>7}  apart",
-        "fault", "rounds", "messages", "lost", "failed", "native lost", "duplicated", "inverted", "parked", "slowest"
+        "fault",
+        "rounds",
+        "messages",
+        "lost",
+        "failed",
+        "native lost",
+        "duplicated",
+        "inverted",
+        "parked",
+        "slowest"
     );
     let mut by_fault: BTreeMap<Fault, Vec<&Done>> = BTreeMap::new();
     for round in done {
         by_fault.entry(round.fault).or_default().push(round);
     }
     let row = |name: &str, rounds: &[&Done]| {
-        let tallies: Vec<&Tally> = rounds.iter().filter_map(|round| round.tally.as_ref().ok()).collect();
+        let tallies: Vec<&Tally> = rounds
+            .iter()
+            .filter_map(|round| round.tally.as_ref().ok())
+            .collect();
         let sum = |of: fn(&Tally) -> usize| tallies.iter().map(|tally| of(tally)).sum::<usize>();
         let mut apart: BTreeMap<&str, usize> = BTreeMap::new();
         for (class, number) in tallies.iter().flat_map(|tally| &tally.apart) {
             *apart.entry(class).or_default() += number;
         }
-        let apart: Vec<String> = apart.iter().map(|(class, number)| format!("{class}={number}")).collect();
-        let slowest = rounds.iter().map(|round| round.elapsed).max().unwrap_or_default();
+        let apart: Vec<String> = apart
+            .iter()
+            .map(|(class, number)| format!("{class}={number}"))
+            .collect();
+        let slowest = rounds
+            .iter()
+            .map(|round| round.elapsed)
+            .max()
+            .unwrap_or_default();
         println!(
             "{name:<24} {:>6} {:>9} {:>5} {:>6} {:>11} {:>10} {:>8} {:>7} {:>6.1}s  {}",
             rounds.len(),
             sum(|tally| tally.messages),
             sum(|tally| tally.lost),
             rounds.iter().filter(|round| !round.is_good()).count(),
-            format!("{}/{}", sum(|tally| tally.native_lost), sum(|tally| tally.native)),
+            format!(
+                "{}/{}",
+                sum(|tally| tally.native_lost),
+                sum(|tally| tally.native)
+            ),
             sum(|tally| tally.duplicated),
             sum(|tally| tally.inverted),
             sum(|tally| tally.parked),
@@ -191,8 +231,15 @@ fn summary(done: &[Done]) -> ExitCode {
     row("all", &done.iter().collect::<Vec<_>>());
     let failed = done.iter().filter(|round| !round.is_good()).count();
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
-    println!("\ntest result: {verdict}. {} passed; {failed} failed", done.len() - failed);
-    if failed == 0 && !done.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!(
+        "\ntest result: {verdict}. {} passed; {failed} failed",
+        done.len() - failed
+    );
+    if failed == 0 && !done.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 // === impl Done ===

@@ -95,7 +95,10 @@ pub(crate) struct Plan {
 
 impl Fault {
     pub(crate) fn of_name(name: &str) -> Option<Fault> {
-        Fault::ALL.iter().copied().find(|fault| fault.name() == name)
+        Fault::ALL
+            .iter()
+            .copied()
+            .find(|fault| fault.name() == name)
     }
 
     /// Whether the node starts anew.
@@ -146,13 +149,19 @@ impl Plan {
         let mut rng = Rng::with_seed(seed);
         let prefilled = fault == Fault::ProxyTerminated || rng.u8(..4) == 0;
         let outage = match fault {
-            Fault::ProxyPaused | Fault::BrokerPaused => Duration::from_secs(if short { 3 } else { 20 }),
+            Fault::ProxyPaused | Fault::BrokerPaused => {
+                Duration::from_secs(if short { 3 } else { 20 })
+            }
             _ => Duration::from_millis(rng.u64(..1200)),
         };
         let plan = Plan {
             fault,
             seed,
-            moment: if prefilled { rng.usize(37..60) } else { rng.usize(5..60) },
+            moment: if prefilled {
+                rng.usize(37..60)
+            } else {
+                rng.usize(5..60)
+            },
             outage,
             prefilled,
             patience: Duration::from_secs(if rng.bool() { 2 } else { 30 }),
@@ -185,21 +194,39 @@ fn source(rng: &mut Rng, fault: Fault, at: usize) -> Source {
     let by_reject = match fault {
         Fault::ProxyTerminated => true,
         Fault::PublisherClosed | Fault::ClientClosed | Fault::ClientCut if at == 0 => true,
-        Fault::IntakeClosed | Fault::IntakeQueueDeleted | Fault::IntakeExchangeDeleted if at == 0 => false,
+        Fault::IntakeClosed | Fault::IntakeQueueDeleted | Fault::IntakeExchangeDeleted
+            if at == 0 =>
+        {
+            false
+        }
         _ => rng.bool(),
     };
-    let dies = if by_reject { rejects[rng.usize(..3)] } else { broker[rng.usize(..2)] };
-    let at_least_once = kind == "quorum" && dies != Dies::Overflow && rng.u8(..3) == 0;
+    let dies = if by_reject {
+        rejects[rng.usize(..3)]
+    } else {
+        broker[rng.usize(..2)]
+    };
+    // While its dead-letter exchange is missing, such a queue keeps its messages and tries them again after three minutes.
+    let is_fit = !matches!(fault, Fault::NonDurable | Fault::IntakeExchangeDeleted);
+    let at_least_once = is_fit && kind == "quorum" && dies != Dies::Overflow && rng.u8(..3) == 0;
     use Fault::*;
     let is_named = matches!(fault, TargetMissing | TargetInternal | TargetDeleted) || rng.bool();
     Source {
         name: format!("source-{at}"),
         kind: if fault == NonDurable { "classic" } else { kind },
-        at_least_once: at_least_once && fault != NonDurable,
+        at_least_once,
         dies,
-        exchange: if is_named { format!("exchange-{at}") } else { String::new() },
+        exchange: if is_named {
+            format!("exchange-{at}")
+        } else {
+            String::new()
+        },
         target: format!("target-{at}"),
-        target_kind: if rng.bool() && fault != NonDurable { "quorum" } else { "classic" },
+        target_kind: if rng.bool() && fault != NonDurable {
+            "quorum"
+        } else {
+            "classic"
+        },
         durable: fault != NonDurable,
         persistent: fault != Transient,
         number: rng.usize(300..1200),
@@ -214,11 +241,14 @@ fn twin(source: &Source) -> Source {
     let name = |name: &str| format!("native-{name}");
     Source {
         name: name(&source.name),
-        exchange: if source.exchange.is_empty() { String::new() } else { name(&source.exchange) },
+        exchange: if source.exchange.is_empty() {
+            String::new()
+        } else {
+            name(&source.exchange)
+        },
         target: name(&source.target),
         is_native: true,
         ledger: Ledger::default(),
         ..*source
     }
 }
-

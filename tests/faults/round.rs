@@ -11,7 +11,6 @@ use super::lab::{Fallible, Node};
 use super::load::{Source, source_and_number};
 use super::plan::{Fault, Plan};
 use super::stage::{INTAKE, PARKED, Stage};
-use super::strike::Struck;
 
 /// After the fault is healed: until everything has arrived.
 const DEADLINE: Duration = Duration::from_secs(100);
@@ -64,16 +63,15 @@ pub(crate) async fn run(
     Ok(tally)
 }
 
-async fn play(
-    node: &Arc<Node>,
-    plan: Plan,
-    sources: Vec<Source>,
-    logs: &Path,
-) -> Fallible<Tally> {
+async fn play(node: &Arc<Node>, plan: Plan, sources: Vec<Source>, logs: &Path) -> Fallible<Tally> {
     let mut stage = Stage::open(node, plan, sources, logs).await?;
-    let moment = if stage.plan.fault == Fault::ProxyTerminated { 0 } else { stage.plan.moment };
+    let moment = if stage.plan.fault == Fault::ProxyTerminated {
+        0
+    } else {
+        stage.plan.moment
+    };
     stage.until_done(moment).await?;
-    let struck = stage.strike().await?;
+    stage.strike().await?;
     stage.heal();
 
     let mut found = Found::default();
@@ -84,10 +82,12 @@ async fn play(
         problems.extend(proxy.stop().await.err());
     }
     let left = read_out(&stage, &mut found).await?;
-    let mut tally = count(&stage, &struck, &found, &left);
+    let mut tally = count(&stage, &found, &left);
     tally.problems.extend(problems);
     if !in_time {
-        tally.problems.push(format!("not all has ended after {DEADLINE:?}"));
+        tally
+            .problems
+            .push(format!("not all has ended after {DEADLINE:?}"));
     }
     let panics: usize = stage.proxies.iter().map(|proxy| proxy.panics()).sum();
     if panics > 0 {
@@ -156,12 +156,16 @@ async fn reader(stage: &Stage) -> Fallible<Client> {
 /// Nothing is in work anywhere.
 async fn is_idle(stage: &Stage) -> Fallible<bool> {
     // A queue that is being recovered has no number to tell.
-    if stage.withheld().await > 0 || stage.in_intake().await != Ok(0) {
+    if stage.withheld().await > 0 || stage.in_queue(INTAKE).await != Ok(0) {
         return Ok(false);
     }
     let mut direct = stage.direct().await?;
     for source in &stage.sources {
-        if direct.ready(&source.name).await? as usize > source.keeps() {
+        let left = match source.kind {
+            "quorum" => stage.in_queue(&source.name).await.unwrap_or(usize::MAX),
+            _ => direct.ready(&source.name).await? as usize,
+        };
+        if left > source.keeps() {
             return Ok(false);
         }
     }
@@ -211,7 +215,7 @@ async fn empty(stage: &Stage, queue: &str, found: &mut Found) -> Fallible<()> {
     Ok(())
 }
 
-fn count(stage: &Stage, struck: &Struck, found: &Found, left: &Found) -> Tally {
+fn count(stage: &Stage, found: &Found, left: &Found) -> Tally {
     let mut tally = Tally {
         parked: found.parked,
         ..Tally::default()
@@ -231,18 +235,29 @@ fn count(stage: &Stage, struck: &Struck, found: &Found, left: &Found) -> Tally {
         let class = stage.plan.fault.may_lose(source);
         for number in missing {
             match class {
-                Some(class) if source.ledger.is_before(number) => *tally.apart.entry(class).or_default() += 1,
+                Some(class) if source.ledger.is_before(number) => {
+                    *tally.apart.entry(class).or_default() += 1
+                }
                 _ => lost.push(number),
             }
         }
         if !lost.is_empty() {
             tally.lost += lost.len();
-            let known = lost.iter().filter(|number| delivered.contains(number)).count();
-            tally.problems.push(format!("{source} {} {}: {known} of those lost were rejected: {lost:?}", source.exchange, source.target_kind));
+            let known = lost
+                .iter()
+                .filter(|number| delivered.contains(number))
+                .count();
+            tally.problems.push(format!(
+                "{source} {} {}: {known} of those lost were rejected: {lost:?}",
+                source.exchange, source.target_kind
+            ));
         }
         tally.messages += confirmed.len();
         tally.unknown += source.number - confirmed.len();
-        let waiting = confirmed.iter().filter(|number| kept.contains(number) && !seen.contains(number)).count();
+        let waiting = confirmed
+            .iter()
+            .filter(|number| kept.contains(number) && !seen.contains(number))
+            .count();
         if waiting > source.keeps() {
             tally.stuck += waiting - source.keeps();
             tally.problems.push(format!("{source}: {waiting} stuck"));
@@ -250,12 +265,10 @@ fn count(stage: &Stage, struck: &Struck, found: &Found, left: &Found) -> Tally {
         let arrived = found.of(source);
         tally.duplicated += arrived.len() - seen.len() + seen.intersection(&kept).count();
         tally.inverted += inversions(arrived);
-        tally.refused += source.ledger.refused.load(std::sync::atomic::Ordering::Relaxed);
-    }
-    // Whatever was lost with the intake queue was in it.
-    if let Some(gone) = tally.apart.get("intake-queue").filter(|gone| **gone > struck.deleted) {
-        tally.lost += gone - struck.deleted;
-        tally.problems.push(format!("{gone} lost with an intake queue of {}", struck.deleted));
+        tally.refused += source
+            .ledger
+            .refused
+            .load(std::sync::atomic::Ordering::Relaxed);
     }
     tally
 }
@@ -279,7 +292,10 @@ impl Found {
         let Some((source, number)) = source_and_number(body) else {
             return Err(format!("in {queue}: {}", body.escape_ascii()));
         };
-        self.arrived.entry(source.to_owned()).or_default().push(number);
+        self.arrived
+            .entry(source.to_owned())
+            .or_default()
+            .push(number);
         self.parked += usize::from(queue == PARKED);
         Ok(())
     }
@@ -297,7 +313,10 @@ impl Found {
         stage.sources.iter().all(|source| {
             let seen = self.seen(source);
             let confirmed = source.ledger.confirmed();
-            let missing = confirmed.iter().filter(|number| !seen.contains(number)).count();
+            let missing = confirmed
+                .iter()
+                .filter(|number| !seen.contains(number))
+                .count();
             missing <= source.keeps()
         })
     }
@@ -313,9 +332,25 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { messages, unknown, lost, duplicated, inverted, parked, stuck, refused, .. } = self;
-        write!(f, "messages={messages} unknown={unknown} lost={lost} stuck={stuck}")?;
-        write!(f, " duplicated={duplicated} inverted={inverted} parked={parked} refused={refused}")?;
+        let Tally {
+            messages,
+            unknown,
+            lost,
+            duplicated,
+            inverted,
+            parked,
+            stuck,
+            refused,
+            ..
+        } = self;
+        write!(
+            f,
+            "messages={messages} unknown={unknown} lost={lost} stuck={stuck}"
+        )?;
+        write!(
+            f,
+            " duplicated={duplicated} inverted={inverted} parked={parked} refused={refused}"
+        )?;
         for (class, number) in &self.apart {
             write!(f, " apart({class})={number}")?;
         }

@@ -56,13 +56,20 @@ impl Stage {
 
         use Fault::*;
         let network = match fault {
-            NetworkCut | NetworkHalfOpen | ProxyTerminated => Some(relay(node.address.to_string()).await),
+            NetworkCut | NetworkHalfOpen | ProxyTerminated => {
+                Some(relay(node.address.to_string()).await)
+            }
             _ => None,
         };
         let port = network.as_ref().map_or(node.address.port(), Relay::port);
         let mut proxies = Vec::new();
         for at in 0..fault.proxies() {
-            let log = logs.join(format!("{}-{}-{}-{at}.log", fault.name(), node.version, plan.seed));
+            let log = logs.join(format!(
+                "{}-{}-{}-{at}.log",
+                fault.name(),
+                node.version,
+                plan.seed
+            ));
             let mut settings = vec![
                 ("DLX_PROXY_UPSTREAM", upstream(port, PASSWORD)),
                 ("DLX_PROXY_VHOSTS", vhost.clone()),
@@ -97,7 +104,11 @@ impl Stage {
             proxies: addresses,
             broker: node.address,
             patience: plan.patience,
-            prefetch: if fault == ProxyTerminated { 0 } else { plan.prefetch },
+            prefetch: if fault == ProxyTerminated {
+                0
+            } else {
+                plan.prefetch
+            },
             consume: AtomicBool::new(!plan.prefilled),
             healed: AtomicBool::new(fault == ProxyTerminated),
             stop: AtomicBool::new(false),
@@ -130,7 +141,9 @@ impl Stage {
                     arguments.long(b"x-max-length", FULL);
                     arguments.longstr(b"x-overflow", b"reject-publish");
                 }
-                direct.declare_queue(&source.target, source.durable, &arguments.finish()).await?;
+                direct
+                    .declare_queue(&source.target, source.durable, &arguments.finish())
+                    .await?;
                 if self.plan.fault != Fault::TargetMissing {
                     self.make_exchange(&mut direct, source, false).await?;
                 }
@@ -151,8 +164,13 @@ impl Stage {
         if source.exchange.is_empty() {
             return Ok(());
         }
-        let bits = Bits { durable: true, internal };
-        direct.declare_exchange(&source.exchange, &source.target, bits).await
+        let bits = Bits {
+            durable: true,
+            internal,
+        };
+        direct
+            .declare_exchange(&source.exchange, &source.target, bits)
+            .await
     }
 
     /// A client of the broker itself.
@@ -163,7 +181,8 @@ impl Stage {
     fn begin(&mut self) {
         for (at, source) in self.sources.iter().enumerate() {
             let (publisher, yard) = (source.clone(), self.yard.clone());
-            self.publishers.spawn(async move { publisher.publish(&yard, at).await });
+            self.publishers
+                .spawn(async move { publisher.publish(&yard, at).await });
             // Several connections, each within its bound of tickets.
             let consumers = match self.plan.fault {
                 _ if !source.is_rejected() => 0,
@@ -172,7 +191,8 @@ impl Stage {
             };
             for extra in 0..consumers {
                 let (consumer, yard) = (source.clone(), self.yard.clone());
-                self.consumers.spawn(async move { consumer.consume(&yard, at + extra).await });
+                self.consumers
+                    .spawn(async move { consumer.consume(&yard, at + extra).await });
             }
         }
     }
@@ -180,23 +200,39 @@ impl Stage {
     /// Waits until so much of the work is done, in per cent.
     pub(crate) async fn until_done(&self, part: usize) -> Fallible<()> {
         let all: usize = self.sources.iter().map(|source| 2 * source.number).sum();
-        until(format_args!("{part} % of the work"), async || {
+        let done = until(format_args!("{part} % of the work"), async || {
             let done: usize = self.sources.iter().map(|source| source.progress()).sum();
             if self.plan.prefilled && done * 100 >= all * 34 {
                 self.yard.consume.store(true, Relaxed);
             }
             done * 100 >= all * part
         })
-        .await
+        .await;
+        if done.is_err() {
+            println!("DEBUG {:?}", self.node.eval("[{X, rabbit_alarm:get_alarms()} || X <- rabbit_channel:info_all([connection,name,number,state,messages_unconfirmed,messages_unacknowledged,consumer_count,confirm,vhost])].").await);
+            println!("DEBUG {:?}", self.node.eval("[catch rabbit_amqqueue:info(Q,[name,type,messages,messages_ready,messages_unacknowledged,consumers]) || Q <- rabbit_amqqueue:list()].").await);
+        }
+        done.map_err(|problem| {
+            let sources = self
+                .sources
+                .iter()
+                .map(|source| format!("{source} {:?}", source.ledger));
+            format!("{problem}; {}", sources.collect::<Vec<_>>().join("; "))
+        })
     }
 
     /// All is well from now on: the rest may be published.
     pub(crate) fn heal(&self) {
+        self.heal_ledgers();
+        self.yard.consume.store(true, Relaxed);
+        self.yard.healed.store(true, Relaxed);
+    }
+
+    /// What is published from now on must not be lost by anybody; counts once.
+    pub(crate) fn heal_ledgers(&self) {
         for source in &self.sources {
             source.ledger.heal();
         }
-        self.yard.consume.store(true, Relaxed);
-        self.yard.healed.store(true, Relaxed);
     }
 
     /// Every publisher has published all, and has heard of it what it can.
@@ -216,10 +252,10 @@ impl Stage {
         within("the end of all clients", clients).await
     }
 
-    /// Messages in the intake queue, with those that its consumer has.
-    pub(crate) async fn in_intake(&self) -> Fallible<usize> {
+    /// Messages in a quorum queue, with those that its consumer has, and those that wait for the confirms of their dead letters.
+    pub(crate) async fn in_queue(&self, queue: &str) -> Fallible<usize> {
         let program = format!(
-            "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{}\">>, queue, <<\"{INTAKE}\">>)),
+            "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{}\">>, queue, <<\"{queue}\">>)),
              {{ok, {{_, N}}, _}} = ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1), N.",
             self.vhost
         );

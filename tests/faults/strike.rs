@@ -9,17 +9,9 @@ use super::plan::Fault;
 use super::relay::{self, Gone, PUBLISHER};
 use super::stage::{INTAKE, PASSWORD, Stage, USER, upstream};
 
-/// What an operator would know of it.
-#[derive(Debug, Default)]
-pub(crate) struct Struck {
-    /// Messages that were deleted with the intake queue.
-    pub deleted: usize,
-}
-
 impl Stage {
     /// Breaks it, waits, heals it.
-    pub(crate) async fn strike(&mut self) -> Fallible<Struck> {
-        let mut struck = Struck::default();
+    pub(crate) async fn strike(&mut self) -> Fallible<()> {
         let (node, outage) = (self.node.clone(), self.plan.outage);
         if self.plan.fault.restarts() {
             node.settle().await?;
@@ -68,13 +60,27 @@ impl Stage {
             }
             Fault::MemoryAlarm => {
                 let set = "vm_memory_monitor:set_vm_memory_high_watermark";
-                let usual = node.eval("vm_memory_monitor:get_vm_memory_high_watermark().").await?;
-                self.alarm("memory", &format!("{set}(0.00001)."), &format!("{set}({usual}).")).await?;
+                let usual = node
+                    .eval("vm_memory_monitor:get_vm_memory_high_watermark().")
+                    .await?;
+                self.alarm(
+                    "memory",
+                    &format!("{set}(0.00001)."),
+                    &format!("{set}({usual})."),
+                )
+                .await?;
             }
             Fault::DiskAlarm => {
                 let set = "rabbit_disk_monitor:set_disk_free_limit";
-                let usual = node.eval("rabbit_disk_monitor:get_disk_free_limit().").await?;
-                self.alarm("disk", &format!("{set}(1000000000000000)."), &format!("{set}({usual}).")).await?;
+                let usual = node
+                    .eval("rabbit_disk_monitor:get_disk_free_limit().")
+                    .await?;
+                self.alarm(
+                    "disk",
+                    &format!("{set}(1000000000000000)."),
+                    &format!("{set}({usual})."),
+                )
+                .await?;
             }
             Fault::PublisherClosed => self.close_often("dlx-proxy publisher").await?,
             Fault::IntakeClosed => self.close_often("dlx-proxy intake").await?,
@@ -122,9 +128,15 @@ impl Stage {
             Fault::PasswordChanged => self.change_password().await?,
             Fault::IntakeQueueDeleted => {
                 let mut direct = self.direct().await?;
-                struck.deleted = direct.delete_queue(INTAKE).await? as usize;
+                direct.delete_queue(INTAKE).await?;
                 direct.close().await;
+                // What was published from now on dies later.
+                self.heal_ledgers();
                 self.rest(outage).await;
+                until("the intake queue is there again", async || {
+                    self.in_queue(INTAKE).await.is_ok()
+                })
+                .await?;
             }
             Fault::IntakeExchangeDeleted => self.delete_intake_exchanges().await?,
             Fault::VhostDeleted => {
@@ -144,7 +156,7 @@ impl Stage {
         if self.plan.fault.restarts() {
             self.until_led().await?;
         }
-        Ok(struck)
+        Ok(())
     }
 
     /// Every quorum queue has its leader again: before that RabbitMQ drops what it hands on to one, unless somebody waits for a confirm.
@@ -155,7 +167,10 @@ impl Stage {
             self.vhost
         );
         until("quorum queues have leaders", async || {
-            self.node.eval(&program).await.is_ok_and(|number| number == "0")
+            self.node
+                .eval(&program)
+                .await
+                .is_ok_and(|number| number == "0")
         })
         .await
     }
@@ -168,16 +183,22 @@ impl Stage {
         relay.set(relay::Fault::Jam(PUBLISHER));
         self.yard.consume.store(true, Relaxed);
         // Those that were not confirmed may be there or not.
-        let confirmed: usize = self.sources.iter().map(|source| source.ledger.confirmed().len()).sum();
+        let confirmed: usize = self
+            .sources
+            .iter()
+            .map(|source| source.ledger.confirmed().len())
+            .sum();
         until(format_args!("{all} rejects are withheld"), async || {
             self.withheld().await as usize >= confirmed
         })
         .await?;
         self.proxies[0].signal("TERM").await?;
-        let free_after = [0, 500, 3000, 60_000][self.plan.rng.usize(..4)];
+        // The last one is later than the grace of a drain.
+        let choices = if self.plan.short { 3 } else { 4 };
+        let free_after = [0, 500, 3000, 27_000][self.plan.rng.usize(..choices)];
         let grace = Duration::from_secs(30);
         let (ended, ()) = tokio::join!(self.proxies[0].ended(grace), async {
-            tokio::time::sleep(Duration::from_millis(free_after.min(27_000))).await;
+            tokio::time::sleep(Duration::from_millis(free_after)).await;
             relay.set(relay::Fault::None);
         });
         let status = ended?;
@@ -204,9 +225,16 @@ impl Stage {
     async fn close_often(&mut self, name: &str) -> Fallible<()> {
         for _ in 0..self.plan.rng.usize(1..=3) {
             let roles = ["consumer of", "publisher of"];
-            let role = if name.is_empty() { roles[self.plan.rng.usize(..2)] } else { name };
+            let role = if name.is_empty() {
+                roles[self.plan.rng.usize(..2)]
+            } else {
+                name
+            };
             until(format_args!("a connection of a {role}"), async || {
-                matches!(self.node.close_connections(&self.vhost, role).await, Ok(1..))
+                matches!(
+                    self.node.close_connections(&self.vhost, role).await,
+                    Ok(1..)
+                )
             })
             .await?;
             self.rest(self.plan.outage / 10).await;
@@ -236,7 +264,10 @@ impl Stage {
         if waits || self.plan.rng.bool() {
             node.make_user(USER, PASSWORD).await?;
         } else {
-            self.proxies[0].set("DLX_PROXY_UPSTREAM", upstream(node.address.port(), "another"));
+            self.proxies[0].set(
+                "DLX_PROXY_UPSTREAM",
+                upstream(node.address.port(), "another"),
+            );
         }
         if !waits {
             self.proxies[0].stop().await?;
@@ -255,7 +286,8 @@ impl Stage {
         );
         self.node.eval(&program).await?;
         let mut direct = self.direct().await?;
-        let twins = |source: &&std::sync::Arc<Source>| source.is_native && !source.exchange.is_empty();
+        let twins =
+            |source: &&std::sync::Arc<Source>| source.is_native && !source.exchange.is_empty();
         for source in self.sources.iter().filter(twins) {
             direct.delete_exchange(&source.exchange).await?;
         }
@@ -272,7 +304,9 @@ impl Stage {
     async fn until_declared_anew(&self) -> Fallible<()> {
         let counts = |source: &std::sync::Arc<Source>| source.ledger.declared.load(Relaxed);
         let before: Vec<usize> = self.sources.iter().map(counts).collect();
-        self.node.close_connections(&self.vhost, "publisher of").await?;
+        self.node
+            .close_connections(&self.vhost, "publisher of")
+            .await?;
         until("all sources are declared anew", async || {
             let now = self.sources.iter().map(counts);
             now.zip(&before).all(|(now, before)| now > *before)

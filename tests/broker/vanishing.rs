@@ -1,19 +1,16 @@
-//! The reject path when things break: the publisher's connection is killed, jammed or blocked, a dead-letter exchange is missing, a client
-//! vanishes. Nothing is lost; what arrives twice is counted and printed.
+//! A client vanishes while all its rejects are withheld, and its session has to do without it. Nothing is lost; what arrives twice is counted
+//! and printed.
 
 use std::collections::BTreeMap;
 
 use dlx_proxy::amqp::method::{Deliver, MethodId};
 use dlx_proxy::config::Mode;
 
-use super::lab::{BOTH, Broker, each, each_alone, each_broker, until};
+use super::lab::{Broker, each_broker, until};
 use super::proxy::Proxy;
 use super::raw::{self, Raw};
 use super::relay::{Fault, PUBLISHER, Relay};
 use super::scene::Kind;
-
-/// Rejects while the publisher is killed.
-const MANY: usize = 10_000;
 
 /// Where a test happens: a client of the proxy, and one of the broker itself.
 struct Stage {
@@ -90,20 +87,6 @@ impl Stage {
             self.proxied.consume(channel, queue, false).await;
         }
     }
-
-    /// Ends the client, and checks that nothing is left to do for anybody.
-    async fn close(self) {
-        let Stage {
-            proxied,
-            mut direct,
-            work,
-        } = self;
-        proxied.close().await;
-        for queue in &work {
-            assert_eq!(delete(&mut direct, queue).await, 0, "left in {queue}");
-        }
-        direct.close().await;
-    }
 }
 
 /// Deletes a queue. Returns how many messages were left in it.
@@ -173,94 +156,6 @@ async fn behind(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_publisher_is_killed_in_the_middle_of_ten_thousand_rejects() {
-    each(BOTH, async |way| {
-        // The reject path is one for both modes: each gets a queue type.
-        let kind = if way.mode == Mode::Keep {
-            Kind::Classic
-        } else {
-            Kind::Quorum
-        };
-        let mut stage = Stage::open(
-            &way.broker,
-            way.proxy.address.port(),
-            &way.vhost,
-            kind,
-            &["dlx"],
-        )
-        .await;
-        stage.fill(MANY).await;
-        stage.consume(500).await;
-        let dlx = format!("{kind}.dlx");
-        let publisher = format!("dlx-proxy publisher {}", way.vhost);
-        // Each time when the broker has seen another quarter of the dead letters.
-        let quarters = [MANY / 4, MANY / 2, MANY * 3 / 4];
-        way.broker
-            .close_connection_at(&publisher, &way.vhost, &dlx, &quarters)
-            .await;
-        reject(&mut stage.proxied, MANY).await;
-        until("all have arrived", async || {
-            stage.direct.ready(1, &dlx).await as usize >= MANY
-        })
-        .await;
-        let killed = way.broker.closed_at(&way.vhost).await;
-        assert!(
-            killed.len() == 3 && killed.iter().all(|length| *length < MANY),
-            "not in the middle: {killed:?}"
-        );
-        let seen = collect(&mut stage.direct, 2, &dlx, MANY).await;
-        println!(
-            "{} {kind}: {MANY} dead letters, killed at {killed:?}, {} more",
-            way.broker.version,
-            duplicates(&seen)
-        );
-        stage.close().await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_exchange_disturbs_no_other() {
-    each(BOTH, async |way| {
-        let kind = if way.mode == Mode::Keep {
-            Kind::Quorum
-        } else {
-            Kind::Classic
-        };
-        let targets = ["here", "missing", "there"];
-        let mut stage = Stage::open(
-            &way.broker,
-            way.proxy.address.port(),
-            &way.vhost,
-            kind,
-            &targets,
-        )
-        .await;
-        stage.fill(1000).await;
-        stage.consume(100).await;
-        reject(&mut stage.proxied, 3000).await;
-        for (channel, target) in (2..).zip(["here", "there"]) {
-            let seen = collect(
-                &mut stage.direct,
-                channel,
-                &format!("{kind}.{target}"),
-                1000,
-            )
-            .await;
-            assert_eq!(duplicates(&seen), 0, "{target}");
-        }
-        let parked = collect(&mut stage.direct, 4, "dlx-proxy.parked", 1000).await;
-        println!(
-            "{} {kind}: 1000 parked, {} more",
-            way.broker.version,
-            duplicates(&parked)
-        );
-        stage.close().await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_vanishes_with_rejects_withheld_loses_nothing() {
     each_broker(async |broker, vhost| {
         for (mode, kind) in [(Mode::Takeover, Kind::Classic), (Mode::Keep, Kind::Quorum)] {
@@ -308,50 +203,6 @@ async fn a_client_that_vanishes_with_rejects_withheld_loses_nothing() {
             }
             proxy.stop().await;
         }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_memory_alarm_delays_dead_letters_and_loses_none() {
-    each_alone(&[Mode::Takeover], async |way| {
-        let kind = Kind::Quorum;
-        let mut stage = Stage::open(
-            &way.broker,
-            way.proxy.address.port(),
-            &way.vhost,
-            kind,
-            &["dlx"],
-        )
-        .await;
-        stage.fill(1000).await;
-        stage.consume(0).await;
-        let rejects = async {
-            reject(&mut stage.proxied, 1000).await;
-            until("the broker blocks the publisher", async || {
-                way.proxy
-                    .admin
-                    .metric("dlx_proxy_publisher_blocked", &[])
-                    .await
-                    == 1
-            })
-            .await;
-            assert!(
-                way.proxy
-                    .admin
-                    .metric("dlx_proxy_withheld_rejects", &[])
-                    .await
-                    > 0
-            );
-        };
-        way.broker.under_memory_alarm(rejects).await;
-        let seen = collect(&mut stage.direct, 2, &format!("{kind}.dlx"), 1000).await;
-        println!(
-            "{} {kind}: {} more by an alarm",
-            way.broker.version,
-            duplicates(&seen)
-        );
-        stage.close().await;
     })
     .await;
 }
