@@ -8,6 +8,8 @@ use super::load::{Dies, Ledger, Source};
 
 /// Rejects that are withheld at SIGTERM.
 const MANY: usize = 10_000;
+/// On so many connections for each source.
+pub(crate) const CONSUMERS: usize = 4;
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])* $fault:ident = $name:literal,)*) => {
@@ -154,6 +156,11 @@ impl Plan {
             }
             _ => Duration::from_millis(rng.u64(..1200)),
         };
+        let prefetch = match fault {
+            // Within the bound on tickets of each connection.
+            Fault::ProxyTerminated => (MANY / CONSUMERS + 100) as u16,
+            _ => [10, 100, 500][rng.usize(..3)],
+        };
         let plan = Plan {
             fault,
             seed,
@@ -165,7 +172,7 @@ impl Plan {
             outage,
             prefilled,
             patience: Duration::from_secs(if rng.bool() { 2 } else { 30 }),
-            prefetch: [10, 100, 500][rng.usize(..3)],
+            prefetch,
             hasty: rng.bool(),
             short,
             rng: rng.fork(),

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::client::{Bits, Client};
 use super::lab::{Fallible, Node, until, within};
 use super::load::{Source, Yard};
-use super::plan::{Fault, Plan};
+use super::plan::{CONSUMERS, Fault, Plan};
 use super::proxy::Proxy;
 use super::relay::Relay;
 
@@ -104,11 +104,7 @@ impl Stage {
             proxies: addresses,
             broker: node.address,
             patience: plan.patience,
-            prefetch: if fault == ProxyTerminated {
-                0
-            } else {
-                plan.prefetch
-            },
+            prefetch: plan.prefetch,
             consume: AtomicBool::new(!plan.prefilled),
             healed: AtomicBool::new(fault == ProxyTerminated),
             stop: AtomicBool::new(false),
@@ -183,10 +179,9 @@ impl Stage {
             let (publisher, yard) = (source.clone(), self.yard.clone());
             self.publishers
                 .spawn(async move { publisher.publish(&yard, at).await });
-            // Several connections, each within its bound of tickets.
             let consumers = match self.plan.fault {
                 _ if !source.is_rejected() => 0,
-                Fault::ProxyTerminated => 4,
+                Fault::ProxyTerminated => CONSUMERS,
                 _ => 1,
             };
             for extra in 0..consumers {
