@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use dlx_proxy::amqp::content::{Assembly, Content};
 use dlx_proxy::amqp::frame::{self, Front, Kind};
 use dlx_proxy::amqp::ids::ChannelId;
-use dlx_proxy::amqp::method::{Close, MethodId, Settle, Tune};
+use dlx_proxy::amqp::method::{Close, MethodId, QueueDeclare, QueueDeclareOk, Settle, Tune};
 use dlx_proxy::amqp::reply::{self, Arguments};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -187,6 +187,22 @@ impl Raw {
         declare(&mut out, channel, queue, arguments);
         self.send(&out).await;
         self.reply(channel, MethodId::QUEUE_DECLARE_OK).await;
+    }
+
+    /// Ready messages of a queue.
+    pub(crate) async fn ready(&mut self, channel: u16, queue: &str) -> u32 {
+        self.call(channel, MethodId::QUEUE_DECLARE, |a| {
+            a.short(0)
+                .shortstr(queue.as_bytes())
+                .octet(QueueDeclare::PASSIVE)
+                .longstr(b"")
+                .end();
+        })
+        .await;
+        let ok = self.reply(channel, MethodId::QUEUE_DECLARE_OK).await;
+        QueueDeclareOk::parse(&ok)
+            .expect("queue.declare-ok")
+            .message_count
     }
 
     /// Consumes, and waits for the answer.

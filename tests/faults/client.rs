@@ -273,15 +273,20 @@ impl Client {
         });
     }
 
-    /// In order, if the other side still answers.
-    pub(crate) async fn close(mut self) {
+    /// In order, if the other side still answers. Returns what was on its way: nobody else gets it if it needed no ack.
+    pub(crate) async fn close(mut self) -> Vec<(String, Vec<u8>)> {
+        let mut late = Vec::new();
         let mut out = Vec::new();
         reply::close(&mut out, ChannelId(0), 200, b"done", MethodId(0, 0));
-        if self.send(&out).await.is_ok() {
-            while !matches!(
-                self.next().await,
-                Err(_) | Ok(Came::Answer(MethodId::CONNECTION_CLOSE_OK, _))
-            ) {}
+        if self.send(&out).await.is_err() {
+            return late;
+        }
+        loop {
+            match self.next().await {
+                Ok(Came::Delivery { queue, body, .. }) => late.push((queue, body)),
+                Err(_) | Ok(Came::Answer(MethodId::CONNECTION_CLOSE_OK, _)) => return late,
+                Ok(_) => {}
+            }
         }
     }
 

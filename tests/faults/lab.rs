@@ -242,6 +242,15 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
         self.eval(&program).await.map(|_| ())
     }
 
+    /// Deletes it queue by queue. At once, 3.10 loses the supervisor of all queues with the strategy `at-least-once`, until it is started again.
+    pub(crate) async fn clear_vhost(&self, vhost: &str) -> Fallible<()> {
+        let program = format!(
+            "[rabbit_amqqueue:delete(Queue, false, false, <<\"tests\">>) || Queue <- rabbit_amqqueue:list(<<\"{vhost}\">>)], ok."
+        );
+        self.eval(&program).await?;
+        self.delete_vhost(vhost).await
+    }
+
     /// A user with this password, and the tag that the proxy's user needs.
     pub(crate) async fn make_user(&self, user: &str, password: &str) -> Fallible<()> {
         let program = format!(

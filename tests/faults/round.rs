@@ -59,7 +59,7 @@ pub(crate) async fn run(
 ) -> Fallible<Tally> {
     let vhost = plan.vhost();
     let tally = play(node, plan, sources, logs).await?;
-    node.delete_vhost(&vhost).await?;
+    node.clear_vhost(&vhost).await?;
     Ok(tally)
 }
 
@@ -84,6 +84,9 @@ async fn play(node: &Arc<Node>, plan: Plan, sources: Vec<Source>, logs: &Path) -
     let left = read_out(&stage, &mut found).await?;
     let mut tally = count(&stage, &found, &left);
     tally.problems.extend(problems);
+    if tally.messages == 0 {
+        tally.problems.push("nothing was confirmed".to_owned());
+    }
     if !in_time {
         tally
             .problems
@@ -105,13 +108,16 @@ async fn play(node: &Arc<Node>, plan: Plan, sources: Vec<Source>, logs: &Path) -
 async fn arrivals(stage: &mut Stage, found: &mut Found) -> Fallible<bool> {
     let end = Instant::now() + DEADLINE;
     let mut last = Instant::now();
-    let mut client = None;
+    let (mut client, mut in_time) = (None, false);
     while Instant::now() < end {
         let reader = match &mut client {
             Some(client) => client,
             // Parking may not be there again.
             None => match reader(stage).await {
-                Ok(opened) => client.insert(opened),
+                Ok(opened) => {
+                    last = Instant::now();
+                    client.insert(opened)
+                }
                 Err(_) => {
                     stage.rest(Duration::from_millis(50)).await;
                     continue;
@@ -131,13 +137,16 @@ async fn arrivals(stage: &mut Stage, found: &mut Found) -> Fallible<bool> {
             continue;
         }
         if found.has_all(stage) || last.elapsed() > QUIET && is_idle(stage).await? {
-            if let Some(client) = client {
-                client.close().await;
-            }
-            return Ok(true);
+            in_time = true;
+            break;
         }
     }
-    Ok(false)
+    if let Some(client) = client {
+        for (queue, body) in client.close().await {
+            found.note(&queue, &body)?;
+        }
+    }
+    Ok(in_time)
 }
 
 async fn reader(stage: &Stage) -> Fallible<Client> {

@@ -203,10 +203,6 @@ impl Stage {
             done * 100 >= all * part
         })
         .await;
-        if done.is_err() {
-            println!("DEBUG {:?}", self.node.eval("[{X, rabbit_alarm:get_alarms()} || X <- rabbit_channel:info_all([connection,name,number,state,messages_unconfirmed,messages_unacknowledged,consumer_count,confirm,vhost])].").await);
-            println!("DEBUG {:?}", self.node.eval("[catch rabbit_amqqueue:info(Q,[name,type,messages,messages_ready,messages_unacknowledged,consumers]) || Q <- rabbit_amqqueue:list()].").await);
-        }
         done.map_err(|problem| {
             let sources = self
                 .sources

@@ -144,9 +144,12 @@ impl Stage {
                 self.rest(outage).await;
                 node.make_vhost(&self.vhost, &["guest", USER]).await?;
                 self.make_targets().await?;
-                for proxy in &self.proxies {
-                    proxy.until_ready().await?;
+                // A proxy that was refused tries again after a minute: once in a while that is waited for.
+                if self.plan.short || self.plan.rng.u8(..4) > 0 {
+                    self.proxies[0].stop().await?;
+                    self.proxies[0].start()?;
                 }
+                self.proxies[0].until_ready().await?;
                 self.until_declared_anew().await?;
             }
         }
