@@ -60,14 +60,18 @@ def parked(own):
 
 
 def all_parked(own, bad, found):
-    """The causes by label, once each dead letter of these labels is parked; `found` so far."""
+    """The causes by label, once each dead letter of these labels is parked; `found` so far. What is in its source again is rejected again."""
     wanted = {f"{label} {number}" for label in bad for number in range(EACH)}
 
     def look():
+        for label in bad:
+            while (got := own.channel.basic_get(f"{PREFIX}-{label}-source"))[0]:
+                own.channel.basic_reject(got[0].delivery_tag, requeue=False)
         found.update(parked(own))
         return wanted <= found.keys()
 
-    until(look, lambda: f"{len(wanted & found.keys())} of {len(wanted)} parked", deadline=60, pause=0.2)
+    until(look, lambda: f"{len(wanted & found.keys())} of {len(wanted)} parked, in queues: {[(queue, own.depth(queue)) for queue in own.queues]}",
+          deadline=60, pause=0.2)
     causes = {label: set() for label in bad}
     for body in wanted:
         label = body.split()[0]
