@@ -195,7 +195,7 @@ impl Publisher {
         let foreign = is_foreign(&publication, self.link.user());
         let mut item = Item::new(owner, ticket, publication);
         item.foreign = foreign;
-        let busy = self.window.is_full(&item);
+        let busy = self.window.is_busy(&item);
         if let Some(bridge) = self.internal.bridge(&item.publication.exchange) {
             item.bridge = bridge.clone();
             item.stage = Stage::Bridge;

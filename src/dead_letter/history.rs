@@ -11,6 +11,9 @@ use crate::machine::Reason;
 
 use super::Dialect;
 
+/// As many entries as `max-history` can be. An entry here takes fifty times as much room as the smallest one in a frame does.
+const MOST_READ: usize = 100_000;
+
 /// What names an entry: its queue and reason. Either can be missing in what a client made up; RabbitMQ compares them all the same.
 type Key<'a> = (Option<Word<'a>>, Option<Word<'a>>);
 
@@ -66,6 +69,7 @@ pub(super) fn read(x_death: Option<Value<'_>>) -> Vec<Entry<'_>> {
     array
         .values()
         .filter_map(|member| Entry::read(member.ok()?.as_table()?))
+        .take(MOST_READ)
         .collect()
 }
 

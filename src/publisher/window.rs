@@ -101,14 +101,28 @@ impl Window {
 
     /// Whether one that is not late yet must not become so.
     pub(super) fn is_full(&self, item: &Item) -> bool {
-        let signal = self.is_signal(item);
-        let share = if signal { &self.signals } else { &self.rejects };
-        if share.all.items == 0 {
-            return false;
-        }
-        let quarter = self.quarter(signal);
-        let late = share.late.get(&target(&item.publication));
-        share.all.reaches(quarter.double()) || late.is_some_and(|late| late.reaches(quarter))
+        let (late, quarter) = self.look(item);
+        self.share(item).all.reaches(quarter.double())
+            || late.is_some_and(|late| late.reaches(quarter))
+    }
+
+    /// Whether one that has just come would become late, as others of its target are, and must not. Against other targets nothing is known: they
+    /// are tried.
+    pub(super) fn is_busy(&self, item: &Item) -> bool {
+        let (late, quarter) = self.look(item);
+        late.is_some_and(|late| {
+            late.reaches(quarter) || self.share(item).all.reaches(quarter.double())
+        })
+    }
+
+    /// How much of its target is late, if any, and how much may be.
+    fn look(&self, item: &Item) -> (Option<Load>, Load) {
+        let share = self.share(item);
+        // Mostly nobody is late: then not even a name is copied.
+        let late = (share.all.items > 0)
+            .then(|| share.late.get(&target(&item.publication)).copied())
+            .flatten();
+        (late, self.quarter(self.is_signal(item)))
     }
 
     /// Whether so much would be more than one target of the intake may have.
@@ -123,7 +137,7 @@ impl Window {
 
     /// It is late from now on.
     pub(super) fn enter(&mut self, item: &Item) {
-        let share = self.share(item);
+        let share = self.share_mut(item);
         share.all.add(item.weight);
         let late = share.late.entry(target(&item.publication)).or_default();
         late.add(item.weight);
@@ -131,7 +145,7 @@ impl Window {
 
     /// It is so no more.
     pub(super) fn leave(&mut self, item: &Item) {
-        let share = self.share(item);
+        let share = self.share_mut(item);
         share.all.remove(item.weight);
         let target = target(&item.publication);
         if let Some(late) = share.late.get_mut(&target) {
@@ -142,7 +156,14 @@ impl Window {
         }
     }
 
-    fn share(&mut self, item: &Item) -> &mut Share {
+    fn share(&self, item: &Item) -> &Share {
+        match self.is_signal(item) {
+            true => &self.signals,
+            false => &self.rejects,
+        }
+    }
+
+    fn share_mut(&mut self, item: &Item) -> &mut Share {
         match self.is_signal(item) {
             true => &mut self.signals,
             false => &mut self.rejects,

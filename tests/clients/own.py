@@ -17,16 +17,18 @@ class Own:
 
     def __init__(self, via, kind, log, user=None):
         self.via, self.kind, self.log = via, kind, log
-        self.queues, self.settings = [], {}
+        self.queues, self.settings, self.address = [], {}, via.broker.address
         self._upstream(user)
         self.start()
 
     def _upstream(self, user):
-        self.upstream = f"amqp://{user}:secret@%s:%d" % self.via.broker.address if user else self.via.broker.url
+        login = self.via.broker.parameters.credentials
+        self.upstream = "amqp://%s:%s@%s:%d" % ((user or login.username, "secret" if user else login.password) + self.address)
 
-    def restart(self, user=None, **settings):
-        """Once more with other settings, and another user of its own."""
+    def restart(self, user=None, address=None, **settings):
+        """Once more with other settings, another user of its own, or another way to the broker."""
         self.stop()
+        self.address = address or self.address
         self._upstream(user)
         self.settings = {f"DLX_PROXY_{name.upper()}": str(value) for name, value in settings.items()}
         self.start()

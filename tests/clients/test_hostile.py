@@ -1,11 +1,14 @@
 """Messages that are hard to read, to store or to publish: through both paths each arrives as it was, or is parked, and its neighbours do not notice."""
 
 import struct
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
 from lab import until
+from own import PARKED, PREFIX, own  # noqa: F401
 from raw import (
     BODY, DECLARE_OK, GET, GET_EMPTY, GET_OK, HEADER, PUBLISH, REJECT, Frame, Raw, Reader, declare, long, method, short, table,
 )
@@ -179,3 +182,61 @@ def test_each_arrives_or_is_parked(scene, kind, reason):
             before, headers = came.take(2 * len(short(ODD * 63))), came.long()
             assert before + came.data == message.properties, body
             assert fields(headers).keys() >= {b"x-death"}, body
+
+
+LARGE = 16 * 2**20
+
+
+@pytest.fixture
+def large_frames(own):
+    """A broker that takes frames of 16 MiB, and connections to it that know."""
+    broker = own.via.broker
+    before = broker.ctl("-q", "eval", "{ok, Max} = application:get_env(rabbit, frame_max), Max.").strip()
+    broker.ctl("eval", f"application:set_env(rabbit, frame_max, {LARGE}).")
+    try:
+        own.restart()
+        yield own
+    finally:
+        broker.ctl("eval", f"application:set_env(rabbit, frame_max, {before}).")
+
+
+@pytest.mark.once
+@pytest.mark.proxied
+def test_headers_of_a_million_members(large_frames):
+    """The proxy's own links take frames of 1 MiB: what is larger is parked. Others need not wait for it."""
+    own = large_frames
+    member = b"S" + long("eleven more")
+
+    def of(members):
+        return Hostile(short("members") + b"A" + long(member * members))
+
+    sink, healthy = own.queue("sink"), Hostile(table([("healthy", b"t", True)])[4:])
+    cases = {"a million": (of((LARGE - 64) // len(member)), True), "a tenth": (of(100_000), True), "a twentieth": (of(50_000), False)}
+    way = SimpleNamespace(broker=own.via.broker, address=own.proxy.address, vhost=own.via.vhost)
+    with Raw(way, frame_max=LARGE) as raw, Raw(own.via, direct=True, frame_max=LARGE) as operator:
+        for connection in (raw, operator):
+            connection.socket.settimeout(60)
+            connection.open_channel()
+        for reason, dies in (("rejected", []), ("expired", [("x-message-ttl", b"I", 1)])):
+            source = f"{PREFIX}-{reason}"
+            to_sink = [("x-dead-letter-exchange", b"S", ""), ("x-dead-letter-routing-key", b"S", sink)]
+            raw.send(declare(1, source, durable=True, fields=to_sink + dies))
+            raw.expect(DECLARE_OK)
+            own.queues.append(source)
+            for label, (message, parked) in cases.items():
+                since = time.monotonic()
+                for body, one in ((b"before", healthy), (label.encode(), message), (b"after", healthy)):
+                    publish(raw, "", replace(one, key=source.encode()), body)
+                    if reason == "rejected":
+                        tag = until(lambda: get(raw, source), f"{body} in {source}", deadline=60)[0]
+                        raw.send(method(1, REJECT, struct.pack(">Q", tag) + b"\0"))
+                wanted = [b"before", b"after"] if parked else [b"before", b"after", label.encode()]
+                arrived = [until(lambda: get(raw, sink), f"{wanted} in {sink}", deadline=60) for _ in wanted]
+                assert sorted(body for *_, body in arrived) == sorted(wanted)
+                found = [until(lambda: get(operator, PARKED), f"{label} parked", deadline=60)] if parked else [got for got in arrived if got[4] == label.encode()]
+                ((_, key, _, properties, body),) = found
+                assert body == label.encode()
+                assert without_deaths(properties)[b"members"] == message.headers
+                assert long(f"{PREFIX}.intake" if parked else source) in fields(properties[4:])[b"x-death"]
+                print(f"{own.via.broker.version} {reason} {label}: {time.monotonic() - since:.1f} s")
+    assert own.losses() == 0

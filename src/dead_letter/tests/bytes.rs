@@ -141,6 +141,28 @@ fn others(table: &[u8]) -> Vec<Field<'_>> {
         .collect()
 }
 
+#[test]
+fn of_very_many_deaths_so_many_are_read() {
+    let mut deaths = ArrayBuilder::default();
+    for _ in 0..100_500 {
+        deaths.table(&TableBuilder::default());
+    }
+    let mut members = TableBuilder::default();
+    members.array(X_DEATH, &deaths);
+    let content = with_headers(members.finish());
+    for dialect in DIALECTS {
+        let publication = planned(dialect, &content, false).unwrap();
+        let after = headers(&publication.content.properties);
+        let x_death = Table(&after).get(X_DEATH).unwrap().unwrap();
+        let entries: Vec<_> = x_death.as_array().unwrap().values().collect();
+        let [_, Ok(grouped)] = entries[..] else {
+            panic!("this death, and those that say nothing");
+        };
+        let count = grouped.as_table().unwrap().get(b"count").unwrap().unwrap();
+        assert_eq!(count.as_integer(), Some(100_000));
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in vec(any::<u8>(), 0..80), key in vec(any::<u8>(), 0..9)) {

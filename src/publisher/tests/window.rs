@@ -140,14 +140,17 @@ fn all_bad_targets_together_leave_half_of_it_to_others() {
         rig.nack(1, n);
     }
     assert_eq!(rig.parked_and_keys(), (1, String::new()), "the fifth");
-    rig.publish_as(INTAKE, signals("f", 6..=6));
-    assert_eq!(
-        rig.parked_and_keys(),
-        (1, String::new()),
-        "nor may others wait then"
-    );
+    // Nothing is known against others: they are tried, but may not wait.
+    rig.publish_as(INTAKE, signals("f", 6..=7));
+    assert_eq!(rig.parked_and_keys(), (0, "f f".into()));
+    rig.ack(1, 6, false);
+    rig.nack(1, 7);
+    assert_eq!(rig.parked_and_keys(), (1, String::new()));
     rig.ack(2, 2, true);
-    assert_eq!(rig.settled(), [(5, BUSY), (6, BUSY)]);
+    let settled = rig.settled();
+    assert_eq!(settled, [(6, Outcome::Confirmed), (5, BUSY), (7, BUSY)]);
+    rig.publish_as(INTAKE, signals("a", 8..=8));
+    assert_eq!(rig.parked_and_keys(), (1, String::new()), "one of those");
 }
 
 #[test]
