@@ -8,8 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
+use dlx_proxy::amqp::content::Content;
 use dlx_proxy::amqp::frame;
-use dlx_proxy::amqp::method::QueueDeclare;
+use dlx_proxy::amqp::ids::ChannelId;
+use dlx_proxy::amqp::method::{MethodId, QueueDeclare};
+use dlx_proxy::amqp::reply;
 use dlx_proxy::amqp::table::TableBuilder;
 
 use crate::client::{self, Connection, Message, Settlement};
@@ -51,7 +54,7 @@ impl Flood {
     ];
 
     fn run(self, route: &Route, direct: &Address, going: &Going) -> anyhow::Result<()> {
-        let queue = format!("bench.flood.{}.{}", route.name, std::process::id());
+        let queue = format!("bench.{self}.{}.{}", route.name, std::process::id());
         match self {
             Flood::None => Ok(()),
             Flood::Connections => connections(&route.address, going),
@@ -177,7 +180,7 @@ fn rejects(address: &Address, queue: &str, going: &Going) -> anyhow::Result<()> 
 fn deaf(address: &Address, direct: &Address, queue: &str, going: &Going) -> anyhow::Result<()> {
     let mut owner = Connection::open(direct)?;
     let mut bounded = arguments(None);
-    bounded.long(b"x-max-length", 10_000);
+    bounded.long(b"x-max-length", 100);
     owner.declare(queue, 0, bounded)?;
     let consumers = (0..DEAF)
         .map(|_| {
@@ -186,10 +189,20 @@ fn deaf(address: &Address, direct: &Address, queue: &str, going: &Going) -> anyh
             Ok(client)
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
+    // Large ones, so that all sockets are full at once.
     let mut frames = Vec::new();
-    for _ in 0..100 {
-        client::publish(&mut frames, queue, Message::default(), 0);
-    }
+    reply::method(&mut frames, ChannelId(1), MethodId::BASIC_PUBLISH, |a| {
+        a.short(0)
+            .shortstr(b"")
+            .shortstr(queue.as_bytes())
+            .octet(0)
+            .end();
+    });
+    let content = Content {
+        properties: vec![0, 0].into(),
+        body: vec![0; 1 << 20].into(),
+    };
+    content.put(&mut frames, ChannelId(1), 128 * 1024);
     while going.on() {
         owner.write(&frames)?;
         thread::sleep(Duration::from_millis(10));
