@@ -58,6 +58,9 @@ use verify::Verification;
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
 const PROBE_BACKLOG: usize = 1024 * 1024;
 
+/// Replies due to one client; beyond, it is not read until half of them came.
+const MOST_DUE: usize = 8_192;
+
 /// What a session is told of the configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -138,6 +141,8 @@ enum Hold {
     Answers(ChannelId, Mono),
     /// As many dead letters are in flight as may be.
     Tickets,
+    /// As many replies are due as may be.
+    Replies,
     /// A declare is being probed, or a probe's channel is being closed.
     Probe,
 }
@@ -258,6 +263,7 @@ impl Session {
                 state.is_none_or(|state| state.closing || state.due.is_empty())
             }
             Some(Hold::Tickets) => self.tickets.len() < self.max_tickets,
+            Some(Hold::Replies) => self.replies_due() < MOST_DUE / 2,
             Some(Hold::Probe) => !self.is_probing(),
         };
         if over {
@@ -377,7 +383,7 @@ impl Machine for Session {
     fn deadline(&self) -> Option<Mono> {
         let hold = match self.hold {
             Some(Hold::Withheld(_, until) | Hold::Answers(_, until)) => Some(until),
-            Some(Hold::Tickets | Hold::Probe) | None => None,
+            Some(Hold::Tickets | Hold::Replies | Hold::Probe) | None => None,
         };
         let leaving = match self.phase {
             Phase::Leaving(until)
@@ -415,7 +421,11 @@ impl Machine for Session {
             Leg::Broker => match self.phase {
                 Phase::Leaving(_) | Phase::Goodbye(_) => true,
                 Phase::Parting(_) | Phase::Done => false,
-                _ if matches!(self.hold, Some(Hold::Probe | Hold::Answers(..))) => {
+                _ if matches!(
+                    self.hold,
+                    Some(Hold::Probe | Hold::Replies | Hold::Answers(..))
+                ) =>
+                {
                     backlog < PROBE_BACKLOG
                 }
                 _ => backlog == 0,

@@ -4,13 +4,14 @@
 //! is printed as ratios: to haproxy for traffic that merely passes, to the broker's own dead-lettering for dead letters. Figures of
 //! different runs or machines say little; the ratios do.
 //!
-//! `cargo bench --bench load -- WORD…`: only scenes whose name contains a word (`throughput`, `latency`, `dead letters`, `nack`, …).
+//! `cargo bench --bench load -- WORD…`: only scenes whose name contains a word (`throughput`, `latency`, `flood`, `dead letters`, `nack`, …).
 //! Environment: `DLX_TEST_BROKERS`, `BENCH_BROKER`, `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_HAPROXY_NBTHREAD`, `DLX_TEST_PROXY`,
 //! `DLX_PROXY_MODE`.
 
 mod client;
 mod confirms;
 mod dead_letters;
+mod floods;
 mod pass_through;
 mod process;
 mod report;
@@ -23,6 +24,7 @@ use anyhow::{bail, ensure};
 use crate::client::{BODY, Connection};
 use crate::confirms::WINDOW;
 use crate::dead_letters::SCENES;
+use crate::floods::Flood;
 use crate::pass_through::{BATCH, PAIRS, PREFETCH, RATE};
 use crate::process::{Route, Scratch, haproxy_version};
 use crate::report::{Series, Table, interleave};
@@ -77,6 +79,7 @@ fn run() -> anyhow::Result<()> {
     bench.machine(haproxy.as_deref())?;
     bench.throughput();
     bench.latency();
+    bench.floods();
     bench.dead_letters()?;
     ensure!(
         bench.failures == 0,
@@ -169,6 +172,28 @@ impl Bench {
         self.failures += all.iter().filter(|series| series.failed()).count();
         println!(
             "\nLatency: {} messages a second, one write each\n{table}",
+            report::number(RATE as f64)
+        );
+    }
+
+    fn floods(&mut self) {
+        let wanted = |flood: &Flood| self.settings.wants(&format!("flood {flood}"));
+        let floods: Vec<_> = Flood::ALL.into_iter().filter(wanted).collect();
+        let (Some(direct), false) = (self.routes.first(), floods.is_empty()) else {
+            return;
+        };
+        let scale = self.settings.scale;
+        let mut table = self.comparison();
+        for flood in floods {
+            let all = interleave(scale.rounds, &self.routes, |route| {
+                floods::run(route, direct, flood, &scale)
+            });
+            let metrics = ["p50 in µs", "p99 in µs", "of the flood, a second"];
+            compare(&mut table, &flood.to_string(), &metrics, &all);
+            self.failures += all.iter().filter(|series| series.failed()).count();
+        }
+        println!(
+            "\nLatency of others under a flood: {} messages a second on two connections, while a client floods the same route\n{table}",
             report::number(RATE as f64)
         );
     }

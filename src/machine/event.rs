@@ -133,6 +133,8 @@ pub enum Bound {
     HandshakeTimeout,
     /// Queues that a session knows.
     Queues,
+    /// Replies that the broker owes a client.
+    Replies,
     /// Intake exchanges of a vhost.
     IntakeExchanges,
     /// Signals that an intake holds.
@@ -147,7 +149,7 @@ pub enum Bound {
 
 impl Bound {
     /// All of them.
-    pub const ALL: [Bound; 13] = [
+    pub const ALL: [Bound; 14] = [
         Bound::Connections,
         Bound::Retained,
         Bound::RetainedPerConnection,
@@ -156,6 +158,7 @@ impl Bound {
         Bound::ProbeTimeout,
         Bound::HandshakeTimeout,
         Bound::Queues,
+        Bound::Replies,
         Bound::IntakeExchanges,
         Bound::IntakeBytes,
         Bound::PublisherBytes,
@@ -174,6 +177,7 @@ impl Bound {
             Bound::ProbeTimeout => "probe-timeout",
             Bound::HandshakeTimeout => "handshake-timeout",
             Bound::Queues => "queues of a connection",
+            Bound::Replies => "replies of a connection",
             Bound::IntakeExchanges => "max-intake-exchanges",
             Bound::IntakeBytes => "intake-bytes",
             Bound::PublisherBytes => "publisher-bytes",

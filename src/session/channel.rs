@@ -71,6 +71,8 @@ pub(super) struct Copying {
     pub routing_key: ShortStr,
     /// None until the header came, or when it is over the budget.
     pub assembly: Option<Assembly>,
+    /// Taken from the budget for it.
+    pub octets: usize,
 }
 
 /// A consumer.

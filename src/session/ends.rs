@@ -12,11 +12,7 @@ impl Session {
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
-        let copying = state
-            .copying
-            .take()
-            .and_then(|copying| copying.assembly)
-            .map_or(0, |assembly| assembly.whole());
+        let copying = state.copying.take().map_or(0, |copying| copying.octets);
         let octets = state.unacked.octets() + copying;
         let read: Vec<ShortStr> = state
             .consumers

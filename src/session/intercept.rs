@@ -8,15 +8,17 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueName};
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
-use crate::machine::{Change, Event, Leg};
+use crate::machine::{Bound, Change, Event, Leg};
 
 use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
 use super::replies::{Expected, asked_for, has_reply};
-use super::{Hold, Session, Turn};
+use super::{Hold, MOST_DUE, Session, Turn};
 
 const NO_ACK: u8 = 2;
 const GET_NO_ACK: u8 = 1;
+/// Replies due on one channel that are not worth counting those of all.
+const FEW_DUE: usize = 64;
 
 impl Session {
     /// A method frame at `range`. Returns its length, or 0 when it has to wait.
@@ -147,7 +149,9 @@ impl Session {
         turn: &mut Turn<'_>,
     ) -> usize {
         let len = range.len();
-        if id == MethodId::CHANNEL_OPEN && !self.channels.contains_key(&channel) {
+        // The broker counts channels, not numbers (S7.10). Those that it will refuse cost nothing here; those that are closing count twice.
+        let fits = self.channels.len() < 2 * self.peer.channel_max();
+        if id == MethodId::CHANNEL_OPEN && fits && !self.channels.contains_key(&channel) {
             self.channels.insert(channel, Channel::default());
         }
         let Some(state) = self.channels.get_mut(&channel) else {
@@ -169,6 +173,13 @@ impl Session {
                 turn,
             );
         }
+        if has_reply(id) && state.due.len() >= FEW_DUE && self.replies_due() >= MOST_DUE {
+            turn.event(Event::BoundMet(Bound::Replies));
+            return self.hold(Hold::Replies, turn);
+        }
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return 0;
+        };
         match id {
             MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT => {
                 return self.settle(channel, payload, range, turn);
@@ -197,6 +208,10 @@ impl Session {
         self.pass_request(channel, id, payload, range, turn);
         self.prove(channel, id, payload, turn);
         len
+    }
+
+    pub(super) fn replies_due(&self) -> usize {
+        self.channels.values().map(|state| state.due.len()).sum()
     }
 
     /// Passes a request, with its reply asked for.

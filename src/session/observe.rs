@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::amqp::content::{Assembly, body_size};
+use crate::amqp::content::{Assembly, PREFIX, body_size};
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
@@ -270,6 +270,7 @@ impl Session {
                 exchange,
                 routing_key,
                 assembly: None,
+                octets: 0,
             });
         }
     }
@@ -289,18 +290,17 @@ impl Session {
             .now()
             .retained_per_connection
             .saturating_sub(self.octets);
-        let octets = usize::try_from(body_size(header).unwrap_or(u64::MAX))
-            .unwrap_or(usize::MAX)
-            .saturating_add(header.len());
+        let body = usize::try_from(body_size(header).unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let content = body.saturating_add(header.len().saturating_sub(PREFIX));
+        let octets = Retained::cost(&copying.exchange, &copying.routing_key, content);
         let bound = match octets <= left {
             true => Bound::Retained,
             false => Bound::RetainedPerConnection,
         };
         if octets <= left && self.settings.retained.take(octets) {
-            copying.assembly = Assembly::begin(header, octets);
-            let kept = copying.assembly.as_ref().map_or(0, Assembly::whole);
-            self.settings.retained.give(octets - kept);
-            self.octets += kept;
+            copying.assembly = Assembly::begin(header, content);
+            copying.octets = octets;
+            self.octets += octets;
         } else {
             turn.event(Event::NotRetained {
                 queue: copying.queue.clone(),
@@ -334,12 +334,15 @@ impl Session {
             queue,
             exchange,
             routing_key,
-            assembly: Some(assembly),
+            assembly,
+            octets,
         }) = state.copying.take()
         else {
             return;
         };
-        let whole = assembly.whole();
+        let Some(assembly) = assembly else {
+            return self.give_back(octets);
+        };
         let kept = assembly.is_complete()
             && state.unacked.retain(
                 tag,
@@ -351,7 +354,7 @@ impl Session {
                 },
             );
         if !kept {
-            self.give_back(whole);
+            self.give_back(octets);
         }
     }
 }

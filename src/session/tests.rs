@@ -1,5 +1,6 @@
 //! Scripted peers: the script is both legs, time is a number.
 
+mod bounds;
 mod bridges;
 mod changes;
 mod declares;

@@ -223,7 +223,7 @@ impl Metrics {
                 "Dead letters that were parked, dropped or refused, by cause",
                 Family::default(),
             ),
-            retained_bytes: book.add("retained_bytes", &[], "Content of unsettled deliveries, kept for a possible reject", Gauge::default()),
+            retained_bytes: book.add("retained_bytes", &[], "Memory of unsettled deliveries, kept for a possible reject", Gauge::default()),
             withheld_rejects: book.add(
                 "withheld_rejects",
                 &[],

@@ -8,6 +8,7 @@
 //! - `multiple`: acks, nacks and rejects in an order drawn at random close a channel exactly when they do so without the proxy
 //! - `sessions`: many connections, large bodies, small frames · `heartbeats`: idle clients, and legs that are held back
 //! - `management`: what policies of the broker's add, read from its management API
+//! - `hostile`: clients that are slow or mean: bounds hold, and nothing is left behind
 //! - `away`: no broker at start, and a vhost in which the proxy's user has no rights
 //! - `process`: the program itself, from its first line to SIGTERM · `drain`: what may hold up its end, and for how long
 //!
@@ -20,6 +21,7 @@ mod away;
 mod dead_letter;
 mod drain;
 mod heartbeats;
+mod hostile;
 mod lab;
 mod management;
 mod multiple;

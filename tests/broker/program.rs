@@ -109,6 +109,12 @@ impl Program {
             .expect("a number")
     }
 
+    /// How many files and sockets it has open.
+    pub(crate) fn files(&self) -> usize {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        open.expect("it runs").count()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let process = self.child.id().to_string();
         let killed = Command::new("kill").args(["-s", name, &process]).status();

@@ -163,6 +163,11 @@ impl Raw {
             .expect("sent");
     }
 
+    /// The same to a peer that may have closed.
+    pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        within("sending", self.stream.write_all(bytes)).await
+    }
+
     /// Sends one method.
     pub(crate) async fn call(
         &mut self,

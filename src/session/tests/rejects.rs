@@ -234,7 +234,7 @@ fn out_of_tickets_the_client_is_not_read() {
 fn over_the_budget_nothing_is_retained_and_the_reject_is_forwarded() {
     let settings = settings(Mode::Keep);
     settings.limits.set(Limits {
-        retained_per_connection: 30,
+        retained_per_connection: 430,
         ..(**settings.limits.now()).clone()
     });
     let mut s = Script::open(settings).managed("orders", target("dlx"));

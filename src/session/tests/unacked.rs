@@ -133,7 +133,7 @@ proptest! {
             prop_assert_eq!(&found, &open);
             let taken = model.withheld.union(&model.done).min().copied();
             prop_assert_eq!(ledger.first_withheld(), taken.map(DeliveryTag));
-            prop_assert_eq!(ledger.octets(), (model.retained.len() + model.withheld.len()) * 3);
+            prop_assert_eq!(ledger.octets(), (model.retained.len() + model.withheld.len()) * retained().octets());
             for tag in 0..=last + 1 {
                 prop_assert_eq!(ledger.may_settle(DeliveryTag(tag)), open.contains(&tag));
                 let above = open.range(tag + 1..).next().filter(|t| **t <= tag + 70).copied();

@@ -1,0 +1,213 @@
+//! One client misbehaves; what do the others notice? Their latency, on connections of their own, under the same flood through each route.
+
+use std::fmt;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use dlx_proxy::amqp::content::Content;
+use dlx_proxy::amqp::frame;
+use dlx_proxy::amqp::ids::ChannelId;
+use dlx_proxy::amqp::method::{MethodId, QueueDeclare};
+use dlx_proxy::amqp::reply;
+use dlx_proxy::amqp::table::TableBuilder;
+
+use crate::client::{self, Connection, Message, Settlement};
+use crate::pass_through;
+use crate::process::Route;
+use crate::settings::{Address, Scale};
+
+/// Connections a minute that are opened and dropped.
+const A_MINUTE: u32 = 10_000;
+/// Consumers that never read.
+const DEAF: usize = 8;
+/// What the flooding client has unsettled.
+const UNSETTLED: u16 = 100;
+
+/// What one client does as fast as it is let.
+#[derive(Clone, Copy)]
+pub(crate) enum Flood {
+    /// Nothing: what the others have in peace.
+    None,
+    /// Connections, at a fixed rate: a third says nothing, a third a protocol header, a third logs in.
+    Connections,
+    /// Declares of queues with a dead-letter exchange, each when the last one was answered.
+    Declares,
+    /// Rejects of messages whose target is their own queue.
+    Rejects,
+    /// Consumers that do not read, of a queue that is filled all the time.
+    Deaf,
+}
+
+// === impl Flood ===
+
+impl Flood {
+    pub(crate) const ALL: [Flood; 5] = [
+        Flood::None,
+        Flood::Connections,
+        Flood::Declares,
+        Flood::Rejects,
+        Flood::Deaf,
+    ];
+
+    fn run(self, route: &Route, direct: &Address, going: &Going) -> anyhow::Result<()> {
+        let queue = format!("bench.{self}.{}.{}", route.name, std::process::id());
+        match self {
+            Flood::None => Ok(()),
+            Flood::Connections => connections(&route.address, going),
+            Flood::Declares => declares(&route.address, &queue, going),
+            Flood::Rejects => rejects(&route.address, &queue, going),
+            Flood::Deaf => deaf(&route.address, direct, &queue, going),
+        }
+    }
+}
+
+impl fmt::Display for Flood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Flood::None => "in peace",
+            Flood::Connections => "connections",
+            Flood::Declares => "declares",
+            Flood::Rejects => "rejects",
+            Flood::Deaf => "never reading",
+        })
+    }
+}
+
+/// Whether the flood goes on, and how much of it there was.
+#[derive(Default)]
+struct Going {
+    over: AtomicBool,
+    times: AtomicU64,
+}
+
+impl Going {
+    fn on(&self) -> bool {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        !self.over.load(Ordering::Relaxed)
+    }
+}
+
+/// Median and 99th percentile of the others' latency in microseconds, and how often a second the flood did what it does.
+pub(crate) fn run(
+    route: &Route,
+    direct: &Route,
+    flood: Flood,
+    scale: &Scale,
+) -> anyhow::Result<Vec<f64>> {
+    let going = Going::default();
+    thread::scope(|scope| {
+        let begun = Instant::now();
+        let flooding = scope.spawn(|| flood.run(route, &direct.address, &going));
+        let latency = pass_through::latency(route, scale);
+        let times = going.times.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
+        going.over.store(true, Ordering::Relaxed);
+        let flooded = flooding.join().map_err(|_| anyhow!("the flood panicked"))?;
+        let mut figures = latency?;
+        flooded?;
+        figures.truncate(2);
+        figures.push(times);
+        Ok(figures)
+    })
+}
+
+fn connections(address: &Address, going: &Going) -> anyhow::Result<()> {
+    let every = Duration::from_secs(60) / A_MINUTE;
+    let begun = Instant::now();
+    let mut number = 0;
+    while going.on() {
+        number += 1;
+        match number % 3 {
+            0 => drop(Connection::open(address)?),
+            kind => {
+                let mut stream = TcpStream::connect((address.host.as_str(), address.port))?;
+                if kind == 1 {
+                    stream.write_all(&frame::PROTOCOL)?;
+                }
+            }
+        }
+        if let Some(early) = (every * number).checked_sub(begun.elapsed()) {
+            thread::sleep(early);
+        }
+    }
+    Ok(())
+}
+
+/// A classic queue that goes with its connection.
+fn arguments(target: Option<&str>) -> TableBuilder {
+    let mut arguments = TableBuilder::default();
+    arguments.longstr(b"x-queue-type", b"classic");
+    if let Some(target) = target {
+        arguments.longstr(b"x-dead-letter-exchange", b"");
+        arguments.longstr(b"x-dead-letter-routing-key", target.as_bytes());
+    }
+    arguments
+}
+
+fn declares(address: &Address, queue: &str, going: &Going) -> anyhow::Result<()> {
+    let mut client = Connection::open(address)?;
+    let mut number = 0;
+    while going.on() {
+        number += 1;
+        let queue = format!("{queue}.{}", number % 16);
+        client.declare(&queue, QueueDeclare::EXCLUSIVE, arguments(Some("nowhere")))?;
+    }
+    client.close()
+}
+
+fn rejects(address: &Address, queue: &str, going: &Going) -> anyhow::Result<()> {
+    let mut client = Connection::open(address)?;
+    client.declare(queue, QueueDeclare::EXCLUSIVE, arguments(Some(queue)))?;
+    let mut frames = Vec::new();
+    for _ in 0..UNSETTLED {
+        client::publish(&mut frames, queue, Message::default(), 0);
+    }
+    client.write(&frames)?;
+    client.consume(queue, Some(UNSETTLED))?;
+    while going.on() {
+        let (tag, _) = client.message()?;
+        client.settle(tag, Settlement::Reject);
+        if !client.has_frame() {
+            client.flush()?;
+        }
+    }
+    Ok(()) // dropped: what is under way need not come back
+}
+
+fn deaf(address: &Address, direct: &Address, queue: &str, going: &Going) -> anyhow::Result<()> {
+    let mut owner = Connection::open(direct)?;
+    let mut bounded = arguments(None);
+    bounded.long(b"x-max-length", 100);
+    owner.declare(queue, 0, bounded)?;
+    let consumers = (0..DEAF)
+        .map(|_| {
+            let mut client = Connection::open(address)?;
+            client.consume(queue, None)?;
+            Ok(client)
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    // Large ones, so that all sockets are full at once.
+    let mut frames = Vec::new();
+    reply::method(&mut frames, ChannelId(1), MethodId::BASIC_PUBLISH, |a| {
+        a.short(0)
+            .shortstr(b"")
+            .shortstr(queue.as_bytes())
+            .octet(0)
+            .end();
+    });
+    let content = Content {
+        properties: vec![0, 0].into(),
+        body: vec![0; 1 << 20].into(),
+    };
+    content.put(&mut frames, ChannelId(1), 128 * 1024);
+    while going.on() {
+        owner.write(&frames)?;
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(consumers);
+    owner.delete_queue(queue)?;
+    owner.close()
+}
