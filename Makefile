@@ -23,7 +23,7 @@ demo: ## the same, and exit: 0 if the three dead letters were right
 
 # === test it
 
-.PHONY: test setup fmt fmt-check lint doc unit broker differential generated faults faults-once clients languages coverage bench bench-once deploy-check
+.PHONY: test setup fmt fmt-check lint doc unit fuzz broker differential generated faults faults-once clients languages coverage bench bench-once deploy-check
 test: ## everything that CI checks
 	@tests/lab/test.sh
 setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, client libraries of five languages) into .lab/
@@ -37,9 +37,11 @@ lint: ## clippy, no warning allowed
 doc: ## the documentation, with private items, no warning allowed
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps --document-private-items
 unit: ## tests that need no broker
-	$(CARGO) test --no-fail-fast --lib --bins --test offline
+	$(CARGO) test --no-fail-fast --lib --bins --test offline --test corpus
 	$(CARGO) test --no-fail-fast --doc
 	$(CARGO) test --test differential -- instrument
+fuzz: ## look for inputs that break a promise: SECONDS=60 each, TARGET="session ..." or all; needs cargo-fuzz
+	fuzz/run.sh $(or $(SECONDS),60) $(TARGET)
 broker: setup ## tests against real brokers
 	$(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) test --no-fail-fast --test broker
 differential: setup ## the same scripts with and without the proxy: do clients see the same? SEEDS=N adds N random ones per broker

@@ -141,7 +141,9 @@ impl<'a> Past<'a> {
             },
             Some(published) => published.and(read, recorded),
         };
+        // What is remembered of a first death is older.
         let is_first = !recorded
+            && whole.first.is_empty()
             && match rules.dialect {
                 // `update_x_death_header`: a header of another type is thrown away, but was there.
                 Dialect::V3 => x_death.is_none(),

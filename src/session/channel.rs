@@ -38,6 +38,8 @@ pub(super) struct Channel {
     pub consumers: BTreeMap<ShortStr, Consumer>,
     /// Deliveries without a word.
     pub unacked: Unacked,
+    /// What the client's tag 0 means, while its settlement waits: what comes meanwhile it had not seen.
+    pub all: Option<DeliveryTag>,
     /// Replies that the broker owes, in order.
     pub due: VecDeque<Due>,
     /// Something that has no reply was sent after the last request: only a barrier tells whether it failed.

@@ -56,9 +56,14 @@ impl Session {
         self.handshake_until = None;
         self.abandon_all();
         self.hide_probes();
-        match self.channels.values().any(Channel::expects_unseen) {
-            true => self.client.raw = true,
-            false => self.phase = Phase::Raw,
+        match self.phase {
+            // Without its client it ends within the time that it has, whatever the broker still does.
+            Phase::Leaving(until) | Phase::HalfClosed(until) => {
+                self.phase = Phase::HalfClosed(until);
+            }
+            Phase::Goodbye(_) | Phase::Done => {}
+            _ if self.channels.values().any(Channel::expects_unseen) => self.client.raw = true,
+            Phase::Greeting | Phase::Watching | Phase::Raw => self.phase = Phase::Raw,
         }
     }
 

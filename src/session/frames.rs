@@ -9,6 +9,8 @@ use super::{Hold, Phase, Session, Turn};
 
 /// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
 const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
+const UNTERMINATED: &str = "a frame without its end octet";
+
 /// One direction of frames.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
@@ -57,6 +59,9 @@ impl Session {
                 self.hold(Hold::Probe, turn)
             }
             Front::Short => 0,
+            Front::Part(head) | Front::Whole(head, ..) if self.is_too_large(from, head) => {
+                self.broken(from, "a frame larger than frame_max", at, turn)
+            }
             Front::Part(head) => self.part(from, head, at, turn),
             Front::Whole(head, payload, whole) => match head.kind {
                 Kind::Method => {
@@ -69,7 +74,7 @@ impl Session {
                 }
                 Kind::Body | Kind::Heartbeat | Kind::Other(_) => self.begin(from, head, at, turn),
             },
-            Front::Unterminated(_) => self.broken(from, "a frame without its end octet", at, turn),
+            Front::Unterminated(_) => self.broken(from, UNTERMINATED, at, turn),
         }
     }
 
@@ -91,20 +96,24 @@ impl Session {
         known
     }
 
+    /// Whether a client may not send such a method or header. It makes no difference how much of it is here.
+    fn is_too_large(&self, from: Leg, head: Head) -> bool {
+        from == Leg::Client
+            && matches!(head.kind, Kind::Method | Kind::Header)
+            && head.whole() > self.peer.frame_max()
+    }
+
     /// A frame that is not all here: bodies pass in pieces, methods and headers are awaited within the limit.
     fn part(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
-        let limit = match from {
-            Leg::Client => self.peer.frame_max(),
-            Leg::Broker => BROKER_FRAME_MAX,
-        };
         match head.kind {
             // A broker that does not speak our protocol answers with its own header and hangs up.
             Kind::Other(b'A') if from == Leg::Broker => {
                 self.broken(from, "no AMQP 0-9-1", at, turn)
             }
-            Kind::Method | Kind::Header if head.whole() <= limit => 0,
-            Kind::Method | Kind::Header if from == Leg::Client => {
-                self.broken(from, "a frame larger than frame_max", at, turn)
+            Kind::Method | Kind::Header
+                if from == Leg::Client || head.whole() <= BROKER_FRAME_MAX =>
+            {
+                0
             }
             Kind::Method | Kind::Header | Kind::Body | Kind::Heartbeat | Kind::Other(_) => {
                 self.begin(from, head, at, turn)
@@ -120,9 +129,13 @@ impl Session {
         at: usize,
         turn: &mut Turn<'_>,
     ) -> usize {
+        self.fault(from, what, turn);
+        self.step(from, at, turn)
+    }
+
+    fn fault(&mut self, from: Leg, what: &'static str, turn: &mut Turn<'_>) {
         turn.event(Event::ProtocolFault { leg: from, what });
         self.stream(from).raw = true;
-        self.step(from, at, turn)
     }
 
     /// The head of a frame that passes in pieces.
@@ -169,7 +182,9 @@ impl Session {
                 }
             }
         }
-        if ended {
+        if ended && turn.src.get(at + len - 1) != Some(&frame::END) {
+            self.fault(from, UNTERMINATED, turn);
+        } else if ended {
             self.boundary(turn);
         }
         len

@@ -36,6 +36,22 @@ impl Session {
         range: Range<usize>,
         turn: &mut Turn<'_>,
     ) -> usize {
+        let len = self.settle_or_wait(channel, payload, range, turn);
+        if len > 0
+            && let Some(state) = self.channels.get_mut(&channel)
+        {
+            state.all = None;
+        }
+        len
+    }
+
+    fn settle_or_wait(
+        &mut self,
+        channel: ChannelId,
+        payload: &[u8],
+        range: Range<usize>,
+        turn: &mut Turn<'_>,
+    ) -> usize {
         let len = range.len();
         let (Some(state), Ok(settle)) = (self.channels.get_mut(&channel), Settle::parse(payload))
         else {
@@ -57,10 +73,13 @@ impl Session {
         state.unanswered = true;
         let tag = match tag {
             Some(tag) => tag,
-            None if all => match state.unacked.last_open() {
-                Some(last) => last,
-                None => return len,
-            },
+            None if all => {
+                let seen = state.all.unwrap_or(DeliveryTag(u64::MAX));
+                let Some(last) = state.unacked.last_open(seen) else {
+                    return len;
+                };
+                *state.all.insert(last)
+            }
             // The broker says 406, in its own words; but first it must know of the rejects that came before.
             None if state.unacked.any_withheld() => return self.hold_withheld(channel, turn),
             None => {

@@ -135,11 +135,17 @@ impl Unacked {
         self.retained.range(..=tag.0).next().is_some()
     }
 
-    /// The highest tag that the client may settle.
-    pub(crate) fn last_open(&self) -> Option<DeliveryTag> {
-        self.words.iter().rev().find_map(|(&word, &set)| {
+    /// The highest tag up to this one that the client may settle.
+    pub(crate) fn last_open(&self, to: DeliveryTag) -> Option<DeliveryTag> {
+        let mut words = self.words.range(..=to.0 >> 6).rev();
+        words.find_map(|(&word, &set)| {
             let open = set & !self.taken.get(&word).copied().unwrap_or(0);
-            let last = open.checked_ilog2()?;
+            let below = if word == to.0 >> 6 {
+                u64::MAX >> (63 - (to.0 & 63))
+            } else {
+                u64::MAX
+            };
+            let last = (open & below).checked_ilog2()?;
             Some(DeliveryTag(word << 6 | u64::from(last)))
         })
     }

@@ -294,6 +294,27 @@ fn field_order_and_types_are_the_brokers() {
 }
 
 /// lapin's parser overflows the stack at a thousand.
+/// Of 3.13, where the first death is one of a message without an array of deaths: a private history may remember an older one.
+#[test]
+fn a_first_death_is_written_once() {
+    let mut deaths = ArrayBuilder::default();
+    deaths.table(TableBuilder::default().longstr(b"queue", b"old"));
+    let mut history = TableBuilder::default();
+    history
+        .array(X_DEATH, &deaths)
+        .longstr(b"x-first-death-queue", b"old");
+    let mut table = TableBuilder::default();
+    table.table(private::HISTORY, &history);
+    let planned = planned(Dialect::V3_13, &with_headers(table.finish()), false);
+    let table = headers(&planned.expect("a plan").content.properties);
+    let first: Vec<_> = fields(&table)
+        .into_iter()
+        .filter(|field| field.name == b"x-first-death-queue")
+        .map(|field| field.value.data)
+        .collect();
+    assert_eq!(first, [b"old"]);
+}
+
 #[test]
 fn twenty_thousand_nested_tables_are_walked() {
     let mut nested: Vec<u8> = Vec::new();

@@ -129,6 +129,29 @@ fn tag_zero_means_all_that_the_client_has_not_settled() {
 }
 
 #[test]
+fn tag_zero_that_waits_means_nothing_that_came_later() {
+    // Until it would be few pieces.
+    let mut s = with(11);
+    s.client(&reject(2, false)).silent();
+    s.client(&ack(0, true)).silent();
+    s.broker(&deliver("orders", 12, b"hi")).passes();
+    let ticket = s.ticket();
+    s.settled(&[(ticket, CONFIRMED)])
+        .broker_gets(&[&ack(2, false), &ack(11, true)]);
+    s.client(&ack(0, true)).broker_gets(&[&ack(12, true)]);
+
+    // Until there are tickets.
+    let mut s = with(5);
+    s.client(&nack(0, true, false)).silent();
+    s.broker(&deliver("orders", 6, b"hi")).passes();
+    let first = s.tickets();
+    s.settled(&[(first[0], CONFIRMED)])
+        .broker_gets(&[&ack(1, false)]);
+    assert!(s.session.wants_read(Leg::Client, 0));
+    assert_eq!(s.tickets().len(), 1);
+}
+
+#[test]
 fn nack_multiple_withholds_each_in_delivery_order() {
     let mut s = with(3);
     s.client(&nack(3, true, false)).silent();

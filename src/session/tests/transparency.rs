@@ -81,6 +81,18 @@ fn a_frame_is_awaited_up_to_the_largest_that_the_broker_takes() {
             given.passes();
         }
     }
+    // Whole it is no other.
+    let mut script = keep();
+    let mut frame = Vec::new();
+    frame::put(&mut frame, 1, CH, |out| out.extend([0; 131_073]));
+    script.client(&frame).passes();
+    assert!(matches!(
+        script.events[..],
+        [Event::ProtocolFault {
+            leg: Leg::Client,
+            ..
+        }]
+    ));
 }
 
 /// The header frame of a content without a body.
@@ -169,6 +181,22 @@ fn a_frame_without_its_end_is_for_the_broker_to_refuse() {
     script.client(&ack(2, false)).passes();
 }
 
+/// Also when all but that octet has passed before: nothing behind it is taken for a frame, and held back.
+#[test]
+fn a_frame_in_pieces_without_its_end_is_for_the_broker_to_refuse() {
+    let mut script = keep();
+    script.client(&[8, 0, 0, 0, 0, 0, 0]).passes();
+    script.client(&[0]).passes();
+    assert!(matches!(
+        script.events[..],
+        [Event::ProtocolFault {
+            leg: Leg::Client,
+            ..
+        }]
+    ));
+    script.client(&[1, 0, 0]).passes();
+}
+
 #[test]
 fn a_method_inside_a_content_is_for_the_broker_to_refuse() {
     let mut script = keep();
@@ -219,6 +247,16 @@ fn a_client_that_has_said_all_may_still_listen() {
 fn a_broker_that_does_not_hang_up_is_not_waited_for_for_ever() {
     let mut script = keep();
     script.gone(Leg::Client).silent();
+    script.wait(Duration::from_secs(5)).silent();
+    assert_eq!(script.session.flow(), Flow::Finish);
+
+    // Nor when it asks for an answer that nobody will give.
+    let mut script = keep();
+    script.gone(Leg::Client).silent();
+    let close = method(ChannelId(0), MethodId::CONNECTION_CLOSE, |a| {
+        a.short(320).shortstr(b"").short(0).short(0).end()
+    });
+    script.broker(&close).passes();
     script.wait(Duration::from_secs(5)).silent();
     assert_eq!(script.session.flow(), Flow::Finish);
 }

@@ -1,0 +1,553 @@
+//! The intake and any broker: each signal is settled once, an ack only when its dead letter is safe, and who asks for an exchange is answered.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use dlx_proxy::amqp::content::Content;
+use dlx_proxy::amqp::frame;
+use dlx_proxy::amqp::ids::{ChannelId, ShortStr};
+use dlx_proxy::amqp::method::{MethodId, Settle};
+use dlx_proxy::amqp::properties::{Change, Edit, Properties};
+use dlx_proxy::dead_letter::{Dialect, Rules};
+use dlx_proxy::intake::{Intake, QueueType, Settings};
+use dlx_proxy::link::Login;
+use dlx_proxy::machine::{
+    Binding, Cause, Change as Changed, Destination, Ensure, Event, Exchange, Flow, Input as Said,
+    Machine, Outcome, Owner, Survey, Ticket,
+};
+use dlx_proxy::registry::intake_name::Names;
+use dlx_proxy::registry::live::LivePolicies;
+
+use super::input::Input;
+use super::link::{Link, close, method};
+use super::reference::{Member, raw};
+
+const EXCHANGES: &[&[u8]] = &[
+    b"dlx-proxy/dlx",
+    b"dlx-proxy+/x/k",
+    b"dlx-proxy++/x",
+    b"dlx-proxy",
+    b"x",
+    b"dlx-proxy//k",
+];
+const QUEUES: &[&[u8]] = &[b"q", b"r", b"k", b"q\xff"];
+const REASONS: &[&[u8]] = &[
+    b"expired",
+    b"maxlen",
+    b"rejected",
+    b"delivery_limit",
+    b"boredom",
+];
+
+fn name(text: &[u8]) -> ShortStr {
+    ShortStr::copy(text).expect("short")
+}
+
+fn settings(queue_type: QueueType, surveyed: bool) -> Settings {
+    Settings {
+        login: Login {
+            vhost: name(b"/"),
+            user: name(b"proxy"),
+            password: Bytes::from_static(b"secret"),
+            seed: 1,
+        },
+        names: Names::default(),
+        policies: LivePolicies::default(),
+        queue_type,
+        prefetch: 8,
+        max_exchanges: 3,
+        rules: Rules {
+            dialect: Dialect::V4,
+            max_history: 3,
+            continue_history: true,
+            carry_bcc: true,
+        },
+        surveyed,
+    }
+}
+
+/// A message that died, mostly as a broker would say it; the body says which delivery it is.
+fn signal(life: u32, tag: u64, input: &mut Input<'_>) -> Content {
+    let mut deaths = Vec::new();
+    for _ in 0..1 + input.below(3) {
+        let look = input.byte();
+        let key = Member::nameless(b'S', b"k");
+        let mut entry = vec![
+            Member::long(b"count", if look & 1 == 0 { 1 } else { i64::MAX }),
+            Member::longstr(b"reason", input.pick(REASONS)),
+            Member::longstr(b"queue", input.pick(QUEUES)),
+            Member::new(b"time", b'T', &[0; 8]),
+            Member::longstr(b"exchange", b"x"),
+            Member::new(b"routing-keys", b'A', &key.raw),
+        ];
+        if look & 0x70 == 0x70 {
+            entry.remove(usize::from(look >> 1) % 6);
+        }
+        deaths.push(Member::nameless(b'F', &raw(&entry)));
+    }
+    let mut headers = raw(&[Member::new(b"x-death", b'A', &raw(&deaths))]);
+    match input.byte() {
+        255 => headers = input.text().to_vec(),
+        254 => headers.truncate(headers.len() / 2),
+        _ => {}
+    }
+    let mut body = [&life.to_be_bytes()[..], &tag.to_be_bytes()].concat();
+    body.resize(12 + usize::from(input.byte()), b'.');
+    let user_id = if input.below(8) == 7 {
+        Change::Set(b"bob".to_vec())
+    } else {
+        Change::Keep
+    };
+    let empty = Properties::parse(&[0, 0]).expect("no properties");
+    Content {
+        properties: empty.edit(&Edit {
+            headers: Change::Set(headers),
+            user_id,
+            ..Edit::default()
+        }),
+        body: body.into(),
+    }
+}
+
+struct Scene {
+    link: Link<Intake>,
+    /// Requests of the two channels that wait for their answer.
+    due: BTreeMap<u16, VecDeque<MethodId>>,
+    open: BTreeSet<u16>,
+    consuming: bool,
+    prefetch: usize,
+    /// Lives of the consumer's channel; the tags of this one without an answer.
+    life: u32,
+    last_tag: u64,
+    outstanding: BTreeSet<u64>,
+    /// Dead letters in flight: which delivery of which life; those that are safe, and those that a rule dropped.
+    letters: Vec<(Ticket, (u32, u64))>,
+    tickets: BTreeSet<Ticket>,
+    safe: BTreeSet<(u32, u64)>,
+    refused: BTreeSet<(u32, u64)>,
+    dropped: usize,
+    /// How often each was asked for, and answered.
+    asked: BTreeMap<(u64, Vec<u8>), usize>,
+    surveys: usize,
+    hostile: bool,
+    draining: bool,
+}
+
+impl Scene {
+    fn new(piece: usize, queue_type: QueueType, surveyed: bool) -> Scene {
+        Scene {
+            link: Link::new(piece, |now| {
+                Intake::new(settings(queue_type, surveyed), now)
+            }),
+            due: BTreeMap::new(),
+            open: BTreeSet::new(),
+            consuming: false,
+            prefetch: 0,
+            life: 0,
+            last_tag: 0,
+            outstanding: BTreeSet::new(),
+            letters: Vec::new(),
+            tickets: BTreeSet::new(),
+            safe: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            dropped: 0,
+            asked: BTreeMap::new(),
+            surveys: 0,
+            hostile: false,
+            draining: false,
+        }
+    }
+
+    fn listen(&mut self) {
+        for event in std::mem::take(&mut self.link.fx.events) {
+            let cycle = Outcome::Dropped(Cause::Cycle);
+            self.dropped +=
+                usize::from(matches!(event, Event::DeadLetter { outcome, .. } if outcome == cycle));
+        }
+        for (ticket, publication) in std::mem::take(&mut self.link.fx.dead) {
+            let body = &publication.content.body;
+            let number = |range: std::ops::Range<usize>| {
+                body[range]
+                    .iter()
+                    .fold(0u64, |n, octet| n << 8 | u64::from(*octet))
+            };
+            let delivery = (number(0..4) as u32, number(4..12));
+            // Once more is only what the broker refused because of its user-id.
+            let first = self.tickets.insert(ticket);
+            assert!(
+                first || self.refused.remove(&delivery) || self.hostile,
+                "{ticket:?} twice"
+            );
+            self.letters.push((ticket, delivery));
+        }
+        for sent in self.link.sent() {
+            let Some(id) = sent.method() else {
+                continue;
+            };
+            match id {
+                MethodId::CHANNEL_OPEN => {
+                    assert!(
+                        self.open.insert(sent.channel) || self.hostile,
+                        "{} is open",
+                        sent.channel
+                    );
+                    self.due.entry(sent.channel).or_default().push_back(id);
+                    if sent.channel == 2 {
+                        (self.life, self.last_tag) = (self.life + 1, 0);
+                        self.outstanding.clear();
+                    }
+                }
+                MethodId::CHANNEL_CLOSE_OK => {
+                    self.open.remove(&sent.channel);
+                }
+                MethodId::BASIC_ACK | MethodId::BASIC_REJECT | MethodId::BASIC_NACK => {
+                    let settle = Settle::parse(&sent.payload).expect("a settlement");
+                    self.settle(id == MethodId::BASIC_ACK, settle);
+                }
+                _ => {
+                    assert!(
+                        self.open.contains(&sent.channel) || self.hostile,
+                        "{id:?} on {}",
+                        sent.channel
+                    );
+                    if id == MethodId::BASIC_QOS {
+                        self.prefetch =
+                            usize::from(u16::from_be_bytes([sent.payload[8], sent.payload[9]]));
+                    }
+                    self.due.entry(sent.channel).or_default().push_back(id);
+                }
+            }
+        }
+        for (owner, ensured) in std::mem::take(&mut self.link.fx.ensured) {
+            let asked = self.asked.get_mut(&(owner.0, ensured.exchange.to_vec()));
+            let open = asked
+                .filter(|open| **open > 0)
+                .expect("an answer that nobody waits for");
+            *open -= 1;
+        }
+        self.surveys += usize::from(std::mem::take(&mut self.link.fx.survey));
+        if !self.link.connected {
+            self.gone();
+        }
+    }
+
+    /// The connection is gone, and the broker has again what was not settled.
+    fn gone(&mut self) {
+        self.due.clear();
+        self.open.clear();
+        self.outstanding.clear();
+        self.consuming = false;
+    }
+
+    fn settle(&mut self, acked: bool, settle: Settle) {
+        let tag = settle.delivery_tag.0;
+        if self.hostile {
+            return;
+        }
+        assert!(
+            self.outstanding.contains(&tag),
+            "{settle:?} is not outstanding"
+        );
+        assert!(!settle.requeue);
+        let named: Vec<u64> = self
+            .outstanding
+            .iter()
+            .copied()
+            .filter(|t| *t == tag || (settle.multiple && *t < tag))
+            .collect();
+        for tag in named {
+            self.outstanding.remove(&tag);
+            let delivery = (self.life, tag);
+            let flies = self.letters.iter().any(|(_, of)| *of == delivery);
+            assert!(!flies, "{delivery:?} before its dead letter has an outcome");
+            if acked && !self.safe.contains(&delivery) {
+                assert!(self.dropped > 0, "{delivery:?} is lost");
+                self.dropped -= 1;
+            }
+            assert!(
+                acked || !self.safe.contains(&delivery),
+                "{delivery:?} is parked though it is safe"
+            );
+        }
+    }
+
+    fn outcome(&mut self, at: usize, outcome: Outcome) {
+        let (ticket, delivery) = self.letters.remove(at);
+        match outcome {
+            Outcome::Refused(_) => self.refused.insert(delivery),
+            _ => self.safe.insert(delivery),
+        };
+        self.link.input(Said::Settled(vec![(ticket, outcome)]));
+        self.listen();
+    }
+
+    fn ensure(&mut self, input: &mut Input<'_>) {
+        let (owner, exchange) = (u64::from(input.byte() % 3), input.pick(EXCHANGES));
+        *self.asked.entry((owner, exchange.to_vec())).or_default() += 1;
+        self.link.input(Said::Ensure(
+            Owner(owner),
+            Ensure {
+                exchange: name(exchange),
+            },
+        ));
+    }
+
+    fn answer(&mut self, number: u16, refuse: Option<u16>) -> bool {
+        let Some(id) = self.due.get_mut(&number).and_then(VecDeque::pop_front) else {
+            return false;
+        };
+        let answer = match (id, refuse) {
+            (MethodId::CHANNEL_OPEN, _) => {
+                method(number, MethodId::CHANNEL_OPEN_OK, |a| a.longstr(b"").end())
+            }
+            (MethodId::CHANNEL_CLOSE, _) => {
+                self.open.remove(&number);
+                method(number, MethodId::CHANNEL_CLOSE_OK, |_| {})
+            }
+            (_, Some(code)) => return self.close_channel(number, code, id),
+            (MethodId::QUEUE_DECLARE, _) => method(number, MethodId::QUEUE_DECLARE_OK, |a| {
+                a.shortstr(b"dlx-proxy.intake").long(0).long(0).end()
+            }),
+            (MethodId::BASIC_CONSUME, _) => {
+                self.consuming = true;
+                method(number, MethodId::BASIC_CONSUME_OK, |a| {
+                    a.shortstr(b"dlx-proxy").end()
+                })
+            }
+            (MethodId::BASIC_CANCEL, _) => {
+                self.consuming = false;
+                method(number, MethodId::BASIC_CANCEL_OK, |a| {
+                    a.shortstr(b"dlx-proxy").end()
+                })
+            }
+            _ => method(number, MethodId(id.0, id.1 + 1), |_| {}),
+        };
+        self.link.broker(&answer);
+        self.listen();
+        true
+    }
+
+    fn close_channel(&mut self, number: u16, code: u16, failed: MethodId) -> bool {
+        if !self.open.contains(&number) {
+            return false;
+        }
+        self.due.remove(&number);
+        if number == 2 {
+            self.consuming = false;
+            self.outstanding.clear();
+        }
+        let text = format!("{code} because");
+        self.link
+            .broker(&close(number, code, text.as_bytes(), failed));
+        self.listen();
+        true
+    }
+
+    fn deliver(&mut self, input: &mut Input<'_>) {
+        let (exchange, piece) = (input.pick(EXCHANGES), 9 + usize::from(input.byte()));
+        if !self.consuming || self.outstanding.len() >= self.prefetch || self.draining {
+            return;
+        }
+        self.last_tag += 1;
+        self.outstanding.insert(self.last_tag);
+        let content = signal(self.life, self.last_tag, input);
+        let mut out = method(2, MethodId::BASIC_DELIVER, |a| {
+            a.shortstr(b"dlx-proxy")
+                .longlong(self.last_tag)
+                .octet(0)
+                .shortstr(exchange)
+                .shortstr(b"k")
+                .end()
+        });
+        content.put(&mut out, ChannelId(2), piece);
+        self.link.broker(&out);
+    }
+
+    fn survey(&mut self, input: &mut Input<'_>) {
+        if self.surveys == 0 {
+            return;
+        }
+        self.surveys -= 1;
+        let exchange = |name_: &[u8]| Exchange {
+            name: name(name_),
+            kind: name(b"fanout"),
+            arguments: Vec::new(),
+            policy: false,
+        };
+        let found = (0..input.below(5)).map(|_| binding(input)).collect();
+        let survey = Survey {
+            begun: self.link.now.mono,
+            exchanges: vec![exchange(b"dlx"), exchange(b"x")],
+            bindings: found,
+        };
+        self.link
+            .input(Said::Surveyed(Some(survey).filter(|_| input.flag())));
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.below(32) {
+            0..=5 => {
+                let number = 1 + input.below(2) as u16;
+                self.answer(number, None);
+            }
+            6 => {
+                let (number, code) = (
+                    1 + input.below(2) as u16,
+                    input.pick(&[403, 404, 406, 405, 541]),
+                );
+                self.answer(number, Some(code));
+            }
+            7 => {
+                self.link.up(
+                    input.pick(&[b"4.3.6".as_slice(), b"3.10.8", b"3.13.1"]),
+                    input.pick(&[131_072, 8192, 0]),
+                    2047,
+                );
+                self.listen();
+                for _ in 0..input.byte() {
+                    if !(self.answer(1, None) || self.answer(2, None)) {
+                        break;
+                    }
+                }
+            }
+            8..=14 => self.deliver(input),
+            15..=18 => {
+                let (which, how) = (input.byte(), input.byte());
+                if !self.letters.is_empty() {
+                    let outcome = match how % 6 {
+                        0 | 1 => Outcome::Confirmed,
+                        2 => Outcome::Parked(Cause::Nacked),
+                        3 => Outcome::Refused(Cause::PublisherAway),
+                        4 => Outcome::Refused(Cause::UserId),
+                        _ => Outcome::Dropped(Cause::Unroutable),
+                    };
+                    self.outcome(usize::from(which) % self.letters.len(), outcome);
+                }
+            }
+            19..=21 => self.ensure(input),
+            22 | 23 => self
+                .link
+                .pass(input.pick(&[10, 1100, 4500, 11_000, 61_000])),
+            24 => self.link.cut(),
+            25 => {
+                let number = 1 + input.below(2) as u16;
+                self.close_channel(number, 541, MethodId(0, 0));
+            }
+            26 if self.consuming => {
+                self.consuming = false;
+                self.link.broker(&method(2, MethodId::BASIC_CANCEL, |a| {
+                    a.shortstr(b"dlx-proxy").octet(1).end()
+                }));
+            }
+            27 => self.survey(input),
+            28 => {
+                let changed = binding(input);
+                let change = if input.flag() {
+                    Changed::Bound(changed)
+                } else {
+                    Changed::Unbound(changed)
+                };
+                self.link.input(Said::Changed(vec![change]));
+            }
+            29 => self
+                .link
+                .broker(&close(0, 320, b"CONNECTION_FORCED", MethodId(0, 0))),
+            30 if input.below(8) == 0 => {
+                self.draining = true;
+                self.link.input(Said::Drain);
+            }
+            31 if input.below(4) == 0 => {
+                self.hostile = true;
+                if input.flag() {
+                    self.link.connect();
+                }
+                let (kind, number) = (input.below(5) as u8, input.below(4) as u16);
+                let ids = [
+                    MethodId::BASIC_DELIVER,
+                    MethodId::QUEUE_DECLARE_OK,
+                    MethodId::CHANNEL_CLOSE,
+                    MethodId::BASIC_CANCEL,
+                    MethodId::CONNECTION_START,
+                    MethodId::CONNECTION_OPEN_OK,
+                ];
+                let MethodId(class, id) = input.pick(&ids);
+                let head = [class.to_be_bytes(), id.to_be_bytes()].concat();
+                let payload = [if kind == 1 { &head[..] } else { b"" }, input.text()].concat();
+                let mut out = Vec::new();
+                frame::put(&mut out, kind, ChannelId(number), |out| {
+                    out.extend_from_slice(&payload)
+                });
+                self.link.broker(&out);
+            }
+            _ => {}
+        }
+        self.listen();
+    }
+
+    fn settle_down(&mut self) {
+        for _ in 0..100 {
+            if matches!(self.link.machine.flow(), Flow::Finish) {
+                break;
+            }
+            if self.hostile {
+                self.link.cut();
+                self.listen();
+                self.hostile = false;
+            }
+            self.link.up(b"4.3.6", 131_072, 2047);
+            self.listen();
+            while self.answer(1, None) || self.answer(2, None) {}
+            while !self.letters.is_empty() {
+                self.outcome(0, Outcome::Confirmed);
+            }
+            self.link.pass(700);
+            self.listen();
+        }
+        if matches!(self.link.machine.flow(), Flow::Finish) {
+            // The process has ended: the broker has again what is left, and no session waits.
+            return;
+        }
+        assert!(
+            self.outstanding.is_empty(),
+            "never settled: {:?}",
+            self.outstanding
+        );
+        let open: Vec<_> = self.asked.iter().filter(|(_, open)| **open > 0).collect();
+        assert!(open.is_empty(), "never answered: {open:?}");
+    }
+}
+
+fn binding(input: &mut Input<'_>) -> Binding {
+    Binding {
+        source: name(input.pick(&[b"dlx", b"x", b""])),
+        destination: Destination::Queue(name(input.pick(QUEUES))),
+        routing_key: name(b"k"),
+        arguments: Vec::new(),
+    }
+}
+
+fn play(program: &[u8], piece: usize, look: u8) -> Vec<u8> {
+    let queue_type = if look & 1 == 0 {
+        QueueType::Quorum
+    } else {
+        QueueType::Classic
+    };
+    let mut scene = Scene::new(piece, queue_type, look & 2 != 0);
+    let mut input = Input::new(program);
+    while !input.is_empty() && !matches!(scene.link.machine.flow(), Flow::Finish) {
+        scene.step(&mut input);
+    }
+    scene.settle_down();
+    scene.link.out
+}
+
+pub(crate) fn target(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (piece, look) = (usize::from(input.byte()), input.byte());
+    let program = input.rest();
+    assert!(
+        play(program, 0, look) == play(program, piece, look),
+        "in pieces of {piece} (0: the same once more)"
+    );
+}
