@@ -12,8 +12,7 @@
 //! How a scenario is written stands in `script`; a new one is a few lines in `scenarios/*.txt`. What may differ is the table in `compare`.
 //! When records differ, the direct run is repeated: if it does not even equal itself, the scenario races, and that is its failure.
 //!
-//! - `value`, `notation`, `methods`, `frame`: what AMQP's frames say, written and read. Nothing of `src/amqp`: a judge must not share the
-//!   defects of the judged.
+//! - `../codec`: what AMQP's frames say, written and read
 //! - `script`, `parse`: scenarios · `names`: names that no two runs share, and their removal from records
 //! - `client`, `reader`: one connection · `management`: what an operator does · `run`, `end`: carries out a script
 //! - `judge`: both runs · `compare`, `side_by_side`: are the records the same?
@@ -25,16 +24,17 @@ mod arrival;
 mod campaign;
 mod checks;
 mod client;
+#[path = "../codec/mod.rs"]
+mod codec;
 mod compare;
 mod end;
-mod frame;
 mod generate;
 mod judge;
 mod lab;
 mod management;
-mod methods;
+#[path = "../model/mod.rs"]
+mod model;
 mod names;
-mod notation;
 mod parse;
 mod proxy;
 mod reader;
@@ -42,7 +42,6 @@ mod rest;
 mod run;
 mod script;
 mod side_by_side;
-mod value;
 mod wide;
 
 use std::collections::BTreeSet;
@@ -53,6 +52,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use self::codec::{frame, methods, notation, value};
 use self::judge::{Verdict, judge};
 use self::lab::Broker;
 use self::script::Script;

@@ -33,8 +33,8 @@ pub(crate) enum Kind {
 pub(crate) struct Method {
     /// `queue.declare`
     pub name: String,
-    class: u16,
-    id: u16,
+    pub class: u16,
+    pub id: u16,
     pub fields: Vec<(&'static str, Kind)>,
     /// Is it followed by a header and bodies?
     pub content: bool,
