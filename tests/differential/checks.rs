@@ -283,6 +283,7 @@ fn deliver(redelivered: bool, headers: &str) -> Fallible<Frame> {
 /// A deliberately different pair prints what differs, and only that is marked.
 fn differences_are_seen() -> Fallible<()> {
     let facts = Facts {
+        same_broker: false,
         is_4x: true,
         ..Facts::default()
     };
@@ -320,6 +321,7 @@ fn rules_are_narrow() -> Fallible<()> {
         let record = |frame: &Frame| record("a.1", vec![frame.clone()]);
         difference(
             &Facts {
+                same_broker: false,
                 is_4x,
                 ..Facts::default()
             },
@@ -375,6 +377,7 @@ fn confirms_are_gathered() -> Fallible<()> {
     let differ = |direct: Vec<Frame>, proxied: Vec<Frame>| {
         difference(
             &Facts {
+                same_broker: false,
                 is_4x: true,
                 ..Facts::default()
             },

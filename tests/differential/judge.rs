@@ -7,8 +7,9 @@ use super::compare::{self, Facts, difference};
 use super::lab::{Broker, Place};
 use super::names::Names;
 use super::proxy::Proxy;
-use super::run::{self, Draw, Record, Way};
+use super::run::{self, Draw, Node, Record, Way};
 use super::script::Script;
+use super::stand_in::StandIn;
 use super::value::Fallible;
 
 /// How often the direct run is repeated to see whether it always gives the same.
@@ -48,7 +49,7 @@ pub(crate) fn explore(
 ) -> Fallible<(Script, Verdict)> {
     in_place(&beginning, broker, "", |place, proxy, names| {
         let way = Way {
-            broker,
+            node: Node::Real(broker),
             vhost: &place.vhost,
             proxy: None,
         };
@@ -102,7 +103,7 @@ impl Both<'_> {
 
     fn run(&self, proxy: Option<&Proxy>, names: Names, other: Option<&Record>) -> Fallible<Record> {
         let way = Way {
-            broker: self.broker,
+            node: Node::Real(self.broker),
             vhost: &self.place.vhost,
             proxy,
         };
@@ -113,6 +114,7 @@ impl Both<'_> {
         let facts = Facts {
             is_4x: self.broker.is_4x(),
             shows: self.script.shows.clone(),
+            same_broker: false,
         };
         show("direct", direct);
         if let [first, ..] = &direct.unmet[..] {
@@ -162,6 +164,46 @@ impl Both<'_> {
             _ => Ok(Verdict::Equal),
         }
     }
+}
+
+/// Runs a scenario on the broker and on the model, and compares.
+pub(crate) fn judge_model(script: &Script, broker: &Broker, queue_type: &str) -> Fallible<Verdict> {
+    // Whatever the proxy's settings are: there is none.
+    let place = broker.place(&Script::default())?;
+    let facts = Facts {
+        is_4x: true,
+        shows: None,
+        same_broker: true,
+    };
+    let run = |node: Node<'_>, other: Option<&Record>| {
+        let names = Names::new(script, queue_type, &place.vhost);
+        let way = Way {
+            node,
+            vhost: &place.vhost,
+            proxy: None,
+        };
+        run::run(script, &way, names, other)
+    };
+    let real = run(Node::Real(broker), None)?;
+    show("real", &real);
+    let properties = real.server_properties();
+    let model = StandIn::start(&place.vhost, &broker.version, properties)?;
+    let modelled = run(Node::Model(&model), Some(&real))
+        .map_err(|problem| format!("on the model: {problem}"))?;
+    show("model", &modelled);
+    let mut found = difference(&facts, &real, &modelled, None);
+    // What the real one does now and then, the model may do.
+    for _ in 0..REPETITIONS {
+        if found.is_none() {
+            break;
+        }
+        let again = run(Node::Real(broker), Some(&modelled))?;
+        if difference(&facts, &real, &again, None).is_some() {
+            found = difference(&facts, &again, &modelled, None);
+        }
+    }
+    broker.leave(&place, None)?;
+    Ok(found.map_or(Verdict::Equal, Verdict::Different))
 }
 
 /// With DLX_TEST_SHOW everything that was recorded is printed.

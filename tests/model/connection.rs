@@ -6,7 +6,7 @@ use crate::codec::methods::{Arg, Args, Method};
 use crate::codec::value::{Bytes, Table, Value, put};
 
 use super::broker::{Broker, Conn, Millis, User};
-use super::call::{Call, text};
+use super::call::{Call, find, string, text};
 use super::channel::Channel;
 use super::facts::Fact;
 use super::reader::{HEARTBEAT, METHOD};
@@ -38,6 +38,8 @@ pub(super) struct Connection {
     pub output: VecDeque<u8>,
     pub channels: BTreeMap<u16, Channel>,
     pub user: String,
+    /// As the client calls it.
+    pub name: Bytes,
     pub capabilities: Table,
     pub frame_max: u32,
     pub channel_max: u16,
@@ -58,6 +60,7 @@ impl Connection {
             output: VecDeque::new(),
             channels: BTreeMap::new(),
             user: String::new(),
+            name: Bytes::new(),
             capabilities: Table::default(),
             frame_max: FRAME_MIN,
             channel_max: 0,
@@ -158,14 +161,15 @@ impl Broker {
     }
 
     fn log_in(&mut self, conn: Conn, call: &Call) -> Answer<()> {
-        let capabilities = match super::call::find(&call.args, "client-properties") {
-            Some(Arg::Table(properties)) => match properties.get("capabilities") {
-                Some(Value::Table(capabilities)) => capabilities.clone(),
-                _ => Table::default(),
-            },
+        let properties = match find(&call.args, "client-properties") {
+            Some(Arg::Table(properties)) => properties.clone(),
             _ => Table::default(),
         };
-        self.connection(conn).capabilities = capabilities;
+        let connection = self.connection(conn);
+        connection.name = string(&properties, "connection_name").unwrap_or_default();
+        if let Some(Value::Table(capabilities)) = properties.get("capabilities") {
+            connection.capabilities = capabilities.clone();
+        }
         let mechanism = call.text("mechanism");
         let response = call.text("response");
         let credentials = match &mechanism[..] {
@@ -354,6 +358,6 @@ fn plain(response: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
 
 fn amqplain(response: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
     let table = Table::decode(response);
-    let login = super::call::string(&table, "LOGIN")?;
-    Some((login, Some(super::call::string(&table, "PASSWORD")?)))
+    let login = string(&table, "LOGIN")?;
+    Some((login, Some(string(&table, "PASSWORD")?)))
 }

@@ -3,9 +3,9 @@
 use crate::codec::methods::Args;
 use crate::codec::value::{Bytes, Table};
 
-use super::broker::{Broker, Conn, Millis};
+use super::broker::{Broker, Conn, Millis, User};
 use super::channel::At;
-use super::connection::State;
+use super::connection::{Connection, State};
 use super::exchange::{Binding, Destination, Exchange, Type};
 use super::facts::{Fact, Why};
 use super::jobs::Job;
@@ -183,6 +183,23 @@ impl Broker {
     }
 
     // === an operator
+
+    /// Made, or his rights changed.
+    pub(crate) fn set_user(&mut self, user: User) {
+        self.remove_user(&user.name.clone());
+        self.options.users.push(user);
+    }
+
+    pub(crate) fn remove_user(&mut self, name: &str) {
+        self.options.users.retain(|user| user.name != name);
+    }
+
+    /// The connection to which its client gave that name.
+    pub(crate) fn named(&self, name: &str) -> Option<Conn> {
+        let is = |of: &Connection| of.name == name.as_bytes() && of.state == State::Running;
+        let at = self.connections.iter().position(is)?;
+        Some(Conn(at as u32))
+    }
 
     pub(crate) fn declare_exchange(&mut self, name: &str, kind: Type, internal: bool) {
         let exchange = Exchange {

@@ -1,0 +1,252 @@
+//! The model of `../model` behind a socket, and what it is asked to be equal in: each scenario that it can do runs on the real broker and on
+//! the model. Here time is the real one, and whatever the model could do later it does at once.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use regex::bytes::Regex;
+
+use super::model::{Broker, Conn, Options, Rights, User};
+use super::names::Names;
+use super::script::{Action, Operation, Script, Step};
+use super::value::{Bytes, Fallible, Table};
+
+/// How often it is looked whether something has expired.
+const TICK: Duration = Duration::from_millis(2);
+
+/// Scenarios that the model cannot be held to, by the beginning of their names, and why.
+const BEYOND: &[(&str, &str)] = &[];
+
+/// What a step needs that the model has not, by a piece of its text.
+const MISSING: &[(&str, &str)] = &[
+    (" tx.", "transactions"),
+    ("\"stream\"", "streams"),
+    ("x-priority", "priorities"),
+    ("x-max-priority", "priorities"),
+    ("at-least-once", "the strategy at-least-once"),
+    ("amq.rabbitmq.reply-to", "direct reply-to"),
+    ("amqp-1.0", "AMQP 1.0"),
+];
+
+/// A model that listens.
+pub(crate) struct StandIn {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+}
+
+struct State {
+    broker: Broker,
+    /// By the number of their connection; nothing: it is over.
+    peers: Vec<Option<Peer>>,
+    over: bool,
+}
+
+/// What goes out is written by a thread of its own, since a client may not read.
+struct Peer {
+    out: Sender<Bytes>,
+}
+
+/// Why the model is not held to that scenario.
+pub(crate) fn beyond(script: &Script) -> Option<&'static str> {
+    let known = BEYOND
+        .iter()
+        .find(|(name, _)| script.name.starts_with(name));
+    let step = |step: &Step| match step {
+        Step::Operator(operation) => {
+            let can = ["user", "delete user", "close"];
+            (!can.contains(&&*operation.verb)).then_some("management")
+        }
+        step => {
+            let text = step.to_string();
+            let found = MISSING.iter().find(|(piece, _)| text.contains(piece));
+            found.map(|(_, why)| *why)
+        }
+    };
+    known
+        .map(|(_, why)| *why)
+        .or((!script.policies.is_empty()).then_some("policies"))
+        .or_else(|| script.steps.iter().find_map(step))
+        .or_else(|| {
+            let raw = |step: &Step| matches!(step, Step::Client(_, Action::Raw(bytes)) if bytes.starts_with(b"AMQP\x03"));
+            script.steps.iter().any(raw).then_some("AMQP 1.0")
+        })
+}
+
+impl StandIn {
+    /// `properties`: what the real one says of itself.
+    pub(crate) fn start(
+        vhost: &str,
+        version: &str,
+        properties: Option<Table>,
+    ) -> Fallible<StandIn> {
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let options = Options {
+            vhost: vhost.to_owned(),
+            version: version.to_owned(),
+            properties,
+            ..Options::default()
+        };
+        let state = State {
+            broker: Broker::new(options),
+            peers: Vec::new(),
+            over: false,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+        });
+        let accepting = shared.clone();
+        std::thread::spawn(move || accepting.accept(&listener));
+        let ticking = shared.clone();
+        std::thread::spawn(move || ticking.tick());
+        Ok(StandIn { address, shared })
+    }
+
+    /// A step that is an operator's.
+    pub(crate) fn carry_out(&self, operation: &Operation, names: &Names) -> Fallible<()> {
+        let name = names.inserted(&operation.name);
+        let option = |of: &str| {
+            let found = operation.options.iter().find(|(name, _)| name == of);
+            found.map(|(_, arg)| names.inserted(&String::from_utf8_lossy(arg.text())))
+        };
+        let rights = |of: &str| match option(of) {
+            None => Ok(Rights::None),
+            Some(text) if text.is_empty() => Ok(Rights::None),
+            Some(text) => Regex::new(&text)
+                .map(Rights::Pattern)
+                .map_err(|error| error.to_string()),
+        };
+        let mut state = self.shared.state();
+        match &*operation.verb {
+            "user" => {
+                let user = User {
+                    password: option("password").unwrap_or(name.clone()),
+                    configure: rights("configure")?,
+                    write: rights("write")?,
+                    read: rights("read")?,
+                    impersonator: option("tags").is_some_and(|tags| tags.contains("impersonator")),
+                    name,
+                };
+                state.broker.set_user(user);
+            }
+            "delete user" => state.broker.remove_user(&name),
+            "close" => {
+                let conn = state
+                    .broker
+                    .named(&format!("{}{}", operation.name, names.suffix));
+                let conn = conn.ok_or("no connection has that name")?;
+                let text = "Closed via management plugin";
+                state.broker.close_connection_as(conn, 320, text);
+            }
+            verb => return Err(format!("the model cannot {verb}")),
+        }
+        state.flush();
+        Ok(())
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.over = true;
+        state.peers.clear();
+        // Wakes the one who accepts.
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the model does not panic")
+    }
+
+    fn accept(self: &Arc<Shared>, listener: &TcpListener) {
+        for socket in listener.incoming().flatten() {
+            let mut state = self.state();
+            if state.over {
+                return;
+            }
+            let _ = socket.set_nodelay(true);
+            let conn = state.broker.connect();
+            let (out, pending) = channel();
+            let (Ok(reading), Ok(writing)) = (socket.try_clone(), socket.try_clone()) else {
+                continue;
+            };
+            state.peers.push(Some(Peer { out }));
+            let shared = self.clone();
+            std::thread::spawn(move || shared.read(conn, reading));
+            std::thread::spawn(move || write(&pending, writing));
+        }
+    }
+
+    fn read(&self, conn: Conn, mut socket: TcpStream) {
+        let mut buffer = vec![0; 65536];
+        loop {
+            let read = socket.read(&mut buffer).unwrap_or(0);
+            let mut state = self.state();
+            if read == 0 {
+                state.broker.hang_up(conn, now());
+                state.peers[conn.0 as usize] = None;
+                return state.flush();
+            }
+            state.broker.read(conn, &buffer[..read], now());
+            state.flush();
+        }
+    }
+
+    fn tick(&self) {
+        loop {
+            std::thread::sleep(TICK);
+            let mut state = self.state();
+            if state.over {
+                return;
+            }
+            let now = now();
+            if state.broker.deadline().is_some_and(|due| due <= now) {
+                state.broker.tick(now);
+                state.flush();
+            }
+        }
+    }
+}
+
+impl State {
+    /// All that can be done is done, all that can be sent is sent.
+    fn flush(&mut self) {
+        self.broker.run_all(now());
+        for (at, slot) in self.peers.iter_mut().enumerate() {
+            let conn = Conn(at as u32);
+            let Some(peer) = slot else { continue };
+            let out: VecDeque<u8> = std::mem::take(self.broker.output(conn));
+            if !out.is_empty() {
+                let _ = peer.out.send(out.into());
+            }
+            if self.broker.is_closed(conn) {
+                // The writer ends it when all is written.
+                *slot = None;
+            }
+        }
+    }
+}
+
+fn write(pending: &Receiver<Bytes>, mut socket: TcpStream) {
+    for bytes in pending {
+        if socket.write_all(&bytes).is_err() {
+            return;
+        }
+    }
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_millis() as u64)
+}
