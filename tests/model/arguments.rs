@@ -2,7 +2,7 @@
 
 use crate::codec::value::{Table, Value};
 
-use super::call::{integer, string};
+use super::call::string;
 use super::reader::binary;
 use super::refusal::{Answer, refuse, show};
 
@@ -242,18 +242,25 @@ pub(super) fn equivalent(kind: Kind, is: &Table, wanted: &Table, queue: &str) ->
 
 pub(super) fn same_arguments(names: &[&str], is: &Table, wanted: &Table, what: &str) -> Answer<()> {
     for name in names {
-        let (now, new) = (is.get(name), wanted.get(name));
-        let same = match (now, new) {
-            (Some(Value::Integer(..)), Some(Value::Integer(..))) => {
-                integer(is, name) == integer(wanted, name)
+        match (is.get(name), wanted.get(name)) {
+            (Some(now), Some(new)) if same(now, new) => {}
+            (Some(now), Some(new)) => {
+                let (new, now) = (format!("'{}'", plain(new)), format!("'{}'", plain(now)));
+                return inequivalent(name, what, &new, &now);
             }
-            (now, new) => now == new,
-        };
-        if !same {
-            return inequivalent(name, what, &described(new), &described(now));
+            (None, None) => {}
+            (now, new) => return inequivalent(name, what, &described(new), &described(now)),
         }
     }
     Ok(())
+}
+
+/// Of whatever width.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Integer(_, a), Value::Integer(_, b)) => a == b,
+        (a, b) => a == b,
+    }
 }
 
 pub(super) fn inequivalent<T>(name: &str, what: &str, new: &str, now: &str) -> Answer<T> {

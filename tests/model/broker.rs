@@ -52,6 +52,7 @@ pub(crate) enum Rights {
     None,
     Prefixes(Vec<String>),
     Pattern(Regex),
+    AllBut(Regex),
 }
 
 /// The whole of it.
@@ -141,6 +142,7 @@ impl Rights {
                 .iter()
                 .any(|prefix| name.starts_with(prefix.as_bytes())),
             Rights::Pattern(pattern) => pattern.is_match(name),
+            Rights::AllBut(pattern) => !pattern.is_match(name),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::codec::value::Bytes;
 use super::broker::{Broker, Conn};
 use super::call::{Call, Content};
 use super::facts::Fact;
-use super::reader::{BODY, HEADER, METHOD, decode};
+use super::reader::{BODY, Broken, HEADER, METHOD, decode, is_broken};
 use super::refusal::{Answer, Refusal, refuse};
 
 /// The address of a channel.
@@ -83,7 +83,7 @@ impl Broker {
             connection.channels.insert(number, Channel::default());
         }
         match self.assemble(at, kind, payload) {
-            Err((refusal, call)) => self.close_connection(conn, &refusal, call.as_ref()),
+            Err(broken) => self.broken_method(conn, broken),
             Ok(None) => {}
             Ok(Some(call)) => self.on_method(at, call),
         }
@@ -100,11 +100,11 @@ impl Broker {
                 code: 505,
                 text: text.as_bytes().to_vec(),
             };
-            Err((refusal, call))
+            Err(Broken::Wrong(refusal, call))
         };
         match (channel.partial.take(), kind) {
             (None, METHOD) => {
-                let call = decode(payload).map_err(|refusal| (refusal, None))?;
+                let call = decode(payload)?;
                 if call.method.content {
                     channel.partial = Some((call, None));
                     return Ok(None);
@@ -123,12 +123,12 @@ impl Broker {
                     );
                     return unexpected(&text, Some(call));
                 }
-                let Some((size, properties)) = Method::decode_header(payload) else {
+                let Some((size, properties)) = properties(payload) else {
                     let refusal = Refusal {
                         code: 541,
                         text: Bytes::new(),
                     };
-                    return Err((refusal, Some(call)));
+                    return Err(Broken::Wrong(refusal, None));
                 };
                 call.content = Some(Content {
                     properties,
@@ -152,6 +152,13 @@ impl Broker {
                 body.body.extend_from_slice(payload);
                 if body.body.len() as u64 == size {
                     return Ok(Some(call));
+                }
+                if body.body.len() as u64 > size {
+                    let refusal = Refusal {
+                        code: 501,
+                        text: b"content body frame exceeds remaining content size".to_vec(),
+                    };
+                    return Err(Broken::Wrong(refusal, Some(call)));
                 }
                 channel.partial = Some((call, Some(size)));
                 Ok(None)
@@ -295,4 +302,12 @@ impl Broker {
     }
 }
 
-type Assembled = Result<Option<Call>, (Refusal, Option<Call>)>;
+type Assembled = Result<Option<Call>, Broken>;
+
+/// One flag stands for no property, and nobody minds it.
+fn properties(payload: &[u8]) -> Option<(u64, Args)> {
+    let mut payload = payload.to_vec();
+    *payload.get_mut(13)? &= !2;
+    Method::decode_header(&payload)
+        .filter(|(_, properties)| !properties.iter().any(|(_, arg)| is_broken(arg)))
+}

@@ -140,6 +140,9 @@ impl Broker {
             ("connection.start-ok", State::Starting) => return self.log_in(conn, call),
             ("connection.tune-ok", State::Tuning) => return self.tune(conn, call),
             ("connection.open", State::Opening) => return self.open(conn, call),
+            ("connection.update-secret", State::Running) => {
+                self.send(conn, 0, "connection.update-secret-ok", Args::new());
+            }
             ("connection.close", State::Running) => {
                 self.end_connection(conn);
                 self.send(conn, 0, "connection.close-ok", Args::new());
@@ -349,11 +352,10 @@ fn agreed(name: &str, least: u32, wanted: u32, most: u32) -> Answer<()> {
 
 fn plain(response: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
     let mut parts = response.split(|octet| *octet == 0);
-    let (_, user, password) = (parts.next()?, parts.next()?, parts.next()?);
-    parts
-        .next()
-        .is_none()
-        .then(|| (user.to_vec(), Some(password.to_vec())))
+    let (other, user, password) = (parts.next()?, parts.next()?, parts.next()?);
+    // In nobody else's name.
+    let right = other.is_empty() && parts.next().is_none();
+    right.then(|| (user.to_vec(), Some(password.to_vec())))
 }
 
 fn amqplain(response: &[u8]) -> Option<(Bytes, Option<Bytes>)> {

@@ -120,7 +120,7 @@ impl Broker {
             self.reply(at, "basic.get-empty", Args::new());
             return Ok(());
         };
-        let (left, life) = (queue.depth(), queue.life);
+        let life = queue.life;
         if !no_ack {
             let taken = Taken {
                 entry: entry.clone(),
@@ -129,7 +129,12 @@ impl Broker {
             };
             queue.unacked.insert(entry.id, taken);
         }
+        // A classic queue looks at what is at its head then.
+        if !queue.is_quorum() {
+            self.expire(&name);
+        }
         self.unfill(&name);
+        let left = self.queues.get(&name).map_or(0, |queue| queue.depth());
         let channel = self.channel(at);
         let tag = channel.next_tag;
         channel.next_tag += 1;

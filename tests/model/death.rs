@@ -86,6 +86,15 @@ impl Deaths {
         let items = self.entries.iter().map(Death::table).collect();
         let rest = Bytes::new();
         put("x-death", Value::Array(Array { items, rest }));
+        self.write_ends(headers);
+    }
+
+    /// The first and the last alone: what exchanges can route by.
+    pub(super) fn write_ends(&self, headers: &mut Table) {
+        let mut put = |name: &str, value: Value| {
+            headers.fields.retain(|(of, _)| of != name.as_bytes());
+            headers.fields.push((name.as_bytes().to_vec(), value));
+        };
         for (which, event) in [("first", &self.first), ("last", &self.last)] {
             if let Some((reason, queue, exchange)) = event {
                 let name = |what: &str| format!("x-{which}-death-{what}");

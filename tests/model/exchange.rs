@@ -138,7 +138,7 @@ impl Broker {
                     Type::Direct => keys.contains(&binding.key),
                     Type::Fanout => true,
                     Type::Topic => keys.iter().any(|key| topic(&binding.key, key)),
-                    Type::Headers => headers(&binding.arguments, message.headers.as_ref()),
+                    Type::Headers => headers(&binding.arguments, &message.routing_headers()),
                 }
         };
         let found = self.bindings.iter().filter(fits);
@@ -171,13 +171,13 @@ fn topic(pattern: &[u8], key: &[u8]) -> bool {
     fits(&words(pattern), &words(key))
 }
 
-fn headers(wanted: &Table, is: Option<&Table>) -> bool {
+fn headers(wanted: &Table, is: &Table) -> bool {
     let how = string(wanted, "x-match").unwrap_or_else(|| b"all".to_vec());
     let with_x = how.ends_with(b"-with-x");
     let counts =
         |(name, _): &&(Bytes, Value)| name != b"x-match" && (with_x || !name.starts_with(b"x-"));
     let mut tested = wanted.fields.iter().filter(counts).map(|(name, value)| {
-        let found = is.and_then(|is| is.get(&String::from_utf8_lossy(name)));
+        let found = is.get(&String::from_utf8_lossy(name));
         match (value, found) {
             (Value::Void, Some(_)) => true,
             (Value::Integer(_, a), Some(Value::Integer(_, b))) => a == b,

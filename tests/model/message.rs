@@ -80,6 +80,12 @@ impl Message {
         self.keys.first().cloned().unwrap_or_default()
     }
 
+    pub(super) fn routing_headers(&self) -> Table {
+        let mut headers = self.headers.clone().unwrap_or_default();
+        self.deaths.write_ends(&mut headers);
+        headers
+    }
+
     /// Its properties for a client. `counts`: those of a quorum queue, `x-acquired-count` and `x-delivery-count`.
     pub(super) fn content(&self, counts: [Option<u64>; 2]) -> Args {
         let had = self.headers.is_some();

@@ -170,7 +170,7 @@ impl Broker {
         let entry = Entry {
             id,
             expires: ttl.map(|ttl| now + ttl),
-            delivered: message.failed.is_some_and(|failed| failed > 0),
+            delivered: false,
             acquired: None,
             failed: message.failed,
             message,
@@ -189,6 +189,11 @@ impl Broker {
         }
         queue.ready.push_back(entry);
         self.serve(name);
+        // Only what nobody got at once says that a delivery of it failed elsewhere.
+        let queue = self.queues.get_mut(name).ok_or(())?;
+        if let Some(entry) = queue.ready.back_mut().filter(|entry| entry.id == id) {
+            entry.delivered = entry.failed.is_some_and(|failed| failed > 0);
+        }
         self.trim(name);
         Ok(id)
     }

@@ -1,9 +1,7 @@
 //! Bytes → frames → methods with their contents; and what is wrong with a frame.
 
-use std::fmt::Write;
-
 use crate::codec::methods::{Arg, Args, Method};
-use crate::codec::value::number;
+use crate::codec::value::{Table, Value, number};
 
 use super::broker::{Broker, Conn};
 use super::call::Call;
@@ -81,10 +79,11 @@ impl Broker {
             matches!(kind, METHOD | HEADER | BODY) || (kind == HEARTBEAT && payload.is_empty());
         let stopping = state == State::Closed;
         match (channel, kind) {
-            (0, METHOD) => self.on_channel_0(conn, payload),
+            (0, METHOD) if known => self.on_channel_0(conn, payload),
             _ if stopping => {}
             (0, HEARTBEAT) if known => {}
             (0, _) if known => self.unexpected(conn, kind, payload),
+            (0, _) => self.broken_frame(conn, kind, payload, "unknown_frame"),
             _ if channel != 0 && state != State::Running => self.unexpected(conn, kind, payload),
             _ if !known => self.broken_frame(conn, kind, payload, "unknown_frame"),
             (_, HEARTBEAT) => self.unexpected(conn, kind, payload),
@@ -95,7 +94,7 @@ impl Broker {
     fn on_channel_0(&mut self, conn: Conn, payload: &[u8]) {
         let call = match decode(payload) {
             Ok(call) => call,
-            Err(refusal) => return self.refuse_on_0(conn, &refusal, None),
+            Err(broken) => return self.broken_method(conn, broken),
         };
         if let Err(refusal) = self.connection_method(conn, &call) {
             self.refuse_on_0(conn, &refusal, Some(&call));
@@ -107,17 +106,18 @@ impl Broker {
         match (state, refusal.code) {
             (State::Closed, _) => {}
             (State::Running | State::Opening, _) => self.close_connection(conn, refusal, call),
-            (State::Tuning, 530) => {
-                // In the name of the method that the client answered.
-                let tune = Method::named("connection.tune").map(|method| Call {
-                    method,
-                    args: Args::new(),
-                    content: None,
-                });
-                self.close_connection(conn, refusal, tune.as_ref());
-            }
             // What comes before that it does not trust.
             _ => self.connection(conn).ended = true,
+        }
+    }
+
+    pub(super) fn broken_method(&mut self, conn: Conn, broken: Broken) {
+        match broken {
+            Broken::Unknown => {
+                self.end_connection(conn);
+                self.connection(conn).ended = true;
+            }
+            Broken::Wrong(refusal, call) => self.refuse_on_0(conn, &refusal, call.as_ref()),
         }
     }
 
@@ -151,31 +151,43 @@ fn wanted(state: State, input: &[u8]) -> usize {
     })
 }
 
-pub(super) fn decode(payload: &[u8]) -> Result<Call, Refusal> {
-    if let Some((method, args)) = Method::decode(payload) {
+/// A method that cannot be carried out, whatever the state.
+pub(super) enum Broken {
+    /// The broker has no words for it, and hangs up.
+    Unknown,
+    Wrong(Refusal, Option<Call>),
+}
+
+pub(super) fn decode(payload: &[u8]) -> Result<Call, Broken> {
+    let wrong = |code, text: &str, call| {
+        let text = text.as_bytes().to_vec();
+        Err(Broken::Wrong(Refusal { code, text }, call))
+    };
+    let Some((method, args)) = Method::decode(payload) else {
+        let Some(method) = Method::of(payload) else {
+            return Err(Broken::Unknown);
+        };
         let call = Call {
             method,
-            args,
+            args: Args::new(),
             content: None,
         };
-        return match utf8(&call) {
-            true => Ok(call),
-            false => Err(Refusal {
-                code: 501,
-                text: Vec::new(),
-            }),
-        };
+        let octets: Vec<String> = payload[4..].iter().map(u8::to_string).collect();
+        let text = format!("cannot decode <<{}>>", octets.join(","));
+        return wrong(501, &text, Some(call));
+    };
+    let call = Call {
+        method,
+        args,
+        content: None,
+    };
+    if call.args.iter().any(|(_, arg)| is_broken(arg)) {
+        return wrong(541, "", None);
     }
-    let mut text = String::from("cannot decode <<");
-    let fields = payload.get(4..).unwrap_or(&[]);
-    for (at, octet) in fields.iter().enumerate() {
-        let _ = write!(text, "{}{octet}", if at > 0 { "," } else { "" });
+    if !utf8(&call) {
+        return wrong(501, "Malformed UTF-8 in shortstr", Some(call));
     }
-    text += ">>";
-    Err(Refusal {
-        code: 501,
-        text: text.into_bytes(),
-    })
+    Ok(call)
 }
 
 /// Names must be.
@@ -186,6 +198,28 @@ fn utf8(call: &Call) -> bool {
             Arg::Text(text) if is_name(name) => std::str::from_utf8(text).is_ok(),
             _ => true,
         })
+}
+
+/// A table that Erlang cannot read: cut, of unknown types, with numbers that are none.
+pub(super) fn is_broken(arg: &Arg) -> bool {
+    match arg {
+        Arg::Table(table) => broken_table(table),
+        _ => false,
+    }
+}
+
+fn broken_table(table: &Table) -> bool {
+    !table.rest.is_empty() || table.fields.iter().any(|(_, value)| broken_value(value))
+}
+
+fn broken_value(value: &Value) -> bool {
+    match value {
+        Value::Float(bits) => !f32::from_bits(*bits).is_finite(),
+        Value::Double(bits) => !f64::from_bits(*bits).is_finite(),
+        Value::Array(array) => !array.rest.is_empty() || array.items.iter().any(broken_value),
+        Value::Table(table) => broken_table(table),
+        _ => false,
+    }
 }
 
 /// `all octets = <<"abc">>`

@@ -44,9 +44,12 @@ pub(super) fn refuse<T>(code: u16, text: impl AsRef<[u8]>) -> Answer<T> {
     })
 }
 
-/// A name in a text.
+/// Octets in a text. What is not UTF-8 is taken for Latin-1.
 pub(super) fn show(name: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(name)
+    match std::str::from_utf8(name) {
+        Ok(text) => text.into(),
+        Err(_) => name.iter().copied().map(char::from).collect(),
+    }
 }
 
 impl Refusal {
