@@ -205,9 +205,14 @@ impl Shared {
         loop {
             let read = socket.read(&mut buffer).unwrap_or(0);
             let mut state = self.state();
+            if state.over {
+                return;
+            }
             if read == 0 {
                 state.broker.hang_up(conn, now());
-                state.peers[conn.0 as usize] = None;
+                if let Some(peer) = state.peers.get_mut(conn.0 as usize) {
+                    *peer = None;
+                }
                 return state.flush();
             }
             state.broker.read(conn, &buffer[..read], now());

@@ -245,8 +245,7 @@ pub(super) fn same_arguments(names: &[&str], is: &Table, wanted: &Table, what: &
         match (is.get(name), wanted.get(name)) {
             (Some(now), Some(new)) if same(now, new) => {}
             (Some(now), Some(new)) => {
-                let (new, now) = (format!("'{}'", plain(new)), format!("'{}'", plain(now)));
-                return inequivalent(name, what, &new, &now);
+                return inequivalent(name, what, &quoted(new), &quoted(now));
             }
             (None, None) => {}
             (now, new) => return inequivalent(name, what, &described(new), &described(now)),
@@ -255,10 +254,18 @@ pub(super) fn same_arguments(names: &[&str], is: &Table, wanted: &Table, what: &
     Ok(())
 }
 
-/// Of whatever width.
+fn quoted(value: &Value) -> String {
+    match value {
+        Value::Void => "none".to_owned(),
+        value => format!("'{}'", plain(value)),
+    }
+}
+
+/// Of whatever type: a value of Erlang does not tell.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Integer(_, a), Value::Integer(_, b)) => a == b,
+        (Value::Text(a) | Value::Binary(a), Value::Text(b) | Value::Binary(b)) => a == b,
         (a, b) => a == b,
     }
 }

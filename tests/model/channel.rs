@@ -8,7 +8,7 @@ use crate::codec::value::Bytes;
 use super::broker::{Broker, Conn};
 use super::call::{Call, Content};
 use super::facts::Fact;
-use super::reader::{BODY, Broken, HEADER, METHOD, decode, is_broken};
+use super::reader::{BODY, Broken, HEADER, METHOD, decode, internal_error, is_broken};
 use super::refusal::{Answer, Refusal, refuse};
 
 /// The address of a channel.
@@ -83,6 +83,10 @@ impl Broker {
             connection.channels.insert(number, Channel::default());
         }
         match self.assemble(at, kind, payload) {
+            // It is not said which method it was whose fields are wrong.
+            Err(Broken::Wrong(refusal, _)) if refusal.code == 501 && kind == METHOD => {
+                self.close_connection(conn, &refusal, None);
+            }
             Err(broken) => self.broken_method(conn, broken),
             Ok(None) => {}
             Ok(Some(call)) => self.on_method(at, call),
@@ -124,11 +128,7 @@ impl Broker {
                     return unexpected(&text, Some(call));
                 }
                 let Some((size, properties)) = properties(payload) else {
-                    let refusal = Refusal {
-                        code: 541,
-                        text: Bytes::new(),
-                    };
-                    return Err(Broken::Wrong(refusal, None));
+                    return Err(Broken::Wrong(internal_error(), None));
                 };
                 call.content = Some(Content {
                     properties,

@@ -80,6 +80,14 @@ impl Message {
         self.keys.first().cloned().unwrap_or_default()
     }
 
+    /// As quorum queues take it.
+    pub(super) fn priority(&self) -> u64 {
+        match find(&self.properties, "priority") {
+            Some(Arg::Number(priority)) => (*priority).min(31),
+            _ => 4,
+        }
+    }
+
     pub(super) fn routing_headers(&self) -> Table {
         let mut headers = self.headers.clone().unwrap_or_default();
         self.deaths.write_ends(&mut headers);

@@ -187,11 +187,12 @@ impl Broker {
             }
             return Err(());
         }
-        queue.ready.push_back(entry);
+        queue.put(entry);
         self.serve(name);
         // Only what nobody got at once says that a delivery of it failed elsewhere.
         let queue = self.queues.get_mut(name).ok_or(())?;
-        if let Some(entry) = queue.ready.back_mut().filter(|entry| entry.id == id) {
+        let back = queue.ready.back_mut();
+        if let Some(entry) = back.filter(|entry| entry.id == id) {
             entry.delivered = entry.failed.is_some_and(|failed| failed > 0);
         }
         self.trim(name);

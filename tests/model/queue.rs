@@ -150,6 +150,17 @@ impl Queue {
             || self.max_bytes.is_some_and(|most| bytes > most)
     }
 
+    /// Behind the others; in quorum queues before those of a lower priority.
+    pub(super) fn put(&mut self, entry: Entry) {
+        let first = match self.is_quorum() {
+            true => entry.message.priority(),
+            false => return self.ready.push_back(entry),
+        };
+        let behind = |other: &Entry| other.message.priority() >= first;
+        let at = self.ready.partition_point(behind);
+        self.ready.insert(at, entry);
+    }
+
     /// Back where it was; in quorum queues before what was never delivered.
     pub(super) fn put_back(&mut self, entry: Entry) {
         if self.is_quorum() {

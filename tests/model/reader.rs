@@ -75,8 +75,12 @@ impl Broker {
 
     fn frame(&mut self, conn: Conn, kind: u8, channel: u16, payload: &[u8]) {
         let state = self.connection(conn).state;
-        let known =
-            matches!(kind, METHOD | HEADER | BODY) || (kind == HEARTBEAT && payload.is_empty());
+        let known = match kind {
+            METHOD => payload.len() >= 4,
+            HEADER => payload.len() >= 12,
+            BODY => true,
+            kind => kind == HEARTBEAT && payload.is_empty(),
+        };
         let stopping = state == State::Closed;
         match (channel, kind) {
             (0, METHOD) if known => self.on_channel_0(conn, payload),
@@ -94,6 +98,10 @@ impl Broker {
     fn on_channel_0(&mut self, conn: Conn, payload: &[u8]) {
         let call = match decode(payload) {
             Ok(call) => call,
+            // Who reads it is the connection itself, and survives that if it is open.
+            Err(Broken::Unreadable | Broken::Fields(_)) => {
+                return self.refuse_on_0(conn, &internal_error(), None);
+            }
             Err(broken) => return self.broken_method(conn, broken),
         };
         if let Err(refusal) = self.connection_method(conn, &call) {
@@ -113,10 +121,11 @@ impl Broker {
 
     pub(super) fn broken_method(&mut self, conn: Conn, broken: Broken) {
         match broken {
-            Broken::Unknown => {
+            Broken::Unreadable => {
                 self.end_connection(conn);
                 self.connection(conn).ended = true;
             }
+            Broken::Fields(refusal) => self.refuse_on_0(conn, &refusal, None),
             Broken::Wrong(refusal, call) => self.refuse_on_0(conn, &refusal, call.as_ref()),
         }
     }
@@ -153,28 +162,21 @@ fn wanted(state: State, input: &[u8]) -> usize {
 
 /// A method that cannot be carried out, whatever the state.
 pub(super) enum Broken {
-    /// The broker has no words for it, and hangs up.
-    Unknown,
+    /// Of no known number, with a table that is broken: the broker has no words for it, and hangs up.
+    Unreadable,
+    /// More or fewer octets than its fields have.
+    Fields(Refusal),
     Wrong(Refusal, Option<Call>),
 }
 
 pub(super) fn decode(payload: &[u8]) -> Result<Call, Broken> {
-    let wrong = |code, text: &str, call| {
-        let text = text.as_bytes().to_vec();
-        Err(Broken::Wrong(Refusal { code, text }, call))
-    };
     let Some((method, args)) = Method::decode(payload) else {
-        let Some(method) = Method::of(payload) else {
-            return Err(Broken::Unknown);
-        };
-        let call = Call {
-            method,
-            args: Args::new(),
-            content: None,
-        };
+        if Method::of(payload).is_none() {
+            return Err(Broken::Unreadable);
+        }
         let octets: Vec<String> = payload[4..].iter().map(u8::to_string).collect();
-        let text = format!("cannot decode <<{}>>", octets.join(","));
-        return wrong(501, &text, Some(call));
+        let text = format!("cannot decode <<{}>>", octets.join(",")).into_bytes();
+        return Err(Broken::Fields(Refusal { code: 501, text }));
     };
     let call = Call {
         method,
@@ -182,10 +184,11 @@ pub(super) fn decode(payload: &[u8]) -> Result<Call, Broken> {
         content: None,
     };
     if call.args.iter().any(|(_, arg)| is_broken(arg)) {
-        return wrong(541, "", None);
+        return Err(Broken::Unreadable);
     }
     if !utf8(&call) {
-        return wrong(501, "Malformed UTF-8 in shortstr", Some(call));
+        let text = b"Malformed UTF-8 in shortstr".to_vec();
+        return Err(Broken::Wrong(Refusal { code: 501, text }, Some(call)));
     }
     Ok(call)
 }
@@ -219,6 +222,13 @@ fn broken_value(value: &Value) -> bool {
         Value::Array(array) => !array.rest.is_empty() || array.items.iter().any(broken_value),
         Value::Table(table) => broken_table(table),
         _ => false,
+    }
+}
+
+pub(super) fn internal_error() -> Refusal {
+    Refusal {
+        code: 541,
+        text: Vec::new(),
     }
 }
 
