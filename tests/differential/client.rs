@@ -15,7 +15,7 @@ use super::script::Call;
 use super::value::{Bytes, Table, Value};
 
 /// After which something counts as not coming.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(4);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A connection.
 pub(crate) struct Client {

@@ -9,11 +9,10 @@ use super::names::Names;
 use super::proxy::Proxy;
 use super::run::{self, Draw, Node, Record, Way};
 use super::script::Script;
-use super::stand_in::StandIn;
 use super::value::Fallible;
 
 /// How often the direct run is repeated to see whether it always gives the same.
-const REPETITIONS: usize = 3;
+pub(crate) const REPETITIONS: usize = 3;
 
 /// What is to be said of a scenario.
 pub(crate) enum Verdict {
@@ -166,48 +165,8 @@ impl Both<'_> {
     }
 }
 
-/// Runs a scenario on the broker and on the model, and compares.
-pub(crate) fn judge_model(script: &Script, broker: &Broker, queue_type: &str) -> Fallible<Verdict> {
-    // Whatever the proxy's settings are: there is none.
-    let place = broker.place(&Script::default())?;
-    let facts = Facts {
-        is_4x: true,
-        shows: None,
-        same_broker: true,
-    };
-    let run = |node: Node<'_>, other: Option<&Record>| {
-        let names = Names::new(script, queue_type, &place.vhost);
-        let way = Way {
-            node,
-            vhost: &place.vhost,
-            proxy: None,
-        };
-        run::run(script, &way, names, other)
-    };
-    let real = run(Node::Real(broker), None)?;
-    show("real", &real);
-    let properties = real.server_properties();
-    let model = StandIn::start(&place.vhost, &broker.version, properties)?;
-    let modelled = run(Node::Model(&model), Some(&real))
-        .map_err(|problem| format!("on the model: {problem}"))?;
-    show("model", &modelled);
-    let mut found = difference(&facts, &real, &modelled, None);
-    // What the real one does now and then, the model may do.
-    for _ in 0..REPETITIONS {
-        if found.is_none() {
-            break;
-        }
-        let again = run(Node::Real(broker), Some(&modelled))?;
-        if difference(&facts, &real, &again, None).is_some() {
-            found = difference(&facts, &again, &modelled, None);
-        }
-    }
-    broker.leave(&place, None)?;
-    Ok(found.map_or(Verdict::Equal, Verdict::Different))
-}
-
 /// With DLX_TEST_SHOW everything that was recorded is printed.
-fn show(way: &str, record: &Record) {
+pub(crate) fn show(way: &str, record: &Record) {
     if std::env::var_os("DLX_TEST_SHOW").is_some() {
         eprintln!("{way}:\n{}", printed(record));
     }

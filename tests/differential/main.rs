@@ -17,8 +17,10 @@
 //! - `client`, `reader`: one connection · `management`: what an operator does · `run`, `end`: carries out a script
 //! - `judge`: both runs · `compare`, `side_by_side`: are the records the same?
 //! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
+//! - `../model`: a small broker for simulations · `stand_in`: it listens · `against_model`: is it as the real one?
 //! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: can the instrument be trusted?
 
+mod against_model;
 mod alphabet;
 mod arrival;
 mod campaign;
@@ -54,7 +56,7 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use self::codec::{frame, methods, notation, value};
-use self::judge::{Verdict, judge, judge_model};
+use self::judge::{Verdict, judge};
 use self::lab::Broker;
 use self::script::Script;
 use self::value::Fallible;
@@ -166,10 +168,10 @@ fn trials_of_the_model(scripts: &[Arc<Script>], brokers: &[Arc<Broker>]) -> Vec<
     };
     let mut trials = Vec::new();
     for script in scripts.iter().filter(|script| !is_twin(script)) {
-        let beyond = stand_in::beyond(script);
+        let beyond = against_model::beyond(script);
         for (queue_type, name) in types_of(script, broker, "model") {
             let (script, broker) = (script.clone(), broker.clone());
-            let held = move || match judge_model(&script, &broker, queue_type)? {
+            let held = move || match against_model::judge(&script, &broker, queue_type)? {
                 Verdict::Equal => Ok(()),
                 Verdict::Different(found) | Verdict::Arrival(found) | Verdict::Racing(found) => {
                     let steps = steps_of(&script);

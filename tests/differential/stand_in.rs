@@ -1,5 +1,4 @@
-//! The model of `../model` behind a socket, and what it is asked to be equal in: each scenario that it can do runs on the real broker and on
-//! the model. Here time is the real one, and whatever the model could do later it does at once.
+//! The model of `../model` behind a socket. Here time is the real one, and whatever the model could do later it does at once.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -12,31 +11,11 @@ use regex::bytes::Regex;
 
 use super::model::{Broker, Conn, Options, Rights, User};
 use super::names::Names;
-use super::script::{Action, Operation, Script, Step};
+use super::script::Operation;
 use super::value::{Bytes, Fallible, Table};
 
 /// How often it is looked whether something has expired.
 const TICK: Duration = Duration::from_millis(2);
-
-/// Scenarios that the model cannot be held to, by the beginning of their names, and why.
-const BEYOND: &[(&str, &str)] = &[
-    ("connection-vhost", "another vhost"),
-    (
-        "S9.3-delete-then-another-queue-of-that-name",
-        "a classic queue takes what its former life delivered for its own, by numbers",
-    ),
-];
-
-/// What a step needs that the model has not, by a piece of its text.
-const MISSING: &[(&str, &str)] = &[
-    (" tx.", "transactions"),
-    ("\"stream\"", "streams"),
-    ("x-priority", "priorities"),
-    ("x-max-priority", "priorities"),
-    ("at-least-once", "the strategy at-least-once"),
-    ("amq.rabbitmq.reply-to", "direct reply-to"),
-    ("amqp-1.0", "AMQP 1.0"),
-];
 
 /// A model that listens.
 pub(crate) struct StandIn {
@@ -58,32 +37,6 @@ struct State {
 /// What goes out is written by a thread of its own, since a client may not read.
 struct Peer {
     out: Sender<Bytes>,
-}
-
-/// Why the model is not held to that scenario.
-pub(crate) fn beyond(script: &Script) -> Option<&'static str> {
-    let known = BEYOND
-        .iter()
-        .find(|(name, _)| script.name.starts_with(name));
-    let step = |step: &Step| match step {
-        Step::Operator(operation) => {
-            let can = ["user", "delete user", "close"];
-            (!can.contains(&&*operation.verb)).then_some("management")
-        }
-        step => {
-            let text = step.to_string();
-            let found = MISSING.iter().find(|(piece, _)| text.contains(piece));
-            found.map(|(_, why)| *why)
-        }
-    };
-    known
-        .map(|(_, why)| *why)
-        .or((!script.policies.is_empty()).then_some("policies"))
-        .or_else(|| script.steps.iter().find_map(step))
-        .or_else(|| {
-            let raw = |step: &Step| matches!(step, Step::Client(_, Action::Raw(bytes)) if bytes.starts_with(b"AMQP\x03"));
-            script.steps.iter().any(raw).then_some("AMQP 1.0")
-        })
 }
 
 impl StandIn {

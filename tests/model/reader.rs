@@ -1,6 +1,6 @@
 //! Bytes → frames → methods with their contents; and what is wrong with a frame.
 
-use crate::codec::methods::{Arg, Args, Method};
+use crate::codec::methods::{Arg, Method};
 use crate::codec::value::{Table, Value, number};
 
 use super::broker::{Broker, Conn};
@@ -113,6 +113,8 @@ impl Broker {
         let state = self.connection(conn).state;
         match (state, refusal.code) {
             (State::Closed, _) => {}
+            // Of what goes wrong inside it, nobody hears before the connection is open.
+            (State::Opening, 541) => self.connection(conn).ended = true,
             (State::Running | State::Opening, _) => self.close_connection(conn, refusal, call),
             // What comes before that it does not trust.
             _ => self.connection(conn).ended = true,
