@@ -29,19 +29,22 @@ impl Broker {
         }
         self.not_default(&source)?;
         self.may(at.conn, Access::Read, "exchange", &source)?;
+        // What is not there is unbound already.
         let binds = call.method.name.ends_with(".bind");
-        if !self.exchanges.contains_key(&source) {
+        if !self.exchanges.contains_key(&source) && binds {
             return self.no_exchange(&source);
         }
         let destination = match of_queue {
             true => {
-                if !self.queues.contains_key(&name) {
+                if !self.queues.contains_key(&name) && binds {
                     return self.no_queue(&name);
                 }
                 self.check_exclusive(at.conn, &name)?;
                 Destination::Queue(name)
             }
-            false if !self.exchanges.contains_key(&name) => return self.no_exchange(&name),
+            false if !self.exchanges.contains_key(&name) && binds => {
+                return self.no_exchange(&name);
+            }
             false => Destination::Exchange(name),
         };
         let binding = Binding {

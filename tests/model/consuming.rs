@@ -129,8 +129,8 @@ impl Broker {
             };
             queue.unacked.insert(entry.id, taken);
         }
-        // A classic queue looks at what is at its head then.
-        if !queue.is_quorum() {
+        // What is at its head now is looked at: by a quorum queue when something is settled.
+        if !queue.is_quorum() || no_ack {
             self.expire(&name);
         }
         self.unfill(&name);
@@ -193,8 +193,12 @@ impl Broker {
 
     /// As long as there is a message and somebody who may have it.
     pub(super) fn serve(&mut self, name: &[u8]) {
-        self.expire(name);
-        while let Some(queue) = self.queues.get_mut(name) {
+        loop {
+            // Each one as it comes to the head.
+            self.expire(name);
+            let Some(queue) = self.queues.get_mut(name) else {
+                return;
+            };
             if queue.head().is_none() {
                 break;
             }
@@ -242,8 +246,18 @@ impl Broker {
             if !queue.head().is_some_and(over) {
                 return;
             }
-            let entry = queue.take_head().expect("there is one");
-            self.die(name, entry, Reason::Expired);
+            // A quorum queue then looks at both of its heads.
+            let quorum = queue.is_quorum();
+            let heads = [&mut queue.returned, &mut queue.ready];
+            let mut expired = Vec::new();
+            for entries in heads {
+                while entries.front().is_some_and(over) && (quorum || expired.is_empty()) {
+                    expired.extend(entries.pop_front());
+                }
+            }
+            for entry in expired {
+                self.die(name, entry, Reason::Expired);
+            }
         }
     }
 }

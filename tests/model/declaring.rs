@@ -5,7 +5,7 @@ use crate::codec::value::{Bytes, Value};
 
 use super::arguments::{self, Kind, augmented, inequivalent, same_arguments, type_name};
 use super::broker::{Broker, Conn, Rights, User};
-use super::call::{Call, string};
+use super::call::Call;
 use super::channel::At;
 use super::exchange::{Destination, Exchange, Type};
 use super::facts::{Fact, Why};
@@ -409,9 +409,4 @@ fn reserved<T>(kind: &str, name: &[u8]) -> Answer<T> {
         show(name)
     );
     refuse(403, text)
-}
-
-/// The queue's type in the words of the arguments, for views.
-pub(super) fn type_of(queue: &Queue) -> Bytes {
-    string(&queue.arguments, "x-queue-type").unwrap_or_default()
 }

@@ -132,7 +132,11 @@ impl Queue {
         (self.returned.len() + self.ready.len()) as u64
     }
 
+    /// Of their bodies; looked at only where there is a bound.
     pub(super) fn bytes(&self) -> u64 {
+        if self.max_bytes.is_none() {
+            return 0;
+        }
         let all = self.returned.iter().chain(&self.ready);
         all.map(|entry| entry.message.body.len() as u64).sum()
     }
