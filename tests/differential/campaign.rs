@@ -76,6 +76,13 @@ impl Against {
         }
     }
 
+    fn can(self, beginning: &Script) -> bool {
+        match self {
+            Against::Proxy => true,
+            Against::Model => against_model::beyond(beginning).is_none(),
+        }
+    }
+
     fn judge(self, script: &Script, broker: &Broker) -> Fallible<Verdict> {
         match self {
             Against::Proxy => judge::judge(script, broker, ""),
@@ -88,6 +95,8 @@ impl Against {
 #[derive(Default)]
 struct Tally {
     run: usize,
+    /// More than the model can do.
+    beyond: usize,
     steps: usize,
     races: Vec<u64>,
     /// Compared as far as the stated difference of that name.
@@ -118,10 +127,11 @@ fn campaign(
                     let mut tally = tally.lock().expect("no panic");
                     tally.run += 1;
                     match outcome {
-                        Ok((steps, Verdict::Equal)) => tally.steps += steps,
-                        Ok((_, Verdict::Racing(_))) => tally.races.push(seed),
-                        Ok((_, Verdict::Arrival(_))) => tally.arrivals.push(seed),
-                        Ok((_, Verdict::Different(found))) | Err(found) => {
+                        Ok(None) => tally.beyond += 1,
+                        Ok(Some((steps, Verdict::Equal))) => tally.steps += steps,
+                        Ok(Some((_, Verdict::Racing(_)))) => tally.races.push(seed),
+                        Ok(Some((_, Verdict::Arrival(_)))) => tally.arrivals.push(seed),
+                        Ok(Some((_, Verdict::Different(found)))) | Err(found) => {
                             tally.problems.insert(seed, found);
                         }
                     }
@@ -131,10 +141,11 @@ fn campaign(
     });
     let tally = tally.into_inner().expect("no panic");
     eprintln!(
-        "{}: {} programs from seed {first} on, {} steps; the broker itself raced in {}: {:?}; compared up to an arrival {}: {:?}",
+        "{}: {} programs from seed {first} on, {} steps, {} beyond; the broker itself raced in {}: {:?}; compared up to an arrival {}: {:?}",
         broker.version,
         tally.run,
         tally.steps,
+        tally.beyond,
         tally.races.len(),
         tally.races,
         tally.arrivals.len(),
@@ -154,9 +165,12 @@ fn campaign(
     }
 }
 
-/// Runs the program of a seed. Returns how many steps it has.
-fn one(broker: &Broker, against: Against, seed: u64) -> Fallible<(usize, Verdict)> {
+/// Runs the program of a seed, if that can be done. Returns how many steps it has.
+fn one(broker: &Broker, against: Against, seed: u64) -> Fallible<Option<(usize, Verdict)>> {
     let (mut program, beginning) = Program::new(seed, broker.is_4x())?;
+    if !against.can(&beginning) {
+        return Ok(None);
+    }
     let (script, verdict) = against.explore(beginning, broker, &mut |seen| program.next(seen))?;
     let verdict = match verdict {
         Verdict::Different(found) => {
@@ -171,7 +185,7 @@ fn one(broker: &Broker, against: Against, seed: u64) -> Fallible<(usize, Verdict
         }
         other => other,
     };
-    Ok((script.steps.len(), verdict))
+    Ok(Some((script.steps.len(), verdict)))
 }
 
 /// Leaves out what is not needed to differ: halves, quarters, … of the steps, then single ones.

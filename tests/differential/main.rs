@@ -180,7 +180,8 @@ fn trials_of_the_model(scripts: &[Arc<Script>], brokers: &[Arc<Broker>]) -> Vec<
                     Err(Failed::from(text))
                 }
             };
-            trials.push(Trial::test(name, held).with_ignored_flag(beyond.is_some()));
+            let trial = Trial::test(name, held).with_kind(beyond.unwrap_or_default());
+            trials.push(trial.with_ignored_flag(beyond.is_some()));
         }
     }
     trials

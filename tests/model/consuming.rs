@@ -9,7 +9,7 @@ use super::channel::{At, Unacked};
 use super::declaring::Access;
 use super::facts::{Fact, Reason, Why};
 use super::jobs::Job;
-use super::queue::{Consumer, Entry, Taken};
+use super::queue::{Consumer, Entry, Place, Taken};
 use super::refusal::{Answer, refuse, show};
 
 impl Broker {
@@ -107,7 +107,7 @@ impl Broker {
         }
         self.check_exclusive(at.conn, &name)?;
         self.expire(&name);
-        let (now, no_ack) = (self.now, call.bit("no-ack"));
+        let (now, no_ack, tag) = (self.now, call.bit("no-ack"), self.channel(at).next_tag);
         let queue = self.queues.get_mut(&name).expect("it is there");
         queue.used = now;
         if queue.single_active && queue.is_quorum() {
@@ -126,6 +126,7 @@ impl Broker {
                 entry: entry.clone(),
                 at,
                 consumer: None,
+                place: Place::Get(tag.to_string()),
             };
             queue.unacked.insert(entry.id, taken);
         }
@@ -136,7 +137,6 @@ impl Broker {
         self.unfill(&name);
         let left = self.queues.get(&name).map_or(0, |queue| queue.depth());
         let channel = self.channel(at);
-        let tag = channel.next_tag;
         channel.next_tag += 1;
         if !no_ack {
             let unacked = Unacked {
@@ -196,6 +196,7 @@ impl Broker {
         loop {
             // Each one as it comes to the head.
             self.expire(name);
+            let turn = self.next_number();
             let Some(queue) = self.queues.get_mut(name) else {
                 return;
             };
@@ -212,6 +213,10 @@ impl Broker {
                     entry: entry.clone(),
                     at: consumer.at,
                     consumer: Some(consumer.tag.clone()),
+                    place: Place::Consumer {
+                        number: consumer.number,
+                        turn,
+                    },
                 };
                 queue.unacked.insert(entry.id, taken);
             }

@@ -216,7 +216,7 @@ impl Broker {
         let args = vec![
             ("queue", Arg::Text(name.clone())),
             ("message-count", Arg::Number(queue.depth())),
-            ("consumer-count", Arg::Number(queue.consumers.len() as u64)),
+            ("consumer-count", Arg::Number(queue.consumer_count())),
         ];
         self.channel(at).last_queue = name;
         self.done(at, call, "queue.declare-ok", args);
@@ -374,7 +374,9 @@ impl Broker {
                 why,
             });
         }
-        for consumer in queue.consumers {
+        let mut consumers = Vec::from(queue.consumers);
+        consumers.sort_by(|a, b| a.tag.cmp(&b.tag));
+        for consumer in consumers {
             self.jobs.push(Job::Say {
                 at: consumer.at,
                 queue: name.to_vec(),

@@ -200,22 +200,19 @@ impl Broker {
     }
 
     /// Down to what there may be.
-    fn trim(&mut self, name: &[u8]) {
+    pub(super) fn trim(&mut self, name: &[u8]) {
         while let Some(queue) = self.queues.get_mut(name) {
             if !queue.is_over(queue.depth(), queue.bytes()) {
                 return;
             }
-            if queue.overflow == Overflow::RejectPublish && queue.is_quorum() {
+            if queue.overflow != Overflow::DropHead {
                 queue.full = true;
                 return;
             }
-            match queue.take_head() {
-                Some(entry) if queue.overflow == Overflow::DropHead => {
-                    self.die(name, entry, Reason::Maxlen);
-                }
-                Some(entry) => return queue.returned.push_front(entry),
-                None => return,
-            }
+            let Some(entry) = queue.take_head() else {
+                return;
+            };
+            self.die(name, entry, Reason::Maxlen);
         }
     }
 }

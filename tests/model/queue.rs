@@ -69,6 +69,15 @@ pub(super) struct Taken {
     pub at: At,
     /// Nothing: by a get.
     pub consumer: Option<Bytes>,
+    pub place: Place,
+}
+
+/// Among those that return when a channel ends: consumer by consumer in the order of their coming, and each as it was given to him. Gets
+/// come last, by the text of their tags (`rabbit_fifo` takes them for consumers of that name).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Consumer { number: u64, turn: u64 },
+    Get(String),
 }
 
 #[derive(Clone, Debug)]
@@ -130,6 +139,13 @@ impl Queue {
     /// How many are ready.
     pub(super) fn depth(&self) -> u64 {
         (self.returned.len() + self.ready.len()) as u64
+    }
+
+    /// Quorum queues take a get for a consumer until it is settled.
+    pub(super) fn consumer_count(&self) -> u64 {
+        let gets = self.unacked.values().filter(|of| of.consumer.is_none());
+        let gets = if self.is_quorum() { gets.count() } else { 0 };
+        (self.consumers.len() + gets) as u64
     }
 
     /// Of their bodies; looked at only where there is a bound.

@@ -58,8 +58,10 @@ impl Broker {
         Ok(())
     }
 
-    /// Oldest first, queue by queue.
-    fn settle_all(&mut self, at: At, settled: Vec<(u64, Unacked)>, fate: Fate) {
+    /// Queue by queue, consumer by consumer (gets first), oldest first.
+    fn settle_all(&mut self, at: At, mut settled: Vec<(u64, Unacked)>, fate: Fate) {
+        settled
+            .sort_by(|(a, x), (b, y)| (&x.queue, &x.consumer, a).cmp(&(&y.queue, &y.consumer, b)));
         let mut queues: Vec<Bytes> = settled.iter().map(|(_, of)| of.queue.clone()).collect();
         queues.sort();
         queues.dedup();
@@ -67,8 +69,17 @@ impl Broker {
             self.settle_one(at, tag, &unacked, fate);
         }
         for queue in &queues {
-            self.serve(queue);
+            self.taken_back(queue);
         }
+    }
+
+    /// What came back may be too much: a classic queue looks before it serves, a quorum queue afterwards.
+    fn taken_back(&mut self, name: &[u8]) {
+        if self.queues.get(name).is_some_and(|of| !of.is_quorum()) {
+            self.trim(name);
+        }
+        self.serve(name);
+        self.trim(name);
     }
 
     fn settle_one(&mut self, at: At, tag: u64, unacked: &Unacked, fate: Fate) {
@@ -145,9 +156,10 @@ impl Broker {
             queue.used = now;
         }
         let has = queue.unacked.iter().filter(|(_, taken)| taken.at == at);
-        let ids: Vec<u64> = has.map(|(id, _)| *id).collect();
+        let mut ids: Vec<_> = has.map(|(id, of)| (of.place.clone(), *id)).collect();
+        ids.sort_unstable();
         let left = had > 0 && queue.consumers.is_empty() && queue.auto_delete;
-        for id in ids {
+        for (_, id) in ids {
             let queue = self.queues.get_mut(name).expect("it is there");
             if let Some(taken) = queue.unacked.remove(&id) {
                 self.take_back(name, taken, true);
@@ -155,7 +167,7 @@ impl Broker {
         }
         match left {
             true => self.remove_queue(name, Why::QueueDeleted),
-            false => self.serve(name),
+            false => self.taken_back(name),
         }
     }
 }
