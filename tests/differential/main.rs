@@ -18,7 +18,7 @@
 //! - `judge`: both runs · `compare`, `side_by_side`: are the records the same?
 //! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
 //! - `../model`: a small broker for simulations · `stand_in`: it listens · `against_model`: is it as the real one?
-//! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: can the instrument be trusted?
+//! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`, `model_checks`: can the instrument be trusted?
 
 mod against_model;
 mod alphabet;
@@ -36,6 +36,7 @@ mod lab;
 mod management;
 #[path = "../model/mod.rs"]
 mod model;
+mod model_checks;
 mod names;
 mod parse;
 mod proxy;
