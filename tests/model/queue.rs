@@ -141,11 +141,20 @@ impl Queue {
         (self.returned.len() + self.ready.len()) as u64
     }
 
-    /// Quorum queues take a get for a consumer until it is settled.
+    /// A quorum queue counts whoever has a message, also a get, or a consumer that was cancelled.
     pub(super) fn consumer_count(&self) -> u64 {
-        let gets = self.unacked.values().filter(|of| of.consumer.is_none());
-        let gets = if self.is_quorum() { gets.count() } else { 0 };
-        (self.consumers.len() + gets) as u64
+        let lives = |number: &u64| self.consumers.iter().any(|of| of.number == *number);
+        let mut others: Vec<String> = Vec::new();
+        for taken in self.unacked.values().filter(|_| self.is_quorum()) {
+            match &taken.place {
+                Place::Consumer { number, .. } if lives(number) => {}
+                Place::Consumer { number, .. } => others.push(format!("{number}")),
+                Place::Get(tag) => others.push(format!("{:?} {tag}", taken.at)),
+            }
+        }
+        others.sort_unstable();
+        others.dedup();
+        (self.consumers.len() + others.len()) as u64
     }
 
     /// Of their bodies; looked at only where there is a bound.
