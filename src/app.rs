@@ -1,5 +1,6 @@
 //! Wiring only: settings become listeners, links and their tasks. Nothing is global, so several proxies run in one process.
 
+mod live;
 mod parts;
 
 use std::net::SocketAddr;
@@ -9,18 +10,20 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::admin::{Readiness, server};
 use crate::amqp::ids::ShortStr;
-use crate::config::{self, Config, Mode};
+use crate::config::Config;
 use crate::drain::{Drain, Ended, Phase};
 use crate::management::Management;
 use crate::net::drive::Clock;
 use crate::net::links::Opener;
-use crate::net::listener::Door;
+use crate::net::listener::{Door, Permits};
 use crate::net::vhosts::Hub;
 use crate::telemetry::Metrics;
+
+pub use live::Live;
 
 /// How long the broker may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,6 +38,7 @@ pub struct App {
     readiness: Readiness,
     hub: Hub,
     vhosts: Vec<ShortStr>,
+    live: Live,
     kept_policies: Vec<String>,
 }
 
@@ -79,7 +83,7 @@ impl App {
         let opener = Opener {
             broker: broker.clone(),
             connect_timeout: CONNECT_TIMEOUT,
-            publisher: parts::publisher(config, &settings.names),
+            publisher: parts::publisher(config, &settings),
             intake: parts::intake(config, &settings),
             surveyor: management
                 .as_ref()
@@ -89,15 +93,22 @@ impl App {
             drain: drain.clone(),
             clock,
         };
-        let hub = Hub::new(
-            Box::new(move |hub, vhost, inboxes| opener.open(hub, vhost, inboxes)),
-            config.max_tickets_per_connection,
-        );
+        let hub = Hub::new(Box::new(move |hub, vhost, inboxes| {
+            opener.open(hub, vhost, inboxes)
+        }));
+        let permits = Permits::new(config.max_connections);
+        let live = Live {
+            policies: settings.policies.clone(),
+            limits: settings.limits.clone(),
+            retained: settings.retained.clone(),
+            permits: permits.clone(),
+            drain: drain.clone(),
+        };
         let door = Door {
             settings,
             broker,
             connect_timeout: CONNECT_TIMEOUT,
-            max_connections: config.max_connections,
+            permits,
             hub: hub.clone(),
             metrics: metrics.clone(),
             clock,
@@ -107,18 +118,9 @@ impl App {
             .iter()
             .filter_map(|vhost| ShortStr::copy(vhost.as_bytes()))
             .collect();
-        let kept = |policy: &&config::Policy| {
-            policy.mode.unwrap_or(config.mode) == Mode::Keep
-                && policy.definition != config::Definition::default()
-        };
-        let kept_policies = config
-            .policies
-            .iter()
-            .filter(kept)
-            .map(|policy| policy.name.clone())
-            .collect();
         Ok(App {
-            kept_policies,
+            kept_policies: live::kept(config),
+            live,
             door,
             listener,
             admin,
@@ -130,6 +132,11 @@ impl App {
         })
     }
 
+    /// What of it can be changed while it runs.
+    pub fn live(&self) -> Live {
+        self.live.clone()
+    }
+
     /// Serves until the drain begins, then ends phase by phase.
     pub async fn run(self, drain: Drain) -> Ended {
         for (leg, listener) in [("client", &self.listener), ("admin", &self.admin)] {
@@ -137,9 +144,7 @@ impl App {
                 info!(leg, %addr, "listening");
             }
         }
-        for policy in &self.kept_policies {
-            warn!(%policy, "in mode `keep` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange");
-        }
+        live::warn_of_kept(&self.kept_policies);
         for vhost in &self.vhosts {
             self.hub.open(vhost);
         }

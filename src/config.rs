@@ -1,6 +1,6 @@
 //! The settings: their names, types and defaults. `raw` layers what people typed and remembers where each value stood, `check` turns it
 //! into a [`Config`] or into every mistake at once. Each setting is written once, in `default.toml`, which is default, manual and test input.
-//! Only `app` and `main` see a [`Config`]: the other parts get small structs of their own.
+//! Only `app`, `reload` and `main` see a [`Config`]: the other parts get small structs of their own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,10 +10,12 @@ use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 
 mod check;
+mod difference;
 mod raw;
 mod url;
 mod value;
 
+pub use difference::{Change, RELOADED};
 pub use raw::{Mistake, Mistakes, Sources};
 pub use url::{ManagementUrl, Secret, Upstream};
 
@@ -61,6 +63,12 @@ pub struct Config {
     pub intake_prefetch: u16,
     /// Intake exchanges per vhost.
     pub max_intake_exchanges: usize,
+    /// Bytes of dead letters that the publisher of a vhost holds.
+    #[serde(serialize_with = "as_size")]
+    pub publisher_bytes: usize,
+    /// Bytes of signals that the intake of a vhost holds.
+    #[serde(serialize_with = "as_size")]
+    pub intake_bytes: usize,
     /// Client connections at once.
     pub max_connections: usize,
     /// Bytes of unsettled deliveries kept by the whole process.
@@ -154,8 +162,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// The least important lines that are still written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+/// The least important lines that are still written, fewest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
     /// Someone must act.

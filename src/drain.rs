@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,7 +40,8 @@ struct Inner {
     /// Somebody asked twice: nothing is waited for.
     hurried: CancellationToken,
     phases: [Stage; Phase::ALL.len()],
-    grace: Duration,
+    /// In milliseconds.
+    grace: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -75,13 +77,24 @@ impl Phase {
 impl Drain {
     /// `grace`: how long all phases may take together.
     pub fn new(grace: Duration) -> Self {
-        let phases = Default::default();
-        Self(Arc::new(Inner {
+        let drain = Self(Arc::new(Inner {
             begun: CancellationToken::new(),
             hurried: CancellationToken::new(),
-            phases,
-            grace,
-        }))
+            phases: Default::default(),
+            grace: AtomicU64::default(),
+        }));
+        drain.set_grace(grace);
+        drain
+    }
+
+    /// From now on; a drain that has begun goes on with what it had.
+    pub fn set_grace(&self, grace: Duration) {
+        let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.0.grace.store(grace, Ordering::Relaxed);
+    }
+
+    fn grace(&self) -> Duration {
+        Duration::from_millis(self.0.grace.load(Ordering::Relaxed))
     }
 
     /// From now on SIGTERM and SIGINT begin the drain, and the second of them ends it at once.
@@ -102,7 +115,7 @@ impl Drain {
                     warn!(signal = name, "second signal: ending at once");
                     return drain.hurry();
                 }
-                info!(signal = name, grace = ?drain.0.grace, "draining; a second signal ends at once");
+                info!(signal = name, grace = ?drain.grace(), "draining; a second signal ends at once");
                 drain.begin();
             }
         }))
@@ -140,7 +153,7 @@ impl Drain {
     /// Stops phase after phase and waits for its tasks, until the grace has passed or somebody hurries. Tasks that are left are told to stop too.
     pub async fn finish(&self) -> Ended {
         self.begin();
-        let end = Instant::now() + self.0.grace;
+        let end = Instant::now() + self.grace();
         for stage in &self.0.phases {
             stage.stop.cancel();
             stage.tasks.close();

@@ -16,8 +16,8 @@ use crate::amqp::reply;
 use crate::dead_letter::Rules;
 use crate::link::{Frame, Link, Login, Loss, Step};
 use crate::machine::{
-    Cause, Effects, Ensured, Event, Flow, Input, Leg, Machine, Mono, Now, Outcome, Publication,
-    Role, Ticket,
+    Bound, Cause, Effects, Ensured, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now,
+    Outcome, Publication, Role, Ticket,
 };
 use crate::publisher;
 use crate::registry::intake_name::Names;
@@ -39,8 +39,6 @@ mod signals;
 mod tests;
 mod topology;
 
-/// Octets of signals without an outcome; beyond it the link is not read.
-const MOST_BYTES_HELD: usize = 64 << 20;
 /// The channel of the topology.
 const TOPOLOGY: ChannelId = ChannelId(1);
 /// The channel of the consumer.
@@ -68,8 +66,8 @@ pub struct Settings {
     pub queue_type: QueueType,
     /// `intake-prefetch`.
     pub prefetch: u16,
-    /// `max-intake-exchanges`.
-    pub max_exchanges: usize,
+    /// `max-intake-exchanges`, `intake-bytes` and `max-history`.
+    pub limits: LiveLimits,
     /// How dead letters look; the dialect is that of the broker.
     pub rules: Rules,
     /// Surveys are answered: there is a management URL.
@@ -98,7 +96,7 @@ impl Intake {
             link: Link::new(Role::Intake, settings.login.clone()),
             topology: Topology::new(
                 Objects::new(settings.names.clone(), settings.queue_type),
-                settings.max_exchanges,
+                settings.limits.clone(),
                 now,
             ),
             consumer: Consumer::new(settings.names.intake_queue().clone(), settings.prefetch),
@@ -166,6 +164,9 @@ impl Intake {
             (CONSUMER, _) => {
                 if let Some(delivery) = self.consumer.frame(frame, id, fx)? {
                     self.deliver(delivery, now, fx);
+                    if !self.reads() {
+                        fx.events.push(Event::BoundMet(Bound::IntakeBytes));
+                    }
                 }
             }
             _ => {}
@@ -390,6 +391,6 @@ impl Machine for Intake {
 impl Intake {
     /// False while signals without an outcome fill their bound.
     fn reads(&self) -> bool {
-        self.consumer.ledger.bytes() < MOST_BYTES_HELD
+        self.consumer.ledger.bytes() < self.settings.limits.now().intake_bytes
     }
 }

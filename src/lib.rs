@@ -31,7 +31,7 @@
 //! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
 //! - [`management`]: RabbitMQ's management API, for what AMQP does not show
 //! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics
-//! - [`config`]: settings and every mistake in them · [`drain`]: how the process ends
+//! - [`config`]: settings and every mistake in them · [`reload`]: SIGHUP · [`drain`]: how the process ends
 //! - [`app`]: wiring · [`cli`]: the command line · [`demo`]: three dead letters through a proxy
 //!
 //! The wall between them is enforced below, by lints that are denied on each pure module, and by `tests/offline/walls.rs`.
@@ -107,6 +107,7 @@ pub mod publisher;
     )
 )]
 pub mod registry;
+pub mod reload;
 #[cfg_attr(
     not(test),
     deny(

@@ -32,7 +32,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// We never ask for frames larger than this.
 const FRAME_MAX: usize = 1 << 20;
 /// The broker may send larger ones (S8.4), up to here; a message that it cannot cut smaller is shed by the delivery limit.
-const LARGEST_FRAME: usize = 16 << 20;
+const LARGEST_FRAME: usize = 32 << 20;
 /// Heartbeat that we ask for at most, or when the broker has none: a peer that is gone is noticed after twice that.
 const HEARTBEAT: u16 = 30;
 /// An open connection that lasted this long makes the next back-off begin anew.

@@ -12,11 +12,13 @@ use crate::amqp::ids::ShortStr;
 
 mod event;
 mod knowledge;
+mod limits;
 mod topology;
 mod wire;
 
-pub use event::{Event, Fallback, Role};
+pub use event::{Bound, Event, Fallback, Role};
 pub use knowledge::{Learned, Recall, Recalled};
+pub use limits::{Limits, LiveLimits};
 pub use topology::{Binding, Change, Destination, Exchange, Survey};
 pub use wire::Wire;
 
@@ -132,6 +134,8 @@ pub struct Publication {
     pub reason: Reason,
     /// From a queue with the strategy `at-least-once`: parked instead of dropped, whatever `on-unroutable` says.
     pub at_least_once: bool,
+    /// Its history had more entries than `max-history`.
+    pub history_cut: bool,
 }
 
 /// What became of a publication.
@@ -203,37 +207,47 @@ impl Cause {
 
 /// Octets that all machines together may retain: a shared counter, not a lock.
 #[derive(Clone, Debug)]
-pub struct Budget {
-    limit: usize,
-    used: Arc<AtomicUsize>,
+pub struct Budget(Arc<Octets>);
+
+#[derive(Debug)]
+struct Octets {
+    limit: AtomicUsize,
+    used: AtomicUsize,
 }
 
 impl Budget {
     /// A budget of so many octets.
     pub fn new(limit: usize) -> Budget {
-        Budget {
-            limit,
-            used: Arc::default(),
-        }
+        Budget(Arc::new(Octets {
+            limit: AtomicUsize::new(limit),
+            used: AtomicUsize::new(0),
+        }))
+    }
+
+    /// From now on so many. What is over it was taken before, and stays.
+    pub fn set_limit(&self, limit: usize) {
+        self.0.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Takes octets, if they are left.
     #[must_use]
     pub fn take(&self, octets: usize) -> bool {
-        let fits = |used: usize| used.checked_add(octets).filter(|sum| *sum <= self.limit);
-        self.used
+        let limit = self.0.limit.load(Ordering::Relaxed);
+        let fits = |used: usize| used.checked_add(octets).filter(|sum| *sum <= limit);
+        self.0
+            .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
             .is_ok()
     }
 
     /// Gives octets back.
     pub fn give(&self, octets: usize) {
-        self.used.fetch_sub(octets, Ordering::Relaxed);
+        self.0.used.fetch_sub(octets, Ordering::Relaxed);
     }
 
     /// Octets in use.
     pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.0.used.load(Ordering::Relaxed)
     }
 }
 

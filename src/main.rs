@@ -10,8 +10,10 @@ use dlx_proxy::cli::{self, Cli, Command};
 use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes};
 use dlx_proxy::demo;
 use dlx_proxy::drain::{Drain, Ended};
+use dlx_proxy::reload::Reload;
 use dlx_proxy::telemetry::logging;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
 /// `EX_USAGE` of sysexits.h: the settings must be changed before another attempt makes sense.
@@ -48,17 +50,31 @@ fn main() -> ExitCode {
 }
 
 fn run(settings: cli::Settings) -> anyhow::Result<()> {
-    let config = Config::load(&settings.sources())?;
-    logging::start(config.log_format, config.log_level)?;
-    runtime(config.worker_threads)?.block_on(async {
+    let sources = settings.sources();
+    let config = Config::load(&sources)?;
+    let level = logging::start(config.log_format, config.log_level)?;
+    let runtime = runtime(config.worker_threads)?;
+    let done = runtime.block_on(async {
         let drain = Drain::new(config.drain_timeout);
         drain.on_signals().context("cannot listen to signals")?;
-        serve(config, drain).await
-    })
+        let hangups = signal(SignalKind::hangup()).context("cannot listen to signals")?;
+        let app = App::bind(&config, &drain).await?;
+        let live = app.live();
+        let reload = Reload {
+            sources,
+            config,
+            live,
+            level,
+        };
+        tokio::spawn(reload.at(hangups));
+        serve(app, drain).await;
+        Ok(())
+    });
+    runtime.shutdown_background(); // a resolver of names that does not answer must not hold the end
+    done
 }
 
-async fn serve(config: Config, drain: Drain) -> anyhow::Result<()> {
-    let app = App::bind(&config, &drain).await?;
+async fn serve(app: App, drain: Drain) {
     match app.run(drain).await {
         Ended::Settled => info!("ended"),
         Ended::Cut(left) => warn!(
@@ -66,7 +82,6 @@ async fn serve(config: Config, drain: Drain) -> anyhow::Result<()> {
             "ended before all was settled; the broker keeps what is not"
         ),
     }
-    Ok(())
 }
 
 fn demonstrate(cli::Demo { url, json }: cli::Demo) -> anyhow::Result<()> {

@@ -21,11 +21,12 @@ use crate::amqp::properties::{Properties, Property};
 use crate::dead_letter::Bridges;
 use crate::link::{Link, Login, Step};
 use crate::machine::{
-    Cause, Effects, Flow, Input, Leg, Machine, Mono, Now, Outcome, Owner, Publication, Role, Ticket,
+    Bound, Cause, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Outcome, Owner,
+    Publication, Role, Ticket,
 };
 
 use self::bridges::Known;
-use self::clock::Clock;
+use self::clock::{Clock, Uptime};
 use self::item::{Item, Items, Key, Stage};
 use self::lanes::Lanes;
 use self::window::Window;
@@ -36,6 +37,7 @@ mod item;
 mod lane;
 mod lanes;
 mod outcomes;
+mod overtaken;
 mod parked;
 mod receive;
 mod returns;
@@ -44,14 +46,14 @@ mod send;
 mod tests;
 mod window;
 
+pub use window::Load;
+
 /// Blocked or away for longer than this: what is new is refused at once, so that its owner can do without us.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often `confirm-timeout` is looked after.
 const TICK: Duration = Duration::from_millis(250);
 /// Publications held at most; beyond it the inbox is not read.
 const MOST_HELD: usize = 65_536;
-/// Their octets.
-const MOST_BYTES_HELD: usize = 128 << 20;
 
 /// What to do with a dead letter that nothing routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,16 +75,12 @@ pub struct Settings {
     pub bridges: Bridges,
     /// `on-unroutable`.
     pub on_unroutable: OnUnroutable,
-    /// `confirm-timeout`.
-    pub confirm_timeout: Duration,
-    /// `nack-retries`.
-    pub nack_retries: u32,
-    /// `retry-for`, in time connected and unblocked.
-    pub retry_for: Duration,
+    /// `confirm-timeout`, `nack-retries`, `retry-for` and `publisher-bytes`.
+    pub limits: LiveLimits,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,
-    /// How many of one target may wait for a retry: a quarter of the intake's prefetch.
-    pub window: usize,
+    /// How many signals that owner can hold, as many octets of them as `intake-bytes` says.
+    pub prefetch: usize,
 }
 
 /// The publisher of one vhost.
@@ -110,6 +108,11 @@ pub struct Publisher {
     draining: bool,
     /// Something unnamed closed the connection: only suspects fly, one at a time, until they are through.
     careful: bool,
+    /// When the last publish left, and when the newest one that has an answer did.
+    sent: Uptime,
+    answered: Uptime,
+    /// Was parked to see whether anything is answered.
+    probe: Option<Key>,
     /// A confirm came since the link is up.
     proven: bool,
     /// How many links in a row were lost with something in flight and nothing confirmed.
@@ -138,7 +141,7 @@ impl Publisher {
     pub fn new(settings: Settings, now: Now) -> Publisher {
         Publisher {
             link: Link::new(Role::Publisher, settings.login.clone()),
-            window: Window::new(settings.intake, settings.window),
+            window: Window::new(settings.intake, settings.prefetch, settings.limits.clone()),
             internal: Known::new(settings.bridges.clone()),
             settings,
             items: Items::default(),
@@ -153,6 +156,9 @@ impl Publisher {
             refusing: false,
             draining: false,
             careful: false,
+            sent: Uptime::default(),
+            answered: Uptime::default(),
+            probe: None,
             proven: false,
             barren: 0,
             channels: usize::MAX,
@@ -168,10 +174,10 @@ impl Publisher {
     /// One dead letter from an owner.
     fn accept(&mut self, owner: Owner, ticket: Ticket, publication: Publication, fx: &mut Effects) {
         let away = self.refusing || self.draining;
-        let busy = !away && self.window.is_full(owner, &publication);
         let foreign = is_foreign(&publication, self.link.user());
         let mut item = Item::new(owner, ticket, publication);
         item.foreign = foreign;
+        let busy = self.window.is_full(&item);
         if let Some(bridge) = self.internal.bridge(&item.publication.exchange) {
             item.bridge = bridge.clone();
             item.stage = Stage::Bridge;
@@ -206,6 +212,11 @@ impl Publisher {
         let channels = usize::from(self.link.channel_max());
         self.lanes.limit(channels.min(self.channels));
         self.reachable(now);
+    }
+
+    fn is_full(&self) -> bool {
+        let most = self.settings.limits.now().publisher_bytes;
+        self.items.len() >= MOST_HELD || self.items.bytes() >= most
     }
 
     /// What every call ends with.
@@ -276,7 +287,13 @@ impl Machine for Publisher {
         match input {
             Input::Publish(owner, batch) => {
                 for (ticket, publication) in batch {
+                    if publication.history_cut {
+                        fx.events.push(Event::BoundMet(Bound::History));
+                    }
                     self.accept(owner, ticket, publication, fx);
+                }
+                if self.is_full() && !self.draining {
+                    fx.events.push(Event::BoundMet(Bound::PublisherBytes));
                 }
             }
             Input::Drain => self.draining = true,
@@ -307,6 +324,7 @@ impl Machine for Publisher {
             self.rested(key);
         }
         if self.tick.is_some_and(|tick| tick <= now.mono) {
+            self.overtaken(now, fx);
             self.overdue(now, fx);
             self.tick = (self.flying > 0).then(|| now.mono.after(TICK));
         }
@@ -333,9 +351,7 @@ impl Machine for Publisher {
     }
 
     fn accepts(&self) -> bool {
-        self.refusing
-            || self.draining
-            || (self.items.len() < MOST_HELD && self.items.bytes() < MOST_BYTES_HELD)
+        self.refusing || self.draining || !self.is_full()
     }
 
     fn flow(&self) -> Flow {

@@ -22,8 +22,11 @@ mod topic;
 const MOST_OCTETS: usize = 32 << 20;
 /// What an exchange or a binding costs beside its names.
 const OVERHEAD: usize = 200;
-/// Bindings that are looked at for one message; beyond, its queues are unknown.
-const MOST_LOOKS: usize = 512;
+/// What finding the queues of one message may cost; beyond, they are unknown. That is 512 bindings, or fewer if the message has many keys or a
+/// large header, which each binding is compared with.
+const MOST_WORK: usize = 512 * LOOK;
+/// What a look at one binding costs at least.
+const LOOK: usize = 128;
 /// Those that every vhost has.
 const BUILT_IN: [(&[u8], Kind); 5] = [
     (b"amq.direct", Kind::Direct),
@@ -176,12 +179,12 @@ impl Routing {
         let mut queues = BTreeSet::new();
         let mut seen = BTreeSet::from([exchange]);
         let mut due = vec![exchange];
-        let mut looks = MOST_LOOKS;
+        let mut work = MOST_WORK;
         while let Some(next) = due.pop() {
             let Some((name, known)) = self.exchanges.get_key_value(next) else {
                 return TargetQueues::Unknown;
             };
-            let Some(found) = self.destinations(name, known.kind, keys, headers, &mut looks) else {
+            let Some(found) = self.destinations(name, known.kind, keys, headers, &mut work) else {
                 return TargetQueues::Unknown;
             };
             let alternate = known.alternate.as_ref().filter(|_| found.is_empty());
@@ -208,11 +211,16 @@ impl Routing {
         kind: Kind,
         keys: &[&[u8]],
         headers: Table<'_>,
-        looks: &mut usize,
+        work: &mut usize,
     ) -> Option<Vec<&Destination>> {
         let mut found = Vec::new();
         let mut look = |bound: &'_ Bound| {
-            *looks = looks.checked_sub(1)?;
+            let cost = match kind {
+                Kind::Direct | Kind::Fanout | Kind::Unknown => LOOK,
+                Kind::Topic => keys.len(),
+                Kind::Headers => bound.criteria.cost(headers),
+            };
+            *work = work.checked_sub(cost.max(LOOK))?;
             match kind {
                 Kind::Direct | Kind::Fanout => Some(true),
                 Kind::Topic => Some(keys.iter().any(|k| topic::matches(&bound.routing_key, k))),

@@ -3,9 +3,9 @@
 //! ```text
 //!            "AMQP 0-0-9-1"           open-ok                  close in either direction
 //!   Greeting ─────────────▶ Watching ────────▶ Watching, open ───────────────────────▶ Raw
-//!      │ any other header                           │ the client is gone, rejects are withheld
+//!      │ any other header                           │ the client is gone, or the process ends
 //!      ▼                                            ▼
-//!     Raw                                        Leaving ── settled, or close-wait passed ──▶ Goodbye ──▶ Done
+//!     Raw                                        Leaving ── settled, or close-wait passed ──▶ Goodbye ──▶ (Parting) ──▶ Done
 //! ```
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
@@ -34,12 +34,13 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::dead_letter::Rules;
-use crate::machine::{Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Ticket};
+use crate::machine::{
+    Bound, Budget, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Ticket,
+};
 use crate::registry::Registry;
 use crate::registry::ended::Ended;
 use crate::registry::intake_name::Names;
@@ -50,6 +51,7 @@ use behind::Exchanges;
 use channel::Channel;
 use declare::Takeover;
 use frames::Stream;
+use leaving::Farewell;
 use peer::Peer;
 use verify::Verification;
 
@@ -71,16 +73,8 @@ pub struct Settings {
     pub retained: Budget,
     /// Which queues have ended, as any session saw.
     pub ended: Ended,
-    /// Octets that one session may retain.
-    pub retained_per_connection: usize,
-    /// Dead letters in flight of one session; beyond, its client is not read.
-    pub max_tickets: usize,
-    /// How long a command waits behind withheld rejects.
-    pub close_wait: Duration,
-    /// How long a declare may be probed.
-    pub probe_timeout: Duration,
-    /// How long a client may take until its connection is open.
-    pub handshake_timeout: Duration,
+    /// Those that may change meanwhile.
+    pub limits: LiveLimits,
 }
 
 /// One client connection together with its one broker connection.
@@ -88,6 +82,7 @@ pub struct Settings {
 pub struct Session {
     settings: Arc<Settings>,
     phase: Phase,
+    farewell: Farewell,
     /// Until when the connection must be open, while it is not.
     handshake_until: Option<Mono>,
     peer: Peer,
@@ -98,6 +93,8 @@ pub struct Session {
     exchanges: Exchanges,
     tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
     last_ticket: u64,
+    /// Dead letters in flight; beyond, the client is not read.
+    max_tickets: usize,
     /// Octets retained, also of withheld rejects.
     octets: usize,
     hold: Option<Hold>,
@@ -126,6 +123,8 @@ enum Phase {
     Goodbye(Mono),
     /// The client has said all: so does our stream to the broker end, and the broker's own end is awaited until then.
     HalfClosed(Mono),
+    /// The broker leg is over; the client's answer to our `connection.close` is awaited until then.
+    Parting(Mono),
     /// Over.
     Done,
 }
@@ -184,18 +183,20 @@ impl Turn<'_> {
 impl Session {
     /// A session whose legs are both connected.
     pub fn new(settings: Arc<Settings>, now: Now) -> Session {
+        let limits = settings.limits.now();
         Session {
-            handshake_until: Some(now.mono.after(settings.handshake_timeout)),
+            handshake_until: Some(now.mono.after(limits.handshake_timeout)),
             phase: Phase::Greeting,
+            farewell: Farewell::None,
             peer: Peer::default(),
             client: Stream::default(),
             broker: Stream::default(),
             channels: BTreeMap::new(),
             registry: Registry::new(settings.ended.clone()),
-            settings,
             exchanges: Exchanges::default(),
             tickets: BTreeMap::new(),
             last_ticket: 0,
+            max_tickets: limits.max_tickets,
             octets: 0,
             hold: None,
             heartbeat_at: None,
@@ -203,7 +204,13 @@ impl Session {
             verification: None,
             waiting: Vec::new(),
             acks_due: BTreeSet::new(),
+            settings: settings.clone(),
         }
+    }
+
+    /// How many outcomes it may be owed.
+    pub fn max_tickets(&self) -> usize {
+        self.max_tickets
     }
 
     /// Dead letters in flight.
@@ -250,7 +257,7 @@ impl Session {
                 let state = self.channels.get(&channel);
                 state.is_none_or(|state| state.closing || state.due.is_empty())
             }
-            Some(Hold::Tickets) => self.tickets.len() < self.settings.max_tickets,
+            Some(Hold::Tickets) => self.tickets.len() < self.max_tickets,
             Some(Hold::Probe) => !self.is_probing(),
         };
         if over {
@@ -273,7 +280,7 @@ impl Machine for Session {
             src: bytes,
             now,
             fx,
-            mute: matches!(self.phase, Phase::Leaving(_) | Phase::Goodbye(_)),
+            mute: self.is_mute(),
         };
         let mut at = 0;
         while at < bytes.len() && (from == Leg::Broker || self.hold.is_none()) {
@@ -296,7 +303,7 @@ impl Machine for Session {
             mute: false,
         };
         match leg {
-            Leg::Broker => self.phase = Phase::Done,
+            Leg::Broker => self.let_go(now.mono),
             Leg::Client => self.leave(&mut turn),
         }
     }
@@ -337,6 +344,7 @@ impl Machine for Session {
         if let Some(Hold::Withheld(channel, until) | Hold::Answers(channel, until)) = self.hold
             && until <= now.mono
         {
+            turn.event(Event::BoundMet(Bound::CloseWait));
             self.give_up(channel, &mut turn);
             self.flush_acks(&mut turn);
             if matches!(self.hold, Some(Hold::Answers(..))) {
@@ -347,19 +355,18 @@ impl Machine for Session {
         }
         match self.phase {
             Phase::Leaving(until) if until <= now.mono => {
+                turn.event(Event::BoundMet(Bound::CloseWait));
                 self.give_up(ChannelId(0), &mut turn);
                 self.say_goodbye(&mut turn);
             }
             Phase::Goodbye(until) | Phase::HalfClosed(until) if until <= now.mono => {
-                self.phase = Phase::Done;
+                self.let_go(now.mono);
             }
+            Phase::Parting(until) if until <= now.mono => self.phase = Phase::Done,
             _ => {}
         }
         if self.handshake_until.is_some_and(|until| until <= now.mono) {
-            turn.event(Event::ProtocolFault {
-                leg: Leg::Client,
-                what: "the handshake took too long",
-            });
+            turn.event(Event::BoundMet(Bound::HandshakeTimeout));
             self.phase = Phase::Done;
         }
         self.probe_timeout(&mut turn);
@@ -373,7 +380,10 @@ impl Machine for Session {
             Some(Hold::Tickets | Hold::Probe) | None => None,
         };
         let leaving = match self.phase {
-            Phase::Leaving(until) | Phase::Goodbye(until) | Phase::HalfClosed(until) => Some(until),
+            Phase::Leaving(until)
+            | Phase::Goodbye(until)
+            | Phase::HalfClosed(until)
+            | Phase::Parting(until) => Some(until),
             Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => None,
         };
         let probe = self.takeover.as_ref().and_then(Takeover::until);
@@ -393,13 +403,18 @@ impl Machine for Session {
 
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool {
         match leg {
+            Leg::Client if self.is_answer_awaited() => match self.phase {
+                Phase::Leaving(_) => backlog == 0,
+                Phase::Goodbye(_) | Phase::Parting(_) => true,
+                _ => false,
+            },
             Leg::Client => {
                 let heard = matches!(self.phase, Phase::Greeting | Phase::Watching | Phase::Raw);
                 heard && self.hold.is_none() && backlog == 0
             }
             Leg::Broker => match self.phase {
                 Phase::Leaving(_) | Phase::Goodbye(_) => true,
-                Phase::Done => false,
+                Phase::Parting(_) | Phase::Done => false,
                 _ if matches!(self.hold, Some(Hold::Probe | Hold::Answers(..))) => {
                     backlog < PROBE_BACKLOG
                 }
@@ -416,7 +431,8 @@ impl Machine for Session {
             | Phase::Watching
             | Phase::Raw
             | Phase::Leaving(_)
-            | Phase::Goodbye(_) => Flow::Open,
+            | Phase::Goodbye(_)
+            | Phase::Parting(_) => Flow::Open,
         }
     }
 }

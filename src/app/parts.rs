@@ -7,7 +7,7 @@ use crate::config::{self, Bcc, Config, History};
 use crate::dead_letter::{Dialect, Rules};
 use crate::intake;
 use crate::link::Login;
-use crate::machine::Budget;
+use crate::machine::{Budget, Limits, LiveLimits};
 use crate::management;
 use crate::publisher;
 use crate::registry::intake_name::{BadPrefix, Names};
@@ -35,16 +35,31 @@ pub(super) fn session(config: &Config) -> Result<session::Settings, BadSettings>
         rules: rules(config),
         retained: Budget::new(config.retained_bytes),
         ended: Default::default(),
+        limits: LiveLimits::new(limits(config)),
+    })
+}
+
+/// For all machines.
+pub(super) fn limits(config: &Config) -> Limits {
+    Limits {
+        max_history: config.max_history,
+        nack_retries: config.nack_retries,
+        confirm_timeout: config.confirm_timeout,
+        retry_for: config.retry_for,
+        publisher_bytes: config.publisher_bytes,
+        intake_bytes: config.intake_bytes,
+        max_intake_exchanges: config.max_intake_exchanges,
         retained_per_connection: config.retained_bytes_per_connection,
         max_tickets: config.max_tickets_per_connection,
         close_wait: config.close_wait,
         probe_timeout: config.probe_timeout,
         handshake_timeout: config.handshake_timeout,
-    })
+    }
 }
 
 /// For every publisher; vhost and owner are the link's own.
-pub(super) fn publisher(config: &Config, names: &Names) -> publisher::Settings {
+pub(super) fn publisher(config: &Config, sessions: &session::Settings) -> publisher::Settings {
+    let names = &sessions.names;
     publisher::Settings {
         login: login(config),
         parking: names.parking().clone(),
@@ -53,11 +68,9 @@ pub(super) fn publisher(config: &Config, names: &Names) -> publisher::Settings {
             config::OnUnroutable::Park => publisher::OnUnroutable::Park,
             config::OnUnroutable::Drop => publisher::OnUnroutable::Drop,
         },
-        confirm_timeout: config.confirm_timeout,
-        nack_retries: config.nack_retries,
-        retry_for: config.retry_for,
+        limits: sessions.limits.clone(),
         intake: None,
-        window: usize::from(config.intake_prefetch / 4).max(1),
+        prefetch: config.intake_prefetch.into(),
     }
 }
 
@@ -72,7 +85,7 @@ pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::S
             config::QueueType::Classic => intake::QueueType::Classic,
         },
         prefetch: config.intake_prefetch,
-        max_exchanges: config.max_intake_exchanges,
+        limits: sessions.limits.clone(),
         rules: sessions.rules,
         surveyed: false,
     }
@@ -122,7 +135,7 @@ fn mode(mode: config::Mode) -> policy::Mode {
     }
 }
 
-fn policies(config: &Config) -> Result<Policies, BadPolicy> {
+pub(super) fn policies(config: &Config) -> Result<Policies, BadPolicy> {
     let spec = |policy: &config::Policy| policy::Spec {
         name: policy.name.clone(),
         vhost: policy.vhost.clone(),

@@ -40,6 +40,8 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         intake_queue_type: c.get("intake-queue-type", word),
         intake_prefetch: c.get("intake-prefetch", number(1..=u16::MAX)),
         max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
+        publisher_bytes: c.get("publisher-bytes", size),
+        intake_bytes: c.get("intake-bytes", size),
         max_connections: c.get("max-connections", number(1..=1_000_000)),
         retained_bytes: c.get("retained-bytes", size),
         retained_bytes_per_connection: c.get("retained-bytes-per-connection", size),

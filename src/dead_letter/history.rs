@@ -203,6 +203,17 @@ pub(super) fn added<'a>(newer: &[Entry<'a>], older: &[Entry<'a>]) -> Vec<Entry<'
         .collect()
 }
 
+/// Drops the oldest entries beyond `most`. 3.x turns the older ones around at each death (S4.2), so there they are in the middle.
+pub(super) fn cut(dialect: Dialect, entries: &mut Vec<Entry<'_>>, most: usize) {
+    let behind = match dialect {
+        Dialect::V3 => most / 2,
+        Dialect::V3_13 | Dialect::V4 => 0,
+    };
+    if entries.len() > most {
+        entries.drain(most - behind..entries.len() - behind);
+    }
+}
+
 /// How many deaths a list counts.
 pub(super) fn deaths(entries: &[Entry<'_>]) -> i64 {
     entries

@@ -66,7 +66,9 @@ pub fn plan(
         return Ok(Verdict::Cycle(lap));
     }
     let set = Lap::set(lap.as_ref(), death, &whole, rules);
-    whole.entries.truncate(rules.max_history.max(1));
+    let most = rules.max_history.max(1);
+    let history_cut = whole.entries.len() > most;
+    history::cut(rules.dialect, &mut whole.entries, most);
 
     let mut edit = HeaderEdit::default();
     edit.array(X_DEATH, &history::write(&whole.entries));
@@ -119,6 +121,7 @@ pub fn plan(
         queue: death.queue.clone(),
         reason: death.reason,
         at_least_once: target.at_least_once,
+        history_cut,
     };
     Ok(match cycle {
         None => Verdict::Publish(publication),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Effects, Ensured, Event, Mono, Owner};
+use crate::machine::{Bound, Effects, Ensured, Event, LiveLimits, Mono, Owner};
 
 /// A declared exchange is not declared again for so long.
 const FRESH: Duration = Duration::from_secs(60);
@@ -36,17 +36,17 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Exchanges {
     known: BTreeMap<ShortStr, Entry>,
-    most: usize,
+    limits: LiveLimits,
 }
 
 // === impl Exchanges ===
 
 impl Exchanges {
-    /// None yet, and at most so many.
-    pub(super) fn new(most: usize) -> Exchanges {
+    /// None yet.
+    pub(super) fn new(limits: LiveLimits) -> Exchanges {
         Exchanges {
             known: BTreeMap::new(),
-            most,
+            limits,
         }
     }
 
@@ -58,7 +58,10 @@ impl Exchanges {
         now: Mono,
         fx: &mut Effects,
     ) -> Need {
-        if self.known.len() >= self.most && !self.known.contains_key(exchange) {
+        if self.known.len() >= self.limits.now().max_intake_exchanges
+            && !self.known.contains_key(exchange)
+        {
+            fx.events.push(Event::BoundMet(Bound::IntakeExchanges));
             answer(&[owner], exchange, false, fx);
             return Need::Nothing;
         }

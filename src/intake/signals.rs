@@ -1,7 +1,7 @@
 //! What becomes of one signal: its exchange says the target, its newest x-death entry the death, `plan` the rest.
 
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::{self, Signal, Verdict};
+use crate::dead_letter::{self, Rules, Signal, Verdict};
 use crate::machine::{Cause, Event, Outcome, Publication, Reason};
 use crate::registry::policy::Queue;
 
@@ -52,7 +52,11 @@ pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Deci
         return Decision::Park(parked(&signal, &ShortStr::EMPTY, Cause::NoExchange));
     };
     let death = signal.death();
-    match dead_letter::plan(&death, &target, &settings.rules, now) {
+    let rules = Rules {
+        max_history: settings.limits.now().max_history,
+        ..settings.rules
+    };
+    match dead_letter::plan(&death, &target, &rules, now) {
         Ok(Verdict::Publish(publication)) => Decision::Publish(publication),
         Ok(Verdict::Cycle(_)) => Decision::Drop(event(
             &signal.queue,

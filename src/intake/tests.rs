@@ -8,7 +8,7 @@ use crate::amqp::method::{ExchangeName, QueueBind, QueueDeclare, Settle};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
 use crate::dead_letter::Dialect;
 use crate::link::peer::{Rig, close, content, method, name, with_headers};
-use crate::machine::{Ensure, Owner, Reason};
+use crate::machine::{Ensure, Limits, Owner, Reason};
 use crate::registry::policy::{ApplyTo, Policies, Spec};
 
 mod consuming;
@@ -40,7 +40,7 @@ fn settings() -> Settings {
         policies: LivePolicies::new(policies.unwrap()),
         queue_type: QueueType::Quorum,
         prefetch: 1000,
-        max_exchanges: 3,
+        limits: LiveLimits::new(Limits::of_tests()),
         rules: Rules {
             dialect: Dialect::V4,
             max_history: 256,

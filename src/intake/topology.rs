@@ -10,7 +10,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::dead_letter::Dialect;
-use crate::machine::{Effects, Ensure, Event, Mono, Now, Owner};
+use crate::machine::{Effects, Ensure, Event, LiveLimits, Mono, Now, Owner};
 
 use super::TOPOLOGY;
 use super::exchanges::{Exchanges, Need};
@@ -73,13 +73,13 @@ pub(super) struct Topology {
 
 impl Topology {
     /// Nothing is declared yet.
-    pub(super) fn new(objects: Objects, max_exchanges: usize, now: Now) -> Topology {
+    pub(super) fn new(objects: Objects, limits: LiveLimits, now: Now) -> Topology {
         Topology {
             objects,
             state: State::Shut,
             awaiting: VecDeque::new(),
             passive: Vec::new(),
-            exchanges: Exchanges::new(max_exchanges),
+            exchanges: Exchanges::new(limits),
             told: Vec::new(),
             declared: Mono(0),
             again: None,

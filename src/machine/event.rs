@@ -43,6 +43,8 @@ pub enum Event {
     NotRetained {
         /// The queue.
         queue: ShortStr,
+        /// What it did not fit.
+        bound: Bound,
     },
     /// A client named an intake or parking object and was refused.
     NameRefused {
@@ -101,6 +103,8 @@ pub enum Event {
     IntakeExchanges(usize),
     /// The broker closed the client's connection because a probe's channel was one too many for its user.
     ProbeOverLimit,
+    /// A bound was met. What that means for what met it other facts say.
+    BoundMet(Bound),
     /// A fault of the protocol on a leg.
     ProtocolFault {
         /// Who caused it.
@@ -108,6 +112,75 @@ pub enum Event {
         /// What was wrong.
         what: &'static str,
     },
+}
+
+/// A bound that a client or an operator can meet. The label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bound {
+    /// Clients at once.
+    Connections,
+    /// Octets that are retained in all.
+    Retained,
+    /// Octets that are retained for one connection.
+    RetainedPerConnection,
+    /// Dead letters in flight of one session.
+    Tickets,
+    /// A request waited for too long behind rejects, or a settlement for an answer.
+    CloseWait,
+    /// A declare was examined for too long.
+    ProbeTimeout,
+    /// A client took too long until its connection was open.
+    HandshakeTimeout,
+    /// Queues that a session knows.
+    Queues,
+    /// Intake exchanges of a vhost.
+    IntakeExchanges,
+    /// Signals that an intake holds.
+    IntakeBytes,
+    /// Dead letters that a publisher holds.
+    PublisherBytes,
+    /// A dead letter was not confirmed in time, and is published again.
+    ConfirmTimeout,
+    /// Entries of `x-death`.
+    History,
+}
+
+impl Bound {
+    /// All of them.
+    pub const ALL: [Bound; 13] = [
+        Bound::Connections,
+        Bound::Retained,
+        Bound::RetainedPerConnection,
+        Bound::Tickets,
+        Bound::CloseWait,
+        Bound::ProbeTimeout,
+        Bound::HandshakeTimeout,
+        Bound::Queues,
+        Bound::IntakeExchanges,
+        Bound::IntakeBytes,
+        Bound::PublisherBytes,
+        Bound::ConfirmTimeout,
+        Bound::History,
+    ];
+
+    /// As in logs and metrics: the name of the setting, where it is one.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Bound::Connections => "max-connections",
+            Bound::Retained => "retained-bytes",
+            Bound::RetainedPerConnection => "retained-bytes-per-connection",
+            Bound::Tickets => "max-tickets-per-connection",
+            Bound::CloseWait => "close-wait",
+            Bound::ProbeTimeout => "probe-timeout",
+            Bound::HandshakeTimeout => "handshake-timeout",
+            Bound::Queues => "queues of a connection",
+            Bound::IntakeExchanges => "max-intake-exchanges",
+            Bound::IntakeBytes => "intake-bytes",
+            Bound::PublisherBytes => "publisher-bytes",
+            Bound::ConfirmTimeout => "confirm-timeout",
+            Bound::History => "max-history",
+        }
+    }
 }
 
 /// Which link.

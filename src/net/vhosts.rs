@@ -71,7 +71,6 @@ struct Inner {
     owners: Mutex<HashMap<Owner, mpsc::Sender<Input>>>,
     shared: Mutex<Shared>,
     last_owner: AtomicU64,
-    max_tickets: usize,
 }
 
 /// The two links of one vhost.
@@ -117,15 +116,14 @@ pub struct LinkOutlet {
 // === impl Hub ===
 
 impl Hub {
-    /// No vhost is open yet. `max_tickets`: how many outcomes a session may be owed.
-    pub fn new(open: OpenLinks, max_tickets: usize) -> Hub {
+    /// No vhost is open yet.
+    pub fn new(open: OpenLinks) -> Hub {
         Hub(Arc::new(Inner {
             open,
             links: Mutex::default(),
             owners: Mutex::default(),
             shared: Mutex::default(),
             last_owner: AtomicU64::new(0),
-            max_tickets,
         }))
     }
 
@@ -134,14 +132,15 @@ impl Hub {
         self.links(vhost);
     }
 
-    /// An inbox, and the owner under which it is reached.
+    /// An inbox for so many outcomes, and the owner under which it is reached.
     pub fn session(
         &self,
+        max_tickets: usize,
         reporter: Reporter,
         meter: ConnectionMeter,
         clock: Clock,
     ) -> (SessionOutlet, mpsc::Receiver<Input>) {
-        let (owner, inbox) = self.register(self.0.max_tickets + SESSION_SPARE);
+        let (owner, inbox) = self.register(max_tickets + SESSION_SPARE);
         let outlet = SessionOutlet {
             hub: self.clone(),
             owner,

@@ -7,6 +7,8 @@ use crate::amqp::ids::ShortStr;
 use crate::machine::{Cause, Owner, Publication, Ticket};
 
 use super::clock::Uptime;
+use super::lanes::ALONE;
+use super::returns::Digest;
 
 /// Names an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,8 +57,12 @@ pub(super) struct Item {
     pub(super) foreign: bool,
     /// It was in flight when something unnamed closed the channel or the connection: it goes alone.
     pub(super) suspect: bool,
-    /// It waits, or waited, for a retry, and counts in the window of its target.
+    /// It counts in the window of its target, and takes no room in flight.
     pub(super) late: bool,
+    /// What it counts there: its octets when it came.
+    pub(super) weight: usize,
+    /// Of its content, once a return asked for it.
+    digest: Option<Digest>,
     /// How often this stage was nacked.
     pub(super) nacks: u32,
     /// How often this stage timed out.
@@ -81,6 +87,7 @@ impl Item {
         Item {
             owner,
             ticket,
+            weight: publication.content.len(),
             publication,
             stage: Stage::Target,
             place: Place::Resting,
@@ -89,15 +96,27 @@ impl Item {
             foreign: false,
             suspect: false,
             late: false,
+            digest: None,
             nacks: 0,
             timeouts: 0,
             since: None,
         }
     }
 
+    /// Whether it counts among those in flight on that lane. Suspects are alone there, late or not.
+    pub(super) fn takes_room(&self, lane: usize) -> bool {
+        !self.late || lane == ALONE
+    }
+
     /// Octets of memory that it holds.
     pub(super) fn len(&self) -> usize {
         self.publication.content.len()
+    }
+
+    /// By which a return finds it.
+    pub(super) fn digest(&mut self) -> Digest {
+        let content = &self.publication.content;
+        *self.digest.get_or_insert_with(|| Digest::of(content))
     }
 
     /// Where it is published in that stage.
@@ -163,6 +182,7 @@ impl Items {
         if let Some(item) = self.get_mut(key) {
             let before = item.len();
             item.publication.content = content;
+            item.digest = None;
             let after = item.len();
             self.bytes = self.bytes - before + after;
         }

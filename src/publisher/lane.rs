@@ -52,6 +52,8 @@ pub(super) struct Lane {
     pub(super) waiting: VecDeque<Key>,
     /// Items whose latest attempt is here.
     pub(super) flying: usize,
+    /// Those of them that are late: they take no room.
+    pub(super) late: usize,
     flight: VecDeque<Attempt>,
     first: u64,
     /// Attempts before this one have been looked at for `confirm-timeout`.
@@ -89,6 +91,7 @@ impl Lane {
             used: 0,
             waiting: VecDeque::new(),
             flying: 0,
+            late: 0,
             flight: VecDeque::new(),
             first: 1,
             due: 1,
@@ -167,6 +170,27 @@ impl Lane {
         }
     }
 
+    /// The attempts that are older than `before`, the oldest first.
+    pub(super) fn sent_before(
+        &self,
+        before: impl Fn(Uptime) -> bool,
+    ) -> impl Iterator<Item = (u64, Attempt)> {
+        let old = self
+            .flight
+            .iter()
+            .take_while(move |attempt| before(attempt.at));
+        (self.first..)
+            .zip(old.copied())
+            .filter(|(_, attempt)| !attempt.over)
+    }
+
+    /// The oldest one leaves the books: its confirm, should it come, is not known.
+    pub(super) fn drop_oldest(&mut self) -> Option<(u64, Attempt)> {
+        let attempt = self.flight.pop_front()?;
+        self.first += 1;
+        Some((self.first - 1, attempt))
+    }
+
     /// The next attempt that is older than `before` and was not looked at.
     pub(super) fn next_due(&mut self, before: impl Fn(Uptime) -> bool) -> Option<(u64, Attempt)> {
         self.due = self.due.max(self.first);
@@ -184,9 +208,9 @@ impl Lane {
 
     /// Marks the oldest unreturned attempt that fits as returned. Returns come in the order of the publishes, so the search goes on
     /// where the last one ended; only if nothing fits there it begins at the front.
-    pub(super) fn mark_returned(&mut self, fits: impl Fn(&Attempt) -> bool) -> bool {
+    pub(super) fn mark_returned(&mut self, mut fits: impl FnMut(&Attempt) -> bool) -> bool {
         let start = self.returns.saturating_sub(self.first) as usize;
-        let fits = |attempt: &Attempt| !attempt.over && !attempt.returned && fits(attempt);
+        let mut fits = |attempt: &Attempt| !attempt.over && !attempt.returned && fits(attempt);
         let behind = (start..self.flight.len()).find(|&at| fits(&self.flight[at]));
         let found =
             behind.or_else(|| (0..start.min(self.flight.len())).find(|&at| fits(&self.flight[at])));

@@ -5,11 +5,12 @@ use std::time::Duration;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::link::Loss;
-use crate::machine::{Cause, Effects, Event, Now, Outcome, Role};
+use crate::machine::{Bound, Cause, Effects, Event, Now, Outcome, Role};
 
 use super::item::{Key, Place, Stage};
 use super::lane::Attempt;
 use super::lanes::{ALONE, FOREIGN, Lanes};
+use super::send::MOST_BOOKED;
 use super::{OnUnroutable, Publisher, bridges, parked};
 
 /// The first rest after a nack; doubled with each.
@@ -49,6 +50,7 @@ impl Publisher {
         fx: &mut Effects,
     ) {
         let key = attempt.key;
+        self.answered = self.answered.max(attempt.at);
         let Some(item) = self.items.get(key) else {
             return;
         };
@@ -95,7 +97,9 @@ impl Publisher {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        if item.nacks < self.settings.nack_retries {
+        if !item.late && self.window.is_full(item) {
+            self.give_up(key, Cause::TargetBusy, fx);
+        } else if item.nacks < self.settings.limits.now().nack_retries {
             let wait = NACKED * (1 << item.nacks.min(6));
             item.nacks += 1;
             self.rest(key, wait, now);
@@ -107,7 +111,8 @@ impl Publisher {
     /// Looks for attempts without an answer for `confirm-timeout`.
     pub(super) fn overdue(&mut self, now: Now, fx: &mut Effects) {
         let uptime = self.clock.at(now.mono);
-        let settings = (self.settings.confirm_timeout, self.settings.retry_for);
+        let limits = self.settings.limits.now();
+        let settings = (limits.confirm_timeout, limits.retry_for);
         for at in 0..self.lanes.len() {
             while let Some((tag, attempt)) = {
                 let old = |sent| uptime.since(sent) >= settings.0;
@@ -119,6 +124,7 @@ impl Publisher {
                 if item.place != (Place::Flying { lane: at, tag }) {
                     continue;
                 }
+                fx.events.push(Event::BoundMet(Bound::ConfirmTimeout));
                 if item
                     .since
                     .is_some_and(|since| uptime.since(since) >= settings.1)
@@ -132,6 +138,15 @@ impl Publisher {
             }
             let (items, lane) = (&self.items, self.lanes.get(at));
             lane.forget(|attempt| items.get(attempt.key).is_none());
+            // Before one that nobody answers, in front of the books, holds up all that is behind it.
+            while self.lanes.get(at).span() > MOST_BOOKED / 2
+                && let Some((tag, attempt)) = self.lanes.get(at).drop_oldest()
+            {
+                let item = self.items.get(attempt.key);
+                if item.is_some_and(|item| item.place == (Place::Flying { lane: at, tag })) {
+                    self.rest(attempt.key, TIMED_OUT, now);
+                }
+            }
         }
     }
 
@@ -182,7 +197,7 @@ impl Publisher {
             item.timeouts = 0;
             item.since = None;
             if std::mem::take(&mut item.late) {
-                self.window.leave(&item.publication);
+                self.window.leave(item);
             }
         }
         self.enqueue(key);
@@ -308,7 +323,7 @@ impl Publisher {
             self.waiting -= 1;
         }
         if item.late {
-            self.window.leave(&item.publication);
+            self.window.leave(&item);
         }
         fx.settled.push((item.owner, item.ticket, outcome));
         let hidden_next = outcome == Outcome::Refused(Cause::UserId);

@@ -7,8 +7,9 @@ use crate::link::Frame;
 use crate::machine::{Effects, Now};
 
 use super::Publisher;
-use super::lane::State;
-use super::returns::{Likeness, Returning};
+use super::item::Item;
+use super::lane::{Attempt, State};
+use super::returns::{Digest, Returning};
 
 impl Publisher {
     /// A frame on one of our channels.
@@ -28,7 +29,7 @@ impl Publisher {
             Kind::Method => self.method(at, frame, now, fx),
             Kind::Header => {
                 // Headers can be larger when they come back; bodies cannot.
-                let limit = self.flying_bytes + frame.payload.len();
+                let limit = self.items.bytes() + frame.payload.len();
                 let returning = self.lanes.get(at).returning.as_mut();
                 if !returning.is_some_and(|returning| returning.header(frame.payload, limit)) {
                     return Err("the broker returned what was not published");
@@ -100,18 +101,26 @@ impl Publisher {
         let Some(returned) = whole.and_then(Returning::finish) else {
             return;
         };
-        for likeness in [Likeness::Whole, Likeness::Route] {
-            let found = lane.mark_returned(|attempt| {
-                self.items.get(attempt.key).is_some_and(|item| {
-                    let publication = &item.publication;
-                    let exchange = item.exchange(attempt.stage, &self.settings.parking);
-                    let key = &publication.routing_key;
-                    returned.fits(exchange, key, &publication.content, likeness)
-                })
+        let fits = |item: &Item, attempt: &Attempt| {
+            let publication = &item.publication;
+            let exchange = item.exchange(attempt.stage, &self.settings.parking);
+            returned.fits(exchange, &publication.routing_key, &publication.content)
+        };
+        let digest = Digest::of(&returned.content);
+        let items = &mut self.items;
+        let found = lane.mark_returned(|attempt| {
+            let item = items.get_mut(attempt.key);
+            item.is_some_and(|item| {
+                item.digest() == digest
+                    && fits(item, attempt)
+                    && returned.has_headers_of(&item.publication.content)
+            })
+        });
+        if !found {
+            lane.mark_returned(|attempt| {
+                let item = items.get(attempt.key);
+                item.is_some_and(|item| fits(item, attempt))
             });
-            if found {
-                return;
-            }
         }
     }
 }

@@ -28,14 +28,9 @@ pub(super) struct Returned {
     pub(super) content: Content,
 }
 
-/// How closely a publication must resemble a return.
+/// What contents whose headers are alike have in common. To find one among many, all others need not be compared, whatever size their headers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Likeness {
-    /// Headers too.
-    Whole,
-    /// Exchange, key and body.
-    Route,
-}
+pub(super) struct Digest(u64);
 
 // === impl Returning ===
 
@@ -78,24 +73,34 @@ impl Returning {
     }
 }
 
+// === impl Digest ===
+
+impl Digest {
+    /// That of a content; of headers that cannot be read, the same for all.
+    pub(super) fn of(content: &Content) -> Digest {
+        let properties = Properties::parse(&content.properties).ok();
+        let headers = properties.and_then(|properties| map(properties.headers()));
+        Digest(headers.map_or(0, |headers| digest(&headers)))
+    }
+}
+
 // === impl Returned ===
 
 impl Returned {
-    /// Whether this was published to that exchange with that key and content. The cheap comparisons come first.
+    /// Whether this was published to that exchange with that key and body.
     pub(super) fn fits(
         &self,
         exchange: &ShortStr,
         routing_key: &ShortStr,
         content: &Content,
-        likeness: Likeness,
     ) -> bool {
         self.routing_key == *routing_key
             && self.exchange == *exchange
             && self.content.body == content.body
-            && (likeness == Likeness::Route || self.has_headers_of(content))
     }
 
-    fn has_headers_of(&self, content: &Content) -> bool {
+    /// Whether its headers are those of that content.
+    pub(super) fn has_headers_of(&self, content: &Content) -> bool {
         if self.content.properties == content.properties {
             return true;
         }
@@ -129,9 +134,36 @@ fn map(headers: Option<&[u8]>) -> Option<BTreeMap<&[u8], Value<'_>>> {
     Some(map)
 }
 
+/// Nested values by type and size, the others by their bytes, as [`alike`].
+fn digest(headers: &BTreeMap<&[u8], Value<'_>>) -> u64 {
+    // FNV-1a
+    let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes {
+            digest = (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    };
+    for (name, value) in headers {
+        add(&name.len().to_be_bytes());
+        add(name);
+        add(&[plain(value.tag)]);
+        add(&value.data.len().to_be_bytes());
+        if !is_nested(value.tag) {
+            add(value.data);
+        }
+    }
+    digest
+}
+
+fn plain(tag: u8) -> u8 {
+    if tag == b'L' { b'l' } else { tag }
+}
+
+fn is_nested(tag: u8) -> bool {
+    matches!(tag, b'F' | b'A')
+}
+
 fn alike(ours: Value<'_>, theirs: Value<'_>) -> bool {
-    let tag = |tag| if tag == b'L' { b'l' } else { tag };
-    let nested = matches!(ours.tag, b'F' | b'A');
-    tag(ours.tag) == tag(theirs.tag)
-        && (ours.data == theirs.data || nested && ours.data.len() == theirs.data.len())
+    plain(ours.tag) == plain(theirs.tag)
+        && (ours.data == theirs.data || is_nested(ours.tag) && ours.data.len() == theirs.data.len())
 }

@@ -14,12 +14,12 @@ use super::lane::{Attempt, State};
 use super::lanes::ALONE;
 use super::{Publisher, TICK, bridges};
 
-/// Unconfirmed publications of one channel: a target that answers nothing holds no more than these.
+/// Unconfirmed publications of one channel, but for those that are late.
 const MOST_FLYING: usize = 2_048;
-/// Octets of unconfirmed publications on all channels.
+/// Octets of unconfirmed publications on all channels, but for those that are late.
 const MOST_BYTES_FLYING: usize = 64 << 20;
 /// Attempts in the books of one channel, with those that were given up and may be confirmed late.
-const MOST_BOOKED: usize = 1 << 18;
+pub(super) const MOST_BOOKED: usize = 1 << 18;
 /// Octets that wait for the socket; more is written when it has taken them.
 const MOST_UNWRITTEN: usize = 1 << 20;
 /// How many go out on one channel before another has its turn.
@@ -61,7 +61,7 @@ impl Publisher {
         };
         let most = if at == ALONE { 1 } else { MOST_FLYING };
         if (self.careful && at != ALONE)
-            || lane.flying >= most
+            || lane.flying - lane.late >= most
             || lane.span() >= MOST_BOOKED
             || self.flying_bytes >= MOST_BYTES_FLYING
             || fx.broker.buffered() >= MOST_UNWRITTEN
@@ -88,7 +88,7 @@ impl Publisher {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        let retry_for = self.settings.retry_for;
+        let retry_for = self.settings.limits.now().retry_for;
         let exhausted = |since: Uptime| uptime.since(since) >= retry_for;
         if item.foreign && self.foreign_refused {
             return self.finish(key, Outcome::Refused(Cause::UserId), fx);
@@ -123,9 +123,14 @@ impl Publisher {
         lane.flying += 1;
         item.place = Place::Flying { lane: at, tag };
         item.since.get_or_insert(uptime);
+        self.sent = uptime;
         self.waiting -= 1;
         self.flying += 1;
-        self.flying_bytes += item.len();
+        if item.takes_room(at) {
+            self.flying_bytes += item.len();
+        } else {
+            lane.late += 1;
+        }
     }
 
     /// Rather no private history than a dead letter that nobody can publish.
@@ -159,9 +164,15 @@ impl Publisher {
             && let Place::Flying { lane, .. } = item.place
         {
             item.place = Place::Resting;
-            self.lanes.get(lane).flying -= 1;
             self.flying -= 1;
-            self.flying_bytes -= item.len();
+            let room = item.takes_room(lane);
+            let lane = self.lanes.get(lane);
+            lane.flying -= 1;
+            if room {
+                self.flying_bytes -= item.len();
+            } else {
+                lane.late -= 1;
+            }
         }
     }
 
@@ -192,8 +203,8 @@ impl Publisher {
         self.land(key);
         if let Some(item) = self.items.get_mut(key) {
             item.suspect = false;
-            if !item.late {
-                item.late = self.window.enter(item.owner, &item.publication);
+            if !std::mem::replace(&mut item.late, true) {
+                self.window.enter(item);
             }
             self.resting.insert((now.mono.after(wait), key));
         }

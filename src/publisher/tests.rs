@@ -8,7 +8,7 @@ use crate::amqp::frame::Kind;
 use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::link::peer::{Rig, Sent, close, method, name, with_headers};
-use crate::machine::{Event, Mono, Reason};
+use crate::machine::{Event, Limits, Mono, Reason};
 
 mod bounds;
 mod bridges;
@@ -16,6 +16,7 @@ mod faults;
 mod ordinary;
 mod retries;
 mod routes;
+mod window;
 
 const SESSION: Owner = Owner(7);
 const INTAKE: Owner = Owner(1);
@@ -33,11 +34,12 @@ fn settings() -> Settings {
         parking: name("dlx-proxy.parked"),
         bridges: Bridges::new(name("dlx-proxy.bridge/")),
         on_unroutable: OnUnroutable::Park,
-        confirm_timeout: Duration::from_secs(10),
-        nack_retries: 3,
-        retry_for: Duration::from_secs(60),
+        limits: LiveLimits::new(Limits {
+            intake_bytes: 8_000,
+            ..Limits::of_tests()
+        }),
         intake: Some(INTAKE),
-        window: 2,
+        prefetch: 8,
     }
 }
 
@@ -63,6 +65,7 @@ fn message(exchange: &str, routing_key: &str, body: &str) -> Publication {
         queue: name("work"),
         reason: Reason::Rejected,
         at_least_once: false,
+        history_cut: false,
     }
 }
 

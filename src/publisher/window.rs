@@ -1,61 +1,151 @@
-//! How many of the intake's dead letters of one target may wait for a retry: beyond that, new ones of it are parked at once.
+//! How much of one target may be late, and how much of all together: beyond that, dead letters are parked at once.
 //!
-//! The intake consumes with one prefetch for all targets; a target that answers nothing would otherwise hold all of it. The rule is here,
-//! and not in the intake, because only the publisher knows who waits for a retry. Sessions do not need it: a stuck target holds their
-//! own consumers only, as it should.
+//! Late is what waits for a retry or was tried again, and what was overtaken in flight (`overtaken`). The intake consumes with one prefetch for
+//! all targets: those that answer nothing would otherwise hold all of it. The rule is here, and not in the intake, because only the publisher
+//! knows who is late. What sessions hand over is counted apart, against what the publisher itself can hold, and is seldom so much: a stuck target
+//! holds their own consumers, as it should.
 
 use std::collections::BTreeMap;
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Owner, Publication};
+use crate::machine::{LiveLimits, Owner, Publication};
+
+use super::MOST_HELD;
+use super::item::Item;
 
 /// Behind the default exchange each key is a target of its own; behind others, the exchange is.
 type Target = (ShortStr, ShortStr);
 
-/// Counts who waits.
+/// So many dead letters, and their octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Dead letters.
+    pub items: usize,
+    /// Octets.
+    pub bytes: usize,
+}
+
+/// Counts who is late.
 #[derive(Debug)]
 pub(super) struct Window {
     intake: Option<Owner>,
-    limit: usize,
-    late: BTreeMap<Target, usize>,
+    prefetch: usize,
+    limits: LiveLimits,
+    signals: Share,
+    rejects: Share,
+}
+
+/// Who is late of those that one bound is for.
+#[derive(Debug, Default)]
+struct Share {
+    late: BTreeMap<Target, Load>,
+    all: Load,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// A quarter of it, but not nothing.
+    pub(crate) fn quarter(self) -> Load {
+        Load {
+            items: (self.items / 4).max(1),
+            bytes: (self.bytes / 4).max(1),
+        }
+    }
+
+    fn double(self) -> Load {
+        Load {
+            items: self.items * 2,
+            bytes: self.bytes * 2,
+        }
+    }
+
+    fn reaches(self, bound: Load) -> bool {
+        self.items >= bound.items || self.bytes >= bound.bytes
+    }
+
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.items += 1;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.items -= 1;
+        self.bytes -= bytes;
+    }
 }
 
 // === impl Window ===
 
 impl Window {
-    /// For dead letters of that owner, at most so many per target.
-    pub(super) fn new(intake: Option<Owner>, limit: usize) -> Window {
+    /// For an intake of that prefetch, and for all other owners.
+    pub(super) fn new(intake: Option<Owner>, prefetch: usize, limits: LiveLimits) -> Window {
         Window {
             intake,
-            limit: limit.max(1),
-            late: BTreeMap::new(),
+            prefetch,
+            limits,
+            signals: Share::default(),
+            rejects: Share::default(),
         }
     }
 
-    /// Whether a new one of it must not wait.
-    pub(super) fn is_full(&self, owner: Owner, publication: &Publication) -> bool {
-        self.intake == Some(owner)
-            && !self.late.is_empty()
-            && self.late.get(&target(publication)) >= Some(&self.limit)
+    /// So much of one target may be late, and twice as much of all: of what the intake can hold, or the publisher.
+    fn quarter(&self, signals: bool) -> Load {
+        let limits = self.limits.now();
+        let (items, bytes) = match signals {
+            true => (self.prefetch, limits.intake_bytes),
+            false => (MOST_HELD, limits.publisher_bytes),
+        };
+        Load { items, bytes }.quarter()
     }
 
-    /// One waits from now on; whether it is counted.
-    pub(super) fn enter(&mut self, owner: Owner, publication: &Publication) -> bool {
-        let counts = self.intake == Some(owner);
-        if counts {
-            *self.late.entry(target(publication)).or_default() += 1;
+    /// Whether one that is not late yet must not become so.
+    pub(super) fn is_full(&self, item: &Item) -> bool {
+        let signal = self.is_signal(item);
+        let share = if signal { &self.signals } else { &self.rejects };
+        if share.all.items == 0 {
+            return false;
         }
-        counts
+        let quarter = self.quarter(signal);
+        let late = share.late.get(&target(&item.publication));
+        share.all.reaches(quarter.double()) || late.is_some_and(|late| late.reaches(quarter))
     }
 
-    /// One that was counted waits no more.
-    pub(super) fn leave(&mut self, publication: &Publication) {
-        let target = target(publication);
-        if let Some(count) = self.late.get_mut(&target) {
-            *count -= 1;
-            if *count == 0 {
-                self.late.remove(&target);
+    /// Whether so much would be more than one target of the intake may have.
+    pub(super) fn is_much(&self, signals: Load) -> bool {
+        signals.reaches(self.quarter(true))
+    }
+
+    /// Whether it is the intake's.
+    pub(super) fn is_signal(&self, item: &Item) -> bool {
+        self.intake == Some(item.owner)
+    }
+
+    /// It is late from now on.
+    pub(super) fn enter(&mut self, item: &Item) {
+        let share = self.share(item);
+        share.all.add(item.weight);
+        let late = share.late.entry(target(&item.publication)).or_default();
+        late.add(item.weight);
+    }
+
+    /// It is so no more.
+    pub(super) fn leave(&mut self, item: &Item) {
+        let share = self.share(item);
+        share.all.remove(item.weight);
+        let target = target(&item.publication);
+        if let Some(late) = share.late.get_mut(&target) {
+            late.remove(item.weight);
+            if late.items == 0 {
+                share.late.remove(&target);
             }
+        }
+    }
+
+    fn share(&mut self, item: &Item) -> &mut Share {
+        match self.is_signal(item) {
+            true => &mut self.signals,
+            false => &mut self.rejects,
         }
     }
 }

@@ -78,6 +78,11 @@ impl Criteria {
         self.wanted.iter().map(of).sum()
     }
 
+    /// What that costs: each that is wanted is looked for in all headers. A match of a short key costs one.
+    pub(super) fn cost(&self, headers: Table<'_>) -> usize {
+        self.wanted.len().saturating_mul(headers.0.len() / 64 + 1)
+    }
+
     /// Whether a message with these headers passes; `None`: unknown.
     pub(super) fn matches(&self, headers: Table<'_>) -> Option<bool> {
         if self.odd {

@@ -95,7 +95,10 @@ impl Session {
     /// Pauses the client until the broker has answered all requests of a channel.
     pub(super) fn hold_answers(&mut self, channel: ChannelId, turn: &mut Turn<'_>) -> usize {
         self.hold(
-            Hold::Answers(channel, turn.now.mono.after(self.settings.close_wait)),
+            Hold::Answers(
+                channel,
+                turn.now.mono.after(self.settings.limits.now().close_wait),
+            ),
             turn,
         )
     }
@@ -103,7 +106,10 @@ impl Session {
     /// Pauses the client until the withheld rejects of a channel (0: all) are settled, or `close-wait` has passed.
     pub(super) fn hold_withheld(&mut self, channel: ChannelId, turn: &mut Turn<'_>) -> usize {
         self.hold(
-            Hold::Withheld(channel, turn.now.mono.after(self.settings.close_wait)),
+            Hold::Withheld(
+                channel,
+                turn.now.mono.after(self.settings.limits.now().close_wait),
+            ),
             turn,
         )
     }

@@ -23,7 +23,7 @@ use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Ensure, Event, Fallback, Learned, Leg, Mono, Recall};
+use crate::machine::{Bound, Ensure, Event, Fallback, Learned, Leg, Mono, Recall};
 use crate::registry::arguments::{DeclareArguments, Wanted};
 use crate::registry::intake_name::Intake;
 use crate::registry::policy::{Queue, QueueType};
@@ -191,7 +191,10 @@ impl Session {
             said,
             intake,
             understood,
-            until: turn.now.mono.after(self.settings.probe_timeout),
+            until: turn
+                .now
+                .mono
+                .after(self.settings.limits.now().probe_timeout),
             about,
             seen_taken_over: None,
             quiet: false,
@@ -328,7 +331,9 @@ impl Session {
             let (queue, taken_over) = (queue.clone(), declared.taken_over);
             turn.fx.learned.push(Learned::Queue { queue, taken_over });
         }
-        self.registry.insert(queue, declared, turn.now.mono);
+        if !self.registry.insert(queue, declared, turn.now.mono) {
+            turn.event(Event::BoundMet(Bound::Queues));
+        }
     }
 
     /// Lets the client go on; the probe's channel is closed behind its back.
@@ -371,9 +376,13 @@ impl Session {
         let Some(takeover) = self.takeover.as_mut().filter(late) else {
             return;
         };
+        turn.event(Event::BoundMet(Bound::ProbeTimeout));
         if takeover.stage == Stage::Ready && takeover.quiet && takeover.ensured.is_none() {
             takeover.ensured = Some(false);
-            takeover.until = turn.now.mono.after(self.settings.probe_timeout);
+            takeover.until = turn
+                .now
+                .mono
+                .after(self.settings.limits.now().probe_timeout);
             self.try_fit(turn);
         } else {
             self.forward_in_doubt(Fallback::ProbeTimeout, turn);

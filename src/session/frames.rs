@@ -22,12 +22,24 @@ pub(super) struct Stream {
     pub(super) raw: bool,
 }
 
+// === impl Stream ===
+
+impl Stream {
+    /// The other peer has the beginning of a frame, and waits for its end.
+    pub(super) fn is_inside(&self) -> bool {
+        self.owed > 0 && !self.discard
+    }
+}
+
 impl Session {
     /// Consumes one frame, or a piece of one, at `at`. Returns its length; 0: more bytes, or a pause, are needed.
     pub(super) fn step(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
         let Some(rest) = turn.src.get(at..) else {
             return 0;
         };
+        if from == Leg::Client && self.knows_of_the_end() && self.client.owed == 0 {
+            return self.hear_out(at, turn);
+        }
         if self.phase == Phase::Raw || self.stream(from).raw {
             turn.pass(from, at..turn.src.len());
             return rest.len();
@@ -114,7 +126,7 @@ impl Session {
     }
 
     /// The head of a frame that passes in pieces.
-    fn begin(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
+    pub(super) fn begin(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
         turn.fx.frames[from as usize] += 1;
         let mut discard = false;
         let mut body = None;
@@ -174,7 +186,7 @@ impl Session {
     /// Whether a method of our own may be put on the wire to the broker now.
     pub(super) fn may_inject(&self, channel: ChannelId) -> bool {
         let mut channel = self.channels.get(&channel).into_iter();
-        self.client.owed == 0 && channel.all(|channel| channel.publishing.is_idle())
+        !self.client.is_inside() && channel.all(|channel| channel.publishing.is_idle())
     }
 
     /// Sends a method of our own to the broker, now or at the next boundary.
@@ -207,5 +219,7 @@ impl Session {
         if !self.acks_due.is_empty() {
             self.flush_acks(turn);
         }
+        self.tell_if_due(turn);
+        self.leave_when_settled(turn);
     }
 }

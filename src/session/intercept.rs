@@ -323,6 +323,7 @@ impl Session {
     pub(super) fn rules(&self) -> Option<crate::dead_letter::Rules> {
         self.peer.dialect.map(|dialect| crate::dead_letter::Rules {
             dialect,
+            max_history: self.settings.limits.now().max_history,
             ..self.settings.rules
         })
     }

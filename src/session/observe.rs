@@ -6,7 +6,7 @@ use crate::amqp::content::{Assembly, body_size};
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
-use crate::machine::{Change, Event, Learned, Leg};
+use crate::machine::{Bound, Change, Event, Learned, Leg};
 use crate::registry::refusal;
 
 use super::changes;
@@ -39,7 +39,7 @@ impl Session {
                 }
             }
             MethodId::CONNECTION_CLOSE_OK if matches!(self.phase, Phase::Goodbye(_)) => {
-                self.phase = Phase::Done;
+                self.let_go(turn.now.mono);
             }
             MethodId::CONNECTION_CLOSE => {
                 self.learn_channel_limit(payload, turn);
@@ -285,11 +285,17 @@ impl Session {
         };
         let left = self
             .settings
+            .limits
+            .now()
             .retained_per_connection
             .saturating_sub(self.octets);
         let octets = usize::try_from(body_size(header).unwrap_or(u64::MAX))
             .unwrap_or(usize::MAX)
             .saturating_add(header.len());
+        let bound = match octets <= left {
+            true => Bound::Retained,
+            false => Bound::RetainedPerConnection,
+        };
         if octets <= left && self.settings.retained.take(octets) {
             copying.assembly = Assembly::begin(header, octets);
             let kept = copying.assembly.as_ref().map_or(0, Assembly::whole);
@@ -298,6 +304,7 @@ impl Session {
         } else {
             turn.event(Event::NotRetained {
                 queue: copying.queue.clone(),
+                bound,
             });
         }
     }

@@ -9,7 +9,7 @@ use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::{self, Death, Verdict};
-use crate::machine::{Event, Fallback, Leg, Reason, Ticket};
+use crate::machine::{Bound, Event, Fallback, Leg, Reason, Ticket};
 use crate::registry::policy::Queue;
 
 use super::{Hold, Session, Turn};
@@ -144,6 +144,7 @@ impl Session {
                     break;
                 }
                 Fate::NoTicket => {
+                    turn.event(Event::BoundMet(Bound::Tickets));
                     self.hold(Hold::Tickets, turn);
                     enough = false;
                     break;
@@ -226,7 +227,7 @@ impl Session {
         if state.may_fail(&self.registry) {
             return Fate::Unanswered;
         }
-        if self.tickets.len() >= self.settings.max_tickets {
+        if self.tickets.len() >= self.max_tickets {
             return Fate::NoTicket;
         }
         let queue = Queue {

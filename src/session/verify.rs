@@ -94,7 +94,7 @@ impl Session {
             form: known.declared.form.clone(),
             probe: ChannelId(0),
             stage: Stage::Recalling,
-            until: now.after(self.settings.probe_timeout),
+            until: now.after(self.settings.limits.now().probe_timeout),
         };
         turn.fx.recall.push(verification.about());
         self.verification = Some(verification);

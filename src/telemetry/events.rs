@@ -80,7 +80,11 @@ impl Reporter {
             Event::QueueManaged { queue, taken_over } => self.queue_managed(queue, *taken_over),
             Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
-            Event::NotRetained { queue } => self.fell_back("delivery", queue, Fallback::Budget),
+            Event::NotRetained { queue, bound } => {
+                self.metrics.bound_met(*bound);
+                self.fell_back("delivery", queue, Fallback::Budget);
+            }
+            Event::BoundMet(bound) => self.metrics.bound_met(*bound),
             Event::NameRefused { name } => self.name_refused(name),
             Event::DeadLetter {
                 queue,

@@ -6,15 +6,29 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogFormat, LogLevel};
+
+/// The level of what is logged, which can be changed.
+pub struct Level(reload::Handle<Targets, Registry>);
+
+// === impl Level ===
+
+impl Level {
+    /// From now on.
+    pub fn set(&self, level: LogLevel) {
+        // It fails only if nothing logs any more.
+        let _ = self.0.reload(filter(level));
+    }
+}
 
 /// Begins to log, for the whole process: the one global thing, as `tracing` has it so.
 ///
 /// # Errors
 /// Something logs already.
-pub fn start(format: LogFormat, level: LogLevel) -> Result<(), TryInitError> {
+pub fn start(format: LogFormat, level: LogLevel) -> Result<Level, TryInitError> {
     // Colours are for eyes only, and not for those who asked for none (https://no-color.org).
     let ansi = io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -29,9 +43,11 @@ pub fn start(format: LogFormat, level: LogLevel) -> Result<(), TryInitError> {
             .with_span_list(false)
             .boxed(),
     };
+    let (filter, handle) = reload::Layer::new(filter(level));
     tracing_subscriber::registry()
-        .with(lines.with_filter(filter(level)))
-        .try_init()
+        .with(lines.with_filter(filter))
+        .try_init()?;
+    Ok(Level(handle))
 }
 
 /// Our own lines by setting; those of the libraries only when something is wrong there.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -11,9 +12,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 
+use tracing::warn;
+
 use super::names::{Name, Names};
 use super::repeats::Repeats;
-use crate::machine::{Leg, Role};
+use crate::machine::{Bound, Leg, Role};
 
 /// All metrics of one proxy. Clones are the same metrics.
 #[derive(Clone, Debug)]
@@ -72,6 +75,7 @@ pub(super) struct Inner {
     pub(super) probes_over_limit: Counter,
     pub(super) names_refused: Counter,
     pub(super) edits_dropped: Counter,
+    limits_met: Family<LimitLabels, Counter>,
     pub(super) protocol_faults: Family<LegLabels, Counter>,
     pub(super) link_up: Family<LinkLabels, Gauge>,
     pub(super) link_failures: Family<LinkLabels, Counter>,
@@ -124,6 +128,11 @@ pub(super) struct FallbackLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct KindLabels {
     pub(super) mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    limit: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -236,6 +245,7 @@ impl Metrics {
             ),
             names_refused: book.add("names_refused", &[], "Requests of clients for an object of the proxy's own", Counter::default()),
             edits_dropped: book.add("edits_dropped", &[], "Private headers that would not have fitted a frame", Counter::default()),
+            limits_met: book.add("limits_met", &["limit"], "Times that a limit was met; named as its setting", Family::default()),
             protocol_faults: book.add("protocol_faults", &["leg"], "Faults of the protocol, by who caused them", Family::default()),
             link_up: book.add("link_up", link, "1 while this connection of the proxy's own is up", Family::default()),
             link_failures: book.add("link_failures", link, "Times that it was lost or could not be opened", Family::default()),
@@ -271,6 +281,20 @@ impl Metrics {
         ConnectionMeter {
             metrics: self.clone(),
             levels: Levels::default(),
+        }
+    }
+
+    /// Counts a bound that was met, and writes so, once a minute.
+    pub fn bound_met(&self, bound: Bound) {
+        let limit = bound.as_str();
+        self.0
+            .limits_met
+            .get_or_create(&LimitLabels { limit })
+            .inc();
+        let line = ("a limit was met", String::new(), limit);
+        if let Some(held_back) = self.0.repeats.write(line, Instant::now()) {
+            let held_back = (held_back > 0).then_some(held_back);
+            warn!(limit, held_back, "a limit was met");
         }
     }
 

@@ -9,7 +9,7 @@
 //! - `sessions`: many connections, large bodies, small frames · `heartbeats`: idle clients, and legs that are held back
 //! - `management`: what policies of the broker's add, read from its management API
 //! - `away`: no broker at start, and a vhost in which the proxy's user has no rights
-//! - `process`: the program itself, from its first line to SIGTERM
+//! - `process`: the program itself, from its first line to SIGTERM · `drain`: what may hold up its end, and for how long
 //!
 //! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
 //! queues of a test), `dead_letter` (what one must look like), `raw` (a client that sends frames as they are told), `relay` (a cable
@@ -18,6 +18,7 @@
 mod alarms;
 mod away;
 mod dead_letter;
+mod drain;
 mod faults;
 mod heartbeats;
 mod lab;

@@ -21,6 +21,15 @@ pub(crate) struct Program {
 impl Program {
     /// Starts it on free ports and waits for the lines that say which.
     pub(crate) async fn start(upstream: &str, vhosts: &str) -> Program {
+        Program::start_with(upstream, vhosts, &[]).await
+    }
+
+    /// The same with these variables in its environment: `DLX_PROXY_CLOSE_WAIT`, ….
+    pub(crate) async fn start_with(
+        upstream: &str,
+        vhosts: &str,
+        environment: &[(&str, &str)],
+    ) -> Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("DLX_PROXY_") {
@@ -39,6 +48,7 @@ impl Program {
             ])
             .env("DLX_PROXY_VHOSTS", vhosts)
             .env("NO_COLOR", "1")
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());

@@ -357,6 +357,24 @@ impl Raw {
         }
     }
 
+    /// Reads until the proxy ends the connection, as RabbitMQ does when it is stopped, and answers.
+    pub(crate) async fn hears_of_the_end(&mut self) {
+        let said = self.last_words().await.expect("connection.close");
+        let text = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";
+        assert_eq!(said, (320, text.to_owned(), (0, 0)));
+        self.call(0, MethodId::CONNECTION_CLOSE_OK, |_| {}).await;
+    }
+
+    /// Reads until the connection is closed, by a method or not.
+    pub(crate) async fn last_words(&mut self) -> Option<Closed> {
+        loop {
+            let frame = within("the end of a connection", self.read()).await?;
+            if frame.channel == 0 {
+                return closed(&frame.payload);
+            }
+        }
+    }
+
     /// Ends the connection in order.
     pub(crate) async fn close(mut self) {
         self.call(0, MethodId::CONNECTION_CLOSE, |a| {

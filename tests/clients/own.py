@@ -17,12 +17,22 @@ class Own:
 
     def __init__(self, via, kind, log, user=None):
         self.via, self.kind, self.log = via, kind, log
-        self.upstream = f"amqp://{user}:secret@%s:%d" % via.broker.address if user else via.broker.url
-        self.queues = []
+        self.queues, self.settings = [], {}
+        self._upstream(user)
+        self.start()
+
+    def _upstream(self, user):
+        self.upstream = f"amqp://{user}:secret@%s:%d" % self.via.broker.address if user else self.via.broker.url
+
+    def restart(self, user=None, **settings):
+        """Once more with other settings, and another user of its own."""
+        self.stop()
+        self._upstream(user)
+        self.settings = {f"DLX_PROXY_{name.upper()}": str(value) for name, value in settings.items()}
         self.start()
 
     def start(self):
-        self.proxy = Proxy(self.upstream, "takeover", self.log, DLX_PROXY_PREFIX=PREFIX, DLX_PROXY_INTAKE_QUEUE_TYPE=self.kind)
+        self.proxy = Proxy(self.upstream, "takeover", self.log, **{"DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_INTAKE_QUEUE_TYPE": self.kind} | self.settings)
         self.proxy.wait_ready()
         login = self.via.broker.parameters.credentials
         self.connection = pika.BlockingConnection(pika.ConnectionParameters(*self.proxy.address, self.via.vhost, login, heartbeat=0))
@@ -43,6 +53,10 @@ class Own:
         self.channel.queue_declare(name, durable=True, arguments={key.replace("_", "-"): value for key, value in arguments.items()})
         self.queues.append(name)
         return name
+
+    def get(self, queue):
+        """The next message of the queue, through the proxy."""
+        return until(lambda: next((got for got in [self.channel.basic_get(queue)] if got[0]), None), f"a message in {queue}", deadline=30)
 
     def depth(self, queue):
         with self.via.direct.channel() as channel:

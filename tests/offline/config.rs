@@ -9,10 +9,10 @@ use dlx_proxy::config::{ApplyTo, Config, DEFAULT_TOML, LogLevel, Mistakes, Mode,
 use super::{assert_made_from_code, text_of};
 
 /// A file of settings that is deleted with the value.
-struct File(PathBuf);
+pub(super) struct File(pub(super) PathBuf);
 
 impl File {
-    fn new(name: &str, text: &str) -> Self {
+    pub(super) fn new(name: &str, text: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("dlx-proxy-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("temporary folder");
         let path = folder.join("dlx-proxy.toml");
@@ -27,7 +27,7 @@ impl Drop for File {
     }
 }
 
-fn sources(
+pub(super) fn sources(
     file: Option<&File>,
     environment: &[(&str, &str)],
     flags: &[(&'static str, &str)],
@@ -100,6 +100,8 @@ fn the_defaults_are_those_of_the_design() {
     intake-queue-type = "quorum"
     intake-prefetch = 1000
     max-intake-exchanges = 1000
+    publisher-bytes = "128MiB"
+    intake-bytes = "64MiB"
     max-connections = 20000
     retained-bytes = "256MiB"
     retained-bytes-per-connection = "32MiB"

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dlx_proxy::amqp::ids::ShortStr;
-use dlx_proxy::machine::{Cause, Event, Fallback, Leg, Outcome, Reason, Role};
+use dlx_proxy::machine::{Bound, Cause, Event, Fallback, Leg, Outcome, Reason, Role};
 use dlx_proxy::telemetry::{Metrics, Reporter};
 
 use super::{assert_made_from_code, text_of};
@@ -182,6 +182,7 @@ fn every_event() -> Vec<Event> {
         Event::Consuming(true),
         Event::IntakeExchanges(3),
         Event::ProbeOverLimit,
+        Event::BoundMet(Bound::Tickets),
         Event::ProtocolFault {
             leg: Leg::Client,
             what: "wrong end octet",

@@ -4,12 +4,14 @@
 //! - `cli`: the command line, its help and its exit codes
 //! - `docs`: METRICS.md says what the code says
 //! - `readme`: README.md and ARCHITECTURE.md name only what there is
+//! - `reload`: SIGHUP: what changes in a running proxy, and what is said about it
 //! - `walls`: the pure core imports nothing impure, and no file grows too long
 
 mod cli;
 mod config;
 mod docs;
 mod readme;
+mod reload;
 mod walls;
 
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use dlx_proxy::cli::Cli;
 use dlx_proxy::config::DEFAULT_TOML;
+use dlx_proxy::machine::Bound;
 use dlx_proxy::telemetry::Metrics;
 use regex::Regex;
 
@@ -68,6 +69,51 @@ fn metrics_in_the_documents_exist() {
             assert!(names.contains(&name), "{document}: {name}");
         }
     }
+}
+
+/// Whoever meets a limit finds its setting, its metric and its line: each limit that is counted stands in the table, and what the table names
+/// there is.
+#[test]
+fn the_table_of_bounds_is_that_of_the_code() {
+    let architecture = text_of("ARCHITECTURE.md");
+    let (_, table) = architecture.split_once("\n## Bounds\n").expect("the table");
+    let (table, _) = table.split_once("\n## ").expect("its end");
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| what "))
+        .map(|line| line.trim_matches('|').split('|').collect())
+        .collect();
+    let settings = settings_in_order();
+    let mut limits = BTreeSet::new();
+    let mut bounded = BTreeSet::new();
+    for row in &rows {
+        let [what, bound, _, seen] = row[..] else {
+            unreachable!("{row:?}")
+        };
+        assert!(!seen.trim().is_empty(), "{what}");
+        let names = found("`([^`]+)`", bound);
+        let names = names.into_iter().filter(|name| name.contains('-'));
+        for name in names {
+            assert!(settings.contains(&name), "{what}: {name}");
+            bounded.insert(name);
+        }
+        for list in found("limits? (`[^;]+)", seen) {
+            limits.extend(found("`([^`]+)`", &list));
+        }
+        for list in found("causes? (`[^;]+)", seen) {
+            for cause in found("`([^`]+)`", &list) {
+                let known = text_of("src/telemetry/names.rs") + &text_of("src/machine.rs");
+                assert!(known.contains(&format!("\"{cause}\"")), "{what}: {cause}");
+            }
+        }
+    }
+    let counted: BTreeSet<_> = Bound::ALL.map(|bound| bound.as_str().to_owned()).into();
+    assert_eq!(limits, counted);
+    // Each setting that is a number or a time bounds something.
+    let others = "listen admin upstream management-url vhosts prefix mode history bcc on-unroutable intake-queue-type worker-threads log-format log-level";
+    let others: BTreeSet<_> = others.split(' ').map(str::to_owned).collect();
+    let all: BTreeSet<_> = settings.into_iter().collect();
+    assert_eq!(bounded, all.difference(&others).cloned().collect());
 }
 
 #[test]

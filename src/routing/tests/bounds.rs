@@ -1,9 +1,9 @@
 //! Nothing grows.
 
-use crate::amqp::table::Table;
+use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::TargetQueues;
 use crate::machine::{Change, Mono};
-use crate::routing::{MOST_LOOKS, MOST_OCTETS, OVERHEAD, Routing};
+use crate::routing::{LOOK, MOST_OCTETS, MOST_WORK, OVERHEAD, Routing};
 
 use super::model::{Model, binding, exchange, queue};
 
@@ -63,7 +63,7 @@ fn no_message_is_compared_with_more_bindings_than_this() {
     let mut routing = Routing::default();
     routing.apply(Change::Declared(exchange("x", "topic", None)));
     routing.apply(Change::Declared(exchange("d", "direct", None)));
-    for n in 0..MOST_LOOKS {
+    for n in 0..MOST_WORK / LOOK {
         let key = format!("{n}");
         routing.apply(Change::Bound(binding("x", queue("q"), &key, &[])));
         routing.apply(Change::Bound(binding("d", queue("q"), &key, &[])));
@@ -74,4 +74,30 @@ fn no_message_is_compared_with_more_bindings_than_this() {
     }
     assert_eq!(targets(&routing, "x"), None);
     assert_eq!(targets(&routing, "d"), Some(1), "found by its key");
+}
+
+#[test]
+fn nor_with_so_many_if_there_is_much_to_compare() {
+    let mut routing = Routing::default();
+    for (exchange_, kind) in [("t", "topic"), ("h", "headers")] {
+        routing.apply(Change::Declared(exchange(exchange_, kind, None)));
+        for n in 0..100 {
+            let wanted = [("x-match", "all"), ("wanted", "1")];
+            let to = queue(&format!("q{n}"));
+            routing.apply(Change::Bound(binding(exchange_, to, "k", &wanted)));
+        }
+    }
+    let known = |exchange: &[u8], keys: &[&[u8]], headers: &[u8]| {
+        routing.targets(exchange, keys, Table(headers)) != TargetQueues::Unknown
+    };
+    let filler = |octets: usize| {
+        let mut headers = TableBuilder::default();
+        headers.longstr(b"filler", &vec![b'f'; octets]);
+        headers.finish()
+    };
+    let key: &[u8] = b"k";
+    assert!(known(b"t", &[key; 600], b""));
+    assert!(!known(b"t", &[key; 700], b""), "many keys");
+    assert!(known(b"h", &[b"k"], &filler(40_000)));
+    assert!(!known(b"h", &[b"k"], &filler(44_000)), "a large header");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::script::*;
 use crate::amqp::method::MethodId;
-use crate::machine::{Cause, Event, Fallback, Flow, Leg, Machine, Outcome};
+use crate::machine::{Cause, Event, Fallback, Flow, Leg, Limits, Machine, Outcome};
 use crate::registry::policy::Mode;
 
 const CONFIRMED: Outcome = Outcome::Confirmed;
@@ -232,8 +232,11 @@ fn out_of_tickets_the_client_is_not_read() {
 
 #[test]
 fn over_the_budget_nothing_is_retained_and_the_reject_is_forwarded() {
-    let mut settings = settings(Mode::Keep);
-    settings.retained_per_connection = 30;
+    let settings = settings(Mode::Keep);
+    settings.limits.set(Limits {
+        retained_per_connection: 30,
+        ..(**settings.limits.now()).clone()
+    });
     let mut s = Script::open(settings).managed("orders", target("dlx"));
     s.broker(&deliver("orders", 1, b"more than thirty bytes of a body"))
         .passes();
@@ -350,22 +353,6 @@ fn what_is_not_settled_when_close_wait_has_passed_is_forwarded_in_order() {
     s.wait(Duration::from_secs(5))
         .broker_gets(&[&reject(1, false), &bye]);
     s.wait(Duration::from_secs(2)).silent();
-    assert_eq!(s.session.flow(), Flow::Finish);
-}
-
-#[test]
-fn at_the_end_of_the_process_both_connections_are_closed_in_order() {
-    let mut s = with(1);
-    let zero = crate::amqp::ids::ChannelId(0);
-    let close = |code, text: &'static [u8]| {
-        method(zero, MethodId::CONNECTION_CLOSE, |a| {
-            a.short(code).shortstr(text).short(0).short(0).end();
-        })
-    };
-    let forced = close(320, b"CONNECTION_FORCED - dlx-proxy is shutting down");
-    s.drain().broker_and_client(&[&close(200, b"")], &[&forced]);
-    let close_ok = method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {});
-    s.broker(&close_ok).silent();
     assert_eq!(s.session.flow(), Flow::Finish);
 }
 

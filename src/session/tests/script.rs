@@ -64,11 +64,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
         rules,
         retained: Budget::new(1 << 20),
         ended: Default::default(),
-        retained_per_connection: 1 << 20,
-        max_tickets: 4,
-        close_wait: Duration::from_secs(5),
-        probe_timeout: Duration::from_secs(5),
-        handshake_timeout: Duration::from_secs(10),
+        limits: super::limits(),
     }
 }
 

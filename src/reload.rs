@@ -1,0 +1,75 @@
+//! SIGHUP: the settings are read again, and what can change in a running proxy does, all or nothing.
+
+use tokio::signal::unix::Signal;
+use tokio::task::spawn_blocking;
+use tracing::{error, info};
+
+use crate::app::Live;
+use crate::config::{Change, Config, Sources};
+use crate::telemetry::logging::Level;
+
+/// Where the settings come from, which are in force, and what they act on.
+pub struct Reload {
+    /// The same as at start.
+    pub sources: Sources,
+    /// Those in force.
+    pub config: Config,
+    /// The running proxy.
+    pub live: Live,
+    /// Of the log.
+    pub level: Level,
+}
+
+// === impl Reload ===
+
+impl Reload {
+    /// Reads the settings at each of these signals.
+    pub async fn at(mut self, mut signals: Signal) {
+        while signals.recv().await.is_some() {
+            let sources = self.sources.clone();
+            match spawn_blocking(move || Config::load(&sources)).await {
+                Ok(Ok(config)) => self.apply(&config),
+                Ok(Err(mistakes)) => {
+                    let number = mistakes.0.len();
+                    error!(
+                        mistakes = number,
+                        "settings not reloaded: nothing has changed"
+                    );
+                    for mistake in &mistakes.0 {
+                        error!(%mistake, "a mistake in the settings");
+                    }
+                }
+                Err(error) => error!(%error, "settings not reloaded: nothing has changed"),
+            }
+        }
+    }
+
+    fn apply(&mut self, new: &Config) {
+        let (changed, restart): (Vec<_>, Vec<_>) = self
+            .config
+            .changes(new)
+            .into_iter()
+            .partition(Change::is_reloaded);
+        let reloaded = self.config.reloaded(new);
+        if let Err(mistake) = self.live.apply(&reloaded) {
+            error!(mistakes = 1, "settings not reloaded: nothing has changed");
+            return error!(%mistake, "a mistake in the settings");
+        }
+        // At the louder level of the two, so that the line is seen if either lets it through.
+        let louder = self.config.log_level.max(reloaded.log_level);
+        self.level.set(louder);
+        let changed = listed(&changed).unwrap_or_else(|| "nothing".to_owned());
+        info!(
+            changed,
+            needs_restart = listed(&restart),
+            "settings reloaded"
+        );
+        self.level.set(reloaded.log_level);
+        self.config = reloaded;
+    }
+}
+
+fn listed(changes: &[Change]) -> Option<String> {
+    let all: Vec<_> = changes.iter().map(Change::to_string).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}

@@ -1,0 +1,210 @@
+//! SIGHUP: what changes in a running proxy, what needs a restart, and what is said about it.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use dlx_proxy::config::{Config, DEFAULT_TOML, RELOADED};
+use regex::Regex;
+
+use super::config::{File, sources};
+use super::text_of;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A running proxy that reads this file; its broker is nowhere.
+struct Running {
+    child: Child,
+    log: Receiver<String>,
+}
+
+impl Running {
+    fn start(file: &File) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("DLX_PROXY_") {
+                command.env_remove(name);
+            }
+        }
+        let mut child = command
+            .args(["--config", file.0.to_str().expect("UTF-8")])
+            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let (sender, log) = channel();
+        std::thread::spawn(move || {
+            stderr
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
+        let running = Running { child, log };
+        running.line("listening leg=\"admin\"");
+        running
+    }
+
+    /// The next line that contains this, without its time.
+    fn line(&self, words: &str) -> String {
+        loop {
+            let line = self.log.recv_timeout(DEADLINE).expect(words);
+            if line.contains(words) {
+                let (_time, said) = line.split_once(' ').expect("a time");
+                return said.trim_start().to_owned();
+            }
+        }
+    }
+
+    /// SIGHUP, after the file has got this text.
+    fn reload(&self, file: &File, text: &str) {
+        std::fs::write(&file.0, text).expect("our file");
+        let process = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", "HUP", &process]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_good_file_applies_and_one_line_says_what_changed() {
+    let upstream = "upstream = \"amqp://guest:guest@127.0.0.1:1\"\n";
+    let file = File::new("reload", &format!("{upstream}nack-retries = 3"));
+    let running = Running::start(&file);
+    let said = |text: &str| {
+        running.reload(&file, &format!("{upstream}{text}"));
+        running.line("settings reloaded")
+    };
+    assert_eq!(
+        said("nack-retries = 5\nlisten = \"127.0.0.1:1\"\nclose-wait = \"7s\""),
+        r#"INFO settings reloaded changed="close-wait \"5s\" → \"7s\", nack-retries 3 → 5""#
+    );
+    let policy = "[[policy]]\nname = \"p\"\npattern = \"^a\"\ndefinition.dead-letter-exchange = \"";
+    assert_eq!(
+        said(&format!(
+            "nack-retries = 5\nprefix = \"other\"\n{policy}x\""
+        )),
+        r#"INFO settings reloaded changed="close-wait \"7s\" → \"5s\", policy \"p\" of vhost \"/\" added" needs_restart="prefix \"dlx-proxy\" → \"other\"""#
+    );
+    // What needs a restart is not in force, so it is said again; and quieter lines begin behind this one.
+    assert_eq!(
+        said(&format!(
+            "log-level = \"error\"\nprefix = \"other\"\n{policy}y\""
+        )),
+        r#"INFO settings reloaded changed="log-level \"info\" → \"error\", nack-retries 5 → 3, policy \"p\" of vhost \"/\" changed" needs_restart="prefix \"dlx-proxy\" → \"other\"""#
+    );
+    assert_eq!(
+        said(""),
+        r#"INFO settings reloaded changed="log-level \"error\" → \"info\", policy \"p\" of vhost \"/\" removed""#
+    );
+    assert_eq!(said(""), r#"INFO settings reloaded changed="nothing""#);
+}
+
+#[test]
+fn a_file_with_mistakes_changes_nothing_and_says_them_all() {
+    let file = File::new("reload-mistakes", "nack-retries = 3");
+    let running = Running::start(&file);
+    running.reload(
+        &file,
+        "nack-retries = 5\nclose-wait = \"soon\"\nmax-conections = 7",
+    );
+    assert_eq!(
+        running.line("settings not reloaded"),
+        "ERROR settings not reloaded: nothing has changed mistakes=2"
+    );
+    let mut mistakes = [(); 2].map(|()| running.line("a mistake in the settings"));
+    mistakes.sort();
+    assert!(
+        mistakes[0].contains("dlx-proxy.toml:2: close-wait"),
+        "{mistakes:?}"
+    );
+    assert!(
+        mistakes[1].contains("dlx-proxy.toml:3: max-conections"),
+        "{mistakes:?}"
+    );
+    // The good part of it was not taken over either.
+    running.reload(&file, "nack-retries = 4");
+    assert_eq!(
+        running.line("settings reloaded"),
+        r#"INFO settings reloaded changed="nack-retries 3 → 4""#
+    );
+}
+
+#[test]
+fn exactly_those_settings_are_taken_over_that_say_so() {
+    let old = Config::default();
+    for (name, value) in DEFAULT_TOML.parse::<toml::Table>().expect("TOML") {
+        let other = match value {
+            toml::Value::Integer(number) => (number + 1).to_string(),
+            toml::Value::Array(_) => "[\"/\", \"other\"]".to_owned(),
+            toml::Value::String(text) => format!("{:?}", other(&name, &text)),
+            value => unreachable!("{name} = {value}"),
+        };
+        let file = File::new(&format!("other-{name}"), &format!("{name} = {other}"));
+        let new = Config::load(&sources(Some(&file), &[], &[])).expect("no mistake");
+        let changes = old.changes(&new);
+        assert_eq!(changes.len(), 1, "{name}");
+        assert_eq!(changes[0].name, name);
+        let expected = match changes[0].is_reloaded() {
+            true => &new,
+            false => &old,
+        };
+        assert_eq!(&old.reloaded(&new), expected, "{name}");
+    }
+}
+
+/// Another good value of a setting that is written as text.
+fn other(name: &str, text: &str) -> String {
+    let words = [
+        ("takeover", "keep"),
+        ("continue", "broker"),
+        ("carry", "forget"),
+        ("park", "drop"),
+        ("quorum", "classic"),
+        ("text", "json"),
+        ("info", "warn"),
+        ("auto", "77"),
+        ("", "http://host:15672"),
+    ];
+    let other = words.iter().find(|(word, _)| *word == text);
+    match other {
+        Some((_, other)) => (*other).to_owned(),
+        None if name == "prefix" => "other".to_owned(),
+        None if text.contains(':') => text.replace("127.0.0.1", "127.0.0.7"),
+        None => format!("1{text}"),
+    }
+}
+
+#[test]
+fn a_password_that_changed_is_said_but_not_shown() {
+    let load = |password: &str| {
+        let url = format!("amqp://user:{password}@host:5672");
+        Config::load(&sources(None, &[], &[("upstream", &url)])).expect("no mistake")
+    };
+    let changes = load("s3cret").changes(&load("n3w"));
+    let said: Vec<_> = changes.iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["upstream has another password"]);
+}
+
+#[test]
+fn the_readme_names_the_settings_that_are_taken_over() {
+    let readme = text_of("README.md");
+    let (_, section) = readme.split_once("### Reload").expect("the section");
+    let (section, _) = section.split_once("\n#").expect("another one");
+    let (taken_over, _) = section.split_once("need a restart").expect("the others");
+    let names = Regex::new("`([a-z-]+)`|`\\[\\[(policy)\\]\\]`").expect("a pattern");
+    let said: BTreeSet<_> = names
+        .captures_iter(taken_over)
+        .filter_map(|found| Some(found.get(1).or(found.get(2))?.as_str()))
+        .collect();
+    assert_eq!(said, RELOADED.into_iter().collect());
+}
