@@ -61,7 +61,7 @@ impl Session {
             Phase::Leaving(until) | Phase::HalfClosed(until) => {
                 self.phase = Phase::HalfClosed(until);
             }
-            Phase::Goodbye(_) | Phase::Done => {}
+            Phase::Goodbye(_) | Phase::Parting(_) | Phase::Done => {}
             _ if self.channels.values().any(Channel::expects_unseen) => self.client.raw = true,
             Phase::Greeting | Phase::Watching | Phase::Raw => self.phase = Phase::Raw,
         }

@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Failed, Trial};
 
+use super::against_model;
 use super::generate::Program;
-use super::judge::{self, Verdict, judge};
+use super::judge::{self, Verdict};
 use super::lab::Broker;
+use super::run::Draw;
 use super::script::{Script, Step};
 use super::value::Fallible;
 
@@ -32,7 +34,7 @@ const ENOUGH: usize = 5;
 /// The broker's own races, per hundred programs: more, and the generator is not what it should be.
 const MOST_RACES: usize = 5;
 
-/// One trial per broker.
+/// One trial per broker, and one for the model of the newest.
 pub(crate) fn trials(brokers: &[Arc<Broker>]) -> Vec<Trial> {
     let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
     let Some(seeds) = number("DLX_TEST_SEEDS").filter(|seeds| *seeds > 0) else {
@@ -40,19 +42,61 @@ pub(crate) fn trials(brokers: &[Arc<Broker>]) -> Vec<Trial> {
     };
     let first = number("DLX_TEST_FIRST_SEED").unwrap_or(1);
     let time = Duration::from_secs(number("DLX_TEST_SECONDS").unwrap_or(u64::MAX / 4));
-    let trial = |broker: &Arc<Broker>| {
+    let trial = |broker: &Arc<Broker>, name: &str, against: Against| {
         let broker = broker.clone();
-        Trial::test(format!("generated::{}", broker.version), move || {
-            campaign(&broker, first, seeds, time).map_err(Failed::from)
+        Trial::test(format!("generated::{name}"), move || {
+            campaign(&broker, against, first, seeds, time).map_err(Failed::from)
         })
     };
-    brokers.iter().map(trial).collect()
+    let through_proxies = brokers
+        .iter()
+        .map(|broker| trial(broker, &broker.version, Against::Proxy));
+    let newest = brokers.iter().filter(|of| of.version.starts_with("4.3"));
+    let of_the_model = newest.map(|broker| trial(broker, "model", Against::Model));
+    through_proxies.chain(of_the_model).collect()
+}
+
+/// With what the broker is compared.
+#[derive(Clone, Copy)]
+enum Against {
+    Proxy,
+    Model,
+}
+
+impl Against {
+    fn explore(
+        self,
+        beginning: Script,
+        broker: &Broker,
+        draw: Draw<'_>,
+    ) -> Fallible<(Script, Verdict)> {
+        match self {
+            Against::Proxy => judge::explore(beginning, broker, draw),
+            Against::Model => against_model::explore(beginning, broker, draw),
+        }
+    }
+
+    fn can(self, beginning: &Script) -> bool {
+        match self {
+            Against::Proxy => true,
+            Against::Model => against_model::beyond(beginning).is_none(),
+        }
+    }
+
+    fn judge(self, script: &Script, broker: &Broker) -> Fallible<Verdict> {
+        match self {
+            Against::Proxy => judge::judge(script, broker, ""),
+            Against::Model => against_model::judge(script, broker, ""),
+        }
+    }
 }
 
 /// What came of the programs so far.
 #[derive(Default)]
 struct Tally {
     run: usize,
+    /// More than the model can do.
+    beyond: usize,
     steps: usize,
     races: Vec<u64>,
     /// Compared as far as the stated difference of that name.
@@ -60,7 +104,13 @@ struct Tally {
     problems: BTreeMap<u64, String>,
 }
 
-fn campaign(broker: &Broker, first: u64, seeds: u64, time: Duration) -> Fallible<()> {
+fn campaign(
+    broker: &Broker,
+    against: Against,
+    first: u64,
+    seeds: u64,
+    time: Duration,
+) -> Fallible<()> {
     let (next, tally) = (AtomicU64::new(first), Mutex::new(Tally::default()));
     let end = Instant::now() + time;
     std::thread::scope(|scope| {
@@ -73,14 +123,15 @@ fn campaign(broker: &Broker, first: u64, seeds: u64, time: Duration) -> Fallible
                     if seed - first >= seeds {
                         return;
                     }
-                    let outcome = one(broker, seed);
+                    let outcome = one(broker, against, seed);
                     let mut tally = tally.lock().expect("no panic");
                     tally.run += 1;
                     match outcome {
-                        Ok((steps, Verdict::Equal)) => tally.steps += steps,
-                        Ok((_, Verdict::Racing(_))) => tally.races.push(seed),
-                        Ok((_, Verdict::Arrival(_))) => tally.arrivals.push(seed),
-                        Ok((_, Verdict::Different(found))) | Err(found) => {
+                        Ok(None) => tally.beyond += 1,
+                        Ok(Some((steps, Verdict::Equal))) => tally.steps += steps,
+                        Ok(Some((_, Verdict::Racing(_)))) => tally.races.push(seed),
+                        Ok(Some((_, Verdict::Arrival(_)))) => tally.arrivals.push(seed),
+                        Ok(Some((_, Verdict::Different(found)))) | Err(found) => {
                             tally.problems.insert(seed, found);
                         }
                     }
@@ -90,10 +141,11 @@ fn campaign(broker: &Broker, first: u64, seeds: u64, time: Duration) -> Fallible
     });
     let tally = tally.into_inner().expect("no panic");
     eprintln!(
-        "{}: {} programs from seed {first} on, {} steps; the broker itself raced in {}: {:?}; compared up to an arrival {}: {:?}",
+        "{}: {} programs from seed {first} on, {} steps, {} beyond; the broker itself raced in {}: {:?}; compared up to an arrival {}: {:?}",
         broker.version,
         tally.run,
         tally.steps,
+        tally.beyond,
         tally.races.len(),
         tally.races,
         tally.arrivals.len(),
@@ -113,28 +165,36 @@ fn campaign(broker: &Broker, first: u64, seeds: u64, time: Duration) -> Fallible
     }
 }
 
-/// Runs the program of a seed. Returns how many steps it has.
-fn one(broker: &Broker, seed: u64) -> Fallible<(usize, Verdict)> {
+/// Runs the program of a seed, if that can be done. Returns how many steps it has.
+fn one(broker: &Broker, against: Against, seed: u64) -> Fallible<Option<(usize, Verdict)>> {
     let (mut program, beginning) = Program::new(seed, broker.is_4x())?;
-    let (script, verdict) = judge::explore(beginning, broker, &mut |seen| program.next(seen))?;
+    if !against.can(&beginning) {
+        return Ok(None);
+    }
+    let (script, verdict) = against.explore(beginning, broker, &mut |seen| program.next(seen))?;
     let verdict = match verdict {
         Verdict::Different(found) => {
             eprintln!(
                 "{}: seed {seed} differs; making it smaller\n{found}",
                 broker.version
             );
-            let (smaller, found) = shrink(script.clone(), found, broker);
+            let (smaller, found) = shrink(script.clone(), found, broker, against);
             Verdict::Different(format!(
                 "not the same answer as the broker\n{found}\n{smaller}"
             ))
         }
         other => other,
     };
-    Ok((script.steps.len(), verdict))
+    Ok(Some((script.steps.len(), verdict)))
 }
 
 /// Leaves out what is not needed to differ: halves, quarters, … of the steps, then single ones.
-fn shrink(mut script: Script, mut found: String, broker: &Broker) -> (Script, String) {
+fn shrink(
+    mut script: Script,
+    mut found: String,
+    broker: &Broker,
+    against: Against,
+) -> (Script, String) {
     let mut attempts = 0;
     let mut size = script.steps.len() / 2;
     while size > 0 {
@@ -148,7 +208,7 @@ fn shrink(mut script: Script, mut found: String, broker: &Broker) -> (Script, St
             let mut smaller = script.clone();
             smaller.steps.drain(at..end);
             attempts += 1;
-            match judge(&smaller, broker, "") {
+            match against.judge(&smaller, broker) {
                 Ok(Verdict::Different(still)) => (script, found) = (smaller, still),
                 _ => at = end,
             }

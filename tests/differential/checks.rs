@@ -7,6 +7,7 @@ use libtest_mimic::{Failed, Trial};
 use super::compare::{Facts, all_rules, difference};
 use super::frame::Frame;
 use super::methods::{Arg, Method};
+use super::model_checks;
 use super::names::Names;
 use super::notation::Cursor;
 use super::parse;
@@ -55,11 +56,11 @@ restart proxy
 "#;
 
 /// What must be true.
-type Check = fn() -> Fallible<()>;
+pub(crate) type Check = fn() -> Fallible<()>;
 
 /// Named `instrument::…`.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: Vec<(&str, Check)> = vec![
+    let mut all: Vec<(&str, Check)> = vec![
         ("values-are-kept", values_are_kept),
         ("values-have-their-bytes", values_have_their_bytes),
         ("methods-are-kept", methods_are_kept),
@@ -72,6 +73,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("confirms-are-gathered", confirms_are_gathered),
         ("stated-differences-are-shown", stated_differences_are_shown),
     ];
+    all.extend(model_checks::CHECKS);
     let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("instrument::{name}"), move || {
             check().map_err(Failed::from)
@@ -80,7 +82,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     all.into_iter().map(trial).collect()
 }
 
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, is: T, should: T) -> Fallible<()> {
+pub(crate) fn equal<T: PartialEq + std::fmt::Debug>(what: &str, is: T, should: T) -> Fallible<()> {
     match is == should {
         true => Ok(()),
         false => Err(format!("{what}: {is:?}, and not {should:?}")),
@@ -283,6 +285,7 @@ fn deliver(redelivered: bool, headers: &str) -> Fallible<Frame> {
 /// A deliberately different pair prints what differs, and only that is marked.
 fn differences_are_seen() -> Fallible<()> {
     let facts = Facts {
+        same_broker: false,
         is_4x: true,
         ..Facts::default()
     };
@@ -320,6 +323,7 @@ fn rules_are_narrow() -> Fallible<()> {
         let record = |frame: &Frame| record("a.1", vec![frame.clone()]);
         difference(
             &Facts {
+                same_broker: false,
                 is_4x,
                 ..Facts::default()
             },
@@ -375,6 +379,7 @@ fn confirms_are_gathered() -> Fallible<()> {
     let differ = |direct: Vec<Frame>, proxied: Vec<Frame>| {
         difference(
             &Facts {
+                same_broker: false,
                 is_4x: true,
                 ..Facts::default()
             },

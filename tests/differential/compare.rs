@@ -43,6 +43,8 @@ pub(crate) struct Facts {
     pub is_4x: bool,
     /// What the scenario shows, if anything.
     pub shows: Option<String>,
+    /// No proxy took part: what its users are told counts for nothing.
+    pub same_broker: bool,
 }
 
 pub(crate) const RULES: &[Rule] = &[
@@ -294,7 +296,8 @@ fn normalise(
     without: Option<&str>,
 ) {
     let shown = |rule: &&Rule| facts.shows.as_deref() == Some(rule.name);
-    let counts = RULES.iter().chain(WIDE.iter().filter(shown));
+    let stated = |rule: &&Rule| !(facts.same_broker && rule.stated);
+    let counts = RULES.iter().chain(WIDE.iter().filter(shown)).filter(stated);
     for rule in counts.filter(|rule| Some(rule.name) != without) {
         match rule.how {
             How::All(change) => {

@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::methods::{Arg, Args};
 use super::reader::{Channel, Received};
 use super::rest::{QUIET, settled};
-use super::run::{LEFT_IN, Run, connect, text};
+use super::run::{LEFT_IN, Node, Run, connect, text};
 use super::script::Step;
 use super::value::{Bytes, Fallible};
 
@@ -58,7 +58,7 @@ impl Run<'_> {
         let address = self
             .way
             .proxy
-            .map_or(self.way.broker.address, |proxy| proxy.address);
+            .map_or(self.way.node.address(), |proxy| proxy.address);
         let count = self.record.counts.get(queue).copied().flatten();
         let left = match count {
             Some(count) => Frame::new("messages", vec![("count", Arg::Number(count))]),
@@ -121,11 +121,11 @@ impl Run<'_> {
             None => self.script.policies_of_the_broker(),
         };
         for made in operations.chain(policies) {
-            let undone = self
-                .way
-                .broker
-                .management
-                .undo(&made, self.way.vhost, &self.names);
+            // A model goes with its scenario.
+            let Node::Real(broker) = self.way.node else {
+                return;
+            };
+            let undone = broker.management.undo(&made, self.way.vhost, &self.names);
             if let Err(problem) = undone {
                 eprintln!("{}: {problem}", self.script.name);
             }

@@ -7,12 +7,12 @@ use super::compare::{self, Facts, difference};
 use super::lab::{Broker, Place};
 use super::names::Names;
 use super::proxy::Proxy;
-use super::run::{self, Draw, Record, Way};
+use super::run::{self, Draw, Node, Record, Way};
 use super::script::Script;
 use super::value::Fallible;
 
 /// How often the direct run is repeated to see whether it always gives the same.
-const REPETITIONS: usize = 3;
+pub(crate) const REPETITIONS: usize = 3;
 
 /// What is to be said of a scenario.
 pub(crate) enum Verdict {
@@ -48,7 +48,7 @@ pub(crate) fn explore(
 ) -> Fallible<(Script, Verdict)> {
     in_place(&beginning, broker, "", |place, proxy, names| {
         let way = Way {
-            broker,
+            node: Node::Real(broker),
             vhost: &place.vhost,
             proxy: None,
         };
@@ -102,7 +102,7 @@ impl Both<'_> {
 
     fn run(&self, proxy: Option<&Proxy>, names: Names, other: Option<&Record>) -> Fallible<Record> {
         let way = Way {
-            broker: self.broker,
+            node: Node::Real(self.broker),
             vhost: &self.place.vhost,
             proxy,
         };
@@ -113,6 +113,7 @@ impl Both<'_> {
         let facts = Facts {
             is_4x: self.broker.is_4x(),
             shows: self.script.shows.clone(),
+            same_broker: false,
         };
         show("direct", direct);
         if let [first, ..] = &direct.unmet[..] {
@@ -165,7 +166,7 @@ impl Both<'_> {
 }
 
 /// With DLX_TEST_SHOW everything that was recorded is printed.
-fn show(way: &str, record: &Record) {
+pub(crate) fn show(way: &str, record: &Record) {
     if std::env::var_os("DLX_TEST_SHOW").is_some() {
         eprintln!("{way}:\n{}", printed(record));
     }

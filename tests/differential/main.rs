@@ -12,29 +12,32 @@
 //! How a scenario is written stands in `script`; a new one is a few lines in `scenarios/*.txt`. What may differ is the table in `compare`.
 //! When records differ, the direct run is repeated: if it does not even equal itself, the scenario races, and that is its failure.
 //!
-//! - `value`, `notation`, `methods`, `frame`: what AMQP's frames say, written and read. Nothing of `src/amqp`: a judge must not share the
-//!   defects of the judged.
+//! - `../codec`: what AMQP's frames say, written and read
 //! - `script`, `parse`: scenarios · `names`: names that no two runs share, and their removal from records
 //! - `client`, `reader`: one connection · `management`: what an operator does · `run`, `end`: carries out a script
 //! - `judge`: both runs · `compare`, `side_by_side`: are the records the same?
 //! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
-//! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`: can the instrument be trusted?
+//! - `../model`: a small broker for simulations · `stand_in`: it listens · `against_model`: is it as the real one?
+//! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`, `model_checks`: can the instrument be trusted?
 
+mod against_model;
 mod alphabet;
 mod arrival;
 mod campaign;
 mod checks;
 mod client;
+#[path = "../codec/mod.rs"]
+mod codec;
 mod compare;
 mod end;
-mod frame;
 mod generate;
 mod judge;
 mod lab;
 mod management;
-mod methods;
+#[path = "../model/mod.rs"]
+mod model;
+mod model_checks;
 mod names;
-mod notation;
 mod parse;
 mod proxy;
 mod reader;
@@ -42,7 +45,7 @@ mod rest;
 mod run;
 mod script;
 mod side_by_side;
-mod value;
+mod stand_in;
 mod wide;
 
 use std::collections::BTreeSet;
@@ -53,6 +56,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use self::codec::{frame, methods, notation, value};
 use self::judge::{Verdict, judge};
 use self::lab::Broker;
 use self::script::Script;
@@ -75,11 +79,15 @@ fn main() -> ExitCode {
     };
     let chosen = std::env::var_os("DLX_TEST_SCENARIO");
     match chosen.map_or_else(scenarios, |file| scripts_of(&[file.into()])) {
-        Ok(scripts) => trials.extend(
-            scripts
-                .into_iter()
-                .flat_map(|script| trials_of(&Arc::new(script), &brokers)),
-        ),
+        Ok(scripts) => {
+            let scripts: Vec<Arc<Script>> = scripts.into_iter().map(Arc::new).collect();
+            trials.extend(
+                scripts
+                    .iter()
+                    .flat_map(|script| trials_of(script, &brokers)),
+            );
+            trials.extend(trials_of_the_model(&scripts, &brokers));
+        }
         Err(problem) => trials.push(Trial::test("scenarios", move || Err(Failed::from(problem)))),
     }
     trials.extend(campaign::trials(&brokers));
@@ -122,28 +130,59 @@ fn scripts_of(files: &[PathBuf]) -> Fallible<Vec<Script>> {
 
 /// One for each broker, and for each type of queue if that matters.
 fn trials_of(script: &Arc<Script>, brokers: &[Arc<Broker>]) -> Vec<Trial> {
-    let types: &[&'static str] = if script.depends_on_type() {
-        &["classic", "quorum"]
-    } else {
-        &[""]
-    };
     let mut trials = Vec::new();
     for broker in brokers {
-        for queue_type in types.iter().copied() {
-            if !script.runs_on(
-                &broker.version,
-                Some(queue_type).filter(|queue_type| !queue_type.is_empty()),
-            ) {
-                continue;
-            }
-            let mut name = format!("{}::{}", script.name, broker.version);
-            if !queue_type.is_empty() {
-                name += &format!("::{queue_type}");
-            }
+        for (queue_type, name) in types_of(script, broker, &broker.version) {
             let (script, broker) = (script.clone(), broker.clone());
             trials.push(Trial::test(name, move || {
                 trial(&script, &broker, queue_type)
             }));
+        }
+    }
+    trials
+}
+
+/// The types of queue with which it runs on that broker, and the names of the trials.
+fn types_of(script: &Script, broker: &Broker, place: &str) -> Vec<(&'static str, String)> {
+    let types: &[&str] = match script.depends_on_type() {
+        true => &["classic", "quorum"],
+        false => &[""],
+    };
+    let wanted = |queue_type: &&'static str| Some(*queue_type).filter(|of| !of.is_empty());
+    let runs = |of: &&'static str| script.runs_on(&broker.version, wanted(of));
+    let name = |of: &'static str| match of {
+        "" => (of, format!("{}::{place}", script.name)),
+        of => (of, format!("{}::{place}::{of}", script.name)),
+    };
+    types.iter().copied().filter(runs).map(name).collect()
+}
+
+/// The model of the newest version is held to it; a twin, which differs only in the proxy's settings, says nothing new.
+fn trials_of_the_model(scripts: &[Arc<Script>], brokers: &[Arc<Broker>]) -> Vec<Trial> {
+    let Some(broker) = brokers.iter().find(|of| of.version.starts_with("4.3")) else {
+        return Vec::new();
+    };
+    let plain = |of: &&Arc<Script>| of.proxy.is_empty();
+    let is_twin = |script: &Script| {
+        let mut plain = scripts.iter().filter(plain);
+        !script.proxy.is_empty() && plain.any(|other| other.steps == script.steps)
+    };
+    let mut trials = Vec::new();
+    for script in scripts.iter().filter(|script| !is_twin(script)) {
+        let beyond = against_model::beyond(script);
+        for (queue_type, name) in types_of(script, broker, "model") {
+            let (script, broker) = (script.clone(), broker.clone());
+            let held = move || match against_model::judge(&script, &broker, queue_type)? {
+                Verdict::Equal => Ok(()),
+                Verdict::Different(found) | Verdict::Arrival(found) | Verdict::Racing(found) => {
+                    let steps = steps_of(&script);
+                    let text =
+                        format!("the model (`proxied`) is not as the broker\n{found}\n{steps}");
+                    Err(Failed::from(text))
+                }
+            };
+            let trial = Trial::test(name, held).with_kind(beyond.unwrap_or_default());
+            trials.push(trial.with_ignored_flag(beyond.is_some()));
         }
     }
     trials

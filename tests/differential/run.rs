@@ -14,7 +14,8 @@ use super::proxy::Proxy;
 use super::reader::{Channel, Received};
 use super::rest::Standing;
 use super::script::{Action, Call, Counts, Operation, Script, Step, Until};
-use super::value::{Bytes, Fallible};
+use super::stand_in::StandIn;
+use super::value::{Bytes, Fallible, Table};
 
 /// What groups of pseudo frames are called that say what is left in a queue.
 pub(crate) const LEFT_IN: &str = "left in ";
@@ -32,9 +33,16 @@ const DESCRIPTION: [&str; 9] = [
     "client_properties",
 ];
 
+/// What a script runs on.
+#[derive(Clone, Copy)]
+pub(crate) enum Node<'a> {
+    Real(&'a Broker),
+    Model(&'a StandIn),
+}
+
 /// Where a script runs.
 pub(crate) struct Way<'a> {
-    pub broker: &'a Broker,
+    pub node: Node<'a>,
     pub vhost: &'a str,
     /// Nothing: the direct run.
     pub proxy: Option<&'a Proxy>,
@@ -98,7 +106,7 @@ fn carry_out(
     draw: Draw<'_>,
 ) -> Fallible<(Record, Vec<Step>)> {
     let names = Arc::new(names);
-    let control = connect("control", way.broker.address, &names)?;
+    let control = connect("control", way.node.address(), &names)?;
     control.log_in("guest", way.vhost, &Args::new());
     let record = Record::default();
     let mut run = Run {
@@ -182,15 +190,21 @@ impl Run<'_> {
         if operation.verb == "describe" {
             return self.describe(&operation.name);
         }
-        self.way
-            .broker
-            .management
-            .carry_out(operation, self.way.vhost, &self.names)
+        match self.way.node {
+            Node::Real(broker) => {
+                let vhost = self.way.vhost;
+                broker.management.carry_out(operation, vhost, &self.names)
+            }
+            Node::Model(model) => model.carry_out(operation, &self.names),
+        }
     }
 
     fn describe(&mut self, connection: &str) -> Fallible<()> {
         let name = format!("{connection}{}", self.names.suffix);
-        let is = self.way.broker.management.connection(&name)?;
+        let Node::Real(broker) = self.way.node else {
+            return Err("the model describes nothing".to_owned());
+        };
+        let is = broker.management.connection(&name)?;
         let said = |field: &str| match &is[field] {
             serde_json::Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -276,7 +290,7 @@ impl Run<'_> {
     fn open(&mut self, connection: &str, fields: Option<&Args>) -> Fallible<&Client> {
         let address = match self.way.proxy {
             Some(proxy) if !connection.starts_with("direct") => proxy.address,
-            _ => self.way.broker.address,
+            _ => self.way.node.address(),
         };
         let client = Client::connect(connection, address, &self.names, fields.is_some());
         let client = client.map_err(|error| format!("connecting to {address}: {error}"))?;
@@ -357,6 +371,17 @@ impl Run<'_> {
     }
 }
 
+// === impl Node ===
+
+impl Node<'_> {
+    pub(crate) fn address(self) -> SocketAddr {
+        match self {
+            Node::Real(broker) => broker.address,
+            Node::Model(model) => model.address,
+        }
+    }
+}
+
 // === impl Record ===
 
 impl Record {
@@ -365,6 +390,16 @@ impl Record {
         let mut record = self.clone();
         record.groups.retain(|group, _| !group.starts_with(LEFT_IN));
         record
+    }
+
+    /// What the server said of itself, if it said anything.
+    pub(crate) fn server_properties(&self) -> Option<Table> {
+        let mut all = self.groups.values().flatten();
+        let start = all.find(|came| came.frame.name == "connection.start")?;
+        match start.frame.arg("server-properties") {
+            Some(Arg::Table(properties)) => Some(properties.clone()),
+            _ => None,
+        }
     }
 
     pub(crate) fn keep(&mut self, connection: &str, client: &Client) {

@@ -11,8 +11,8 @@ use dlx_proxy::amqp::reply::{self, Arguments};
 use dlx_proxy::amqp::table::TableBuilder;
 use dlx_proxy::dead_letter::{Dialect, Rules};
 use dlx_proxy::machine::{
-    Budget, Effects, Event, Flow, Input, Leg, Machine, Mono, Now, Publication, Recall, Recalled,
-    Ticket,
+    Budget, Effects, Event, Flow, Input, Leg, Limits, LiveLimits, Machine, Mono, Now, Publication,
+    Recall, Recalled, Ticket,
 };
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::live::LivePolicies;
@@ -77,6 +77,24 @@ fn policies() -> LivePolicies {
     POLICIES.clone()
 }
 
+/// For all machines: small where that is met.
+pub(crate) fn limits() -> Limits {
+    Limits {
+        max_history: 4,
+        nack_retries: 2,
+        confirm_timeout: Duration::from_secs(10),
+        retry_for: Duration::from_secs(60),
+        publisher_bytes: 128 << 20,
+        intake_bytes: 64 << 20,
+        max_intake_exchanges: 3,
+        retained_per_connection: RETAINED,
+        max_tickets: TICKETS,
+        close_wait: Duration::from_secs(5),
+        probe_timeout: Duration::from_secs(5),
+        handshake_timeout: Duration::from_secs(10),
+    }
+}
+
 // === impl Driver ===
 
 impl Driver {
@@ -99,11 +117,7 @@ impl Driver {
             },
             retained: budget.clone(),
             ended: Default::default(),
-            retained_per_connection: RETAINED,
-            max_tickets: TICKETS,
-            close_wait: Duration::from_secs(5),
-            probe_timeout: Duration::from_secs(5),
-            handshake_timeout: Duration::from_secs(10),
+            limits: LiveLimits::new(limits()),
         };
         Driver {
             session: Some(Session::new(Arc::new(settings), now)),

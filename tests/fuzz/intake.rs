@@ -14,11 +14,12 @@ use dlx_proxy::intake::{Intake, QueueType, Settings};
 use dlx_proxy::link::Login;
 use dlx_proxy::machine::{
     Binding, Cause, Change as Changed, Destination, Ensure, Event, Exchange, Flow, Input as Said,
-    Machine, Outcome, Owner, Survey, Ticket,
+    LiveLimits, Machine, Outcome, Owner, Survey, Ticket,
 };
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::live::LivePolicies;
 
+use super::driver::limits;
 use super::input::Input;
 use super::link::{Link, close, method};
 use super::reference::{Member, raw};
@@ -56,10 +57,10 @@ fn settings(queue_type: QueueType, surveyed: bool) -> Settings {
         policies: LivePolicies::default(),
         queue_type,
         prefetch: 8,
-        max_exchanges: 3,
+        limits: LiveLimits::new(limits()),
         rules: Rules {
             dialect: Dialect::V4,
-            max_history: 3,
+            max_history: 4,
             continue_history: true,
             carry_bcc: true,
         },

@@ -1,7 +1,6 @@
 //! The publisher and any broker: each dead letter has one outcome, which is what the broker said of it, and none waits for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -12,10 +11,11 @@ use dlx_proxy::amqp::method::{MethodId, Publish};
 use dlx_proxy::dead_letter::Bridges;
 use dlx_proxy::link::Login;
 use dlx_proxy::machine::{
-    Flow, Input as Said, Machine, Outcome, Owner, Publication, Reason, Ticket,
+    Flow, Input as Said, LiveLimits, Machine, Outcome, Owner, Publication, Reason, Ticket,
 };
 use dlx_proxy::publisher::{OnUnroutable, Publisher, Settings};
 
+use super::driver::limits;
 use super::input::Input;
 use super::link::{Link, close, method};
 
@@ -55,11 +55,9 @@ fn settings(on_unroutable: OnUnroutable) -> Settings {
         parking: name(PARKING),
         bridges: Bridges::new(name(BRIDGE)),
         on_unroutable,
-        confirm_timeout: Duration::from_secs(10),
-        nack_retries: 2,
-        retry_for: Duration::from_secs(60),
+        limits: LiveLimits::new(limits()),
         intake: Some(Owner(1)),
-        window: 2,
+        prefetch: 8,
     }
 }
 
@@ -275,6 +273,7 @@ impl Scene {
                 queue: name(b"q"),
                 reason: Reason::Rejected,
                 at_least_once: look & 128 != 0,
+                history_cut: false,
             };
             self.given
                 .insert(ticket, (publication.at_least_once, exchange));

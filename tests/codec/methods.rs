@@ -33,8 +33,8 @@ pub(crate) enum Kind {
 pub(crate) struct Method {
     /// `queue.declare`
     pub name: String,
-    class: u16,
-    id: u16,
+    pub class: u16,
+    pub id: u16,
     pub fields: Vec<(&'static str, Kind)>,
     /// Is it followed by a header and bodies?
     pub content: bool,
@@ -110,6 +110,14 @@ impl Method {
         BY_NAME.get(name).copied()
     }
 
+    /// The one whose numbers a payload begins with.
+    pub(crate) fn of(mut payload: &[u8]) -> Option<&'static Method> {
+        let (class, id) = (number(&mut payload, 2)?, number(&mut payload, 2)?);
+        let fits =
+            |method: &&Method| u64::from(method.class) == class && u64::from(method.id) == id;
+        METHODS.iter().find(fits)
+    }
+
     /// What answers it: none if it is not synchronous.
     pub(crate) fn replies(&self) -> Vec<&'static str> {
         let ok = Method::named(&format!("{}-ok", self.name));
@@ -179,11 +187,9 @@ impl Method {
 
     /// A method frame's payload. Nothing: it is none that we know, or has another length than its fields.
     pub(crate) fn decode(mut payload: &[u8]) -> Option<(&'static Method, Args)> {
+        let method = Method::of(payload)?;
         let bytes = &mut payload;
-        let (class, id) = (number(bytes, 2)?, number(bytes, 2)?);
-        let fits =
-            |method: &&Method| u64::from(method.class) == class && u64::from(method.id) == id;
-        let method = METHODS.iter().find(fits)?;
+        take(bytes, 4)?;
         let mut args = Args::new();
         let (mut bits, mut left) = (0, 0);
         for (name, kind) in &method.fields {

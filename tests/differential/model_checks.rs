@@ -1,0 +1,216 @@
+//! What the model does that no scenario can show: faults, alarms, restarts, jobs in any order. Named `instrument::model-…`; no broker.
+
+use super::checks::{Check, equal};
+use super::methods::{Arg, Args, BODY, Method};
+use super::model::{Broker, Conn, Fact, Options, Why};
+use super::reader::frame;
+use super::value::{Bytes, Fallible, number, take};
+
+/// Any.
+const NOW: u64 = 1_000_000;
+
+pub(crate) const CHECKS: &[(&str, Check)] = &[
+    ("model-loses-a-confirm", a_confirm_is_lost),
+    ("model-nacks", a_nack_takes_the_message_away),
+    ("model-alarm", an_alarm_stops_who_publishes),
+    ("model-restart", a_restart_keeps_what_is_durable),
+    (
+        "model-jobs-have-lanes",
+        lanes_have_no_order_among_each_other,
+    ),
+    ("model-takes-any-pieces", bytes_may_be_cut_anywhere),
+    ("model-vanished-client", what_a_client_had_returns),
+];
+
+/// A client that knows what it wants.
+struct Client {
+    conn: Conn,
+}
+
+fn text(text: &str) -> Arg {
+    Arg::Text(text.as_bytes().to_vec())
+}
+
+fn bytes(channel: u16, name: &str, args: &Args) -> Bytes {
+    let method = Method::named(name).expect("in the table");
+    let mut out = frame(1, channel, &method.encode(args));
+    if method.content {
+        out.extend(frame(2, channel, &Method::encode_header(args)));
+        let body = args.iter().find(|(name, _)| *name == BODY);
+        let body = body.map_or(&[][..], |(_, body)| body.text());
+        if !body.is_empty() {
+            out.extend(frame(3, channel, body));
+        }
+    }
+    out
+}
+
+fn handshake() -> Bytes {
+    let mut out = b"AMQP\0\0\x09\x01".to_vec();
+    let start_ok = vec![
+        ("mechanism", text("PLAIN")),
+        ("response", text("\0guest\0guest")),
+    ];
+    out.extend(bytes(0, "connection.start-ok", &start_ok));
+    let tune_ok = vec![
+        ("channel-max", Arg::Number(2047)),
+        ("frame-max", Arg::Number(131_072)),
+    ];
+    out.extend(bytes(0, "connection.tune-ok", &tune_ok));
+    let open = vec![("virtual-host", text("/"))];
+    out.extend(bytes(0, "connection.open", &open));
+    out.extend(bytes(1, "channel.open", &Args::new()));
+    out
+}
+
+/// With a durable queue `q`, and confirms.
+fn beginning(broker: &mut Broker) -> Client {
+    let client = Client {
+        conn: broker.connect(),
+    };
+    broker.read(client.conn, &handshake(), NOW);
+    client.send(broker, "confirm.select", Args::new());
+    let declare = vec![("queue", text("q")), ("durable", Arg::Bit(true))];
+    client.send(broker, "queue.declare", declare);
+    client.said(broker);
+    client
+}
+
+impl Client {
+    fn send(&self, broker: &mut Broker, name: &str, args: Args) -> bool {
+        let bytes = bytes(1, name, &args);
+        broker.read(self.conn, &bytes, NOW) == bytes.len()
+    }
+
+    fn publish(&self, broker: &mut Broker, body: &str, mode: u64) -> bool {
+        let args = vec![
+            ("routing-key", text("q")),
+            ("delivery-mode", Arg::Number(mode)),
+            (BODY, text(body)),
+        ];
+        self.send(broker, "basic.publish", args)
+    }
+
+    /// Names of the methods that came since.
+    fn said(&self, broker: &mut Broker) -> Vec<String> {
+        let out: Bytes = broker.output(self.conn).drain(..).collect();
+        let mut rest = &out[..];
+        let mut names = Vec::new();
+        while let Some(kind) = number(&mut rest, 1) {
+            take(&mut rest, 2);
+            let size = number(&mut rest, 4).unwrap_or(0) as usize;
+            let payload = take(&mut rest, size).unwrap_or_default();
+            take(&mut rest, 1);
+            if let (1, Some(method)) = (kind, Method::of(payload)) {
+                names.push(method.name.clone());
+            }
+        }
+        names
+    }
+}
+
+fn bodies(broker: &Broker) -> String {
+    let messages = broker.queue("q").unwrap_or_default();
+    let bodies = messages
+        .iter()
+        .map(|of| String::from_utf8_lossy(&of.body).into_owned());
+    bodies.collect::<Vec<_>>().join(" ")
+}
+
+fn a_confirm_is_lost() -> Fallible<()> {
+    let mut broker = Broker::new(Options::default());
+    let client = beginning(&mut broker);
+    client.publish(&mut broker, "one", 2);
+    equal("jobs", broker.jobs(), 1)?;
+    equal("lost", broker.lose(0), true)?;
+    broker.run_all(NOW);
+    equal("said", client.said(&mut broker), Vec::new())?;
+    equal("in the queue", bodies(&broker), "one".to_owned())
+}
+
+fn a_nack_takes_the_message_away() -> Fallible<()> {
+    let mut broker = Broker::new(Options::default());
+    let client = beginning(&mut broker);
+    client.publish(&mut broker, "one", 2);
+    client.publish(&mut broker, "two", 2);
+    equal("nacked", broker.nack(0, NOW), true)?;
+    broker.run_all(NOW);
+    let said = client.said(&mut broker);
+    equal("said", said.join(" "), "basic.nack basic.ack".to_owned())?;
+    equal("in the queue", bodies(&broker), "two".to_owned())
+}
+
+fn an_alarm_stops_who_publishes() -> Fallible<()> {
+    let mut broker = Broker::new(Options::default());
+    let client = beginning(&mut broker);
+    broker.alarm(true);
+    let other = client.send(&mut broker, "queue.declare", vec![("queue", text("r"))]);
+    equal("who does not publish is read", other, true)?;
+    let whole = client.publish(&mut broker, "one", 2);
+    equal("a publish is read as a whole", whole, false)?;
+    equal("blocked", broker.is_blocked(client.conn), true)?;
+    broker.alarm(false);
+    equal("blocked", broker.is_blocked(client.conn), false)
+}
+
+fn a_restart_keeps_what_is_durable() -> Fallible<()> {
+    let mut broker = Broker::new(Options::default());
+    let client = beginning(&mut broker);
+    client.publish(&mut broker, "durable", 2);
+    client.publish(&mut broker, "transient", 1);
+    client.send(&mut broker, "queue.declare", vec![("queue", text("r"))]);
+    broker.restart(NOW);
+    equal("closed", broker.is_closed(client.conn), true)?;
+    equal("in the queue", bodies(&broker), "durable".to_owned())?;
+    equal("the other queue", broker.queue("r").is_none(), true)?;
+    let lost = Fact::Dropped {
+        queue: b"q".to_vec(),
+        body: b"transient".to_vec(),
+        why: Why::Restarted,
+    };
+    equal("it is told", broker.facts().contains(&lost), true)
+}
+
+fn lanes_have_no_order_among_each_other() -> Fallible<()> {
+    let mut broker = Broker::new(Options::default());
+    let client = beginning(&mut broker);
+    let consume = vec![("queue", text("q")), ("consumer-tag", text("c"))];
+    client.send(&mut broker, "basic.consume", consume);
+    client.publish(&mut broker, "one", 2);
+    // The consumer's, and the publisher's.
+    equal("jobs", broker.jobs(), 2)?;
+    broker.run(1, NOW);
+    broker.run_all(NOW);
+    let said = client.said(&mut broker).join(" ");
+    let wanted = "basic.ack basic.consume-ok basic.deliver";
+    equal("said", said, wanted.to_owned())
+}
+
+fn bytes_may_be_cut_anywhere() -> Fallible<()> {
+    let mut broker = Broker::new(Options::default());
+    let client = Client {
+        conn: broker.connect(),
+    };
+    for octet in handshake() {
+        broker.read(client.conn, &[octet], NOW);
+    }
+    let said = client.said(&mut broker).join(" ");
+    let wanted = "connection.start connection.tune connection.open-ok channel.open-ok";
+    equal("said", said, wanted.to_owned())
+}
+
+fn what_a_client_had_returns() -> Fallible<()> {
+    let mut broker = Broker::new(Options::default());
+    let client = beginning(&mut broker);
+    client.publish(&mut broker, "one", 2);
+    client.send(&mut broker, "basic.get", vec![("queue", text("q"))]);
+    let held = |broker: &Broker| {
+        let messages = broker.queue("q").unwrap_or_default();
+        messages.iter().filter(|of| of.holder.is_some()).count()
+    };
+    equal("held", held(&broker), 1)?;
+    broker.hang_up(client.conn, NOW);
+    equal("held", held(&broker), 0)?;
+    let messages = broker.queue("q").unwrap_or_default();
+    equal("redelivered", messages[0].redelivered, true)
+}

@@ -1,0 +1,239 @@
+//! What is done to the broker from outside its protocol: time, faults, an operator's hand.
+
+use crate::codec::methods::Args;
+use crate::codec::value::{Bytes, Table};
+
+use super::broker::{Broker, Conn, Millis, User};
+use super::channel::At;
+use super::connection::{Connection, State};
+use super::exchange::{Binding, Destination, Exchange, Type};
+use super::facts::{Fact, Why};
+use super::jobs::Job;
+use super::refusal::Refusal;
+
+impl Broker {
+    // === time
+
+    /// When `tick` has something to do.
+    pub(crate) fn deadline(&self) -> Option<Millis> {
+        let heads = self
+            .queues
+            .values()
+            .filter_map(|queue| queue.head()?.expires);
+        let unused = self.queues.values().filter_map(|queue| {
+            let idle = queue.consumers.is_empty();
+            queue
+                .expires
+                .filter(|_| idle)
+                .map(|after| queue.used + after)
+        });
+        heads.chain(unused).chain(self.heartbeat_deadline()).min()
+    }
+
+    /// Messages and unused queues expire, heartbeats are due.
+    pub(crate) fn tick(&mut self, now: Millis) {
+        self.now = now;
+        let names: Vec<Bytes> = self.queues.keys().cloned().collect();
+        for name in names {
+            self.expire(&name);
+            let over = self.queues.get(&name).is_some_and(|queue| {
+                let idle = queue.consumers.is_empty();
+                queue
+                    .expires
+                    .is_some_and(|after| idle && queue.used + after <= now)
+            });
+            if over {
+                self.remove_queue(&name, Why::QueueDeleted);
+            }
+        }
+        self.beat();
+    }
+
+    // === faults
+
+    /// Is that job a confirm?
+    pub(crate) fn is_confirm(&self, index: usize) -> bool {
+        matches!(self.jobs.peek(index), Some(Job::Confirm(_)))
+    }
+
+    /// Of a confirm: it is never sent.
+    pub(crate) fn lose(&mut self, index: usize) -> bool {
+        self.is_confirm(index) && self.jobs.take(index).is_some()
+    }
+
+    /// Of a confirm: the queue has lost the message, and says so. Not if somebody else has it already.
+    pub(crate) fn nack(&mut self, index: usize, now: Millis) -> bool {
+        self.now = now;
+        let Some(Job::Confirm(confirm)) = self.jobs.peek(index) else {
+            return false;
+        };
+        let (name, id) = (confirm.queue.clone(), confirm.id);
+        if let (Some(id), Some(queue)) = (id, self.queues.get_mut(&name)) {
+            let Some(at) = queue.ready.iter().position(|entry| entry.id == id) else {
+                return false;
+            };
+            if let Some(entry) = queue.ready.remove(at) {
+                self.facts.push(Fact::Dropped {
+                    queue: name,
+                    body: entry.message.body,
+                    why: Why::Lost,
+                });
+            }
+        }
+        if let Some(Job::Confirm(mut confirm)) = self.jobs.take(index) {
+            confirm.good = false;
+            self.work(Job::Confirm(confirm));
+        }
+        true
+    }
+
+    /// The broker closes a channel for a reason of its own. `text` is without the name of the code.
+    pub(crate) fn close_channel(
+        &mut self,
+        conn: Conn,
+        channel: u16,
+        code: u16,
+        text: &str,
+    ) -> bool {
+        let open = self.connections[conn.0 as usize].channels.get(&channel);
+        if !open.is_some_and(|channel| channel.open) {
+            return false;
+        }
+        let refusal = Refusal {
+            code,
+            text: text.as_bytes().to_vec(),
+        };
+        self.refuse(At { conn, channel }, &refusal, None);
+        true
+    }
+
+    /// As `rabbitmqctl close_connection` does with 320.
+    pub(crate) fn close_connection_as(&mut self, conn: Conn, code: u16, text: &str) -> bool {
+        if self.connection(conn).state != State::Running {
+            return false;
+        }
+        let refusal = Refusal {
+            code,
+            text: text.as_bytes().to_vec(),
+        };
+        self.close_connection(conn, &refusal, None);
+        true
+    }
+
+    /// Memory runs short, or is enough again.
+    pub(crate) fn alarm(&mut self, on: bool) {
+        self.alarm = on;
+        if on {
+            return;
+        }
+        for at in 0..self.connections.len() {
+            let conn = Conn(at as u32);
+            let connection = self.connection(conn);
+            if std::mem::take(&mut connection.blocked) && connection.knows("connection.blocked") {
+                self.send(conn, 0, "connection.unblocked", Args::new());
+            }
+        }
+    }
+
+    /// Killed and started again: connections, what was under way, and what is not durable are gone.
+    pub(crate) fn restart(&mut self, now: Millis) {
+        self.now = now;
+        for at in 0..self.connections.len() {
+            let conn = Conn(at as u32);
+            if self.connection(conn).ended {
+                continue;
+            }
+            self.end_connection(conn);
+            let connection = self.connection(conn);
+            connection.ended = true;
+            connection.output.clear();
+        }
+        let lost = self.jobs.clear();
+        self.lose_in_flight(lost);
+        self.alarm = false;
+        let transient = self.queues.values().filter(|queue| !queue.durable);
+        let names: Vec<Bytes> = transient.map(|queue| queue.name.clone()).collect();
+        for name in names {
+            self.remove_queue(&name, Why::Restarted);
+        }
+        self.jobs.clear();
+        for queue in self.queues.values_mut() {
+            queue.used = now;
+            if queue.is_quorum() {
+                continue;
+            }
+            let kept = |entry: &super::queue::Entry| entry.message.persistent;
+            for entry in queue.ready.iter().filter(|entry| !kept(entry)) {
+                self.facts.push(Fact::Dropped {
+                    queue: queue.name.clone(),
+                    body: entry.message.body.clone(),
+                    why: Why::Restarted,
+                });
+            }
+            queue.ready.retain(kept);
+        }
+        let gone = self
+            .exchanges
+            .iter()
+            .filter(|(_, exchange)| !exchange.durable);
+        let names: Vec<Bytes> = gone.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.remove_exchange(&name);
+        }
+    }
+
+    // === an operator
+
+    /// Made, or his rights changed.
+    pub(crate) fn set_user(&mut self, user: User) {
+        self.remove_user(&user.name.clone());
+        self.options.users.push(user);
+    }
+
+    pub(crate) fn remove_user(&mut self, name: &str) {
+        self.options.users.retain(|user| user.name != name);
+    }
+
+    /// The connection to which its client gave that name.
+    pub(crate) fn named(&self, name: &str) -> Option<Conn> {
+        let is = |of: &Connection| of.name == name.as_bytes() && of.state == State::Running;
+        let at = self.connections.iter().position(is)?;
+        Some(Conn(at as u32))
+    }
+
+    pub(crate) fn declare_exchange(&mut self, name: &str, kind: Type, internal: bool) {
+        let exchange = Exchange {
+            kind,
+            durable: true,
+            auto_delete: false,
+            internal,
+            arguments: Table::default(),
+        };
+        let made = self.exchanges.entry(name.as_bytes().to_vec());
+        made.or_insert(exchange);
+    }
+
+    pub(crate) fn bind_queue(&mut self, exchange: &str, queue: &str, key: &str) {
+        self.bind_quietly(Binding {
+            source: exchange.as_bytes().to_vec(),
+            destination: Destination::Queue(queue.as_bytes().to_vec()),
+            key: key.as_bytes().to_vec(),
+            arguments: Table::default(),
+        });
+    }
+
+    pub(crate) fn delete_exchange(&mut self, name: &str) {
+        self.remove_exchange(name.as_bytes());
+    }
+
+    pub(crate) fn delete_queue(&mut self, name: &str) {
+        self.remove_queue(name.as_bytes(), Why::QueueDeleted);
+    }
+
+    pub(crate) fn purge(&mut self, name: &str) -> u64 {
+        match self.queues.contains_key(name.as_bytes()) {
+            true => self.purge_queue(name.as_bytes()),
+            false => 0,
+        }
+    }
+}
