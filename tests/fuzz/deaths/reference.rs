@@ -272,6 +272,19 @@ fn record(entries: &mut Vec<Entry>, keys: &[Vec<u8>], happened: &Happened<'_>) {
     entries.insert(0, new);
 }
 
+/// The oldest beyond `max-history` go: the last ones, but on 3.x, where each death turns the older ones around, those in the middle.
+fn cut(entries: &mut Vec<Entry>, rules: &Rules) {
+    let most = rules.max_history.max(1);
+    let behind = if rules.dialect == Dialect::V3 {
+        most / 2
+    } else {
+        0
+    };
+    while entries.len() > most {
+        entries.remove(entries.len() - 1 - behind);
+    }
+}
+
 fn x_death(entries: &[Entry]) -> Member<'static> {
     let entries: Members = entries
         .iter()
@@ -349,7 +362,7 @@ pub(crate) fn after(headers: &[Member<'_>], happened: &Happened<'_>) -> Option<M
         let keys = [&[happened.key.to_vec()], &cc[..]].concat();
         record(&mut past.entries, &keys, happened);
     }
-    past.entries.truncate(happened.rules.max_history.max(1));
+    cut(&mut past.entries, &happened.rules);
 
     let mut after = owned(headers);
     let words = [happened.reason, happened.queue, happened.exchange];
