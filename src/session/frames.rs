@@ -53,7 +53,7 @@ impl Session {
             return self.piece(from, at, turn);
         }
         match frame::front(rest) {
-            Front::Part(head) | Front::Whole(head, ..)
+            Front::Part(head) | Front::Whole(head, ..) | Front::Unterminated(head)
                 if from == Leg::Client && self.waits_for_probe(head.channel) =>
             {
                 self.hold(Hold::Probe, turn)
@@ -182,7 +182,8 @@ impl Session {
                 }
             }
         }
-        if ended && turn.src.get(at + len - 1) != Some(&frame::END) {
+        let heard_out = from == Leg::Client && self.knows_of_the_end();
+        if ended && !heard_out && turn.src.get(at + len - 1) != Some(&frame::END) {
             self.fault(from, UNTERMINATED, turn);
         } else if ended {
             self.boundary(turn);

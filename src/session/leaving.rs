@@ -215,6 +215,11 @@ impl Session {
             (Kind::Method, Some(payload)) if head.channel == ChannelId(0) => {
                 self.hear_answer(payload, turn)
             }
+            (Kind::Method, None)
+                if head.channel == ChannelId(0) && head.whole() <= self.peer.frame_max() =>
+            {
+                return 0;
+            }
             _ => {}
         }
         self.client.owed = head.size + 1;

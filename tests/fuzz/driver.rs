@@ -44,6 +44,8 @@ pub(crate) struct Driver {
     /// Questions about what other sessions know.
     pub(crate) recall: Vec<Recall>,
     gone: bool,
+    /// The process ends: who is told so is passed nothing more.
+    pub(crate) draining: bool,
     /// Legs that broke the protocol.
     broken: [bool; 2],
 }
@@ -131,6 +133,7 @@ impl Driver {
             ensure: Vec::new(),
             recall: Vec::new(),
             gone: false,
+            draining: false,
             broken: [false; 2],
         }
     }
@@ -188,7 +191,7 @@ impl Driver {
     /// Whether a leg broke the protocol, and what it says from there on is read and heard by the other.
     pub(crate) fn is_raw(&mut self, leg: Leg) -> bool {
         let heard = self.hears_client() && self.flow() == Flow::Open && !self.gone;
-        self.broken[leg as usize] && heard
+        self.broken[leg as usize] && heard && !self.draining
     }
 
     pub(crate) fn withheld(&mut self) -> usize {
@@ -264,6 +267,7 @@ impl Driver {
     }
 
     pub(crate) fn input(&mut self, input: Input) {
+        self.draining |= matches!(input, Input::Drain);
         let now = self.now;
         self.session
             .as_mut()

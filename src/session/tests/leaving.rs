@@ -65,6 +65,28 @@ fn both_connections_are_closed_in_order() {
 }
 
 #[test]
+fn an_answer_may_come_in_pieces() {
+    let mut s = with(1);
+    s.drain().broker_and_client(&[&done()], &[&forced()]);
+    s.broker(&close_ok()).silent();
+    for octet in close_ok() {
+        assert_eq!(s.session.flow(), Flow::Open);
+        s.client(&[octet]).silent();
+    }
+    assert_eq!(s.session.flow(), Flow::Finish);
+}
+
+#[test]
+fn what_is_no_frame_goes_nowhere_either() {
+    let mut s = with(1);
+    s.drain().broker_and_client(&[&done()], &[&forced()]);
+    s.client(&[8, 0, 0, 0, 0, 0, 0]).silent();
+    s.client(&[1]).silent();
+    s.client(&[3, 0, 1, 0, 0, 0, 2]).silent();
+    s.client(b"hi").silent();
+}
+
+#[test]
 fn a_client_that_does_not_answer_is_left_after_two_seconds() {
     let mut s = with(1);
     s.drain().broker_and_client(&[&done()], &[&forced()]);
