@@ -297,6 +297,7 @@ impl Machine for Session {
         }
         if from == Leg::Broker {
             self.release();
+            self.leave_when_settled(&mut turn);
         }
         at
     }
@@ -329,6 +330,7 @@ impl Machine for Session {
             Input::Drain => self.drain(&mut turn),
         }
         self.release();
+        self.leave_when_settled(&mut turn);
     }
 
     fn timeout(&mut self, now: Now, fx: &mut Effects) {
@@ -378,6 +380,7 @@ impl Machine for Session {
         self.probe_timeout(&mut turn);
         self.verification_timeout(&mut turn);
         self.release();
+        self.leave_when_settled(&mut turn);
     }
 
     fn deadline(&self) -> Option<Mono> {

@@ -46,8 +46,9 @@ impl Session {
         }
         self.hold = None;
         self.handshake_until = None;
-        if self.phase != Phase::Watching || self.tickets.is_empty() || inside_frame {
-            // Nothing to settle, or the broker waits for the end of a frame that will never come: it returns all to the queues.
+        let settled = self.tickets.is_empty() && !self.is_declaring();
+        if self.phase != Phase::Watching || settled || inside_frame {
+            // Nothing to do for it, or the broker waits for the end of a frame that will never come: it returns all to the queues.
             let until = turn.now.mono.after(self.settings.limits.now().close_wait);
             self.broker.raw |= self.phase != Phase::Watching;
             self.phase = Phase::HalfClosed(until);
@@ -79,7 +80,7 @@ impl Session {
         let Some(state) = self.channels.get(&channel) else {
             return;
         };
-        if state.unacked.any_withheld() {
+        if state.unacked.any_withheld() || self.declares_on(channel) {
             // An auto-delete queue would go with its last consumer, and a reject that had to be forwarded would find nothing.
             let stays = |consumer: &Consumer| !self.registry.is_auto_delete(&consumer.queue);
             let consumers: Vec<ShortStr> = state
@@ -107,14 +108,14 @@ impl Session {
         }
     }
 
-    /// The last withheld reject has been settled, and what the client had begun is at its end.
+    /// The last withheld reject has been settled, the last declare decided, and what the client had begun is at its end.
     pub(super) fn leave_when_settled(&mut self, turn: &mut Turn<'_>) {
         let Phase::Leaving(_) = self.phase else {
             return;
         };
         let may_wait = self.is_answer_awaited();
         let sent = self.acks_due.is_empty() && self.waiting.is_empty() && !self.client.is_inside();
-        if self.tickets.is_empty() && (sent || !may_wait) {
+        if self.tickets.is_empty() && !self.is_declaring() && (sent || !may_wait) {
             self.say_goodbye(turn);
         }
     }
@@ -177,10 +178,15 @@ impl Session {
 
     /// Nothing of the broker's is passed on any more.
     pub(super) fn is_mute(&self) -> bool {
-        matches!(
-            self.phase,
-            Phase::Leaving(_) | Phase::Goodbye(_) | Phase::Parting(_)
-        ) && self.farewell != Farewell::Due
+        match self.farewell {
+            Farewell::Due => false,
+            // Whatever the phase: nothing follows `connection.close`.
+            Farewell::Said | Farewell::Answered => true,
+            Farewell::None => matches!(
+                self.phase,
+                Phase::Leaving(_) | Phase::Goodbye(_) | Phase::Parting(_)
+            ),
+        }
     }
 
     pub(super) fn knows_of_the_end(&self) -> bool {

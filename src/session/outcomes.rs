@@ -28,7 +28,6 @@ impl Session {
             }
         }
         self.flush_acks(turn);
-        self.leave_when_settled(turn);
     }
 
     /// Sends the acks that are due, on the channels where a method may be sent now.

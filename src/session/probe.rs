@@ -13,7 +13,7 @@ use crate::registry::arguments::DeclareArguments;
 use crate::registry::refusal::{self, Fit, Permission};
 
 use super::channel::Channel;
-use super::declare::Stage;
+use super::declare::{Stage, Takeover};
 use super::verify::Verification;
 use super::{Session, Turn};
 
@@ -61,6 +61,18 @@ impl Session {
     /// Whether a probe is on its way, or its channel is still being closed.
     pub(super) fn is_probing(&self) -> bool {
         self.takeover.is_some() || self.verification.is_some()
+    }
+
+    /// Whether a declare of the client's is with us, undecided.
+    pub(super) fn is_declaring(&self) -> bool {
+        let undecided = |takeover: &Takeover| takeover.stage != Stage::Closing;
+        self.takeover.as_ref().is_some_and(undecided)
+    }
+
+    /// Whether that is one of this channel.
+    pub(super) fn declares_on(&self, channel: ChannelId) -> bool {
+        let its = |takeover: &Takeover| takeover.channel == channel;
+        self.is_declaring() && self.takeover.as_ref().is_some_and(its)
     }
 
     /// The connection is closed, and nobody asks any more. What comes on a probe's channel is nothing for the client all the same.
@@ -132,8 +144,13 @@ impl Session {
             .flatten();
         if refused.is_some() {
             takeover.open = false;
-            reply::close_ok(turn.build(Leg::Broker), takeover.probe);
+            let probe = takeover.probe;
+            // If it crossed our own close, the client goes on already, and may be within a frame.
+            self.inject(probe, turn, |out| reply::close_ok(out, probe));
         }
+        let Some(takeover) = &mut self.takeover else {
+            return;
+        };
         match (takeover.stage, id) {
             // A close of the broker that crossed ours: ours is answered all the same.
             (Stage::Closing, MethodId::CHANNEL_CLOSE_OK) => self.takeover = None,

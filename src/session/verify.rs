@@ -129,7 +129,8 @@ impl Session {
         };
         let refused = id == MethodId::CHANNEL_CLOSE;
         if refused {
-            reply::close_ok(turn.build(Leg::Broker), verification.probe);
+            let probe = verification.probe;
+            self.inject(probe, turn, |out| reply::close_ok(out, probe));
         }
         match (verification.stage, id) {
             // A close of the broker that crossed ours: ours is answered all the same.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::declares::*;
+use super::order::publish;
 use super::script::*;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
@@ -215,6 +216,34 @@ fn a_refusal_that_crosses_the_close_of_a_probe_is_not_its_end() {
     s.client(&channel_open(65_535)).silent();
     s.broker(&close_ok(PROBE)).silent();
     s.resume().broker_gets(&[&channel_open(65_535)]);
+}
+
+/// The client went on when the probe had failed.
+#[test]
+fn its_answer_does_not_cut_a_frame_of_the_client_in_two() {
+    let mut s = fitting();
+    s.wait(Duration::from_secs(5))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+    let content = [publish("x", 0), header(6), body(b"abcdef")].concat();
+    let (begun, rest) = content.split_at(content.len() - 4);
+    s.client(begun).passes();
+    s.broker(&close(PROBE, 406, GRANTED)).silent();
+    s.client(rest).broker_gets(&[rest, &close_ok(PROBE)]);
+}
+
+/// The broker would have carried it out.
+#[test]
+fn a_declare_may_be_the_last_word_of_a_client_that_vanishes() {
+    let mut s = fitting();
+    s.gone(Leg::Client).silent();
+    let goodbye = method(ChannelId(0), MethodId::CONNECTION_CLOSE, |a| {
+        a.short(200).shortstr(b"").short(0).short(0).end();
+    });
+    s.broker(&declare_ok(PROBE, "q")).broker_gets(&[
+        &probe_closed(),
+        &declare_on(CH, "q", 0, &rewritten()),
+        &goodbye,
+    ]);
 }
 
 #[test]

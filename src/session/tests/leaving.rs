@@ -217,3 +217,16 @@ fn a_client_that_leaves_within_a_frame_leaves_all_to_the_broker() {
     s.gone(Leg::Client).silent();
     assert_eq!(s.session.flow(), Flow::HalfClosed);
 }
+
+/// Frames of a content would reach it without their beginning.
+#[test]
+fn a_client_that_was_told_hears_nothing_more_even_if_it_is_let_go_within_a_frame() {
+    let mut s = with(1);
+    let content = [publish(), header(6), body(b"abcdef")].concat();
+    let (begun, _) = content.split_at(content.len() - 4);
+    s.client(&reject(1, false)).silent();
+    s.client(begun).passes();
+    s.drain().client_gets(&[&forced()]);
+    s.wait(Duration::from_secs(5)).silent();
+    s.broker(&deliver("orders", 2, b"hi")).silent();
+}

@@ -386,7 +386,7 @@ fn a_get_of_a_queue_that_is_known_does_not_wait() {
     s.client(&get("q")).passes();
 }
 
-fn publish(exchange: &str, bits: u8) -> Vec<u8> {
+pub(super) fn publish(exchange: &str, bits: u8) -> Vec<u8> {
     method(CH, MethodId::BASIC_PUBLISH, |a| {
         a.short(0)
             .shortstr(exchange.as_bytes())
