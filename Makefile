@@ -23,7 +23,7 @@ demo: ## the same, and exit: 0 if the three dead letters were right
 
 # === test it
 
-.PHONY: test setup fmt fmt-check lint doc unit fuzz broker differential generated faults faults-once clients languages coverage bench bench-once deploy-check
+.PHONY: test setup fmt fmt-check lint doc unit fuzz simulate broker differential generated faults faults-once clients languages coverage bench bench-once deploy-check
 test: ## everything that CI checks
 	@tests/lab/test.sh
 setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, client libraries of five languages) into .lab/
@@ -42,6 +42,11 @@ unit: ## tests that need no broker
 	$(CARGO) test --test differential -- instrument
 fuzz: ## look for inputs that break a promise: SECONDS=60 each, TARGET="session ..." or all; needs cargo-fuzz
 	fuzz/run.sh $(or $(SECONDS),60) $(TARGET)
+simulate: SEEDS ?= 2000
+simulate: FIRST_SEED ?= 1
+simulate: SECONDS ?= 7200
+simulate: ## the proxy's machines against a model of the broker, everything drawn from seeds: SEEDS=N, from FIRST_SEED on, SECONDS=N at most
+	DLX_TEST_SEEDS=$(SEEDS) DLX_TEST_FIRST_SEED=$(FIRST_SEED) DLX_TEST_SECONDS=$(SECONDS) $(CARGO) test --profile simulate --test simulation
 broker: setup ## tests against real brokers
 	$(WITH_BROKERS) --plugins rabbitmq_management $(CARGO) test --no-fail-fast --test broker
 differential: setup ## the same scripts with and without the proxy: do clients see the same? SEEDS=N adds N random ones per broker

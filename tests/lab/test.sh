@@ -43,7 +43,7 @@ nothing_left_behind() {
   [[ $after == "$before" ]] || { echo 'the tests changed the working tree:'; diff <(echo "$before") <(echo "$after"); return 1; }
 }
 
-for target in setup fmt-check lint doc unit broker differential generated faults-once clients languages deploy-check demo bench-once; do step "$target" make --no-print-directory "$target"; done
+for target in setup fmt-check lint doc unit simulate broker differential generated faults-once clients languages deploy-check demo bench-once; do step "$target" make --no-print-directory "$target"; done
 step nothing-left nothing_left_behind
 
 printf '\n%s\n%d passed, %d failed' "$table" "$passed" "$failed"

@@ -1,5 +1,6 @@
 //! What happened, in order, for whoever keeps accounts.
 
+use crate::codec::methods::Args;
 use crate::codec::value::Bytes;
 
 use super::broker::Conn;
@@ -14,6 +15,10 @@ pub(crate) enum Fact {
         exchange: Bytes,
         key: Bytes,
         body: Bytes,
+        /// As they were sent.
+        properties: Args,
+        /// Its number, if the channel is in confirm mode.
+        publish: u64,
         into: Vec<Bytes>,
     },
     Returned {

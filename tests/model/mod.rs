@@ -38,6 +38,7 @@ mod views;
 #[allow(unused_imports)]
 pub(crate) use self::{
     broker::{Broker, Conn, Millis, Options, Rights, User},
+    exchange::Type as ExchangeType,
     exchange::Type,
     facts::{Fact, How, Reason, Why},
     views::{BindingView, ConsumerView, ExchangeView, Holder, MessageView},

@@ -58,6 +58,8 @@ impl Broker {
             exchange: exchange.clone(),
             key: key.clone(),
             body: message.body.clone(),
+            properties: content.properties.clone(),
+            publish: publish.unwrap_or(0),
             into: queues.iter().cloned().collect(),
         });
         if queues.is_empty() && call.bit("mandatory") {

@@ -1,0 +1,376 @@
+//! What goes wrong in a world, and how it is put right.
+
+use std::collections::BTreeMap;
+
+use dlx_proxy::machine::Leg;
+use fastrand::Rng;
+
+use super::model::Conn;
+use super::model::ExchangeType;
+use super::net::{End, Micros, TcpId};
+use super::proxy::{Proxy, Which};
+use super::world::World;
+
+const SECOND: Micros = 1_000_000;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A connection is cut; both ends see it.
+    Cut,
+    /// A connection swallows everything; its ends notice by their heartbeats.
+    HalfOpen,
+    /// A connection stands still for a while.
+    Still,
+    /// Both connections of a session stand still.
+    BothStill,
+    /// A confirm is never sent.
+    ConfirmLost,
+    /// A publish is nacked.
+    Nacked,
+    /// The broker closes a channel of a link.
+    ChannelClosed,
+    /// An operator closes a connection.
+    ConnectionClosed,
+    /// Publishing connections are blocked.
+    Alarm,
+    /// An exchange is deleted, and comes back.
+    ExchangeDeleted,
+    /// `kill -9`, and a new process.
+    ProxyKilled,
+    /// SIGTERM, and a new process.
+    ProxyDrained,
+    /// The broker is killed, and comes back with what is durable.
+    BrokerRestarted,
+    /// The broker accepts no connections.
+    Unreachable,
+}
+
+const ALL: [Fault; 14] = [
+    Fault::Cut,
+    Fault::HalfOpen,
+    Fault::Still,
+    Fault::BothStill,
+    Fault::ConfirmLost,
+    Fault::Nacked,
+    Fault::ChannelClosed,
+    Fault::ConnectionClosed,
+    Fault::Alarm,
+    Fault::ExchangeDeleted,
+    Fault::ProxyKilled,
+    Fault::ProxyDrained,
+    Fault::BrokerRestarted,
+    Fault::Unreachable,
+];
+
+/// What has to be put right.
+#[derive(Clone, Copy, Debug)]
+enum Remedy {
+    Alarm,
+    Exchange(&'static str),
+    Proxy(usize),
+    /// The next phase of a drain.
+    Drain(usize, u8),
+    /// An end notices that the connection is dead.
+    Silence(TcpId),
+}
+
+/// The faults of a world.
+#[derive(Debug)]
+pub(crate) struct Troubles {
+    kinds: Vec<Fault>,
+    /// One in so many steps.
+    rarity: u32,
+    remedies: Vec<(Micros, Remedy)>,
+    unreachable_until: Micros,
+    happened: Vec<Fault>,
+}
+
+// === impl Troubles ===
+
+impl Troubles {
+    /// One world in five has none: there nothing may come twice.
+    pub(super) fn draw(rng: &mut Rng) -> Troubles {
+        let none = rng.u8(..5) == 0;
+        let share = rng.u8(1..5);
+        let kinds = ALL.into_iter().filter(|_| !none && rng.u8(..5) < share);
+        Troubles {
+            kinds: kinds.collect(),
+            rarity: [100, 400, 1500][rng.usize(..3)],
+            remedies: Vec::new(),
+            unreachable_until: 0,
+            happened: Vec::new(),
+        }
+    }
+
+    /// How often each happened.
+    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for fault in &self.happened {
+            *counts.entry(format!("{fault:?}")).or_default() += 1;
+        }
+        counts
+    }
+
+    pub(super) fn next_heal(&self) -> Option<Micros> {
+        self.remedies.iter().map(|(due, _)| *due).min()
+    }
+
+    pub(super) fn reachable(&self, at: Micros) -> bool {
+        self.unreachable_until <= at
+    }
+}
+
+// === impl World ===
+
+impl World {
+    pub(super) fn draw_fault(&mut self) {
+        if self.troubles.kinds.is_empty() || self.rng.u32(..self.troubles.rarity) != 0 {
+            return;
+        }
+        let kind = self.troubles.kinds[self.rng.usize(..self.troubles.kinds.len())];
+        self.note(|| format!("!!! {kind:?}"));
+        // A delay alone makes nothing twice, unless it outlasts somebody's patience.
+        self.accounts.fault(self.at);
+        self.troubles.happened.push(kind);
+        self.happen(kind);
+    }
+
+    fn happen(&mut self, kind: Fault) {
+        let soon = self.at + self.rng.u64(SECOND / 100..20 * SECOND);
+        match kind {
+            Fault::Cut => {
+                if let Some(tcp) = self.any_tcp() {
+                    self.net.cut(tcp);
+                }
+            }
+            Fault::HalfOpen => {
+                if let Some(tcp) = self.any_tcp() {
+                    self.net.swallow(tcp);
+                    let due = self.at + self.rng.u64(30 * SECOND..60 * SECOND);
+                    self.troubles.remedies.push((due, Remedy::Silence(tcp)));
+                }
+            }
+            Fault::Still => {
+                if let Some(tcp) = self.any_tcp() {
+                    self.net.stand_still(tcp, soon);
+                }
+            }
+            Fault::BothStill => {
+                let these: Vec<TcpId> = self.clients.iter().map(|client| client.tcp).collect();
+                if let Some(tcp) = self.rng.choice(&these).copied() {
+                    self.net.stand_still(tcp, soon);
+                    let client = self
+                        .clients
+                        .iter()
+                        .find(|client| client.tcp == tcp)
+                        .map(|client| client.id);
+                    let broker = self.peers.iter().find(|(_, peer)| peer.client == client);
+                    if let Some((tcp, _)) = broker {
+                        self.net.stand_still(*tcp, soon);
+                    }
+                }
+            }
+            Fault::ConfirmLost | Fault::Nacked => {
+                let jobs = self.broker.jobs();
+                if jobs > 0 {
+                    let at = self.rng.usize(..jobs);
+                    let now = self.millis();
+                    match kind {
+                        Fault::Nacked => self.broker.nack(at, now),
+                        _ => self.broker.lose(at),
+                    };
+                }
+            }
+            Fault::ChannelClosed => {
+                if let Some((_, conn)) = self.any_link() {
+                    let channel = self.rng.u16(1..4);
+                    self.broker.close_channel(conn, channel, 541, "it crashed");
+                }
+            }
+            Fault::ConnectionClosed => {
+                let conns: Vec<Conn> = self.open_peers().map(|(_, conn)| conn).collect();
+                if let Some(conn) = self.rng.choice(&conns).copied() {
+                    self.broker
+                        .close_connection_as(conn, 320, "Closed via management plugin");
+                }
+            }
+            Fault::Alarm => {
+                self.broker.alarm(true);
+                self.troubles.remedies.push((soon, Remedy::Alarm));
+            }
+            Fault::ExchangeDeleted => {
+                let exchange = ["dlx", "fan"][self.rng.usize(..2)];
+                self.broker.delete_exchange(exchange);
+                self.accounts.exchanges_go = true;
+                self.troubles
+                    .remedies
+                    .push((soon, Remedy::Exchange(exchange)));
+            }
+            Fault::ProxyKilled => {
+                let at = self.rng.usize(..self.proxies.len());
+                if let Some(proxy) = self.proxies[at].take() {
+                    proxy.kill(&mut self.net);
+                    self.troubles.remedies.push((soon, Remedy::Proxy(at)));
+                }
+            }
+            Fault::ProxyDrained => {
+                let at = self.rng.usize(..self.proxies.len());
+                if self.proxies[at].is_some() && !self.is_ending(at) {
+                    self.troubles.remedies.push((self.at, Remedy::Drain(at, 0)));
+                }
+            }
+            Fault::BrokerRestarted => {
+                for (tcp, _) in self.open_peers().collect::<Vec<_>>() {
+                    self.net.cut(tcp);
+                    self.forget(tcp);
+                }
+                self.broker.restart(self.millis());
+                self.troubles.unreachable_until = self.at + self.rng.u64(..10 * SECOND);
+            }
+            Fault::Unreachable => self.troubles.unreachable_until = soon,
+        }
+    }
+
+    /// What is due is put right.
+    pub(super) fn heal(&mut self) {
+        let at = self.at;
+        let (due, later) = self
+            .troubles
+            .remedies
+            .drain(..)
+            .partition(|(due, _)| *due <= at);
+        let due: Vec<(Micros, Remedy)> = due;
+        self.troubles.remedies = later;
+        for (_, remedy) in due {
+            self.put_right(remedy);
+        }
+    }
+
+    /// From now on nothing is wrong any more.
+    pub(super) fn heal_all(&mut self) {
+        self.troubles.kinds.clear();
+        self.troubles.unreachable_until = 0;
+        for (_, remedy) in std::mem::take(&mut self.troubles.remedies) {
+            self.put_right(remedy);
+        }
+    }
+
+    fn put_right(&mut self, remedy: Remedy) {
+        self.note(|| format!("... {remedy:?}"));
+        match remedy {
+            Remedy::Alarm => self.broker.alarm(false),
+            Remedy::Exchange(name) => self.exchange_again(name),
+            Remedy::Proxy(at) => {
+                if self.proxies[at].is_none() {
+                    self.start_proxy(at);
+                }
+            }
+            Remedy::Drain(at, phase) => self.drain(at, phase),
+            Remedy::Silence(tcp) => self.notice(tcp),
+        }
+    }
+
+    /// The ends of a dead connection notice, as their heartbeats did not come.
+    fn notice(&mut self, tcp: TcpId) {
+        let millis = self.millis();
+        if let Some(peer) = self.peers.get(&tcp) {
+            self.broker.hang_up(peer.conn, millis);
+            self.net.close(tcp, End::Acceptor);
+            self.forget(tcp);
+        }
+        let mut clients = self.clients.iter_mut();
+        if let Some(client) = clients.find(|client| client.tcp == tcp) {
+            client.hang_up(&mut self.net);
+        }
+        self.net.cut(tcp);
+    }
+
+    /// An operator makes it anew, with its bindings.
+    fn exchange_again(&mut self, name: &'static str) {
+        let kind = if name == "fan" {
+            ExchangeType::Fanout
+        } else {
+            ExchangeType::Direct
+        };
+        self.broker.declare_exchange(name, kind, false);
+        for (queue, exchange, key) in self.plan.bindings() {
+            if exchange == name {
+                self.broker.bind_queue(&exchange, &queue, &key);
+            }
+        }
+    }
+
+    /// It accepts no clients any more.
+    pub(super) fn is_ending(&self, at: usize) -> bool {
+        let ending =
+            |(_, remedy): &(Micros, Remedy)| matches!(remedy, Remedy::Drain(of, _) if *of == at);
+        self.troubles.remedies.iter().any(ending)
+    }
+
+    /// Phase after phase, as `drain.rs` does; at the end of the grace, or of all machines, a new process begins.
+    fn drain(&mut self, at: usize, phase: u8) {
+        let Some(proxy) = &mut self.proxies[at] else {
+            return;
+        };
+        let sessions: Vec<Which> = proxy
+            .sessions
+            .keys()
+            .map(|owner| Which::Session(*owner))
+            .collect();
+        match phase {
+            0 => {
+                sessions.into_iter().for_each(|which| proxy.drain(which));
+                let these = self.through.iter().filter(|(_, of)| **of == at);
+                self.dismissed.extend(these.map(|(client, _)| *client));
+            }
+            1 => proxy.drain(Which::Intake),
+            2 => proxy.drain(Which::Publisher),
+            _ => {
+                if let Some(proxy) = self.proxies[at].take() {
+                    proxy.kill(&mut self.net);
+                }
+                return self.start_proxy(at);
+            }
+        }
+        // Each phase ends when its tasks have, or with the grace.
+        let wait = self.rng.u64(SECOND / 10..8 * SECOND);
+        self.troubles
+            .remedies
+            .push((self.at + wait, Remedy::Drain(at, phase + 1)));
+    }
+
+    fn open_peers(&self) -> impl Iterator<Item = (TcpId, Conn)> + '_ {
+        self.peers
+            .iter()
+            .filter(|(_, peer)| peer.is_open())
+            .map(|(tcp, peer)| (*tcp, peer.conn))
+    }
+
+    fn any_tcp(&mut self) -> Option<TcpId> {
+        let mut tcps: Vec<TcpId> = self.open_peers().map(|(tcp, _)| tcp).collect();
+        tcps.extend(self.clients.iter().map(|client| client.tcp));
+        self.rng.choice(&tcps).copied()
+    }
+
+    fn any_link(&mut self) -> Option<(TcpId, Conn)> {
+        let links = |proxy: &Proxy| {
+            [
+                proxy.publisher.tcp(Leg::Broker),
+                proxy.intake.tcp(Leg::Broker),
+            ]
+        };
+        let links: Vec<TcpId> = self
+            .proxies
+            .iter()
+            .flatten()
+            .flat_map(links)
+            .flatten()
+            .collect();
+        let tcp = self.rng.choice(&links).copied()?;
+        self.peers
+            .get(&tcp)
+            .filter(|peer| peer.is_open())
+            .map(|peer| (tcp, peer.conn))
+    }
+}

@@ -1,0 +1,193 @@
+//! What the clients of a world declare: sources whose messages die, and where their dead letters go.
+
+use fastrand::Rng;
+
+use super::codec::methods::{Arg, Args};
+use super::codec::value::{Table, Value};
+
+/// Queues and exchanges of one world, and the requests that declare them.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Queues that clients publish to and consume.
+    pub sources: Vec<String>,
+    /// Queues that dead letters reach.
+    pub targets: Vec<String>,
+    /// A target leads back to a source. Behind a fanout of several that would double messages at each lap.
+    returns: bool,
+    /// In order; each client sends them all.
+    pub declares: Vec<(&'static str, Args)>,
+}
+
+/// The exchanges that sources may name, with what a message needs to get through: nothing is bound to `nowhere`, which does not exist.
+const EXCHANGES: [&str; 5] = ["", "dlx", "fan", "inner", "nowhere"];
+
+pub(crate) fn text(text: &str) -> Arg {
+    Arg::Text(text.as_bytes().to_vec())
+}
+
+fn text_of(arg: &Arg) -> String {
+    String::from_utf8_lossy(arg.text()).into_owned()
+}
+
+// === impl Plan ===
+
+impl Plan {
+    pub(crate) fn draw(rng: &mut Rng) -> Plan {
+        let mut plan = Plan {
+            sources: Vec::new(),
+            targets: Vec::new(),
+            returns: false,
+            declares: Vec::new(),
+        };
+        plan.exchange("dlx", "direct", false);
+        plan.exchange("fan", "fanout", false);
+        plan.exchange("inner", "direct", true);
+        for at in 0..rng.usize(1..4) {
+            plan.target(at, rng);
+        }
+        for at in 0..rng.usize(1..4) {
+            plan.source(at, rng);
+        }
+        plan
+    }
+
+    fn exchange(&mut self, name: &str, kind: &str, internal: bool) {
+        let args = vec![
+            ("exchange", text(name)),
+            ("type", text(kind)),
+            ("durable", Arg::Bit(true)),
+            ("internal", Arg::Bit(internal)),
+        ];
+        self.declares.push(("exchange.declare", args));
+    }
+
+    fn target(&mut self, at: usize, rng: &mut Rng) {
+        let name = format!("target.{at}");
+        let mut arguments = kind(rng);
+        match rng.u8(..6) {
+            // What does not fit is nacked.
+            0 => {
+                arguments.push(number("x-max-length", rng.u8(1..10)));
+                arguments.push(string("x-overflow", "reject-publish"));
+            }
+            // Dead letters of dead letters: a retry queue.
+            1 => {
+                self.returns = true;
+                arguments.push(number("x-message-ttl", rng.u8(1..200)));
+                arguments.push(string("x-dead-letter-exchange", ""));
+                arguments.push(string("x-dead-letter-routing-key", "source.0"));
+            }
+            2 => {
+                arguments.push(string("x-dead-letter-exchange", "dlx"));
+                arguments.push(string("x-dead-letter-routing-key", "again"));
+            }
+            _ => {}
+        }
+        self.queue(&name, arguments);
+        self.bind(&name, "fan", "");
+        for exchange in ["dlx", "inner"] {
+            self.bind(&name, exchange, &name);
+        }
+        if at == 0 {
+            self.bind(&name, "dlx", "again");
+        }
+        self.targets.push(name);
+    }
+
+    fn source(&mut self, at: usize, rng: &mut Rng) {
+        let name = format!("source.{at}");
+        let mut arguments = kind(rng);
+        let quorum = arguments[0].1 == Value::Text(b"quorum".to_vec());
+        let exchange = match EXCHANGES[rng.usize(..EXCHANGES.len())] {
+            "fan" if self.returns => "dlx",
+            exchange => exchange,
+        };
+        let target = &self.targets[rng.usize(..self.targets.len())];
+        arguments.push(string("x-dead-letter-exchange", exchange));
+        if exchange != "fan" || rng.bool() {
+            arguments.push(string("x-dead-letter-routing-key", target));
+        }
+        if rng.u8(..3) == 0 {
+            arguments.push(number("x-message-ttl", rng.u8(1..250)));
+        }
+        if quorum && rng.u8(..4) == 0 {
+            arguments.push(string("x-dead-letter-strategy", "at-least-once"));
+            arguments.push(string("x-overflow", "reject-publish"));
+        } else if rng.u8(..4) == 0 {
+            arguments.push(number("x-max-length", rng.u8(1..20)));
+            if rng.bool() {
+                arguments.push(string("x-overflow", "reject-publish"));
+            }
+        }
+        self.queue(&name, arguments);
+        self.sources.push(name);
+    }
+
+    fn queue(&mut self, name: &str, fields: Vec<(Vec<u8>, Value)>) {
+        let arguments = Table {
+            fields,
+            rest: Vec::new(),
+        };
+        let args = vec![
+            ("queue", text(name)),
+            ("durable", Arg::Bit(true)),
+            ("arguments", Arg::Table(arguments)),
+        ];
+        self.declares.push(("queue.declare", args));
+    }
+
+    fn bind(&mut self, queue: &str, exchange: &str, key: &str) {
+        let args = vec![
+            ("queue", text(queue)),
+            ("exchange", text(exchange)),
+            ("routing-key", text(key)),
+        ];
+        self.declares.push(("queue.bind", args));
+    }
+
+    /// Queue, exchange, key.
+    pub(crate) fn bindings(&self) -> Vec<(String, String, String)> {
+        let binds = self
+            .declares
+            .iter()
+            .filter(|(name, _)| *name == "queue.bind");
+        binds
+            .map(|(_, args)| {
+                (
+                    text_of(&args[0].1),
+                    text_of(&args[1].1),
+                    text_of(&args[2].1),
+                )
+            })
+            .collect()
+    }
+
+    /// The declare of that queue.
+    pub(crate) fn declare(&self, queue: &str) -> &(&'static str, Args) {
+        let is_it =
+            |(name, args): &&(&str, Args)| *name == "queue.declare" && args[0].1 == text(queue);
+        self.declares
+            .iter()
+            .find(is_it)
+            .expect("a queue of the plan")
+    }
+}
+
+fn kind(rng: &mut Rng) -> Vec<(Vec<u8>, Value)> {
+    let kind = if rng.bool() { "quorum" } else { "classic" };
+    vec![string("x-queue-type", kind)]
+}
+
+fn string(name: &str, value: &str) -> (Vec<u8>, Value) {
+    (
+        name.as_bytes().to_vec(),
+        Value::Text(value.as_bytes().to_vec()),
+    )
+}
+
+fn number(name: &str, value: u8) -> (Vec<u8>, Value) {
+    (
+        name.as_bytes().to_vec(),
+        Value::Integer(b'I', i128::from(value)),
+    )
+}

@@ -1,0 +1,239 @@
+//! What is looked at after each step, and when it is over.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use dlx_proxy::machine::{Bound, Cause, Event, Fallback, Outcome};
+use regex::{Captures, Regex};
+
+use super::super::accounts::id;
+use super::super::codec::frame::Frame;
+use super::super::codec::value::Bytes;
+use super::super::model::{Broker, Conn, Fact, MessageView};
+use super::super::proxy::{Proxy, names};
+use super::{HEALED_WITHIN, Phase, STEPS_AT_MOST, World};
+
+impl World {
+    /// What a client saw is what the broker sent, in its order; only what the proxy asked for itself is missing.
+    pub(super) fn compare(&mut self, at: usize) -> Result<(), String> {
+        let client = &mut self.clients[at];
+        let conn = self.behind.get(&client.id);
+        for said in client.said.drain(..) {
+            if let Some(conn) = conn {
+                self.accounts.said(*conn, said);
+            }
+        }
+        let peer = self
+            .peers
+            .values_mut()
+            .find(|peer| peer.client == Some(client.id));
+        let Some(peer) = peer else { return Ok(()) };
+        for (channel, frame) in client.seen.drain(..) {
+            if frame.name.starts_with("connection.close") && self.dismissed.contains(&client.id) {
+                continue;
+            }
+            let wanted = gist(&frame);
+            let sent = peer.sent.entry(channel).or_default();
+            loop {
+                match sent.pop_front() {
+                    Some(gist) if gist == wanted => break,
+                    Some((name, ..)) if may_be_hidden(&name) => {}
+                    other => {
+                        return Err(format!(
+                            "client {} saw {} on channel {channel}, the broker sent {other:?}",
+                            client.id, wanted.0
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn look(&mut self) -> Result<(), String> {
+        for at in 0..self.clients.len() {
+            self.compare(at)?;
+        }
+        let events = self
+            .proxies
+            .iter_mut()
+            .flatten()
+            .flat_map(|proxy| std::mem::take(&mut proxy.events));
+        for (which, event) in events.collect::<Vec<_>>() {
+            self.note(|| format!("    {which:?}: {event:?}"));
+            match event {
+                Event::DeadLetter {
+                    outcome: Outcome::Dropped(_),
+                    ..
+                } => self.accounts.dropped_by_rule += 1,
+                // It may be at its target too.
+                Event::DeadLetter {
+                    outcome: Outcome::Parked(Cause::TargetBusy | Cause::TimedOut),
+                    ..
+                }
+                | Event::RejectForwarded {
+                    cause: Fallback::CloseWait,
+                    ..
+                }
+                | Event::BoundMet(Bound::ConfirmTimeout) => self.accounts.fault(self.at),
+                Event::DeclareLeft { .. } | Event::BoundMet(Bound::ProbeTimeout) => {
+                    self.accounts.declares_left = true;
+                }
+                _ => {}
+            }
+        }
+        for proxy in self.proxies.iter().flatten() {
+            if let Some(what) = proxy.over_a_bound() {
+                return Err(what);
+            }
+        }
+        for fact in self.broker.facts() {
+            self.note(|| format!("    {}", readable(&format!("{fact:?}"))));
+            if let Fact::Delivered {
+                conn, channel, tag, ..
+            } = fact
+                && self.accounts.is_intake(conn)
+            {
+                self.signal((conn, channel, tag));
+            }
+            self.accounts.fact(&fact, self.at)?;
+        }
+        Ok(())
+    }
+
+    /// Which death of a message it was that intake has now.
+    fn signal(&mut self, key: (Conn, u16, u64)) {
+        let held = self.broker.queue(&names().intake_queue().to_string());
+        let is_it = |message: &&MessageView| {
+            message.holder.as_ref().is_some_and(|holder| {
+                (holder.conn, holder.channel, holder.tag) == (key.0, key.1, Some(key.2))
+            })
+        };
+        if let Some(message) = held.unwrap_or_default().iter().find(is_it) {
+            self.accounts.signal(key, &message.properties);
+        }
+    }
+
+    /// Over, when nothing is under way any more; in time.
+    pub(super) fn judge_end(&mut self) -> Result<(), String> {
+        let Phase::WindingUp { since } = self.phase else {
+            return Ok(());
+        };
+        if !self.steps.is_multiple_of(64) {
+            return Ok(());
+        }
+        if self.is_quiet() {
+            self.settled_after = self.at - since;
+            self.phase = Phase::Over;
+            return self.accounts.balance(&self.copies());
+        }
+        if self.at - since > HEALED_WITHIN || self.steps > STEPS_AT_MOST {
+            return Err(format!(
+                "not settled {} s after the last fault: {}",
+                (self.at - since) / 1_000_000,
+                self.open()
+            ));
+        }
+        Ok(())
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        let intake = names().intake_queue().to_string();
+        let empty =
+            |broker: &Broker, queue: &str| broker.queue(queue).is_none_or(|queue| queue.is_empty());
+        self.broker.jobs() == 0
+            && self.proxies.iter().flatten().all(Proxy::is_quiet)
+            && empty(&self.broker, &intake)
+            && self
+                .plan
+                .sources
+                .iter()
+                .all(|queue| empty(&self.broker, queue))
+            && self
+                .clients
+                .iter()
+                .all(|client| client.unanswered().is_empty())
+    }
+
+    /// What is still under way, for people.
+    fn open(&mut self) -> String {
+        let mut open = format!("jobs {}", self.broker.jobs());
+        for proxy in self.proxies.iter().flatten() {
+            open += &format!(
+                ", publisher {}, intake {}, sessions {:?}",
+                proxy.publisher.machine.held(),
+                proxy.intake.machine.held(),
+                proxy
+                    .sessions
+                    .values()
+                    .map(|session| session.pump.machine.withheld())
+                    .collect::<Vec<_>>()
+            );
+        }
+        for queue in self
+            .plan
+            .sources
+            .iter()
+            .chain([&names().intake_queue().to_string()])
+        {
+            open += &format!(
+                ", {queue} {}",
+                self.broker.queue(queue).map_or(0, |queue| queue.len())
+            );
+        }
+        for client in &self.clients {
+            open += &format!(
+                ", client {} {:?} {:?}",
+                client.id,
+                client.unanswered(),
+                client.open_items()
+            );
+        }
+        open
+    }
+
+    fn copies(&self) -> BTreeMap<Bytes, i64> {
+        let mut copies = BTreeMap::new();
+        for queue in self.broker.queue_names() {
+            let queue = String::from_utf8_lossy(&queue).into_owned();
+            for message in self.broker.queue(&queue).unwrap_or_default() {
+                *copies.entry(id(&message.body)).or_default() += 1;
+            }
+        }
+        copies
+    }
+}
+
+/// What tells a frame from its neighbours.
+pub(super) fn gist(frame: &Frame) -> (String, u64, Bytes) {
+    let body = frame
+        .arg("body")
+        .map(|body| id(body.text()))
+        .unwrap_or_default();
+    (frame.name.clone(), frame.number("delivery-tag"), body)
+}
+
+/// Replies to what the proxy asks in a client's stead, or in its own channel's interest.
+fn may_be_hidden(name: &str) -> bool {
+    name.ends_with("-ok") && name != "basic.get-ok"
+}
+
+/// Lists of octets as the text that they mostly are.
+fn readable(debug: &str) -> String {
+    static OCTETS: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\[([0-9]{1,3}(, [0-9]{1,3})*)\]").expect("a pattern"));
+    let text = |found: &Captures<'_>| {
+        let octets = found[1].split(", ").filter_map(|octet| octet.parse().ok());
+        let text: Vec<u8> = octets.take(120).collect();
+        format!(
+            "\"{}\"",
+            String::from_utf8_lossy(&text).trim_end_matches('.')
+        )
+    };
+    OCTETS.replace_all(debug, text).into_owned()
+}
+
+pub(super) fn gist_line(frame: &Frame) -> String {
+    let line = frame.to_string();
+    line.chars().take(160).collect()
+}
