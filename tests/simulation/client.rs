@@ -559,8 +559,7 @@ impl Client {
         let at = channel.due.iter().position(|due| *due == wanted);
         // Those of consumers come late (S7.11).
         let late = |due: &&str| matches!(*due, "basic.consume-ok" | "basic.cancel-ok");
-        let Some(at) =
-            at.filter(|at| channel.due.iter().take(*at).all(|due| late(due)) || late(&wanted))
+        let Some(at) = at.filter(|at| channel.due.iter().take(*at).all(&late) || late(&wanted))
         else {
             return Err(format!(
                 "client {} did not expect {frame} on channel {id}; due: {:?}",
