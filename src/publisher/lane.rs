@@ -217,7 +217,11 @@ impl Lane {
         let Some(at) = found else {
             return false;
         };
-        self.flight[at].returned = true;
+        // Two attempts at one item are alike: nobody can tell which of them came back, so neither counts as routed.
+        let key = self.flight[at].key;
+        for attempt in self.flight.iter_mut().filter(|attempt| attempt.key == key) {
+            attempt.returned = true;
+        }
         self.returns = self.first + at as u64 + 1;
         true
     }

@@ -76,6 +76,20 @@ fn a_late_refusal_of_an_old_attempt_changes_nothing() {
 }
 
 #[test]
+fn of_two_attempts_of_which_one_came_back_neither_counts() {
+    let mut rig = rig();
+    let slow = message("", "slow", "1");
+    rig.publish(1, slow.clone());
+    rig.published();
+    rig.pass(12_000);
+    assert_eq!(rig.published().len(), 1, "the second attempt");
+    rig.give_back(1, "", "slow", &slow.content);
+    rig.ack(1, 2, false);
+    assert_eq!(rig.settled(), []);
+    assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "slow", "1")]);
+}
+
+#[test]
 fn a_lost_link_resends_in_order() {
     let mut rig = rig();
     let batch = (1..=3).map(|n| (n, message("x", "k", &n.to_string())));
