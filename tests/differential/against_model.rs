@@ -121,7 +121,7 @@ impl<'a> Both<'a> {
             same_broker: true,
         };
         show("real", real);
-        let model = StandIn::start(&self.vhost, &self.broker.version, real.server_properties())?;
+        let model = StandIn::start(&self.vhost, &self.broker.version, real.connection_start())?;
         let modelled = self
             .run(script, Node::Model(&model), Some(real))
             .map_err(|problem| format!("on the model: {problem}"))?;

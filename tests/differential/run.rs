@@ -15,7 +15,7 @@ use super::reader::{Channel, Received};
 use super::rest::Standing;
 use super::script::{Action, Call, Counts, Operation, Script, Step, Until};
 use super::stand_in::StandIn;
-use super::value::{Bytes, Fallible, Table};
+use super::value::{Bytes, Fallible};
 
 /// What groups of pseudo frames are called that say what is left in a queue.
 pub(crate) const LEFT_IN: &str = "left in ";
@@ -393,13 +393,10 @@ impl Record {
     }
 
     /// What the server said of itself, if it said anything.
-    pub(crate) fn server_properties(&self) -> Option<Table> {
+    pub(crate) fn connection_start(&self) -> Option<Args> {
         let mut all = self.groups.values().flatten();
         let start = all.find(|came| came.frame.name == "connection.start")?;
-        match start.frame.arg("server-properties") {
-            Some(Arg::Table(properties)) => Some(properties.clone()),
-            _ => None,
-        }
+        Some(start.frame.args.clone())
     }
 
     pub(crate) fn keep(&mut self, connection: &str, client: &Client) {

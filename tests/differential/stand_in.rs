@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use regex::bytes::Regex;
 
+use super::methods::Args;
 use super::model::{Broker, Conn, Options, Rights, User};
 use super::names::Names;
 use super::script::Operation;
-use super::value::{Bytes, Fallible, Table};
+use super::value::{Bytes, Fallible};
 
 /// How often it is looked whether something has expired.
 const TICK: Duration = Duration::from_millis(2);
@@ -41,17 +42,13 @@ struct Peer {
 
 impl StandIn {
     /// `properties`: what the real one says of itself.
-    pub(crate) fn start(
-        vhost: &str,
-        version: &str,
-        properties: Option<Table>,
-    ) -> Fallible<StandIn> {
+    pub(crate) fn start(vhost: &str, version: &str, start: Option<Args>) -> Fallible<StandIn> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let options = Options {
             vhost: vhost.to_owned(),
             version: version.to_owned(),
-            properties,
+            start,
             ..Options::default()
         };
         let state = State {

@@ -45,10 +45,14 @@ pub(crate) const WIDE: &[Rule] = &[
         name: "max-history",
         reason: "x-death is kept within `max-history`, the oldest entries go",
         stated: true,
-        how: How::Direct(|_, direct, proxied| {
+        how: How::Direct(|facts, direct, proxied| {
             let kept = deaths(proxied).len();
-            if let Some(Value::Array(Array { items, .. })) = header_mut(direct, "x-death") {
-                items.truncate(kept);
+            // 3.x turns the older ones around at each death: its oldest are in the middle.
+            let behind = if facts.is_4x { 0 } else { kept / 2 };
+            if let Some(Value::Array(Array { items, .. })) = header_mut(direct, "x-death")
+                && items.len() > kept
+            {
+                items.drain(kept - behind..items.len() - behind);
             }
         }),
     },

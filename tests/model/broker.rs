@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use regex::bytes::Regex;
 
+use crate::codec::methods::Args;
 use crate::codec::value::{Bytes, Table, Value};
 
 use super::connection::Connection;
@@ -29,8 +30,8 @@ pub(crate) struct Options {
     /// Seconds, as offered.
     pub heartbeat: u16,
     pub version: String,
-    /// What `connection.start` says of the server, if not the usual.
-    pub properties: Option<Table>,
+    /// What `connection.start` says, if not the usual: nodes of one version differ in it.
+    pub start: Option<Args>,
 }
 
 /// Who may log in, and what he may do in the vhost.
@@ -79,16 +80,13 @@ impl Default for Options {
             frame_max: 131_072,
             heartbeat: 60,
             version: "4.3.6".to_owned(),
-            properties: None,
+            start: None,
         }
     }
 }
 
 impl Options {
     pub(super) fn server_properties(&self) -> Table {
-        if let Some(properties) = &self.properties {
-            return properties.clone();
-        }
         let yes = |name: &str| (name.as_bytes().to_vec(), Value::Bool(true));
         let capabilities = [
             "publisher_confirms",

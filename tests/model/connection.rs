@@ -117,14 +117,17 @@ impl Broker {
     }
 
     fn start(&mut self, conn: Conn) {
-        let properties = self.options.server_properties();
         self.connection(conn).state = State::Starting;
-        let args = vec![
-            ("version-minor", Arg::Number(9)),
-            ("server-properties", Arg::Table(properties)),
-            ("mechanisms", text(b"PLAIN AMQPLAIN ANONYMOUS")),
-            ("locales", text(b"en_US")),
-        ];
+        let usual = || {
+            let properties = self.options.server_properties();
+            vec![
+                ("version-minor", Arg::Number(9)),
+                ("server-properties", Arg::Table(properties)),
+                ("mechanisms", text(b"PLAIN AMQPLAIN ANONYMOUS")),
+                ("locales", text(b"en_US")),
+            ]
+        };
+        let args = self.options.start.clone().unwrap_or_else(usual);
         self.send(conn, 0, "connection.start", args);
     }
 

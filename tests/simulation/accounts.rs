@@ -66,10 +66,17 @@ struct Message {
     rejected: usize,
     /// There was more than one copy at some time, or one returned whose dead letter may be on its way.
     several: bool,
-    /// When its dead letters were published since the last settlement, by the queue that it died in.
-    published: BTreeMap<Bytes, Vec<Micros>>,
+    /// When its dead letters were published whose originals are not settled: by the queue that it died in, and how many deaths they told of.
+    published: BTreeMap<Bytes, BTreeMap<i128, Vec<Micros>>>,
     /// How many deaths the last one from each queue told of.
     told: BTreeMap<Bytes, i128>,
+}
+
+impl Message {
+    /// A proxy has published a dead letter of it, and its original is not settled.
+    fn is_published(&self) -> bool {
+        self.published.values().any(|letters| !letters.is_empty())
+    }
 }
 
 #[derive(Debug)]
@@ -231,13 +238,14 @@ impl Accounts {
         let parked = into
             .iter()
             .any(|queue| queue == names().parking().as_bytes());
-        let late = parked && !message.published.is_empty();
+        let late = parked && message.is_published();
         let one = !message.several && !parked;
         message.several |= parked;
         let (queue, deaths) = (died_in(properties), deaths(properties));
         let again = message.told.insert(queue.clone(), deaths) == Some(deaths);
         message.several |= again;
-        message.published.entry(queue).or_default().push(at);
+        let letters = message.published.entry(queue).or_default();
+        letters.entry(deaths).or_default().push(at);
         if late {
             self.faults.push(at);
         }
@@ -246,7 +254,7 @@ impl Accounts {
         }
         let message = self.message(body);
         let should = (message.settled + message.native + 1) as i128;
-        let flying: usize = message.published.values().map(Vec::len).sum();
+        let flying: usize = message.published.values().map(BTreeMap::len).sum();
         let alone = !message.several && flying == 1;
         if alone && deaths != should {
             return Err(format!(
@@ -323,13 +331,20 @@ impl Accounts {
         if !confirmed {
             // As if it had been, or each later one would be counted again.
             message.confirmed = message.settled;
-            message.ended |= message.copies == 0;
+            message.ended = true;
         }
         let queue = match whose {
             Some(Whose::Intake) => signal.unwrap_or_default(),
             _ => queue.to_vec(),
         };
-        let letters = message.published.remove(&queue).unwrap_or_default();
+        let flying = message.published.entry(queue).or_default();
+        // Which of several deaths in that queue it was is not known.
+        let twice = flying.iter().find(|(_, letters)| letters.len() > 1);
+        let which = twice
+            .or(flying.first_key_value())
+            .map(|(deaths, _)| *deaths);
+        let letters = which.and_then(|deaths| flying.remove(&deaths));
+        let letters = letters.unwrap_or_default();
         let twice = letters.len() > 1;
         let first = letters.first().copied().unwrap_or(at);
         if !confirmed {
@@ -370,7 +385,7 @@ impl Accounts {
             Why::Restarted | Why::NoAck => message.ended = true,
             // The publisher is told of it: the client, or a proxy that still has the original.
             Why::Full | Why::Lost => {
-                message.ended |= message.published.is_empty();
+                message.ended |= !message.is_published();
                 self.faults.push(at);
             }
         }
