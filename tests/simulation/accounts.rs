@@ -162,8 +162,10 @@ impl Accounts {
                 how,
             } => self.settled((*conn, *channel, *tag), queue, body, *how, at),
             Fact::Died { body, to, .. } => {
+                // Who has it, for all he knows, may still reject it.
+                let ghost = self.delivered.values().any(|of| *of == id(body));
                 let message = self.message(body);
-                message.several |= message.rejected > 0;
+                message.several |= ghost || message.rejected > 0;
                 if !to.starts_with(b"dlx-proxy") {
                     message.native += 1;
                     message.published.clear();
@@ -174,6 +176,10 @@ impl Accounts {
                 let message = self.message(body);
                 message.copies += into.len() as i64 - 1;
                 message.several |= into.len() > 1;
+                if !into.iter().any(|queue| queue.starts_with(b"dlx-proxy")) {
+                    // The broker's own hand-over: whether there is room is its affair.
+                    message.published.clear();
+                }
                 Ok(())
             }
             Fact::Dropped { body, queue, why } => self.dropped(body, queue, *why, at),
