@@ -46,7 +46,7 @@ impl Session {
         }
         self.hold = None;
         self.handshake_until = None;
-        let settled = self.tickets.is_empty() && !self.is_declaring();
+        let settled = self.tickets.is_empty() && self.declaring().is_none();
         if self.phase != Phase::Watching || settled || inside_frame {
             // Nothing to do for it, or the broker waits for the end of a frame that will never come: it returns all to the queues.
             let until = turn.now.mono.after(self.settings.limits.now().close_wait);
@@ -80,7 +80,7 @@ impl Session {
         let Some(state) = self.channels.get(&channel) else {
             return;
         };
-        if state.unacked.any_withheld() || self.declares_on(channel) {
+        if state.unacked.any_withheld() || self.declaring() == Some(channel) {
             // An auto-delete queue would go with its last consumer, and a reject that had to be forwarded would find nothing.
             let stays = |consumer: &Consumer| !self.registry.is_auto_delete(&consumer.queue);
             let consumers: Vec<ShortStr> = state
@@ -115,7 +115,7 @@ impl Session {
         };
         let may_wait = self.is_answer_awaited();
         let sent = self.acks_due.is_empty() && self.waiting.is_empty() && !self.client.is_inside();
-        if self.tickets.is_empty() && !self.is_declaring() && (sent || !may_wait) {
+        if self.tickets.is_empty() && self.declaring().is_none() && (sent || !may_wait) {
             self.say_goodbye(turn);
         }
     }

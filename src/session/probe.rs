@@ -13,7 +13,7 @@ use crate::registry::arguments::DeclareArguments;
 use crate::registry::refusal::{self, Fit, Permission};
 
 use super::channel::Channel;
-use super::declare::{Stage, Takeover};
+use super::declare::Stage;
 use super::verify::Verification;
 use super::{Session, Turn};
 
@@ -63,16 +63,10 @@ impl Session {
         self.takeover.is_some() || self.verification.is_some()
     }
 
-    /// Whether a declare of the client's is with us, undecided.
-    pub(super) fn is_declaring(&self) -> bool {
-        let undecided = |takeover: &Takeover| takeover.stage != Stage::Closing;
-        self.takeover.as_ref().is_some_and(undecided)
-    }
-
-    /// Whether that is one of this channel.
-    pub(super) fn declares_on(&self, channel: ChannelId) -> bool {
-        let its = |takeover: &Takeover| takeover.channel == channel;
-        self.is_declaring() && self.takeover.as_ref().is_some_and(its)
+    /// The channel on which a declare of the client's is with us, undecided.
+    pub(super) fn declaring(&self) -> Option<ChannelId> {
+        let takeover = self.takeover.as_ref()?;
+        (takeover.stage != Stage::Closing).then_some(takeover.channel)
     }
 
     /// The connection is closed, and nobody asks any more. What comes on a probe's channel is nothing for the client all the same.

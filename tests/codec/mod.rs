@@ -6,3 +6,4 @@ pub(crate) mod frame;
 pub(crate) mod methods;
 pub(crate) mod notation;
 pub(crate) mod value;
+pub(crate) mod wire;

@@ -8,11 +8,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::frame::Frame;
-use super::methods::{Arg, Args, BODY, Method};
+use super::methods::{Arg, Args, Method};
 use super::names::Names;
-use super::reader::{BODY_FRAME, Channel, HEADER, METHOD, Received, Shared, State, frame};
+use super::reader::{Channel, Received, Shared, State};
 use super::script::Call;
 use super::value::{Bytes, Table, Value};
+use super::wire;
 
 /// After which something counts as not coming.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -147,17 +148,8 @@ impl Client {
         for (_, arg) in &mut args {
             arg.for_each_text(false, &mut |text| self.shared.names.insert(text));
         }
-        let mut out = frame(METHOD, call.channel, &call.method.encode(&args));
-        if call.method.content {
-            out.extend(frame(HEADER, call.channel, &Method::encode_header(&args)));
-            let body = args
-                .iter()
-                .find(|(name, _)| *name == BODY)
-                .map_or(&[][..], |(_, body)| body.text());
-            let piece = self.state().frame_max.max(4096) - 8;
-            body.chunks(piece)
-                .for_each(|piece| out.extend(frame(BODY_FRAME, call.channel, piece)));
-        }
+        let piece = self.state().frame_max.max(4096) - 8;
+        let out = wire::method(call.channel, call.method, &args, piece);
         if call.method.name == "channel.open" {
             self.state().channels.insert(call.channel, Channel::Open);
         }
@@ -181,7 +173,7 @@ impl Client {
     }
 
     pub(crate) fn send_frame(&self, channel: u16, kind: u8, payload: &[u8]) {
-        self.send(&frame(kind, channel, payload));
+        self.send(&wire::frame(kind, channel, payload));
     }
 
     /// Bytes as they are. That the other side is gone is seen by the reader.

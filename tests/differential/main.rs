@@ -56,7 +56,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use self::codec::{frame, methods, notation, value};
+use self::codec::{frame, methods, notation, value, wire};
 use self::judge::{Verdict, judge};
 use self::lab::Broker;
 use self::script::Script;

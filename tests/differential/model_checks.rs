@@ -3,8 +3,8 @@
 use super::checks::{Check, equal};
 use super::methods::{Arg, Args, BODY, Method};
 use super::model::{Broker, Conn, Fact, Options, Why};
-use super::reader::frame;
 use super::value::{Bytes, Fallible, number, take};
+use super::wire;
 
 /// Any.
 const NOW: u64 = 1_000_000;
@@ -33,16 +33,7 @@ fn text(text: &str) -> Arg {
 
 fn bytes(channel: u16, name: &str, args: &Args) -> Bytes {
     let method = Method::named(name).expect("in the table");
-    let mut out = frame(1, channel, &method.encode(args));
-    if method.content {
-        out.extend(frame(2, channel, &Method::encode_header(args)));
-        let body = args.iter().find(|(name, _)| *name == BODY);
-        let body = body.map_or(&[][..], |(_, body)| body.text());
-        if !body.is_empty() {
-            out.extend(frame(3, channel, body));
-        }
-    }
-    out
+    wire::method(channel, method, args, usize::MAX)
 }
 
 fn handshake() -> Bytes {

@@ -8,12 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use super::frame::Frame;
 use super::methods::{Arg, Args, BODY, Method};
 use super::names::Names;
-use super::value::{Bytes, put};
+use super::value::Bytes;
+use super::wire::{BODY_FRAME, HEADER, HEARTBEAT, METHOD, frame};
 
-pub(crate) const METHOD: u8 = 1;
-pub(crate) const HEADER: u8 = 2;
-pub(crate) const BODY_FRAME: u8 = 3;
-const HEARTBEAT: u8 = 8;
 /// Not frames of AMQP 0-9-1: no type of its frames has these numbers.
 const PROTOCOL_HEADER: u8 = b'A';
 const FRAME_1_0: u8 = b'1';
@@ -72,16 +69,6 @@ pub(crate) struct Received {
 pub(crate) enum Channel {
     Open,
     Closed,
-}
-
-/// A frame's bytes.
-pub(crate) fn frame(kind: u8, channel: u16, payload: &[u8]) -> Bytes {
-    let mut out = vec![kind];
-    put(&mut out, 2, u64::from(channel));
-    put(&mut out, 4, payload.len() as u64);
-    out.extend_from_slice(payload);
-    out.push(0xce);
-    out
 }
 
 // === impl Shared ===

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codec::methods::{Arg, Args, Method};
 use crate::codec::value::Bytes;
+use crate::codec::wire::{BODY_FRAME, HEADER, METHOD};
 
 use super::broker::{Broker, Conn};
 use super::call::{Call, Content};
 use super::facts::Fact;
-use super::reader::{BODY, Broken, HEADER, METHOD, decode, internal_error, is_broken};
+use super::reader::{Broken, decode, internal_error, is_broken};
 use super::refusal::{Answer, Refusal, refuse};
 
 /// The address of a channel.
@@ -147,7 +148,7 @@ impl Broker {
                 );
                 unexpected(&text, Some(call))
             }
-            (Some((mut call, Some(size))), BODY) => {
+            (Some((mut call, Some(size))), BODY_FRAME) => {
                 let body = call.content.get_or_insert_default();
                 body.body.extend_from_slice(payload);
                 if body.body.len() as u64 == size {

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::codec::methods::{Arg, Args, Method};
-use crate::codec::value::{Bytes, Table, Value, put};
+use crate::codec::value::{Bytes, Table, Value};
+use crate::codec::wire::{self, HEARTBEAT, METHOD};
 
 use super::broker::{Broker, Conn, Millis, User};
 use super::call::{Call, find, string, text};
 use super::channel::Channel;
 use super::facts::Fact;
-use super::reader::{HEARTBEAT, METHOD};
 use super::refusal::{Answer, Refusal, refuse, show};
 
 /// The least that a client may agree to, and what counts until something is agreed.
@@ -72,12 +72,7 @@ impl Connection {
     }
 
     pub(super) fn frame(&mut self, kind: u8, channel: u16, payload: &[u8]) {
-        let mut out = vec![kind];
-        put(&mut out, 2, u64::from(channel));
-        put(&mut out, 4, payload.len() as u64);
-        out.extend_from_slice(payload);
-        out.push(0xce);
-        self.output.extend(out);
+        self.output.extend(wire::frame(kind, channel, payload));
     }
 
     pub(super) fn knows(&self, capability: &str) -> bool {

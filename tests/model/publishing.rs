@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::codec::methods::{Arg, Args, Method};
 use crate::codec::value::Bytes;
+use crate::codec::wire::{BODY_FRAME, HEADER};
 
 use super::broker::Broker;
 use super::call::{Call, Content, find};
@@ -13,7 +14,6 @@ use super::facts::{Fact, Reason, Why};
 use super::jobs::{Confirm, Job};
 use super::message::Message;
 use super::queue::{Entry, Overflow};
-use super::reader::{BODY, HEADER};
 use super::refusal::{Answer, refuse, show};
 
 /// Octets of a frame that are not its payload.
@@ -151,7 +151,7 @@ impl Broker {
             most => most as usize - AROUND,
         };
         for piece in body.chunks(most) {
-            connection.frame(BODY, at.channel, piece);
+            connection.frame(BODY_FRAME, at.channel, piece);
         }
     }
 

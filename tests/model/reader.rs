@@ -2,16 +2,12 @@
 
 use crate::codec::methods::{Arg, Method};
 use crate::codec::value::{Table, Value, number};
+use crate::codec::wire::{BODY_FRAME, HEADER, HEARTBEAT, METHOD};
 
 use super::broker::{Broker, Conn};
 use super::call::Call;
 use super::connection::State;
 use super::refusal::Refusal;
-
-pub(super) const METHOD: u8 = 1;
-pub(super) const HEADER: u8 = 2;
-pub(super) const BODY: u8 = 3;
-pub(super) const HEARTBEAT: u8 = 8;
 
 /// Octets of a frame without its payload; a client may be wrong by as many.
 const AROUND: u32 = 8;
@@ -78,7 +74,7 @@ impl Broker {
         let known = match kind {
             METHOD => payload.len() >= 4,
             HEADER => payload.len() >= 12,
-            BODY => true,
+            BODY_FRAME => true,
             kind => kind == HEARTBEAT && payload.is_empty(),
         };
         let stopping = state == State::Closed;

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use fastrand::Rng;
 
 use super::codec::frame::Frame;
-use super::codec::methods::{Arg, Args, BODY};
-use super::decoder::{Decoder, method};
+use super::codec::methods::{Arg, Args, BODY, Method};
+use super::codec::wire;
+use super::decoder::Decoder;
 use super::net::{End, Found, Micros, Net, TcpId};
 use super::plan::{Plan, text};
 
 /// Octets in a body frame: small, so that contents have many.
-const BODY_FRAME: usize = 4096 - 8;
+const PIECE: usize = 4096 - 8;
 /// Where it publishes.
 const PUBLISHING: u16 = 1;
 /// Channels that it may open.
@@ -193,7 +194,9 @@ impl Client {
     }
 
     fn send(&mut self, channel: u16, name: &str, args: &Args) {
-        self.out.extend(method(channel, name, args, BODY_FRAME));
+        let method = Method::named(name).expect("a method of the table");
+        let octets = wire::method(channel, method, args, PIECE);
+        self.out.extend(octets);
     }
 
     /// A request and the name of its reply.

@@ -3,13 +3,9 @@
 use std::collections::HashMap;
 
 use super::codec::frame::Frame;
-use super::codec::methods::{Arg, Args, BODY, Method};
-use super::codec::value::{Bytes, put};
-
-pub(crate) const METHOD: u8 = 1;
-const HEADER: u8 = 2;
-const BODY_FRAME: u8 = 3;
-const HEARTBEAT: u8 = 8;
+use super::codec::methods::{Arg, BODY, Method};
+use super::codec::value::Bytes;
+use super::codec::wire::{BODY_FRAME, HEADER, HEARTBEAT, METHOD};
 
 /// What came so far and is not whole.
 #[derive(Debug, Default)]
@@ -25,33 +21,6 @@ struct Partial {
     frame: Frame,
     length: u64,
     body: Bytes,
-}
-
-/// A frame's octets.
-pub(crate) fn encode(kind: u8, channel: u16, payload: &[u8]) -> Bytes {
-    let mut out = vec![kind];
-    put(&mut out, 2, u64::from(channel));
-    put(&mut out, 4, payload.len() as u64);
-    out.extend_from_slice(payload);
-    out.push(0xce);
-    out
-}
-
-/// A method, with a content if it carries one, in body frames of at most so many octets.
-pub(crate) fn method(channel: u16, name: &str, args: &Args, body_frame: usize) -> Bytes {
-    let method = Method::named(name).expect("a method of the table");
-    let mut out = encode(METHOD, channel, &method.encode(args));
-    if method.content {
-        out.extend(encode(HEADER, channel, &Method::encode_header(args)));
-        let body = args.iter().find(|(name, _)| *name == BODY);
-        for piece in body
-            .map_or(&[][..], |(_, body)| body.text())
-            .chunks(body_frame)
-        {
-            out.extend(encode(BODY_FRAME, channel, piece));
-        }
-    }
-    out
 }
 
 // === impl Decoder ===
