@@ -246,6 +246,11 @@ impl Link {
         self.heard = now.mono;
     }
 
+    /// When the last byte came.
+    pub(crate) fn last_heard(&self) -> Mono {
+        self.heard
+    }
+
     /// Sends a heartbeat, or gives a silent connection up.
     pub(crate) fn timeout(&mut self, now: Now, fx: &mut Effects) -> Option<Loss> {
         match self.state {

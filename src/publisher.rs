@@ -42,6 +42,7 @@ mod parked;
 mod receive;
 mod returns;
 mod send;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -225,9 +226,14 @@ impl Publisher {
         }
     }
 
-    /// The link is up, down, blocked or unblocked.
+    /// The broker reads what we publish, as far as it is known.
+    fn is_reachable(&self) -> bool {
+        self.link.is_up() && !self.link.is_blocked()
+    }
+
+    /// The link is up, down, blocked or unblocked, or was silent.
     fn reachable(&mut self, now: Now) {
-        let reachable = self.link.is_up() && !self.link.is_blocked();
+        let reachable = self.is_reachable();
         self.clock.run(reachable, now.mono);
         if reachable {
             self.away = None;
@@ -275,6 +281,9 @@ impl Machine for Publisher {
 
     fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
         self.link.heard(now);
+        if !self.clock.runs() {
+            self.reachable(now);
+        }
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..) {
             let loss = match self.link.step(rest, now, fx) {
@@ -357,8 +366,10 @@ impl Machine for Publisher {
             self.rested(key);
         }
         if self.tick.is_some_and(|tick| tick <= now.mono) {
-            self.overtaken(now, fx);
-            self.overdue(now, fx);
+            if self.is_heard(now, fx) {
+                self.overtaken(now, fx);
+                self.overdue(now, fx);
+            }
             self.tick = (self.flying > 0).then(|| now.mono.after(TICK));
         }
         self.after(now, fx);

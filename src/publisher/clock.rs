@@ -1,4 +1,4 @@
-//! Time in which the broker could have answered: the link up and not blocked. `confirm-timeout` and `retry-for` are counted in it.
+//! Time in which the broker could have answered: the link up, not blocked and not silent. `confirm-timeout` and `retry-for` are counted in it.
 
 use std::time::Duration;
 

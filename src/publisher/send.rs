@@ -31,7 +31,7 @@ impl Publisher {
         if self.careful && self.lanes.get(ALONE).is_idle() {
             self.careful = false;
         }
-        if self.waiting == 0 || !self.clock.runs() {
+        if self.waiting == 0 || !self.is_reachable() {
             return;
         }
         self.lanes.assign(&self.items);

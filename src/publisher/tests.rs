@@ -16,6 +16,7 @@ mod faults;
 mod ordinary;
 mod retries;
 mod routes;
+mod silence;
 mod window;
 
 const SESSION: Owner = Owner(7);
@@ -141,6 +142,16 @@ impl PublisherRig {
                 .end();
         });
         self.broker(&crate::link::peer::content(returned, channel, content));
+    }
+
+    /// Time passes in which the broker says something each second, but answers nothing.
+    fn live(&mut self, mut millis: u64) {
+        while millis > 0 {
+            let step = millis.min(1_000);
+            self.pass(step);
+            self.broker(&crate::amqp::frame::HEARTBEAT);
+            millis -= step;
+        }
     }
 
     fn cut(&mut self) {

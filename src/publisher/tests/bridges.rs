@@ -241,7 +241,7 @@ fn retries_go_over_the_bridge() {
     rig.nack(6, 1);
     rig.pass(100);
     assert_eq!(rig.published(), [row(6, BRIDGE, "k", "1")]);
-    rig.pass(12_000);
+    rig.live(12_000);
     assert_eq!(
         methods(&mut rig),
         [(6, MethodId::BASIC_PUBLISH)],

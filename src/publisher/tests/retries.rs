@@ -66,7 +66,7 @@ fn a_late_refusal_of_an_old_attempt_changes_nothing() {
     let mut rig = rig();
     rig.publish(1, message("", "slow", "1"));
     rig.published();
-    rig.pass(12_000);
+    rig.live(12_000);
     assert_eq!(rig.published().len(), 1, "the second attempt");
     rig.nack(1, 1);
     rig.pass(1_000);
@@ -81,7 +81,7 @@ fn of_two_attempts_of_which_one_came_back_neither_counts() {
     let slow = message("", "slow", "1");
     rig.publish(1, slow.clone());
     rig.published();
-    rig.pass(12_000);
+    rig.live(12_000);
     assert_eq!(rig.published().len(), 1, "the second attempt");
     rig.give_back(1, "", "slow", &slow.content);
     rig.ack(1, 2, false);

@@ -59,7 +59,7 @@ fn if_nothing_is_left_to_overtake_them_one_is_parked_and_tells() {
     let mut rig = rig();
     rig.publish_as(INTAKE, signals("stuck", 1..=8));
     rig.published();
-    rig.pass(PATIENCE);
+    rig.live(PATIENCE);
     assert_eq!(
         rig.parked_and_keys(),
         (1, String::new()),
@@ -81,10 +81,10 @@ fn a_broker_that_stands_still_is_no_reason_to_park_more_than_one() {
     rig.published();
     let mut parked = 0;
     for _ in 0..12 {
-        rig.pass(1_000);
+        rig.live(1_000);
         parked += rig.parked_and_keys().0;
     }
-    assert_eq!(parked, 1);
+    assert_eq!(parked, 1, "to see whether that is answered");
     rig.ack(1, 8, true);
     rig.ack(2, 1, true);
     assert_eq!(rig.settled().len(), 8);
@@ -173,7 +173,7 @@ fn a_silent_target_does_not_fill_the_channel_of_its_neighbours() {
     assert_eq!(rig.published().len(), 2_048);
     rig.publish(4_000, message("", "fine", "1"));
     assert_eq!(rig.published(), []);
-    rig.pass(PATIENCE);
+    rig.live(PATIENCE);
     assert_eq!(rig.parked_and_keys().0, 1);
     rig.ack(2, 1, false);
     rig.pass(300);
