@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use dlx_proxy::amqp::frame;
-use dlx_proxy::amqp::ids::{ChannelId, ShortStr};
+use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::amqp::method::MethodId;
-use dlx_proxy::amqp::reply::{self, Arguments};
+use dlx_proxy::amqp::reply::Arguments;
 use dlx_proxy::amqp::table::TableBuilder;
 use dlx_proxy::dead_letter::{Dialect, Rules};
 use dlx_proxy::machine::{
@@ -19,6 +19,7 @@ use dlx_proxy::registry::live::LivePolicies;
 use dlx_proxy::registry::policy::{ApplyTo, Mode, Policies, Spec};
 use dlx_proxy::session::{Session, Settings};
 
+use super::link::method;
 use super::trace::trace;
 
 /// How large a frame of a client may be, and what may wait for a whole one.
@@ -48,16 +49,6 @@ pub(crate) struct Driver {
     pub(crate) draining: bool,
     /// Legs that broke the protocol.
     broken: [bool; 2],
-}
-
-pub(crate) fn method(
-    channel: u16,
-    id: MethodId,
-    arguments: impl FnOnce(&mut Arguments<'_>),
-) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::method(&mut out, ChannelId(channel), id, arguments);
-    out
 }
 
 /// `work` has a target by a policy of ours.

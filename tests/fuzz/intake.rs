@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use dlx_proxy::amqp::content::Content;
-use dlx_proxy::amqp::frame;
 use dlx_proxy::amqp::ids::{ChannelId, ShortStr};
 use dlx_proxy::amqp::method::{MethodId, Settle};
 use dlx_proxy::amqp::properties::{Change, Edit, Properties};
@@ -460,26 +459,17 @@ impl Scene {
             }
             31 if input.below(4) == 0 => {
                 self.hostile = true;
-                if input.flag() {
-                    self.link.connect();
-                }
-                let (kind, number) = (input.below(5) as u8, input.below(4) as u16);
-                let ids = [
-                    MethodId::BASIC_DELIVER,
-                    MethodId::QUEUE_DECLARE_OK,
-                    MethodId::CHANNEL_CLOSE,
-                    MethodId::BASIC_CANCEL,
-                    MethodId::CONNECTION_START,
-                    MethodId::CONNECTION_OPEN_OK,
-                ];
-                let MethodId(class, id) = input.pick(&ids);
-                let head = [class.to_be_bytes(), id.to_be_bytes()].concat();
-                let payload = [if kind == 1 { &head[..] } else { b"" }, input.text()].concat();
-                let mut out = Vec::new();
-                frame::put(&mut out, kind, ChannelId(number), |out| {
-                    out.extend_from_slice(&payload)
-                });
-                self.link.broker(&out);
+                self.link.broker_says_anything(
+                    input,
+                    &[
+                        MethodId::BASIC_DELIVER,
+                        MethodId::QUEUE_DECLARE_OK,
+                        MethodId::CHANNEL_CLOSE,
+                        MethodId::BASIC_CANCEL,
+                        MethodId::CONNECTION_START,
+                        MethodId::CONNECTION_OPEN_OK,
+                    ],
+                );
             }
             _ => {}
         }

@@ -7,8 +7,9 @@ use dlx_proxy::amqp::ids::ChannelId;
 use dlx_proxy::amqp::method::MethodId;
 use dlx_proxy::amqp::reply::{self, Arguments};
 use dlx_proxy::amqp::table::TableBuilder;
-use dlx_proxy::machine::{Effects, Flow, Input, Leg, Machine, Mono, Now};
+use dlx_proxy::machine::{self, Effects, Flow, Leg, Machine, Mono, Now};
 
+use super::input::Input;
 use super::trace::trace;
 
 /// A machine, its effects, the time.
@@ -89,6 +90,24 @@ impl<M: Machine> Link<M> {
         true
     }
 
+    /// One frame that no broker says here, perhaps of one of these methods, perhaps cut short, perhaps before the handshake.
+    pub(crate) fn broker_says_anything(&mut self, input: &mut Input<'_>, ids: &[MethodId]) {
+        if input.flag() {
+            self.connect();
+        }
+        let (kind, channel) = (input.below(5) as u8, ChannelId(input.below(4) as u16));
+        let MethodId(class, id) = input.pick(ids);
+        let mut out = Vec::new();
+        frame::put(&mut out, kind, channel, |out| {
+            if kind == 1 {
+                out.extend([class.to_be_bytes(), id.to_be_bytes()].concat());
+            }
+            out.extend_from_slice(input.text());
+        });
+        out.truncate(out.len() - usize::from(input.byte() == 255));
+        self.broker(&out);
+    }
+
     /// Connects and plays the handshake.
     pub(crate) fn up(&mut self, version: &[u8], frame_max: u32, channel_max: u16) {
         if !self.connect() {
@@ -150,7 +169,7 @@ impl<M: Machine> Link<M> {
         self.collect();
     }
 
-    pub(crate) fn input(&mut self, input: Input) {
+    pub(crate) fn input(&mut self, input: machine::Input) {
         if self.machine.accepts() {
             self.machine.input(input, self.now, &mut self.fx);
             self.collect();

@@ -442,31 +442,20 @@ impl Scene {
                 self.link.input(Said::Drain);
             }
             31 if input.below(4) == 0 => {
-                // Whatever comes.
                 self.hostile = true;
-                if input.flag() {
-                    self.link.connect();
-                }
-                let mut frame = Vec::new();
-                let kind = input.below(5) as u8;
-                let ids = [
-                    MethodId::BASIC_ACK,
-                    MethodId::BASIC_NACK,
-                    MethodId::BASIC_RETURN,
-                    MethodId::CHANNEL_CLOSE,
-                    MethodId::CONFIRM_SELECT_OK,
-                    MethodId::CHANNEL_FLOW,
-                    MethodId::CONNECTION_TUNE,
-                    MethodId::CONNECTION_START,
-                ];
-                let MethodId(class, id) = input.pick(&ids);
-                let head = [class.to_be_bytes(), id.to_be_bytes()].concat();
-                let payload = [if kind == 1 { &head[..] } else { b"" }, input.text()].concat();
-                dlx_proxy::amqp::frame::put(&mut frame, kind, ChannelId(number), |out| {
-                    out.extend_from_slice(&payload)
-                });
-                frame.truncate(frame.len() - usize::from(input.byte() == 255));
-                self.link.broker(&frame);
+                self.link.broker_says_anything(
+                    input,
+                    &[
+                        MethodId::BASIC_ACK,
+                        MethodId::BASIC_NACK,
+                        MethodId::BASIC_RETURN,
+                        MethodId::CHANNEL_CLOSE,
+                        MethodId::CONFIRM_SELECT_OK,
+                        MethodId::CHANNEL_FLOW,
+                        MethodId::CONNECTION_TUNE,
+                        MethodId::CONNECTION_START,
+                    ],
+                );
             }
             _ => {}
         }

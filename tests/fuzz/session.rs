@@ -12,7 +12,8 @@ use dlx_proxy::amqp::reply;
 use dlx_proxy::machine::{Cause, Ensured, Flow, Input as Said, Leg, Outcome, Ticket};
 use dlx_proxy::registry::policy::Mode;
 
-use super::driver::{self, Driver};
+use super::driver::Driver;
+use super::link::method;
 use super::input::Input;
 use broker::{Broker, Delivery, Ledger, Letter, Word, delivery_of};
 use client::Client;
@@ -280,7 +281,7 @@ impl Scene {
 }
 
 fn frame_of(id: MethodId, text: &[u8]) -> Vec<u8> {
-    driver::method(0, id, |a| a.shortstr(text).end())
+    method(0, id, |a| a.shortstr(text).end())
 }
 
 /// Plays a program; what went to both sides, and the dead letters.

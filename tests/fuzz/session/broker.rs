@@ -12,7 +12,7 @@ use dlx_proxy::amqp::properties::{Change, Edit, Properties};
 use dlx_proxy::amqp::reply;
 use dlx_proxy::amqp::table::{Table, TableBuilder, Value};
 
-use super::driver::method;
+use super::super::link::method;
 
 /// A delivery: channel, which channel of that number, tag.
 pub(super) type Delivery = (u16, u32, u64);

@@ -10,7 +10,7 @@ use dlx_proxy::amqp::table::TableBuilder;
 
 use super::super::input::Input;
 use super::broker::{Ledger, Word};
-use super::driver::method;
+use super::super::link::method;
 
 const QUEUES: &[&[u8]] = &[b"q", b"work", b"other", b""];
 const EXCHANGES: &[&[u8]] = &[b"x", b"", b"y", b"dlx-proxy/x"];
