@@ -34,11 +34,12 @@ impl Publisher {
         if self.waiting == 0 || !self.is_reachable() {
             return;
         }
-        self.lanes.assign(&self.items);
         let uptime = self.clock.at(now.mono);
         let mut progress = true;
         while progress {
             progress = false;
+            // Each time: what waited for a lane may have ended there, which leaves it to the next exchange.
+            self.lanes.assign(&self.items);
             for at in 0..self.lanes.len() {
                 for _ in 0..TURN {
                     if !self.send_next(at, uptime, fx) {

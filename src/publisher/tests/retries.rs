@@ -130,3 +130,23 @@ fn time_without_a_broker_does_not_count() {
     rig.ack(1, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
 }
+
+#[test]
+fn a_lane_is_free_at_once_when_what_waited_for_it_has_ended() {
+    let mut rig = rig();
+    let batch = (1..=64).map(|n| (n, message(&format!("x{n}"), "k", "1")));
+    rig.publish_as(SESSION, batch.collect());
+    assert_eq!(rig.published().len(), 64);
+    rig.live(10_500);
+    rig.broker(&method(0, MethodId::CONNECTION_BLOCKED, |a| {
+        a.shortstr(b"low on memory").end();
+    }));
+    rig.pass(2_000);
+    assert_eq!(rig.published(), [], "all wait for their second attempt");
+    rig.publish(65, message("y", "k", "1"));
+    rig.ack(5, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+    rig.broker(&method(0, MethodId::CONNECTION_UNBLOCKED, |_| {}));
+    let published = rig.published();
+    assert!(published.contains(&row(5, "y", "k", "1")), "{published:?}");
+}
