@@ -13,8 +13,8 @@ use dlx_proxy::machine::{Cause, Ensured, Flow, Input as Said, Leg, Outcome, Tick
 use dlx_proxy::registry::policy::Mode;
 
 use super::driver::Driver;
-use super::link::method;
 use super::input::Input;
+use super::link::method;
 use broker::{Broker, Delivery, Ledger, Letter, Word, delivery_of};
 use client::Client;
 

@@ -9,8 +9,8 @@ use dlx_proxy::amqp::reply;
 use dlx_proxy::amqp::table::TableBuilder;
 
 use super::super::input::Input;
-use super::broker::{Ledger, Word};
 use super::super::link::method;
+use super::broker::{Ledger, Word};
 
 const QUEUES: &[&[u8]] = &[b"q", b"work", b"other", b""];
 const EXCHANGES: &[&[u8]] = &[b"x", b"", b"y", b"dlx-proxy/x"];
