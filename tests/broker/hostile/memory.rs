@@ -11,23 +11,24 @@ use crate::raw;
 use crate::relay::{Fault, PUBLISHER, Relay};
 
 /// The formula of README, "Memory", in KiB. The test below is what makes it true.
-struct Bound {
-    retained: u64,
-    vhosts: u64,
-    publisher: u64,
-    intake: u64,
-    connections: u64,
-    channels: u64,
-    queues: u64,
-    tickets: u64,
-    slow: u64,
+#[derive(Default)]
+pub(super) struct Bound {
+    pub(super) retained: u64,
+    pub(super) vhosts: u64,
+    pub(super) publisher: u64,
+    pub(super) intake: u64,
+    pub(super) connections: u64,
+    pub(super) channels: u64,
+    pub(super) queues: u64,
+    pub(super) tickets: u64,
+    pub(super) slow: u64,
 }
 
 impl Bound {
     const FORMULA: &str = "24 MiB + 2 × retained-bytes + vhosts × (publisher-bytes + 2 × intake-bytes + 4 MiB)\n\
         + connections × 32 KiB + channels × 4 KiB + queues × 2 KiB + withheld rejects × 2 KiB + peers that do not read × 512 KiB";
 
-    fn kib(&self) -> u64 {
+    pub(super) fn kib(&self) -> u64 {
         24 * MIB
             + 2 * self.retained
             + self.vhosts * (self.publisher + 2 * self.intake + 4 * MIB)
