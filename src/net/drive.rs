@@ -327,8 +327,10 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
     }
 
     fn write_all(&mut self, src: &[u8], cx: &mut Context<'_>) {
-        for leg in [Leg::Broker, Leg::Client] {
-            if let Err(error) = self.write(leg, src, cx) {
+        // Both, before the machine hears of an error: what it says to that stands behind the runs of this read, and cannot reach them.
+        let written = [Leg::Broker, Leg::Client].map(|leg| (leg, self.write(leg, src, cx)));
+        for (leg, result) in written {
+            if let Err(error) = result {
                 self.leg_closed(leg, Some(error));
             }
         }
@@ -459,3 +461,6 @@ fn write_some(stream: &mut TcpStream, bytes: &[u8], cx: &mut Context<'_>) -> io:
     }
     Ok(written)
 }
+
+#[cfg(test)]
+mod tests;

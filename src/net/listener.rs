@@ -123,6 +123,7 @@ impl Door {
 
     async fn session(self, client: TcpStream, peer: SocketAddr, drained: impl Future<Output = ()>) {
         let meter = self.metrics.connection();
+        let reporter = Reporter::session(self.metrics.clone(), peer);
         let mut drained = std::pin::pin!(drained);
         let connected = tokio::select! {
             connected = connect(&self.broker, self.connect_timeout) => connected,
@@ -132,12 +133,10 @@ impl Door {
             Ok(broker) => broker,
             Err(error) => {
                 meter.refused();
-                let (host, port) = &self.broker;
-                warn!(%peer, broker = format!("{host}:{port}"), %error, "client refused: the broker cannot be reached");
+                reporter.client_refused(&self.broker, &error);
                 return;
             }
         };
-        let reporter = Reporter::session(self.metrics.clone(), peer);
         let session = Session::new(self.settings.clone(), self.clock.now());
         let tickets = session.max_tickets();
         let (outlet, inbox) = self.hub.session(tickets, reporter, meter, self.clock);

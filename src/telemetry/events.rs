@@ -2,6 +2,7 @@
 //! `warn`: degraded and handled; `info`: life cycle; `debug`: one session; `trace`: one message. No bodies, no credentials. Lines that every
 //! message would repeat are written once a minute.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -104,6 +105,12 @@ impl Reporter {
             Event::ProbeOverLimit => self.probe_over_limit(),
             Event::ProtocolFault { leg, what } => self.protocol_fault(*leg, what),
         }
+    }
+
+    /// Writes that a client was let go because there was no way to the broker: all of them come back again and again until there is one.
+    pub fn client_refused(&self, (host, port): &(String, u16), error: &io::Error) {
+        let _inside = self.span.enter();
+        seldom!(self, Level::WARN, "client refused: the broker cannot be reached", None, "", broker = format!("{host}:{port}"), %error);
     }
 
     fn session_opened(&mut self, vhost: &Vhost, user: Option<&ShortStr>, name: Option<&[u8]>) {
@@ -366,7 +373,7 @@ impl Reporter {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
+    use std::io::Write;
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -470,6 +477,20 @@ mod tests {
             }
         });
         assert_eq!(lines.lines().count(), 2, "{lines}");
+    }
+
+    #[test]
+    fn clients_that_come_while_the_broker_is_away_are_said_once() {
+        let lines = lines_of(|| {
+            let metrics = Metrics::new();
+            for port in 50_000..50_100 {
+                let peer = SocketAddr::from(([10, 0, 0, 7], port));
+                let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+                Reporter::session(metrics.clone(), peer)
+                    .client_refused(&("rabbit".to_owned(), 5672), &refused);
+            }
+        });
+        insta::assert_snapshot!(lines, @r#" WARN session{peer=10.0.0.7:50000}: client refused: the broker cannot be reached broker="rabbit:5672" error=connection refused"#);
     }
 
     #[test]

@@ -315,6 +315,23 @@ impl Broker {
         }
     }
 
+    /// Runs something while new connections may have this many channels.
+    pub(crate) async fn with_channel_max(&self, most: u16, run: impl Future<Output = ()>) {
+        let set = async |most: &str| {
+            let set = format!("application:set_env(rabbit, channel_max, {most}).");
+            self.eval(&set).await
+        };
+        let before = self
+            .eval("element(2, application:get_env(rabbit, channel_max)).")
+            .await;
+        set(&most.to_string()).await;
+        let outcome = AssertUnwindSafe(run).catch_unwind().await;
+        set(before.trim()).await;
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
     /// Evaluates Erlang on the node: one program where several commands of rabbitmqctl would take a second each.
     pub(crate) async fn eval(&self, expression: &str) -> String {
         self.ctl(&["--quiet", "eval", expression]).await

@@ -25,12 +25,15 @@ DEADLINE = 15.0
 """Seconds until a condition that a test waits for counts as never met."""
 
 
-def until(condition, what, deadline=DEADLINE, pause=0.02):
-    """Wait until condition() is true and return what it returned; pause() lets a connection work."""
-    end = time.monotonic() + deadline
+def until(condition, what, deadline=DEADLINE, pause=0.02, progress=None):
+    """Wait until condition() is true and return what it returned; pause() lets a connection work. Where there is much to do on a machine that may be
+    slow, the deadline counts from the last time that progress() was another."""
+    end, seen = time.monotonic() + deadline, None
     while True:
         if result := condition():
             return result
+        if progress and (now := progress()) != seen:
+            end, seen = time.monotonic() + deadline, now
         assert time.monotonic() < end, f"not within {deadline} s: {what() if callable(what) else what}"
         pause() if callable(pause) else time.sleep(pause)
 

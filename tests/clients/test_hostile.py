@@ -125,7 +125,7 @@ def without_deaths(properties):
     return {name: member for name, member in fields(properties[4:]).items() if not name.startswith(ours)}
 
 
-@pytest.mark.parametrize("kind, reason", [("classic", "rejected"), ("classic", "expired"), ("quorum", "rejected"), ("quorum", "maxlen")])
+@pytest.mark.parametrize("kind, reason", [(kind, reason) for kind in ("classic", "quorum") for reason in ("rejected", "expired", "maxlen")])
 def test_each_arrives_or_is_parked(scene, kind, reason):
     """A healthy message before and after each of them."""
     if scene.via.mode == "keep" and reason != "rejected":

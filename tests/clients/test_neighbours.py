@@ -45,7 +45,11 @@ class Sources:
         for _ in range(EACH if self.reason == "rejected" else 0):
             for label in labels:
                 self.own.channel.basic_reject(self.own.get(self.queues[label])[0].delivery_tag, requeue=False)
-        until(lambda: self.own.depth(sink) >= EACH, lambda: f"{self.own.depth(sink)} of {EACH} arrived", deadline=60)
+
+        def arrived():
+            return self.own.depth(sink)
+
+        until(lambda: arrived() >= EACH, lambda: f"{arrived()} of {EACH} arrived", deadline=30, progress=arrived)
         return EACH / (time.monotonic() - since)
 
 
@@ -70,8 +74,14 @@ def all_parked(own, bad, found):
         found.update(parked(own))
         return wanted <= found.keys()
 
-    until(look, lambda: f"{len(wanted & found.keys())} of {len(wanted)} parked, in queues: {[(queue, own.depth(queue)) for queue in own.queues]}",
-          deadline=60, pause=0.2)
+    def count():
+        return len(wanted & found.keys())
+
+    def where():
+        return f"{count()} of {len(wanted)} parked, in queues: {[(queue, own.depth(queue)) for queue in [*own.queues, INTAKE]]}"
+
+    # What the first proxy had no time to forward is got and rejected one by one: where it all has little of a processor, that alone takes a minute.
+    until(look, where, deadline=30, pause=0.2, progress=count)
     causes = {label: set() for label in bad}
     for body in wanted:
         label = body.split()[0]
