@@ -14,6 +14,10 @@ pub(crate) struct Plan {
     pub targets: Vec<String>,
     /// A target leads back to a source. Behind a fanout of several that would double messages at each lap.
     returns: bool,
+    /// Clients give dead letters another life.
+    pub republishing: bool,
+    /// They use `CC` and `BCC`.
+    pub carbon_copies: bool,
     /// In order; each client sends them all.
     pub declares: Vec<(&'static str, Args)>,
 }
@@ -37,6 +41,8 @@ impl Plan {
             sources: Vec::new(),
             targets: Vec::new(),
             returns: false,
+            republishing: rng.bool(),
+            carbon_copies: rng.bool(),
             declares: Vec::new(),
         };
         plan.exchange("dlx", "direct", false);
@@ -104,7 +110,13 @@ impl Plan {
         };
         let target = &self.targets[rng.usize(..self.targets.len())];
         arguments.push(string("x-dead-letter-exchange", exchange));
-        if exchange != "fan" || rng.bool() {
+        let keyless = match exchange {
+            "fan" => rng.bool(),
+            // By the keys of a `CC`, each of which would double it at each lap, too.
+            "dlx" | "inner" => self.carbon_copies && !self.returns && rng.bool(),
+            _ => false,
+        };
+        if !keyless {
             arguments.push(string("x-dead-letter-routing-key", target));
         }
         if rng.u8(..3) == 0 {
