@@ -6,12 +6,13 @@
 
 mod deaths;
 pub(crate) mod history;
+mod keys;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::client::{CHANNELS, Said, Verb};
 use super::codec::frame::Frame;
-use super::codec::methods::{Arg, Args};
+use super::codec::methods::Arg;
 use super::codec::value::Bytes;
 use super::model::{Conn, Fact, How, Reason, Why};
 use super::net::Micros;
@@ -19,6 +20,7 @@ use super::proxy::names;
 use super::world::WALL;
 use deaths::Deaths;
 use history::{Counts, History};
+use keys::SetKeys;
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,7 @@ pub(crate) struct Accounts {
     without_lap: usize,
     /// When something happened that can make two of one.
     faults: Vec<Micros>,
+    set_keys: SetKeys,
     /// An operator deletes exchanges.
     pub exchanges_go: bool,
     /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (README, "What it costs").
@@ -101,6 +104,13 @@ pub(crate) struct Count {
 }
 
 impl Accounts {
+    pub(crate) fn new(set_keys: BTreeMap<Bytes, Bytes>) -> Accounts {
+        Accounts {
+            set_keys: SetKeys(set_keys),
+            ..Accounts::default()
+        }
+    }
+
     pub(crate) fn belongs(&mut self, conn: Conn, whose: Whose) {
         self.whose.insert(conn, whose);
     }
@@ -178,11 +188,15 @@ impl Accounts {
                 conn,
                 channel,
                 publish,
+                key,
                 body,
                 properties,
                 into,
                 ..
-            } => self.published((*conn, *channel, *publish), body, properties, into, at),
+            } => {
+                let content = Frame::new("", properties.clone());
+                self.published((*conn, *channel, *publish), key, body, &content, into, at)
+            }
             Fact::Queued { copy, .. } => {
                 self.copies.insert(*copy, self.entering.clone());
                 Ok(())
@@ -255,14 +269,15 @@ impl Accounts {
     fn published(
         &mut self,
         tag: Tag,
+        key: &Bytes,
         body: &Bytes,
-        properties: &Args,
+        content: &Frame,
         into: &[Bytes],
         at: Micros,
     ) -> Result<(), String> {
         let body = id(body);
-        let another_life = usize::from(properties.iter().any(is_another_life));
-        let given = History::of(&Frame::new("", properties.clone()));
+        let another_life = usize::from(content.args.iter().any(is_another_life));
+        let given = History::of(content);
         self.entering = Copy {
             body: body.clone(),
             given: given.clone(),
@@ -292,6 +307,7 @@ impl Accounts {
         if parked {
             self.count.parked += 1;
         } else {
+            self.set_keys.check(key, content)?;
             death.published.push(at);
             let (first, heard, times) = (death.published[0], death.heard, death.published.len());
             self.count.duplicates += usize::from(times > 1);

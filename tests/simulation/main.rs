@@ -8,8 +8,8 @@
 //! DLX_TEST_SEED=42 cargo test --test simulation      # that one again; with DLX_TEST_SHOW=1 each step is printed
 //! ```
 //! - `net` connections · `pump` a machine on them, as `net/drive.rs` · `proxy` a process, as `net/vhosts.rs`
-//! - `client` an application · `plan` what it declares · `decoder` frames
-//! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold
+//! - `client` an application: what it publishes (and publishes again), what it takes · `plan` what it declares · `decoder` frames
+//! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
 //!
 //! The broker is `tests/model`, which the differential tests hold to the real one. Nothing here uses the proxy's own codec.
 

@@ -1,9 +1,11 @@
 //! What the clients of a world declare: sources whose messages die, and where their dead letters go.
 
+use std::collections::BTreeMap;
+
 use fastrand::Rng;
 
 use super::codec::methods::{Arg, Args};
-use super::codec::value::{Table, Value};
+use super::codec::value::{Bytes, Table, Value};
 
 /// Queues and exchanges of one world, and the requests that declare them.
 #[derive(Debug)]
@@ -172,6 +174,21 @@ impl Plan {
                 )
             })
             .collect()
+    }
+
+    /// Each queue that sets one, and the key that its dead letters go by.
+    pub(crate) fn set_keys(&self) -> BTreeMap<Bytes, Bytes> {
+        let set = |(name, args): &(&str, Args)| {
+            let arguments = args.iter().find(|(of, _)| *of == "arguments");
+            match arguments.filter(|_| *name == "queue.declare")? {
+                (_, Arg::Table(table)) => match table.get("x-dead-letter-routing-key")? {
+                    Value::Text(key) => Some((args[0].1.text().to_vec(), key.clone())),
+                    _ => None,
+                },
+                _ => None,
+            }
+        };
+        self.declares.iter().filter_map(set).collect()
     }
 
     /// The declare of that queue.

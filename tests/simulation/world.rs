@@ -129,7 +129,7 @@ impl World {
             behind: BTreeMap::new(),
             through: BTreeMap::new(),
             dismissed: BTreeSet::new(),
-            accounts: Accounts::default(),
+            accounts: Accounts::new(plan.set_keys()),
             troubles,
             plan,
             next_body: 0,
