@@ -182,6 +182,7 @@ impl Broker {
             channel: at.channel,
             tag,
             queue,
+            copy: entry.id,
             body: message.body.clone(),
             redelivered,
         });

@@ -42,6 +42,7 @@ impl Broker {
         self.facts.push(Fact::Died {
             queue: name.to_vec(),
             reason,
+            copy: message.copy,
             body: message.body.clone(),
             to: exchange.clone(),
         });
@@ -77,6 +78,7 @@ impl Broker {
         }
         self.facts.push(Fact::Routed {
             queue: name.to_vec(),
+            copy: message.copy,
             body: message.body.clone(),
             into: into.clone(),
         });
@@ -89,6 +91,7 @@ impl Broker {
     fn drop_dead(&mut self, name: &[u8], message: Message, why: Why) {
         self.facts.push(Fact::Dropped {
             queue: name.to_vec(),
+            copy: message.copy,
             body: message.body,
             why,
         });

@@ -352,6 +352,7 @@ impl Broker {
         for entry in &entries {
             self.facts.push(Fact::Dropped {
                 queue: name.to_vec(),
+                copy: entry.id,
                 body: entry.message.body.clone(),
                 why: Why::Purged,
             });
@@ -370,6 +371,7 @@ impl Broker {
         for entry in all {
             self.facts.push(Fact::Dropped {
                 queue: name.to_vec(),
+                copy: entry.id,
                 body: entry.message.body.clone(),
                 why,
             });

@@ -21,6 +21,12 @@ pub(crate) enum Fact {
         publish: u64,
         into: Vec<Bytes>,
     },
+    /// By the publish or the dead letter that was told of last; it may be refused.
+    Queued {
+        queue: Bytes,
+        /// Its number from now on.
+        copy: u64,
+    },
     Returned {
         conn: Conn,
         channel: u16,
@@ -38,6 +44,7 @@ pub(crate) enum Fact {
         channel: u16,
         tag: u64,
         queue: Bytes,
+        copy: u64,
         body: Bytes,
         redelivered: bool,
     },
@@ -47,6 +54,7 @@ pub(crate) enum Fact {
         channel: u16,
         tag: u64,
         queue: Bytes,
+        copy: u64,
         body: Bytes,
         how: How,
     },
@@ -54,18 +62,21 @@ pub(crate) enum Fact {
     Died {
         queue: Bytes,
         reason: Reason,
+        copy: u64,
         body: Bytes,
         to: Bytes,
     },
     /// A dead letter has reached these queues.
     Routed {
         queue: Bytes,
+        copy: u64,
         body: Bytes,
         into: Vec<Bytes>,
     },
     /// It is nowhere any more.
     Dropped {
         queue: Bytes,
+        copy: u64,
         body: Bytes,
         why: Why,
     },

@@ -211,17 +211,22 @@ impl Broker {
     /// What was on its way to somebody who is gone: the queue still has it, unless no ack was wanted.
     pub(super) fn lose_in_flight(&mut self, jobs: Vec<Job>) {
         for job in jobs {
-            let (queue, body, why) = match job {
+            let (queue, message, why) = match job {
                 Job::Deliver {
                     queue,
                     entry,
                     no_ack: true,
                     ..
-                } => (queue, entry.message.body, Why::NoAck),
-                Job::DeadLetter { queue, message, .. } => (queue, message.body, Why::Restarted),
+                } => (queue, entry.message, Why::NoAck),
+                Job::DeadLetter { queue, message, .. } => (queue, message, Why::Restarted),
                 _ => continue,
             };
-            self.facts.push(Fact::Dropped { queue, body, why });
+            self.facts.push(Fact::Dropped {
+                queue,
+                copy: message.copy,
+                body: message.body,
+                why,
+            });
         }
     }
 }

@@ -11,6 +11,8 @@ use super::refusal::{Answer, refuse, show};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message {
+    /// Its number where it lies, or lay last: what tells copies apart that look the same.
+    pub copy: u64,
     /// It was published to last.
     pub exchange: Bytes,
     /// The routing key, then CC and BCC keys, as far as they count.
@@ -63,6 +65,7 @@ impl Message {
             headers
         });
         Ok(Message {
+            copy: 0,
             exchange: exchange.to_vec(),
             keys,
             bcc,

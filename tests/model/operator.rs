@@ -75,6 +75,7 @@ impl Broker {
             if let Some(entry) = queue.ready.remove(at) {
                 self.facts.push(Fact::Dropped {
                     queue: name,
+                    copy: id,
                     body: entry.message.body,
                     why: Why::Lost,
                 });
@@ -166,6 +167,7 @@ impl Broker {
             for entry in queue.ready.iter().filter(|entry| !kept(entry)) {
                 self.facts.push(Fact::Dropped {
                     queue: queue.name.clone(),
+                    copy: entry.id,
                     body: entry.message.body.clone(),
                     why: Why::Restarted,
                 });

@@ -158,9 +158,14 @@ impl Broker {
     // === into a queue
 
     /// `Err`: it was refused. Else its number there.
-    pub(super) fn enqueue(&mut self, name: &[u8], message: Message) -> Result<u64, ()> {
+    pub(super) fn enqueue(&mut self, name: &[u8], mut message: Message) -> Result<u64, ()> {
         let (id, now) = (self.next_number(), self.now);
         let queue = self.queues.get_mut(name).ok_or(())?;
+        message.copy = id;
+        self.facts.push(Fact::Queued {
+            queue: name.to_vec(),
+            copy: id,
+        });
         let size = message.body.len() as u64;
         let over = queue.is_over(queue.depth() + 1, queue.bytes() + size);
         let refused = match queue.overflow {
@@ -183,6 +188,7 @@ impl Broker {
             } else {
                 self.facts.push(Fact::Dropped {
                     queue: name.to_vec(),
+                    copy: id,
                     body: entry.message.body,
                     why: Why::Full,
                 });

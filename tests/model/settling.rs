@@ -105,6 +105,7 @@ impl Broker {
             channel: at.channel,
             tag,
             queue: name.clone(),
+            copy: unacked.id,
             body: taken.entry.message.body.clone(),
             how,
         });

@@ -10,6 +10,8 @@ use super::queue::{Entry, Queue};
 /// A message in a queue.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MessageView {
+    /// As in the facts.
+    pub copy: u64,
     pub body: Bytes,
     pub exchange: Bytes,
     pub routing_key: Bytes,
@@ -158,6 +160,7 @@ fn view(queue: &Queue, entry: &Entry, holder: Option<Holder>) -> MessageView {
         false => [None; 2],
     };
     MessageView {
+        copy: entry.id,
         body: entry.message.body.clone(),
         exchange: entry.message.exchange.clone(),
         routing_key: entry.message.key(),

@@ -1,24 +1,30 @@
 //! An application: declares, publishes, consumes and settles at random, and knows at each moment which answers it may get.
 
+mod consuming;
+mod publishing;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fastrand::Rng;
 
+use super::accounts::history::History;
 use super::codec::frame::Frame;
 use super::codec::methods::{Arg, Args, BODY, Method};
+use super::codec::value::Bytes;
 use super::codec::wire;
 use super::decoder::Decoder;
 use super::net::{End, Found, Micros, Net, TcpId};
 use super::plan::{Plan, text};
+use consuming::any_queue;
+pub(crate) use publishing::LIVES;
+use publishing::Letter;
 
 /// Octets in a body frame: small, so that contents have many.
 const PIECE: usize = 4096 - 8;
 /// Where it publishes.
-const PUBLISHING: u16 = 1;
+pub(crate) const PUBLISHING: u16 = 1;
 /// Channels that it may open.
 pub(crate) const CHANNELS: u16 = 5;
-/// Publishes without a confirm.
-const UNCONFIRMED: usize = 30;
 
 /// What a client says of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +38,8 @@ pub(crate) enum Verb {
 #[derive(Debug)]
 pub(crate) enum Said {
     Verb(u16, u64, Verb),
+    /// It has published this, with this history.
+    Published(Bytes, History),
     /// A channel is opened: tags begin anew.
     Opened(u16),
     /// It was in the wrong: the broker may close this channel (0: the connection).
@@ -50,8 +58,8 @@ pub(crate) struct Client {
     pub deaf_until: Micros,
     /// What it said since the accounts asked.
     pub said: Vec<Said>,
-    /// What it saw since the world asked, with the channel.
-    pub seen: Vec<(u16, Frame)>,
+    /// What it saw since the world asked, with the channel; did it look?
+    pub seen: Vec<(u16, Frame, bool)>,
     /// No new messages, and everything that comes is settled.
     pub winding_up: bool,
     consumers: u32,
@@ -71,19 +79,25 @@ struct Channel {
     closing: bool,
     /// Replies that are due, in the order of their requests.
     due: VecDeque<&'static str>,
-    /// The queue of each tag that it has not settled.
-    unacked: BTreeMap<u64, String>,
+    /// By tag: what it has not settled.
+    unacked: BTreeMap<u64, Held>,
     last_tag: u64,
     published: u64,
     unconfirmed: usize,
     /// Its consumers, whether they are confirmed or not.
-    consumers: BTreeMap<String, String>,
+    consumers: BTreeSet<String>,
     /// Of these, those that are confirmed: others are not cancelled (S7.11).
     consuming: BTreeSet<String>,
     /// Of a recover: what came before its reply is not ours any more.
     recovering: bool,
-    /// The queue of each get that is due.
-    gets: VecDeque<String>,
+}
+
+/// A delivery.
+#[derive(Debug)]
+struct Held {
+    letter: Option<Letter>,
+    /// It is acked when that publish is confirmed.
+    waits_for: Option<u64>,
 }
 
 // === impl Client ===
@@ -146,7 +160,10 @@ impl Client {
             Found::Fin | Found::Reset => self.hang_up(net),
             Found::Bytes(bytes) => {
                 for (channel, frame) in self.decoder.feed(&bytes)? {
-                    self.seen.push((channel, frame.clone()));
+                    // It does not look at deliveries any more when it has said goodbye.
+                    let looks = self.stage == Stage::Open
+                        && self.channels.get(&channel).is_some_and(|of| !of.closing);
+                    self.seen.push((channel, frame.clone(), looks));
                     self.heard(channel, &frame, plan)?;
                 }
                 if self.stage == Stage::Gone {
@@ -234,8 +251,8 @@ impl Client {
         let most = if self.winding_up { 700 } else { 1000 };
         match rng.u16(..most) {
             0..400 if channel == PUBLISHING => self.publish(rng, next_body, plan),
-            0..400 => self.settle(channel, rng),
-            400..600 => self.settle(channel, rng),
+            0..400 => self.settle(channel, rng, plan),
+            400..600 => self.settle(channel, rng, plan),
             600..700 => self.consume(channel, rng, plan),
             700..760 => self.get(channel, rng, plan),
             760..780 => self.cancel(channel, rng),
@@ -247,7 +264,7 @@ impl Client {
             834..838 => self.close(),
             838..841 => self.hang_up(net),
             841..850 => self.deaf_until = at + rng.u64(..20_000_000),
-            _ => self.settle(channel, rng),
+            _ => self.settle(channel, rng, plan),
         }
     }
 
@@ -255,118 +272,11 @@ impl Client {
         self.said.push(Said::Opened(channel));
         self.request(channel, "channel.open", &Args::new(), "channel.open-ok");
         if channel == PUBLISHING {
+            self.give_up_waiting();
             for (name, args) in &plan.declares {
                 self.request(channel, name, args, reply_of(name));
             }
             self.request(channel, "confirm.select", &Args::new(), "confirm.select-ok");
-        }
-    }
-
-    fn publish(&mut self, rng: &mut Rng, next_body: &mut u64, plan: &Plan) {
-        let unconfirmed = self
-            .channels
-            .get(&PUBLISHING)
-            .map_or(0, |channel| channel.unconfirmed);
-        if self.winding_up || unconfirmed >= UNCONFIRMED {
-            return;
-        }
-        *next_body += 1;
-        let mut body = format!("{next_body:08}").into_bytes();
-        body.resize(8 + [0, 10, 300, 9000][rng.usize(..4)], b'.');
-        let queue = &plan.sources[rng.usize(..plan.sources.len())];
-        let mut args = vec![("exchange", text("")), ("routing-key", text(queue))];
-        args.push(("mandatory", Arg::Bit(rng.bool())));
-        args.push(("delivery-mode", Arg::Number(2)));
-        if rng.u8(..6) == 0 {
-            args.push(("expiration", text(&rng.u8(..100).to_string())));
-        }
-        args.push((BODY, Arg::Text(body)));
-        self.send(PUBLISHING, "basic.publish", &args);
-        let channel = self.channels.entry(PUBLISHING).or_default();
-        channel.published += 1;
-        channel.unconfirmed += 1;
-    }
-
-    fn settle(&mut self, id: u16, rng: &mut Rng) {
-        let winding_up = self.winding_up;
-        let Some(channel) = self.channels.get_mut(&id) else {
-            return;
-        };
-        let tags: Vec<u64> = channel.unacked.keys().copied().collect();
-        let Some(&tag) = rng.choice(&tags) else {
-            return;
-        };
-        let multiple = rng.u8(..4) == 0;
-        let verb = match rng.u8(..20) {
-            0..2 if !winding_up => Verb::Requeue,
-            0..7 => Verb::Ack,
-            _ => Verb::Dead,
-        };
-        let these = if multiple { tags[0]..=tag } else { tag..=tag };
-        channel.unacked.retain(|tag, _| !these.contains(tag));
-        let said = tags.iter().filter(|tag| these.contains(tag));
-        self.said.extend(said.map(|tag| Said::Verb(id, *tag, verb)));
-        let mut args = vec![("delivery-tag", Arg::Number(tag))];
-        let name = match verb {
-            Verb::Ack => "basic.ack",
-            _ if multiple || rng.bool() => "basic.nack",
-            _ => "basic.reject",
-        };
-        args.push(("multiple", Arg::Bit(multiple)));
-        args.push(("requeue", Arg::Bit(verb == Verb::Requeue)));
-        self.send(id, name, &args);
-    }
-
-    fn consume(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
-        let queue = any_queue(rng, plan);
-        let most = if self.winding_up { 8 } else { 2 };
-        let Some(channel) = self
-            .channels
-            .get_mut(&id)
-            .filter(|channel| channel.consumers.len() < most)
-        else {
-            return;
-        };
-        if self.winding_up && !plan.sources.contains(queue) {
-            return;
-        }
-        self.consumers += 1;
-        let tag = format!("c{}", self.consumers);
-        channel.consumers.insert(tag.clone(), queue.clone());
-        let args = vec![("queue", text(queue)), ("consumer-tag", text(&tag))];
-        self.request(id, "basic.consume", &args, "basic.consume-ok");
-    }
-
-    fn get(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
-        let queue = any_queue(rng, plan);
-        if self.winding_up && !plan.sources.contains(queue) {
-            return;
-        }
-        self.request(
-            id,
-            "basic.get",
-            &vec![("queue", text(queue))],
-            "basic.get-ok",
-        );
-        let channel = self.channels.entry(id).or_default();
-        channel.gets.push_back(queue.clone());
-    }
-
-    fn cancel(&mut self, id: u16, rng: &mut Rng) {
-        let Some(channel) = self.channels.get_mut(&id).filter(|_| !self.winding_up) else {
-            return;
-        };
-        let tags: Vec<String> = channel.consuming.iter().cloned().collect();
-        let Some(tag) = rng.choice(&tags) else {
-            return;
-        };
-        channel.consumers.remove(tag);
-        channel.consuming.remove(tag);
-        let no_wait = rng.u8(..4) == 0;
-        let args = vec![("consumer-tag", text(tag)), ("no-wait", Arg::Bit(no_wait))];
-        match no_wait {
-            true => self.send(id, "basic.cancel", &args),
-            false => self.request(id, "basic.cancel", &args, "basic.cancel-ok"),
         }
     }
 
@@ -378,40 +288,6 @@ impl Client {
             args.push(("passive", Arg::Bit(true)));
         }
         self.request(id, name, &args, "queue.declare-ok");
-    }
-
-    fn recover(&mut self, id: u16) {
-        if self
-            .channels
-            .get(&id)
-            .is_some_and(|channel| channel.recovering)
-        {
-            return;
-        }
-        self.request(
-            id,
-            "basic.recover",
-            &vec![("requeue", Arg::Bit(true))],
-            "basic.recover-ok",
-        );
-        if let Some(channel) = self.channels.get_mut(&id) {
-            channel.recovering = true;
-            let tags = std::mem::take(&mut channel.unacked);
-            self.said.extend(
-                tags.into_keys()
-                    .map(|tag| Said::Verb(id, tag, Verb::Requeue)),
-            );
-        }
-    }
-
-    fn qos(&mut self, id: u16, rng: &mut Rng) {
-        let count = Arg::Number(u64::from([1_u16, 5, 50][rng.usize(..3)]));
-        self.request(
-            id,
-            "basic.qos",
-            &vec![("prefetch-count", count)],
-            "basic.qos-ok",
-        );
     }
 
     fn close_channel(&mut self, id: u16) {
@@ -517,26 +393,17 @@ impl Client {
                     ));
                 }
                 channel.last_tag = tag;
-                let queue = match name {
-                    "basic.deliver" => {
-                        let consumer = frame.arg("consumer-tag").map(Arg::text).unwrap_or_default();
-                        let consumer = String::from_utf8_lossy(consumer).into_owned();
-                        channel
-                            .consumers
-                            .get(&consumer)
-                            .cloned()
-                            .unwrap_or_default()
-                    }
-                    _ => channel.gets.pop_front().unwrap_or_default(),
-                };
                 if !channel.recovering {
-                    channel.unacked.insert(tag, queue);
+                    let held = Held {
+                        letter: Letter::of(frame),
+                        waits_for: None,
+                    };
+                    channel.unacked.insert(tag, held);
                 }
                 if name == "basic.deliver" {
                     return Ok(());
                 }
             }
-            "basic.get-empty" => drop(channel.gets.pop_front()),
             "basic.consume-ok" => {
                 let tag = frame.arg("consumer-tag").map(Arg::text).unwrap_or_default();
                 let tag = String::from_utf8_lossy(tag).into_owned();
@@ -549,6 +416,9 @@ impl Client {
                 }
                 // The broker's own order is checked by the one who compares both sides.
                 channel.unconfirmed = usize::try_from(channel.published - tag).unwrap_or(0);
+                if let Some(publishes) = frame.confirms() {
+                    self.confirmed(&publishes, name == "basic.ack");
+                }
                 return Ok(());
             }
             "basic.return" | "basic.cancel" => return Ok(()),
@@ -575,13 +445,6 @@ impl Client {
             self.channels.remove(&id);
         }
         Ok(())
-    }
-}
-
-fn any_queue<'a>(rng: &mut Rng, plan: &'a Plan) -> &'a String {
-    match rng.u8(..4) {
-        0 => &plan.targets[rng.usize(..plan.targets.len())],
-        _ => &plan.sources[rng.usize(..plan.sources.len())],
     }
 }
 

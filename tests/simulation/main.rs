@@ -8,8 +8,8 @@
 //! DLX_TEST_SEED=42 cargo test --test simulation      # that one again; with DLX_TEST_SHOW=1 each step is printed
 //! ```
 //! - `net` connections · `pump` a machine on them, as `net/drive.rs` · `proxy` a process, as `net/vhosts.rs`
-//! - `client` an application · `plan` what it declares · `decoder` frames
-//! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold
+//! - `client` an application: what it publishes (and publishes again), what it takes · `plan` what it declares · `decoder` frames
+//! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
 //!
 //! The broker is `tests/model`, which the differential tests hold to the real one. Nothing here uses the proxy's own codec.
 
@@ -138,6 +138,9 @@ impl Sum {
         self.seconds += other.seconds;
         self.settled_after = self.settled_after.max(other.settled_after);
         self.count.messages += other.count.messages;
+        self.count.again += other.count.again;
+        self.count.carbon += other.count.carbon;
+        self.count.died_again += other.count.died_again;
         self.count.dead_letters += other.count.dead_letters;
         self.count.duplicates += other.count.duplicates;
         self.count.parked += other.count.parked;
@@ -162,8 +165,15 @@ fn verdict(sum: &Sum) -> ExitCode {
         "{worlds} worlds, {steps} steps, {seconds} virtual seconds; settled at most {settled_after} s after the last fault"
     );
     println!(
-        "messages {}, dead letters {}, of them parked {}, twice {}; faults {:?}",
-        count.messages, count.dead_letters, count.parked, count.duplicates, sum.faults
+        "messages {}, given another life {}, copies for CC and BCC {}; dead letters {}, of another life {}, parked {}, twice {}; faults {:?}",
+        count.messages,
+        count.again,
+        count.carbon,
+        count.dead_letters,
+        count.died_again,
+        count.parked,
+        count.duplicates,
+        sum.faults
     );
     let (word, code) = match failed {
         0 => ("ok", ExitCode::SUCCESS),

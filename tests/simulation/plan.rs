@@ -1,9 +1,11 @@
 //! What the clients of a world declare: sources whose messages die, and where their dead letters go.
 
+use std::collections::BTreeMap;
+
 use fastrand::Rng;
 
 use super::codec::methods::{Arg, Args};
-use super::codec::value::{Table, Value};
+use super::codec::value::{Bytes, Table, Value};
 
 /// Queues and exchanges of one world, and the requests that declare them.
 #[derive(Debug)]
@@ -14,6 +16,10 @@ pub(crate) struct Plan {
     pub targets: Vec<String>,
     /// A target leads back to a source. Behind a fanout of several that would double messages at each lap.
     returns: bool,
+    /// Clients give dead letters another life.
+    pub republishing: bool,
+    /// They use `CC` and `BCC`.
+    pub carbon_copies: bool,
     /// In order; each client sends them all.
     pub declares: Vec<(&'static str, Args)>,
 }
@@ -37,6 +43,8 @@ impl Plan {
             sources: Vec::new(),
             targets: Vec::new(),
             returns: false,
+            republishing: rng.bool(),
+            carbon_copies: rng.bool(),
             declares: Vec::new(),
         };
         plan.exchange("dlx", "direct", false);
@@ -104,7 +112,13 @@ impl Plan {
         };
         let target = &self.targets[rng.usize(..self.targets.len())];
         arguments.push(string("x-dead-letter-exchange", exchange));
-        if exchange != "fan" || rng.bool() {
+        let keyless = match exchange {
+            "fan" => rng.bool(),
+            // By the keys of a `CC`, each of which would double it at each lap, too.
+            "dlx" | "inner" => self.carbon_copies && !self.returns && rng.bool(),
+            _ => false,
+        };
+        if !keyless {
             arguments.push(string("x-dead-letter-routing-key", target));
         }
         if rng.u8(..3) == 0 {
@@ -160,6 +174,21 @@ impl Plan {
                 )
             })
             .collect()
+    }
+
+    /// Each queue that sets one, and the key that its dead letters go by.
+    pub(crate) fn set_keys(&self) -> BTreeMap<Bytes, Bytes> {
+        let set = |(name, args): &(&str, Args)| {
+            let arguments = args.iter().find(|(of, _)| *of == "arguments");
+            match arguments.filter(|_| *name == "queue.declare")? {
+                (_, Arg::Table(table)) => match table.get("x-dead-letter-routing-key")? {
+                    Value::Text(key) => Some((args[0].1.text().to_vec(), key.clone())),
+                    _ => None,
+                },
+                _ => None,
+            }
+        };
+        self.declares.iter().filter_map(set).collect()
     }
 
     /// The declare of that queue.

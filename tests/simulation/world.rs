@@ -129,7 +129,7 @@ impl World {
             behind: BTreeMap::new(),
             through: BTreeMap::new(),
             dismissed: BTreeSet::new(),
-            accounts: Accounts::default(),
+            accounts: Accounts::new(plan.set_keys()),
             troubles,
             plan,
             next_body: 0,
@@ -477,7 +477,6 @@ impl World {
     pub(super) fn forget(&mut self, tcp: TcpId) {
         if let Some(peer) = self.peers.get_mut(&tcp) {
             peer.closed = true;
-            self.accounts.gone(peer.conn);
         }
     }
 
@@ -504,7 +503,7 @@ impl World {
 }
 
 /// Milliseconds of the wall clock when a world begins.
-pub(super) const WALL: u64 = 1_700_000_000_000;
+pub(crate) const WALL: u64 = 1_700_000_000_000;
 
 // === impl Peer ===
 

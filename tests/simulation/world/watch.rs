@@ -1,6 +1,6 @@
 //! What is looked at after each step, and when it is over.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use dlx_proxy::machine::{Bound, Cause, Event, Fallback, Outcome};
@@ -9,7 +9,7 @@ use regex::{Captures, Regex};
 use super::super::accounts::id;
 use super::super::codec::frame::Frame;
 use super::super::codec::value::Bytes;
-use super::super::model::{Broker, Conn, Fact, MessageView};
+use super::super::model::Broker;
 use super::super::proxy::{Proxy, names};
 use super::{HEALED_WITHIN, Phase, STEPS_AT_MOST, World};
 
@@ -28,7 +28,10 @@ impl World {
             .values_mut()
             .find(|peer| peer.client == Some(client.id));
         let Some(peer) = peer else { return Ok(()) };
-        for (channel, frame) in client.seen.drain(..) {
+        for (channel, frame, looked) in client.seen.drain(..) {
+            if let Some(conn) = conn.filter(|_| looked && is_delivery(&frame)) {
+                self.accounts.saw(*conn, channel, &frame)?;
+            }
             if frame.name.starts_with("connection.close") && self.dismissed.contains(&client.id) {
                 continue;
             }
@@ -63,9 +66,12 @@ impl World {
             self.note(|| format!("    {which:?}: {event:?}"));
             match event {
                 Event::DeadLetter {
-                    outcome: Outcome::Dropped(_),
+                    outcome: Outcome::Dropped(cause),
                     ..
-                } => self.accounts.dropped_by_rule += 1,
+                } => match cause {
+                    Cause::Cycle => self.accounts.cycles += 1,
+                    _ => self.accounts.unroutable += 1,
+                },
                 // It may be at its target too.
                 Event::DeadLetter {
                     outcome: Outcome::Parked(Cause::TargetBusy | Cause::TimedOut),
@@ -89,29 +95,9 @@ impl World {
         }
         for fact in self.broker.facts() {
             self.note(|| format!("    {}", readable(&format!("{fact:?}"))));
-            if let Fact::Delivered {
-                conn, channel, tag, ..
-            } = fact
-                && self.accounts.is_intake(conn)
-            {
-                self.signal((conn, channel, tag));
-            }
             self.accounts.fact(&fact, self.at)?;
         }
         Ok(())
-    }
-
-    /// Which death of a message it was that intake has now.
-    fn signal(&mut self, key: (Conn, u16, u64)) {
-        let held = self.broker.queue(&names().intake_queue().to_string());
-        let is_it = |message: &&MessageView| {
-            message.holder.as_ref().is_some_and(|holder| {
-                (holder.conn, holder.channel, holder.tag) == (key.0, key.1, Some(key.2))
-            })
-        };
-        if let Some(message) = held.unwrap_or_default().iter().find(is_it) {
-            self.accounts.signal(key, &message.properties);
-        }
     }
 
     /// Over, when nothing is under way any more; in time.
@@ -192,15 +178,11 @@ impl World {
         open
     }
 
-    fn copies(&self) -> BTreeMap<Bytes, i64> {
-        let mut copies = BTreeMap::new();
-        for queue in self.broker.queue_names() {
-            let queue = String::from_utf8_lossy(&queue).into_owned();
-            for message in self.broker.queue(&queue).unwrap_or_default() {
-                *copies.entry(id(&message.body)).or_default() += 1;
-            }
-        }
-        copies
+    fn copies(&self) -> BTreeSet<u64> {
+        let names = self.broker.queue_names();
+        let queue = |name: &Bytes| self.broker.queue(&String::from_utf8_lossy(name));
+        let copies = names.iter().filter_map(queue).flatten();
+        copies.map(|message| message.copy).collect()
     }
 }
 
@@ -236,4 +218,8 @@ fn readable(debug: &str) -> String {
 pub(super) fn gist_line(frame: &Frame) -> String {
     let line = frame.to_string();
     line.chars().take(160).collect()
+}
+
+fn is_delivery(frame: &Frame) -> bool {
+    matches!(&*frame.name, "basic.deliver" | "basic.get-ok")
 }

@@ -1,0 +1,144 @@
+//! What a client takes from queues, and what it says of it.
+
+use fastrand::Rng;
+
+use super::super::codec::methods::Arg;
+use super::super::plan::{Plan, text};
+use super::{Client, Said, Verb};
+
+impl Client {
+    pub(super) fn settle(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
+        if self.winding_up {
+            self.give_up_waiting();
+        }
+        let Some(channel) = self.channels.get(&id) else {
+            return;
+        };
+        let waits = |tag: &u64| channel.unacked[tag].waits_for.is_some();
+        let (waiting, tags): (Vec<u64>, Vec<u64>) =
+            channel.unacked.keys().copied().partition(waits);
+        let Some(&tag) = rng.choice(&tags) else {
+            return;
+        };
+        if plan.republishing && rng.u8(..3) > 0 && self.republish(id, tag, rng, plan) {
+            return;
+        }
+        let Some(channel) = self.channels.get_mut(&id) else {
+            return;
+        };
+        // `multiple` would settle what waits, too.
+        let passes = waiting.first().is_none_or(|first| tag < *first);
+        let multiple = rng.u8(..4) == 0 && passes;
+        let verb = match rng.u8(..20) {
+            0..2 if !self.winding_up => Verb::Requeue,
+            0..7 => Verb::Ack,
+            _ => Verb::Dead,
+        };
+        let these = if multiple { tags[0]..=tag } else { tag..=tag };
+        channel.unacked.retain(|tag, _| !these.contains(tag));
+        let said = tags.iter().filter(|tag| these.contains(tag));
+        self.said.extend(said.map(|tag| Said::Verb(id, *tag, verb)));
+        let mut args = vec![("delivery-tag", Arg::Number(tag))];
+        let name = match verb {
+            Verb::Ack => "basic.ack",
+            _ if multiple || rng.bool() => "basic.nack",
+            _ => "basic.reject",
+        };
+        args.push(("multiple", Arg::Bit(multiple)));
+        args.push(("requeue", Arg::Bit(verb == Verb::Requeue)));
+        self.send(id, name, &args);
+    }
+
+    pub(super) fn consume(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
+        let queue = any_queue(rng, plan);
+        let most = if self.winding_up { 8 } else { 2 };
+        let Some(channel) = self
+            .channels
+            .get_mut(&id)
+            .filter(|channel| channel.consumers.len() < most)
+        else {
+            return;
+        };
+        if self.winding_up && !plan.sources.contains(queue) {
+            return;
+        }
+        self.consumers += 1;
+        let tag = format!("c{}", self.consumers);
+        channel.consumers.insert(tag.clone());
+        let args = vec![("queue", text(queue)), ("consumer-tag", text(&tag))];
+        self.request(id, "basic.consume", &args, "basic.consume-ok");
+    }
+
+    pub(super) fn get(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
+        let queue = any_queue(rng, plan);
+        if self.winding_up && !plan.sources.contains(queue) {
+            return;
+        }
+        self.request(
+            id,
+            "basic.get",
+            &vec![("queue", text(queue))],
+            "basic.get-ok",
+        );
+    }
+
+    pub(super) fn cancel(&mut self, id: u16, rng: &mut Rng) {
+        let Some(channel) = self.channels.get_mut(&id).filter(|_| !self.winding_up) else {
+            return;
+        };
+        let tags: Vec<String> = channel.consuming.iter().cloned().collect();
+        let Some(tag) = rng.choice(&tags) else {
+            return;
+        };
+        channel.consumers.remove(tag);
+        channel.consuming.remove(tag);
+        let no_wait = rng.u8(..4) == 0;
+        let args = vec![("consumer-tag", text(tag)), ("no-wait", Arg::Bit(no_wait))];
+        match no_wait {
+            true => self.send(id, "basic.cancel", &args),
+            false => self.request(id, "basic.cancel", &args, "basic.cancel-ok"),
+        }
+    }
+
+    pub(super) fn recover(&mut self, id: u16) {
+        if self
+            .channels
+            .get(&id)
+            .is_some_and(|channel| channel.recovering)
+        {
+            return;
+        }
+        self.request(
+            id,
+            "basic.recover",
+            &vec![("requeue", Arg::Bit(true))],
+            "basic.recover-ok",
+        );
+        if let Some(channel) = self.channels.get_mut(&id) {
+            channel.recovering = true;
+            let tags = std::mem::take(&mut channel.unacked);
+            self.said.extend(
+                tags.into_keys()
+                    .map(|tag| Said::Verb(id, tag, Verb::Requeue)),
+            );
+        }
+    }
+
+    pub(super) fn qos(&mut self, id: u16, rng: &mut Rng) {
+        let count = Arg::Number(u64::from([1_u16, 5, 50][rng.usize(..3)]));
+        self.request(
+            id,
+            "basic.qos",
+            &vec![("prefetch-count", count)],
+            "basic.qos-ok",
+        );
+    }
+}
+
+pub(super) fn any_queue<'a>(rng: &mut Rng, plan: &'a Plan) -> &'a String {
+    let seldom = if plan.republishing { 2 } else { 4 };
+    match rng.u8(..seldom) {
+        0 => &plan.targets[rng.usize(..plan.targets.len())],
+        _ => &plan.sources[rng.usize(..plan.sources.len())],
+    }
+}
