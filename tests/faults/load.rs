@@ -171,7 +171,8 @@ impl Source {
         Ok(client)
     }
 
-    /// Publishes all numbers, each once: whatever is not confirmed when a connection ends may be there or not.
+    /// Publishes all numbers: what the broker refuses again, as 3.10 does while somebody else's declare still starts the queue. Whatever is not
+    /// confirmed when a connection ends may be there or not.
     pub(crate) async fn publish(&self, yard: &Yard, first: usize) {
         for attempt in first.. {
             match self.publish_on_one(yard, attempt).await {
@@ -189,6 +190,7 @@ impl Source {
         client.confirm().await?;
         let mut tags = 0;
         let mut open = BTreeMap::new();
+        let mut refused = Vec::new();
         let mut out = Vec::new();
         loop {
             out.clear();
@@ -198,8 +200,14 @@ impl Source {
             } else {
                 self.number * BEFORE / 100
             };
-            while open.len() < WINDOW && self.ledger.next.load(Relaxed) < end {
-                let number = self.ledger.next.fetch_add(1, Relaxed);
+            while open.len() < WINDOW {
+                let number = match refused.pop() {
+                    Some(number) => number,
+                    None if self.ledger.next.load(Relaxed) < end => {
+                        self.ledger.next.fetch_add(1, Relaxed)
+                    }
+                    None => break,
+                };
                 let mut body = format!("{} {number} ", self.name).into_bytes();
                 body.resize(body.len() + self.padding, b'.');
                 client.publish(&mut out, &self.name, &body, self.persistent);
@@ -235,6 +243,8 @@ impl Source {
                 }
                 if taken {
                     self.ledger.confirmed().extend(settled.into_values());
+                } else {
+                    refused.extend(settled.into_values());
                 }
             }
         }

@@ -12,8 +12,9 @@ use super::load::{Source, source_and_number};
 use super::plan::{Fault, Plan};
 use super::stage::{INTAKE, PARKED, Stage};
 
-/// After the fault is healed: until everything has arrived.
-const DEADLINE: Duration = Duration::from_secs(100);
+/// After the fault is healed: until everything has arrived. A dead letter that an `at-least-once` queue handed to a queue which was deleted then
+/// is handed over again after three minutes (`dead_letter_worker_publisher_confirm_timeout`).
+const DEADLINE: Duration = Duration::from_secs(240);
 /// Without an arrival, and with nothing left to do for anybody: nothing more will come.
 const QUIET: Duration = Duration::from_secs(2);
 

@@ -79,6 +79,18 @@ struct Copy {
     by_itself: usize,
 }
 
+impl Copy {
+    /// What may be told of its deaths: all that there were; or only what the broker knows, where a reader of both cannot tell whether it is the
+    /// same (README, "What dead letters look like").
+    fn told(&self) -> Vec<Counts> {
+        let mut told = vec![self.given.and(&self.since)];
+        if self.since.repeats(&self.given) {
+            told.push(self.since.counts());
+        }
+        told
+    }
+}
+
 /// A copy as somebody has it.
 #[derive(Debug)]
 struct Delivery {
@@ -158,13 +170,10 @@ impl Accounts {
         let Some(delivery) = self.delivered.get_mut(&tag) else {
             return Ok(());
         };
-        let Copy {
-            body, given, since, ..
-        } = &delivery.copy;
-        let (seen, there_were) = (History::of(frame).counts(), given.and(since));
-        let repeats = || since.repeats(given) && seen == since.counts();
-        if seen != there_were && !repeats() {
-            let body = String::from_utf8_lossy(body);
+        let (seen, told) = (History::of(frame).counts(), delivery.copy.told());
+        if !told.contains(&seen) {
+            let body = String::from_utf8_lossy(&delivery.copy.body);
+            let there_were = &told[0];
             return Err(format!(
                 "{body} died of {there_were}; a client reads {seen}"
             ));
@@ -351,8 +360,9 @@ impl Accounts {
     fn delivered(&mut self, tag: Tag, queue: &Bytes, copy: u64) -> Result<(), String> {
         let copy = self.copy(copy)?.clone();
         if self.whose.get(&tag.0) == Some(&Whose::Intake) {
-            let counts = copy.given.and(&copy.since);
-            self.deaths.heard(copy.body.clone(), counts, copy.by_itself);
+            for counts in copy.told() {
+                self.deaths.heard(copy.body.clone(), counts, copy.by_itself);
+            }
         }
         let delivery = Delivery {
             queue: queue.clone(),
@@ -374,11 +384,11 @@ impl Accounts {
         } = self.delivered.remove(&tag).ok_or_else(unknown)?;
         let counts = match (whose, how, verb) {
             (_, How::Requeue, _) => return Ok(()),
-            (Some(Whose::Client(_)), How::Ack, Some(Verb::Ack)) => None,
+            (Some(Whose::Client(_)), How::Ack, Some(Verb::Ack)) => Vec::new(),
             (Some(Whose::Client(_)), How::Ack, Some(Verb::Dead)) => {
-                Some(seen.unwrap_or_default().and_rejected(&queue))
+                vec![seen.unwrap_or_default().and_rejected(&queue)]
             }
-            (Some(Whose::Intake), How::Ack, None) => Some(it.given.and(&it.since)),
+            (Some(Whose::Intake), How::Ack, None) => it.told(),
             // The broker deals with it: `close-wait` has passed; or parks it.
             (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead))
             | (Some(Whose::Intake), How::RejectDrop, None) => return Ok(()),
@@ -393,15 +403,21 @@ impl Accounts {
             }
         };
         self.gone(copy)?;
-        let Some(counts) = counts else { return Ok(()) };
-        let death = self.deaths.get(&(it.body.clone(), counts))?;
-        if death.confirmed > death.settled {
-            death.settled += 1;
-            return Ok(());
+        let mut by_itself = None;
+        for counts in counts {
+            let death = self.deaths.get(&(it.body.clone(), counts))?;
+            if death.confirmed > death.settled {
+                death.settled += 1;
+                return Ok(());
+            }
+            by_itself = Some(death.by_itself);
         }
+        let Some(by_itself) = by_itself else {
+            return Ok(());
+        };
         self.unexplained += 1;
         // No queue of a plan is its own target: a lap has two.
-        self.without_lap += usize::from(death.by_itself < 2);
+        self.without_lap += usize::from(by_itself < 2);
         if self.unexplained > self.cycles + self.unroutable || self.without_lap > self.unroutable {
             return Err(format!(
                 "{} was settled, and none of its dead letters is confirmed",

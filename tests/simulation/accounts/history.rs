@@ -72,8 +72,7 @@ impl History {
         counts
     }
 
-    /// Whether this one could be that one with more deaths: the one thing that a reader of both cannot tell (README, "What dead letters
-    /// look like").
+    /// Whether this one could be that one with more deaths.
     pub(super) fn repeats(&self, given: &History) -> bool {
         let again = |(of, deaths): (&(Bytes, Bytes), &Deaths)| {
             let now = self.0.get(of);
