@@ -12,10 +12,7 @@ async fn says_where_it_listens_and_when_it_is_ready_and_ends_in_order() {
     each_broker(async |broker, vhost| {
         let upstream = broker.upstream(broker.uri.authority.port, &broker.credentials());
         let mut program = Program::start(&upstream, vhost).await;
-        until("the ready line", async || {
-            !program.lines(&["INFO ready"]).is_empty()
-        })
-        .await;
+        program.has_lines(1, &["INFO ready"]).await;
         assert!(program.admin.is_ready().await);
         assert_eq!(program.admin.get("/healthz").await.0, 200);
         let mut client = Raw::open(broker, program.address.port(), vhost, Default::default()).await;
@@ -79,8 +76,7 @@ async fn settings_that_are_reloaded_act_on_connections_that_are_open() {
         program.signal("HUP");
         second.await.close().await;
         dies(2, "two").await;
-        let said = program.lines(&["INFO settings reloaded"]);
-        assert_eq!(said.len(), 1, "{said:?}");
+        program.has_lines(1, &["INFO settings reloaded"]).await;
         program.stop().await;
         let _ = std::fs::remove_file(&path);
     })

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use super::lab::until;
 use super::proxy::Admin;
@@ -12,6 +13,8 @@ use super::proxy::Admin;
 pub(crate) struct Program {
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    /// Reads the log, up to its end.
+    reader: Option<JoinHandle<()>>,
     pub address: SocketAddr,
     pub admin: Admin,
 }
@@ -56,7 +59,7 @@ impl Program {
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = log.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 lock(&lines).push(line);
             }
@@ -65,6 +68,7 @@ impl Program {
         let mut program = Program {
             child,
             log,
+            reader: Some(reader),
             address: nowhere,
             admin: Admin(nowhere),
         };
@@ -89,13 +93,21 @@ impl Program {
         find().expect("found just now")
     }
 
-    /// Lines of its log that contain all of these.
+    /// Lines of its log that contain all of these, as far as it is read: what was written a moment ago may come yet.
     pub(crate) fn lines(&self, words: &[&str]) -> Vec<String> {
         let fits = |line: &&String| words.iter().all(|word| line.contains(word));
         lock(&self.log).iter().filter(fits).cloned().collect()
     }
 
-    /// Its resident memory, in KiB.
+    /// Waits until there are so many such lines.
+    pub(crate) async fn has_lines(&self, number: usize, words: &[&str]) {
+        until(format_args!("{number} lines with {words:?}"), async || {
+            self.lines(words).len() == number
+        })
+        .await;
+    }
+
+    /// Its resident memory, in KiB. It may become less.
     pub(crate) fn resident(&self) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
@@ -121,7 +133,7 @@ impl Program {
         assert!(killed.expect("kill runs").success());
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has ended by itself, and its log is read to the end.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut ended = None;
         until("the program ends", async || {
@@ -129,6 +141,9 @@ impl Program {
             ended.is_some()
         })
         .await;
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("no panic");
+        }
         ended.expect("it ended")
     }
 

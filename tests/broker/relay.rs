@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -39,6 +39,8 @@ pub(crate) enum Gone {
 /// A cable. It is cut at first.
 pub(crate) struct Relay {
     address: SocketAddr,
+    /// Never listens, and keeps the port ours while it is cut.
+    _port: TcpSocket,
     broker: String,
     fault: watch::Sender<Fault>,
     plugged: Option<JoinHandle<()>>,
@@ -49,9 +51,10 @@ pub(crate) struct Relay {
 impl Relay {
     /// To the broker at this address, `host:port`.
     pub(crate) async fn new(broker: String) -> Relay {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = shared(SocketAddr::from(([127, 0, 0, 1], 0)));
         Relay {
-            address: listener.local_addr().expect("bound"),
+            address: port.local_addr().expect("bound"),
+            _port: port,
             broker,
             fault: watch::Sender::new(Fault::None),
             plugged: None,
@@ -64,7 +67,7 @@ impl Relay {
 
     /// From now on connections are accepted and passed on.
     pub(crate) async fn plug_in(&mut self) {
-        let listener = TcpListener::bind(self.address).await.expect("our port");
+        let listener = shared(self.address).listen(1024).expect("our port");
         let (broker, fault) = (self.broker.clone(), self.fault.subscribe());
         self.plugged = Some(tokio::spawn(async move {
             let mut pumps = JoinSet::new();
@@ -109,6 +112,15 @@ impl Drop for Relay {
             plugged.abort();
         }
     }
+}
+
+/// A socket at an address that only sockets like it may have too.
+fn shared(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("an option");
+    socket.set_reuseport(true).expect("an option");
+    socket.bind(address).expect("a free port");
+    socket
 }
 
 /// `side`: where it reads.

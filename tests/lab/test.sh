@@ -22,7 +22,17 @@ counted() { # WORD LOG
   { grep -hE '^test result: |^=* ?([0-9]+ [a-z]+,? )+in [0-9.]+' "$2" || true; } | { grep -oE "[0-9]+ $1" || true; } | awk '{n += $1} END {print n + 0}'
 }
 
-passed=0 failed=0 ignored=0 table=''
+# The first words of what failed, few enough to stand at the end beside the table: that may be all that anybody is shown.
+why() { # LOG
+  local words
+  words=$(awk '
+    /^thread .* panicked at/ {more = 4}
+    /^ *(stack backtrace:|note: run with|--)?$/ {more = 0}
+    (more-- > 0 || /^E  +[^ ]|^FAILED |^error/) && !seen[$0]++ && n++ < 16 {print "  " substr($0, 1, 240)}' "$1")
+  echo "${words:-$(tail -n 16 "$1")}"
+}
+
+passed=0 failed=0 ignored=0 table='' reasons=''
 step() { # NAME COMMAND...
   local name=$1 log=$logs/$1.log started=$SECONDS code=0 p f verdict=ok
   shift
@@ -33,7 +43,10 @@ step() { # NAME COMMAND...
   ignored=$((ignored + $(counted 'ignored' "$log") + $(counted skipped "$log")))
   if [[ $code == 0 && $p == 0 ]]; then p=1; fi
   if [[ $code != 0 && $f == 0 ]]; then f=1; fi
-  if [[ $f != 0 ]]; then verdict="FAILED, see $log"; fi
+  if [[ $f != 0 ]]; then
+    verdict="FAILED, see $log"
+    reasons+=$(printf '\n%s failed:\n' "$name" && why "$log")$'\n'
+  fi
   passed=$((passed + p)) failed=$((failed + f))
   table+=$(printf '  %-15s %4d s  %s' "$name" $((SECONDS - started)) "$verdict")$'\n'
 }
@@ -46,7 +59,7 @@ nothing_left_behind() {
 for target in setup fmt-check lint doc unit simulate broker differential generated faults-once clients languages deploy-check demo bench-once; do step "$target" make --no-print-directory "$target"; done
 step nothing-left nothing_left_behind
 
-printf '\n%s\n%d passed, %d failed' "$table" "$passed" "$failed"
+printf '\n%s%s\n%d passed, %d failed' "$table" "$reasons" "$passed" "$failed"
 if [[ $ignored != 0 ]]; then printf ', %d ignored' "$ignored"; fi
 echo
 [[ $failed == 0 ]]
