@@ -12,14 +12,16 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::info;
 
-use crate::admin::{Readiness, server};
+use crate::admin::Readiness;
+use crate::admin::server::Desk;
 use crate::amqp::ids::ShortStr;
 use crate::config::Config;
 use crate::drain::{Drain, Ended, Phase};
 use crate::management::Management;
 use crate::net::drive::Clock;
 use crate::net::links::Opener;
-use crate::net::listener::{Door, Permits};
+use crate::net::listener::Door;
+use crate::net::permits::Permits;
 use crate::net::vhosts::Hub;
 use crate::telemetry::Metrics;
 
@@ -34,7 +36,7 @@ pub struct App {
     listener: TcpListener,
     admin: TcpListener,
     management: Option<Management>,
-    metrics: Metrics,
+    desk: Desk,
     readiness: Readiness,
     hub: Hub,
     vhosts: Vec<ShortStr>,
@@ -97,11 +99,18 @@ impl App {
             opener.open(hub, vhost, inboxes)
         }));
         let permits = Permits::new(config.max_connections);
+        let desk = Desk {
+            metrics: metrics.clone(),
+            readiness: readiness.clone(),
+            permits: Permits::new(config.max_admin_connections),
+            limits: settings.limits.clone(),
+        };
         let live = Live {
             policies: settings.policies.clone(),
             limits: settings.limits.clone(),
             retained: settings.retained.clone(),
             permits: permits.clone(),
+            admin_permits: desk.permits.clone(),
             drain: drain.clone(),
         };
         let door = Door {
@@ -125,7 +134,7 @@ impl App {
             listener,
             admin,
             management,
-            metrics,
+            desk,
             readiness,
             hub,
             vhosts,
@@ -148,13 +157,8 @@ impl App {
         for vhost in &self.vhosts {
             self.hub.open(vhost);
         }
-        let admin = server::serve(
-            self.admin,
-            self.metrics,
-            self.readiness.clone(),
-            drain.stopped(Phase::Admin),
-        );
-        drain.spawn(Phase::Admin, admin);
+        let stopped = drain.stopped(Phase::Admin);
+        drain.spawn(Phase::Admin, self.desk.serve(self.admin, stopped));
         if let Some(management) = self.management {
             // The first rejects shall have their keys already. Clients that come meanwhile wait in the kernel's queue.
             let (first, read) = oneshot::channel();

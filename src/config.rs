@@ -79,6 +79,10 @@ pub struct Config {
     pub retained_bytes_per_connection: usize,
     /// Withheld rejects of one connection.
     pub max_tickets_per_connection: usize,
+    /// Queues that one connection may declare or use and have managed.
+    pub max_queues_per_connection: usize,
+    /// Replies that the broker owes one connection.
+    pub max_replies_per_connection: usize,
     /// Wait of a closing command for the rejects before it.
     #[serde(with = "humantime_serde")]
     pub close_wait: Duration,
@@ -88,6 +92,11 @@ pub struct Config {
     /// Time from a connection's first byte to `connection.open`.
     #[serde(with = "humantime_serde")]
     pub handshake_timeout: Duration,
+    /// Connections to the admin port at once.
+    pub max_admin_connections: usize,
+    /// Time from a connection to the admin port to the end of its answer.
+    #[serde(with = "humantime_serde")]
+    pub admin_timeout: Duration,
     /// Time that sessions have to settle after the stop signal.
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,

@@ -3,4 +3,5 @@
 pub mod drive;
 pub mod links;
 pub mod listener;
+pub mod permits;
 pub mod vhosts;

@@ -30,10 +30,6 @@ pub mod wording;
 /// How long knowledge of a queue is trusted at `basic.consume` and `basic.get`; older knowledge is verified first.
 pub const FRESH_FOR: Duration = Duration::from_secs(60);
 
-/// How many queues one session knows. At the bound a further queue is not managed: its rejects are forwarded, and its intake exchange
-/// still names the target.
-pub const MAX_QUEUES: usize = 65_536;
-
 /// The managed queues of one session.
 #[derive(Debug, Default)]
 pub struct Registry {
@@ -92,9 +88,10 @@ impl Registry {
         self.vhost = vhost;
     }
 
-    /// The broker accepted a declare of that queue. Returns false when it is one queue too many: then it is not managed.
-    pub fn insert(&mut self, queue: ShortStr, declared: Declared, now: Mono) -> bool {
-        if self.queues.len() >= MAX_QUEUES && !self.queues.contains_key(&queue) {
+    /// The broker accepted a declare of that queue. Returns false when there are `most` of others already: then it is not managed, its rejects
+    /// are forwarded, and its intake exchange still names the target.
+    pub fn insert(&mut self, queue: ShortStr, declared: Declared, most: usize, now: Mono) -> bool {
+        if self.queues.len() >= most && !self.queues.contains_key(&queue) {
             return false;
         }
         let life = self.ended.life(&self.vhost, &queue);

@@ -58,9 +58,6 @@ use verify::Verification;
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
 const PROBE_BACKLOG: usize = 1024 * 1024;
 
-/// Replies due to one client; beyond, it is not read until half of them came.
-const MOST_DUE: usize = 8_192;
-
 /// What a session is told of the configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -263,7 +260,7 @@ impl Session {
                 state.is_none_or(|state| state.closing || state.due.is_empty())
             }
             Some(Hold::Tickets) => self.tickets.len() < self.max_tickets,
-            Some(Hold::Replies) => self.replies_due() < MOST_DUE / 2,
+            Some(Hold::Replies) => self.replies_due() <= self.max_replies() / 2,
             Some(Hold::Probe) => !self.is_probing(),
         };
         if over {

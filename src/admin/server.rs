@@ -7,7 +7,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,16 +15,16 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::warn;
 
 use super::Readiness;
+use crate::machine::{Bound, LiveLimits};
+use crate::net::permits::Permits;
 use crate::telemetry::Metrics;
 
 const ENDPOINTS: &str = "\
@@ -39,96 +38,68 @@ dlx-proxy
 /// As Prometheus asks for it.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What those who ask may take. Whatever is beyond waits in the kernel's queue, or is let go.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// Connections at once: probes, scrapers, people.
-    connections: usize,
-    /// How long the head of a request may take, counted from the end of the one before.
-    head: Duration,
-    /// How long a connection may last, so that one whose answer is never read ends too.
-    life: Duration,
-    /// How long an answer may still be written after that, or when the process ends.
-    last_answer: Duration,
+/// When the process ends, an answer that has begun may still be written for so long.
+const LAST_ANSWER: Duration = Duration::from_millis(250);
+
+/// All that an answer needs, and the bounds for those who ask.
+#[derive(Clone)]
+pub struct Desk {
+    /// The counters.
+    pub metrics: Metrics,
+    /// Whether clients shall be sent here.
+    pub readiness: Readiness,
+    /// How many may ask at once.
+    pub permits: Permits,
+    /// How long each may take.
+    pub limits: LiveLimits,
 }
 
-const LIMITS: Limits = Limits {
-    connections: 64,
-    head: Duration::from_secs(10),
-    life: Duration::from_secs(60),
-    last_answer: Duration::from_millis(250),
-};
+// === impl Desk ===
 
-/// After an accept that failed (no file descriptors left), others get time to close some.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+impl Desk {
+    /// Serves until `stop`.
+    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let router = Router::new()
+            .route("/", get(ENDPOINTS))
+            .route("/healthz", get("ok\n"))
+            .route("/readyz", get(readyz).with_state(self.readiness.clone()))
+            .route("/metrics", get(exposition).with_state(self.metrics.clone()));
+        let (stopped, connections) = (CancellationToken::new(), TaskTracker::new());
+        let mut stop = pin!(stop);
+        loop {
+            let met = || self.metrics.bound_met(Bound::AdminConnections);
+            let (stream, _, permit) = tokio::select! {
+                () = &mut stop => break,
+                accepted = self.permits.accept(&listener, met) => accepted,
+            };
+            let answered = self.clone().answer(stream, router.clone(), stopped.clone());
+            connections.spawn(async move {
+                answered.await;
+                drop(permit);
+            });
+        }
+        stopped.cancel();
+        connections.close();
+        connections.wait().await;
+    }
 
-/// Serves until `stop`.
-pub async fn serve(
-    listener: TcpListener,
-    metrics: Metrics,
-    readiness: Readiness,
-    stop: impl Future<Output = ()>,
-) {
-    serve_within(LIMITS, listener, metrics, readiness, stop).await;
-}
-
-async fn serve_within(
-    limits: Limits,
-    listener: TcpListener,
-    metrics: Metrics,
-    readiness: Readiness,
-    stop: impl Future<Output = ()>,
-) {
-    let router = Router::new()
-        .route("/", get(ENDPOINTS))
-        .route("/healthz", get("ok\n"))
-        .route("/readyz", get(readyz).with_state(readiness))
-        .route("/metrics", get(exposition).with_state(metrics));
-    let permits = Arc::new(Semaphore::new(limits.connections));
-    let (stopped, connections) = (CancellationToken::new(), TaskTracker::new());
-    let mut stop = pin!(stop);
-    loop {
-        let accepted = async {
-            let permit = permits.clone().acquire_owned().await;
-            (permit, listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
-            () = &mut stop => break,
-            accepted = accepted => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                let answered = answer(limits, stream, router.clone(), stopped.clone());
-                connections.spawn(async move {
-                    answered.await;
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept at the admin port");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+    /// One request, one answer, and the end, all in time: so no peer holds a connection. How it ends is its client's own affair.
+    async fn answer(self, stream: TcpStream, router: Router, stopped: CancellationToken) {
+        let connection = http1::Builder::new()
+            .keep_alive(false)
+            .header_read_timeout(None)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        let mut connection = pin!(connection);
+        let in_time = self.limits.now().admin_timeout;
+        tokio::select! {
+            _ = connection.as_mut() => {}
+            () = tokio::time::sleep(in_time) => self.metrics.bound_met(Bound::AdminTimeout),
+            () = stopped.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                let _ = timeout(LAST_ANSWER, connection).await;
             }
         }
     }
-    stopped.cancel();
-    connections.close();
-    connections.wait().await;
-}
-
-/// One connection. How it ends is its client's own affair.
-async fn answer(limits: Limits, stream: TcpStream, router: Router, stopped: CancellationToken) {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = pin!(connection);
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = stopped.cancelled() => {}
-        () = tokio::time::sleep(limits.life) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = timeout(limits.last_answer, connection).await;
 }
 
 async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
@@ -146,30 +117,52 @@ async fn exposition(State(metrics): State<Metrics>) -> impl IntoResponse {
 mod tests {
     use std::io::{self, Read, Write};
     use std::net::{SocketAddr, TcpStream};
+    use std::time::Instant;
 
     use tokio::task::JoinHandle;
 
     use super::super::ask;
     use super::*;
+    use crate::machine::Limits;
 
     const LONG: Duration = Duration::from_secs(3600);
-    const PATIENT: Limits = Limits {
-        head: LONG,
-        life: LONG,
-        ..LIMITS
-    };
 
     /// A server on a free port that ends with the test's runtime, or when it is told.
-    async fn start(
-        limits: Limits,
-        readiness: Readiness,
-    ) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+    struct Served {
+        address: SocketAddr,
+        metrics: Metrics,
+        stop: CancellationToken,
+        task: JoinHandle<()>,
+    }
+
+    /// `permits`: how many may ask at once, `patience`: for how long.
+    async fn start(permits: usize, patience: Duration, readiness: Readiness) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let stop = CancellationToken::new();
-        let stopped = stop.clone().cancelled_owned();
-        let server = serve_within(limits, listener, Metrics::new(), readiness, stopped);
-        (address, stop, tokio::spawn(server))
+        let (metrics, stop) = (Metrics::new(), CancellationToken::new());
+        let desk = Desk {
+            metrics: metrics.clone(),
+            readiness,
+            permits: Permits::new(permits),
+            limits: LiveLimits::new(Limits {
+                admin_timeout: patience,
+                ..Limits::of_tests()
+            }),
+        };
+        let task = tokio::spawn(desk.serve(listener, stop.clone().cancelled_owned()));
+        Served {
+            address,
+            metrics,
+            stop,
+            task,
+        }
+    }
+
+    impl Served {
+        fn has_met(&self, limit: &str) -> bool {
+            let sample = format!("dlx_proxy_limits_met_total{{limit=\"{limit}\"}} 1\n");
+            self.metrics.encode().contains(&sample)
+        }
     }
 
     /// What a test has to say to the server from beside the runtime.
@@ -187,67 +180,70 @@ mod tests {
         stream
     }
 
-    /// Waits until the server lets somebody go, without an answer.
+    /// Waits until the server lets somebody go, without an answer; what it has not read makes that a reset.
     fn is_let_go(mut stream: TcpStream) {
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an end");
+        if let Err(error) = stream.read_to_string(&mut answer) {
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
         assert!(!answer.contains("200"), "{answer}");
+    }
+
+    /// What is answered, as soon as anything is: [`ask`] has not much patience, and a machine may be busy.
+    fn answer(address: SocketAddr) -> String {
+        let begun = Instant::now();
+        loop {
+            match ask(address) {
+                Ok(answer) => return answer,
+                Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
+            }
+        }
     }
 
     #[tokio::test]
     async fn readiness_is_asked_over_http() {
         let readiness = Readiness::new([]);
-        let (address, ..) = start(LIMITS, readiness.clone()).await;
-        let asked = async || beside(move || ask(address)).await;
-        assert_eq!(asked().await.expect("answered"), "not listening yet\n");
+        let Served { address, .. } = start(1, LONG, readiness.clone()).await;
+        let asked = async || beside(move || answer(address)).await;
+        assert_eq!(asked().await, "not listening yet\n");
         readiness.listening();
-        assert_eq!(asked().await.expect("answered"), "");
+        assert_eq!(asked().await, "");
     }
 
     #[tokio::test]
     async fn whoever_does_not_end_a_request_is_let_go() {
         let soon = Duration::from_millis(50);
-        for limits in [
-            Limits {
-                head: soon,
-                ..PATIENT
-            },
-            Limits {
-                life: soon,
-                ..PATIENT
-            },
-        ] {
-            let (address, ..) = start(limits, Readiness::new([])).await;
-            beside(move || is_let_go(half(address))).await;
-        }
+        let served = start(1, soon, Readiness::new([])).await;
+        let address = served.address;
+        beside(move || is_let_go(half(address))).await;
+        assert!(served.has_met("admin-timeout"));
     }
 
     #[tokio::test]
     async fn the_end_does_not_wait_for_half_a_request() {
-        let (address, stop, server) = start(PATIENT, Readiness::new([])).await;
+        let served = start(2, LONG, Readiness::new([])).await;
+        let address = served.address;
         let waiting = beside(move || {
             let waiting = half(address);
-            ask(address).expect("answered, so the one before is accepted");
+            answer(address); // so the one before is accepted
             waiting
         })
         .await;
-        stop.cancel();
-        let ended = timeout(Duration::from_secs(20), server).await;
+        served.stop.cancel();
+        let ended = timeout(Duration::from_secs(20), served.task).await;
         ended.expect("in time").expect("no panic");
         beside(move || is_let_go(waiting)).await;
     }
 
     #[tokio::test]
     async fn one_too_many_waits_until_another_has_gone() {
-        let one = Limits {
-            connections: 1,
-            ..PATIENT
-        };
-        let (address, ..) = start(one, Readiness::new([])).await;
+        let served = start(1, LONG, Readiness::new([])).await;
+        let address = served.address;
         let first = beside(move || half(address)).await;
         let early = beside(move || ask(address)).await.expect_err("no room");
         assert_eq!(early.kind(), io::ErrorKind::WouldBlock);
+        assert!(served.has_met("max-admin-connections"));
         drop(first);
-        beside(move || ask(address)).await.expect("answered");
+        beside(move || answer(address)).await;
     }
 }

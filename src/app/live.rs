@@ -5,7 +5,7 @@ use tracing::warn;
 use crate::config::{Config, Definition, Mode, Policy};
 use crate::drain::Drain;
 use crate::machine::{Budget, LiveLimits};
-use crate::net::listener::Permits;
+use crate::net::permits::Permits;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::BadPolicy;
 
@@ -18,6 +18,7 @@ pub struct Live {
     pub(super) limits: LiveLimits,
     pub(super) retained: Budget,
     pub(super) permits: Permits,
+    pub(super) admin_permits: Permits,
     pub(super) drain: Drain,
 }
 
@@ -33,6 +34,7 @@ impl Live {
         self.limits.set(parts::limits(config));
         self.retained.set_limit(config.retained_bytes);
         self.permits.resize(config.max_connections);
+        self.admin_permits.resize(config.max_admin_connections);
         self.drain.set_grace(config.drain_timeout);
         warn_of_kept(&kept(config));
         Ok(())

@@ -51,9 +51,12 @@ pub(super) fn limits(config: &Config) -> Limits {
         max_intake_exchanges: config.max_intake_exchanges,
         retained_per_connection: config.retained_bytes_per_connection,
         max_tickets: config.max_tickets_per_connection,
+        max_queues: config.max_queues_per_connection,
+        max_replies: config.max_replies_per_connection,
         close_wait: config.close_wait,
         probe_timeout: config.probe_timeout,
         handshake_timeout: config.handshake_timeout,
+        admin_timeout: config.admin_timeout,
     }
 }
 

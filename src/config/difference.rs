@@ -7,7 +7,7 @@ use super::raw::POLICY;
 use super::{Config, Policy};
 
 /// Settings that a running proxy takes over; all others need a restart.
-pub const RELOADED: [&str; 17] = [
+pub const RELOADED: [&str; 21] = [
     "max-history",
     "nack-retries",
     "confirm-timeout",
@@ -19,9 +19,13 @@ pub const RELOADED: [&str; 17] = [
     "retained-bytes",
     "retained-bytes-per-connection",
     "max-tickets-per-connection",
+    "max-queues-per-connection",
+    "max-replies-per-connection",
     "close-wait",
     "probe-timeout",
     "handshake-timeout",
+    "max-admin-connections",
+    "admin-timeout",
     "drain-timeout",
     "log-level",
     POLICY,
@@ -91,9 +95,13 @@ impl Config {
             retained_bytes: new.retained_bytes,
             retained_bytes_per_connection: new.retained_bytes_per_connection,
             max_tickets_per_connection: new.max_tickets_per_connection,
+            max_queues_per_connection: new.max_queues_per_connection,
+            max_replies_per_connection: new.max_replies_per_connection,
             close_wait: new.close_wait,
             probe_timeout: new.probe_timeout,
             handshake_timeout: new.handshake_timeout,
+            max_admin_connections: new.max_admin_connections,
+            admin_timeout: new.admin_timeout,
             drain_timeout: new.drain_timeout,
             log_level: new.log_level,
             policies: new.policies.clone(),

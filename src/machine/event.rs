@@ -131,6 +131,10 @@ pub enum Bound {
     ProbeTimeout,
     /// A client took too long until its connection was open.
     HandshakeTimeout,
+    /// Whoever asked at the admin port took too long.
+    AdminTimeout,
+    /// Connections to the admin port at once.
+    AdminConnections,
     /// Queues that a session knows.
     Queues,
     /// Replies that the broker owes a client.
@@ -149,7 +153,7 @@ pub enum Bound {
 
 impl Bound {
     /// All of them.
-    pub const ALL: [Bound; 14] = [
+    pub const ALL: [Bound; 16] = [
         Bound::Connections,
         Bound::Retained,
         Bound::RetainedPerConnection,
@@ -157,6 +161,8 @@ impl Bound {
         Bound::CloseWait,
         Bound::ProbeTimeout,
         Bound::HandshakeTimeout,
+        Bound::AdminTimeout,
+        Bound::AdminConnections,
         Bound::Queues,
         Bound::Replies,
         Bound::IntakeExchanges,
@@ -166,7 +172,7 @@ impl Bound {
         Bound::History,
     ];
 
-    /// As in logs and metrics: the name of the setting, where it is one.
+    /// As in logs and metrics: the name of the setting.
     pub fn as_str(self) -> &'static str {
         match self {
             Bound::Connections => "max-connections",
@@ -176,8 +182,10 @@ impl Bound {
             Bound::CloseWait => "close-wait",
             Bound::ProbeTimeout => "probe-timeout",
             Bound::HandshakeTimeout => "handshake-timeout",
-            Bound::Queues => "queues of a connection",
-            Bound::Replies => "replies of a connection",
+            Bound::AdminTimeout => "admin-timeout",
+            Bound::AdminConnections => "max-admin-connections",
+            Bound::Queues => "max-queues-per-connection",
+            Bound::Replies => "max-replies-per-connection",
             Bound::IntakeExchanges => "max-intake-exchanges",
             Bound::IntakeBytes => "intake-bytes",
             Bound::PublisherBytes => "publisher-bytes",

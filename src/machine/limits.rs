@@ -26,12 +26,18 @@ pub struct Limits {
     pub retained_per_connection: usize,
     /// Dead letters in flight of one session; it keeps the value with which it began, as its inbox has that size.
     pub max_tickets: usize,
+    /// Queues that one session knows.
+    pub max_queues: usize,
+    /// Replies that are due to one client.
+    pub max_replies: usize,
     /// How long a command waits behind withheld rejects.
     pub close_wait: Duration,
     /// How long a declare may be probed.
     pub probe_timeout: Duration,
     /// How long a client may take until its connection is open.
     pub handshake_timeout: Duration,
+    /// How long whoever asks at the admin port may take.
+    pub admin_timeout: Duration,
 }
 
 /// The cell, whose content is replaced as a whole, without a lock. Clones are the same cell.
@@ -71,9 +77,12 @@ impl Limits {
             max_intake_exchanges: 3,
             retained_per_connection: 1 << 20,
             max_tickets: 4,
+            max_queues: 100,
+            max_replies: 1000,
             close_wait: Duration::from_secs(5),
             probe_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
+            admin_timeout: Duration::from_secs(10),
         }
     }
 }

@@ -1,16 +1,13 @@
-//! Accepts clients, and gives each a broker connection of its own: a permit first, then `accept`, so that what is over the bound waits in the
-//! kernel's queue.
+//! Accepts clients, and gives each a broker connection of its own.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::drain::{Drain, Phase};
 use crate::machine::Bound;
@@ -18,10 +15,8 @@ use crate::session::{Session, Settings};
 use crate::telemetry::{Metrics, Reporter};
 
 use super::drive::{Clock, Drive};
+use super::permits::Permits;
 use super::vhosts::Hub;
-
-/// After an accept that failed (no file descriptors left), others get time to close some.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// All that a session needs.
 #[derive(Clone)]
@@ -42,51 +37,6 @@ pub struct Door {
     pub clock: Clock,
 }
 
-/// One for each client. Clones are the same.
-#[derive(Clone, Debug)]
-pub struct Permits {
-    free: Arc<Semaphore>,
-    all: Arc<AtomicUsize>,
-}
-
-// === impl Permits ===
-
-impl Permits {
-    /// So many.
-    pub fn new(all: usize) -> Permits {
-        Permits {
-            free: Arc::new(Semaphore::new(all)),
-            all: Arc::new(AtomicUsize::new(all)),
-        }
-    }
-
-    /// From now on so many. Clients that are there stay; nobody is accepted until there are fewer.
-    pub fn resize(&self, all: usize) {
-        let before = self.all.swap(all, Ordering::Relaxed);
-        if all > before {
-            self.free.add_permits(all - before);
-        } else if all < before {
-            let less = u32::try_from(before - all).unwrap_or(u32::MAX);
-            let free = self.free.clone();
-            // Whoever waits for a permit already is the last to get one.
-            tokio::spawn(async move {
-                if let Ok(taken) = free.acquire_many(less).await {
-                    taken.forget();
-                }
-            });
-        }
-    }
-
-    /// Waits for one; `met` is called if none is free.
-    async fn acquire(&self, met: impl FnOnce()) -> Option<OwnedSemaphorePermit> {
-        if let Ok(permit) = self.free.clone().try_acquire_owned() {
-            return Some(permit);
-        }
-        met();
-        self.free.clone().acquire_owned().await.ok()
-    }
-}
-
 // === impl Door ===
 
 impl Door {
@@ -95,29 +45,17 @@ impl Door {
         let stopped = drain.stopped(Phase::Listener);
         tokio::pin!(stopped);
         loop {
-            let accepted = async {
-                let met = || self.metrics.bound_met(Bound::Connections);
-                let permit = self.permits.acquire(met).await;
-                (permit, listener.accept().await)
-            };
-            let (permit, accepted) = tokio::select! {
+            let met = || self.metrics.bound_met(Bound::Connections);
+            let (client, peer, permit) = tokio::select! {
                 () = &mut stopped => return,
-                accepted = accepted => accepted,
+                accepted = self.permits.accept(&listener, met) => accepted,
             };
-            match accepted {
-                Ok((client, peer)) => {
-                    let door = self.clone();
-                    let drained = drain.stopped(Phase::Sessions);
-                    drain.spawn(Phase::Sessions, async move {
-                        door.session(client, peer, drained).await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    warn!(%error, "cannot accept a client");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            let door = self.clone();
+            let drained = drain.stopped(Phase::Sessions);
+            drain.spawn(Phase::Sessions, async move {
+                door.session(client, peer, drained).await;
+                drop(permit);
+            });
         }
     }
 

@@ -331,7 +331,8 @@ impl Session {
             let (queue, taken_over) = (queue.clone(), declared.taken_over);
             turn.fx.learned.push(Learned::Queue { queue, taken_over });
         }
-        if !self.registry.insert(queue, declared, turn.now.mono) {
+        let most = self.settings.limits.now().max_queues;
+        if !self.registry.insert(queue, declared, most, turn.now.mono) {
             turn.event(Event::BoundMet(Bound::Queues));
         }
     }

@@ -13,7 +13,7 @@ use crate::machine::{Bound, Change, Event, Leg};
 use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
 use super::replies::{Expected, asked_for, has_reply};
-use super::{Hold, MOST_DUE, Session, Turn};
+use super::{Hold, Session, Turn};
 
 const NO_ACK: u8 = 2;
 const GET_NO_ACK: u8 = 1;
@@ -173,7 +173,7 @@ impl Session {
                 turn,
             );
         }
-        if has_reply(id) && state.due.len() >= FEW_DUE && self.replies_due() >= MOST_DUE {
+        if has_reply(id) && state.due.len() >= FEW_DUE && self.replies_due() >= self.max_replies() {
             turn.event(Event::BoundMet(Bound::Replies));
             return self.hold(Hold::Replies, turn);
         }
@@ -212,6 +212,11 @@ impl Session {
 
     pub(super) fn replies_due(&self) -> usize {
         self.channels.values().map(|state| state.due.len()).sum()
+    }
+
+    /// At the bound the client is not read until half of them came.
+    pub(super) fn max_replies(&self) -> usize {
+        self.settings.limits.now().max_replies
     }
 
     /// Passes a request, with its reply asked for.

@@ -82,9 +82,12 @@ pub(crate) fn limits() -> Limits {
         max_intake_exchanges: 3,
         retained_per_connection: RETAINED,
         max_tickets: TICKETS,
+        max_queues: 65_536,
+        max_replies: 8_192,
         close_wait: Duration::from_secs(5),
         probe_timeout: Duration::from_secs(5),
         handshake_timeout: Duration::from_secs(10),
+        admin_timeout: Duration::from_secs(10),
     }
 }
 

@@ -106,9 +106,13 @@ fn the_defaults_are_those_of_the_design() {
     retained-bytes = "256MiB"
     retained-bytes-per-connection = "32MiB"
     max-tickets-per-connection = 4096
+    max-queues-per-connection = 65536
+    max-replies-per-connection = 8192
     close-wait = "5s"
     probe-timeout = "5s"
     handshake-timeout = "10s"
+    max-admin-connections = 64
+    admin-timeout = "10s"
     drain-timeout = "25s"
     worker-threads = 2
     log-format = "text"

@@ -42,6 +42,8 @@ pub(crate) struct Settings {
     pub prefetch: u16,
     pub max_tickets: usize,
     pub retained: usize,
+    pub max_queues: usize,
+    pub max_replies: usize,
     pub close_wait: Duration,
     pub retry_for: Duration,
     pub nack_retries: u32,
@@ -100,6 +102,8 @@ impl Settings {
             prefetch: [1, 2, 5, 20, 1000][rng.usize(..5)],
             max_tickets: [1, 2, 4, 16, 4096][rng.usize(..5)],
             retained: [2_000, 20_000, 1 << 20][rng.usize(..3)],
+            max_queues: [1, 2, 65_536, 65_536][rng.usize(..4)],
+            max_replies: [1, 8_192][rng.usize(..2)],
             close_wait: Duration::from_secs(5),
             retry_for: Duration::from_secs(60),
             nack_retries: rng.u32(..4),
@@ -118,9 +122,12 @@ impl Settings {
             max_intake_exchanges: 1000,
             retained_per_connection: self.retained,
             max_tickets: self.max_tickets,
+            max_queues: self.max_queues,
+            max_replies: self.max_replies,
             close_wait: self.close_wait,
             probe_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
+            admin_timeout: Duration::from_secs(10),
         }
     }
 }

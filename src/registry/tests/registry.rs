@@ -7,7 +7,10 @@ use crate::machine::Mono;
 use crate::registry::ended::Ended;
 use crate::registry::intake_name::Intake;
 use crate::registry::policy::QueueType;
-use crate::registry::{Declared, FRESH_FOR, Form, MAX_QUEUES, Registry};
+use crate::registry::{Declared, FRESH_FOR, Form, Registry};
+
+/// Queues that a session may know.
+const MOST: usize = 10;
 
 fn declared(taken_over: bool) -> Declared {
     Declared {
@@ -23,7 +26,7 @@ fn declared(taken_over: bool) -> Declared {
 #[test]
 fn knowledge_ends_with_the_life_of_the_queue() {
     let mut registry = Registry::default();
-    assert!(registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0)));
+    assert!(registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), MOST, Mono(0)));
     assert_eq!(registry.get(b"q").unwrap().declared, declared(true));
     registry.forget(b"q");
     assert_eq!(registry.get(b"q"), None);
@@ -33,7 +36,7 @@ fn knowledge_ends_with_the_life_of_the_queue() {
 fn knowledge_is_fresh_for_a_minute_and_again_when_verified() {
     let mut registry = Registry::default();
     let just_before = Mono(0).after(FRESH_FOR - Duration::from_micros(1));
-    registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0));
+    registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), MOST, Mono(0));
     assert!(registry.is_fresh(b"q", just_before));
     assert!(!registry.is_fresh(b"q", Mono(0).after(FRESH_FOR)));
     registry.verified(b"q", just_before);
@@ -45,11 +48,11 @@ fn knowledge_is_fresh_for_a_minute_and_again_when_verified() {
 fn at_the_bound_known_queues_stay_known() {
     let mut registry = Registry::default();
     let name = |n: usize| ShortStr::new(n.to_string()).unwrap();
-    for n in 0..MAX_QUEUES {
-        assert!(registry.insert(name(n), declared(true), Mono(0)));
+    for n in 0..MOST {
+        assert!(registry.insert(name(n), declared(true), MOST, Mono(0)));
     }
-    assert!(!registry.insert(name(MAX_QUEUES), declared(true), Mono(0)));
-    assert!(registry.insert(name(7), declared(false), Mono(1)));
+    assert!(!registry.insert(name(MOST), declared(true), MOST, Mono(0)));
+    assert!(registry.insert(name(7), declared(false), MOST, Mono(1)));
     assert!(!registry.get(&name(7)).unwrap().declared.taken_over);
 }
 
@@ -59,7 +62,7 @@ fn a_queue_that_ends_in_one_session_ends_in_all_of_its_vhost() {
     let [mut here, mut there, mut elsewhere] = ["v", "v", "w"].map(|vhost| {
         let mut registry = Registry::new(ended.clone());
         registry.enter(ShortStr::new(vhost).unwrap());
-        registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), Mono(0));
+        registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), MOST, Mono(0));
         registry
     });
     here.forget(b"q");

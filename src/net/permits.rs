@@ -1,0 +1,78 @@
+//! How many connections a listener may have: a permit first, then `accept`, so that what is over the bound waits in the kernel's queue.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::warn;
+
+/// After an accept that failed (no file descriptors left), others get time to close some.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// One for each connection. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Permits {
+    free: Arc<Semaphore>,
+    all: Arc<AtomicUsize>,
+}
+
+/// To be dropped when the connection has ended.
+pub type Permit = Option<OwnedSemaphorePermit>;
+
+// === impl Permits ===
+
+impl Permits {
+    /// So many.
+    pub fn new(all: usize) -> Permits {
+        Permits {
+            free: Arc::new(Semaphore::new(all)),
+            all: Arc::new(AtomicUsize::new(all)),
+        }
+    }
+
+    /// From now on so many. Connections that are there stay; nobody is accepted until there are fewer.
+    pub fn resize(&self, all: usize) {
+        let before = self.all.swap(all, Ordering::Relaxed);
+        if all > before {
+            self.free.add_permits(all - before);
+        } else if all < before {
+            let less = u32::try_from(before - all).unwrap_or(u32::MAX);
+            let free = self.free.clone();
+            // Whoever waits for a permit already is the last to get one.
+            tokio::spawn(async move {
+                if let Ok(taken) = free.acquire_many(less).await {
+                    taken.forget();
+                }
+            });
+        }
+    }
+
+    /// The next connection; `met` is called if it has to wait for a permit. Nothing is lost when this is dropped before.
+    pub async fn accept(
+        &self,
+        listener: &TcpListener,
+        met: impl FnOnce(),
+    ) -> (TcpStream, SocketAddr, Permit) {
+        let permit = self.acquire(met).await;
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => return (stream, peer, permit),
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn acquire(&self, met: impl FnOnce()) -> Permit {
+        if let Ok(permit) = self.free.clone().try_acquire_owned() {
+            return Some(permit);
+        }
+        met();
+        self.free.clone().acquire_owned().await.ok()
+    }
+}
