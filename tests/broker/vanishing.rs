@@ -160,7 +160,7 @@ async fn a_client_that_vanishes_with_rejects_withheld_loses_nothing() {
     each_broker(async |broker, vhost| {
         for (mode, kind) in [(Mode::Takeover, Kind::Classic), (Mode::Keep, Kind::Quorum)] {
             let mut relay = Relay::new(broker.address()).await;
-            let proxy = behind(&mut relay, broker, mode, vhost, &[("close-wait", "2s")]).await;
+            let proxy = behind(&mut relay, broker, mode, vhost, &[("close-wait", "5s")]).await;
             // The publisher comes back before the session gives up, or after.
             for in_time in [true, false] {
                 let name = format!("dlx.{mode:?}.{in_time}");
