@@ -197,18 +197,19 @@ async fn read_out(stage: &Stage, found: &mut Found) -> Fallible<Found> {
         empty(stage, PARKED, found).await?;
         empty(stage, INTAKE, &mut left).await?;
         // What had no ack returns to its queue a moment after its consumer has ended. What may be lost is not waited for so long.
-        let missing = stage.sources.iter().filter(|source| {
-            let seen = found.seen(source);
-            let seen = seen.union(&left.seen(source)).count();
-            seen < source.ledger.confirmed().len()
-        });
-        let may_be_lost =
-            |source: &Arc<Source>| source.is_native || stage.plan.fault.may_lose(source).is_some();
-        let patience = missing.map(|source| if may_be_lost(source) { QUIET } else { RETURNED });
-        if patience
-            .max()
-            .is_none_or(|patience| begun.elapsed() > patience)
-        {
+        let mut patience = None;
+        for source in &stage.sources {
+            let (seen, kept) = (found.seen(source), left.seen(source));
+            let may_lose = stage.plan.fault.may_lose(source).is_some();
+            for number in source.ledger.confirmed().iter() {
+                if !seen.contains(number) && !kept.contains(number) {
+                    let is_before = source.ledger.is_before(*number);
+                    let may_be_lost = source.is_native || may_lose && is_before;
+                    patience = patience.max(Some(if may_be_lost { QUIET } else { RETURNED }));
+                }
+            }
+        }
+        if patience.is_none_or(|patience| begun.elapsed() > patience) {
             return Ok(left);
         }
         stage.rest(Duration::from_millis(100)).await;
