@@ -25,7 +25,7 @@ const CHANNEL: ChannelId = ChannelId(1);
 /// Octets of every body; the first eight carry a number, see [`Event::Message`].
 pub(crate) const BODY: usize = 100;
 /// Longer silence than this is a failure, not a slow broker.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One connection with one channel.
 pub(crate) struct Connection {

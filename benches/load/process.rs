@@ -16,7 +16,7 @@ use crate::settings::{Address, Settings};
 pub(crate) const PREFIX: &str = "dlx-proxy-bench";
 
 /// How long a proxy may take until it answers.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(60);
 
 /// A way to the broker.
 pub(crate) struct Route {

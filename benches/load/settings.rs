@@ -75,7 +75,7 @@ const SMALL: Scale = Scale {
     latency: Duration::from_millis(200),
     deaths: 100,
     deaths_faster: 2,
-    ttl: Duration::from_millis(1_000),
+    ttl: Duration::from_secs(3),
 };
 
 // === impl Settings ===

@@ -342,11 +342,9 @@ async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
 
 #[tokio::test]
 async fn a_port_where_nobody_listens_is_an_error_at_once() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("bound").port();
-    drop(listener);
     let mut scene = Scene::open().await;
-    scene.management.api.port = port;
+    // Nobody is given that one by chance.
+    scene.management.api.port = 1;
     let said = scene.read("").await.expect("an error");
     assert!(said.starts_with("cannot connect: "), "{said}");
 }

@@ -4,6 +4,8 @@ import socket
 import struct
 from urllib.parse import quote
 
+from lab import DEADLINE
+
 SASL_INIT, SASL_OUTCOME = 0x41, 0x44
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, CLOSE = 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x18
 SOURCE, TARGET, ACCEPTED = 0x28, 0x29, 0x24
@@ -58,7 +60,7 @@ class Connection:
     """One connection with one session."""
 
     def __init__(self, address, vhost, user, password):
-        self.socket = socket.create_connection(address, timeout=15)
+        self.socket = socket.create_connection(address, timeout=DEADLINE)
         self.file = self.socket.makefile("rb")
         self._greet(3)
         self._send(1, described(SASL_INIT, symbol("PLAIN"), binary(b"\0%s\0%s" % (user.encode(), password.encode()))))

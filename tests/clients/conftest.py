@@ -100,11 +100,17 @@ def drawn(request):
     return random.Random(seed)
 
 
+def pytest_runtest_setup(item):
+    item.proxies_before = len(Proxy.logs)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure shows the end of the proxy's log."""
+    """A failure shows the end of the logs of the proxies: of the session's, and of the test's own."""
     outcome = yield
     report = outcome.get_result()
-    way = getattr(item, "funcargs", {}).get("via")
-    if report.failed and way is not None and way.proxy:
-        report.sections.append(("log of the proxy, its end", "\n".join(way.proxy.text().splitlines()[-40:])))
+    if report.failed:
+        way = getattr(item, "funcargs", {}).get("via")
+        shared = [way.proxy.log] if way is not None and way.proxy else []
+        for log in dict.fromkeys(shared + Proxy.logs[item.proxies_before :]):
+            report.sections.append((f"end of {log}", "\n".join(log.read_text(errors="replace").splitlines()[-40:])))

@@ -21,20 +21,23 @@ from pathlib import Path
 import pika
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DEADLINE = 15.0
+DEADLINE = 60.0
 """Seconds until a condition that a test waits for counts as never met."""
+PATIENT = {"heartbeat": 0, "socket_timeout": DEADLINE, "stack_timeout": DEADLINE}
+"""For connections. No heartbeats because most tests do not always read."""
 
 
 def until(condition, what, deadline=DEADLINE, pause=0.02, progress=None):
     """Wait until condition() is true and return what it returned; pause() lets a connection work. Where there is much to do on a machine that may be
-    slow, the deadline counts from the last time that progress() was another."""
+    slow, the deadline counts from the last time that progress() was another. The last look begins behind the deadline."""
     end, seen = time.monotonic() + deadline, None
     while True:
+        begun = time.monotonic()
         if result := condition():
             return result
         if progress and (now := progress()) != seen:
             end, seen = time.monotonic() + deadline, now
-        assert time.monotonic() < end, f"not within {deadline} s: {what() if callable(what) else what}"
+        assert begun < end, f"not within {deadline} s: {what() if callable(what) else what}"
         pause() if callable(pause) else time.sleep(pause)
 
 
@@ -63,7 +66,7 @@ class Broker:
         return self.parameters.credentials.username
 
     def ctl(self, *words):
-        done = subprocess.run([*self.control, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*self.control, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * DEADLINE)
         assert done.returncode == 0, f"rabbitmqctl {words}: {done.stderr or done.stdout}"
         return done.stdout
 
@@ -108,10 +111,14 @@ def brokers():
 class Proxy:
     """One `dlx-proxy run` on free ports; its log is a file."""
 
+    logs = []
+    """Of all that were started."""
+
     def __init__(self, upstream, mode, log: Path, **environment):
         binary = os.environ.get("DLX_TEST_PROXY", str(REPOSITORY / "target/debug/dlx-proxy"))
         local = "127.0.0.1:0"
         self.log = log
+        Proxy.logs.append(log)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
@@ -143,7 +150,7 @@ class Proxy:
         """Status and text of a page of the admin port."""
         request = urllib.request.Request("http://%s:%d%s" % (*self.admin, path))
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read().decode()
@@ -152,17 +159,17 @@ class Proxy:
         return self.get("/readyz")[0] == 200
 
     def wait_ready(self):
-        until(self.is_ready, lambda: f"/readyz says {self.get('/readyz')}; log: {self.text()}", deadline=30)
+        until(self.is_ready, lambda: f"/readyz says {self.get('/readyz')}; log: {self.text()}")
 
     def stop(self):
-        """End it as an operator would; it has to go by itself, and must not have panicked."""
+        """End it as an operator would; it has to go by itself (after the 25 s of `drain-timeout`), and must not have panicked."""
         self.process.terminate()
         try:
-            self.process.wait(30)
+            self.process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise
+            raise AssertionError("\n".join(["the proxy does not end", *self.text().splitlines()[-40:]])) from None
         assert "panicked" not in self.text(), self.text()
 
 
@@ -186,10 +193,10 @@ class Via:
         return self.mode == "direct"
 
     def connect(self, *, direct=False, vhost=None, user=None, **options):
-        """A pika connection of its own; heartbeat is off because most tests do not always read."""
+        """A pika connection of its own."""
         host, port = self.broker.address if direct else self.address
         login = pika.PlainCredentials(user, "secret") if user else self.broker.parameters.credentials
-        options = {"heartbeat": 0, "blocked_connection_timeout": 60, "socket_timeout": 20} | options
+        options = PATIENT | {"blocked_connection_timeout": DEADLINE} | options
         return pika.BlockingConnection(pika.ConnectionParameters(host, port, vhost or self.vhost, login, **options))
 
     def _kept(self, direct):
@@ -210,8 +217,12 @@ class Via:
 
     def parked(self, message_id):
         """What lies in the parking queue under this message id."""
+        return self.all_parked().get(message_id, [])
+
+    def all_parked(self):
+        """What lies or has lain in the parking queue, by message id."""
         if self.is_direct:
-            return []
+            return {}
         channel = self.direct.channel()
         try:
             while (got := channel.basic_get("dlx-proxy.parked", auto_ack=True))[0]:
@@ -220,7 +231,7 @@ class Via:
             assert refusal.reply_code == 404, refusal
         else:
             channel.close()
-        return self._parked.get(message_id, [])
+        return self._parked
 
     def close(self):
         for kept in self._shared.values():

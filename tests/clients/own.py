@@ -5,7 +5,7 @@ import re
 import pika
 import pytest
 
-from lab import Proxy, until
+from lab import PATIENT, Proxy, until
 
 PREFIX = "own"
 INTAKE, PARKED = f"{PREFIX}.intake", f"{PREFIX}.parked"
@@ -37,7 +37,7 @@ class Own:
         self.proxy = Proxy(self.upstream, "takeover", self.log, **{"DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_INTAKE_QUEUE_TYPE": self.kind} | self.settings)
         self.proxy.wait_ready()
         login = self.via.broker.parameters.credentials
-        self.connection = pika.BlockingConnection(pika.ConnectionParameters(*self.proxy.address, self.via.vhost, login, heartbeat=0))
+        self.connection = pika.BlockingConnection(pika.ConnectionParameters(*self.proxy.address, self.via.vhost, login, **PATIENT))
         self.channel = self.connection.channel()
         until(self.is_consuming, self.proxy.text)
 
@@ -58,7 +58,7 @@ class Own:
 
     def get(self, queue):
         """The next message of the queue, through the proxy."""
-        return until(lambda: next((got for got in [self.channel.basic_get(queue)] if got[0]), None), f"a message in {queue}", deadline=30)
+        return until(lambda: next((got for got in [self.channel.basic_get(queue)] if got[0]), None), f"a message in {queue}")
 
     def depth(self, queue):
         with self.via.direct.channel() as channel:
@@ -66,7 +66,7 @@ class Own:
 
     def parked(self, count):
         """So many messages, once they are parked."""
-        until(lambda: self.depth(PARKED) >= count, lambda: f"{self.depth(PARKED)} of {count} parked", deadline=30)
+        until(lambda: self.depth(PARKED) >= count, lambda: f"{self.depth(PARKED)} of {count} parked")
         with self.via.direct.channel() as channel:
             return [channel.basic_get(PARKED, auto_ack=True) for _ in range(count)]
 

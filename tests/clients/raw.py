@@ -4,6 +4,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from lab import DEADLINE
+
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 START, START_OK, TUNE, TUNE_OK, OPEN, OPEN_OK, CLOSE, CLOSE_OK = ((10, method) for method in (10, 11, 30, 31, 40, 41, 50, 51))
@@ -160,7 +162,7 @@ class Raw:
     """One connection, read with a deadline."""
 
     def __init__(self, via, *, direct=False, greet=True, user=None, **tuning):
-        self.socket = socket.create_connection(via.broker.address if direct else via.address, timeout=15)
+        self.socket = socket.create_connection(via.broker.address if direct else via.address, timeout=DEADLINE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         if greet:

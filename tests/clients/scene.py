@@ -51,9 +51,11 @@ class Sink:
     def _arrive(self, _channel, method, properties, body):
         self.arrived.append((method, properties, body))
 
-    def wait(self, condition, what="", deadline=15):
+    def wait(self, condition, what=""):
+        """As long as something comes."""
         work = lambda: self.connection.process_data_events(time_limit=0.05)
-        until(lambda: condition(self.arrived), lambda: f"{what} in {self.queue}; {len(self.arrived)} arrived", deadline, work)
+        count = lambda: len(self.arrived)
+        until(lambda: condition(self.arrived), lambda: f"{what} in {self.queue}; {count()} arrived", pause=work, progress=count)
 
     def take(self, count=1):
         """The next `count` messages."""

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pika
 import pytest
@@ -29,8 +30,22 @@ def reject_all(scene, queues, count):
     channel.basic_qos(prefetch_count=500)
     for queue in queues:
         channel.basic_consume(queue, reject)
-    until(lambda: len(rejected) >= count, lambda: f"{len(rejected)} rejected", 60, lambda: scene.connection.process_data_events(time_limit=0.05))
+    until_rejected(scene.connection, rejected, count)
     return channel
+
+
+def until_rejected(connection, rejected, count):
+    work = lambda: connection.process_data_events(time_limit=0.05)
+    until(lambda: len(rejected) >= count, lambda: f"{len(rejected)} rejected", pause=work, progress=lambda: len(rejected))
+
+
+def beside(connection, deed):
+    """What deed() returns; meanwhile the connection works."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(deed)
+        while not done.done():
+            connection.process_data_events(time_limit=0.05)
+    return done.result()
 
 
 def all_of(arrived, count):
@@ -56,9 +71,8 @@ def test_a_missing_exchange_disturbs_no_other(scene, reason):
         each.wait(lambda arrived: len(arrived) >= count, f"{count} messages")
         assert [body for _, _, body in each.arrived] == [b"%d" % number for number in range(count)]
     if scene.by(reason).parks:
-        parked = lambda: sum(bool(scene.via.parked(f"{sources[2]}-{number}")) for number in range(count))
-        until(lambda: parked() == count, lambda: f"{parked()} parked")
-
+        parked = lambda: len({f"{sources[2]}-{number}" for number in range(count)} & scene.via.all_parked().keys())
+        until(lambda: parked() == count, lambda: f"{parked()} parked", progress=parked)
 
 
 def test_an_alarm_amid_rejects(scene):
@@ -68,7 +82,7 @@ def test_an_alarm_amid_rejects(scene):
     dlx, sink = scene.target()
     source = scene.queue("source", dlx=dlx)
     publish_many(scene, source, count)
-    until(lambda: scene.depth(source) == count, "all published")
+    until(lambda: scene.depth(source) == count, lambda: f"{scene.depth(source)} published", progress=lambda: scene.depth(source))
     usual = via.broker.ctl("-q", "eval", "vm_memory_monitor:get_vm_memory_high_watermark().").strip()
     client = via.connect(heartbeat=1)
     scene.queue("source", dlx=dlx, channel=client.channel())
@@ -79,18 +93,19 @@ def test_an_alarm_amid_rejects(scene):
         channel.basic_reject(method.delivery_tag, requeue=False)
         rejected.append(method.delivery_tag)
 
-    via.broker.ctl("-q", "set_vm_memory_high_watermark", "0.00001")
+    ctl = lambda *words: beside(client, lambda: via.broker.ctl("-q", *words))  # a rabbitmqctl may take longer than the client may be silent
     try:
-        until(lambda: "memory" in via.broker.ctl("-q", "eval", "rabbit_alarm:get_alarms()."), "the alarm")
+        ctl("set_vm_memory_high_watermark", "0.00001")
+        until(lambda: "memory" in ctl("eval", "rabbit_alarm:get_alarms()."), "the alarm")
         channel.basic_consume(source, reject)
         end = time.monotonic() + 8
         while time.monotonic() < end:
             client.process_data_events(time_limit=0.1)
+        ctl("set_vm_memory_high_watermark", usual)
+        until_rejected(client, rejected, count)
+        sink.wait(lambda arrived: len({body for _, _, body in arrived}) == count, f"{count} messages")
+        client.close()
     finally:
         via.broker.ctl("-q", "set_vm_memory_high_watermark", usual)
-    work = lambda: client.process_data_events(time_limit=0.05)
-    until(lambda: len(rejected) >= count, lambda: f"{len(rejected)} rejected", 30, work)
-    sink.wait(lambda arrived: len({body for _, _, body in arrived}) == count, f"{count} messages", deadline=60)
-    client.close()
     assert scene.depth(source) == 0
     print(f"{all_of(sink.arrived, count)} duplicates")

@@ -49,7 +49,7 @@ class Sources:
         def arrived():
             return self.own.depth(sink)
 
-        until(lambda: arrived() >= EACH, lambda: f"{arrived()} of {EACH} arrived", deadline=30, progress=arrived)
+        until(lambda: arrived() >= EACH, lambda: f"{arrived()} of {EACH} arrived", progress=arrived)
         return EACH / (time.monotonic() - since)
 
 
@@ -81,7 +81,7 @@ def all_parked(own, bad, found):
         return f"{count()} of {len(wanted)} parked, in queues: {[(queue, own.depth(queue)) for queue in [*own.queues, INTAKE]]}"
 
     # What the first proxy had no time to forward is got and rejected one by one: where it all has little of a processor, that alone takes a minute.
-    until(look, where, deadline=30, pause=0.2, progress=count)
+    until(look, where, pause=0.2, progress=count)
     causes = {label: set() for label in bad}
     for body in wanted:
         label = body.split()[0]

@@ -32,8 +32,9 @@ def test_a_message_that_no_consumer_can_have_is_shed(own, before, kind):
     sender.publish(source, *good[:before], poison, *good[before:])
     sender.close()
 
-    until(lambda: own.depth(sink) >= len(bodies), lambda: f"{own.depth(sink)} of {len(bodies)} arrived; {own.losses()} losses", deadline=90)
-    until(lambda: own.depth(PARKED) == 1, "the poison parked", deadline=30)
+    until(lambda: own.depth(sink) >= len(bodies), lambda: f"{own.depth(sink)} of {len(bodies)} arrived; {own.losses()} losses",
+          progress=lambda: (own.depth(sink), own.losses()))
+    until(lambda: own.depth(PARKED) == 1, "the poison parked")
     until(lambda: own.depth(INTAKE) == 0, "intake is empty")
     print(f"{own.losses()} losses")
     assert 1 <= own.losses() <= 21
@@ -84,7 +85,7 @@ def test_a_foreign_user_id_among_others(own, tag):
             own.channel.basic_publish("", source, b"%d" % number, pika.BasicProperties(user_id=name))
         for _ in sent if reason == "rejected" else []:
             own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
-        until(lambda: own.depth(sink) == len(sent), lambda: f"{own.depth(sink)} of {len(sent)} arrived; {own.depth(PARKED)} parked", deadline=30)
+        until(lambda: own.depth(sink) == len(sent), lambda: f"{own.depth(sink)} of {len(sent)} arrived; {own.depth(PARKED)} parked")
         arrived = {int(body): properties for _, properties, body in (own.channel.basic_get(sink, auto_ack=True) for _ in sent)}
         assert [arrived[number].user_id for number in range(len(sent))] == sent
         assert not any(name.startswith("x-dlx-proxy") for properties in arrived.values() for name in properties.headers)

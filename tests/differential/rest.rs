@@ -10,8 +10,11 @@ use super::value::Bytes;
 /// For so long nothing happens any more. A queue takes back what was unacked some time after the close is confirmed.
 pub(crate) const QUIET: Duration = Duration::from_millis(60);
 
-/// For so long a run through the proxy may take to stand where the direct one stood.
+/// For so long a run through the proxy may stand still somewhere else than the direct one stood.
 const SETTLING: Duration = Duration::from_secs(5);
+
+/// What does not come to rest at all is left after this.
+const RESTLESS: Duration = Duration::from_secs(30);
 
 /// What tells whether something has happened.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,11 +56,12 @@ impl Run<'_> {
 
 /// What is seen when it has been the same for so long, and is what is wanted; or when that takes too long.
 pub(crate) fn settled<T: PartialEq>(see: impl Fn() -> T, wanted: Option<&T>, quiet: Duration) -> T {
-    let end = Instant::now() + SETTLING;
+    let end = Instant::now() + RESTLESS;
     let (mut seen, mut since) = (see(), Instant::now());
     loop {
         let right = wanted.is_none_or(|wanted| *wanted == seen);
-        if (right && since.elapsed() > quiet) || Instant::now() > end {
+        let enough = if right { quiet } else { SETTLING };
+        if since.elapsed() > enough || Instant::now() > end {
             return seen;
         }
         std::thread::sleep(Duration::from_millis(5));

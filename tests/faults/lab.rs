@@ -17,7 +17,7 @@ use super::client::Client;
 pub(crate) type Fallible<T> = Result<T, String>;
 
 /// After which something counts as never happening. Generous: a machine may be busy.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Opens a door into the node: a port that evaluates the Erlang that it is sent. To start a rabbitmqctl takes a second, and a fault has to come
 /// at a moment.

@@ -11,6 +11,9 @@ use tokio::net::TcpStream;
 
 use super::lab::{Fallible, signal, until_for};
 
+/// After SIGTERM: `drain-timeout` by default, and what a busy machine adds.
+pub(crate) const GRACE: Duration = Duration::from_secs(60);
+
 /// A proxy, running or not.
 pub(crate) struct Proxy {
     pub address: SocketAddr,
@@ -65,7 +68,7 @@ impl Proxy {
 
     /// Its links may wait for a minute, if they were refused.
     pub(crate) async fn until_ready(&self) -> Fallible<()> {
-        until_for(Duration::from_secs(90), "the proxy is ready", async || {
+        until_for(Duration::from_secs(180), "the proxy is ready", async || {
             matches!(self.get("/readyz").await, Some((200, _)))
         })
         .await
@@ -84,10 +87,10 @@ impl Proxy {
     }
 
     /// Waits until it has ended by itself.
-    pub(crate) async fn ended(&mut self, deadline: Duration) -> Fallible<ExitStatus> {
+    pub(crate) async fn ended(&mut self) -> Fallible<ExitStatus> {
         let child = self.child.as_mut().ok_or("the proxy does not run")?;
         let mut status = None;
-        let ended = until_for(deadline, "the proxy ends", async || {
+        let ended = until_for(GRACE, "the proxy ends", async || {
             status = child.try_wait().ok().flatten();
             status.is_some()
         });
@@ -102,7 +105,7 @@ impl Proxy {
             return Ok(());
         }
         self.signal("TERM").await?;
-        let status = self.ended(Duration::from_secs(30)).await?;
+        let status = self.ended().await?;
         match status.success() {
             true => Ok(()),
             false => Err(format!("the proxy ended with {status}")),

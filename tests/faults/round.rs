@@ -15,6 +15,8 @@ use super::stage::{INTAKE, PARKED, Stage};
 /// After the fault is healed: until everything has arrived. A dead letter that an `at-least-once` queue handed to a queue which was deleted then
 /// is handed over again after three minutes (`dead_letter_worker_publisher_confirm_timeout`).
 const DEADLINE: Duration = Duration::from_secs(240);
+/// At the end: until what had no ack is in its queue again.
+const RETURNED: Duration = Duration::from_secs(60);
 /// Without an arrival, and with nothing left to do for anybody: nothing more will come.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -186,7 +188,7 @@ async fn is_idle(stage: &Stage) -> Fallible<bool> {
 /// Empties all queues: what arrived late counts as found. Returns what was left in sources and intake.
 async fn read_out(stage: &Stage, found: &mut Found) -> Fallible<Found> {
     let mut left = Found::default();
-    let end = Instant::now() + Duration::from_secs(3);
+    let begun = Instant::now();
     loop {
         for source in &stage.sources {
             empty(stage, &source.target, found).await?;
@@ -194,13 +196,20 @@ async fn read_out(stage: &Stage, found: &mut Found) -> Fallible<Found> {
         }
         empty(stage, PARKED, found).await?;
         empty(stage, INTAKE, &mut left).await?;
-        // What had no ack returns to its queue a moment after its consumer has ended.
-        let is_missing = stage.sources.iter().any(|source| {
-            let seen = found.seen(source);
-            let seen = seen.union(&left.seen(source)).count();
-            seen < source.ledger.confirmed().len()
-        });
-        if !is_missing || Instant::now() > end {
+        // What had no ack returns to its queue a moment after its consumer has ended. What may be lost is not waited for so long.
+        let mut patience = None;
+        for source in &stage.sources {
+            let (seen, kept) = (found.seen(source), left.seen(source));
+            let may_lose = stage.plan.fault.may_lose(source).is_some();
+            for number in source.ledger.confirmed().iter() {
+                if !seen.contains(number) && !kept.contains(number) {
+                    let is_before = source.ledger.is_before(*number);
+                    let may_be_lost = source.is_native || may_lose && is_before;
+                    patience = patience.max(Some(if may_be_lost { QUIET } else { RETURNED }));
+                }
+            }
+        }
+        if patience.is_none_or(|patience| begun.elapsed() > patience) {
             return Ok(left);
         }
         stage.rest(Duration::from_millis(100)).await;

@@ -199,8 +199,7 @@ impl Stage {
         // The last one is later than the grace of a drain.
         let choices = if self.plan.short { 3 } else { 4 };
         let free_after = [0, 500, 3000, 27_000][self.plan.rng.usize(..choices)];
-        let grace = Duration::from_secs(30);
-        let (ended, ()) = tokio::join!(self.proxies[0].ended(grace), async {
+        let (ended, ()) = tokio::join!(self.proxies[0].ended(), async {
             tokio::time::sleep(Duration::from_millis(free_after)).await;
             relay.set(relay::Fault::None);
         });

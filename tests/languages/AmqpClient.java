@@ -21,7 +21,7 @@ import java.util.stream.Collectors;
 
 /** The script of README.md by RabbitMQ's Java client. */
 class AmqpClient {
-    static final long PATIENCE = 20_000;
+    static final long PATIENCE = 60_000;
 
     static String kind;
 

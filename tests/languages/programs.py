@@ -21,7 +21,7 @@ def run(*command, **environment):
     words = [str(word) for word in command]
     done = subprocess.run(
         words, cwd=LAB, env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8",
-        timeout=120)
+        timeout=600)
     assert done.returncode == 0, f"{' '.join(words)}: exit code {done.returncode}\n{done.stderr}\n{done.stdout}"
     return done.stdout, done.stderr
 

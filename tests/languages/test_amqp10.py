@@ -5,6 +5,7 @@ import socket
 import pika
 import pytest
 
+from lab import DEADLINE
 from programs import javascript, steps
 
 HEADERS = {
@@ -32,7 +33,7 @@ def test_a_library_shows_the_same(way):
 def answer(address, header):
     """The first bytes of what comes back, and how it goes on."""
     came = b""
-    with socket.create_connection(address, timeout=20) as stream:
+    with socket.create_connection(address, timeout=DEADLINE) as stream:
         stream.sendall(header)
         if len(header) < 8:
             stream.shutdown(socket.SHUT_WR)

@@ -61,7 +61,7 @@ async def main():
 
     await first.set_qos(prefetch_count=10)
     deliveries = []
-    async with work.iterator(timeout=20) as messages:
+    async with work.iterator(timeout=60) as messages:
         async for message in messages:
             deliveries.append(described(message))
             if message.body == b"nacked":
@@ -77,7 +77,7 @@ async def main():
     step("consume", deliveries=deliveries)
 
     deliveries = []
-    async with dead_letters.iterator(timeout=20) as messages:
+    async with dead_letters.iterator(timeout=60) as messages:
         async for message in messages:
             deliveries.append(described(message))
             if message.body == b"nacked":
@@ -90,7 +90,7 @@ async def main():
                 break
     step("dead letters", deliveries=deliveries)
 
-    async with graves.iterator(timeout=20) as messages:
+    async with graves.iterator(timeout=60) as messages:
         async for message in messages:
             await message.ack()
             break

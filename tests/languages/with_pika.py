@@ -27,7 +27,7 @@ def publish(channel, queue, body, **others):
 
 def consume(channel, queue):
     """Deliveries, until the caller breaks off; fails if none comes."""
-    for method, props, body in channel.consume(queue, inactivity_timeout=20):
+    for method, props, body in channel.consume(queue, inactivity_timeout=60):
         assert method, f"nothing in {queue}"
         content = {name: getattr(props, name) for name in PROPERTIES}
         yield method.delivery_tag, {
