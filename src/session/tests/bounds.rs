@@ -41,6 +41,23 @@ fn a_client_that_asks_without_end_is_not_read_until_half_of_its_replies_came() {
 }
 
 #[test]
+fn a_queue_too_many_is_not_managed() {
+    let settings = settings(Mode::Keep);
+    settings.limits.set(Limits {
+        max_queues: 1,
+        ..(**settings.limits.now()).clone()
+    });
+    let mut s = Script::open(settings)
+        .managed("first", target("dlx"))
+        .managed("second", target("dlx"));
+    assert!(s.events.contains(&Event::BoundMet(Bound::Queues)));
+    s.broker(&deliver("first", 1, b"hi")).passes();
+    s.broker(&deliver("second", 2, b"hi")).passes();
+    s.client(&reject(2, false)).passes();
+    s.client(&reject(1, false)).silent();
+}
+
+#[test]
 fn channels_that_the_broker_will_refuse_are_not_kept() {
     let mut s = Script::narrow(settings(Mode::Keep), 10);
     for channel in 2..=65_535 {
