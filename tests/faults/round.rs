@@ -84,8 +84,7 @@ async fn play(node: &Arc<Node>, plan: Plan, sources: Vec<Source>, logs: &Path) -
     for proxy in &mut stage.proxies {
         problems.extend(proxy.stop().await.err());
     }
-    let left = read_out(&stage, &mut found).await?;
-    let mut tally = count(&stage, &found, &left);
+    let mut tally = read_out(&stage, found).await?;
     tally.problems.extend(problems);
     if tally.messages == 0 {
         tally.problems.push("nothing was confirmed".to_owned());
@@ -185,32 +184,29 @@ async fn is_idle(stage: &Stage) -> Fallible<bool> {
     Ok(true)
 }
 
-/// Empties all queues: what arrived late counts as found. Returns what was left in sources and intake.
-async fn read_out(stage: &Stage, found: &mut Found) -> Fallible<Found> {
+/// Empties all queues, and counts: what arrived late counts as found.
+async fn read_out(stage: &Stage, mut found: Found) -> Fallible<Tally> {
+    // In sources and intake.
     let mut left = Found::default();
     let begun = Instant::now();
     loop {
         for source in &stage.sources {
-            empty(stage, &source.target, found).await?;
+            empty(stage, &source.target, &mut found).await?;
             empty(stage, &source.name, &mut left).await?;
         }
-        empty(stage, PARKED, found).await?;
+        empty(stage, PARKED, &mut found).await?;
         empty(stage, INTAKE, &mut left).await?;
+        let tally = count(stage, &found, &left);
         // What had no ack returns to its queue a moment after its consumer has ended. What may be lost is not waited for so long.
-        let mut patience = None;
-        for source in &stage.sources {
-            let (seen, kept) = (found.seen(source), left.seen(source));
-            let may_lose = stage.plan.fault.may_lose(source).is_some();
-            for number in source.ledger.confirmed().iter() {
-                if !seen.contains(number) && !kept.contains(number) {
-                    let is_before = source.ledger.is_before(*number);
-                    let may_be_lost = source.is_native || may_lose && is_before;
-                    patience = patience.max(Some(if may_be_lost { QUIET } else { RETURNED }));
-                }
-            }
-        }
-        if patience.is_none_or(|patience| begun.elapsed() > patience) {
-            return Ok(left);
+        let patience = if tally.lost > 0 {
+            RETURNED
+        } else if tally.native_lost > 0 || !tally.apart.is_empty() {
+            QUIET
+        } else {
+            return Ok(tally);
+        };
+        if begun.elapsed() > patience {
+            return Ok(tally);
         }
         stage.rest(Duration::from_millis(100)).await;
     }
