@@ -27,7 +27,7 @@ why() { # LOG
   local words
   words=$(awk '
     /^thread .* panicked at/ {more = 4}
-    /^ *(stack backtrace:|note: run with|--)?$/ {more = 0}
+    /^ *(stack backtrace:|note: run with.*)?$/ {more = 0}
     (more-- > 0 || /^E  +[^ ]|^FAILED |^error/) && !seen[$0]++ && n++ < 16 {print "  " substr($0, 1, 240)}' "$1")
   echo "${words:-$(tail -n 16 "$1")}"
 }

@@ -3,7 +3,7 @@
 use super::script::*;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
-use crate::machine::{Bound, Event, Leg, Limits, Machine};
+use crate::machine::{Bound, Event, Leg, Machine};
 use crate::registry::policy::Mode;
 
 fn passive() -> Vec<u8> {
@@ -20,8 +20,9 @@ fn declare_ok() -> Vec<u8> {
 
 #[test]
 fn a_client_that_asks_without_end_is_not_read_until_half_of_its_replies_came() {
-    let mut s = Script::open(settings(Mode::Keep));
-    let most = Limits::of_tests().max_replies;
+    let settings = settings(Mode::Keep);
+    let most = settings.limits.now().max_replies;
+    let mut s = Script::open(settings);
     for _ in 0..most {
         s.client(&passive()).passes();
     }
@@ -42,12 +43,7 @@ fn a_client_that_asks_without_end_is_not_read_until_half_of_its_replies_came() {
 
 #[test]
 fn a_queue_too_many_is_not_managed() {
-    let settings = settings(Mode::Keep);
-    settings.limits.set(Limits {
-        max_queues: 1,
-        ..(**settings.limits.now()).clone()
-    });
-    let mut s = Script::open(settings)
+    let mut s = Script::open(limited(Mode::Keep, |limits| limits.max_queues = 1))
         .managed("first", target("dlx"))
         .managed("second", target("dlx"));
     assert!(s.events.contains(&Event::BoundMet(Bound::Queues)));

@@ -255,12 +255,8 @@ fn out_of_tickets_the_client_is_not_read() {
 
 #[test]
 fn over_the_budget_nothing_is_retained_and_the_reject_is_forwarded() {
-    let settings = settings(Mode::Keep);
-    settings.limits.set(Limits {
-        retained_per_connection: 430,
-        ..(**settings.limits.now()).clone()
-    });
-    let mut s = Script::open(settings).managed("orders", target("dlx"));
+    let small = |limits: &mut Limits| limits.retained_per_connection = 430;
+    let mut s = Script::open(limited(Mode::Keep, small)).managed("orders", target("dlx"));
     s.broker(&deliver("orders", 1, b"more than thirty bytes of a body"))
         .passes();
     s.broker(&deliver("orders", 2, b"hi")).passes();

@@ -68,6 +68,15 @@ pub(super) fn settings(mode: Mode) -> Settings {
     }
 }
 
+/// The same with other limits.
+pub(super) fn limited(mode: Mode, change: impl FnOnce(&mut Limits)) -> Settings {
+    let settings = settings(mode);
+    let mut limits = Limits::clone(&settings.limits.now());
+    change(&mut limits);
+    settings.limits.set(limits);
+    settings
+}
+
 // === frames ===
 
 pub(super) fn method(
