@@ -23,9 +23,15 @@ demo: ## the same, and exit: 0 if the three dead letters were right
 
 # === test it
 
-.PHONY: test setup fmt fmt-check lint doc unit fuzz simulate broker differential generated faults faults-once clients languages coverage bench bench-once deploy-check
+.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once clients languages coverage bench bench-once deploy-check
+check: fmt lint quick ## the inner loop, in two minutes: format, lints, all tests that need no broker
 test: ## everything that CI checks
 	@tests/lab/test.sh
+soak: MINUTES ?= 60
+soak: LONG = FIRST_SEED=$$(date +%s)000 SEEDS=1000000 SECONDS=$$(($(MINUTES) * 60))
+soak: ## look for what is rare, with new seeds: fuzzing (needs cargo-fuzz), simulation, generated scripts and faults, MINUTES=N each
+	@tests/lab/test.sh "fuzz SECONDS=$$(($(MINUTES) * 60 / $(words $(wildcard fuzz/targets/*))))" \
+	  "simulate $(LONG)" "generated $(LONG)" "faults ROUNDS=100000 SECONDS=$$(($(MINUTES) * 60))"
 setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, client libraries of five languages) into .lab/
 	@tests/lab/setup.sh
 fmt: ## format the code
@@ -36,8 +42,9 @@ lint: ## clippy, no warning allowed
 	$(CARGO) clippy --all-targets -- -D warnings
 doc: ## the documentation, with private items, no warning allowed
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --no-deps --document-private-items
-unit: ## tests that need no broker
+quick:
 	$(CARGO) test --no-fail-fast --lib --bins --test offline --test corpus
+unit: quick ## tests that need no broker
 	$(CARGO) test --no-fail-fast --doc
 	$(CARGO) test --test differential -- instrument
 fuzz: ## look for inputs that break a promise: SECONDS=60 each, TARGET="session ..." or all; needs cargo-fuzz
@@ -59,7 +66,7 @@ generated: SKIP ?= --skip generated::model
 generated: setup ## random scripts only, on the oldest and the newest broker: SEEDS=N per broker, from FIRST_SEED on, SECONDS=N at most
 	$(WITH_BROKERS) --plugins rabbitmq_management env DLX_TEST_SEEDS=$(SEEDS) DLX_TEST_FIRST_SEED=$(FIRST_SEED) DLX_TEST_SECONDS=$(SECONDS) \
 	  $(CARGO) test --test differential -- --nocapture generated:: $(SKIP)
-faults: setup ## break proxy, broker, network, … under load, and count: ROUNDS=N, FAULT=NAME,…, SEED=N, BROKER=4.3.6, SECONDS=N at most
+faults: setup ## break proxy, broker, network, … under load, and count: ROUNDS=N, FAULT=NAME,…, SEED=N, BROKER=4.3.6, FLOODS=per cent, SECONDS=N at most
 	LIMIT=$(SECONDS) tests/lab/faults.sh
 faults-once: setup ## each fault once, on one of two brokers, with short pauses
 	SHORT=1 SEED=1 tests/lab/faults.sh
@@ -71,8 +78,8 @@ languages: setup ## one script by client libraries of five languages, direct and
 	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages
 coverage: setup ## which lines of the sessions and the dead-letter rules no test runs; fails below 90 %
 	tests/lab/coverage.sh
-bench: setup ## rates and latencies beside direct use and haproxy
-	$(WITH_BROKERS) $(CARGO) bench --bench '*'
+bench: setup ## rates and latencies beside direct use and haproxy; clients that never wait, and a bare relay, on the oldest broker too
+	$(WITH_BROKERS) sh -c "$(CARGO) bench --bench '*' && { test -n '$(BENCH_BROKER)' || BENCH_BROKER=oldest $(CARGO) bench --bench load -- unpaced relay; }"
 bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged
 	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --profile dev --bench '*'
 deploy-check: setup ## container, Kubernetes and systemd files: do they parse, and does the proxy know their settings?

@@ -1,10 +1,25 @@
 #!/usr/bin/env bash
 # `make fuzz`: runs the targets one after the other, each for so many seconds, and prints a table. What breaks a promise is kept in
-# fuzz/artifacts; the exit code says whether anything was found. Nothing is left in the corpus but what `fuzz/run.sh --keep` minimises.
+# fuzz/artifacts; the exit code says whether anything was found. The corpus changes only with --keep, which minimises it.
 #
 #   fuzz/run.sh [--keep] [SECONDS [TARGET...]]        FUZZ_LONG=N: frames, tables and session run N times as long
 set -euo pipefail
 cd "$(dirname "$0")"
+
+# The corpus of a target is one file, an input a line in base64, sorted; the fuzzer wants a folder of inputs, named by their SHA-1.
+unpack() { # FILE FOLDER
+  local line
+  rm -rf "$2" && mkdir -p "$2"
+  [[ -e $1 ]] || return 0 # a new target
+  while read -r line; do
+    base64 -d <<<"$line" >"$2/input"
+    mv "$2/input" "$2/$(sha1sum "$2/input" | cut -d' ' -f1)"
+  done <"$1"
+}
+pack() { # FOLDER FILE
+  local input
+  for input in "$1"/*; do base64 -w0 "$input" && echo; done | LC_ALL=C sort -u >"$2"
+}
 
 keep=false
 if [[ ${1:-} == --keep ]]; then keep=true; shift; fi
@@ -26,10 +41,11 @@ for target in "${targets[@]}"; do
   time=$seconds
   case $target in frames | tables | session) time=$((seconds * ${FUZZ_LONG:-1})) ;; esac
   # What is found on the way is not for the repository, unless it is minimised.
-  work=work/$target log=work/$target.log
-  mkdir -p "$work" "artifacts/$target" "corpus/$target" "seeds/$target"
+  work=work/$target corpus=work/$target.corpus log=work/$target.log
+  mkdir -p "$work" "artifacts/$target" "seeds/$target"
+  unpack "corpus/$target.base64" "$corpus"
   before=$(find "artifacts/$target" -type f | wc -l)
-  "$binary" "$work" "corpus/$target" "seeds/$target" -artifact_prefix="artifacts/$target/" -max_total_time="$time" \
+  "$binary" "$work" "$corpus" "seeds/$target" -artifact_prefix="artifacts/$target/" -max_total_time="$time" \
     -max_len=1200 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 >"$log" 2>&1 || true
   new=$(($(find "artifacts/$target" -type f | wc -l) - before))
   found=$((found + new))
@@ -40,10 +56,10 @@ for target in "${targets[@]}"; do
   if $keep; then
     rm -rf work/kept && mkdir work/kept
     # By edges, not by how often: a few hundred are enough for that.
-    "$binary" -merge=1 -use_counters=0 -max_len=600 work/kept "seeds/$target" "corpus/$target" "$work" >>"$log" 2>&1
+    "$binary" -merge=1 -use_counters=0 -max_len=600 work/kept "seeds/$target" "$corpus" "$work" >>"$log" 2>&1
     # The seeds are kept under their own names.
     find "seeds/$target" -type f -exec sha1sum {} + | while read -r sum _; do rm -f "work/kept/$sum"; done
-    rm -rf "corpus/$target" && mv work/kept "corpus/$target"
+    pack work/kept "corpus/$target.base64"
   fi
 done
 printf '  %-11s %8s %12s %7s %9s\n%s' target time execs coverage findings "$table"

@@ -6,6 +6,7 @@ pub mod content;
 pub mod cursor;
 pub mod frame;
 pub mod ids;
+pub mod incoming;
 pub mod method;
 pub mod properties;
 pub mod reply;

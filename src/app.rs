@@ -13,16 +13,18 @@ use tokio::sync::oneshot;
 use tracing::info;
 
 use crate::admin::Readiness;
-use crate::admin::server::Desk;
-use crate::amqp::ids::ShortStr;
+use crate::admin::server::Server;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::config::Config;
 use crate::drain::{Drain, Ended, Phase};
 use crate::management::Management;
-use crate::net::drive::Clock;
+use crate::net::clock::SystemClock;
 use crate::net::links::Opener;
-use crate::net::listener::Door;
+use crate::net::listener::Listener;
 use crate::net::permits::Permits;
+use crate::net::stream::Dialer;
 use crate::net::vhosts::Hub;
+use crate::net::workers::Workers;
 use crate::telemetry::Metrics;
 
 pub use live::Live;
@@ -32,24 +34,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A proxy whose ports are bound.
 pub struct App {
-    door: Door,
-    listener: TcpListener,
-    admin: TcpListener,
+    listener: Listener,
+    client_socket: TcpListener,
+    admin_socket: TcpListener,
     management: Option<Management>,
-    desk: Desk,
+    admin_server: Server,
     readiness: Readiness,
     hub: Hub,
-    vhosts: Vec<ShortStr>,
+    vhosts: Vec<Vhost>,
     live: Live,
-    kept_policies: Vec<String>,
+    kept_policies: Vec<ShortStr>,
 }
 
 /// A proxy that cannot begin.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// A setting that its part refuses.
-    #[error(transparent)]
-    Settings(#[from] parts::BadSettings),
+    /// `worker-threads` is more than the system allows.
+    #[error("cannot start the threads of `worker-threads`")]
+    Threads(#[source] std::io::Error),
     /// The port is taken, or the address is not ours.
     #[error("cannot listen on `{setting}` {address}")]
     Listen {
@@ -70,21 +72,23 @@ impl App {
     /// # Errors
     /// When a port cannot be bound.
     pub async fn bind(config: &Config, drain: &Drain) -> Result<App, BindError> {
-        let listener = listen("listen", config.listen).await?;
-        let admin = listen("admin", config.admin).await?;
+        let client_socket = listen("listen", config.listen).await?;
+        let admin_socket = listen("admin", config.admin).await?;
         let metrics = Metrics::new();
-        let readiness = Readiness::new(config.vhosts.iter().map(String::as_str));
-        let clock = Clock::start();
-        let settings = Arc::new(parts::session(config)?);
-        let broker = (config.upstream.host.clone(), config.upstream.port);
+        let readiness = Readiness::new(config.vhosts.iter().cloned());
+        let clock = SystemClock::start();
+        let settings = Arc::new(parts::session(config));
+        let dialer = Dialer {
+            broker: (config.upstream.host.clone(), config.upstream.port),
+            within: CONNECT_TIMEOUT,
+        };
         let management = parts::management(config).map(|api| Management {
             api,
             policies: settings.policies.clone(),
             metrics: metrics.clone(),
         });
         let opener = Opener {
-            broker: broker.clone(),
-            connect_timeout: CONNECT_TIMEOUT,
+            dialer: dialer.clone(),
             publisher: parts::publisher(config, &settings),
             intake: parts::intake(config, &settings),
             surveyor: management
@@ -98,11 +102,11 @@ impl App {
         let hub = Hub::new(Box::new(move |hub, vhost, inboxes| {
             opener.open(hub, vhost, inboxes)
         }));
-        let permits = Permits::new(config.max_connections);
-        let desk = Desk {
+        let permits = Permits::new(config.reloadable.max_connections);
+        let admin_server = Server {
             metrics: metrics.clone(),
             readiness: readiness.clone(),
-            permits: Permits::new(config.max_admin_connections),
+            permits: Permits::new(config.reloadable.max_admin_connections),
             limits: settings.limits.clone(),
         };
         let live = Live {
@@ -110,34 +114,29 @@ impl App {
             limits: settings.limits.clone(),
             retained: settings.retained.clone(),
             permits: permits.clone(),
-            admin_permits: desk.permits.clone(),
+            admin_permits: admin_server.permits.clone(),
             drain: drain.clone(),
         };
-        let door = Door {
+        let listener = Listener {
             settings,
-            broker,
-            connect_timeout: CONNECT_TIMEOUT,
+            dialer,
             permits,
             hub: hub.clone(),
             metrics: metrics.clone(),
             clock,
+            workers: Workers::start(config.worker_threads).map_err(BindError::Threads)?,
         };
-        let vhosts = config
-            .vhosts
-            .iter()
-            .filter_map(|vhost| ShortStr::copy(vhost.as_bytes()))
-            .collect();
         Ok(App {
             kept_policies: live::kept(config),
             live,
-            door,
             listener,
-            admin,
+            client_socket,
+            admin_socket,
             management,
-            desk,
+            admin_server,
             readiness,
             hub,
-            vhosts,
+            vhosts: config.vhosts.clone(),
         })
     }
 
@@ -148,17 +147,24 @@ impl App {
 
     /// Serves until the drain begins, then ends phase by phase.
     pub async fn run(self, drain: Drain) -> Ended {
-        for (leg, listener) in [("client", &self.listener), ("admin", &self.admin)] {
+        for (leg, listener) in [
+            ("client", &self.client_socket),
+            ("admin", &self.admin_socket),
+        ] {
             if let Ok(addr) = listener.local_addr() {
                 info!(leg, %addr, "listening");
             }
         }
         live::warn_of_kept(&self.kept_policies);
+        live::warn_of_shared(&self.listener.settings.user);
         for vhost in &self.vhosts {
             self.hub.open(vhost);
         }
         let stopped = drain.stopped(Phase::Admin);
-        drain.spawn(Phase::Admin, self.desk.serve(self.admin, stopped));
+        drain.spawn(
+            Phase::Admin,
+            self.admin_server.serve(self.admin_socket, stopped),
+        );
         if let Some(management) = self.management {
             // The first rejects shall have their keys already. Clients that come meanwhile wait in the kernel's queue.
             let (first, read) = oneshot::channel();
@@ -171,7 +177,7 @@ impl App {
         }
         drain.spawn(
             Phase::Listener,
-            self.door.serve(self.listener, drain.clone()),
+            self.listener.serve(self.client_socket, drain.clone()),
         );
         self.readiness.listening();
         drain.begun().await;

@@ -1,26 +1,41 @@
 //! What becomes of a message that died, by RabbitMQ's rules: pure functions over raw bytes, recognisable beside `rabbit_dead_letter.erl` and `mc.erl`.
 //!
-//! The reject path and the intake path meet here, in [`plan()`]. [`private`] has the edits of messages that merely pass.
+//! The rules are numbered and written down in `docs/rabbitmq-semantics.md`: `(S4.2)`, here and in all of the source, is its rule 4.2. The blocks of
+//! `dead_letter/testdata` show them at work.
+//!
+//! Rejects and signals meet here, in [`dispose()`]. [`private`] has the edits of messages that merely pass.
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::version::Version;
-use crate::machine::{Cause, Publication, Reason};
+use crate::machine::Reason;
 
 mod bridge;
 mod cycle;
+mod disposal;
 mod headers;
 mod history;
 mod plan;
 pub mod private;
+pub mod proof;
+pub mod redelivered;
 mod remembered;
+pub mod retries;
+pub mod retry;
+mod returning;
 mod route;
 mod signal;
+mod signalled;
+pub mod unparked;
+mod write;
 
 pub use bridge::Bridges;
 pub use cycle::closes;
+pub use disposal::{Disposal, dispose};
 pub use plan::plan;
-pub use signal::{Implausible, Signal, signal};
+pub use returning::{CameBack, Return, come_back, give_back};
+pub use signal::{Implausible, Signal, signal, without_death};
+pub use signalled::signalled;
 
 /// Whose rules count: a generation of RabbitMQ (semantics differ in history, cycles and headers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +70,25 @@ pub enum TargetQueues {
     Unknown,
 }
 
-/// Settings that shape a dead letter.
+/// The settings that shape a dead letter, whatever the broker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleSettings {
+    /// `history = "continue"`: a client's x-death counts on every version; else what the broker forgets is forgotten.
+    pub continue_history: bool,
+    /// `bcc = "carry"`: BCC keys count for a keyless death (S2.2), though the broker removes the header at publish.
+    pub carry_bcc: bool,
+}
+
+/// What shapes a dead letter: [`RuleSettings`] at one broker, with the limit of now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Of the broker.
     pub dialect: Dialect,
     /// How many entries x-death may have; the oldest are dropped.
     pub max_history: usize,
-    /// `history = "continue"`: a client's x-death counts on every version; else what the broker forgets is forgotten.
+    /// As in [`RuleSettings`].
     pub continue_history: bool,
-    /// `bcc = "carry"`: BCC keys count for a keyless death (S2.2), though the broker removes the header at publish.
+    /// As in [`RuleSettings`].
     pub carry_bcc: bool,
 }
 
@@ -83,17 +107,37 @@ pub struct Death<'a> {
     pub content: &'a Content,
     /// True when the broker has written this death into x-death already (a signal); false for a reject that we withheld.
     pub recorded: bool,
+    /// A delivery of it has failed; see [`redelivered`].
+    pub failed: bool,
 }
 
-/// What becomes of it.
+/// Where the dead letters of a queue go now, as far as the proxy can tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Publish this.
-    Publish(Publication),
-    /// An automatic cycle: drop it, and log the lap once (the queue that it would enter again, then queues from newest to oldest).
-    Cycle(Vec<ShortStr>),
-    /// From an `at-least-once` queue, which drops nothing (S6.3): put this into the parking queue.
-    Park(Publication, Cause),
+pub enum Lookup {
+    /// The target, complete.
+    Target(Target),
+    /// There is a dead-letter exchange, but only the broker can tell which key its own policy sets beside it.
+    KeyUnknown,
+    /// The queue has no dead-letter exchange any more: neither its arguments nor a policy of ours names one.
+    NoExchange,
+}
+
+// === impl RuleSettings ===
+
+impl RuleSettings {
+    /// The rules at a broker of this generation.
+    pub fn at(self, dialect: Dialect, max_history: usize) -> Rules {
+        let RuleSettings {
+            continue_history,
+            carry_bcc,
+        } = self;
+        Rules {
+            dialect,
+            max_history,
+            continue_history,
+            carry_bcc,
+        }
+    }
 }
 
 // === impl Dialect ===

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -140,6 +141,14 @@ impl Drain {
     /// Done when the tasks of this phase are to end.
     pub fn stopped(&self, phase: Phase) -> WaitForCancellationFutureOwned {
         self.stage(phase).stop.clone().cancelled_owned()
+    }
+
+    /// Runs a task of this phase on that runtime; the drain waits for it.
+    pub fn spawn_on<F>(&self, phase: Phase, task: F, runtime: &Handle) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.stage(phase).tasks.spawn_on(task, runtime)
     }
 
     /// Runs a task of this phase, which the drain waits for.

@@ -9,43 +9,59 @@
 //! Two channels, because a refused declare closes the one that it was made on. What cannot be dealt with is rejected, and the intake
 //! queue's own dead-letter exchange parks it: so nothing is ever stuck here, and nothing is lost.
 
-use crate::amqp::frame::Kind;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
 use crate::amqp::ids::ChannelId;
-use crate::amqp::method::{Close, MethodId};
-use crate::amqp::reply;
-use crate::dead_letter::Rules;
-use crate::link::{Frame, Link, Login, Loss, Step};
+use crate::dead_letter::RuleSettings;
+use crate::dead_letter::redelivered::Failures;
+use crate::link::{Link, Login, Loss, Step};
 use crate::machine::{
-    Bound, Cause, Effects, Ensured, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now,
-    Outcome, Publication, Role, Ticket,
+    Cause, Ensured, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, Outcome, Publication,
+    Purpose, Role, Ticket,
 };
 use crate::publisher;
 use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 
+pub use self::input::Input;
+pub use self::output::{Effects, Output};
+
 use self::consumer::Consumer;
 use self::cycles::{Cycles, Verdict};
 use self::objects::Objects;
+use self::parked::Parked;
 use self::signals::Decision;
 use self::topology::Topology;
 
 mod consumer;
 mod cycles;
 mod exchanges;
+mod frames;
+mod incoming;
+mod input;
 mod ledger;
 mod objects;
+mod output;
+mod parked;
 mod signals;
 #[cfg(test)]
 mod tests;
 mod topology;
 
+/// At the end of the process: without an outcome for so long (an alarm, a link that is away) none is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The channel of the topology.
 const TOPOLOGY: ChannelId = ChannelId(1);
 /// The channel of the consumer.
 const CONSUMER: ChannelId = ChannelId(2);
+/// The channel on which parked messages are fetched.
+const PARKED: ChannelId = ChannelId(3);
 
 /// The type of the intake and the parking queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum QueueType {
     /// Replicated, and able to shed a message that crashes each delivery (S10.2).
     Quorum,
@@ -68,8 +84,8 @@ pub struct Settings {
     pub prefetch: u16,
     /// `max-intake-exchanges`, `intake-bytes` and `max-history`.
     pub limits: LiveLimits,
-    /// How dead letters look; the dialect is that of the broker.
-    pub rules: Rules,
+    /// How dead letters look.
+    pub rules: RuleSettings,
     /// Surveys are answered: there is a management URL.
     pub surveyed: bool,
 }
@@ -82,9 +98,16 @@ pub struct Intake {
     topology: Topology,
     consumer: Consumer,
     cycles: Cycles,
+    parked: Parked,
+    /// Which failed deliveries the broker counts.
+    failures: Failures,
     /// Foreign user-ids are hidden: the broker refused one.
     hide_users: bool,
+    /// The queue is left to other proxies, as the publisher is away.
+    handed_over: bool,
     draining: bool,
+    /// Until when a draining intake waits for the next outcome.
+    patience: Option<Mono>,
 }
 
 // === impl Intake ===
@@ -101,22 +124,33 @@ impl Intake {
             ),
             consumer: Consumer::new(settings.names.intake_queue().clone(), settings.prefetch),
             cycles: Cycles::new(settings.surveyed, settings.prefetch),
+            parked: Parked::new(
+                settings.names.parking().clone(),
+                settings.names.lock().clone(),
+                now,
+            ),
             settings,
+            failures: Failures::default(),
             hide_users: false,
+            handed_over: false,
             draining: false,
+            patience: None,
         }
     }
 
     /// Signals without an outcome.
     pub fn held(&self) -> usize {
-        self.consumer.ledger.held()
+        self.consumer.ledger.held() + self.parked.held()
     }
 
     fn up(&mut self, now: Now, fx: &mut Effects) {
-        self.settings.rules.dialect = self.link.dialect();
+        self.failures = Failures::of_version(self.link.version());
         self.hide_users = false;
         self.topology.begin(self.link.dialect(), now, fx);
         self.cycles.begin(now, fx);
+        if !self.handed_over {
+            self.parked.begin(now);
+        }
     }
 
     fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
@@ -125,6 +159,25 @@ impl Intake {
             self.topology.give_up(fx);
         }
         self.consumer_lost(loss != Loss::Lost, fx);
+        self.parked.lost(loss != Loss::Lost, now);
+    }
+
+    /// The queue is there, or may be consumed again.
+    fn begin(&mut self, fx: &mut Effects) {
+        if self.topology.is_ready() && !self.draining && !self.handed_over {
+            self.consumer.begin(fx);
+        }
+    }
+
+    /// Leaves the queue to other proxies: what it held goes back, in front.
+    fn leave_queue(&mut self, fx: &mut Effects) {
+        if !std::mem::replace(&mut self.handed_over, true) {
+            fx.events.push(Event::HandedOver);
+        }
+        self.consumer.end(fx);
+        self.consumer.give_back(fx);
+        self.cycles.forget();
+        self.parked.forgotten();
     }
 
     fn consumer_lost(&mut self, by_broker: bool, fx: &mut Effects) {
@@ -132,57 +185,23 @@ impl Intake {
         self.cycles.forget();
     }
 
-    /// # Errors
-    /// What the broker did wrong.
-    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
-        let id = (frame.kind == Kind::Method)
-            .then(|| MethodId::peek(frame.payload))
-            .flatten();
-        match (frame.channel, id) {
-            (TOPOLOGY, Some(MethodId::CHANNEL_CLOSE)) => {
-                let (code, cause) = closed(frame, fx);
-                if self.topology.closed(code, &cause, now, fx) {
-                    tell(cause, fx);
-                }
-            }
-            (TOPOLOGY, Some(id)) => {
-                let ready = self.topology.reply(id, now, fx);
-                if ready && !self.draining {
-                    self.consumer.begin(fx);
-                }
-            }
-            (CONSUMER, Some(MethodId::CHANNEL_CLOSE)) => {
-                tell(closed(frame, fx).1, fx);
-                self.consumer_lost(false, fx);
-                self.topology.again(now);
-            }
-            (CONSUMER, Some(MethodId::BASIC_CANCEL)) => {
-                // The queue was deleted or lost its leader: it is declared anew, and what is held stays settleable.
-                self.consumer.cancelled(fx);
-                self.topology.again(now);
-            }
-            (CONSUMER, _) => {
-                if let Some(delivery) = self.consumer.frame(frame, id, fx)? {
-                    self.deliver(delivery, now, fx);
-                    if !self.reads() {
-                        fx.events.push(Event::BoundMet(Bound::IntakeBytes));
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// One signal, whole.
-    fn deliver(&mut self, delivery: consumer::Delivery, now: Now, fx: &mut Effects) {
+    fn deliver(&mut self, delivery: incoming::Delivery, now: Now, fx: &mut Effects) {
         let tag = delivery.tag;
-        let decision = signals::decide(&self.settings, &delivery, now.wall);
+        if self.handed_over {
+            // It was on its way when the consumer was cancelled.
+            return self.consumer.return_one(tag, fx);
+        }
+        let max_history = self.settings.limits.now().max_history;
+        let rules = self.settings.rules.at(self.link.dialect(), max_history);
+        let decision = signals::decide(&self.settings, &rules, &delivery, self.failures, now.wall);
         match decision {
             Decision::Publish(publication) => {
                 let ticket = self.consumer.ledger.ticket(tag);
-                let publication = match self.consumer.is_careful() {
-                    true => Some(publication), // Whatever is held now holds up all that is behind it.
+                // While it is careful, whatever is held holds up all that is behind it; and what is parked goes round nowhere.
+                let goes = self.consumer.is_careful() || publication.purpose != Purpose::Death;
+                let publication = match goes {
+                    true => Some(publication),
                     false => self.cycles.pass(ticket, publication, now, fx),
                 };
                 if let Some(publication) = publication {
@@ -195,7 +214,10 @@ impl Intake {
                 }
                 self.drop_signal(tag, event, fx);
             }
-            Decision::Park(event) => self.park(tag, event, fx),
+            Decision::Reject(event) => {
+                fx.events.push(event);
+                self.consumer.reject(tag, fx);
+            }
         }
     }
 
@@ -209,11 +231,13 @@ impl Intake {
             if !verdict.cycle {
                 self.hand_over(tag, publication, fx);
             } else if publication.at_least_once {
-                let event = signals::ended(&publication, Outcome::Parked(Cause::Cycle));
-                self.park(tag, event, fx);
+                let publication = Publication {
+                    purpose: Purpose::Park(Cause::Cycle),
+                    ..publication
+                };
+                self.hand_over(tag, publication, fx);
             } else {
-                let event = signals::ended(&publication, Outcome::Dropped(Cause::Cycle));
-                self.drop_signal(tag, event, fx);
+                self.drop_signal(tag, signals::dropped(&publication), fx);
             }
         }
     }
@@ -224,25 +248,25 @@ impl Intake {
         self.consumer.ledger.ack(tag);
     }
 
-    fn park(&mut self, tag: u64, event: Event, fx: &mut Effects) {
-        fx.events.push(event);
-        self.consumer.reject(tag, fx);
-    }
-
     fn hand_over(&mut self, tag: u64, mut publication: Publication, fx: &mut Effects) {
         if publisher::is_foreign(&publication, self.link.user()) {
             if self.hide_users {
-                signals::hide_user(&mut publication);
+                signals::hide_user(&mut publication, self.link.user());
             } else {
                 // Kept, should the broker refuse its user-id (S8.1).
                 self.consumer.ledger.spare(tag, publication.clone());
             }
         }
-        fx.dead
+        fx.out
+            .dead
             .push((self.consumer.ledger.ticket(tag), publication));
     }
 
     fn settle(&mut self, ticket: Ticket, outcome: Outcome, fx: &mut Effects) {
+        let own_user = &self.settings.login.user;
+        if self.parked.settle(ticket, outcome, own_user, fx) {
+            return;
+        }
         let Some(tag) = self.consumer.ledger.tag(ticket) else {
             return;
         };
@@ -250,6 +274,8 @@ impl Intake {
             Outcome::Confirmed | Outcome::Parked(_) | Outcome::Dropped(_) => {
                 self.consumer.ledger.ack(tag);
             }
+            // Our queue has it as safe as any: it is never parked for that.
+            Outcome::Refused(Cause::PublisherAway) => self.consumer.return_one(tag, fx),
             Outcome::Refused(cause) => {
                 let spare = self.consumer.ledger.take_spare(tag);
                 match spare.filter(|_| cause == Cause::UserId) {
@@ -266,28 +292,19 @@ impl Intake {
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
         self.consumer.flush(fx);
+        let most = self.settings.limits.now().intake_bytes / 4;
+        let room = most.saturating_sub(self.consumer.ledger.bytes());
+        self.parked.after(room, now, fx);
         if self.draining && self.held() == 0 {
             self.link.goodbye(now, fx);
         }
     }
 }
 
-/// Answers the close of a channel; the broker's words.
-fn closed(frame: Frame<'_>, fx: &mut Effects) -> (u16, String) {
-    reply::close_ok(fx.broker.build(&[]), frame.channel);
-    let (code, text) = match Close::parse(frame.payload) {
-        Ok(close) => (close.code, String::from_utf8_lossy(close.text).into_owned()),
-        Err(_) => (0, String::new()),
-    };
-    (code, format!("{code} {text}"))
-}
-
-fn tell(cause: String, fx: &mut Effects) {
-    let role = Role::Intake;
-    fx.events.push(Event::ChannelClosed { role, cause });
-}
-
 impl Machine for Intake {
+    type Input = Input;
+    type Output = Output;
+
     fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
         self.link.connected(now, fx);
     }
@@ -335,11 +352,14 @@ impl Machine for Intake {
                 for (ticket, outcome) in outcomes {
                     self.settle(ticket, outcome, fx);
                 }
+                if self.draining {
+                    self.patience = Some(now.mono.after(PATIENCE));
+                }
             }
             Input::Ensure(owner, ensure) if self.draining => {
                 let exchange = ensure.exchange;
                 let ready = false;
-                fx.ensured.push((owner, Ensured { exchange, ready }));
+                fx.out.ensured.push((owner, Ensured { exchange, ready }));
             }
             Input::Ensure(owner, ensure) => self.topology.ensure(owner, ensure, now, fx),
             Input::Changed(changes) => self.cycles.changed(changes),
@@ -347,12 +367,23 @@ impl Machine for Intake {
                 let verdicts = self.cycles.surveyed(survey, now, fx);
                 self.decided(verdicts, fx);
             }
-            Input::Drain => {
-                self.draining = true;
-                self.consumer.end(fx);
+            Input::Publisher(false) => self.leave_queue(fx),
+            Input::Publisher(true) => {
+                self.handed_over = false;
+                self.begin(fx);
+                if self.link.is_up() {
+                    self.parked.begin(now);
+                }
             }
-            Input::Ensured(_) | Input::Recalled(_) | Input::Publish(..) => {}
         }
+        self.after(now, fx);
+    }
+
+    fn drain(&mut self, now: Now, fx: &mut Effects) {
+        self.draining = true;
+        self.patience = Some(now.mono.after(PATIENCE));
+        self.consumer.end(fx);
+        self.parked.end();
         self.after(now, fx);
     }
 
@@ -364,9 +395,15 @@ impl Machine for Intake {
         if let Some(loss) = self.link.timeout(now, fx) {
             self.lost(loss, now, fx);
         }
+        if self.patience.is_some_and(|until| until <= now.mono) {
+            self.patience = None;
+            self.leave_queue(fx);
+        }
         self.topology.timeout(now, fx);
         let released = self.cycles.timeout(now, fx);
         self.decided(released, fx);
+        let every = self.settings.limits.now().parked_retry;
+        self.parked.timeout(every, now, fx);
         self.after(now, fx);
     }
 
@@ -375,6 +412,9 @@ impl Machine for Intake {
             self.link.deadline(),
             self.topology.deadline(),
             self.cycles.deadline(),
+            self.patience,
+            self.parked
+                .deadline(self.settings.limits.now().parked_retry),
         ];
         deadlines.into_iter().flatten().min()
     }

@@ -5,17 +5,17 @@
 //!                 │
 //!                 │ reject of a managed queue: withheld, planned, published; acked when that is confirmed
 //!                 ▼
-//!        dead_letter::plan ──▶ publisher ──▶ broker          mandatory, with confirms
+//!        dead_letter::dispose ▶ publisher ──▶ broker          mandatory, with confirms
 //!                 ▲
 //!                 │ signal: a death of the broker's own
 //!               intake ◀──────────────────── broker          what expired, overflowed, or was rejected without us
 //! ```
 //!
-//! **The reject path.** [`session`] keeps a copy of each delivery of a queue whose target it knows. A reject does not go to the broker: `plan`
+//! **The reject path.** [`session`] keeps a copy of each delivery of a queue whose target it knows. A reject does not go to the broker: `dispose`
 //! makes a dead letter of the copy, the publisher publishes it, and only its outcome lets the session ack the original.
 //!
 //! **The intake path.** [`session`] declares queues with an intake exchange whose name says their target ([`registry::intake_name`]). What dies
-//! at the broker arrives in the intake queue; [`intake`] makes a death of it, then the same `plan`, the same publisher, and an ack at the end.
+//! at the broker arrives in the intake queue; [`intake`] makes a death of it, then the same `dispose`, the same publisher, and an ack at the end.
 //! The two paths meet nowhere else.
 //!
 //! **Pure**: no sockets, clocks, tasks, locks, files or randomness, and no logging. Each uses those above it, and none of the shell:

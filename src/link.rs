@@ -11,6 +11,7 @@ use crate::amqp::frame::{self, Front, Kind};
 use crate::amqp::ids::{ChannelId, ShortStr, Vhost};
 use crate::amqp::method::{Close, MethodId, Tune};
 use crate::amqp::reply;
+use crate::amqp::version::Version;
 use crate::dead_letter::Dialect;
 use crate::machine::{Effects, Event, Flow, Mono, Now, Role};
 
@@ -84,8 +85,8 @@ pub(crate) struct Frame<'a> {
 pub(crate) enum Loss {
     /// Cut, silent, refused, or closed for reasons that are not ours (shutdown, an operator).
     Lost,
-    /// The broker closed it because of something we sent: the method that it names, or 0 0.
-    Fault(MethodId),
+    /// The broker closed it because of something we sent: its code, and the method that it names, or 0 0.
+    Fault(u16, MethodId),
 }
 
 /// ```text
@@ -194,6 +195,11 @@ impl Link {
         self.dialect
     }
 
+    /// What the broker calls itself, if that can be read.
+    pub(crate) fn version(&self) -> Option<Version> {
+        Version::parse(&self.version)
+    }
+
     /// Octets of the largest frame that we may send.
     pub(crate) fn frame_max(&self) -> usize {
         self.tune.frame_max as usize
@@ -223,7 +229,7 @@ impl Link {
     }
 
     /// The socket is connected.
-    pub(crate) fn connected(&mut self, now: Now, fx: &mut Effects) {
+    pub(crate) fn connected<O>(&mut self, now: Now, fx: &mut Effects<O>) {
         self.heard = now.mono;
         self.state = State::Handshake {
             awaits: MethodId::CONNECTION_START,
@@ -233,7 +239,7 @@ impl Link {
     }
 
     /// The socket ended, or could not be connected.
-    pub(crate) fn closed(&mut self, now: Now, fx: &mut Effects) -> Loss {
+    pub(crate) fn closed<O>(&mut self, now: Now, fx: &mut Effects<O>) -> Loss {
         let cause = match self.state {
             State::Away(_) => "the broker cannot be reached",
             _ => "the connection was cut",
@@ -252,7 +258,7 @@ impl Link {
     }
 
     /// Sends a heartbeat, or gives a silent connection up.
-    pub(crate) fn timeout(&mut self, now: Now, fx: &mut Effects) -> Option<Loss> {
+    pub(crate) fn timeout<O>(&mut self, now: Now, fx: &mut Effects<O>) -> Option<Loss> {
         match self.state {
             State::Away(_) | State::Ended => None,
             State::Handshake { until, .. } => (until <= now.mono)
@@ -278,7 +284,7 @@ impl Link {
     }
 
     /// Ends the link: `connection.close`, then [`Flow::Finish`].
-    pub(crate) fn goodbye(&mut self, now: Now, fx: &mut Effects) {
+    pub(crate) fn goodbye<O>(&mut self, now: Now, fx: &mut Effects<O>) {
         self.ending = true;
         match self.state {
             State::Up { .. } => {
@@ -294,7 +300,12 @@ impl Link {
     }
 
     /// Takes one frame off the front of `bytes`.
-    pub(crate) fn step<'a>(&mut self, bytes: &'a [u8], now: Now, fx: &mut Effects) -> Step<'a> {
+    pub(crate) fn step<'a, O>(
+        &mut self,
+        bytes: &'a [u8],
+        now: Now,
+        fx: &mut Effects<O>,
+    ) -> Step<'a> {
         if matches!(self.state, State::Away(_) | State::Ended) {
             return if bytes.is_empty() {
                 Step::More
@@ -331,12 +342,18 @@ impl Link {
     }
 
     /// A fault of the broker's that only the embedding machine could see.
-    pub(crate) fn fault(&mut self, what: &'static str, now: Now, fx: &mut Effects) -> Loss {
+    pub(crate) fn fault<O>(&mut self, what: &'static str, now: Now, fx: &mut Effects<O>) -> Loss {
         self.lose(what.into(), now, fx)
     }
 
     /// A method on channel 0.
-    fn method<'a>(&mut self, payload: &[u8], whole: usize, now: Now, fx: &mut Effects) -> Step<'a> {
+    fn method<'a, O>(
+        &mut self,
+        payload: &[u8],
+        whole: usize,
+        now: Now,
+        fx: &mut Effects<O>,
+    ) -> Step<'a> {
         let id = MethodId::peek(payload).unwrap_or(MethodId(0, 0));
         match (id, &self.state) {
             (MethodId::CONNECTION_CLOSE, _) => Step::Down(self.told_to_close(payload, now, fx)),
@@ -363,7 +380,7 @@ impl Link {
     }
 
     /// `connection.close` from the broker.
-    fn told_to_close(&mut self, payload: &[u8], now: Now, fx: &mut Effects) -> Loss {
+    fn told_to_close<O>(&mut self, payload: &[u8], now: Now, fx: &mut Effects<O>) -> Loss {
         reply::close_ok(fx.broker.build(&[]), ChannelId(0));
         let Ok(close) = Close::parse(payload) else {
             return self.lose("the broker closed the connection".into(), now, fx);
@@ -378,14 +395,14 @@ impl Link {
             // 320: an operator, or a shutdown.
             (State::Up { .. }, code) if code != 200 && code != 320 => {
                 let method = MethodId(close.class, close.method);
-                self.end(Loss::Fault(method), cause, now, fx)
+                self.end(Loss::Fault(code, method), cause, now, fx)
             }
             _ => self.lose(cause, now, fx),
         }
     }
 
     /// This vhost is not for us: it stays native, and we ask again now and then.
-    fn refuse(&mut self, cause: String, now: Now, fx: &mut Effects) -> Loss {
+    fn refuse<O>(&mut self, cause: String, now: Now, fx: &mut Effects<O>) -> Loss {
         if self.said != Said::Native {
             self.said = Said::Native;
             fx.events.push(Event::VhostNative { cause });
@@ -394,11 +411,11 @@ impl Link {
         Loss::Lost
     }
 
-    fn lose(&mut self, cause: String, now: Now, fx: &mut Effects) -> Loss {
+    fn lose<O>(&mut self, cause: String, now: Now, fx: &mut Effects<O>) -> Loss {
         self.end(Loss::Lost, cause, now, fx)
     }
 
-    fn end(&mut self, loss: Loss, cause: String, now: Now, fx: &mut Effects) -> Loss {
+    fn end<O>(&mut self, loss: Loss, cause: String, now: Now, fx: &mut Effects<O>) -> Loss {
         if let State::Up { since } = self.state
             && since.after(STABLE) <= now.mono
         {
@@ -413,13 +430,13 @@ impl Link {
         }
         let wait = match loss {
             Loss::Lost => self.back_off.next(),
-            Loss::Fault(_) => self.back_off.next_after_fault(),
+            Loss::Fault(..) => self.back_off.next_after_fault(),
         };
         self.leave(now.mono.after(wait), fx);
         loss
     }
 
-    fn leave(&mut self, until: Mono, fx: &mut Effects) {
+    fn leave<O>(&mut self, until: Mono, fx: &mut Effects<O>) {
         self.block(false, fx);
         self.state = if self.ending {
             State::Ended
@@ -428,7 +445,7 @@ impl Link {
         };
     }
 
-    fn block(&mut self, blocked: bool, fx: &mut Effects) {
+    fn block<O>(&mut self, blocked: bool, fx: &mut Effects<O>) {
         if self.blocked != blocked {
             self.blocked = blocked;
             fx.events.push(Event::Blocked(blocked));

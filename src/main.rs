@@ -52,10 +52,10 @@ fn main() -> ExitCode {
 fn run(settings: cli::Settings) -> anyhow::Result<()> {
     let sources = settings.sources();
     let config = Config::load(&sources)?;
-    let level = logging::start(config.log_format, config.log_level)?;
-    let runtime = runtime(config.worker_threads)?;
+    let level = logging::start(config.log_format, config.reloadable.log_level)?;
+    let runtime = runtime()?;
     let done = runtime.block_on(async {
-        let drain = Drain::new(config.drain_timeout);
+        let drain = Drain::new(config.reloadable.drain_timeout);
         drain.on_signals().context("cannot listen to signals")?;
         let hangups = signal(SignalKind::hangup()).context("cannot listen to signals")?;
         let app = App::bind(&config, &drain).await?;
@@ -85,7 +85,7 @@ async fn serve(app: App, drain: Drain) {
 }
 
 fn demonstrate(cli::Demo { url, json }: cli::Demo) -> anyhow::Result<()> {
-    let dead_letters = runtime(1)?.block_on(demo::run(&url))?;
+    let dead_letters = runtime()?.block_on(demo::run(&url))?;
     print!(
         "{}",
         if json {
@@ -108,9 +108,9 @@ fn healthcheck(settings: cli::Healthcheck) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn runtime(threads: usize) -> anyhow::Result<Runtime> {
+fn runtime() -> anyhow::Result<Runtime> {
     Builder::new_multi_thread()
-        .worker_threads(threads)
+        .worker_threads(1)
         .enable_all()
         .build()
         .context("cannot start threads")

@@ -41,9 +41,9 @@ pub struct Management {
     pub metrics: Metrics,
 }
 
-/// What was said last, so that it is said once.
+/// What was written to the log last, so that it is written once.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
+struct Reported {
     /// The error; none while all is well.
     error: Option<String>,
     /// Policies whose patterns cannot be read.
@@ -62,17 +62,17 @@ impl Management {
     }
 
     async fn read_on(self, first: oneshot::Sender<()>) {
-        let (mut said, mut pause) = (Said::default(), EVERY);
-        self.read(&mut said, &mut pause).await;
+        let (mut reported, mut pause) = (Reported::default(), EVERY);
+        self.read(&mut reported, &mut pause).await;
         let _ = first.send(());
         loop {
             tokio::time::sleep(pause).await;
-            self.read(&mut said, &mut pause).await;
+            self.read(&mut reported, &mut pause).await;
         }
     }
 
     /// Reads once.
-    async fn read(&self, said: &mut Said, pause: &mut Duration) {
+    async fn read(&self, reported: &mut Reported, pause: &mut Duration) {
         let read = self
             .api
             .ask(async |mut api| api.get("policies".to_owned(), policies::read).await)
@@ -82,24 +82,24 @@ impl Management {
             Ok(read) => {
                 self.policies.set_brokers(read.policies);
                 *pause = EVERY;
-                if said.error.take().is_some() {
+                if reported.error.take().is_some() {
                     info!("the management API answers again");
                 }
-                if !read.unreadable.is_empty() && read.unreadable != said.unreadable {
+                if !read.unreadable.is_empty() && read.unreadable != reported.unreadable {
                     let policies = read.unreadable.join(", ");
                     warn!(%policies, "patterns of broker policies are more than the proxy can read: rejects in queues that they may fit are left to the broker where that matters");
                 }
-                said.unreadable = read.unreadable;
+                reported.unreadable = read.unreadable;
             }
             Err(error) => {
                 *pause = (*pause * 2).min(AT_MOST);
                 let error = error.to_string();
-                if said.error.as_ref() == Some(&error) {
+                if reported.error.as_ref() == Some(&error) {
                     debug!(%error, "the management API still cannot be read");
                 } else {
                     warn!(%error, "the management API cannot be read: what is known of the broker's policies stays as it was");
                 }
-                said.error = Some(error);
+                reported.error = Some(error);
             }
         }
     }

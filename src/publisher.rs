@@ -3,7 +3,7 @@
 //! ```text
 //!              ┌────────────── again ──────────────┐
 //!              ▼                                   │
-//! Publish ─▶ Waiting ─▶ Flying ─ nack, timeout ─▶ Resting        a link that is lost: Flying ─▶ Waiting, in front
+//! Publish ─▶ Waiting ─▶ InFlight ─ nack, timeout ─▶ BackingOff        a link that is lost: InFlight ─▶ Waiting, in front
 //!              ▲           │
 //!              │           ├─ confirmed ───────────────────▶ Confirmed | Parked
 //!              │           └─ returned, 404, 403, given up ▶ Dropped, or:
@@ -13,53 +13,67 @@
 //! Here is what the shell and the broker may do to it; `send` has the way out, `receive` what comes back,
 //! `outcomes` the table of outcomes.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Properties, Property};
-use crate::dead_letter::Bridges;
 use crate::link::{Link, Login, Step};
 use crate::machine::{
-    Bound, Cause, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Outcome, Owner,
-    Publication, Role, Ticket,
+    Cause, Event, Flow, Leg, Limit, LiveLimits, Machine, Mono, Now, Outcome, Owner, Publication,
+    Purpose, Role, Ticket,
 };
+use crate::registry::intake_name::Names;
 
+use self::away::Away;
+use self::books::Books;
 use self::bridges::Known;
 use self::clock::{Clock, Uptime};
+use self::delayed::Delayed;
+use self::delays::Delays;
 use self::item::{Item, Items, Key, Stage};
 use self::lanes::Lanes;
-use self::window::Window;
+use self::quarantine::Quarantine;
+use self::quota::Quota;
 
+mod away;
+mod books;
 mod bridges;
 mod clock;
+mod delayed;
+mod delays;
+mod input;
 mod item;
 mod lane;
 mod lanes;
+mod liveness;
 mod outcomes;
-mod overtaken;
+mod output;
 mod parked;
+mod quarantine;
+mod quota;
 mod receive;
 mod returns;
 mod send;
-mod silence;
+mod stalled;
 #[cfg(test)]
 mod tests;
-mod window;
+mod turns;
 
-pub use window::Load;
+pub use input::Input;
+pub use output::{Effects, Output};
+pub use quota::Load;
 
-/// Blocked for longer than this: what is new is refused at once, so that its owner can do without us. Without a link for longer than this: what
-/// is new is refused when it has waited for as long. Not before: a client that is back sooner than the link comes from a broker that has just
-/// started, and what such a broker hands on by itself can be lost.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often `confirm-timeout` is looked after.
+/// How often `confirm-timeout` is looked after, and who has waited for too long.
 const TICK: Duration = Duration::from_millis(250);
 /// Publications held at most; beyond it the inbox is not read.
 const MOST_HELD: usize = 65_536;
 
 /// What to do with a dead letter that nothing routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnUnroutable {
     /// Put it into the parking queue.
     Park,
@@ -72,13 +86,11 @@ pub enum OnUnroutable {
 pub struct Settings {
     /// Vhost and user.
     pub login: Login,
-    /// The parking exchange.
-    pub parking: ShortStr,
-    /// Names of the bridges to internal exchanges.
-    pub bridges: Bridges,
+    /// Names of the proxy's objects.
+    pub names: Names,
     /// `on-unroutable`.
     pub on_unroutable: OnUnroutable,
-    /// `confirm-timeout`, `nack-retries`, `retry-for` and `publisher-bytes`.
+    /// `confirm-timeout`, `nack-retries`, `retry-for`, `publisher-bytes` and `max-delay-queues`.
     pub limits: LiveLimits,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,
@@ -94,30 +106,24 @@ pub struct Publisher {
     items: Items,
     lanes: Lanes,
     internal: Known,
-    window: Window,
-    /// Who rests, and until when.
-    resting: BTreeSet<(Mono, Key)>,
-    /// Items in place `Waiting`.
-    waiting: usize,
-    /// Items in place `Flying`, and their octets.
-    flying: usize,
-    flying_bytes: usize,
+    delays: Delays,
+    quota: Quota,
+    /// Who backs off, and until when.
+    backing_off: BTreeSet<(Mono, Key)>,
+    books: Books,
     clock: Clock,
     tick: Option<Mono>,
-    /// Since when it cannot publish.
-    away: Option<Mono>,
-    /// It is away for too long: what is new gets no more than its own patience, or none.
-    refusing: bool,
-    /// What came since then, and when: never sent.
-    patient: VecDeque<(Mono, Key)>,
+    away: Away,
     draining: bool,
-    /// Something unnamed closed the connection: only suspects fly, one at a time, until they are through.
-    careful: bool,
+    /// Targets that may close the connection.
+    quarantine: Quarantine,
+    /// Exchanges that may deliver later what they return.
+    delayed: Delayed,
     /// When the last publish left, and when the newest one that has an answer did.
     sent: Uptime,
     answered: Uptime,
-    /// Was parked to see whether anything is answered.
-    probe: Option<Key>,
+    /// Was too much for its target, and the first to be parked: queues answer if its confirm comes.
+    witness: Option<Key>,
     /// A confirm came since the link is up.
     proven: bool,
     /// How many links in a row were lost with something in flight and nothing confirmed.
@@ -126,6 +132,8 @@ pub struct Publisher {
     channels: usize,
     /// A foreign user-id was refused since the link is up.
     foreign_refused: bool,
+    /// Its own user-id was not refused since the link is up: what it parks can have the proof.
+    provable: bool,
 }
 
 /// Whether its user-id is another's than `user`: hardly any message has the property, and none is parsed without its flag.
@@ -146,29 +154,28 @@ impl Publisher {
     pub fn new(settings: Settings, now: Now) -> Publisher {
         Publisher {
             link: Link::new(Role::Publisher, settings.login.clone()),
-            window: Window::new(settings.intake, settings.prefetch, settings.limits.clone()),
-            internal: Known::new(settings.bridges.clone()),
+            quota: Quota::new(settings.intake, settings.prefetch, settings.limits.clone()),
+            internal: Known::new(settings.names.bridges().clone()),
+            delays: Delays::new(settings.names.clone()),
             settings,
             items: Items::default(),
             lanes: Lanes::new(),
-            resting: BTreeSet::new(),
-            waiting: 0,
-            flying: 0,
-            flying_bytes: 0,
-            clock: Clock::default(),
+            backing_off: BTreeSet::new(),
+            books: Books::default(),
+            clock: Clock::new(now.mono),
             tick: None,
-            away: Some(now.mono),
-            refusing: false,
-            patient: VecDeque::new(),
+            away: Away::new(now),
             draining: false,
-            careful: false,
+            quarantine: Quarantine::default(),
+            delayed: Delayed::default(),
             sent: Uptime::default(),
             answered: Uptime::default(),
-            probe: None,
+            witness: None,
             proven: false,
             barren: 0,
             channels: usize::MAX,
             foreign_refused: false,
+            provable: true,
         }
     }
 
@@ -177,10 +184,10 @@ impl Publisher {
         self.items.len()
     }
 
-    /// Nothing new is accepted.
+    /// Nothing new of the sessions' is accepted.
     fn is_shut(&self) -> bool {
-        let hopeless = self.link.is_blocked() || self.link.is_refused();
-        self.draining || self.refusing && hopeless
+        let hopeless = self.link.is_blocked() || self.link.is_refused() || self.is_full();
+        self.draining || self.away.refusing && hopeless
     }
 
     /// One dead letter from an owner.
@@ -188,65 +195,67 @@ impl Publisher {
         &mut self,
         owner: Owner,
         ticket: Ticket,
-        publication: Publication,
+        mut publication: Publication,
         now: Now,
         fx: &mut Effects,
     ) {
-        let away = self.is_shut();
+        if let Purpose::Delay(delay) = publication.purpose {
+            self.address(&mut publication, delay, fx);
+        }
+        let of_intake = self.settings.intake == Some(owner);
+        if of_intake && (self.draining || self.away.handed_over) {
+            // It returns it to its queue.
+            return self.hand_over(now, fx);
+        }
+        let away = !of_intake && self.is_shut();
         let foreign = is_foreign(&publication, self.link.user());
-        let mut item = Item::new(owner, ticket, publication);
+        let mut item = Item::new(owner, ticket, publication, self.clock.stood(now.mono));
         item.foreign = foreign;
-        let busy = self.window.is_busy(&item);
-        if let Some(bridge) = self.internal.bridge(&item.publication.exchange) {
+        let busy = self.quota.is_busy(&item);
+        let purpose = item.publication.purpose;
+        if purpose == Purpose::Tail {
+            item.stage = Stage::Apart;
+        } else if delays::leads_to(&self.settings.names, &item.publication).is_some() {
+            item.bridge = item.publication.exchange.clone();
+            item.stage = Stage::Bridge;
+        } else if let Some(bridge) = self.internal.bridge(&item.publication.exchange) {
             item.bridge = bridge.clone();
             item.stage = Stage::Bridge;
         }
         let key = self.items.insert(item);
         if away {
             self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
+        } else if let Purpose::Park(cause) = purpose {
+            self.park(key, cause);
         } else if foreign && self.foreign_refused {
             self.finish(key, Outcome::Refused(Cause::UserId), fx);
-        } else if busy {
-            self.park(key, Cause::TargetBusy);
+        } else if busy
+            && !self
+                .items
+                .get(key)
+                .is_some_and(|item| item.stage.is_parking())
+        {
+            self.give_up(key, Cause::TargetBusy, fx);
         } else {
-            if self.refusing {
-                self.patient.push_back((now.mono, key));
-            }
             self.enqueue(key);
         }
     }
 
-    /// Refuses what has waited long enough for a link.
-    fn lose_patience(&mut self, now: Now, fx: &mut Effects) {
-        while let Some(&(since, key)) = self.patient.front()
-            && since.after(PATIENCE) <= now.mono
-        {
-            self.patient.pop_front();
-            self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
+    /// Into which delay queue it goes.
+    fn address(&mut self, publication: &mut Publication, delay: Duration, fx: &mut Effects) {
+        let most = self.settings.limits.now().max_delay_queues;
+        let (millis, other) = self.delays.choose(delay, most);
+        if other {
+            fx.events.push(Event::LimitMet(Limit::DelayQueues));
         }
-    }
-
-    /// The broker reads what we publish, as far as it is known.
-    fn is_reachable(&self) -> bool {
-        self.link.is_up() && !self.link.is_blocked()
-    }
-
-    /// The link is up, down, blocked or unblocked, or was silent.
-    fn reachable(&mut self, now: Now) {
-        let reachable = self.is_reachable();
-        self.clock.run(reachable, now.mono);
-        if reachable {
-            self.away = None;
-            self.refusing = false;
-            self.patient.clear();
-        } else {
-            self.away.get_or_insert(now.mono);
-        }
+        publication.exchange = self.delays.exchange().clone();
+        publication.routing_key = Delays::key(millis);
     }
 
     fn up(&mut self, now: Now) {
         self.proven = false;
         self.foreign_refused = false;
+        self.provable = true;
         let channels = usize::from(self.link.channel_max());
         self.lanes.limit(channels.min(self.channels));
         self.reachable(now);
@@ -259,22 +268,31 @@ impl Publisher {
 
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
+        self.take_over(fx);
         self.pump(now, fx);
-        // A vhost that does not let us in will not do so soon: the broker shall deal with all that is here.
+        // A vhost that does not let us in will not do so soon: the broker should deal with all that is here.
         let shut_out = self.link.is_refused();
-        self.refusing |= shut_out;
-        if self.refusing && (shut_out || self.draining) {
-            for key in self.items.keys() {
-                self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
-            }
+        self.away.refusing |= shut_out;
+        if self.away.refusing && (shut_out || self.draining) {
+            self.refuse(fx, |_| true);
+        }
+        if self.away.refusing && self.draining {
+            self.hand_over(now, fx);
         }
         if self.draining && self.items.len() == 0 {
             self.link.goodbye(now, fx);
+        }
+        let waits = self.books.in_flight > 0 || !self.clock.runs() && self.items.len() > 0;
+        if waits && self.tick.is_none() {
+            self.tick = Some(now.mono.after(TICK));
         }
     }
 }
 
 impl Machine for Publisher {
+    type Input = Input;
+    type Output = Output;
+
     fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
         self.link.connected(now, fx);
     }
@@ -325,26 +343,21 @@ impl Machine for Publisher {
     }
 
     fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
-        match input {
-            Input::Publish(owner, batch) => {
-                for (ticket, publication) in batch {
-                    if publication.history_cut {
-                        fx.events.push(Event::BoundMet(Bound::History));
-                    }
-                    self.accept(owner, ticket, publication, now, fx);
-                }
-                if self.is_full() && !self.draining {
-                    fx.events.push(Event::BoundMet(Bound::PublisherBytes));
-                }
+        let Input::Publish(owner, batch) = input;
+        for (ticket, publication) in batch {
+            if publication.history_cut {
+                fx.events.push(Event::LimitMet(Limit::History));
             }
-            Input::Drain => self.draining = true,
-            Input::Settled(_)
-            | Input::Ensured(_)
-            | Input::Recalled(_)
-            | Input::Ensure(..)
-            | Input::Changed(_)
-            | Input::Surveyed(_) => {}
+            self.accept(owner, ticket, publication, now, fx);
         }
+        if self.is_full() && !self.draining {
+            fx.events.push(Event::LimitMet(Limit::PublisherBytes));
+        }
+        self.after(now, fx);
+    }
+
+    fn drain(&mut self, now: Now, fx: &mut Effects) {
+        self.draining = true;
         self.after(now, fx);
     }
 
@@ -352,37 +365,38 @@ impl Machine for Publisher {
         if let Some(loss) = self.link.timeout(now, fx) {
             self.lost(loss, now, fx);
         }
-        if self
-            .away
-            .is_some_and(|since| since.after(PATIENCE) <= now.mono)
-        {
-            self.refusing = true;
-        }
-        self.lose_patience(now, fx);
-        while let Some(&(until, key)) = self.resting.first()
+        self.still_away(now, fx);
+        self.stop_asking(now, fx);
+        while let Some(&(until, key)) = self.backing_off.first()
             && until <= now.mono
         {
-            self.resting.pop_first();
-            self.rested(key);
+            self.backing_off.pop_first();
+            self.try_again(key);
         }
         if self.tick.is_some_and(|tick| tick <= now.mono) {
             if self.is_heard(now, fx) {
-                self.overtaken(now, fx);
+                self.find_stalled(now, fx);
                 self.overdue(now, fx);
             }
-            self.tick = (self.flying > 0).then(|| now.mono.after(TICK));
+            self.relieve(now, fx);
+            self.tick = None;
         }
         self.after(now, fx);
     }
 
     fn deadline(&self) -> Option<Mono> {
-        let patience = self.away.filter(|_| !self.refusing);
+        let turns = if self.is_reachable() {
+            self.quarantine.wake()
+        } else {
+            None
+        };
         let deadlines = [
             self.link.deadline(),
+            turns,
+            self.asked_until(),
             self.tick,
-            self.resting.first().map(|(until, _)| *until),
-            patience.map(|since| since.after(PATIENCE)),
-            self.patient.front().map(|(since, _)| since.after(PATIENCE)),
+            self.backing_off.first().map(|(until, _)| *until),
+            self.away.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -396,7 +410,8 @@ impl Machine for Publisher {
     }
 
     fn accepts(&self) -> bool {
-        self.is_shut() || !self.is_full()
+        // While it refuses: what of the intake's waits is bounded by the intake.
+        self.draining || self.away.refusing || !self.is_full()
     }
 
     fn flow(&self) -> Flow {

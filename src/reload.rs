@@ -51,12 +51,13 @@ impl Reload {
             .into_iter()
             .partition(Change::is_reloaded);
         let reloaded = self.config.reloaded(new);
-        if let Err(mistake) = self.live.apply(&reloaded) {
-            error!(mistakes = 1, "settings not reloaded: nothing has changed");
-            return error!(%mistake, "a mistake in the settings");
-        }
+        self.live.apply(&reloaded);
         // At the louder level of the two, so that the line is seen if either lets it through.
-        let louder = self.config.log_level.max(reloaded.log_level);
+        let louder = self
+            .config
+            .reloadable
+            .log_level
+            .max(reloaded.reloadable.log_level);
         self.level.set(louder);
         let changed = listed(&changed).unwrap_or_else(|| "nothing".to_owned());
         info!(
@@ -64,7 +65,7 @@ impl Reload {
             needs_restart = listed(&restart),
             "settings reloaded"
         );
-        self.level.set(reloaded.log_level);
+        self.level.set(reloaded.reloadable.log_level);
         self.config = reloaded;
     }
 }

@@ -19,9 +19,11 @@ pub(crate) mod tests;
 mod topic;
 
 /// Octets of all that is known; beyond, all is forgotten.
-const MOST_OCTETS: usize = 32 << 20;
-/// What an exchange or a binding costs beside its names.
-const OVERHEAD: usize = 200;
+pub const MOST_OCTETS: usize = 64 << 20;
+/// What an exchange or a binding costs beside its names (measured, with the allocator's part).
+pub const OVERHEAD: usize = 320;
+/// What it costs to know that an exchange leads to a destination; the names are those of a binding.
+const SOURCE: usize = 200;
 /// What finding the queues of one message may cost; beyond, they are unknown. That is 512 bindings, or fewer if the message has many keys or a
 /// large header, which each binding is compared with.
 const MOST_WORK: usize = 512 * LOOK;
@@ -116,6 +118,7 @@ impl Routing {
                 }
                 for bound in self.range(&exchange).cloned().collect::<Vec<_>>() {
                     self.unbound(&bound);
+                    self.leads_nowhere(&(bound.destination, bound.source));
                 }
                 self.cut_off(Destination::Exchange(exchange));
             }
@@ -138,8 +141,10 @@ impl Routing {
     }
 
     fn bound(&mut self, bound: Bound) {
-        self.sources
-            .insert((bound.destination.clone(), bound.source.clone()));
+        let source = (bound.destination.clone(), bound.source.clone());
+        if self.sources.insert(source) {
+            self.octets += SOURCE;
+        }
         let octets = bound.octets();
         if self.bindings.insert(bound) {
             self.octets += octets;
@@ -149,6 +154,13 @@ impl Routing {
     fn unbound(&mut self, bound: &Bound) {
         if self.bindings.remove(bound) {
             self.octets = self.octets.saturating_sub(bound.octets());
+        }
+    }
+
+    /// That exchange leads to that destination no more.
+    fn leads_nowhere(&mut self, source: &(Destination, ShortStr)) {
+        if self.sources.remove(source) {
+            self.octets = self.octets.saturating_sub(SOURCE);
         }
     }
 
@@ -170,7 +182,7 @@ impl Routing {
             for bound in lost {
                 self.unbound(&bound);
             }
-            self.sources.remove(&source);
+            self.leads_nowhere(&source);
         }
     }
 

@@ -1,59 +1,72 @@
 //! A session: one client connection and its one broker connection, as a pure machine.
 //!
-//! ```text
-//!            "AMQP 0-0-9-1"           open-ok                  close in either direction
-//!   Greeting ─────────────▶ Watching ────────▶ Watching, open ───────────────────────▶ Raw
-//!      │ any other header                           │ the client is gone, or the process ends
-//!      ▼                                            ▼
-//!     Raw                                        Leaving ── settled, or close-wait passed ──▶ Goodbye ──▶ (Parting) ──▶ Done
-//! ```
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
 
-mod behind;
 mod changes;
 mod channel;
+mod contents;
 mod declare;
-mod ends;
 mod frames;
-mod intercept;
+mod from_broker;
+mod from_client;
+mod input;
 mod leaving;
-mod observe;
+mod lifecycle;
+mod ordering;
+mod outbox;
 mod outcomes;
+mod output;
+mod pause;
 mod peer;
 mod probe;
+mod redelivered;
 mod refuse;
 mod replies;
+mod retries;
 mod settle;
+mod stages;
+mod takeover;
+mod teardown;
+mod timers;
+mod tx;
 mod unacked;
+mod unpublished;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::amqp::frame;
-use crate::amqp::ids::{ChannelId, DeliveryTag};
-use crate::dead_letter::Rules;
-use crate::machine::{
-    Bound, Budget, Effects, Event, Flow, Input, Leg, LiveLimits, Machine, Mono, Now, Ticket,
-};
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::dead_letter::RuleSettings;
+use crate::machine::{Budget, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, Ticket};
 use crate::registry::Registry;
+use crate::registry::believed::Believed;
+use crate::registry::declared_types::DeclaredTypes;
 use crate::registry::ended::Ended;
 use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Mode;
 
-use behind::Exchanges;
+pub use self::input::Input;
+pub use self::output::{Effects, Output};
+
 use channel::Channel;
-use declare::Takeover;
-use frames::Stream;
-use leaving::Farewell;
+use declare::{MOST_PERMITTED, PERMITTED_FOR};
+use frames::{Consumed, Handled, Stream};
+use lifecycle::{Lifecycle, Phase};
+use ordering::Exchanges;
+use outbox::Outbox;
+use pause::{Hold, Pause};
 use peer::Peer;
-use verify::Verification;
+use probe::Probe;
+use replies::Tally;
+use timers::Timer;
+use unpublished::Again;
 
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
 const PROBE_BACKLOG: usize = 1024 * 1024;
@@ -65,14 +78,18 @@ pub struct Settings {
     pub mode: Mode,
     /// Names of the proxy's objects at the broker.
     pub names: Names,
+    /// The user of the proxy's own links: what that one published may say more than others' messages (`dead_letter::proof`).
+    pub user: ShortStr,
     /// The proxy's own policies, and what is known of the broker's.
     pub policies: LivePolicies,
     /// How dead letters look, by dialect of the broker.
-    pub rules: Rules,
+    pub rules: RuleSettings,
     /// Octets that all sessions together may retain.
     pub retained: Budget,
     /// Which queues have ended, as any session saw.
     pub ended: Ended,
+    /// Which queues are quorum queues, as any session saw.
+    pub types: DeclaredTypes,
     /// Those that may change meanwhile.
     pub limits: LiveLimits,
 }
@@ -81,67 +98,33 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Session {
     settings: Arc<Settings>,
-    phase: Phase,
-    farewell: Farewell,
+    life: Lifecycle,
     /// Until when the connection must be open, while it is not.
     handshake_until: Option<Mono>,
     peer: Peer,
     client: Stream,
     broker: Stream,
     channels: BTreeMap<ChannelId, Channel>,
+    /// Those that the broker owes on all of them.
+    replies: Tally,
     registry: Registry,
     exchanges: Exchanges,
     tickets: BTreeMap<Ticket, (ChannelId, DeliveryTag)>,
     last_ticket: u64,
     /// Dead letters in flight; beyond, the client is not read.
     max_tickets: usize,
+    /// When rejects that are kept from the broker are published again.
+    again: Again,
+    /// When those of which there is no copy go back to their queues.
+    back: Again,
     /// Octets retained, also of withheld rejects.
     octets: usize,
-    hold: Option<Hold>,
-    /// While the client is not read, the broker hears of it from us.
-    heartbeat_at: Option<Mono>,
-    takeover: Option<Takeover>,
-    verification: Option<Verification>,
-    /// Frames of our own to the broker that wait for a frame boundary, and for the end of a content on their channel.
-    waiting: Vec<(ChannelId, Vec<u8>)>,
-    /// Channels whose acks are due.
-    acks_due: BTreeSet<ChannelId>,
-}
-
-/// Where a session stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// No protocol header yet.
-    Greeting,
-    /// AMQP 0-9-1: frames are looked at.
-    Watching,
-    /// Nothing is looked at any more.
-    Raw,
-    /// The client is gone; rejects are still withheld until then.
-    Leaving(Mono),
-    /// `connection.close` is sent in the client's stead; its answer is awaited until then.
-    Goodbye(Mono),
-    /// The client has said all: so does our stream to the broker end, and the broker's own end is awaited until then.
-    HalfClosed(Mono),
-    /// The broker leg is over; the client's answer to our `connection.close` is awaited until then.
-    Parting(Mono),
-    /// Over.
-    Done,
-}
-
-/// Why the client is not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
-    /// Its next command must stay behind the withheld rejects of this channel (0: of all), until then.
-    Withheld(ChannelId, Mono),
-    /// Its next command depends on answers that are due on this channel; until then.
-    Answers(ChannelId, Mono),
-    /// As many dead letters are in flight as may be.
-    Tickets,
-    /// As many replies are due as may be.
-    Replies,
-    /// A declare is being probed, or a probe's channel is being closed.
-    Probe,
+    pause: Pause,
+    probe: Probe,
+    /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
+    permitted: Believed<ShortStr, ()>,
+    /// For the broker, once it may go.
+    outbox: Outbox,
 }
 
 /// What the code of a session works with during one call: the bytes that are being read, the time, the effects.
@@ -188,24 +171,24 @@ impl Session {
         let limits = settings.limits.now();
         Session {
             handshake_until: Some(now.mono.after(limits.handshake_timeout)),
-            phase: Phase::Greeting,
-            farewell: Farewell::None,
+            life: Lifecycle::new(),
             peer: Peer::default(),
             client: Stream::default(),
             broker: Stream::default(),
             channels: BTreeMap::new(),
+            replies: Tally::default(),
             registry: Registry::new(settings.ended.clone()),
             exchanges: Exchanges::default(),
             tickets: BTreeMap::new(),
             last_ticket: 0,
-            max_tickets: limits.max_tickets,
+            max_tickets: limits.max_tickets_per_connection,
+            again: Again::default(),
+            back: Again::default(),
             octets: 0,
-            hold: None,
-            heartbeat_at: None,
-            takeover: None,
-            verification: None,
-            waiting: Vec::new(),
-            acks_due: BTreeSet::new(),
+            pause: Pause::default(),
+            probe: Probe::None,
+            permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
+            outbox: Outbox::default(),
             settings: settings.clone(),
         }
     }
@@ -215,9 +198,14 @@ impl Session {
         self.max_tickets
     }
 
-    /// Dead letters in flight.
-    pub fn withheld(&self) -> usize {
+    /// Dead letters whose outcome is due.
+    pub fn in_flight(&self) -> usize {
         self.tickets.len()
+    }
+
+    /// Rejects that the broker has not seen.
+    pub fn withheld(&self) -> usize {
+        self.tickets.len() + self.kept_idle()
     }
 
     /// Octets retained.
@@ -238,34 +226,27 @@ impl Session {
     }
 
     /// Pauses the client leg; the frame at its front is looked at again afterwards.
-    fn hold(&mut self, hold: Hold, turn: &Turn<'_>) -> usize {
-        if self.hold.is_none() {
-            self.heartbeat_at = self.peer.heartbeat().map(|half| turn.now.mono.after(half));
-        }
-        self.hold = Some(hold);
-        0
+    fn hold(&mut self, hold: Hold, turn: &Turn<'_>) -> Handled {
+        let heartbeat = self.peer.heartbeat();
+        self.pause.begin(hold, heartbeat, turn.now.mono);
+        Handled::Wait
     }
 
     /// Looks whether the reason for a pause has gone.
     fn release(&mut self) {
-        let over = match self.hold {
+        let over = match self.pause.hold() {
             None => return,
-            Some(Hold::Withheld(ChannelId(0), _)) => self.tickets.is_empty(),
-            Some(Hold::Withheld(channel, _)) => self
-                .channels
-                .get(&channel)
-                .is_none_or(|channel| !channel.unacked.any_withheld()),
+            Some(Hold::Withheld(on, _)) => !self.awaits(on),
             Some(Hold::Answers(channel, _)) => {
                 let state = self.channels.get(&channel);
                 state.is_none_or(|state| state.closing || state.due.is_empty())
             }
             Some(Hold::Tickets) => self.tickets.len() < self.max_tickets,
-            Some(Hold::Replies) => self.replies_due() <= self.max_replies() / 2,
-            Some(Hold::Probe) => !self.is_probing(),
+            Some(Hold::Replies) => self.replies.due() <= self.max_replies() / 2,
+            Some(Hold::Probe) => !self.probe.is_on_its_way(),
         };
         if over {
-            self.hold = None;
-            self.heartbeat_at = None;
+            self.pause.end();
         }
     }
 
@@ -276,6 +257,9 @@ impl Session {
 }
 
 impl Machine for Session {
+    type Input = Input;
+    type Output = Output;
+
     fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects) {}
 
     fn read(&mut self, from: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
@@ -283,16 +267,17 @@ impl Machine for Session {
             src: bytes,
             now,
             fx,
-            mute: self.is_mute(),
+            mute: self.life.is_mute(),
         };
         let mut at = 0;
-        while at < bytes.len() && (from == Leg::Broker || self.hold.is_none()) {
+        while at < bytes.len() && (from == Leg::Broker || self.pause.hold().is_none()) {
             match self.step(from, at, &mut turn) {
-                0 => break,
-                len => at += len,
+                Consumed::Bytes(len) => at += len,
+                Consumed::Wait => break,
             }
         }
         if from == Leg::Broker {
+            self.flush_acks(&mut turn);
             self.release();
             self.leave_when_settled(&mut turn);
         }
@@ -307,7 +292,7 @@ impl Machine for Session {
             mute: false,
         };
         match leg {
-            Leg::Broker => self.let_go(now.mono),
+            Leg::Broker => self.life.broker_is_gone(now.mono),
             Leg::Client => self.leave(&mut turn),
         }
     }
@@ -323,9 +308,19 @@ impl Machine for Session {
             Input::Settled(outcomes) => self.settled(&outcomes, &mut turn),
             Input::Ensured(ensured) => self.ensured(&ensured, &mut turn),
             Input::Recalled(recalled) => self.recalled(&recalled, &mut turn),
-            Input::Publish(..) | Input::Ensure(..) | Input::Changed(_) | Input::Surveyed(_) => {}
-            Input::Drain => self.drain(&mut turn),
         }
+        self.release();
+        self.leave_when_settled(&mut turn);
+    }
+
+    fn drain(&mut self, now: Now, fx: &mut Effects) {
+        let mut turn = Turn {
+            src: &[],
+            now,
+            fx,
+            mute: false,
+        };
+        self.begin_drain(&mut turn);
         self.release();
         self.leave_when_settled(&mut turn);
     }
@@ -337,113 +332,42 @@ impl Machine for Session {
             fx,
             mute: false,
         };
-        if let Some(at) = self.heartbeat_at.filter(|at| *at <= now.mono) {
-            if self.may_inject(ChannelId(0)) {
-                turn.build(Leg::Broker).extend_from_slice(&frame::HEARTBEAT);
+        self.forget_kept_unless_watching();
+        for timer in Timer::ALL {
+            if let Some(at) = self.due_at(timer).filter(|at| *at <= now.mono) {
+                self.fire(timer, at, &mut turn);
             }
-            self.heartbeat_at = self
-                .peer
-                .heartbeat()
-                .map(|half| at.max(now.mono).after(half));
         }
-        if let Some(Hold::Withheld(channel, until) | Hold::Answers(channel, until)) = self.hold
-            && until <= now.mono
-        {
-            turn.event(Event::BoundMet(Bound::CloseWait));
-            self.give_up(channel, &mut turn);
-            self.flush_acks(&mut turn);
-            if matches!(self.hold, Some(Hold::Answers(..))) {
-                self.go_native(channel);
-            }
-            self.hold = None;
-            self.heartbeat_at = None;
-        }
-        match self.phase {
-            Phase::Leaving(until) if until <= now.mono => {
-                turn.event(Event::BoundMet(Bound::CloseWait));
-                self.give_up(ChannelId(0), &mut turn);
-                self.say_goodbye(&mut turn);
-            }
-            Phase::Goodbye(until) | Phase::HalfClosed(until) if until <= now.mono => {
-                self.let_go(now.mono);
-            }
-            Phase::Parting(until) if until <= now.mono => self.phase = Phase::Done,
-            _ => {}
-        }
-        if self.handshake_until.is_some_and(|until| until <= now.mono) {
-            turn.event(Event::BoundMet(Bound::HandshakeTimeout));
-            self.phase = Phase::Done;
-        }
-        self.probe_timeout(&mut turn);
-        self.verification_timeout(&mut turn);
         self.release();
         self.leave_when_settled(&mut turn);
     }
 
     fn deadline(&self) -> Option<Mono> {
-        let hold = match self.hold {
-            Some(Hold::Withheld(_, until) | Hold::Answers(_, until)) => Some(until),
-            Some(Hold::Tickets | Hold::Replies | Hold::Probe) | None => None,
-        };
-        let leaving = match self.phase {
-            Phase::Leaving(until)
-            | Phase::Goodbye(until)
-            | Phase::HalfClosed(until)
-            | Phase::Parting(until) => Some(until),
-            Phase::Greeting | Phase::Watching | Phase::Raw | Phase::Done => None,
-        };
-        let probe = self.takeover.as_ref().and_then(Takeover::until);
-        let verification = self.verification.as_ref().and_then(Verification::until);
-        [
-            hold,
-            leaving,
-            probe,
-            verification,
-            self.heartbeat_at,
-            self.handshake_until,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        Timer::ALL
+            .into_iter()
+            .filter_map(|timer| self.due_at(timer))
+            .min()
     }
 
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool {
         match leg {
-            Leg::Client if self.is_answer_awaited() => match self.phase {
+            Leg::Client if self.life.is_answer_awaited() => match self.life.phase() {
                 Phase::Leaving(_) => backlog == 0,
                 Phase::Goodbye(_) | Phase::Parting(_) => true,
                 _ => false,
             },
-            Leg::Client => {
-                let heard = matches!(self.phase, Phase::Greeting | Phase::Watching | Phase::Raw);
-                heard && self.hold.is_none() && backlog == 0
-            }
-            Leg::Broker => match self.phase {
+            Leg::Client => self.life.hears_client() && self.pause.hold().is_none() && backlog == 0,
+            Leg::Broker => match self.life.phase() {
                 Phase::Leaving(_) | Phase::Goodbye(_) => true,
                 Phase::Parting(_) | Phase::Done => false,
-                _ if matches!(
-                    self.hold,
-                    Some(Hold::Probe | Hold::Replies | Hold::Answers(..))
-                ) =>
-                {
-                    backlog < PROBE_BACKLOG
-                }
+                _ if self.pause.needs_the_broker() => backlog < PROBE_BACKLOG,
                 _ => backlog == 0,
             },
         }
     }
 
     fn flow(&self) -> Flow {
-        match self.phase {
-            Phase::Done => Flow::Finish,
-            Phase::HalfClosed(_) => Flow::HalfClosed,
-            Phase::Greeting
-            | Phase::Watching
-            | Phase::Raw
-            | Phase::Leaving(_)
-            | Phase::Goodbye(_)
-            | Phase::Parting(_) => Flow::Open,
-        }
+        self.life.flow()
     }
 }
 

@@ -41,6 +41,9 @@ pub(crate) struct Connection {
     pub(crate) version: String,
 }
 
+/// Writes to the socket of a connection.
+pub(crate) struct Writer(TcpStream);
+
 /// What a channel in use hears.
 pub(crate) enum Event {
     /// A message, whole: its tag and the first eight octets of its body.
@@ -51,11 +54,13 @@ pub(crate) enum Event {
 
 /// What is published: the properties that matter here.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Message {
+pub(crate) struct Message<'a> {
     /// delivery-mode 2.
     pub(crate) persistent: bool,
     /// The message's TTL in milliseconds.
     pub(crate) expiration: Option<u64>,
+    /// The members of its header table; none, and it has no headers.
+    pub(crate) headers: &'a [u8],
 }
 
 /// How a delivery is settled.
@@ -67,6 +72,8 @@ pub(crate) enum Settlement {
     Nack,
     /// `basic.reject` without requeue.
     Reject,
+    /// `basic.nack`, not multiple, with requeue.
+    Return,
 }
 
 // === impl Connection ===
@@ -177,6 +184,11 @@ impl Connection {
         Ok(self.stream.write_all(frames)?)
     }
 
+    /// The same socket for a second thread, which writes while this one reads.
+    pub(crate) fn writer(&self) -> anyhow::Result<Writer> {
+        Ok(Writer(self.stream.try_clone()?))
+    }
+
     /// Whether a whole frame waits, so that [`Connection::event`] may not block.
     pub(crate) fn has_frame(&self) -> bool {
         matches!(self.front(), Front::Whole(..))
@@ -250,6 +262,7 @@ impl Connection {
             Settlement::Ack => reply::ack(&mut self.out, CHANNEL, tag, false),
             Settlement::Nack => reply::nack(&mut self.out, CHANNEL, tag, false, false),
             Settlement::Reject => reply::reject(&mut self.out, CHANNEL, tag, false),
+            Settlement::Return => reply::nack(&mut self.out, CHANNEL, tag, false, true),
         }
     }
 
@@ -348,10 +361,24 @@ impl Connection {
     }
 }
 
+// === impl Writer ===
+
+impl Writer {
+    /// Sends frames that were built elsewhere.
+    pub(crate) fn write(&mut self, frames: &[u8]) -> anyhow::Result<()> {
+        Ok(self.0.write_all(frames)?)
+    }
+}
+
 /// Appends one publish to a queue through the default exchange.
-pub(crate) fn publish(out: &mut Vec<u8>, queue: &str, message: Message, number: u64) {
+pub(crate) fn publish(out: &mut Vec<u8>, queue: &str, message: Message<'_>, number: u64) {
     let mut flags = 0u16;
     let mut values = Vec::new();
+    if !message.headers.is_empty() {
+        flags |= 1 << 13;
+        values.extend_from_slice(&(message.headers.len() as u32).to_be_bytes());
+        values.extend_from_slice(message.headers);
+    }
     if message.persistent {
         flags |= 1 << 12;
         values.push(2);
@@ -376,6 +403,11 @@ pub(crate) fn publish(out: &mut Vec<u8>, queue: &str, message: Message, number: 
         body: Bytes::from(body),
     };
     content.put(out, CHANNEL, 0);
+}
+
+/// Appends an ack of what a confirm names, where deliveries and publishes have the same numbers.
+pub(crate) fn ack(out: &mut Vec<u8>, confirmed: Settle) {
+    reply::ack(out, CHANNEL, confirmed.delivery_tag, confirmed.multiple);
 }
 
 /// A method for an error message; of a close, the broker's own words.

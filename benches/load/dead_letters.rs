@@ -14,7 +14,7 @@ use dlx_proxy::amqp::table::TableBuilder;
 use crate::client::{self, Connection, Message, PATIENCE, Settlement};
 use crate::confirms::{Unconfirmed, WINDOW};
 use crate::process::{PREFIX, Route};
-use crate::settings::Scale;
+use crate::settings::{SCALES, Scale};
 
 const DLX: &str = "bench.dlx";
 const DLQ: &str = "bench.dlq";
@@ -217,12 +217,12 @@ fn arrived(control: &mut Connection, deaths: u64) -> anyhow::Result<()> {
     }
 }
 
-/// Fills the source queue; when it returns, all messages are in it.
-fn load(
+/// Fills a queue; when it returns, all messages are in it.
+pub(crate) fn load(
     control: &mut Connection,
     source: &str,
     count: u64,
-    message: impl Fn(u64) -> Message,
+    message: impl Fn(u64) -> Message<'static>,
 ) -> anyhow::Result<()> {
     control.confirms()?;
     let mut unconfirmed = Unconfirmed::default();
@@ -244,10 +244,11 @@ fn load(
     Ok(())
 }
 
-fn message(scene: Scene, expiration: Option<u64>) -> Message {
+fn message(scene: Scene, expiration: Option<u64>) -> Message<'static> {
     Message {
         persistent: scene.persistent,
         expiration,
+        ..Message::default()
     }
 }
 
@@ -266,11 +267,18 @@ fn clean(control: &mut Connection, source: &str) -> anyhow::Result<()> {
 /// Deletes what the proxy made for itself. It has its own prefix, so a proxy in use is not meant.
 pub(crate) fn clean_intake(direct: &Route) -> anyhow::Result<()> {
     let mut control = Connection::open(&direct.address)?;
-    for queue in ["intake", "parked"] {
+    let delays = SCALES.map(|scale| format!("delay.{}", scale.retry.as_millis()));
+    for queue in ["intake", "parked"]
+        .map(str::to_owned)
+        .iter()
+        .chain(&delays)
+    {
         control.delete_queue(&format!("{PREFIX}.{queue}"))?;
     }
     for exchange in [
         ".parked".to_owned(),
+        ".delay".to_owned(),
+        ".due".to_owned(),
         String::new(),
         "+".to_owned(),
         format!("/{DLX}"),

@@ -136,8 +136,8 @@ fn connections(address: &Address, going: &Going) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A classic queue that goes with its connection.
-fn arguments(target: Option<&str>) -> TableBuilder {
+/// Of a classic queue, which may have a target behind the default exchange.
+pub(crate) fn arguments(target: Option<&str>) -> TableBuilder {
     let mut arguments = TableBuilder::default();
     arguments.longstr(b"x-queue-type", b"classic");
     if let Some(target) = target {

@@ -4,6 +4,9 @@
 //! is printed as ratios: to haproxy for traffic that merely passes, to the broker's own dead-lettering for dead letters. Figures of
 //! different runs or machines say little; the ratios do.
 //!
+//! All scenes run on the newest broker. Those that say whether somebody stands still, and what a dead letter costs the broker, run on the
+//! oldest one, too: `BENCH_BROKER` chooses the broker by its version, or as `oldest`.
+//!
 //! `cargo bench --bench load -- WORD…`: only scenes whose name contains a word (`throughput`, `latency`, `flood`, `dead letters`, `nack`, …).
 //! Environment: `DLX_TEST_BROKERS`, `BENCH_BROKER`, `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_HAPROXY_NBTHREAD`, `DLX_TEST_PROXY`,
 //! `DLX_PROXY_MODE`.
@@ -14,8 +17,11 @@ mod dead_letters;
 mod floods;
 mod pass_through;
 mod process;
+mod relay;
 mod report;
+mod retries;
 mod settings;
+mod unpaced;
 
 use std::process::ExitCode;
 
@@ -27,14 +33,18 @@ use crate::dead_letters::SCENES;
 use crate::floods::Flood;
 use crate::pass_through::{BATCH, PAIRS, PREFETCH, RATE};
 use crate::process::{Route, Scratch, haproxy_version};
-use crate::report::{Series, Table, interleave};
+use crate::relay::Way;
+use crate::report::{Series, Table, interleave, interleave_ways};
 use crate::settings::Settings;
+use crate::unpaced::Load;
 
 /// What is needed to run a scene.
 struct Bench {
     settings: Settings,
     /// Direct, haproxy if it is installed, dlx-proxy.
     routes: Vec<Route>,
+    /// For routes that only one scene needs.
+    scratch: Scratch,
     /// Series that failed: the run is no success then, though it goes on.
     failures: usize,
 }
@@ -74,12 +84,16 @@ fn run() -> anyhow::Result<()> {
     let mut bench = Bench {
         settings,
         routes,
+        scratch,
         failures,
     };
     bench.machine(haproxy.as_deref())?;
     bench.throughput();
+    bench.unpaced()?;
     bench.latency();
     bench.floods();
+    bench.relay();
+    bench.retries();
     bench.dead_letters()?;
     ensure!(
         bench.failures == 0,
@@ -158,6 +172,108 @@ impl Bench {
         }
     }
 
+    /// Floods, with one, two and four worker threads of the proxy.
+    fn unpaced(&mut self) -> anyhow::Result<()> {
+        let wanted = |load: &Load| self.settings.wants(&format!("unpaced {load}"));
+        let loads: Vec<_> = Load::ALL.into_iter().filter(wanted).collect();
+        if loads.is_empty() {
+            return Ok(());
+        }
+        let mut routes: Vec<Route> = self
+            .routes
+            .extract_if(.., |route| route.name != "dlx-proxy")
+            .collect();
+        for (name, threads) in [("1 thread", 1), ("2 threads", 2), ("4 threads", 4)] {
+            let threads = [("DLX_PROXY_WORKER_THREADS", threads.to_string())];
+            routes.push(Route::dlx_proxy_with(
+                name,
+                &threads,
+                &self.settings,
+                &self.scratch,
+            )?);
+        }
+        let scale = self.settings.scale;
+        let mut head = vec!["", ""];
+        head.extend(routes.iter().map(|route| route.name));
+        let mut table = Table::new(head);
+        for load in loads {
+            let all = interleave(scale.rounds, &routes, |route| {
+                unpaced::run(route, load, scale.messages)
+            });
+            let metrics = ["messages/s", "CPU s per million", "longest pause in ms"];
+            for (i, metric) in metrics.into_iter().enumerate() {
+                let name = if i == 0 {
+                    load.to_string()
+                } else {
+                    String::new()
+                };
+                let figure = |series: &Series| match i {
+                    2 => series.highest(i),
+                    _ => series.figure(i),
+                };
+                let figures = all.iter().map(figure);
+                table.row([name, metric.into()].into_iter().chain(figures).collect());
+                let haproxy = all.iter().find(|series| series.name == "haproxy");
+                if let Some(haproxy) = haproxy.filter(|_| i < 2) {
+                    let ratios = all.iter().map(|series| series.ratio(haproxy, i));
+                    let label = [String::new(), "  : haproxy".into()];
+                    table.row(label.into_iter().chain(ratios).collect());
+                }
+            }
+            self.failures += all.iter().filter(|series| series.failed()).count();
+        }
+        routes.truncate(routes.len() - 3);
+        self.routes.splice(..0, routes);
+        println!(
+            "\nNobody waits: {PAIRS} publishers that write as fast as they can, {PAIRS} consumers, {} messages a run\n\
+             (longest pause: of all rounds, without a message at a consumer)\n{table}",
+            report::number(scale.messages as f64)
+        );
+        Ok(())
+    }
+
+    /// Dead letters that are made while they are read, beside a bare relay.
+    fn relay(&mut self) {
+        let (Some(direct), true) = (self.routes.first(), self.settings.wants("relay")) else {
+            return;
+        };
+        let proxied = self.routes.iter().find(|route| route.name == "dlx-proxy");
+        let ways = [
+            ("native", Some(Way::Nack(direct))),
+            ("relay", Some(Way::Relay(direct))),
+            ("with headers", Some(Way::RelayWithHeaders(direct))),
+            ("dlx-proxy", proxied.map(Way::Nack)),
+        ];
+        let ways = ways
+            .into_iter()
+            .filter_map(|(name, way)| Some((name, way?)));
+        let all = interleave_ways(self.settings.scale.rounds, ways.collect(), |way| {
+            relay::run(*way, direct, &self.settings)
+        });
+        let mut table = Table::new([
+            "",
+            "native",
+            "relay",
+            "with headers",
+            "dlx-proxy",
+            ": relay",
+            ": with headers",
+        ]);
+        let metrics = ["dead letters/s", "CPU s of the broker per million"];
+        for (i, metric) in metrics.into_iter().enumerate() {
+            let mut cells = vec![metric.to_owned()];
+            cells.extend(all.iter().map(|series| series.figure(i)));
+            if let [_, relay, with_headers, own] = &all[..] {
+                cells.extend([relay, with_headers].map(|bound| own.ratio(bound, i)));
+            }
+            table.row(cells);
+        }
+        self.failures += all.iter().filter(|series| series.failed()).count();
+        println!(
+            "\nDead letters beside a bare relay: a queue that is filled, rejected and read at the same time\n{table}"
+        );
+    }
+
     fn latency(&mut self) {
         if !self.settings.wants("latency") {
             return;
@@ -195,6 +311,63 @@ impl Bench {
         println!(
             "\nLatency of others under a flood: {} messages a second on two connections, while a client floods the same route\n{table}",
             report::number(RATE as f64)
+        );
+    }
+
+    fn retries(&mut self) {
+        let wanted = |load: &retries::Load| self.settings.wants(&format!("retries {load}"));
+        let loads: Vec<_> = retries::Load::ALL.into_iter().filter(wanted).collect();
+        let (Some(direct), false) = (self.routes.first(), loads.is_empty()) else {
+            return;
+        };
+        let way = |route, queue_type, native| retries::Way {
+            route,
+            queue_type,
+            native,
+        };
+        let mut ways = Vec::new();
+        if Connection::open(&direct.address).is_ok_and(|broker| broker.version.starts_with("4.3")) {
+            ways.push(("native, quorum", way(direct, "quorum", true)));
+        }
+        if let Some(route) = self.routes.iter().find(|route| route.name == "dlx-proxy") {
+            ways.push(("quorum", way(route, "quorum", false)));
+            ways.push(("classic", way(route, "classic", false)));
+        }
+        let mut head = vec!["", ""];
+        head.extend(ways.iter().map(|(name, _)| *name));
+        let mut table = Table::new(head);
+        let metrics = [
+            "retries/s",
+            "p50 in ms beyond the delay",
+            "p99",
+            "longest",
+            "early",
+            "CPU s per million",
+        ];
+        for load in loads {
+            let all = interleave_ways(self.settings.scale.rounds, ways.clone(), |way| {
+                retries::run(*way, load, direct, &self.settings.scale)
+            });
+            for (i, metric) in metrics.into_iter().enumerate() {
+                let mut cells = vec![
+                    if i == 0 {
+                        load.to_string()
+                    } else {
+                        String::new()
+                    },
+                    metric.to_owned(),
+                ];
+                cells.extend(all.iter().map(|series| match i {
+                    3 | 4 => series.highest(i),
+                    _ => series.figure(i),
+                }));
+                table.row(cells);
+            }
+            self.failures += all.iter().filter(|series| series.failed()).count();
+        }
+        println!(
+            "\nRetries after {:?}: one consumer returns each message once\n{table}",
+            self.settings.scale.retry
         );
     }
 

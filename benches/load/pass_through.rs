@@ -117,14 +117,14 @@ pub(crate) fn latency(route: &Route, scale: &Scale) -> anyhow::Result<Vec<f64>> 
     Ok(vec![p50, p99, per_million(route, cpu, count as f64)])
 }
 
-fn per_million(route: &Route, cpu: Duration, messages: f64) -> f64 {
+pub(crate) fn per_million(route: &Route, cpu: Duration, messages: f64) -> f64 {
     match route.process {
         Some(_) => cpu.as_secs_f64() * 1e6 / messages,
         None => f64::NAN,
     }
 }
 
-fn join<T>(thread: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
     thread
         .join()
         .map_err(|_| anyhow!("a client's thread panicked"))?

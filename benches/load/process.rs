@@ -73,6 +73,16 @@ impl Route {
 
     /// The proxy that all this is about.
     pub(crate) fn dlx_proxy(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Route> {
+        Route::dlx_proxy_with("dlx-proxy", &[], settings, scratch)
+    }
+
+    /// The same under another name, with settings in its environment.
+    pub(crate) fn dlx_proxy_with(
+        name: &'static str,
+        environment: &[(&str, String)],
+        settings: &Settings,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Route> {
         let (port, admin) = (free_port()?, free_port()?);
         let mut command = Command::new(&settings.binary);
         command
@@ -87,9 +97,10 @@ impl Route {
             .env_remove("DLX_TEST_BROKERS")
             .env_remove("DLX_TEST_PROXY")
             .env("DLX_PROXY_PREFIX", PREFIX)
-            .env("DLX_PROXY_MODE", &settings.mode);
+            .env("DLX_PROXY_MODE", &settings.mode)
+            .envs(environment.iter().map(|(key, value)| (key, value)));
         Route::start(
-            "dlx-proxy",
+            name,
             settings.broker.at(port),
             command,
             Some(admin),
@@ -147,18 +158,8 @@ impl Route {
 // === impl Process ===
 
 impl Process {
-    /// utime + stime, all threads. Ticks are 1/100 s on every Linux that this runs on (USER_HZ).
     fn cpu(&self) -> anyhow::Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The command's name may hold spaces and brackets; the fields behind it begin with the third (proc(5)).
-        let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
-        let ticks: u64 = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .map(|field| field.parse::<u64>())
-            .sum::<Result<_, _>>()?;
-        Ok(Duration::from_millis(ticks * 10))
+        cpu(self.child.id())
     }
 
     /// How many threads it has.
@@ -227,6 +228,20 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// utime + stime of a process, all threads. Ticks are 1/100 s on every Linux that this runs on (USER_HZ).
+pub(crate) fn cpu(pid: u32) -> anyhow::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The command's name may hold spaces and brackets; the fields behind it begin with the third (proc(5)).
+    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/PID/stat")?;
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|field| field.parse::<u64>())
+        .sum::<Result<_, _>>()?;
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 // === impl Scratch ===

@@ -27,26 +27,36 @@ pub(crate) fn interleave(
     routes: &[Route],
     mut run: impl FnMut(&Route) -> anyhow::Result<Vec<f64>>,
 ) -> Vec<Series> {
-    let mut all: Vec<Series> = routes
+    let ways = routes.iter().map(|route| (route.name, route)).collect();
+    interleave_ways(rounds, ways, |route| run(route))
+}
+
+/// The same for whatever has a name.
+pub(crate) fn interleave_ways<W>(
+    rounds: usize,
+    ways: Vec<(&'static str, W)>,
+    mut run: impl FnMut(&W) -> anyhow::Result<Vec<f64>>,
+) -> Vec<Series> {
+    let mut all: Vec<Series> = ways
         .iter()
-        .map(|route| Series {
-            name: route.name,
+        .map(|(name, _)| Series {
+            name,
             rounds: Vec::new(),
             failure: None,
         })
         .collect();
     for round in 0..rounds {
-        for turn in 0..routes.len() {
+        for turn in 0..ways.len() {
             // Each begins once: a run may profit, or suffer, from what the one before it left behind in the broker.
-            let at = (round + turn) % routes.len();
-            let (series, route) = (&mut all[at], &routes[at]);
+            let at = (round + turn) % ways.len();
+            let (series, (name, way)) = (&mut all[at], &ways[at]);
             if series.failure.is_some() {
                 continue;
             }
-            match run(route) {
+            match run(way) {
                 Ok(figures) => series.rounds.push(figures),
                 Err(error) => {
-                    eprintln!("{}: {error:#}", route.name);
+                    eprintln!("{name}: {error:#}");
                     series.failure = Some(format!("{error:#}"));
                 }
             }
@@ -104,6 +114,14 @@ impl Series {
             return "failed".into();
         }
         number(median(self.values(metric).collect()))
+    }
+
+    /// The highest of a metric, for people.
+    pub(crate) fn highest(&self, metric: usize) -> String {
+        match self.failed() {
+            true => "failed".into(),
+            false => number(self.values(metric).fold(f64::NAN, f64::max)),
+        }
     }
 
     /// The median of the rounds' ratios to `base`, and the lowest and highest of them.

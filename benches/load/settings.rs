@@ -13,6 +13,8 @@ pub(crate) struct Settings {
     pub(crate) broker: Address,
     /// Its URL, for the proxy's `--upstream`.
     pub(crate) url: String,
+    /// Its process, if it is one of the lab's.
+    pub(crate) broker_pid: Option<u32>,
     /// The proxy's binary.
     pub(crate) binary: PathBuf,
     /// Its `mode`.
@@ -57,6 +59,8 @@ pub(crate) struct Scale {
     pub(crate) deaths_faster: u64,
     /// How long the message at the head of the TTL scene's queue lives: all others must be in the queue by then.
     pub(crate) ttl: Duration,
+    /// How long a retry takes.
+    pub(crate) retry: Duration,
 }
 
 const FULL: Scale = Scale {
@@ -67,6 +71,7 @@ const FULL: Scale = Scale {
     deaths: 4_000,
     deaths_faster: 8,
     ttl: Duration::from_secs(4),
+    retry: Duration::from_secs(1),
 };
 
 const SMALL: Scale = Scale {
@@ -76,7 +81,11 @@ const SMALL: Scale = Scale {
     deaths: 100,
     deaths_faster: 2,
     ttl: Duration::from_secs(3),
+    retry: Duration::from_millis(200),
 };
+
+/// All that there are.
+pub(crate) const SCALES: [Scale; 2] = [FULL, SMALL];
 
 // === impl Settings ===
 
@@ -86,10 +95,11 @@ impl Settings {
         let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let brokers = env("DLX_TEST_BROKERS").context(
             "no broker to measure: set DLX_TEST_BROKERS, e.g. 4.3.6=amqp://guest:guest@127.0.0.1:5672 \
-             (a comma between several; the newest is used, or the one that BENCH_BROKER names). \
+             (a comma between several; the newest is used, or the one that BENCH_BROKER names, or the `oldest`). \
              `make bench` starts one and sets it",
         )?;
-        let url = choose(&brokers, env("BENCH_BROKER").as_deref())?;
+        let (version, url) = choose(&brokers, env("BENCH_BROKER").as_deref())?;
+        let pid = env("DLX_TEST_DIR").and_then(|dirs| node_pid(&dirs, &version));
         let small = env("BENCH_SMALL").is_some_and(|value| value != "0");
         let mut scale = if small { SMALL } else { FULL };
         if let Some(rounds) = env("BENCH_ROUNDS") {
@@ -98,6 +108,7 @@ impl Settings {
         Ok(Settings {
             broker: Address::parse(&url)?,
             url,
+            broker_pid: pid,
             // Cargo builds it beside every bench, in the same profile.
             binary: env("DLX_TEST_PROXY").map_or_else(
                 || PathBuf::from(env!("CARGO_BIN_EXE_dlx-proxy")),
@@ -124,15 +135,15 @@ impl Settings {
     }
 }
 
-/// Of `3.10.8=amqp://…,4.3.6=amqp://…` the URL of the newest, or of the version that was asked for.
-fn choose(brokers: &str, version: Option<&str>) -> anyhow::Result<String> {
+/// Of `3.10.8=amqp://…,4.3.6=amqp://…` the newest, the `oldest`, or the version that was asked for, and its URL.
+fn choose(brokers: &str, version: Option<&str>) -> anyhow::Result<(String, String)> {
     let numbers = |version: &str| -> Vec<u32> {
         version
             .split('.')
             .map(|part| part.parse().unwrap_or(0))
             .collect()
     };
-    brokers
+    let mut brokers = brokers
         .split(',')
         .map(|entry| {
             entry
@@ -140,17 +151,35 @@ fn choose(brokers: &str, version: Option<&str>) -> anyhow::Result<String> {
                 .split_once('=')
                 .ok_or_else(|| anyhow!("DLX_TEST_BROKERS: {entry:?} is not VERSION=URL"))
         })
-        .collect::<Result<Vec<_>, _>>()?
-        .into_iter()
-        .filter(|(name, _)| version.is_none_or(|version| version == *name))
-        .max_by_key(|(name, _)| numbers(name))
-        .map(|(_, url)| url.to_owned())
+        .collect::<Result<Vec<_>, _>>()?;
+    brokers.sort_by_key(|(name, _)| numbers(name));
+    match version {
+        Some("oldest") => brokers.truncate(1),
+        Some(version) => brokers.retain(|(name, _)| *name == version),
+        None => {}
+    }
+    brokers
+        .pop()
+        .map(|(version, url)| (version.to_owned(), url.to_owned()))
         .with_context(|| {
             format!(
                 "BENCH_BROKER={} is not in DLX_TEST_BROKERS",
                 version.unwrap_or_default()
             )
         })
+}
+
+/// The process of a node of the lab, from `3.10.8=DIR;4.3.6=DIR`.
+fn node_pid(dirs: &str, version: &str) -> Option<u32> {
+    let dir = dirs
+        .split(';')
+        .find_map(|entry| entry.strip_prefix(version)?.strip_prefix('='))?;
+    let node = std::fs::read_to_string(PathBuf::from(dir).join("node.env")).ok()?;
+    node.lines()
+        .find_map(|line| line.strip_prefix("NODE_PID="))?
+        .trim_matches(['\'', '"'])
+        .parse()
+        .ok()
 }
 
 // === impl Address ===

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::{info, warn};
 
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::Vhost;
 use crate::machine::{Event, Role};
 
 /// The readiness of one proxy. Clones are the same.
@@ -44,10 +44,11 @@ enum Link {
 
 impl Readiness {
     /// Not ready: neither listening nor connected. Settings are loaded, or there would be no vhosts to name.
-    pub fn new<'a>(vhosts: impl IntoIterator<Item = &'a str>) -> Self {
-        let vhost =
-            |name: &str| ShortStr::copy(name.as_bytes()).map(|vhost| (vhost, Links::opening()));
-        let vhosts = vhosts.into_iter().filter_map(vhost).collect();
+    pub fn new(vhosts: impl IntoIterator<Item = Vhost>) -> Self {
+        let vhosts = vhosts
+            .into_iter()
+            .map(|vhost| (vhost, Links::opening()))
+            .collect();
         Self(Arc::new(Mutex::new(State {
             listening: false,
             draining: false,
@@ -182,12 +183,12 @@ mod tests {
     }
 
     fn vhost(name: &str) -> Vhost {
-        ShortStr::copy(name.as_bytes()).expect("short")
+        Vhost::copy(name.as_bytes()).expect("short")
     }
 
     /// One vhost, all well.
     fn ready() -> Readiness {
-        let readiness = Readiness::new(["/"]);
+        let readiness = Readiness::new([Vhost::ROOT]);
         readiness.listening();
         readiness.observe(&vhost("/"), &up(Role::Publisher));
         readiness.observe(&vhost("/"), &up(Role::Intake));
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn each_missing_part_is_a_reason() {
-        let readiness = Readiness::new(["/"]);
+        let readiness = Readiness::new([Vhost::ROOT]);
         let reasons = [
             "not listening yet",
             "the publisher link of vhost / is not open yet",
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_vhost_without_rights_does_not_count() {
-        let readiness = Readiness::new(["/", "theirs"]);
+        let readiness = Readiness::new([Vhost::ROOT, vhost("theirs")]);
         readiness.listening();
         readiness.observe(&vhost("/"), &up(Role::Publisher));
         readiness.observe(&vhost("/"), &up(Role::Intake));

@@ -5,16 +5,21 @@
 //! - `GET /readyz` answers 200 when clients shall be sent here, else 503 and the reasons, one a line
 //! - `GET /metrics` is for Prometheus
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -23,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Readiness;
-use crate::machine::{Bound, LiveLimits};
-use crate::net::permits::Permits;
+use crate::machine::{Limit, LiveLimits};
+use crate::net::permits::{Permits, accept};
 use crate::telemetry::Metrics;
 
 const ENDPOINTS: &str = "\
@@ -43,7 +48,7 @@ const LAST_ANSWER: Duration = Duration::from_millis(250);
 
 /// All that an answer needs, and the bounds for those who ask.
 #[derive(Clone)]
-pub struct Desk {
+pub struct Server {
     /// The counters.
     pub metrics: Metrics,
     /// Whether clients shall be sent here.
@@ -54,9 +59,13 @@ pub struct Desk {
     pub limits: LiveLimits,
 }
 
-// === impl Desk ===
+/// Connections that have not sent a whole request yet, the oldest first. Clones are the same.
+#[derive(Clone, Default)]
+struct Silent(Arc<Mutex<BTreeMap<u64, CancellationToken>>>);
 
-impl Desk {
+// === impl Server ===
+
+impl Server {
     /// Serves until `stop`.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let router = Router::new()
@@ -65,16 +74,34 @@ impl Desk {
             .route("/readyz", get(readyz).with_state(self.readiness.clone()))
             .route("/metrics", get(exposition).with_state(self.metrics.clone()));
         let (stopped, connections) = (CancellationToken::new(), TaskTracker::new());
+        let silent = Silent::default();
         let mut stop = pin!(stop);
-        loop {
-            let met = || self.metrics.bound_met(Bound::AdminConnections);
-            let (stream, _, permit) = tokio::select! {
-                () = &mut stop => break,
-                accepted = self.permits.accept(&listener, met) => accepted,
+        for number in 0.. {
+            // Whoever says nothing makes room for somebody who comes: so the question whether the process works is always answered.
+            let met = || {
+                self.metrics.limit_met(Limit::AdminConnections);
+                silent.let_the_oldest_go();
             };
-            let answered = self.clone().answer(stream, router.clone(), stopped.clone());
+            let next = async {
+                let (stream, _) = accept(&listener).await;
+                (stream, self.permits.acquire(met).await)
+            };
+            let (stream, permit) = tokio::select! {
+                () = &mut stop => break,
+                next = next => next,
+            };
+            let cut_off = silent.came(number);
+            let heard = silent.clone();
+            let router = TowerToHyperService::new(router.clone());
+            let service = service_fn(move |request| {
+                heard.spoke(number);
+                router.call(request)
+            });
+            let answered = self.clone().answer(stream, service, stopped.clone());
+            let silent = silent.clone();
             connections.spawn(async move {
-                answered.await;
+                cut_off.run_until_cancelled(answered).await;
+                silent.spoke(number);
                 drop(permit);
             });
         }
@@ -84,21 +111,50 @@ impl Desk {
     }
 
     /// One request, one answer, and the end, all in time: so no peer holds a connection. How it ends is its client's own affair.
-    async fn answer(self, stream: TcpStream, router: Router, stopped: CancellationToken) {
+    async fn answer<S>(self, stream: TcpStream, service: S, stopped: CancellationToken)
+    where
+        S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
+    {
         let connection = http1::Builder::new()
             .keep_alive(false)
             .header_read_timeout(None)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+            .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
         let in_time = self.limits.now().admin_timeout;
         tokio::select! {
             _ = connection.as_mut() => {}
-            () = tokio::time::sleep(in_time) => self.metrics.bound_met(Bound::AdminTimeout),
+            () = tokio::time::sleep(in_time) => self.metrics.limit_met(Limit::AdminTimeout),
             () = stopped.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 let _ = timeout(LAST_ANSWER, connection).await;
             }
         }
+    }
+}
+
+// === impl Silent ===
+
+impl Silent {
+    /// Somebody came, with the highest number so far; the token says when it has to go.
+    fn came(&self, number: u64) -> CancellationToken {
+        let cut_off = CancellationToken::new();
+        self.all().insert(number, cut_off.clone());
+        cut_off
+    }
+
+    /// It has sent a request, or has gone.
+    fn spoke(&self, number: u64) {
+        self.all().remove(&number);
+    }
+
+    fn let_the_oldest_go(&self) {
+        if let Some((_, cut_off)) = self.all().pop_first() {
+            cut_off.cancel();
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, CancellationToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,7 +196,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (metrics, stop) = (Metrics::new(), CancellationToken::new());
-        let desk = Desk {
+        let server = Server {
             metrics: metrics.clone(),
             readiness,
             permits: Permits::new(permits),
@@ -149,7 +205,7 @@ mod tests {
                 ..Limits::of_tests()
             }),
         };
-        let task = tokio::spawn(desk.serve(listener, stop.clone().cancelled_owned()));
+        let task = tokio::spawn(server.serve(listener, stop.clone().cancelled_owned()));
         Served {
             address,
             metrics,
@@ -181,7 +237,7 @@ mod tests {
     }
 
     /// Waits until the server lets somebody go, without an answer; what it has not read makes that a reset.
-    fn is_let_go(mut stream: TcpStream) {
+    fn is_cut_off(mut stream: TcpStream) {
         let mut answer = String::new();
         if let Err(error) = stream.read_to_string(&mut answer) {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
@@ -211,11 +267,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_end_a_request_is_let_go() {
+    async fn whoever_does_not_end_a_request_is_cut_off() {
         let soon = Duration::from_millis(50);
         let served = start(1, soon, Readiness::new([])).await;
         let address = served.address;
-        beside(move || is_let_go(half(address))).await;
+        beside(move || is_cut_off(half(address))).await;
         assert!(served.has_met("admin-timeout"));
     }
 
@@ -232,18 +288,35 @@ mod tests {
         served.stop.cancel();
         let ended = timeout(Duration::from_secs(20), served.task).await;
         ended.expect("in time").expect("no panic");
-        beside(move || is_let_go(waiting)).await;
+        beside(move || is_cut_off(waiting)).await;
     }
 
     #[tokio::test]
-    async fn one_too_many_waits_until_another_has_gone() {
-        let served = start(1, LONG, Readiness::new([])).await;
+    async fn one_too_many_takes_the_place_of_the_oldest_that_has_not_asked() {
+        let served = start(2, LONG, Readiness::new([])).await;
         let address = served.address;
-        let first = beside(move || half(address)).await;
-        let early = beside(move || ask(address)).await.expect_err("no room");
-        assert_eq!(early.kind(), io::ErrorKind::WouldBlock);
+        beside(move || {
+            let (oldest, mut newer) = (half(address), half(address));
+            answer(address);
+            is_cut_off(oldest);
+            newer.write_all(b"dyz HTTP/1.0\r\n\r\n").expect("sent");
+            let mut told = String::new();
+            newer.read_to_string(&mut told).expect("an answer");
+            assert!(told.contains("503"), "{told}");
+        })
+        .await;
         assert!(served.has_met("max-admin-connections"));
-        drop(first);
-        beside(move || answer(address)).await;
+    }
+
+    /// Whoever asked is not cut off: it is answered, and the next one waits for that. (So it is with all that silent ones do not hold up.)
+    #[test]
+    fn whoever_has_asked_is_not_cut_off() {
+        let silent = Silent::default();
+        let (first, second) = (silent.came(1), silent.came(2));
+        silent.spoke(1);
+        silent.let_the_oldest_go();
+        silent.let_the_oldest_go();
+        assert!(!first.is_cancelled());
+        assert!(second.is_cancelled());
     }
 }

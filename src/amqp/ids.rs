@@ -3,9 +3,10 @@
 use std::fmt;
 
 use bytes::Bytes;
+use serde::{Serialize, Serializer};
 
-/// A channel of a connection; 0 is the connection itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A channel of a connection, or [the connection itself](ChannelId::CONNECTION).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u16);
 
 /// Numbers the deliveries of a channel from 1; 0 with `multiple` means all.
@@ -19,11 +20,20 @@ pub struct ShortStr(Bytes);
 /// A vhost, as in `connection.open`.
 pub type Vhost = ShortStr;
 
+// === impl ChannelId ===
+
+impl ChannelId {
+    /// What belongs to no channel: methods of the class `connection`, heartbeats.
+    pub const CONNECTION: ChannelId = ChannelId(0);
+}
+
 // === impl ShortStr ===
 
 impl ShortStr {
     /// The empty name: the default exchange, an empty key.
     pub const EMPTY: ShortStr = ShortStr(Bytes::new());
+    /// The vhost that every broker begins with: `/`.
+    pub const ROOT: Vhost = ShortStr(Bytes::from_static(b"/"));
 
     /// From bytes; `None` when they are more than 255.
     pub fn new(bytes: impl Into<Bytes>) -> Option<ShortStr> {
@@ -67,6 +77,13 @@ impl fmt::Display for ShortStr {
             Ok(text) if !text.contains(char::is_control) => f.write_str(text),
             _ => write!(f, "{}", self.0.escape_ascii()),
         }
+    }
+}
+
+/// As text, for settings: what they hold was read from text.
+impl Serialize for ShortStr {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&String::from_utf8_lossy(&self.0))
     }
 }
 

@@ -13,6 +13,8 @@ use super::cursor::{Cursor, Malformed};
 pub enum Property {
     /// A field table.
     Headers = 13,
+    /// An octet.
+    Priority = 11,
     /// A shortstr: the message's TTL in milliseconds.
     Expiration = 8,
     /// A shortstr: the user who published it.
@@ -50,8 +52,8 @@ enum Type {
 pub struct Properties<'a> {
     raw: &'a [u8],
     flags: u16,
-    /// Of headers, expiration and user-id: where the value lies in `raw`, with its length octets.
-    spans: [Option<Range<usize>>; 3],
+    /// Of each [`Property`]: where the value lies in `raw`, with its length octets.
+    spans: [Option<Range<usize>>; 4],
 }
 
 /// What an edit does to one property.
@@ -71,6 +73,8 @@ pub enum Change {
 pub struct Edit {
     /// The header table.
     pub headers: Change,
+    /// The priority: one octet.
+    pub priority: Change,
     /// The expiration.
     pub expiration: Change,
     /// The user-id.
@@ -87,11 +91,34 @@ pub fn has_headers(properties: &[u8]) -> bool {
 // === impl Property ===
 
 impl Property {
+    /// In the order in which they lie on the wire.
+    const ALL: [Property; 4] = [
+        Property::Headers,
+        Property::Priority,
+        Property::Expiration,
+        Property::UserId,
+    ];
+
     fn slot(self) -> usize {
         match self {
             Property::Headers => 0,
-            Property::Expiration => 1,
-            Property::UserId => 2,
+            Property::Priority => 1,
+            Property::Expiration => 2,
+            Property::UserId => 3,
+        }
+    }
+}
+
+// === impl Type ===
+
+impl Type {
+    /// Goes behind a value.
+    fn skip(self, cursor: &mut Cursor<'_>) -> Result<(), Malformed> {
+        match self {
+            Type::Shortstr => cursor.shortstr().map(drop),
+            Type::Table => cursor.longstr().map(drop),
+            Type::Octet => cursor.octet().map(drop),
+            Type::Longlong => cursor.longlong().map(drop),
         }
     }
 }
@@ -101,28 +128,23 @@ impl Property {
 impl<'a> Properties<'a> {
     /// Walks the properties; `raw` begins with the flags and ends with the last value.
     ///
+    /// RabbitMQ does not look at the two flags that no property has, not even at the one that should announce more flags, so neither does
+    /// this: 3.x delivers them as they came.
+    ///
     /// # Errors
-    /// When a value is cut, bytes are left over, or a flag is set that no property has (also the one that announces more flags).
+    /// When a value is cut or bytes are left over.
     pub fn parse(raw: &'a [u8]) -> Result<Properties<'a>, Malformed> {
         let mut cursor = Cursor::new(raw);
         let flags = cursor.short()?;
-        if flags & 0b11 != 0 {
-            return Err(Malformed);
-        }
-        let mut spans = [None, None, None];
+        let mut spans = [const { None }; 4];
         for (bit, kind) in LAYOUT {
             if flags & (1 << bit) == 0 {
                 continue;
             }
             let from = raw.len() - cursor.rest().len();
-            match kind {
-                Type::Shortstr => cursor.shortstr().map(drop)?,
-                Type::Table => cursor.longstr().map(drop)?,
-                Type::Octet => cursor.octet().map(drop)?,
-                Type::Longlong => cursor.longlong().map(drop)?,
-            }
+            kind.skip(&mut cursor)?;
             let span = from..raw.len() - cursor.rest().len();
-            for property in [Property::Headers, Property::Expiration, Property::UserId] {
+            for property in Property::ALL {
                 if bit == property as u16 {
                     spans[property.slot()] = Some(span.clone());
                 }
@@ -137,7 +159,11 @@ impl<'a> Properties<'a> {
     /// The value of a property without its length octets, if it is there.
     pub fn get(&self, property: Property) -> Option<&'a [u8]> {
         let span = self.spans[property.slot()].clone()?;
-        let length = if property == Property::Headers { 4 } else { 1 };
+        let length = match property {
+            Property::Headers => 4,
+            Property::Priority => 0,
+            Property::Expiration | Property::UserId => 1,
+        };
         self.raw.get(span.start + length..span.end)
     }
 
@@ -146,10 +172,27 @@ impl<'a> Properties<'a> {
         self.get(Property::Headers)
     }
 
+    /// Each property that is there: its flag bit, and its value with its length octets.
+    pub fn values(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
+        let (mut cursor, flags) = (Cursor::new(self.raw), self.flags);
+        let mut rest = cursor.take(2).map(|_| cursor.rest()).unwrap_or_default();
+        let there = LAYOUT
+            .into_iter()
+            .filter(move |(bit, _)| flags & (1 << bit) != 0);
+        there.map_while(move |(bit, kind)| {
+            let mut cursor = Cursor::new(rest);
+            kind.skip(&mut cursor).ok()?;
+            let (value, behind) = rest.split_at_checked(rest.len() - cursor.rest().len())?;
+            rest = behind;
+            Some((bit, value))
+        })
+    }
+
     /// The properties, changed. A shortstr over 255 octets is cut: callers set none that long.
     pub fn edit(&self, edit: &Edit) -> Bytes {
         let changes = [
             (Property::Headers, &edit.headers),
+            (Property::Priority, &edit.priority),
             (Property::Expiration, &edit.expiration),
             (Property::UserId, &edit.user_id),
         ];
@@ -172,6 +215,10 @@ impl<'a> Properties<'a> {
                 Change::Set(_) => flags |= 1 << property as u16,
             }
         }
+        // RabbitMQ writes the properties of a dead letter anew, without flags that no property has.
+        if matches!(edit.headers, Change::Set(_)) {
+            flags &= !0b11;
+        }
         out.extend_from_slice(&flags.to_be_bytes());
         let mut at = 2;
         for (property, change) in changes {
@@ -190,7 +237,8 @@ impl<'a> Properties<'a> {
                     out.extend_from_slice(&(value.len() as u32).to_be_bytes());
                     out.extend_from_slice(value);
                 }
-                (Change::Set(value), _) => {
+                (Change::Set(value), Property::Priority) => out.extend_from_slice(value),
+                (Change::Set(value), Property::Expiration | Property::UserId) => {
                     let value = value.get(..255).unwrap_or(value);
                     out.push(value.len() as u8);
                     out.extend_from_slice(value);
@@ -211,12 +259,7 @@ impl<'a> Properties<'a> {
                     break;
                 }
                 if self.flags & (1 << bit) != 0 {
-                    match kind {
-                        Type::Shortstr => cursor.shortstr().map(drop)?,
-                        Type::Table => cursor.longstr().map(drop)?,
-                        Type::Octet => cursor.octet().map(drop)?,
-                        Type::Longlong => cursor.longlong().map(drop)?,
-                    }
+                    kind.skip(&mut cursor)?;
                 }
             }
             Ok(())

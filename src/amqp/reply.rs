@@ -50,6 +50,14 @@ pub fn reject(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, requeue: 
     });
 }
 
+/// The word of a client that a delivery dies, as it was: `basic.nack` or `basic.reject`. From 4.3 on these are not the same (S3.6).
+pub fn refuse(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, nack: bool) {
+    match nack {
+        true => self::nack(out, channel, tag, false, false),
+        false => reject(out, channel, tag, false),
+    }
+}
+
 /// `basic.deliver`.
 pub fn deliver(out: &mut Vec<u8>, channel: ChannelId, deliver: &Deliver<'_>) {
     method(out, channel, MethodId::BASIC_DELIVER, |a| {
@@ -76,7 +84,7 @@ pub fn get_ok(out: &mut Vec<u8>, channel: ChannelId, got: &GetOk<'_>) {
 
 /// `channel.close` or, on channel 0, `connection.close`. The text is cut at 255 octets.
 pub fn close(out: &mut Vec<u8>, channel: ChannelId, code: u16, text: &[u8], failed: MethodId) {
-    let id = if channel == ChannelId(0) {
+    let id = if channel == ChannelId::CONNECTION {
         MethodId::CONNECTION_CLOSE
     } else {
         MethodId::CHANNEL_CLOSE
@@ -92,7 +100,7 @@ pub fn close(out: &mut Vec<u8>, channel: ChannelId, code: u16, text: &[u8], fail
 
 /// `channel.close-ok` or, on channel 0, `connection.close-ok`.
 pub fn close_ok(out: &mut Vec<u8>, channel: ChannelId) {
-    let id = if channel == ChannelId(0) {
+    let id = if channel == ChannelId::CONNECTION {
         MethodId::CONNECTION_CLOSE_OK
     } else {
         MethodId::CHANNEL_CLOSE_OK

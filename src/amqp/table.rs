@@ -191,6 +191,16 @@ fn put_long_bytes(out: &mut Vec<u8>, tag: u8, data: &[u8]) {
     out.extend_from_slice(data);
 }
 
+fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
+    match value.tag {
+        b'S' | b'x' | b'F' | b'A' => put_long_bytes(out, value.tag, value.data),
+        tag => {
+            out.push(tag);
+            out.extend_from_slice(value.data);
+        }
+    }
+}
+
 // === impl TableBuilder ===
 
 impl TableBuilder {
@@ -241,6 +251,20 @@ impl TableBuilder {
         self
     }
 
+    /// A value as it is elsewhere.
+    pub fn value(&mut self, name: &[u8], value: &Value<'_>) -> &mut Self {
+        self.name(name);
+        put_value(&mut self.out, value);
+        self
+    }
+
+    /// A member without a value (`V`).
+    pub fn void(&mut self, name: &[u8]) -> &mut Self {
+        self.name(name);
+        self.out.push(b'V');
+        self
+    }
+
     /// A timestamp member, in seconds.
     pub fn timestamp(&mut self, name: &[u8], seconds: u64) -> &mut Self {
         self.name(name);
@@ -286,13 +310,7 @@ impl ArrayBuilder {
 
     /// A value as it is elsewhere.
     pub fn value(&mut self, value: &Value<'_>) -> &mut Self {
-        match value.tag {
-            b'S' | b'x' | b'F' | b'A' => put_long_bytes(&mut self.out, value.tag, value.data),
-            tag => {
-                self.out.push(tag);
-                self.out.extend_from_slice(value.data);
-            }
-        }
+        put_value(&mut self.out, value);
         self
     }
 

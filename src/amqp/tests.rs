@@ -2,5 +2,6 @@
 
 mod content;
 mod frame;
+mod incoming;
 mod properties;
 mod table;

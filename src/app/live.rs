@@ -2,14 +2,13 @@
 
 use tracing::warn;
 
-use crate::config::{Config, Definition, Mode, Policy};
+use crate::amqp::ids::ShortStr;
+use crate::config::{Config, Reloadable};
 use crate::drain::Drain;
 use crate::machine::{Budget, LiveLimits};
 use crate::net::permits::Permits;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::BadPolicy;
-
-use super::parts;
+use crate::registry::policy::{Definition, Mode, Policies, Policy};
 
 /// The cells and bounds of a running proxy.
 #[derive(Clone)]
@@ -26,33 +25,45 @@ pub struct Live {
 
 impl Live {
     /// From now on those of these settings that can change are in force.
-    ///
-    /// # Errors
-    /// A policy cannot be used. Then nothing has changed.
-    pub fn apply(&self, config: &Config) -> Result<(), BadPolicy> {
-        self.policies.set_ours(parts::policies(config)?);
-        self.limits.set(parts::limits(config));
-        self.retained.set_limit(config.retained_bytes);
-        self.permits.resize(config.max_connections);
-        self.admin_permits.resize(config.max_admin_connections);
-        self.drain.set_grace(config.drain_timeout);
+    pub fn apply(&self, config: &Config) {
+        let Reloadable {
+            limits,
+            max_connections,
+            retained_bytes,
+            max_admin_connections,
+            drain_timeout,
+            log_level: _, // `Reload` has the log
+            policies,
+        } = &config.reloadable;
+        self.policies.set_ours(Policies::new(policies.clone()));
+        self.limits.set(limits.clone());
+        self.retained.set_limit(*retained_bytes);
+        self.permits.resize(*max_connections);
+        self.admin_permits.resize(*max_admin_connections);
+        self.drain.set_grace(*drain_timeout);
         warn_of_kept(&kept(config));
-        Ok(())
     }
 }
 
 /// Policies with a target that act on rejects only.
-pub(super) fn kept(config: &Config) -> Vec<String> {
+pub(super) fn kept(config: &Config) -> Vec<ShortStr> {
     let kept = |policy: &&Policy| {
         policy.mode.unwrap_or(config.mode) == Mode::Keep
             && policy.definition != Definition::default()
     };
-    let kept = config.policies.iter().filter(kept);
+    let kept = config.reloadable.policies.iter().filter(kept);
     kept.map(|policy| policy.name.clone()).collect()
 }
 
-pub(super) fn warn_of_kept(policies: &[String]) {
+pub(super) fn warn_of_kept(policies: &[ShortStr]) {
     for policy in policies {
         warn!(%policy, "in mode `keep` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange");
+    }
+}
+
+/// The user that RabbitMQ is installed with: many a client is that one too.
+pub(super) fn warn_of_shared(user: &ShortStr) {
+    if **user == *b"guest" {
+        warn!(%user, "the proxy's own user may be a client's too: who connects to the broker itself as that user can write what the proxy believes to be its own, a user-id and where a parked message goes");
     }
 }

@@ -3,12 +3,17 @@
 
 use ::config::{Map, Value, ValueKind};
 
+use crate::amqp::ids::Vhost;
+use crate::machine::Limits;
+use crate::registry::policy::{Definition, Mode, Policy};
+use crate::registry::said_retries::SaidRetries;
+
 use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw, WRITE_POLICY};
 use super::value::{
-    SHORTSTR, address, management_url, number, pattern, prefix, shortstr, size, threads, upstream,
-    wait, word,
+    SHORTSTR, address, delay, management_url, number, pattern, prefix, retry_type, shortstr, size,
+    threads, upstream, wait, wait_or_never, word,
 };
-use super::{ApplyTo, Config, Definition, Policy};
+use super::{Config, Reloadable};
 
 /// Checks everything.
 pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
@@ -28,38 +33,48 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         upstream: c.get_secret("upstream", upstream),
         management_url: c.get_secret("management-url", management_url),
         vhosts: c.vhosts("vhosts"),
-        prefix: c.get("prefix", prefix),
+        names: c.get("prefix", prefix),
         mode: c.get("mode", word),
         history: c.get("history", word),
         bcc: c.get("bcc", word),
         on_unroutable: c.get("on-unroutable", word),
-        max_history: c.get("max-history", number(1..=100_000)),
-        nack_retries: c.get("nack-retries", number(0..=1_000)),
-        confirm_timeout: c.get("confirm-timeout", wait),
-        retry_for: c.get("retry-for", wait),
         intake_queue_type: c.get("intake-queue-type", word),
         intake_prefetch: c.get("intake-prefetch", number(1..=u16::MAX)),
-        max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
-        publisher_bytes: c.get("publisher-bytes", size),
-        intake_bytes: c.get("intake-bytes", size),
-        max_connections: c.get("max-connections", number(1..=1_000_000)),
-        retained_bytes: c.get("retained-bytes", size),
-        retained_bytes_per_connection: c.get("retained-bytes-per-connection", size),
-        max_tickets_per_connection: c.get("max-tickets-per-connection", number(1..=1_000_000)),
-        max_queues_per_connection: c.get("max-queues-per-connection", number(1..=1_000_000)),
-        max_replies_per_connection: c.get("max-replies-per-connection", number(1..=1_000_000)),
-        close_wait: c.get("close-wait", wait),
-        probe_timeout: c.get("probe-timeout", wait),
-        handshake_timeout: c.get("handshake-timeout", wait),
-        max_admin_connections: c.get("max-admin-connections", number(1..=1_000_000)),
-        admin_timeout: c.get("admin-timeout", wait),
-        drain_timeout: c.get("drain-timeout", wait),
         worker_threads: c.get("worker-threads", threads),
         log_format: c.get("log-format", word),
-        log_level: c.get("log-level", word),
-        policies: c.policies(),
+        reloadable: Reloadable {
+            limits: Limits {
+                max_history: c.get("max-history", number(1..=100_000)),
+                nack_retries: c.get("nack-retries", number(0..=1_000)),
+                confirm_timeout: c.get("confirm-timeout", wait),
+                retry_for: c.get("retry-for", wait),
+                parked_retry: c.get("parked-retry", wait_or_never),
+                publisher_bytes: c.get("publisher-bytes", size),
+                intake_bytes: c.get("intake-bytes", size),
+                max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
+                max_delay_queues: c.get("max-delay-queues", number(1..=10_000)),
+                retained_bytes_per_connection: c.get("retained-bytes-per-connection", size),
+                max_tickets_per_connection: c
+                    .get("max-tickets-per-connection", number(1..=1_000_000)),
+                max_queues_per_connection: c
+                    .get("max-queues-per-connection", number(1..=1_000_000)),
+                max_replies_per_connection: c
+                    .get("max-replies-per-connection", number(1..=1_000_000)),
+                close_wait: c.get("close-wait", wait),
+                probe_timeout: c.get("probe-timeout", wait),
+                handshake_timeout: c.get("handshake-timeout", wait),
+                admin_timeout: c.get("admin-timeout", wait),
+            },
+            max_connections: c.get("max-connections", number(1..=1_000_000)),
+            retained_bytes: c.get("retained-bytes", size),
+            max_admin_connections: c.get("max-admin-connections", number(1..=1_000_000)),
+            drain_timeout: c.get("drain-timeout", wait),
+            log_level: c.get("log-level", word),
+            policies: c.policies(),
+        },
     };
     c.ports(&config);
+    c.natives(&config);
     if c.mistakes.is_empty() {
         Ok(config)
     } else {
@@ -126,7 +141,7 @@ impl Checker {
             .push(Mistake::new(place, Some(subject.into()), problem));
     }
 
-    fn vhosts(&mut self, name: &str) -> Vec<String> {
+    fn vhosts(&mut self, name: &str) -> Vec<Vhost> {
         let items = match self.values.get(name) {
             Some(Value {
                 kind: ValueKind::Array(items),
@@ -191,18 +206,19 @@ impl Checker {
                 "sets nothing; give it a `mode` or a [policy.definition]",
             );
         }
+        let default = Policy::default();
         let policy = Policy {
-            name: self.required(&mut table, "name", shortstr(1..=SHORTSTR)),
+            name: self.required(&mut table, "name", default.name, shortstr(1..=SHORTSTR)),
             vhost: self
                 .field(&mut table, "vhost", shortstr(1..=SHORTSTR))
-                .unwrap_or_else(|| "/".to_owned()),
-            pattern: self.required(&mut table, "pattern", pattern),
+                .unwrap_or(default.vhost),
+            pattern: self.required(&mut table, "pattern", default.pattern, pattern),
             apply_to: self
                 .field(&mut table, "apply-to", word)
-                .unwrap_or(ApplyTo::Queues),
+                .unwrap_or(default.apply_to),
             priority: self
                 .field(&mut table, "priority", number(i64::MIN..=i64::MAX))
-                .unwrap_or_default(),
+                .unwrap_or(default.priority),
             mode: self.field(&mut table, "mode", word),
             definition: self.definition(table.entries.remove("definition")),
         };
@@ -216,12 +232,33 @@ impl Checker {
             return Definition::default();
         };
         let (exchange, key) = ("dead-letter-exchange", "dead-letter-routing-key");
+        let place = table.place.clone();
         let definition = Definition {
             dead_letter_exchange: self.field(&mut table, exchange, shortstr(0..=SHORTSTR)),
             dead_letter_routing_key: self.field(&mut table, key, shortstr(0..=SHORTSTR)),
+            retries: self.retries(&mut table),
         };
+        if let Some(problem) = definition.retries.contradiction() {
+            self.mistake(&place, "policy.definition", problem);
+        }
         self.nothing_left(table);
         definition
+    }
+
+    fn retries(&mut self, table: &mut Table) -> SaidRetries {
+        SaidRetries {
+            delayed_retry_type: self.field(table, "delayed-retry-type", retry_type),
+            delayed_retry_min: self.field(table, "delayed-retry-min", delay("minimum")),
+            delayed_retry_max: self.field(table, "delayed-retry-max", delay("maximum")),
+            delayed_retry_multiplier: self.field(
+                table,
+                "delayed-retry-multiplier",
+                number(1..=u32::MAX),
+            ),
+            delivery_limit: self.field(table, "delivery-limit", number(-1..=i32::MAX)),
+            delivery_limit_counts: self.field(table, "delivery-limit-counts", word),
+            on_crash: self.field(table, "on-crash", word),
+        }
     }
 
     fn table(&mut self, path: &'static str, value: &Value) -> Option<Table> {
@@ -250,16 +287,18 @@ impl Checker {
         self.parse(&table.name_of(key), &value, true, parse)
     }
 
-    fn required(
+    /// `instead` stands in for a value that is missing or wrong.
+    fn required<T>(
         &mut self,
         table: &mut Table,
         key: &str,
-        parse: impl Fn(&str) -> Result<String, String>,
-    ) -> String {
+        instead: T,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> T {
         if !table.entries.contains_key(key) {
             self.mistake(&table.place, table.name_of(key), "is missing");
         }
-        self.field(table, key, parse).unwrap_or_default()
+        self.field(table, key, parse).unwrap_or(instead)
     }
 
     fn nothing_left(&mut self, table: Table) {
@@ -287,6 +326,24 @@ impl Checker {
             subject,
             "is the same as `listen`; take another port",
         );
+    }
+
+    /// Policies that say to the broker what it cannot hear.
+    fn natives(&mut self, config: &Config) {
+        let Some(ValueKind::Array(items)) = self.values.get(POLICY).map(|value| value.kind.clone())
+        else {
+            return;
+        };
+        for (item, policy) in items.iter().zip(&config.reloadable.policies) {
+            let native = policy.mode.unwrap_or(config.mode) == Mode::Native;
+            if native && policy.definition != Definition::default() {
+                self.mistake(
+                    place(item),
+                    format!("policy {:?}", policy.name),
+                    "mode `native` leaves its queues to the broker, which does not know this definition; take another mode, or a policy of the broker",
+                );
+            }
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use std::fmt;
 use amq_protocol::uri::AMQPUri;
 use serde::{Serialize, Serializer};
 
+use crate::amqp::ids::ShortStr;
+
 /// The broker's address, with the proxy's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
@@ -14,7 +16,7 @@ pub struct Upstream {
     /// TCP port.
     pub port: u16,
     /// User of the links.
-    pub user: String,
+    pub user: ShortStr,
     /// Its password.
     pub password: Secret,
 }
@@ -53,7 +55,7 @@ impl Upstream {
         Ok(Self {
             host: bracketed(text).map_or(authority.host, str::to_owned),
             port: authority.port,
-            user: authority.userinfo.username,
+            user: ShortStr::new(authority.userinfo.username).ok_or("the user is over 255 bytes")?,
             password: Secret(authority.userinfo.password),
         })
     }
@@ -74,7 +76,7 @@ impl fmt::Display for Upstream {
             user,
             password,
         } = self;
-        let user = percent_encoding::utf8_percent_encode(user, percent_encoding::NON_ALPHANUMERIC);
+        let user = percent_encoding::percent_encode(user, percent_encoding::NON_ALPHANUMERIC);
         if host.contains(':') {
             write!(f, "amqp://{user}:{password}@[{host}]:{port}")
         } else {

@@ -1,18 +1,23 @@
 //! What a single value may be: each function takes the text and answers with the typed value, or with what to write instead.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use clap::ValueEnum;
+use serde::de::DeserializeOwned;
+use serde::de::value::StrDeserializer;
+
+use crate::amqp::ids::ShortStr;
+use crate::dead_letter::retries::RetryType;
+use crate::registry::intake_name::Names;
+use crate::registry::policy::Pattern;
 
 use super::url::{ManagementUrl, Upstream};
 
 /// AMQP's short strings (names, keys) have at most this many bytes.
 pub(super) const SHORTSTR: usize = 255;
-/// Leaves most of a name's 255 bytes to the exchange and the key that an intake exchange is named after.
-const LONGEST_PREFIX: usize = 64;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -37,56 +42,25 @@ pub(super) fn management_url(text: &str) -> Result<Option<ManagementUrl>, String
     Ok(Some(url))
 }
 
-pub(super) fn prefix(text: &str) -> Result<String, String> {
-    let fits = |byte: u8| byte.is_ascii_graphic() && !b"/%+".contains(&byte);
-    if text.is_empty() || text.len() > LONGEST_PREFIX || !text.bytes().all(fits) {
-        // `/`, `%` and `+` have a meaning in the names of intake exchanges.
-        return Err(format!(
-            "write 1 to {LONGEST_PREFIX} printable ASCII characters other than space, `/`, `%` and `+`"
-        ));
-    }
-    if text.starts_with("amq.") {
-        return Err("RabbitMQ keeps names with `amq.` for itself; take another".to_owned());
-    }
-    Ok(text.to_owned())
+pub(super) fn prefix(text: &str) -> Result<Names, String> {
+    Names::new(text).map_err(|bad| bad.to_string())
 }
 
-pub(super) fn shortstr(length: RangeInclusive<usize>) -> impl Fn(&str) -> Result<String, String> {
-    move |text| match length.contains(&text.len()) {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
-            "write {} to {} bytes of text",
-            length.start(),
-            length.end()
-        )),
+pub(super) fn shortstr(length: RangeInclusive<usize>) -> impl Fn(&str) -> Result<ShortStr, String> {
+    move |text| {
+        let fits = length.contains(&text.len());
+        let text = ShortStr::copy(text.as_bytes()).filter(|_| fits);
+        text.ok_or_else(|| format!("write {} to {} bytes of text", length.start(), length.end()))
     }
 }
 
-pub(super) fn pattern(text: &str) -> Result<String, String> {
-    match crate::registry::policy::pattern(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => {
-            // The last line says what is wrong; those before it show where, and the value is shown anyway.
-            let said = error.to_string();
-            let reason = said
-                .lines()
-                .last()
-                .unwrap_or_default()
-                .trim_start_matches("error: ");
-            Err(format!("not a regular expression: {reason}"))
-        }
-    }
+pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
+    Pattern::new(text).map_err(|bad| bad.to_string())
 }
 
-pub(super) fn word<T: ValueEnum>(text: &str) -> Result<T, String> {
-    let names = || {
-        T::value_variants()
-            .iter()
-            .filter_map(ValueEnum::to_possible_value)
-            .map(|value| format!("{:?}", value.get_name()))
-    };
-    T::from_str(text, false)
-        .map_err(|_| format!("write one of {}", names().collect::<Vec<_>>().join(", ")))
+/// One of the words of an enum: its type has them by `#[derive(Serialize, Deserialize)]`, for reading and for printing.
+pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    T::deserialize(StrDeserializer::<WriteOneOf>::new(text)).map_err(|problem| problem.to_string())
 }
 
 pub(super) fn number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String>
@@ -101,6 +75,23 @@ where
             range.end()
         )),
     }
+}
+
+/// Milliseconds, refused in RabbitMQ's words; `which` of the two bounds it is.
+pub(super) fn delay(which: &'static str) -> impl Fn(&str) -> Result<u32, String> {
+    move |text| match text.parse() {
+        Ok(millis) if millis > 0 => Ok(millis),
+        _ => Err(format!(
+            "{text} is not a valid delayed retry {which} delay. Must be a positive integer"
+        )),
+    }
+}
+
+/// Refused in RabbitMQ's words.
+pub(super) fn retry_type(text: &str) -> Result<RetryType, String> {
+    let words = RetryType::ALL.map(RetryType::as_str).join(", ");
+    RetryType::parse(text.as_bytes())
+        .ok_or_else(|| format!("{text} is not a valid delayed retry type. Must be one of: {words}"))
 }
 
 pub(super) fn threads(text: &str) -> Result<usize, String> {
@@ -121,11 +112,36 @@ pub(super) fn wait(text: &str) -> Result<Duration, String> {
     }
 }
 
+pub(super) fn wait_or_never(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" | "0s" => Ok(Duration::ZERO),
+        _ => wait(text).map_err(|problem| format!("{problem}, or \"0\"")),
+    }
+}
+
 pub(super) fn size(text: &str) -> Result<usize, String> {
     match text.parse::<ByteSize>() {
         Ok(ByteSize(bytes)) if bytes < 1 << 60 => {
             usize::try_from(bytes).map_err(|_| "is too large for this machine".to_owned())
         }
         _ => Err("write a size with its unit, like \"64MiB\" or \"0B\"".to_owned()),
+    }
+}
+
+/// What serde says of a text that is none of the words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct WriteOneOf(String);
+
+// === impl WriteOneOf ===
+
+impl serde::de::Error for WriteOneOf {
+    fn custom<T: fmt::Display>(problem: T) -> Self {
+        WriteOneOf(problem.to_string())
+    }
+
+    fn unknown_variant(_: &str, words: &'static [&'static str]) -> Self {
+        let words: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
+        WriteOneOf(format!("write one of {}", words.join(", ")))
     }
 }

@@ -55,8 +55,13 @@ impl Bridges {
     /// For a delivery to a client: [`private::on_delivery`], and no bridges among its deaths.
     ///
     /// From 3.13 on no dead letter of ours lacks a private header, so where that has none there is no bridge either.
-    pub fn on_delivery(&self, properties: &[u8], dialect: Dialect) -> Option<Bytes> {
-        let shown = private::on_delivery(properties);
+    pub fn on_delivery(
+        &self,
+        properties: &[u8],
+        own_user: &[u8],
+        dialect: Dialect,
+    ) -> Option<Bytes> {
+        let shown = private::on_delivery(properties, own_user);
         if shown.is_none() && dialect != Dialect::V3 {
             return None;
         }

@@ -9,9 +9,10 @@
 //! entries as a cycle does, and RabbitMQ lets it go on for ever. So a client's publish loses its lap on the way through the proxy, and a
 //! lap that was copied past the proxy does not fit the exchange and the key by which the message came. The limit: a client that is connected
 //! to the broker directly, and so sees the lap, and publishes a dead letter with it *to the dead-letter exchange itself*, with the same key.
-//! 3.x does not tell the exchange: there the same key is enough. And a policy of the broker's may have set another key on the way to us: then
-//! nothing tells how the message came. Of a queue that is known to do that (its first entry shows the key of before, and the lap keeps it in
-//! mind) the lap counts in doubt: what it would drop is parked.
+//! 3.x tells the exchange only of the first death in a queue by a reason; at any other the message may have been moved back by a shovel or by
+//! hand, with the same key. And a policy of the broker's may have set another key on the way to us: of a queue that is known to do that (its
+//! first entry shows the key of before, and the lap keeps it in mind) nothing tells by which one the message came. In such doubt the lap
+//! counts, but what it would drop is parked.
 //!
 //! A broker that goes on counting (3.x, 3.13) has looked at each hop but the one that the proxy did. Where it began anew (4.x), the lap stands
 //! for what it forgot, over any number of hops, but never over a client's publish: of that, 4.x knows nothing either.
@@ -127,9 +128,10 @@ impl<'a> Lap<'a> {
             |exchange: &[u8], key: &[u8]| exchange == self.exchange && key == self.routing_key;
         let is_next = || history::deaths(&whole.entries) == self.deaths.saturating_add(1);
         match dialect {
-            // x-death shows the exchange of the first death there (S4.2).
             Dialect::V3 => {
-                is_next() && (death.routing_key == self.routing_key || self.hides_key(death))
+                is_next()
+                    && (death.routing_key == self.routing_key || self.hides_key(death))
+                    && came_by(whole).is_none_or(|exchange| exchange == self.exchange)
             }
             Dialect::V3_13 | Dialect::V4 if whole.since.iter().any(Entry::is_rejected) => false,
             // The oldest entry tells how the message came to the first of its deaths.
@@ -143,9 +145,10 @@ impl<'a> Lap<'a> {
         }
     }
 
-    /// Whether what it would drop is kept.
-    pub(super) fn keeps(&self, death: &Death<'_>) -> bool {
-        self.at_least_once || self.hides_key(death)
+    /// Whether what it would drop is kept: the broker would, or nothing is certain.
+    pub(super) fn keeps(&self, death: &Death<'_>, dialect: Dialect, whole: &Whole<'_>) -> bool {
+        let hidden = dialect == Dialect::V3 && came_by(whole).is_none();
+        self.at_least_once || self.hides_key(death) || hidden
     }
 
     /// Whether this queue is known to set this key: by which one the message came is not to be seen.
@@ -241,6 +244,12 @@ pub fn closes(
     };
     let all = queues.iter().all(|queue| lap.queues.contains(&&**queue));
     lap.closed_by(queues.first().filter(|_| all)?)
+}
+
+/// The exchange by which the message came to its newest death, where x-death tells on 3.x: it keeps that of the first one there (S4.2).
+fn came_by<'a>(whole: &'a Whole<'_>) -> Option<&'a [u8]> {
+    let newest = whole.entries.first().filter(|entry| entry.deaths() == 1);
+    newest.and_then(Entry::exchange)
 }
 
 fn back_to(queue: &[u8], lap: &[&[u8]]) -> Vec<ShortStr> {

@@ -1,7 +1,7 @@
 //! Changes to a header table: what is not named stays as it is, byte for byte and in its place.
 
 use crate::amqp::cursor::Malformed;
-use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder};
+use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 
 pub(super) const X_DEATH: &[u8] = b"x-death";
 /// Reason, queue and exchange of the first death.
@@ -18,6 +18,9 @@ pub(super) const X_LAST_DEATH: [&[u8]; 3] = [
 ];
 pub(super) const CC: &[u8] = b"CC";
 pub(super) const BCC: &[u8] = b"BCC";
+
+/// What a quorum queue adds to its deliveries: not the message's own, so not copied (S3.6).
+pub(super) const OF_THE_QUEUE: [&[u8]; 2] = [b"x-delivery-count", b"x-acquired-count"];
 
 /// Members to set or to remove, by name. Few: they are looked through for each header.
 #[derive(Debug, Default)]
@@ -46,6 +49,29 @@ pub(super) fn routes<'a>(headers: Table<'a>, name: &[u8]) -> Result<Vec<&'a [u8]
         .collect()
 }
 
+/// The table with one more member, in front of the first whose name is greater: 4.x sorts headers by name.
+pub(super) fn with_sorted(
+    table: Table<'_>,
+    name: &[u8],
+    value: &Value<'_>,
+) -> Result<Vec<u8>, Malformed> {
+    let mut out = TableBuilder::with_capacity(table.0.len() + name.len() + value.data.len() + 6);
+    let mut value = Some(value);
+    for field in table.fields() {
+        let field = field?;
+        if field.name > name
+            && let Some(value) = value.take()
+        {
+            out.value(name, value);
+        }
+        out.raw(&field);
+    }
+    if let Some(value) = value {
+        out.value(name, value);
+    }
+    Ok(out.finish())
+}
+
 /// An array of longstr.
 pub(super) fn longstrs(members: &[&[u8]]) -> ArrayBuilder {
     let mut array = ArrayBuilder::default();
@@ -66,12 +92,28 @@ impl<'a> HeaderEdit<'a> {
         self.set(name, |member| member.longstr(name, value));
     }
 
+    pub(super) fn long(&mut self, name: &'a [u8], value: i64) {
+        self.set(name, |member| member.long(name, value));
+    }
+
+    pub(super) fn void(&mut self, name: &'a [u8]) {
+        self.set(name, |member| member.void(name));
+    }
+
+    pub(super) fn timestamp(&mut self, name: &'a [u8], seconds: u64) {
+        self.set(name, |member| member.timestamp(name, seconds));
+    }
+
     pub(super) fn array(&mut self, name: &'a [u8], value: &ArrayBuilder) {
         self.set(name, |member| member.array(name, value));
     }
 
     pub(super) fn table(&mut self, name: &'a [u8], value: &TableBuilder) {
         self.set(name, |member| member.table(name, value));
+    }
+
+    pub(super) fn value(&mut self, name: &'a [u8], value: &Value<'_>) {
+        self.set(name, |member| member.value(name, value));
     }
 
     /// A member as it is elsewhere.

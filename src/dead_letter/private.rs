@@ -7,10 +7,11 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use crate::amqp::cursor::Malformed;
-use crate::amqp::properties::{Change, Edit, Properties, Property, has_headers};
+use crate::amqp::properties::{Change, Edit, Properties, has_headers};
 use crate::amqp::table::{Table, TableBuilder};
 
 use super::headers::{self, HeaderEdit, X_DEATH, longstrs};
+use super::proof::{self, Original};
 use super::{Dialect, Rules, history, remembered};
 
 /// With which all of them begin.
@@ -20,9 +21,15 @@ pub const HISTORY: &[u8] = b"x-dlx-proxy-history";
 /// The keys of a `BCC` header, which the broker removes at publish (S2.2, S3.4), behind the routing key that they were published with: they
 /// count as long as the message has that one (S2.5).
 pub const BCC: &[u8] = b"x-dlx-proxy-bcc";
+/// A `CC` header that no longer counts, but that 3.13 and later go on showing (S3.3). Under its own name the broker would route by it.
+pub const CC: &[u8] = b"x-dlx-proxy-cc";
 /// The queues that a dead letter went through by itself; see `cycle`.
 pub const LAP: &[u8] = b"x-dlx-proxy-lap";
-/// The user-id of a message that the proxy's user may not publish with it (S8.1).
+/// When a dead letter was published whose message had been delivered in vain, which its consumers shall see; see `redelivered`.
+pub const REDELIVERED: &[u8] = b"x-dlx-proxy-redelivered";
+/// Of a message that comes back to its queue, or has come back; see `retry`.
+pub const RETRY: &[u8] = b"x-dlx-proxy-retry";
+/// The user-id of a message whose property says that the proxy published it; see `proof`.
 pub const USER_ID: &[u8] = b"x-dlx-proxy-user-id";
 
 /// For a publish of a client: removes private names that it sends; remembers an x-death that the broker would forget, so that it goes on
@@ -60,10 +67,16 @@ pub fn on_publish(properties: &[u8], routing_key: &[u8], rules: &Rules) -> Optio
     })
 }
 
-/// For a delivery to a client: removes what is private, shows x-death whole where the broker has only the newest part of it, and gives the
-/// message its user-id back. The header table stays even when nothing is left in it: only `x-dlx-proxy-bcc` can have been alone there, and
-/// of a table with nothing but `BCC` the broker leaves an empty one.
-pub fn on_delivery(properties: &[u8]) -> Option<Bytes> {
+/// For a publish of a client to which nothing can be added: removes private names. That always fits.
+pub fn stripped(properties: &[u8]) -> Option<Bytes> {
+    memmem::find(properties, PREFIX)?;
+    edit_headers(properties, |table, _| has_private(table))
+}
+
+/// For a delivery to a client: removes what is private, shows x-death whole where the broker has only the newest part of it, shows a CC that no
+/// longer counts, and gives the message its user-id back, if it has the proof that the one it has is not its own. The header table stays even when
+/// nothing is left in it: only `x-dlx-proxy-bcc` can have been alone there, and of a table with nothing but `BCC` the broker leaves an empty one.
+pub fn on_delivery(properties: &[u8], own_user: &[u8]) -> Option<Bytes> {
     if !has_headers(properties) || memmem::find(properties, PREFIX).is_none() {
         return None;
     }
@@ -72,16 +85,7 @@ pub fn on_delivery(properties: &[u8]) -> Option<Bytes> {
     if !has_private(table).ok()? {
         return None;
     }
-    let mut user_id = Change::Keep;
-    if parsed.get(Property::UserId).is_none()
-        && let Some(user) = table
-            .get(USER_ID)
-            .ok()?
-            .and_then(|value| value.as_longstr())
-        && user.len() <= 255
-    {
-        user_id = Change::Set(user.to_vec());
-    }
+    let user_id = proof::proven(&parsed, own_user).map_or(Change::Keep, Original::put_back);
     let mut edit = HeaderEdit::default();
     if let Some(whole) = remembered::restored(table).ok()? {
         edit.array(X_DEATH, &history::write(&whole.entries));
@@ -89,24 +93,15 @@ pub fn on_delivery(properties: &[u8]) -> Option<Bytes> {
             edit.raw(field);
         }
     }
-    let headers = edit.apply(table, |name| !name.starts_with(PREFIX)).ok()?;
+    let mut headers = edit.apply(table, |name| !name.starts_with(PREFIX)).ok()?;
+    if let Some(shown) = table.get(CC).ok()?
+        && table.get(headers::CC).ok()?.is_none()
+    {
+        headers = headers::with_sorted(Table(&headers), headers::CC, &shown).ok()?;
+    }
     Some(parsed.edit(&Edit {
         headers: Change::Set(headers),
         user_id,
-        ..Edit::default()
-    }))
-}
-
-/// For a dead letter that the proxy's user may not publish as it is: moves user-id into a private header. `None`: it has none.
-pub fn hide_user_id(properties: &[u8]) -> Option<Bytes> {
-    let parsed = Properties::parse(properties).ok()?;
-    let user = parsed.get(Property::UserId)?;
-    let mut edit = HeaderEdit::default();
-    edit.longstr(USER_ID, user);
-    let table = Table(parsed.headers().unwrap_or_default());
-    Some(parsed.edit(&Edit {
-        headers: Change::Set(edit.apply(table, |_| true).ok()?),
-        user_id: Change::Remove,
         ..Edit::default()
     }))
 }

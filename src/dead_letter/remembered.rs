@@ -93,6 +93,14 @@ fn number_of(entries: Array<'_>) -> i64 {
     i64::try_from(entries.values().count()).unwrap_or(i64::MAX)
 }
 
+/// Whether what x-death shows was published by a client, and does not count (`history = "broker"`).
+pub(super) fn is_forgotten(headers: Table<'_>) -> Result<bool, Malformed> {
+    let x_death = headers.get(X_DEATH)?;
+    let remembered = Remembered::read(headers)?;
+    Ok(remembered
+        .is_some_and(|published| published.forget.is_some() && published.is_still(x_death)))
+}
+
 /// What a client sees of a message with a private history: `None` when x-death tells it all.
 pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malformed> {
     let x_death = headers.get(X_DEATH)?;

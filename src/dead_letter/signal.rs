@@ -8,12 +8,12 @@ use thiserror::Error;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::properties::Properties;
+use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, Value};
 use crate::machine::Reason;
 
 use super::Death;
-use super::headers::{X_DEATH, X_LAST_DEATH};
+use super::headers::{HeaderEdit, OF_THE_QUEUE, X_DEATH, X_LAST_DEATH};
 
 /// One death that the broker recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,28 @@ pub fn signal<'a>(routing_key: &'a [u8], content: &'a Content) -> Result<Signal<
     })
 }
 
+/// A message whose death cannot be read, as it is published into the parking queue: without what its queue added, and without an expiration, as if
+/// the broker had moved it. `None`: it cannot be walked.
+pub fn without_death(content: &Content) -> Option<Content> {
+    let properties = Properties::parse(&content.properties).ok()?;
+    let headers = match properties.headers().map(Table) {
+        None => Change::Keep,
+        Some(table) => {
+            table.check().ok()?;
+            let own = |name: &[u8]| !OF_THE_QUEUE.contains(&name);
+            Change::Set(HeaderEdit::default().apply(table, own).ok()?)
+        }
+    };
+    Some(Content {
+        properties: properties.edit(&Edit {
+            headers,
+            expiration: Change::Remove,
+            ..Edit::default()
+        }),
+        body: content.body.clone(),
+    })
+}
+
 fn lookup<'a>(table: Table<'a>, name: &[u8]) -> Option<Value<'a>> {
     table.get(name).ok().flatten()
 }
@@ -94,7 +116,7 @@ fn lookup<'a>(table: Table<'a>, name: &[u8]) -> Option<Value<'a>> {
 // === impl Signal ===
 
 impl Signal<'_> {
-    /// The death, as `plan` wants it.
+    /// The death, as the rules of deaths want it.
     pub fn death(&self) -> Death<'_> {
         Death {
             queue: &self.queue,
@@ -103,6 +125,7 @@ impl Signal<'_> {
             routing_key: self.routing_key,
             content: self.content,
             recorded: true,
+            failed: false,
         }
     }
 }

@@ -1,9 +1,14 @@
 //! Rule tables (`testdata/*.txt`) and properties of dead letters.
 
+mod away;
 mod broker;
 mod bytes;
 mod cycles;
 mod message;
 mod property;
+mod retry;
+mod returning;
 mod script;
+mod signalled;
 mod table;
+mod unparked;

@@ -5,19 +5,19 @@
 //! it. And so it stays until as many are settled as were in the prefetch, for any of them can be the one; or else those behind it, counted
 //! again at each attempt to go faster, would be shed with it.
 
-use crate::amqp::content::{Assembly, Content, PREFIX, body_size};
-use crate::amqp::frame::Kind;
+use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
+use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{Deliver, MethodId};
 use crate::amqp::reply;
+use crate::intake::Effects;
 use crate::link::Frame;
-use crate::machine::{Effects, Event};
+use crate::machine::Event;
 
 use super::CONSUMER;
+use super::incoming::{self, Announced, Delivery};
 use super::ledger::Ledger;
 
-/// The largest signal that is taken in: RabbitMQ's own default limit up to 3.13. Larger ones are parked.
-const LARGEST: usize = 128 << 20;
 /// The name of our consumer.
 const TAG: &[u8] = b"dlx-proxy";
 
@@ -35,34 +35,6 @@ enum State {
     Cancelled,
 }
 
-/// A delivery, whole.
-#[derive(Debug)]
-pub(super) struct Delivery {
-    pub(super) tag: u64,
-    pub(super) exchange: ShortStr,
-    pub(super) routing_key: ShortStr,
-    /// `None`: too large, or not to be read.
-    pub(super) content: Option<Content>,
-}
-
-/// A delivery whose frames are still coming.
-#[derive(Debug)]
-struct Incoming {
-    tag: u64,
-    exchange: ShortStr,
-    routing_key: ShortStr,
-    body: Body,
-}
-
-#[derive(Debug)]
-enum Body {
-    /// Its header has not come.
-    Unknown,
-    Kept(Assembly),
-    /// So many octets are still to come, and not kept.
-    Skipped(u64),
-}
-
 /// The channel.
 #[derive(Debug)]
 pub(super) struct Consumer {
@@ -70,7 +42,7 @@ pub(super) struct Consumer {
     prefetch: u16,
     state: State,
     pub(super) ledger: Ledger,
-    incoming: Option<Incoming>,
+    incoming: Option<Incoming<Announced>>,
     /// `basic.consume-ok` came.
     consuming: bool,
     /// Something was settled in this life of the channel.
@@ -185,73 +157,31 @@ impl Consumer {
         id: Option<MethodId>,
         fx: &mut Effects,
     ) -> Result<Option<Delivery>, &'static str> {
-        match (frame.kind, id) {
-            (_, Some(MethodId::BASIC_CONSUME_OK)) => self.started(fx),
-            (_, Some(MethodId::BASIC_DELIVER)) => {
-                self.incoming = Some(self.deliver(frame.payload)?);
+        match id {
+            Some(MethodId::BASIC_CONSUME_OK) => self.started(fx),
+            Some(MethodId::BASIC_DELIVER) => {
+                self.incoming = Some(Incoming::new(self.deliver(frame.payload)?));
             }
-            (Kind::Header, _) => self.header(frame.payload)?,
-            (Kind::Body, _) => match self.incoming.as_mut().map(|incoming| &mut incoming.body) {
-                Some(Body::Kept(assembly)) => assembly.push(frame.payload),
-                Some(Body::Skipped(left)) => {
-                    *left = left.saturating_sub(frame.payload.len() as u64);
-                }
-                Some(Body::Unknown) | None => {
-                    return Err("the broker sent a body without a header");
-                }
-            },
             _ => {}
         }
-        Ok(self.whole())
+        let whole = incoming::frame(&mut self.incoming, frame.kind, frame.payload)?;
+        if let Some(delivery) = &whole {
+            // Not before it is whole: at the bound the rest of it would never be read.
+            let bytes = delivery.content.as_ref().map_or(0, Content::len);
+            self.ledger.weigh(delivery.tag, bytes);
+        }
+        Ok(whole)
     }
 
-    fn deliver(&mut self, payload: &[u8]) -> Result<Incoming, &'static str> {
+    fn deliver(&mut self, payload: &[u8]) -> Result<Announced, &'static str> {
         let unreadable = "the broker sent a delivery that cannot be read";
         let view = Deliver::parse(payload).map_err(|_| unreadable)?;
         if view.delivery_tag.0 != self.ledger.next() {
             return Err("the broker sent a delivery tag out of order");
         }
         self.ledger.deliver();
-        Ok(Incoming {
-            tag: view.delivery_tag.0,
-            exchange: ShortStr::copy(view.exchange).ok_or(unreadable)?,
-            routing_key: ShortStr::copy(view.routing_key).ok_or(unreadable)?,
-            body: Body::Unknown,
-        })
-    }
-
-    fn header(&mut self, payload: &[u8]) -> Result<(), &'static str> {
-        let unexpected = "the broker sent a content header that cannot be read";
-        let incoming = self.incoming.as_mut().ok_or(unexpected)?;
-        incoming.body = match Assembly::begin(payload, LARGEST) {
-            Some(assembly) => Body::Kept(assembly),
-            None if payload.len() >= PREFIX => {
-                Body::Skipped(body_size(payload).map_err(|_| unexpected)?)
-            }
-            None => return Err(unexpected),
-        };
-        Ok(())
-    }
-
-    fn whole(&mut self) -> Option<Delivery> {
-        let incoming = self.incoming.take_if(|incoming| match &incoming.body {
-            Body::Unknown => false,
-            Body::Kept(assembly) => assembly.is_complete(),
-            Body::Skipped(left) => *left == 0,
-        })?;
-        let content = match incoming.body {
-            Body::Kept(assembly) => Some(assembly.finish()),
-            Body::Unknown | Body::Skipped(_) => None,
-        };
-        // Not before it is whole: at the bound the rest of it would never be read.
-        let bytes = content.as_ref().map_or(0, Content::len);
-        self.ledger.weigh(incoming.tag, bytes);
-        Some(Delivery {
-            tag: incoming.tag,
-            exchange: incoming.exchange,
-            routing_key: incoming.routing_key,
-            content,
-        })
+        let tag = view.delivery_tag.0;
+        Announced::new(tag, view.redelivered, view.exchange, view.routing_key).ok_or(unreadable)
     }
 
     /// Whether it takes one at a time for now.
@@ -263,6 +193,22 @@ impl Consumer {
     pub(super) fn reject(&mut self, tag: u64, fx: &mut Effects) {
         self.ledger.reject(tag, fx.broker.build(&[]), CONSUMER);
         self.settled(1, fx);
+    }
+
+    /// Back to the intake queue, in front. Without an end of the channel: that is a failed delivery to each version, this to none from 4.3 on.
+    pub(super) fn return_one(&mut self, tag: u64, fx: &mut Effects) {
+        let out = fx.broker.build(&[]);
+        self.ledger.give_back(tag, false, out, CONSUMER);
+    }
+
+    /// The same for all that have come whole.
+    pub(super) fn give_back(&mut self, fx: &mut Effects) {
+        self.flush(fx);
+        let end = self.incoming.as_ref().map(|incoming| incoming.method.tag);
+        if let Some(last) = self.ledger.last_held(end.unwrap_or(u64::MAX)) {
+            let out = fx.broker.build(&[]);
+            self.ledger.give_back(last, true, out, CONSUMER);
+        }
     }
 
     /// Acks what is done.

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::closes;
-use crate::machine::{Change, Effects, Mono, Now, Publication, Survey, Ticket};
+use crate::intake::Effects;
+use crate::machine::{Change, Mono, Now, Publication, Survey, Ticket};
 use crate::routing::Routing;
 
 /// A survey that takes longer is not waited for.
@@ -167,6 +168,8 @@ impl Cycles {
         let rest = asked.until(now.mono).saturating_mul(REST);
         self.rest_until = now.mono.after(rest.max(SHORTEST_REST));
         let begun = survey.begun;
+        // What was known goes first: there is room for one.
+        self.routing = Routing::default();
         self.routing = Routing::of(survey);
         // Before what was seen since is added: the two together may never have been so.
         let decided = self.held.partition_point(|suspect| suspect.came <= begun);
@@ -231,7 +234,7 @@ impl Cycles {
             self.wanted = false;
             self.asked = Some(now.mono);
             self.meanwhile.clear();
-            fx.survey = true;
+            fx.out.survey = true;
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Bound, Effects, Ensured, Event, LiveLimits, Mono, Owner};
+use crate::intake::Effects;
+use crate::machine::{Ensure, Ensured, Event, Limit, LiveLimits, Mono, Owner};
 
 /// A declared exchange is not declared again for so long.
 const FRESH: Duration = Duration::from_secs(60);
@@ -28,6 +29,8 @@ struct Entry {
     pending: bool,
     /// The broker did not find our queue when it was to be bound.
     missed: bool,
+    /// Who needed it first.
+    user: Option<ShortStr>,
     /// Who waits. Not empty: it is being declared, or will be. Each session asks for one at a time, so there are no more than sessions.
     owners: Vec<Owner>,
 }
@@ -54,18 +57,20 @@ impl Exchanges {
     pub(super) fn ask(
         &mut self,
         owner: Owner,
-        exchange: &ShortStr,
+        ensure: &Ensure,
         now: Mono,
         fx: &mut Effects,
     ) -> Need {
-        if self.known.len() >= self.limits.now().max_intake_exchanges
-            && !self.known.contains_key(exchange)
-        {
-            fx.events.push(Event::BoundMet(Bound::IntakeExchanges));
+        let Ensure { exchange, user } = ensure;
+        if !self.known.contains_key(exchange) && !self.has_room(user.as_ref()) {
+            fx.events.push(Event::LimitMet(Limit::IntakeExchanges));
             answer(&[owner], exchange, false, fx);
             return Need::Nothing;
         }
-        let entry = self.known.entry(exchange.clone()).or_default();
+        let entry = self.known.entry(exchange.clone()).or_insert_with(|| Entry {
+            user: user.clone(),
+            ..Entry::default()
+        });
         if entry.since.is_some_and(|since| since.after(FRESH) > now) {
             answer(&[owner], exchange, true, fx);
             return Need::Nothing;
@@ -75,6 +80,13 @@ impl Exchanges {
             false => Need::Declare,
             true => Need::Nothing,
         }
+    }
+
+    /// Whether there may be one more, for this user: one user may have half of them.
+    fn has_room(&self, user: Option<&ShortStr>) -> bool {
+        let most = self.limits.now().max_intake_exchanges;
+        let own = |entry: &&Entry| entry.user.as_ref() == user;
+        self.known.len() < most && self.known.values().filter(own).count() < most.div_ceil(2)
     }
 
     /// Those to be declared: first what somebody waits for, then all that the broker may have lost.
@@ -165,6 +177,6 @@ impl Exchanges {
 fn answer(owners: &[Owner], exchange: &ShortStr, ready: bool, fx: &mut Effects) {
     for &owner in owners {
         let exchange = exchange.clone();
-        fx.ensured.push((owner, Ensured { exchange, ready }));
+        fx.out.ensured.push((owner, Ensured { exchange, ready }));
     }
 }

@@ -132,6 +132,30 @@ impl Ledger {
         reply::reject(out, channel, DeliveryTag(tag), false);
     }
 
+    /// The newest delivery without an outcome of those before `end`.
+    pub(super) fn last_held(&self, end: u64) -> Option<u64> {
+        let slots = (self.first..end).zip(&self.slots);
+        let held = slots.filter(|(_, slot)| slot.state == State::Held);
+        held.map(|(tag, _)| tag).last()
+    }
+
+    /// Returns it to the queue that it came from; `multiple`: with all before it that have no outcome.
+    pub(super) fn give_back(
+        &mut self,
+        tag: u64,
+        multiple: bool,
+        out: &mut Vec<u8>,
+        channel: ChannelId,
+    ) {
+        let from = if multiple { self.first } else { tag };
+        for tag in from..=tag {
+            if self.slot(tag).is_some_and(|slot| slot.state == State::Held) {
+                self.release(tag, State::Settled);
+            }
+        }
+        reply::nack(out, channel, DeliveryTag(tag), multiple, true);
+    }
+
     /// Acks what is done: with one `multiple` where no hole is below, else singly in the order of the tags. How many.
     pub(super) fn flush(&mut self, out: &mut Vec<u8>, channel: ChannelId) -> u32 {
         let (mut last, mut count) = (0, 0);

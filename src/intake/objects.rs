@@ -19,8 +19,8 @@ const DELIVERY_LIMIT: i64 = 20;
 /// then; on 3.x none is the default, and a limit below 0 drops at the first return (both measured).
 const NO_DELIVERY_LIMIT: i64 = -1;
 
-/// Those that every vhost has, in the order in which they are declared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An exchange, a queue or a binding of the proxy's own, as it is declared and as its answer comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Object {
     /// Fanout, durable.
     ParkingExchange,
@@ -30,6 +30,16 @@ pub(super) enum Object {
     ParkingBinding,
     /// Collects all signals.
     IntakeQueue,
+    /// Direct, durable: leads to the delay queues, which the publisher makes.
+    DelayExchange,
+    /// Fanout, durable, internal: collects what delay queues let go.
+    DueExchange,
+    /// From that one to the intake queue.
+    DueBinding,
+    /// Fanout, durable, internal: its name says where what the broker sends through it was meant to go.
+    IntakeExchange(ShortStr),
+    /// From that one to the intake queue.
+    IntakeBinding(ShortStr),
 }
 
 /// Writes the declares.
@@ -43,13 +53,37 @@ pub(super) struct Objects {
 // === impl Object ===
 
 impl Object {
-    /// Each of them, in order.
-    pub(super) const ALL: [Object; 4] = [
+    /// Those that every vhost has, in the order in which they are declared.
+    pub(super) const OF_EACH_VHOST: [Object; 7] = [
         Object::ParkingExchange,
         Object::ParkingQueue,
         Object::ParkingBinding,
+        Object::DelayExchange,
+        Object::DueExchange,
         Object::IntakeQueue,
+        Object::DueBinding,
     ];
+
+    /// Only retries need it: without, there are none, but all else goes on.
+    pub(super) fn is_for_retries(&self) -> bool {
+        matches!(
+            self,
+            Object::DelayExchange | Object::DueExchange | Object::DueBinding
+        )
+    }
+
+    /// There is no passive bind: whoever made the objects that it is about has bound them.
+    pub(super) fn is_binding(&self) -> bool {
+        match self {
+            Object::ParkingBinding | Object::DueBinding | Object::IntakeBinding(_) => true,
+            Object::ParkingExchange
+            | Object::ParkingQueue
+            | Object::IntakeQueue
+            | Object::DelayExchange
+            | Object::DueExchange
+            | Object::IntakeExchange(_) => false,
+        }
+    }
 }
 
 // === impl Objects ===
@@ -69,35 +103,42 @@ impl Objects {
         self.dialect = dialect;
     }
 
-    /// Declares one; `passive`: only asks whether it is there.
-    pub(super) fn declare(&self, object: Object, passive: bool, out: &mut Vec<u8>) {
-        let parking = self.names.parking();
+    /// Declares one; `passive`: only asks whether it is there (of an exchange or a queue).
+    pub(super) fn declare(&self, object: &Object, passive: bool, out: &mut Vec<u8>) {
+        let (parking, intake) = (self.names.parking(), self.names.intake_queue());
         match object {
             Object::ParkingExchange => {
-                let bits = DURABLE | if passive { PASSIVE } else { 0 };
-                declare_exchange(out, parking, bits, &[]);
+                declare_exchange(out, parking, b"fanout", exchange_bits(0, passive), &[]);
             }
+            Object::DelayExchange => {
+                let bits = exchange_bits(0, passive);
+                declare_exchange(out, self.names.delay(), b"direct", bits, &[]);
+            }
+            Object::DueExchange => {
+                let bits = exchange_bits(INTERNAL, passive);
+                declare_exchange(out, self.names.due(), b"fanout", bits, &self.parks());
+            }
+            Object::DueBinding => bind(out, intake, self.names.due()),
             Object::ParkingQueue => {
                 declare_queue(out, parking, passive, self.parking_arguments());
             }
             Object::ParkingBinding => bind(out, parking, parking),
             Object::IntakeQueue => {
-                let queue = self.names.intake_queue();
-                declare_queue(out, queue, passive, self.intake_arguments());
+                declare_queue(out, intake, passive, self.intake_arguments());
             }
+            Object::IntakeExchange(exchange) => {
+                let bits = exchange_bits(INTERNAL, false);
+                declare_exchange(out, exchange, b"fanout", bits, &self.parks());
+            }
+            Object::IntakeBinding(exchange) => bind(out, intake, exchange),
         }
     }
 
-    /// Declares an intake exchange.
-    pub(super) fn declare_intake(&self, exchange: &ShortStr, out: &mut Vec<u8>) {
+    /// Of an exchange: what finds no queue is parked.
+    fn parks(&self) -> Vec<u8> {
         let mut arguments = TableBuilder::default();
         arguments.longstr(b"alternate-exchange", self.names.parking());
-        declare_exchange(out, exchange, DURABLE | INTERNAL, &arguments.finish());
-    }
-
-    /// Binds the intake queue to it.
-    pub(super) fn bind_intake(&self, exchange: &ShortStr, out: &mut Vec<u8>) {
-        bind(out, self.names.intake_queue(), exchange);
+        arguments.finish()
     }
 
     fn type_name(&self) -> &'static [u8] {
@@ -132,11 +173,21 @@ impl Objects {
     }
 }
 
-fn declare_exchange(out: &mut Vec<u8>, exchange: &ShortStr, bits: u8, arguments: &[u8]) {
+fn exchange_bits(more: u8, passive: bool) -> u8 {
+    DURABLE | more | if passive { PASSIVE } else { 0 }
+}
+
+fn declare_exchange(
+    out: &mut Vec<u8>,
+    exchange: &ShortStr,
+    kind: &[u8],
+    bits: u8,
+    arguments: &[u8],
+) {
     reply::method(out, TOPOLOGY, MethodId::EXCHANGE_DECLARE, |a| {
         a.short(0)
             .shortstr(exchange)
-            .shortstr(b"fanout")
+            .shortstr(kind)
             .octet(bits)
             .longstr(arguments)
             .end();

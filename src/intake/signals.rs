@@ -1,12 +1,17 @@
-//! What becomes of one signal: its exchange says the target, its newest x-death entry the death, `plan` the rest.
+//! What becomes of one signal: its exchange says the target, its newest x-death entry the death, `dispose` the rest.
 
+use std::borrow::Cow;
+
+use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::{self, Rules, Signal, Verdict};
-use crate::machine::{Cause, Event, Outcome, Publication, Reason};
+use crate::dead_letter::redelivered::Failures;
+use crate::dead_letter::{self, CameBack, Death, Disposal, Lookup, Rules, Target};
+use crate::machine::{Cause, Event, Outcome, Publication, Purpose, Reason, Wall};
+use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::Queue;
 
 use super::Settings;
-use super::consumer::Delivery;
+use super::incoming::Delivery;
 
 /// What to do with a signal.
 #[derive(Debug)]
@@ -15,16 +20,22 @@ pub(super) enum Decision {
     Publish(Publication),
     /// Ack it: a rule of RabbitMQ drops the message.
     Drop(Event),
-    /// Reject it, into the parking queue.
-    Park(Event),
+    /// Reject it: the broker parks it as it is. Where it was meant to go is not known, or cannot be written down.
+    Reject(Event),
 }
 
-/// Decides. `now`: seconds since 1970.
-pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Decision {
+/// Decides.
+pub(super) fn decide(
+    settings: &Settings,
+    rules: &Rules,
+    delivery: &Delivery,
+    failures: Failures,
+    now: Wall,
+) -> Decision {
     // What says nothing we can trust died in the intake queue itself, as far as anybody knows.
     let distrusted = |cause| {
         let queue = settings.names.intake_queue();
-        Decision::Park(event(
+        Decision::Reject(event(
             queue,
             Reason::Rejected,
             &delivery.exchange,
@@ -34,12 +45,30 @@ pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Deci
     let Some(content) = &delivery.content else {
         return distrusted(Cause::TooBig);
     };
+    if delivery.exchange == *settings.names.due() {
+        let came_back = came_back(content, settings, rules, now);
+        return came_back.unwrap_or_else(|| distrusted(Cause::Implausible));
+    }
     let Some((intake, queue_type)) = settings.names.decode(&delivery.exchange) else {
         return distrusted(Cause::Implausible);
     };
     let content = settings.names.bridges().content(content);
-    let Ok(signal) = dead_letter::signal(&delivery.routing_key, &content) else {
-        return distrusted(Cause::Implausible);
+    let own_user = &settings.login.user;
+    let (content, routing_key) =
+        match dead_letter::signalled(&content, &delivery.routing_key, own_user) {
+            None => (content, delivery.routing_key.clone()),
+            Some((before, routing_key)) => (Cow::Owned(before), routing_key),
+        };
+    // But the name of its exchange says where it was meant to go.
+    let implausible = |target: &Target| {
+        let publication = meant_for(target, &routing_key, &content, settings);
+        publication.map_or_else(|| distrusted(Cause::Implausible), Decision::Publish)
+    };
+    let Ok(signal) = dead_letter::signal(&routing_key, &content) else {
+        return match &intake {
+            DeclaredTarget::Target(target) => implausible(target),
+            DeclaredTarget::Policy { .. } => distrusted(Cause::Implausible),
+        };
     };
     let queue = Queue {
         vhost: &settings.login.vhost,
@@ -47,54 +76,101 @@ pub(super) fn decide(settings: &Settings, delivery: &Delivery, now: u64) -> Deci
         queue_type,
     };
     let policies = &settings.policies;
-    let Some(target) = policies.target_of_signal(queue, &intake, signal.routing_key) else {
-        // Its policy is gone: the broker would drop it, but the operator may not have meant that.
-        return Decision::Park(parked(&signal, &ShortStr::EMPTY, Cause::NoExchange));
+    let lookup = policies.target_of_signal(queue, &intake, signal.routing_key);
+    // The broker has handed on what it had counted; when it sends a signal again, it counts that too.
+    let death = Death {
+        failed: failures.before(&content.properties, delivery.redelivered),
+        ..signal.death()
     };
-    let death = signal.death();
-    let rules = Rules {
-        max_history: settings.limits.now().max_history,
-        ..settings.rules
+    let none = ShortStr::EMPTY;
+    let exchange = match &lookup {
+        Lookup::Target(target) => &target.exchange,
+        Lookup::KeyUnknown | Lookup::NoExchange => &none,
     };
-    match dead_letter::plan(&death, &target, &rules, now) {
-        Ok(Verdict::Publish(publication)) => Decision::Publish(publication),
-        Ok(Verdict::Cycle(_)) => Decision::Drop(event(
-            &signal.queue,
-            signal.reason,
-            &target.exchange,
-            Outcome::Dropped(Cause::Cycle),
-        )),
-        Ok(Verdict::Park(_, cause)) => Decision::Park(parked(&signal, &target.exchange, cause)),
-        Err(_) => distrusted(Cause::Implausible),
+    let event = |outcome| event(&signal.queue, signal.reason, exchange, outcome);
+    match dead_letter::dispose(&death, &lookup, rules, now.seconds()) {
+        Disposal::Publish(publication) | Disposal::Retry(publication) => {
+            Decision::Publish(publication)
+        }
+        Disposal::Drop(_) => Decision::Drop(event(Outcome::Dropped(Cause::Cycle))),
+        Disposal::Park(publication, cause) => Decision::Publish(Publication {
+            purpose: Purpose::Park(cause),
+            ..publication
+        }),
+        Disposal::LeaveToBroker(_) => match &lookup {
+            Lookup::Target(target) => implausible(target),
+            // Its policy is gone: the broker would drop it, but the operator may not have meant that.
+            Lookup::KeyUnknown | Lookup::NoExchange => {
+                Decision::Reject(event(Outcome::Parked(Cause::NoExchange)))
+            }
+        },
     }
 }
 
-/// Moves the user-id of a publication into a private header; consumers behind the proxy see it again.
-pub(super) fn hide_user(publication: &mut Publication) {
-    let hidden = dead_letter::private::hide_user_id(&publication.content.properties);
+/// What becomes of a message that was in a delay queue. `None`: the proxy did not send it there.
+fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -> Option<Decision> {
+    let own_user = &settings.login.user;
+    let by_exchange = |queue: &[u8]| settings.names.return_exchange(queue);
+    let CameBack { queue, disposal } =
+        dead_letter::come_back(content, rules, own_user, by_exchange, now)?;
+    Some(match disposal {
+        Disposal::Publish(publication) | Disposal::Retry(publication) => {
+            Decision::Publish(publication)
+        }
+        Disposal::Park(publication, cause) => Decision::Publish(Publication {
+            purpose: Purpose::Park(cause),
+            ..publication
+        }),
+        // Its TTL is over, and the queue has no dead-letter exchange; or it has gone round.
+        Disposal::Drop(lap) => {
+            let cause = match lap.is_empty() {
+                true => Cause::NoTarget,
+                false => Cause::Cycle,
+            };
+            let outcome = Outcome::Dropped(cause);
+            Decision::Drop(event(&queue, Reason::Expired, &ShortStr::EMPTY, outcome))
+        }
+        Disposal::LeaveToBroker(_) => return None,
+    })
+}
+
+/// For the parking queue: what says nothing we can trust but where it was meant to go. `None`: that cannot be written into it.
+fn meant_for(
+    target: &Target,
+    routing_key: &ShortStr,
+    content: &Content,
+    settings: &Settings,
+) -> Option<Publication> {
+    Some(Publication {
+        exchange: target.exchange.clone(),
+        routing_key: target.routing_key.as_ref().unwrap_or(routing_key).clone(),
+        content: dead_letter::without_death(content)?,
+        queue: settings.names.intake_queue().clone(),
+        reason: Reason::Rejected,
+        at_least_once: target.at_least_once,
+        history_cut: false,
+        purpose: Purpose::Park(Cause::Implausible),
+    })
+}
+
+/// Moves the user-id of a publication into a private header, with the proof that it is the proxy that did; consumers behind the proxy see it
+/// again.
+pub(super) fn hide_user(publication: &mut Publication, own_user: &[u8]) {
+    let hidden = dead_letter::proof::prove(&publication.content.properties, own_user, None);
     if let Some(properties) = hidden {
         publication.content.properties = properties;
     }
 }
 
-/// A dead letter that goes nowhere.
-pub(super) fn ended(publication: &Publication, outcome: Outcome) -> Event {
+/// A dead letter that goes nowhere, as it would go round.
+pub(super) fn dropped(publication: &Publication) -> Event {
     let Publication {
         queue,
         reason,
         exchange,
         ..
     } = publication;
-    event(queue, *reason, exchange, outcome)
-}
-
-fn parked(signal: &Signal<'_>, exchange: &ShortStr, cause: Cause) -> Event {
-    event(
-        &signal.queue,
-        signal.reason,
-        exchange,
-        Outcome::Parked(cause),
-    )
+    event(queue, *reason, exchange, Outcome::Dropped(Cause::Cycle))
 }
 
 fn event(queue: &ShortStr, reason: Reason, exchange: &ShortStr, outcome: Outcome) -> Event {

@@ -4,30 +4,30 @@ use bytes::Bytes;
 
 use super::*;
 use crate::amqp::content::Content;
-use crate::amqp::method::{ExchangeName, QueueBind, QueueDeclare, Settle};
+use crate::amqp::method::{ExchangeName, MethodId, QueueBind, QueueDeclare, Settle};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
-use crate::dead_letter::Dialect;
 use crate::link::peer::{Rig, close, content, method, name, with_headers};
-use crate::machine::{Ensure, Limits, Owner, Reason};
-use crate::registry::policy::{ApplyTo, Policies, Spec};
+use crate::machine::{Ensure, Limit, Limits, Owner, Reason};
+use crate::registry::policy::{Definition, Pattern, Policies, Policy};
 
 mod consuming;
 mod cycles;
 mod declaring;
+mod leaving;
+mod parked;
 mod policies;
+mod returning;
 
 type IntakeRig = Rig<Intake>;
 
 fn settings() -> Settings {
-    let policies = Policies::new(&[Spec {
-        name: "jobs".into(),
-        vhost: "/".into(),
-        pattern: "^jobs".into(),
-        apply_to: ApplyTo::Queues,
-        priority: 0,
-        mode: None,
-        dead_letter_exchange: Some("policy-x".into()),
-        dead_letter_routing_key: None,
+    let policies = Policies::new(vec![Policy {
+        pattern: Pattern::new("^jobs").unwrap(),
+        definition: Definition {
+            dead_letter_exchange: Some(name("policy-x")),
+            ..Definition::default()
+        },
+        ..Policy::default()
     }]);
     Settings {
         login: Login {
@@ -37,13 +37,11 @@ fn settings() -> Settings {
             seed: 1,
         },
         names: Names::default(),
-        policies: LivePolicies::new(policies.unwrap()),
+        policies: LivePolicies::new(policies),
         queue_type: QueueType::Quorum,
         prefetch: 1000,
         limits: LiveLimits::new(Limits::of_tests()),
-        rules: Rules {
-            dialect: Dialect::V4,
-            max_history: 256,
+        rules: RuleSettings {
             continue_history: true,
             carry_bcc: true,
         },
@@ -65,11 +63,14 @@ fn rig() -> IntakeRig {
     rig
 }
 
-const OBJECTS: [(u16, MethodId); 4] = [
+const OBJECTS: [(u16, MethodId); 7] = [
     (1, MethodId::EXCHANGE_DECLARE),
     (1, MethodId::QUEUE_DECLARE),
     (1, MethodId::QUEUE_BIND),
+    (1, MethodId::EXCHANGE_DECLARE),
+    (1, MethodId::EXCHANGE_DECLARE),
     (1, MethodId::QUEUE_DECLARE),
+    (1, MethodId::QUEUE_BIND),
 ];
 const CONSUME: [(u16, MethodId); 2] = [(2, MethodId::BASIC_QOS), (2, MethodId::BASIC_CONSUME)];
 
@@ -103,7 +104,10 @@ impl IntakeRig {
         self.declare_ok();
         self.queue_ok();
         self.bind_ok();
+        self.declare_ok();
+        self.declare_ok();
         self.queue_ok();
+        self.bind_ok();
     }
 
     /// The consumer is opened; its prefetch.
@@ -145,16 +149,18 @@ impl IntakeRig {
         self.fx.broker.finish().0.clear();
     }
 
+    /// Each owner is a user of its own.
     fn ensure(&mut self, owner: u64, exchange: &str) {
         let ensure = Ensure {
             exchange: name(exchange),
+            user: Some(name(&owner.to_string())),
         };
         self.input(Input::Ensure(Owner(owner), ensure));
     }
 
     /// Who was answered what since the last call.
     fn ensured(&mut self) -> Vec<(u64, String, bool)> {
-        let ensured = std::mem::take(&mut self.fx.ensured);
+        let ensured = std::mem::take(&mut self.fx.out.ensured);
         ensured
             .into_iter()
             .map(|(owner, e)| (owner.0, e.exchange.to_string(), e.ready))
@@ -162,7 +168,7 @@ impl IntakeRig {
     }
 
     fn dead(&mut self) -> Vec<(Ticket, Publication)> {
-        std::mem::take(&mut self.fx.dead)
+        std::mem::take(&mut self.fx.out.dead)
     }
 
     fn settle(&mut self, outcomes: &[(Ticket, Outcome)]) {

@@ -10,7 +10,8 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::dead_letter::Dialect;
-use crate::machine::{Effects, Ensure, Event, LiveLimits, Mono, Now, Owner};
+use crate::intake::Effects;
+use crate::machine::{Ensure, Event, LiveLimits, Mono, Now, Owner};
 
 use super::TOPOLOGY;
 use super::exchanges::{Exchanges, Need};
@@ -22,14 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const AGAIN: Duration = Duration::from_secs(1);
 /// The objects cannot be had: tried again after this.
 const REFUSED: Duration = Duration::from_secs(60);
-
-/// What the next answer is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Await {
-    Object(Object),
-    Exchange(ShortStr),
-    Binding(ShortStr),
-}
 
 /// ```text
 /// Shut ──link up──▶ Declaring ──all objects are there──▶ Ready
@@ -53,9 +46,14 @@ enum State {
 pub(super) struct Topology {
     objects: Objects,
     state: State,
-    awaiting: VecDeque<Await>,
+    /// What the next answers are about.
+    awaiting: VecDeque<Object>,
     /// Objects that exist with other arguments, or may not be declared by us: they are used as they are.
     passive: Vec<Object>,
+    /// Those that cannot be had, and need not.
+    without: Vec<Object>,
+    /// The last of those that are being declared.
+    last: Object,
     exchanges: Exchanges,
     /// Those of which the broker's words were told: it is asked again in each life of the link, but that is no news.
     told: Vec<Object>,
@@ -79,6 +77,8 @@ impl Topology {
             state: State::Shut,
             awaiting: VecDeque::new(),
             passive: Vec::new(),
+            without: Vec::new(),
+            last: Object::IntakeQueue,
             exchanges: Exchanges::new(limits),
             told: Vec::new(),
             declared: Mono(0),
@@ -92,7 +92,13 @@ impl Topology {
     pub(super) fn begin(&mut self, dialect: Dialect, now: Now, fx: &mut Effects) {
         self.objects.at(dialect);
         self.passive.clear();
+        self.without.clear();
         self.open(now, fx);
+    }
+
+    /// All objects are there.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state == State::Ready
     }
 
     /// The link is lost.
@@ -118,9 +124,9 @@ impl Topology {
 
     /// A session needs an intake exchange.
     pub(super) fn ensure(&mut self, owner: Owner, ensure: Ensure, now: Now, fx: &mut Effects) {
-        let need = self.exchanges.ask(owner, &ensure.exchange, now.mono, fx);
+        let need = self.exchanges.ask(owner, &ensure, now.mono, fx);
         match self.state {
-            State::Ready if need == Need::Declare => self.declare(ensure.exchange, fx),
+            State::Ready if need == Need::Declare => self.declare_intake(&ensure.exchange, fx),
             State::Ready => {}
             State::Declaring | State::Shut if self.patience.is_some() => {}
             State::Declaring | State::Shut | State::Refused => self.exchanges.give_up(fx),
@@ -136,23 +142,19 @@ impl Topology {
             return false;
         }
         match self.awaiting.pop_front() {
-            Some(Await::Object(object)) => {
-                let last = Object::ALL.last() == Some(&object) && self.state == State::Declaring;
-                if last {
-                    self.ready(fx);
-                }
-                last
+            Some(object) if object == self.last && self.state == State::Declaring => {
+                self.ready(fx);
+                return true;
             }
-            Some(Await::Binding(exchange)) if self.state == State::Declaring => {
+            Some(Object::IntakeBinding(exchange)) if self.state == State::Declaring => {
                 self.exchanges.outdated(&exchange);
-                false
             }
-            Some(Await::Binding(exchange)) => {
+            Some(Object::IntakeBinding(exchange)) => {
                 self.exchanges.declared(&exchange, now.mono, fx);
-                false
             }
-            Some(Await::Exchange(_)) | None => false,
+            _ => {}
         }
+        false
     }
 
     /// The broker closed the channel over what it would have answered next. True when that is worth telling.
@@ -162,19 +164,21 @@ impl Topology {
         self.exchanges.unanswered();
         let mut news = true;
         match culprit {
-            Some(Await::Binding(exchange)) if code == 404 => self.exchanges.missed(&exchange, fx),
-            Some(Await::Exchange(exchange) | Await::Binding(exchange)) => {
+            Some(Object::IntakeBinding(exchange)) if code == 404 => {
+                self.exchanges.missed(&exchange, fx);
+            }
+            Some(Object::IntakeExchange(exchange) | Object::IntakeBinding(exchange)) => {
                 self.exchanges.refused(&exchange, fx);
             }
-            // There is no passive bind: whoever made the objects has bound them.
-            Some(Await::Object(object)) if !self.passive.contains(&object) => {
-                self.passive.push(object);
+            Some(object) if !self.passive.contains(&object) => {
                 news = !self.told.contains(&object);
                 if news {
-                    self.told.push(object);
+                    self.told.push(object.clone());
                 }
+                self.passive.push(object);
             }
-            Some(Await::Object(_)) | None => {
+            Some(object) if object.is_for_retries() => self.without.push(object),
+            _ => {
                 self.refuse(code, cause, now, fx);
                 return true;
             }
@@ -233,14 +237,13 @@ impl Topology {
         self.state = State::Declaring;
         self.declared = now.mono;
         self.patience = Some(now.mono.after(PATIENCE));
-        for object in Object::ALL {
+        for object in Object::OF_EACH_VHOST {
             let passive = self.passive.contains(&object);
-            if passive && object == Object::ParkingBinding {
+            if passive && object.is_binding() || self.without.contains(&object) {
                 continue;
             }
-            let out = fx.broker.build(&[]);
-            self.objects.declare(object, passive, out);
-            self.awaiting.push_back(Await::Object(object));
+            self.last = object.clone();
+            self.declare(object, passive, fx);
         }
     }
 
@@ -249,16 +252,19 @@ impl Topology {
         self.patience = None;
         self.said_native = false;
         for exchange in self.exchanges.due() {
-            self.declare(exchange, fx);
+            self.declare_intake(&exchange, fx);
         }
     }
 
-    fn declare(&mut self, exchange: ShortStr, fx: &mut Effects) {
+    fn declare_intake(&mut self, exchange: &ShortStr, fx: &mut Effects) {
+        self.declare(Object::IntakeExchange(exchange.clone()), false, fx);
+        self.declare(Object::IntakeBinding(exchange.clone()), false, fx);
+        self.exchanges.declaring(exchange);
+    }
+
+    fn declare(&mut self, object: Object, passive: bool, fx: &mut Effects) {
         let out = fx.broker.build(&[]);
-        self.objects.declare_intake(&exchange, out);
-        self.objects.bind_intake(&exchange, out);
-        self.exchanges.declaring(&exchange);
-        self.awaiting.push_back(Await::Exchange(exchange.clone()));
-        self.awaiting.push_back(Await::Binding(exchange));
+        self.objects.declare(&object, passive, out);
+        self.awaiting.push_back(object);
     }
 }

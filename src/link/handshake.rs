@@ -23,13 +23,13 @@ const CAPABILITIES: [&str; 6] = [
 
 impl Link {
     /// One step of the handshake: whether the link is up, or `None` when that broker cannot be used.
-    pub(super) fn advance(
+    pub(super) fn advance<O>(
         &mut self,
         id: MethodId,
         payload: &[u8],
         until: Mono,
         now: Now,
-        fx: &mut Effects,
+        fx: &mut Effects<O>,
     ) -> Option<bool> {
         let out = fx.broker.build(&[]);
         let awaits = match id {
@@ -63,7 +63,7 @@ impl Link {
         Some(false)
     }
 
-    pub(super) fn handshake_failed(&mut self, now: Now, fx: &mut Effects) -> Loss {
+    pub(super) fn handshake_failed<O>(&mut self, now: Now, fx: &mut Effects<O>) -> Loss {
         let version = &self.version;
         if !version.is_empty() && Dialect::of_version(version).is_none() {
             let version = version.escape_ascii();

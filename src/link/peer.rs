@@ -6,7 +6,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply::{self, Arguments};
 use crate::amqp::table::TableBuilder;
-use crate::machine::{Effects, Event, Input, Leg, Machine, Mono, Now};
+use crate::machine::{Effects, Event, Leg, Machine, Mono, Now, Wall};
 
 /// A frame that the machine sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub(crate) struct Sent {
 }
 
 /// One machine, its effects, and the time.
-pub(crate) struct Rig<M> {
+pub(crate) struct Rig<M: Machine> {
     pub(crate) machine: M,
-    pub(crate) fx: Effects,
+    pub(crate) fx: Effects<M::Output>,
     pub(crate) now: Now,
 }
 
@@ -111,7 +111,7 @@ impl<M: Machine> Rig<M> {
             fx: Effects::default(),
             now: Now {
                 mono: Mono(1_000_000),
-                wall: 1_700_000_000,
+                wall: Wall::of_seconds(1_700_000_000),
             },
         }
     }
@@ -135,8 +135,12 @@ impl<M: Machine> Rig<M> {
         self.broker(&open_ok());
     }
 
-    pub(crate) fn input(&mut self, input: Input) {
+    pub(crate) fn input(&mut self, input: M::Input) {
         self.machine.input(input, self.now, &mut self.fx);
+    }
+
+    pub(crate) fn drain(&mut self) {
+        self.machine.drain(self.now, &mut self.fx);
     }
 
     /// Time passes; each deadline on the way is met.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::peer::{Rig, close, name, open_ok, start, tune};
 use super::*;
 use crate::amqp::table::{Table, Value};
-use crate::machine::{Input, Leg, Machine};
+use crate::machine::{Leg, Machine};
 
 /// The least machine around a link.
 struct Bare {
@@ -15,11 +15,14 @@ struct Bare {
 }
 
 impl Machine for Bare {
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+    type Input = ();
+    type Output = ();
+
+    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects<()>) {
         self.link.connected(now, fx);
     }
 
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
+    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects<()>) -> usize {
         self.link.heard(now);
         let mut taken = 0;
         loop {
@@ -38,16 +41,18 @@ impl Machine for Bare {
         }
     }
 
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects<()>) {
         let loss = self.link.closed(now, fx);
         self.losses.push(loss);
     }
 
-    fn input(&mut self, _: Input, now: Now, fx: &mut Effects) {
+    fn input(&mut self, (): (), _: Now, _: &mut Effects<()>) {}
+
+    fn drain(&mut self, now: Now, fx: &mut Effects<()>) {
         self.link.goodbye(now, fx);
     }
 
-    fn timeout(&mut self, now: Now, fx: &mut Effects) {
+    fn timeout(&mut self, now: Now, fx: &mut Effects<()>) {
         self.losses.extend(self.link.timeout(now, fx));
     }
 
@@ -231,8 +236,8 @@ fn a_slow_handshake_is_given_up() {
 fn tells_our_faults_from_an_operators_hand() {
     for (code, loss) in [
         (320, Loss::Lost),
-        (501, Loss::Fault(MethodId::BASIC_PUBLISH)),
-        (530, Loss::Fault(MethodId::BASIC_PUBLISH)),
+        (501, Loss::Fault(501, MethodId::BASIC_PUBLISH)),
+        (530, Loss::Fault(530, MethodId::BASIC_PUBLISH)),
     ] {
         let mut rig = rig();
         rig.up("4.3.6");
@@ -259,7 +264,7 @@ fn frames_may_be_large_but_not_endless() {
 fn says_goodbye_when_drained() {
     let mut rig = rig();
     rig.up("4.3.6");
-    rig.input(Input::Drain);
+    rig.drain();
     assert_eq!(rig.methods(), [(0, MethodId::CONNECTION_CLOSE)]);
     assert_eq!(rig.machine.flow(), Flow::Open);
     rig.pass(2_000);

@@ -1,5 +1,7 @@
 //! Facts for the log and the metrics. The core neither logs nor counts names; `telemetry/events.rs` turns each into one line and one counter.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -39,12 +41,45 @@ pub enum Event {
         /// Why.
         cause: Fallback,
     },
+    /// A message that a client returned to a queue with retries went back at once.
+    ReturnForwarded {
+        /// The queue.
+        queue: ShortStr,
+        /// Why.
+        cause: Fallback,
+    },
+    /// A message that a client returned has come to the end of its publication into a delay queue.
+    Retried {
+        /// The queue it belongs to.
+        queue: ShortStr,
+        /// How long it is away.
+        delay: Duration,
+        /// What became of it: confirmed, or refused.
+        outcome: Outcome,
+    },
+    /// A message that was away is in its queue again.
+    CameBack {
+        /// The queue.
+        queue: ShortStr,
+    },
+    /// A reject was kept from the broker, which would discard the message: only a policy of ours names a dead-letter exchange.
+    RejectKept {
+        /// The queue.
+        queue: ShortStr,
+        /// Why its dead letter is not published, or not yet.
+        cause: Fallback,
+    },
+    /// The message of such a reject was returned to its queue.
+    RejectReturned {
+        /// The queue.
+        queue: ShortStr,
+    },
     /// A delivery of a managed queue was not retained: its reject, if one comes, is the broker's.
     NotRetained {
         /// The queue.
         queue: ShortStr,
         /// What it did not fit.
-        bound: Bound,
+        limit: Limit,
     },
     /// A client named an intake or parking object and was refused.
     NameRefused {
@@ -97,14 +132,33 @@ pub enum Event {
         /// The exchange.
         exchange: ShortStr,
     },
+    /// Dead letters to this target close the publisher's connection: they are kept apart from others, and tried seldom.
+    TargetConvicted {
+        /// Its exchange.
+        exchange: ShortStr,
+        /// Its key, behind the default exchange.
+        routing_key: ShortStr,
+    },
+    /// Parked messages were tried again, each once.
+    ParkedTried {
+        /// So many went to their targets.
+        moved: usize,
+        /// So many could not go now.
+        waiting: usize,
+        /// So many do not go by themselves.
+        staying: usize,
+    },
     /// The intake consumer has begun (true) or stopped.
     Consuming(bool),
+    /// The publisher's link is away, or the process ends and nothing is published: the intake has returned what it held to its queue, and
+    /// consumes no more until the link is up.
+    HandedOver,
     /// How many intake exchanges are declared.
     IntakeExchanges(usize),
     /// The broker closed the client's connection because a probe's channel was one too many for its user.
     ProbeOverLimit,
-    /// A bound was met. What that means for what met it other facts say.
-    BoundMet(Bound),
+    /// A limit was met. What that means for what met it other facts say.
+    LimitMet(Limit),
     /// A fault of the protocol on a leg.
     ProtocolFault {
         /// Who caused it.
@@ -114,9 +168,9 @@ pub enum Event {
     },
 }
 
-/// A bound that a client or an operator can meet. The label of a metric.
+/// A limit that a client or an operator can meet. The label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Bound {
+pub enum Limit {
     /// Clients at once.
     Connections,
     /// Octets that are retained in all.
@@ -141,6 +195,8 @@ pub enum Bound {
     Replies,
     /// Intake exchanges of a vhost.
     IntakeExchanges,
+    /// Delay queues of a vhost.
+    DelayQueues,
     /// Signals that an intake holds.
     IntakeBytes,
     /// Dead letters that a publisher holds.
@@ -151,46 +207,48 @@ pub enum Bound {
     History,
 }
 
-impl Bound {
+impl Limit {
     /// All of them.
-    pub const ALL: [Bound; 16] = [
-        Bound::Connections,
-        Bound::Retained,
-        Bound::RetainedPerConnection,
-        Bound::Tickets,
-        Bound::CloseWait,
-        Bound::ProbeTimeout,
-        Bound::HandshakeTimeout,
-        Bound::AdminTimeout,
-        Bound::AdminConnections,
-        Bound::Queues,
-        Bound::Replies,
-        Bound::IntakeExchanges,
-        Bound::IntakeBytes,
-        Bound::PublisherBytes,
-        Bound::ConfirmTimeout,
-        Bound::History,
+    pub const ALL: [Limit; 17] = [
+        Limit::Connections,
+        Limit::Retained,
+        Limit::RetainedPerConnection,
+        Limit::Tickets,
+        Limit::CloseWait,
+        Limit::ProbeTimeout,
+        Limit::HandshakeTimeout,
+        Limit::AdminTimeout,
+        Limit::AdminConnections,
+        Limit::Queues,
+        Limit::Replies,
+        Limit::IntakeExchanges,
+        Limit::DelayQueues,
+        Limit::IntakeBytes,
+        Limit::PublisherBytes,
+        Limit::ConfirmTimeout,
+        Limit::History,
     ];
 
     /// As in logs and metrics: the name of the setting.
     pub fn as_str(self) -> &'static str {
         match self {
-            Bound::Connections => "max-connections",
-            Bound::Retained => "retained-bytes",
-            Bound::RetainedPerConnection => "retained-bytes-per-connection",
-            Bound::Tickets => "max-tickets-per-connection",
-            Bound::CloseWait => "close-wait",
-            Bound::ProbeTimeout => "probe-timeout",
-            Bound::HandshakeTimeout => "handshake-timeout",
-            Bound::AdminTimeout => "admin-timeout",
-            Bound::AdminConnections => "max-admin-connections",
-            Bound::Queues => "max-queues-per-connection",
-            Bound::Replies => "max-replies-per-connection",
-            Bound::IntakeExchanges => "max-intake-exchanges",
-            Bound::IntakeBytes => "intake-bytes",
-            Bound::PublisherBytes => "publisher-bytes",
-            Bound::ConfirmTimeout => "confirm-timeout",
-            Bound::History => "max-history",
+            Limit::Connections => "max-connections",
+            Limit::Retained => "retained-bytes",
+            Limit::RetainedPerConnection => "retained-bytes-per-connection",
+            Limit::Tickets => "max-tickets-per-connection",
+            Limit::CloseWait => "close-wait",
+            Limit::ProbeTimeout => "probe-timeout",
+            Limit::HandshakeTimeout => "handshake-timeout",
+            Limit::AdminTimeout => "admin-timeout",
+            Limit::AdminConnections => "max-admin-connections",
+            Limit::Queues => "max-queues-per-connection",
+            Limit::Replies => "max-replies-per-connection",
+            Limit::IntakeExchanges => "max-intake-exchanges",
+            Limit::DelayQueues => "max-delay-queues",
+            Limit::IntakeBytes => "intake-bytes",
+            Limit::PublisherBytes => "publisher-bytes",
+            Limit::ConfirmTimeout => "confirm-timeout",
+            Limit::History => "max-history",
         }
     }
 }
@@ -223,6 +281,8 @@ pub enum Fallback {
     NameTooLong,
     /// A stream, or arguments that cannot be read.
     NotSupported,
+    /// With an intake exchange, or what asks for it, the declare would be larger than the client's frames may be.
+    FrameMax,
     /// The user may not write to the dead-letter exchange: the broker tells the client so.
     Forbidden,
     /// The user may not write to the intake exchange.
@@ -239,6 +299,8 @@ pub enum Fallback {
     Budget,
     /// Its content could not be read.
     Unreadable,
+    /// The queue is exclusive, and the broker itself may kill what comes back to it: nobody else can bind it to an exchange.
+    Exclusive,
     /// `close-wait` passed.
     CloseWait,
     /// The publisher refused it.

@@ -3,19 +3,18 @@
 
 use crate::amqp::ids::ShortStr;
 
-/// Something that the broker told a session, and that may spare another one a probe, or tell it what to do without one.
+/// Something that the broker told a session, and that tells another one what to do where it cannot ask. No permission is among it: whose it
+/// would be, only the client says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// The session's user may write to this exchange.
-    MayWrite(ShortStr),
     /// The session's user may not open as many channels as it and its probes want.
     ChannelLimit,
-    /// A queue with a dead-letter exchange that is there, and whether that is an intake exchange.
+    /// A queue with a dead-letter exchange that is there.
     Queue {
         /// The queue.
         queue: ShortStr,
-        /// False: it is one of a client's own words.
-        taken_over: bool,
+        /// Its dead-letter exchange, if that is an intake exchange. None: it is one of a client's own words.
+        intake: Option<ShortStr>,
     },
     /// A queue that is not there any more.
     Deleted(ShortStr),
@@ -26,8 +25,6 @@ pub enum Learned {
 pub struct Recall {
     /// The queue that the probe is about.
     pub queue: ShortStr,
-    /// The exchange that its arguments name.
-    pub exchange: Option<ShortStr>,
 }
 
 /// The answer to [`Recall`].
@@ -35,10 +32,8 @@ pub struct Recall {
 pub struct Recalled {
     /// What was asked.
     pub about: Recall,
-    /// The user may write to the exchange.
-    pub may_write: bool,
     /// One channel more may cost the user a connection.
     pub channel_limit: bool,
-    /// Whether the queue has an intake exchange, if anybody saw it.
-    pub taken_over: Option<bool>,
+    /// Which intake exchange the queue has, if anybody saw it. `Some(None)`: none.
+    pub seen: Option<Option<ShortStr>>,
 }

@@ -4,39 +4,55 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
+use serde::{Serialize, Serializer};
 
-/// Settings that may change while machines work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Settings that may change while machines work. Their names are those of the settings, with `-` for `_`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Limits {
     /// Entries of `x-death`.
     pub max_history: usize,
     /// Attempts after the first at a dead letter that was nacked.
     pub nack_retries: u32,
     /// How long a confirm is waited for.
+    #[serde(with = "humantime_serde")]
     pub confirm_timeout: Duration,
     /// How long a dead letter is tried, in time connected and unblocked.
+    #[serde(with = "humantime_serde")]
     pub retry_for: Duration,
+    /// How long parked messages rest before they are tried again; zero: for good.
+    #[serde(with = "humantime_serde")]
+    pub parked_retry: Duration,
     /// Octets of dead letters that the publisher of a vhost holds.
+    #[serde(serialize_with = "as_size")]
     pub publisher_bytes: usize,
     /// Octets of signals that the intake of a vhost holds.
+    #[serde(serialize_with = "as_size")]
     pub intake_bytes: usize,
     /// Intake exchanges of a vhost.
     pub max_intake_exchanges: usize,
+    /// Delay queues of a vhost.
+    pub max_delay_queues: usize,
     /// Octets that one session may retain.
-    pub retained_per_connection: usize,
+    #[serde(serialize_with = "as_size")]
+    pub retained_bytes_per_connection: usize,
     /// Dead letters in flight of one session; it keeps the value with which it began, as its inbox has that size.
-    pub max_tickets: usize,
+    pub max_tickets_per_connection: usize,
     /// Queues that one session knows.
-    pub max_queues: usize,
+    pub max_queues_per_connection: usize,
     /// Replies that are due to one client.
-    pub max_replies: usize,
+    pub max_replies_per_connection: usize,
     /// How long a command waits behind withheld rejects.
+    #[serde(with = "humantime_serde")]
     pub close_wait: Duration,
     /// How long a declare may be probed.
+    #[serde(with = "humantime_serde")]
     pub probe_timeout: Duration,
     /// How long a client may take until its connection is open.
+    #[serde(with = "humantime_serde")]
     pub handshake_timeout: Duration,
     /// How long whoever asks at the admin port may take.
+    #[serde(with = "humantime_serde")]
     pub admin_timeout: Duration,
 }
 
@@ -63,26 +79,28 @@ impl LiveLimits {
     }
 }
 
+/// Writes a size in its largest even unit, so that what is printed reads back as the same number.
+pub(crate) fn as_size<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::Ok, S::Error> {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let even = |(_, power): &(_, u32)| *bytes > 0 && bytes.trailing_zeros() >= *power;
+    match units.into_iter().find(even) {
+        Some((unit, power)) => serializer.collect_str(&format_args!("{}{unit}", bytes >> power)),
+        None => serializer.collect_str(&format_args!("{bytes}B")),
+    }
+}
+
 #[cfg(test)]
 impl Limits {
-    /// Ordinary ones.
+    /// The defaults, but small where tests meet a limit.
     pub(crate) fn of_tests() -> Limits {
         Limits {
-            max_history: 256,
-            nack_retries: 3,
-            confirm_timeout: Duration::from_secs(10),
-            retry_for: Duration::from_secs(60),
-            publisher_bytes: 128 << 20,
-            intake_bytes: 64 << 20,
+            parked_retry: Duration::ZERO,
             max_intake_exchanges: 3,
-            retained_per_connection: 1 << 20,
-            max_tickets: 4,
-            max_queues: 100,
-            max_replies: 1000,
-            close_wait: Duration::from_secs(5),
-            probe_timeout: Duration::from_secs(5),
-            handshake_timeout: Duration::from_secs(10),
-            admin_timeout: Duration::from_secs(10),
+            retained_bytes_per_connection: 1 << 20,
+            max_tickets_per_connection: 4,
+            max_queues_per_connection: 100,
+            max_replies_per_connection: 1000,
+            ..crate::config::Config::default().reloadable.limits
         }
     }
 }

@@ -17,6 +17,9 @@ pub struct Exchange {
     pub policy: bool,
 }
 
+/// Arguments that are not known: a table that cannot be walked (a name of 255 octets that is not there).
+pub const UNREADABLE: &[u8] = &[u8::MAX];
+
 /// A binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
@@ -63,4 +66,54 @@ pub struct Survey {
     pub exchanges: Vec<Exchange>,
     /// All bindings; those of the default exchange may be left out.
     pub bindings: Vec<Binding>,
+}
+
+// === impl Change ===
+
+impl Change {
+    /// Octets of memory beside its own.
+    pub fn octets(&self) -> usize {
+        match self {
+            Change::Declared(exchange) => exchange.octets(),
+            Change::Bound(binding) | Change::Unbound(binding) => binding.octets(),
+            Change::ExchangeDeleted(name) | Change::QueueDeleted(name) => name.len(),
+        }
+    }
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    /// Octets of memory beside its own.
+    pub fn octets(&self) -> usize {
+        self.name.len() + self.kind.len() + self.arguments.len()
+    }
+}
+
+// === impl Binding ===
+
+impl Binding {
+    /// Octets of memory beside its own.
+    pub fn octets(&self) -> usize {
+        let (Destination::Queue(to) | Destination::Exchange(to)) = &self.destination;
+        self.source.len() + to.len() + self.routing_key.len() + self.arguments.len()
+    }
+}
+
+/// Asks for an intake exchange (and the objects behind it) to exist before a declare goes on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ensure {
+    /// The name of the intake exchange.
+    pub exchange: ShortStr,
+    /// Who wants it, as the client calls itself: nobody may have all of them.
+    pub user: Option<ShortStr>,
+}
+
+/// The answer to [`Ensure`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ensured {
+    /// The exchange that was asked for.
+    pub exchange: ShortStr,
+    /// True when it exists now; else the declare is left alone.
+    pub ready: bool,
 }

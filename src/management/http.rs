@@ -18,9 +18,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long the API may take for all of the answers that are wanted together.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Octets of one answer: some hundred thousand bindings.
-const LONGEST_ANSWER: usize = 128 << 20;
+const LONGEST_ANSWER: usize = 64 << 20;
 
 /// Where the management API is, and as whom to read it.
 #[derive(Clone)]
@@ -32,9 +32,9 @@ pub struct Api {
     /// What stands before `/api`: RabbitMQ's `management.path_prefix`. Without a slash at its end.
     pub path: String,
     /// A user with the tag `management`.
-    pub user: String,
+    pub user: Bytes,
     /// Its password.
-    pub password: String,
+    pub password: Bytes,
 }
 
 /// A connection on which requests can be made.
@@ -147,7 +147,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn body(&mut self, path: &str) -> Result<Bytes, NoAnswer> {
+    async fn body(&mut self, path: &str) -> Result<Vec<u8>, NoAnswer> {
         let Api {
             host,
             port,
@@ -155,7 +155,7 @@ impl Connection<'_> {
             user,
             password,
         } = self.api;
-        let credentials = BASE64_STANDARD.encode(format!("{user}:{password}"));
+        let credentials = BASE64_STANDARD.encode([user, &b":"[..], password].concat());
         let host = match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
@@ -175,10 +175,14 @@ impl Connection<'_> {
         if status != StatusCode::OK {
             return Err(NoAnswer::Status { path, status });
         }
-        let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
-        match body.await {
-            Ok(body) => Ok(body.to_bytes()),
-            Err(source) => Err(NoAnswer::Body { path, source }),
+        let mut body = Limited::new(answer.into_body(), LONGEST_ANSWER);
+        let mut octets = Vec::new();
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => octets.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
+                Err(source) => return Err(NoAnswer::Body { path, source }),
+            }
         }
+        Ok(octets)
     }
 }

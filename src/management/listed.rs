@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 
-use serde::Deserialize;
-use serde::de::Error;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::TableBuilder;
-use crate::machine::{Binding, Destination, Exchange};
+use crate::machine::{Binding, Destination, Exchange, UNREADABLE};
+use crate::routing;
 
 /// Keys of policies that are not about where an exchange routes: most policies that fit an exchange mean queues.
 const OF_QUEUES: &[&str] = &[
@@ -38,8 +40,6 @@ const OF_QUEUES: &[&str] = &[
     "queue-version",
     "target-group-size",
 ];
-/// A table that cannot be walked: a name of 255 octets that is not there.
-const UNREADABLE: &[u8] = &[u8::MAX];
 
 #[derive(Deserialize)]
 struct ListedExchange<'a> {
@@ -76,8 +76,7 @@ pub(super) type Found = (Exchange, Option<String>);
 
 /// Reads the answer to `/api/exchanges/VHOST`.
 pub(super) fn exchanges(json: &[u8]) -> serde_json::Result<Vec<Found>> {
-    let listed: Vec<ListedExchange<'_>> = serde_json::from_slice(json)?;
-    let found = listed.into_iter().map(|exchange| {
+    each(json, |exchange: ListedExchange<'_>| {
         let known = Exchange {
             name: short(&exchange.name)?,
             kind: short(&exchange.kind)?,
@@ -85,9 +84,9 @@ pub(super) fn exchanges(json: &[u8]) -> serde_json::Result<Vec<Found>> {
             policy: false,
         };
         let policy = exchange.policy.filter(|policy| !policy.is_empty());
-        Ok((known, policy.map(Cow::into_owned)))
-    });
-    found.collect()
+        let octets = known.octets() + policy.as_ref().map_or(0, |policy| policy.len());
+        Ok(Some(((known, policy.map(Cow::into_owned)), octets)))
+    })
 }
 
 /// The names of policies that do not change where an exchange routes, in the answer to `/api/policies/VHOST`.
@@ -102,13 +101,12 @@ pub(super) fn of_queues(json: &[u8]) -> serde_json::Result<BTreeSet<String>> {
 
 /// Reads the answer to `/api/bindings/VHOST`, without those of the default exchange, which every queue has.
 pub(super) fn bindings(json: &[u8]) -> serde_json::Result<Vec<Binding>> {
-    let listed: Vec<ListedBinding<'_>> = serde_json::from_slice(json)?;
-    let named = listed
-        .into_iter()
-        .filter(|binding| !binding.source.is_empty());
-    let found = named.map(|binding| {
+    each(json, |binding: ListedBinding<'_>| {
+        if binding.source.is_empty() {
+            return Ok(None);
+        }
         let destination = short(&binding.destination)?;
-        Ok(Binding {
+        let known = Binding {
             source: short(&binding.source)?,
             destination: match &*binding.destination_type {
                 "queue" => Destination::Queue(destination),
@@ -116,9 +114,48 @@ pub(super) fn bindings(json: &[u8]) -> serde_json::Result<Vec<Binding>> {
             },
             routing_key: short(&binding.routing_key)?,
             arguments: table(&binding.arguments),
-        })
-    });
-    found.collect()
+        };
+        let octets = known.octets();
+        Ok(Some((known, octets)))
+    })
+}
+
+/// What is taken of one member of a list, and its octets.
+type Taken<U> = serde_json::Result<Option<(U, usize)>>;
+
+/// Takes what is needed of each member of a list before the next is read: JSON takes many times the memory that it says something in.
+/// Of all together no more is taken than would be kept.
+struct Each<T, U>(fn(T) -> Taken<U>);
+
+fn each<'de, T: Deserialize<'de>, U>(
+    json: &'de [u8],
+    take: fn(T) -> Taken<U>,
+) -> serde_json::Result<Vec<U>> {
+    let mut list = serde_json::Deserializer::from_slice(json);
+    let found = list.deserialize_seq(Each(take))?;
+    list.end()?;
+    Ok(found)
+}
+
+impl<'de, T: Deserialize<'de>, U> Visitor<'de> for Each<T, U> {
+    type Value = Vec<U>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<U>, A::Error> {
+        let (mut found, mut left) = (Vec::new(), routing::MOST_OCTETS);
+        while let Some(listed) = list.next_element()? {
+            if let Some((next, octets)) = (self.0)(listed).map_err(A::Error::custom)? {
+                left = left
+                    .checked_sub(routing::OVERHEAD + octets)
+                    .ok_or_else(|| A::Error::custom("it is more than is kept"))?;
+                found.push(next);
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// To leave one out would be to know the others wrongly.

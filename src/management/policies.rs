@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::registry::broker_policy::{BrokerPolicies, Told};
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 
 /// What was read.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ struct Policy<'a> {
 /// Reads the answer.
 pub(super) fn read(json: &[u8]) -> serde_json::Result<Read> {
     let listed: Vec<Policy<'_>> = serde_json::from_slice(json)?;
-    let (policies, unreadable) = BrokerPolicies::new(listed.iter().map(|policy| Told {
+    let (policies, unreadable) = BrokerPolicies::new(listed.iter().map(|policy| BrokerPolicy {
         vhost: &policy.vhost,
         name: &policy.name,
         pattern: &policy.pattern,

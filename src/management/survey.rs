@@ -4,27 +4,36 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::amqp::ids::Vhost;
-use crate::machine::{Exchange, Input, Mono, Survey};
-use crate::net::drive::Clock;
+use crate::intake::Input;
+use crate::machine::{Exchange, Mono, Survey};
+use crate::net::clock::{Clock, SystemClock};
 use crate::net::links::Surveyor;
 
-use super::http::{Connection, NoAnswer};
+use super::http::{Connection, NoAnswer, PATIENCE};
 use super::{Management, listed};
 
 impl Management {
     /// Makes them.
-    pub fn surveyor(&self, clock: Clock) -> Surveyor {
+    pub fn surveyor(&self, clock: SystemClock) -> Surveyor {
         let management = self.clone();
         // Vhosts of which it was said that they cannot be surveyed.
         let failing = Arc::new(Mutex::new(BTreeSet::new()));
+        // One at a time has its answers in memory.
+        let turn = Arc::new(Semaphore::new(1));
         Arc::new(move |vhost, to_intake| {
             let (management, failing, vhost) = (management.clone(), failing.clone(), vhost.clone());
-            let begun = clock.now().mono;
+            let turn = turn.clone();
             tokio::spawn(async move {
-                let survey = management.survey(&vhost, begun).await;
+                let turn = timeout(PATIENCE, turn.acquire()).await;
+                let survey = match turn {
+                    Ok(_) => management.survey(&vhost, clock.now().mono).await,
+                    Err(_) => Err(NoAnswer::TooLate),
+                };
                 said(&vhost, &survey, &failing);
                 // An intake that has ended needs no answer.
                 let _ = to_intake.send(Input::Surveyed(survey.ok())).await;

@@ -9,10 +9,12 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Table, TableBuilder, Value};
+use crate::dead_letter::Lookup;
 use crate::dead_letter::Target;
-use crate::machine::{Destination, Input};
-use crate::net::drive::Clock;
-use crate::registry::intake_name::Intake;
+use crate::intake::Input;
+use crate::machine::Destination;
+use crate::net::clock::SystemClock;
+use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::{Queue, QueueType};
 
 /// As captured from a node of each version, one member a line.
@@ -41,12 +43,14 @@ fn target(policies: &LivePolicies, queue: &str, queue_type: QueueType) -> Option
         name: queue.as_bytes(),
         queue_type,
     };
-    let said = Intake::Target(Target {
+    let said = DeclaredTarget::Target(Target {
         exchange: name("dlx"),
         routing_key: None,
         at_least_once: false,
     });
-    let target = policies.target(queue, &said)?;
+    let Lookup::Target(target) = policies.target(queue, &said) else {
+        return None;
+    };
     let key = target
         .routing_key
         .map_or("its own".to_owned(), |key| key.to_string());
@@ -202,7 +206,7 @@ fn arguments_that_json_tells_are_as_they_were() {
 /// An API whose answers a test chooses.
 struct Scene {
     management: Management,
-    said: Said,
+    reported: Reported,
     pause: Duration,
     answers: Arc<std::sync::Mutex<String>>,
     asked: Arc<std::sync::Mutex<String>>,
@@ -219,13 +223,13 @@ impl Scene {
                     host: "127.0.0.1".to_owned(),
                     port,
                     path: "/prefix".to_owned(),
-                    user: "us:er".to_owned(),
-                    password: "gu%est".to_owned(),
+                    user: "us:er".into(),
+                    password: "gu%est".into(),
                 },
                 policies: LivePolicies::default(),
                 metrics: Metrics::new(),
             },
-            said: Said::default(),
+            reported: Reported::default(),
             pause: EVERY,
             answers: Arc::default(),
             asked: Arc::default(),
@@ -254,8 +258,10 @@ impl Scene {
 
     async fn read(&mut self, answer: &str) -> Option<String> {
         *self.answers.lock().expect("no panic") = answer.to_owned();
-        self.management.read(&mut self.said, &mut self.pause).await;
-        self.said.error.clone()
+        self.management
+            .read(&mut self.reported, &mut self.pause)
+            .await;
+        self.reported.error.clone()
     }
 
     fn metric(&self, name: &str) -> String {
@@ -352,7 +358,7 @@ async fn a_port_where_nobody_listens_is_an_error_at_once() {
 #[tokio::test]
 async fn a_survey_is_always_answered() {
     let scene = Scene::open().await;
-    let clock = Clock::start();
+    let clock = SystemClock::start();
     let survey = scene.management.surveyor(clock);
     let (to_intake, mut inbox) = tokio::sync::mpsc::channel(1);
     // The scene has one answer for all, and it is none for an exchange.

@@ -2,21 +2,28 @@
 //!
 //! One task drives both legs and never awaits a write. Each wake-up serves the inbox first (its acks free prefetch), then the broker's
 //! and the client's leg, in at most `TURNS` turns. Bytes are read into a scratch buffer of the thread and written straight from it;
-//! only what a socket did not take is kept, so that an idle machine owns no buffer.
+//! only what a stream did not take is kept, so that an idle machine owns no buffer.
+//!
+//! **No wake-up is lost**, for one reason: the driver sleeps only after a whole turn in which nothing stirred, that is, the machine was not
+//! called and no buffer shrank. In such a turn all that the machine wants was asked for as it is now, and all of it was pending.
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 use tokio::sync::mpsc;
-use tokio::time::Sleep;
 
-use crate::machine::{Effects, Flow, Input, Leg, Machine, Mono, Now};
+use crate::machine::{Effects, Flow, Leg, Machine, Mono, Now};
+
+use super::clock::Clock;
+use super::stream::Stream;
+use pipe::Pipe;
+
+mod pipe;
 
 /// Turns per wake-up: after them the task lets others run.
 const TURNS: usize = 16;
@@ -29,97 +36,76 @@ thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
 }
 
-/// The two clocks of the process; machines are told the time, they never look.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    start: Instant,
-}
-
 /// Where effects go that are not bytes.
-pub trait Outlet<M> {
+pub trait Outlet<M: Machine> {
     /// Takes from `fx` what it can; what must wait stays there, and `cx` is woken when it can go.
-    fn dispatch(&mut self, machine: &M, fx: &mut Effects, cx: &mut Context<'_>);
+    fn dispatch(
+        &mut self,
+        machine: &M,
+        fx: &mut Effects<M::Output>,
+        now: Now,
+        cx: &mut Context<'_>,
+    );
 
     /// Bytes that were read from a leg, for the counters.
     fn count(&mut self, _from: Leg, _bytes: usize) {}
 }
 
 /// Opens the broker leg of a link, again and again.
-pub type Connector = Box<dyn FnMut() -> Connecting + Send>;
-type Connecting = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+pub type Connector<S> = Box<dyn FnMut() -> Connecting<S> + Send>;
+/// A connection that is being opened.
+pub type Connecting<S> = Pin<Box<dyn Future<Output = io::Result<S>> + Send>>;
 
-/// A machine with its sockets.
-pub struct Drive<M, O> {
+/// A machine with its connections.
+pub struct Drive<M: Machine, O, S, C: Clock> {
     machine: M,
     outlet: O,
-    inbox: mpsc::Receiver<Input>,
-    clock: Clock,
-    client: Option<Pipe>,
-    broker: Option<Pipe>,
-    connector: Option<Connector>,
-    connecting: Option<Connecting>,
-    fx: Effects,
-    /// A socket did not take all that there was for it.
+    inbox: mpsc::Receiver<M::Input>,
+    clock: C,
+    timer: C::Timer,
+    /// When the turn began.
+    now: Now,
+    client: Option<Pipe<S>>,
+    broker: Option<Pipe<S>>,
+    connector: Option<Connector<S>>,
+    connecting: Option<Connecting<S>>,
+    fx: Effects<M::Output>,
+    /// Since the machine heard that all is written, there was something to write.
     backlog: bool,
-    timer: Option<Pin<Box<Sleep>>>,
-    armed: Option<Mono>,
+    /// In this turn the machine was called, or a buffer shrank: what it wants may be different now.
+    stirred: bool,
     last_words: Option<Mono>,
 }
 
-/// One socket and what was read but not consumed.
-struct Pipe {
-    stream: TcpStream,
-    rest: Vec<u8>,
-    /// The rest is the beginning of something: it is offered again only with more behind it.
-    starved: bool,
-    /// The peer has ended its stream, we ours.
-    ended: [bool; 2],
-}
-
-const THEIRS: usize = 0;
-const OURS: usize = 1;
-
-// === impl Clock ===
-
-impl Clock {
-    /// A clock that begins now.
-    pub fn start() -> Clock {
-        Clock {
-            start: Instant::now(),
-        }
-    }
-
-    /// The time on both clocks.
-    pub fn now(&self) -> Now {
-        let mono = Mono(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX));
-        let wall = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
-        Now { mono, wall }
-    }
-
-    fn instant(&self, mono: Mono) -> tokio::time::Instant {
-        let far = Duration::from_secs(3600 * 24 * 365);
-        tokio::time::Instant::from_std(self.start + Duration::from_micros(mono.0).min(far))
-    }
+/// What a driver waits for; for those who watch that it does not do so in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// The client's leg can be read, the broker's.
+    pub read: [bool; 2],
+    /// There is something to write to the client, to the broker.
+    pub write: [bool; 2],
+    /// Something in the inbox would be accepted.
+    pub inbox: bool,
+    /// The machine wants to be called then.
+    pub until: Option<Mono>,
 }
 
 // === impl Drive ===
 
-impl<M: Machine, O: Outlet<M>> Drive<M, O> {
+impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
     /// A session: both legs are connected.
     pub fn session(
         machine: M,
         outlet: O,
-        inbox: mpsc::Receiver<Input>,
-        clock: Clock,
-        client: TcpStream,
-        broker: TcpStream,
+        inbox: mpsc::Receiver<M::Input>,
+        clock: C,
+        client: S,
+        broker: S,
     ) -> Self {
         Drive {
             client: Some(Pipe::new(client)),
             broker: Some(Pipe::new(broker)),
-            ..Drive::link(machine, outlet, inbox, clock, None)
+            ..Drive::new(machine, outlet, inbox, clock)
         }
     }
 
@@ -127,23 +113,31 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
     pub fn link(
         machine: M,
         outlet: O,
-        inbox: mpsc::Receiver<Input>,
-        clock: Clock,
-        connector: Option<Connector>,
+        inbox: mpsc::Receiver<M::Input>,
+        clock: C,
+        connector: Connector<S>,
     ) -> Self {
+        Drive {
+            connector: Some(connector),
+            ..Drive::new(machine, outlet, inbox, clock)
+        }
+    }
+
+    fn new(machine: M, outlet: O, inbox: mpsc::Receiver<M::Input>, clock: C) -> Self {
         Drive {
             machine,
             outlet,
             inbox,
+            timer: C::Timer::default(),
+            now: clock.now(),
             clock,
             client: None,
             broker: None,
-            connector,
+            connector: None,
             connecting: None,
             fx: Effects::default(),
             backlog: false,
-            timer: None,
-            armed: None,
+            stirred: false,
             last_words: None,
         }
     }
@@ -155,148 +149,191 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
         std::future::poll_fn(move |cx| {
             if !told && drained.as_mut().poll(cx).is_ready() {
                 told = true;
-                self.machine
-                    .input(Input::Drain, self.clock.now(), &mut self.fx);
+                self.drain();
             }
-            BUFFER.with_borrow_mut(|scratch| self.poll(cx, scratch))
+            self.poll(cx)
         })
         .await
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, scratch: &mut [u8]) -> Poll<()> {
-        for _ in 0..TURNS {
-            let mut progress = self.poll_inbox(cx);
-            progress |= self.poll_connect(cx);
+    /// Tells the machine that the process is ending; [`Drive::poll`] has to follow.
+    pub fn drain(&mut self) {
+        self.now = self.clock.now();
+        self.machine.drain(self.now, &mut self.fx);
+    }
+
+    /// Pumps; ready when the machine has ended.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        BUFFER.with_borrow_mut(|scratch| {
+            for _ in 0..TURNS {
+                self.stirred = false;
+                if self.turn(scratch, cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                if !self.stirred {
+                    self.fx.client.release();
+                    self.fx.broker.release();
+                    return Poll::Pending;
+                }
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The stream of a leg, while there is one.
+    pub fn stream(&self, leg: Leg) -> Option<&S> {
+        self.pipe(leg).map(|pipe| &pipe.stream)
+    }
+
+    /// What it waits for.
+    pub fn waits(&self) -> Waits {
+        let ended = self.last_words.is_some();
+        let legs = [Leg::Client, Leg::Broker];
+        let buffered = [self.fx.client.buffered(), self.fx.broker.buffered()];
+        let read = legs.map(|leg| {
+            let pipe = self.pipe(leg).filter(|pipe| !pipe.read_to_end);
+            !ended && pipe.is_some() && self.wants_read(leg)
+        });
+        let write = legs.map(|leg| buffered[leg as usize] > 0);
+        Waits {
+            read,
+            write,
+            inbox: !ended && self.machine.accepts() && !self.inbox.is_empty(),
+            until: self.due(),
+        }
+    }
+
+    // --- a turn
+
+    fn turn(&mut self, scratch: &mut [u8], cx: &mut Context<'_>) -> Poll<()> {
+        self.now = self.clock.now();
+        if self.last_words.is_none() {
+            self.poll_inbox(cx);
+            self.poll_connect(cx);
             for leg in [Leg::Broker, Leg::Client] {
-                progress |= self.poll_read(leg, scratch, cx);
-            }
-            progress |= self.poll_write(cx);
-            self.outlet.dispatch(&self.machine, &mut self.fx, cx);
-            match self.machine.flow() {
-                Flow::Finish => return self.poll_finish(cx),
-                Flow::HalfClosed => self.poll_half_close(cx),
-                Flow::Open | Flow::Reconnect(_) => {}
-            }
-            progress |= self.poll_timer(cx);
-            if !progress {
-                self.fx.client.release();
-                self.fx.broker.release();
-                return Poll::Pending;
+                self.poll_read(leg, scratch, cx);
             }
         }
-        cx.waker().wake_by_ref();
+        self.poll_write(cx);
+        self.outlet
+            .dispatch(&self.machine, &mut self.fx, self.now, cx);
+        match self.machine.flow() {
+            Flow::Finish => {
+                let until = self.now.mono.after(LAST_WORDS);
+                if *self.last_words.get_or_insert(until) <= self.now.mono || self.is_written() {
+                    return Poll::Ready(());
+                }
+            }
+            Flow::HalfClosed => self.half_close(cx),
+            Flow::Open | Flow::Reconnect(_) => {}
+        }
+        self.poll_timer(cx);
         Poll::Pending
     }
 
-    fn poll_inbox(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut progress = false;
+    fn poll_inbox(&mut self, cx: &mut Context<'_>) {
         while self.machine.accepts() {
-            match self.inbox.poll_recv(cx) {
-                Poll::Ready(Some(input)) => {
-                    self.machine.input(input, self.clock.now(), &mut self.fx)
-                }
-                Poll::Ready(None) | Poll::Pending => break,
-            }
-            progress = true;
+            let Poll::Ready(Some(input)) = self.inbox.poll_recv(cx) else {
+                return;
+            };
+            self.stirred = true;
+            self.machine.input(input, self.now, &mut self.fx);
         }
-        progress
     }
 
     /// Opens the broker leg of a link when the machine wants it.
-    fn poll_connect(&mut self, cx: &mut Context<'_>) -> bool {
-        let Flow::Reconnect(at) = self.machine.flow() else {
-            return false;
-        };
-        let Some(connector) = &mut self.connector else {
-            return false;
+    fn poll_connect(&mut self, cx: &mut Context<'_>) {
+        let (Flow::Reconnect(at), Some(connector)) = (self.machine.flow(), &mut self.connector)
+        else {
+            return;
         };
         self.broker = None;
-        let clock = self.clock;
-        let connecting = self.connecting.get_or_insert_with(|| {
-            let connect = connector();
-            Box::pin(async move {
-                tokio::time::sleep_until(clock.instant(at)).await;
-                connect.await
-            })
-        });
+        if self.connecting.is_none() && self.now.mono < at {
+            return;
+        }
+        let connecting = self.connecting.get_or_insert_with(connector);
         let Poll::Ready(result) = connecting.as_mut().poll(cx) else {
-            return false;
+            return;
         };
         self.connecting = None;
         self.fx.broker = Default::default();
-        let now = self.clock.now();
+        self.stirred = true;
         match result {
             Ok(stream) => {
                 self.broker = Some(Pipe::new(stream));
-                self.machine.connected(Leg::Broker, now, &mut self.fx);
+                self.machine.connected(Leg::Broker, self.now, &mut self.fx);
             }
-            Err(_) => self.machine.closed(Leg::Broker, now, &mut self.fx),
+            Err(_) => self.machine.closed(Leg::Broker, self.now, &mut self.fx),
         }
-        true
     }
 
     /// One read of one leg, or the rest of the last one when it was held back.
-    fn poll_read(&mut self, leg: Leg, scratch: &mut [u8], cx: &mut Context<'_>) -> bool {
+    fn poll_read(&mut self, leg: Leg, scratch: &mut [u8], cx: &mut Context<'_>) {
         if !self.wants_read(leg) {
-            return false;
+            return;
         }
-        let Some(pipe) = self.pipe(leg).filter(|pipe| !pipe.ended[THEIRS]) else {
-            return false;
+        let Some(pipe) = self.pipe_mut(leg).filter(|pipe| !pipe.read_to_end) else {
+            return;
         };
-        if !pipe.rest.is_empty() && !pipe.starved {
+        if pipe.has_held_back() {
             let rest = std::mem::take(&mut pipe.rest);
-            return self.offer(leg, rest, cx);
+            return self.offer_kept(leg, rest, cx);
         }
         let mut buffer = ReadBuf::new(scratch);
         match Pin::new(&mut pipe.stream).poll_read(cx, &mut buffer) {
-            Poll::Pending => return false,
+            Poll::Pending => return,
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-            Poll::Ready(Err(error)) => {
-                self.leg_closed(leg, Some(error));
-                return true;
-            }
+            Poll::Ready(Err(error)) => return self.leg_closed(leg, Some(error)),
             // A client that has said all may still listen, as the broker lets it.
             Poll::Ready(Ok(())) if leg == Leg::Client => {
-                pipe.ended[THEIRS] = true;
-                self.machine.closed(leg, self.clock.now(), &mut self.fx);
-                return true;
+                pipe.read_to_end = true;
+                self.stirred = true;
+                return self.machine.closed(leg, self.now, &mut self.fx);
             }
-            Poll::Ready(Ok(())) => {
-                self.leg_closed(leg, None);
-                return true;
-            }
+            Poll::Ready(Ok(())) => return self.leg_closed(leg, None),
         }
         let bytes = buffer.filled();
         let mut rest = std::mem::take(&mut pipe.rest);
         self.outlet.count(leg, bytes.len());
         if rest.is_empty() {
-            let consumed = self
-                .machine
-                .read(leg, bytes, self.clock.now(), &mut self.fx);
-            self.write_all(bytes, cx);
-            self.keep(leg, bytes.get(consumed..).unwrap_or_default().to_vec());
+            let (consumed, starved) = self.offer(leg, bytes, cx);
+            self.keep(
+                leg,
+                bytes.get(consumed..).unwrap_or_default().to_vec(),
+                starved,
+            );
         } else {
             rest.extend_from_slice(bytes);
-            self.offer(leg, rest, cx);
+            self.offer_kept(leg, rest, cx);
         }
-        true
     }
 
-    /// Offers bytes that are kept already. True when any were consumed.
-    fn offer(&mut self, leg: Leg, mut bytes: Vec<u8>, cx: &mut Context<'_>) -> bool {
-        let consumed = self
-            .machine
-            .read(leg, &bytes, self.clock.now(), &mut self.fx);
-        self.write_all(&bytes, cx);
+    /// Offers bytes that are kept already.
+    fn offer_kept(&mut self, leg: Leg, mut bytes: Vec<u8>, cx: &mut Context<'_>) {
+        let (consumed, starved) = self.offer(leg, &bytes, cx);
         bytes.drain(..consumed);
-        self.keep(leg, bytes);
-        consumed > 0
+        self.keep(leg, bytes, starved);
     }
 
-    fn keep(&mut self, leg: Leg, rest: Vec<u8>) {
-        let wants_read = self.wants_read(leg);
-        if let Some(pipe) = self.pipe(leg) {
-            pipe.starved = wants_read && !rest.is_empty();
+    /// How many bytes the machine consumed, and whether the others are the beginning of something; else it has paused.
+    fn offer(&mut self, leg: Leg, bytes: &[u8], cx: &mut Context<'_>) -> (usize, bool) {
+        self.stirred = true;
+        let consumed = self.machine.read(leg, bytes, self.now, &mut self.fx);
+        // Before anything is written: that may end the pause.
+        let starved = self.wants_read(leg);
+        self.write_all(bytes, cx);
+        (consumed, starved)
+    }
+
+    fn keep(&mut self, leg: Leg, rest: Vec<u8>, starved: bool) {
+        if let Some(pipe) = self.pipe_mut(leg) {
+            pipe.starved = starved;
             pipe.rest = if rest.is_empty() { Vec::new() } else { rest };
         }
     }
@@ -309,24 +346,31 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
         self.machine.wants_read(leg, wire.buffered())
     }
 
-    /// Writes what is buffered; true when that went down. The machine hears of it when a backlog is gone, whoever wrote the last of it.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Writes what is buffered. The machine hears of it when a backlog is gone, whoever wrote the last of it.
+    fn poll_write(&mut self, cx: &mut Context<'_>) {
         let before = self.buffered();
-        if before > 0 {
+        if !self.is_written() {
             self.write_all(&[], cx);
         }
         let after = self.buffered();
-        if std::mem::replace(&mut self.backlog, after > 0) && after == 0 {
-            self.machine.drained(self.clock.now(), &mut self.fx);
+        self.stirred |= after < before;
+        if after == 0 && std::mem::take(&mut self.backlog) {
+            self.stirred = true;
+            self.machine.drained(self.now, &mut self.fx);
         }
-        after < before || self.buffered() > after
     }
 
     fn buffered(&self) -> usize {
         self.fx.client.buffered() + self.fx.broker.buffered()
     }
 
+    fn is_written(&self) -> bool {
+        let pipes = [&self.client, &self.broker];
+        self.buffered() == 0 && pipes.into_iter().flatten().all(Pipe::is_flushed)
+    }
+
     fn write_all(&mut self, src: &[u8], cx: &mut Context<'_>) {
+        self.backlog |= self.buffered() > 0;
         // Both, before the machine hears of an error: what it says to that stands behind the runs of this read, and cannot reach them.
         let written = [Leg::Broker, Leg::Client].map(|leg| (leg, self.write(leg, src, cx)));
         for (leg, result) in written {
@@ -334,9 +378,10 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
                 self.leg_closed(leg, Some(error));
             }
         }
+        self.backlog |= self.buffered() > 0;
     }
 
-    /// Writes the buffer of a leg, then its run of `src`; what the socket does not take is buffered.
+    /// Writes the buffer of a leg, then its run of `src`; what the stream does not take is buffered.
     fn write(&mut self, leg: Leg, src: &[u8], cx: &mut Context<'_>) -> io::Result<()> {
         let pipe = match leg {
             Leg::Client => &mut self.client,
@@ -349,117 +394,85 @@ impl<M: Machine, O: Outlet<M>> Drive<M, O> {
         };
         let mut run = src.get(run).unwrap_or_default();
         if out.is_empty() {
-            let written = write_some(&mut pipe.stream, run, cx)?;
+            let written = pipe.write(run, cx)?;
             run = run.get(written..).unwrap_or_default();
         }
         out.extend_from_slice(run);
-        let written = write_some(&mut pipe.stream, out, cx)?;
+        let written = pipe.write(out, cx)?;
         out.drain(..written);
-        Ok(())
+        pipe.flush(cx)
     }
 
     fn leg_closed(&mut self, leg: Leg, error: Option<io::Error>) {
         let (gone, other) = match leg {
-            Leg::Client => (self.client.take(), &self.broker),
-            Leg::Broker => (self.broker.take(), &self.client),
+            Leg::Client => (self.client.take(), &mut self.broker),
+            Leg::Broker => (self.broker.take(), &mut self.client),
         };
         if gone.is_none() {
             return;
         }
         // A reset of the broker is passed on as one, when its turn to be closed comes: no FIN that pretends an orderly end.
         if let (Leg::Broker, Some(_), Some(pipe)) = (leg, &error, other) {
-            let _ = pipe.stream.set_zero_linger();
+            pipe.stream.reset_when_closed();
         }
-        self.machine.closed(leg, self.clock.now(), &mut self.fx);
+        self.stirred = true;
+        self.machine.closed(leg, self.now, &mut self.fx);
     }
 
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(at) = self.machine.deadline() else {
-            self.armed = None;
-            return false;
+    fn poll_timer(&mut self, cx: &mut Context<'_>) {
+        let Some(at) = self.due() else { return };
+        let early = self.now.mono < at;
+        if early && self.clock.poll_until(&mut self.timer, at, cx).is_pending() {
+            return;
+        }
+        // What is due in between, the next turn does: the end, or a connection.
+        self.stirred = true;
+        let deadline = self
+            .machine
+            .deadline()
+            .filter(|_| self.last_words.is_none());
+        if deadline.is_some_and(|due| due <= self.now.mono) {
+            self.machine.timeout(self.now, &mut self.fx);
+        }
+    }
+
+    /// When something has to be done though nothing happens.
+    fn due(&self) -> Option<Mono> {
+        if self.last_words.is_some() {
+            return self.last_words;
+        }
+        let reconnect = match self.machine.flow() {
+            Flow::Reconnect(at) if self.connector.is_some() && self.connecting.is_none() => {
+                Some(at)
+            }
+            Flow::Reconnect(_) | Flow::Open | Flow::HalfClosed | Flow::Finish => None,
         };
-        let now = self.clock.now();
-        if at <= now.mono {
-            self.machine.timeout(now, &mut self.fx);
-            return true;
-        }
-        self.poll_sleep(at, cx);
-        false
-    }
-
-    fn poll_sleep(&mut self, at: Mono, cx: &mut Context<'_>) {
-        let instant = self.clock.instant(at);
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(instant)));
-        if self.armed != Some(at) {
-            timer.as_mut().reset(instant);
-            self.armed = Some(at);
-        }
-        if timer.as_mut().poll(cx).is_ready() {
-            // Due between two looks at the clock: come again.
-            self.armed = None;
-            cx.waker().wake_by_ref();
-        }
+        [self.machine.deadline(), reconnect]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Ends our stream to the broker when all has been written.
-    fn poll_half_close(&mut self, cx: &mut Context<'_>) {
-        if let Some(pipe) = self.broker.as_mut().filter(|pipe| !pipe.ended[OURS])
-            && self.fx.broker.is_empty()
-        {
-            // A socket that is gone already shows itself at the next read.
-            pipe.ended[OURS] = Pin::new(&mut pipe.stream).poll_shutdown(cx).is_ready();
+    fn half_close(&mut self, cx: &mut Context<'_>) {
+        if let Some(pipe) = self.broker.as_mut().filter(|_| self.fx.broker.is_empty()) {
+            pipe.end(cx);
         }
     }
 
-    /// The machine has ended: its last bytes go out, within a bound.
-    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.write_all(&[], cx);
-        let now = self.clock.now().mono;
-        let until = *self.last_words.get_or_insert_with(|| now.after(LAST_WORDS));
-        if self.fx.client.is_empty() && self.fx.broker.is_empty() || until <= now {
-            return Poll::Ready(());
+    fn pipe(&self, leg: Leg) -> Option<&Pipe<S>> {
+        match leg {
+            Leg::Client => self.client.as_ref(),
+            Leg::Broker => self.broker.as_ref(),
         }
-        self.poll_sleep(until, cx);
-        Poll::Pending
     }
 
-    fn pipe(&mut self, leg: Leg) -> Option<&mut Pipe> {
+    fn pipe_mut(&mut self, leg: Leg) -> Option<&mut Pipe<S>> {
         match leg {
             Leg::Client => self.client.as_mut(),
             Leg::Broker => self.broker.as_mut(),
         }
     }
-}
-
-// === impl Pipe ===
-
-impl Pipe {
-    fn new(stream: TcpStream) -> Pipe {
-        // Acks and confirms are small frames that somebody waits for. A socket that refuses the option works all the same.
-        let _ = stream.set_nodelay(true);
-        Pipe {
-            stream,
-            rest: Vec::new(),
-            starved: false,
-            ended: [false; 2],
-        }
-    }
-}
-
-/// Writes until the socket takes no more.
-fn write_some(stream: &mut TcpStream, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<usize> {
-    let mut written = 0;
-    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-        match Pin::new(&mut *stream).poll_write(cx, rest) {
-            Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-            Poll::Ready(Ok(n)) => written += n,
-            Poll::Ready(Err(error)) => return Err(error),
-            Poll::Pending => break,
-        }
-    }
-    Ok(written)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The two links of a vhost as tasks: settings become machines, each with its driver.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -11,23 +11,23 @@ use crate::amqp::ids::Vhost;
 use crate::drain::{Drain, Phase};
 use crate::intake::{self, Intake};
 use crate::link::Login;
-use crate::machine::{Event, Input, Machine};
+use crate::machine::{Event, Machine};
 use crate::publisher::{self, Publisher};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Reporter};
 
-use super::drive::{Clock, Connector, Drive};
-use super::listener::connect;
-use super::vhosts::{Hub, LinkInboxes, LinkOutlet};
+use super::clock::{Clock, SystemClock};
+use super::drive::{Connector, Drive, Outlet};
+use super::outlet::{IntakeOutlet, Observer, PublisherOutlet};
+use super::stream::Dialer;
+use super::vhosts::{Hub, LinkInboxes};
 
-/// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`Input::Surveyed`] into that inbox. Does not block.
-pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<Input>) + Send + Sync>;
+/// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`intake::Input::Surveyed`] into that inbox. Does not block.
+pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<intake::Input>) + Send + Sync>;
 
 /// Opens links.
 pub struct Opener {
-    /// Host and port of the broker.
-    pub broker: (String, u16),
-    /// How long the broker may take to accept.
-    pub connect_timeout: Duration,
+    /// The way to the broker.
+    pub dialer: Dialer,
     /// Of every publisher; vhost and owner are filled in.
     pub publisher: publisher::Settings,
     /// Of every intake; the vhost, and whether it is surveyed, are filled in.
@@ -41,7 +41,14 @@ pub struct Opener {
     /// The end.
     pub drain: Drain,
     /// The clock of all machines.
-    pub clock: Clock,
+    pub clock: SystemClock,
+}
+
+/// Writes and counts what a link says, and is asked whether the proxy is ready.
+struct LinkTelemetry {
+    vhost: Vhost,
+    reporter: Reporter,
+    readiness: Readiness,
 }
 
 // === impl Opener ===
@@ -61,12 +68,7 @@ impl Opener {
             intake: Some(inboxes.intake_owner),
             ..self.publisher.clone()
         };
-        let outlet = LinkOutlet::publisher(
-            hub,
-            self.metrics.clone(),
-            vhost.clone(),
-            self.observer(vhost),
-        );
+        let outlet = PublisherOutlet::new(hub, self.telemetry(vhost));
         self.drive(
             Phase::Publisher,
             Publisher::new(settings, now),
@@ -83,47 +85,52 @@ impl Opener {
         let survey = self.surveyor.clone().map(|survey| {
             Box::new(move || survey(&surveyed, to_intake.clone())) as Box<dyn Fn() + Send>
         });
-        let outlet = LinkOutlet::intake(
-            hub,
-            self.metrics.clone(),
-            vhost.clone(),
-            self.observer(vhost),
-            (inboxes.intake_owner, inboxes.to_publisher),
-            survey,
-        );
+        let outbox = (inboxes.intake_owner, inboxes.to_publisher);
+        let outlet = IntakeOutlet::new(hub, self.telemetry(vhost), outbox, survey);
         let intake = Intake::new(settings, now);
         self.drive(Phase::Intake, intake, outlet, inboxes.intake);
     }
 
-    fn drive<M: Machine + Send + 'static>(
+    fn drive<M: Machine<Input: Send, Output: Send> + Send + 'static>(
         &self,
         phase: Phase,
         machine: M,
-        outlet: LinkOutlet,
-        inbox: mpsc::Receiver<Input>,
+        outlet: impl Outlet<M> + Send + 'static,
+        inbox: mpsc::Receiver<M::Input>,
     ) {
-        let drive = Drive::link(machine, outlet, inbox, self.clock, Some(self.connector()));
+        let drive = Drive::link(machine, outlet, inbox, self.clock, self.connector());
         self.drain
             .spawn(phase, drive.run(self.drain.stopped(phase)));
     }
 
-    fn connector(&self) -> Connector {
-        let (broker, within) = (Arc::new(self.broker.clone()), self.connect_timeout);
+    fn connector(&self) -> Connector<TcpStream> {
+        let dialer = Arc::new(self.dialer.clone());
         Box::new(move || {
-            let broker = broker.clone();
+            let dialer = dialer.clone();
             Box::pin(async move {
-                let connected = connect(&broker, within).await;
+                let connected = dialer.dial().await;
                 if let Err(error) = &connected {
-                    let (host, port) = &*broker;
-                    debug!(broker = format!("{host}:{port}"), %error, "cannot connect");
+                    debug!(broker = %dialer, %error, "cannot connect");
                 }
                 connected
             })
         })
     }
 
-    fn observer(&self, vhost: &Vhost) -> Box<dyn Fn(&Event) + Send> {
-        let (readiness, vhost) = (self.readiness.clone(), vhost.clone());
-        Box::new(move |event| readiness.observe(&vhost, event))
+    fn telemetry(&self, vhost: &Vhost) -> Box<dyn Observer> {
+        Box::new(LinkTelemetry {
+            vhost: vhost.clone(),
+            reporter: Reporter::link(self.metrics.clone(), vhost.clone()),
+            readiness: self.readiness.clone(),
+        })
+    }
+}
+
+// === impl LinkTelemetry ===
+
+impl Observer for LinkTelemetry {
+    fn event(&mut self, event: &Event) {
+        self.reporter.report(event);
+        self.readiness.observe(&self.vhost, event);
     }
 }

@@ -1,32 +1,32 @@
 //! Accepts clients, and gives each a broker connection of its own.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
 use tracing::debug;
 
 use crate::drain::{Drain, Phase};
-use crate::machine::Bound;
+use crate::machine::{Event, Leg, Limit};
 use crate::session::{Session, Settings};
+use crate::telemetry::metrics::{ConnectionMeter, Levels};
 use crate::telemetry::{Metrics, Reporter};
 
-use super::drive::{Clock, Drive};
+use super::clock::{Clock, SystemClock};
+use super::drive::Drive;
+use super::outlet::Observer;
 use super::permits::Permits;
+use super::stream::{Dialer, at_once};
 use super::vhosts::Hub;
+use super::workers::{self, Workers};
 
-/// All that a session needs.
+/// Accepts clients; has all that a session needs.
 #[derive(Clone)]
-pub struct Door {
+pub struct Listener {
     /// Settings of sessions.
     pub settings: Arc<Settings>,
-    /// Host and port of the broker.
-    pub broker: (String, u16),
-    /// How long the broker may take to accept.
-    pub connect_timeout: Duration,
+    /// The way to the broker.
+    pub dialer: Dialer,
     /// How many clients at once.
     pub permits: Permits,
     /// The links.
@@ -34,28 +34,41 @@ pub struct Door {
     /// The counters.
     pub metrics: Metrics,
     /// The clock of all machines.
-    pub clock: Clock,
+    pub clock: SystemClock,
+    /// Where sessions run.
+    pub workers: Workers,
 }
 
-// === impl Door ===
+/// Writes and counts what one session says.
+struct SessionTelemetry {
+    reporter: Reporter,
+    meter: ConnectionMeter,
+}
 
-impl Door {
+// === impl Listener ===
+
+impl Listener {
     /// Accepts until the drain begins.
-    pub async fn serve(self, listener: TcpListener, drain: Drain) {
+    pub async fn serve(self, socket: TcpListener, drain: Drain) {
         let stopped = drain.stopped(Phase::Listener);
         tokio::pin!(stopped);
         loop {
-            let met = || self.metrics.bound_met(Bound::Connections);
+            let met = || self.metrics.limit_met(Limit::Connections);
             let (client, peer, permit) = tokio::select! {
                 () = &mut stopped => return,
-                accepted = self.permits.accept(&listener, met) => accepted,
+                accepted = self.permits.accept(&socket, met) => accepted,
             };
-            let door = self.clone();
+            let listener = self.clone();
             let drained = drain.stopped(Phase::Sessions);
-            drain.spawn(Phase::Sessions, async move {
-                door.session(client, peer, drained).await;
-                drop(permit);
-            });
+            let (runtime, seat) = self.workers.idlest();
+            let session = async move {
+                match workers::adopt(client) {
+                    Ok(client) => listener.session(client, peer, drained).await,
+                    Err(error) => debug!(%peer, %error, "lost at once"),
+                }
+                drop((permit, seat));
+            };
+            drain.spawn_on(Phase::Sessions, session, &runtime);
         }
     }
 
@@ -64,20 +77,22 @@ impl Door {
         let reporter = Reporter::session(self.metrics.clone(), peer);
         let mut drained = std::pin::pin!(drained);
         let connected = tokio::select! {
-            connected = connect(&self.broker, self.connect_timeout) => connected,
+            connected = self.dialer.dial() => connected,
             () = &mut drained => return,
         };
         let broker = match connected {
             Ok(broker) => broker,
             Err(error) => {
                 meter.refused();
-                reporter.client_refused(&self.broker, &error);
+                reporter.client_refused(&self.dialer.broker, &error);
                 return;
             }
         };
         let session = Session::new(self.settings.clone(), self.clock.now());
         let tickets = session.max_tickets();
-        let (outlet, inbox) = self.hub.session(tickets, reporter, meter, self.clock);
+        let telemetry = SessionTelemetry { reporter, meter };
+        let (outlet, inbox) = self.hub.session(tickets, Box::new(telemetry));
+        let client = at_once(client);
         Drive::session(session, outlet, inbox, self.clock, client, broker)
             .run(drained)
             .await;
@@ -85,13 +100,18 @@ impl Door {
     }
 }
 
-/// Connects to the broker, within a bound.
-///
-/// # Errors
-/// What the system says, or that it took too long.
-pub async fn connect(broker: &(String, u16), within: Duration) -> io::Result<TcpStream> {
-    match timeout(within, TcpStream::connect((broker.0.as_str(), broker.1))).await {
-        Ok(connected) => connected,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
+// === impl SessionTelemetry ===
+
+impl Observer for SessionTelemetry {
+    fn event(&mut self, event: &Event) {
+        self.reporter.report(event);
+    }
+
+    fn passed(&mut self, from: Leg, frames: u64, bytes: u64) {
+        self.meter.passed(from, frames, bytes);
+    }
+
+    fn levels(&mut self, now: Levels) {
+        self.meter.levels(now);
     }
 }

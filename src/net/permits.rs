@@ -57,22 +57,29 @@ impl Permits {
         met: impl FnOnce(),
     ) -> (TcpStream, SocketAddr, Permit) {
         let permit = self.acquire(met).await;
-        loop {
-            match listener.accept().await {
-                Ok((stream, peer)) => return (stream, peer, permit),
-                Err(error) => {
-                    warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+        let (stream, peer) = accept(listener).await;
+        (stream, peer, permit)
     }
 
-    async fn acquire(&self, met: impl FnOnce()) -> Permit {
+    /// A permit; `met` is called if it has to be waited for.
+    pub async fn acquire(&self, met: impl FnOnce()) -> Permit {
         if let Ok(permit) = self.free.clone().try_acquire_owned() {
             return Some(permit);
         }
         met();
         self.free.clone().acquire_owned().await.ok()
+    }
+}
+
+/// The next connection, whatever that takes. Nothing is lost when this is dropped before.
+pub async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
     }
 }

@@ -11,7 +11,8 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::dead_letter::Bridges;
-use crate::machine::{Cause, Effects};
+use crate::machine::Cause;
+use crate::publisher::Effects;
 
 use super::Publisher;
 use super::item::{Key, Stage};
@@ -19,7 +20,7 @@ use super::item::{Key, Stage};
 /// Exchanges that are known to be internal; beyond it all are forgotten, and each has to tell again.
 const MOST_KNOWN: usize = 1_024;
 /// How often one dead letter may find its exchange internal: somebody may keep on deleting it, or the bridge.
-const MOST_CROSSINGS: u32 = 3;
+pub(super) const MOST_CROSSINGS: u32 = 3;
 /// The class of `exchange.declare` and `exchange.bind`.
 const EXCHANGE: u16 = MethodId::EXCHANGE_DECLARE.0;
 /// Bits of `exchange.declare`.
@@ -37,20 +38,25 @@ pub(super) struct Known {
 
 /// Puts up the bridge, or finds that it is there. If the broker refuses that it closes the channel, so what follows need not wait.
 pub(super) fn build(out: &mut Vec<u8>, channel: ChannelId, bridge: &ShortStr, internal: &ShortStr) {
-    reply::method(out, channel, MethodId::EXCHANGE_DECLARE, |a| {
-        a.short(0)
-            .shortstr(bridge)
-            .shortstr(b"fanout")
-            .octet(AUTO_DELETE | DECLARE_NO_WAIT)
-            .longstr(b"")
-            .end();
-    });
+    declare(out, channel, bridge);
     reply::method(out, channel, MethodId::EXCHANGE_BIND, |a| {
         a.short(0)
             .shortstr(internal)
             .shortstr(bridge)
             .shortstr(b"")
             .octet(BIND_NO_WAIT)
+            .longstr(b"")
+            .end();
+    });
+}
+
+/// Declares an exchange that leads all that it takes to what is bound to it, and that goes with its last binding.
+pub(super) fn declare(out: &mut Vec<u8>, channel: ChannelId, exchange: &ShortStr) {
+    reply::method(out, channel, MethodId::EXCHANGE_DECLARE, |a| {
+        a.short(0)
+            .shortstr(exchange)
+            .shortstr(b"fanout")
+            .octet(AUTO_DELETE | DECLARE_NO_WAIT)
             .longstr(b"")
             .end();
     });

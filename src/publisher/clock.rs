@@ -1,4 +1,5 @@
-//! Time in which the broker could have answered: the link up, not blocked and not silent. `confirm-timeout` and `retry-for` are counted in it.
+//! Time in which the broker could have answered: the link up, not blocked and not silent. `confirm-timeout` and `retry-for` are counted in it;
+//! in the time in which it could not, how long a session waits for us.
 
 use std::time::Duration;
 
@@ -8,9 +9,14 @@ use crate::machine::Mono;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Uptime(u64);
 
-/// Counts it.
-#[derive(Debug, Default)]
+/// A point of the other time, in which the broker could not have answered: microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Downtime(u64);
+
+/// Counts both.
+#[derive(Debug)]
 pub(super) struct Clock {
+    begun: Mono,
     passed: u64,
     running: Option<Mono>,
 }
@@ -24,9 +30,27 @@ impl Uptime {
     }
 }
 
+// === impl Downtime ===
+
+impl Downtime {
+    /// How much of it has passed since `earlier`.
+    pub(super) fn since(self, earlier: Downtime) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
 // === impl Clock ===
 
 impl Clock {
+    /// It stands.
+    pub(super) fn new(now: Mono) -> Clock {
+        Clock {
+            begun: now,
+            passed: 0,
+            running: None,
+        }
+    }
+
     /// Runs, or stands.
     pub(super) fn run(&mut self, runs: bool, now: Mono) {
         self.passed = self.at(now).0;
@@ -36,6 +60,12 @@ impl Clock {
     /// True while it runs.
     pub(super) fn runs(&self) -> bool {
         self.running.is_some()
+    }
+
+    /// For how long it has stood.
+    pub(super) fn stood(&self, now: Mono) -> Downtime {
+        let all = now.0.saturating_sub(self.begun.0);
+        Downtime(all.saturating_sub(self.at(now).0))
     }
 
     /// What it shows.

@@ -4,9 +4,9 @@
 //! was given up, either still ends its item or does nothing, and nobody has to search a queue to take something out.
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Cause, Owner, Publication, Ticket};
+use crate::machine::{Cause, Owner, Publication, Purpose, Ticket};
 
-use super::clock::Uptime;
+use super::clock::{Downtime, Uptime};
 use super::lanes::ALONE;
 use super::returns::Digest;
 
@@ -26,8 +26,8 @@ pub(super) enum Stage {
     Bridge,
     /// In the parking queue, with headers that say why.
     Parking(Cause),
-    /// In the parking queue without a change: it closed a channel or the connection.
-    AsItCame,
+    /// In the parking queue, and never in flight with others: it closed a channel or the connection, or it comes from there.
+    Apart,
 }
 
 /// Where it is now.
@@ -36,9 +36,11 @@ pub(super) enum Place {
     /// In the queue of a lane, or of those that have none.
     Waiting,
     /// On the wire, not confirmed: its latest attempt.
-    Flying { lane: usize, tag: u64 },
+    InFlight { lane: usize, tag: u64 },
     /// Before the first attempt, or between two.
-    Resting,
+    BackingOff,
+    /// In the quarantine.
+    Held,
 }
 
 /// A publication on its way to an outcome.
@@ -51,13 +53,13 @@ pub(super) struct Item {
     pub(super) place: Place,
     /// The bridge, once it was told that it needs one.
     pub(super) bridge: ShortStr,
-    /// How often it was told so.
+    /// How often it was told so; or, of what comes back to a queue or waits for that, that what leads there is gone.
     pub(super) crossings: u32,
     /// Its user-id is another's: it goes over a channel of its own.
     pub(super) foreign: bool,
-    /// It was in flight when something unnamed closed the channel or the connection: it goes alone.
+    /// It was in flight when something unnamed closed the channel: it goes alone.
     pub(super) suspect: bool,
-    /// It counts in the window of its target, and takes no room in flight.
+    /// It counts in the quota of its target, and takes no room in flight.
     pub(super) late: bool,
     /// What it counts there: its octets when it came.
     pub(super) weight: usize,
@@ -69,6 +71,10 @@ pub(super) struct Item {
     pub(super) timeouts: u32,
     /// When this stage was tried first.
     pub(super) since: Option<Uptime>,
+    /// It has left at least once: it may be at its target.
+    pub(super) sent: bool,
+    /// When it came; once it has left, when it did so first.
+    pub(super) waits: Downtime,
 }
 
 /// The slab.
@@ -83,14 +89,19 @@ pub(super) struct Items {
 
 impl Item {
     /// A publication that has just come.
-    pub(super) fn new(owner: Owner, ticket: Ticket, publication: Publication) -> Item {
+    pub(super) fn new(
+        owner: Owner,
+        ticket: Ticket,
+        publication: Publication,
+        came: Downtime,
+    ) -> Item {
         Item {
             owner,
             ticket,
             weight: publication.content.len(),
             publication,
             stage: Stage::Target,
-            place: Place::Resting,
+            place: Place::BackingOff,
             bridge: ShortStr::EMPTY,
             crossings: 0,
             foreign: false,
@@ -100,12 +111,23 @@ impl Item {
             nacks: 0,
             timeouts: 0,
             since: None,
+            sent: false,
+            waits: came,
         }
     }
 
     /// Whether it counts among those in flight on that lane. Suspects are alone there, late or not.
     pub(super) fn takes_room(&self, lane: usize) -> bool {
         !self.late || lane == ALONE
+    }
+
+    /// Whether it means nothing where it goes without the proof that it is the proxy's.
+    pub(super) fn needs_proof(&self) -> bool {
+        let is_retry = matches!(
+            self.publication.purpose,
+            Purpose::Delay(_) | Purpose::Return
+        );
+        is_retry && !self.stage.is_parking()
     }
 
     /// Octets of memory that it holds.
@@ -124,24 +146,24 @@ impl Item {
         match stage {
             Stage::Target => &self.publication.exchange,
             Stage::Bridge => &self.bridge,
-            Stage::Parking(_) | Stage::AsItCame => parking,
+            Stage::Parking(_) | Stage::Apart => parking,
         }
     }
 }
 
 impl Stage {
-    /// In the parking queue, with headers or without.
+    /// In the parking queue, alone or not.
     pub(super) fn is_parking(self) -> bool {
         match self {
             Stage::Target | Stage::Bridge => false,
-            Stage::Parking(_) | Stage::AsItCame => true,
+            Stage::Parking(_) | Stage::Apart => true,
         }
     }
 
     /// Why it is not at its target; for an outcome that needs a cause.
     pub(super) fn cause(self) -> Cause {
         match self {
-            Stage::Target | Stage::Bridge | Stage::AsItCame => Cause::Poison,
+            Stage::Target | Stage::Bridge | Stage::Apart => Cause::Poison,
             Stage::Parking(cause) => cause,
         }
     }

@@ -3,9 +3,10 @@
 //! The broker numbers the publishes of a channel from 1 (S8.5), so the flight is a queue whose front has the number `first`: a confirm
 //! finds its attempt by subtraction.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::incoming::Incoming;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 
@@ -51,16 +52,23 @@ pub(super) struct Lane {
     pub(super) used: u64,
     pub(super) waiting: VecDeque<Key>,
     /// Items whose latest attempt is here.
-    pub(super) flying: usize,
+    pub(super) in_flight: usize,
     /// Those of them that are late: they take no room.
     pub(super) late: usize,
     flight: VecDeque<Attempt>,
     first: u64,
     /// Attempts before this one have been looked at for `confirm-timeout`.
     due: u64,
+    /// The last publish before each `confirm.select` that is not answered; and when that left, if it is to tell what has stalled.
+    asked: VecDeque<(u64, Option<Uptime>)>,
+    /// When the newest of those left that has its answer.
+    pub(super) told: Uptime,
+    /// The broker has dealt with the publishes up to this one: what closes the channel or the connection later is not their fault. A channel handles
+    /// its methods in order, so the answer to one behind them tells.
+    pub(super) processed: u64,
     /// Where the search for the next return begins.
     returns: u64,
-    pub(super) returning: Option<Returning>,
+    pub(super) returning: Option<Incoming<Returning>>,
 }
 
 // === impl Attempt ===
@@ -90,13 +98,16 @@ impl Lane {
             built: false,
             used: 0,
             waiting: VecDeque::new(),
-            flying: 0,
+            in_flight: 0,
             late: 0,
             flight: VecDeque::new(),
             first: 1,
             due: 1,
             returns: 1,
             returning: None,
+            asked: VecDeque::new(),
+            told: Uptime::default(),
+            processed: 0,
         }
     }
 
@@ -107,7 +118,12 @@ impl Lane {
 
     /// True when nothing of its exchange is on it.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.flying == 0
+        self.waiting.is_empty() && self.in_flight == 0
+    }
+
+    /// True when no confirm is awaited but those that are late.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.in_flight == self.late
     }
 
     /// Attempts in the books.
@@ -118,10 +134,63 @@ impl Lane {
     /// Opens the channel in confirm mode.
     pub(super) fn open(&mut self, out: &mut Vec<u8>) {
         reply::channel_open(out, self.channel);
+        self.ask(out);
+        self.state = State::Opening;
+    }
+
+    /// `confirm.select` once more: on a channel that is in confirm mode it changes nothing and is answered (spec, `confirm.select`).
+    pub(super) fn ask(&mut self, out: &mut Vec<u8>) {
+        self.ask_at(None, out);
+    }
+
+    /// The same, to learn what has stalled; one question at a time.
+    pub(super) fn ask_who_is_stalled(&mut self, out: &mut Vec<u8>, now: Uptime) {
+        if self.asked.iter().all(|(_, asks)| asks.is_none()) {
+            self.ask_at(Some(now), out);
+        }
+    }
+
+    fn ask_at(&mut self, now: Option<Uptime>, out: &mut Vec<u8>) {
         reply::method(out, self.channel, MethodId::CONFIRM_SELECT, |a| {
             a.octet(0).end()
         });
-        self.state = State::Opening;
+        self.asked.push_back((self.last(), now));
+    }
+
+    /// The broker stands still: an answer, when it comes, tells that this is over, and not what has stalled.
+    pub(super) fn void_questions(&mut self) {
+        for (_, asks) in &mut self.asked {
+            *asks = None;
+        }
+    }
+
+    /// Whether an answer is on its way that tells of all that was published.
+    pub(super) fn has_asked(&self) -> bool {
+        self.asked
+            .back()
+            .is_some_and(|(last, _)| *last == self.last())
+    }
+
+    /// It was answered.
+    pub(super) fn answered(&mut self) {
+        self.state = State::Ready;
+        let (processed, asked) = self.asked.pop_front().unwrap_or_default();
+        self.processed = self.processed.max(processed);
+        self.told = self.told.max(asked.unwrap_or_default());
+    }
+
+    /// The number of the last publish.
+    fn last(&self) -> u64 {
+        self.first + self.flight.len() as u64 - 1
+    }
+
+    /// The attempts without an answer of any kind.
+    pub(super) fn unprocessed(&self) -> impl Iterator<Item = (u64, Attempt)> {
+        let done = (self.processed + 1).saturating_sub(self.first) as usize;
+        let done = done.min(self.flight.len());
+        (self.first + done as u64..)
+            .zip(self.flight.range(done..).copied())
+            .filter(|(_, attempt)| !attempt.over)
     }
 
     /// The channel is gone: its attempts in order, with their numbers. The next life counts from 1 again.
@@ -131,13 +200,15 @@ impl Lane {
         self.built = false;
         (self.first, self.due, self.returns) = (1, 1, 1);
         self.returning = None;
+        self.asked.clear();
+        self.processed = 0;
         attempts
     }
 
     /// Books a publish; its number.
     pub(super) fn book(&mut self, attempt: Attempt) -> u64 {
         self.flight.push_back(attempt);
-        self.first + self.flight.len() as u64 - 1
+        self.last()
     }
 
     /// One confirmed alone.
@@ -217,12 +288,27 @@ impl Lane {
         let Some(at) = found else {
             return false;
         };
-        // Two attempts at one item are alike: nobody can tell which of them came back, so neither counts as routed.
         let key = self.flight[at].key;
-        for attempt in self.flight.iter_mut().filter(|attempt| attempt.key == key) {
-            attempt.returned = true;
-        }
         self.returns = self.first + at as u64 + 1;
+        self.mark_items(&BTreeSet::from([key]));
         true
+    }
+
+    /// Marks all that fit, those that are marked already included; false if there is none.
+    pub(super) fn mark_all_returned(&mut self, fits: impl Fn(&Attempt) -> bool) -> bool {
+        let fit = self
+            .flight
+            .iter()
+            .filter(|attempt| !attempt.over && fits(attempt));
+        let keys: BTreeSet<Key> = fit.map(|attempt| attempt.key).collect();
+        self.mark_items(&keys);
+        !keys.is_empty()
+    }
+
+    /// Two attempts at one item are alike: nobody can tell which of them came back, so neither counts as routed.
+    fn mark_items(&mut self, keys: &BTreeSet<Key>) {
+        for attempt in &mut self.flight {
+            attempt.returned |= keys.contains(&attempt.key);
+        }
     }
 }

@@ -18,7 +18,7 @@ pub(super) const DEFAULT: usize = 0;
 pub(super) const PARKING: usize = 1;
 /// Publications whose user-id is another's.
 pub(super) const FOREIGN: usize = 2;
-/// Suspects, one at a time.
+/// Suspects of a channel's end, one at a time.
 pub(super) const ALONE: usize = 3;
 /// The first of the named lanes.
 const NAMED: usize = 4;
@@ -60,6 +60,11 @@ impl Lanes {
         &mut self.all[at]
     }
 
+    /// One of them, to look at.
+    pub(super) fn look(&self, at: usize) -> &Lane {
+        &self.all[at]
+    }
+
     /// The lane of a channel.
     pub(super) fn of_channel(&self, channel: ChannelId) -> Option<usize> {
         let at = usize::from(channel.0).checked_sub(1)?;
@@ -85,25 +90,46 @@ impl Lanes {
     /// Puts an item behind all that waits for the same exchange.
     pub(super) fn enqueue(&mut self, key: Key, items: &Items) {
         let Some(item) = items.get(key) else { return };
+        let fixed = Lanes::fixed(item);
+        match fixed.or_else(|| {
+            self.unassigned
+                .is_empty()
+                .then(|| self.named(item))
+                .flatten()
+        }) {
+            Some(at) => self.all[at].waiting.push_back(key),
+            None => self.unassigned.push_back(key),
+        }
+    }
+
+    /// Puts an item in front of them.
+    pub(super) fn enqueue_in_front(&mut self, key: Key, items: &Items) {
+        let Some(item) = items.get(key) else { return };
+        match self.lane_for(item) {
+            Some(at) => self.all[at].waiting.push_front(key),
+            None => self.unassigned.push_front(key),
+        }
+    }
+
+    /// The lane that an item has to take; `None`: one that may not be vacant yet.
+    pub(super) fn lane_for(&mut self, item: &Item) -> Option<usize> {
+        Lanes::fixed(item).or_else(|| self.named(item))
+    }
+
+    fn fixed(item: &Item) -> Option<usize> {
         // A bridge that cannot be built would close the channel of all foreign user-ids.
         let foreign_bridge = item.foreign && item.stage == Stage::Bridge;
-        let fixed = if item.suspect || item.stage == Stage::AsItCame || foreign_bridge {
-            ALONE
+        if item.suspect || item.stage == Stage::Apart || foreign_bridge {
+            Some(ALONE)
         } else if item.foreign {
-            FOREIGN
+            Some(FOREIGN)
         } else if item.stage.is_parking() {
-            PARKING
+            Some(PARKING)
         } else if item.publication.exchange.is_empty() {
-            DEFAULT
-        } else if self.unassigned.is_empty() {
-            match self.named(item) {
-                Some(at) => at,
-                None => return self.unassigned.push_back(key),
-            }
+            Some(DEFAULT)
         } else {
-            return self.unassigned.push_back(key);
-        };
-        self.all[fixed].waiting.push_back(key);
+            None
+        }
     }
 
     /// Gives vacated lanes to those who wait for one.
@@ -117,6 +143,14 @@ impl Lanes {
                 Some(at) => self.all[at].waiting.push_back(key),
                 None => self.unassigned.push_back(key),
             }
+        }
+    }
+
+    /// Many items have ended: their keys need not wait for the next link.
+    pub(super) fn forget_ended(&mut self, items: &Items) {
+        let waiting = self.all.iter_mut().map(|lane| &mut lane.waiting);
+        for keys in waiting.chain([&mut self.unassigned]) {
+            keys.retain(|&key| items.get(key).is_some());
         }
     }
 

@@ -1,17 +1,20 @@
 //! The table of outcomes (design: "Publishing"), row by row: what follows from each answer of the broker, and from none.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::link::Loss;
-use crate::machine::{Bound, Cause, Effects, Event, Now, Outcome, Role};
+use crate::machine::{Cause, Event, Limit, Now, Outcome, Purpose, Role};
+use crate::publisher::Effects;
 
-use super::item::{Key, Place, Stage};
+use super::item::{Item, Key, Place, Stage};
 use super::lane::Attempt;
-use super::lanes::{ALONE, FOREIGN, Lanes};
+use super::lanes::{ALONE, FOREIGN, Lanes, PARKING};
 use super::send::MOST_BOOKED;
-use super::{OnUnroutable, Publisher, bridges, parked};
+use super::turns::Fault;
+use super::{OnUnroutable, Publisher, bridges, delays, is_foreign, parked};
 
 /// The first rest after a nack; doubled with each.
 const NACKED: Duration = Duration::from_millis(100);
@@ -61,8 +64,10 @@ impl Publisher {
                 Outcome::Confirmed
             };
             self.finish(key, outcome, fx);
-        } else if item.place == (Place::Flying { lane: at, tag }) {
-            if acked {
+        } else if item.place == (Place::InFlight { lane: at, tag }) {
+            if acked && self.may_be_delayed(key, now, fx) {
+                // Its exchange keeps it, or is asked whether it does.
+            } else if acked {
                 self.unroutable(key, Cause::Unroutable, now, fx);
             } else {
                 self.nacked(key, now, fx);
@@ -72,7 +77,24 @@ impl Publisher {
     }
 
     /// Returned, or its exchange does not exist.
-    fn unroutable(&mut self, key: Key, cause: Cause, now: Now, fx: &mut Effects) {
+    pub(super) fn unroutable(&mut self, key: Key, cause: Cause, now: Now, fx: &mut Effects) {
+        let Some(item) = self.items.get(key) else {
+            return;
+        };
+        let delay = match item.publication.purpose {
+            Purpose::Delay(_) if item.stage == Stage::Target => {
+                Some(item.publication.routing_key.clone())
+            }
+            _ => None,
+        };
+        if let Some(delay) = delay
+            && cause == Cause::Unroutable
+            && self.may_rebuild(key)
+        {
+            // Somebody has deleted the queue. Others may have been told so before, and have built it again.
+            self.delays.forget(&delay);
+            return self.restage(key, Stage::Target);
+        }
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
@@ -80,7 +102,7 @@ impl Publisher {
             // The intake makes the parking objects; it may not have come so far.
             let wait = NACKED * (1 << item.nacks);
             item.nacks += 1;
-            return self.rest(key, wait, now);
+            return self.back_off(key, wait, now);
         }
         let drop = self.settings.on_unroutable == OnUnroutable::Drop
             && !item.stage.is_parking()
@@ -97,12 +119,12 @@ impl Publisher {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        if !item.late && self.window.is_full(item) {
+        if !item.late && self.quota.is_full(item) {
             self.give_up(key, Cause::TargetBusy, fx);
         } else if item.nacks < self.settings.limits.now().nack_retries {
             let wait = NACKED * (1 << item.nacks.min(6));
             item.nacks += 1;
-            self.rest(key, wait, now);
+            self.back_off(key, wait, now);
         } else {
             self.give_up(key, Cause::Nacked, fx);
         }
@@ -121,10 +143,10 @@ impl Publisher {
                 let Some(item) = self.items.get_mut(attempt.key) else {
                     continue;
                 };
-                if item.place != (Place::Flying { lane: at, tag }) {
+                if item.place != (Place::InFlight { lane: at, tag }) {
                     continue;
                 }
-                fx.events.push(Event::BoundMet(Bound::ConfirmTimeout));
+                fx.events.push(Event::LimitMet(Limit::ConfirmTimeout));
                 if item
                     .since
                     .is_some_and(|since| uptime.since(since) >= settings.1)
@@ -133,7 +155,7 @@ impl Publisher {
                 } else {
                     let wait = TIMED_OUT * (1 << item.timeouts.min(3));
                     item.timeouts += 1;
-                    self.rest(attempt.key, wait, now);
+                    self.back_off(attempt.key, wait, now);
                 }
             }
             let (items, lane) = (&self.items, self.lanes.get(at));
@@ -143,8 +165,8 @@ impl Publisher {
                 && let Some((tag, attempt)) = self.lanes.get(at).drop_oldest()
             {
                 let item = self.items.get(attempt.key);
-                if item.is_some_and(|item| item.place == (Place::Flying { lane: at, tag })) {
-                    self.rest(attempt.key, TIMED_OUT, now);
+                if item.is_some_and(|item| item.place == (Place::InFlight { lane: at, tag })) {
+                    self.back_off(attempt.key, TIMED_OUT, now);
                 }
             }
         }
@@ -152,9 +174,14 @@ impl Publisher {
 
     /// Its stage has failed for good: from the target to parking, from parking back to its owner.
     pub(super) fn give_up(&mut self, key: Key, cause: Cause, fx: &mut Effects) {
-        match self.items.get(key).map(|item| item.stage) {
-            Some(Stage::Target | Stage::Bridge) => self.park(key, cause),
-            Some(stage @ (Stage::Parking(_) | Stage::AsItCame)) => {
+        let of = |item: &Item| (item.stage, item.publication.purpose);
+        match self.items.get(key).map(of) {
+            // Where it came from it is safe.
+            Some((Stage::Target, Purpose::Delay(_))) => {
+                self.finish(key, Outcome::Refused(cause), fx)
+            }
+            Some((Stage::Target | Stage::Bridge, _)) => self.park(key, cause),
+            Some((stage @ (Stage::Parking(_) | Stage::Apart), _)) => {
                 self.finish(key, Outcome::Refused(stage.cause()), fx);
             }
             None => {}
@@ -163,7 +190,13 @@ impl Publisher {
 
     /// Sends it to the parking queue, with headers that say why.
     pub(super) fn park(&mut self, key: Key, cause: Cause) {
-        self.land(key);
+        self.move_to(key, Place::BackingOff);
+        self.describe(key, cause);
+        self.restage(key, Stage::Parking(cause));
+    }
+
+    /// Gives it the headers that say where it should have gone, and why it did not.
+    pub(super) fn describe(&mut self, key: Key, cause: Cause) {
         let Some(item) = self.items.get(key) else {
             return;
         };
@@ -173,34 +206,47 @@ impl Publisher {
             &publication.content,
             &publication.exchange,
             cause,
+            self.link.user(),
+            self.provable,
             frame_max,
         );
         self.items.replace(key, content);
-        self.restage(key, Stage::Parking(cause));
+        let own_user = self.link.user();
+        if let Some(item) = self.items.get_mut(key) {
+            item.foreign = is_foreign(&item.publication, own_user);
+        }
     }
 
-    /// It alone was in flight when the channel or the connection was closed: to parking as it is, or back to its owner.
-    fn poisoned(&mut self, key: Key, fx: &mut Effects) {
+    /// It alone can have closed the channel or the connection: to parking, by itself, if true; else it is back with its owner.
+    pub(super) fn poisoned(&mut self, key: Key, fx: &mut Effects) -> bool {
         match self.items.get(key).map(|item| item.stage) {
-            Some(Stage::Target | Stage::Bridge) => self.restage(key, Stage::AsItCame),
-            Some(Stage::Parking(_) | Stage::AsItCame) => {
+            Some(Stage::Target | Stage::Bridge) => {
+                self.describe(key, Cause::Poison);
+                self.set_stage(key, Stage::Apart);
+                return true;
+            }
+            Some(Stage::Parking(_) | Stage::Apart) => {
                 self.finish(key, Outcome::Refused(Cause::Poison), fx);
             }
             None => {}
         }
+        false
     }
 
     pub(super) fn restage(&mut self, key: Key, stage: Stage) {
+        self.set_stage(key, stage);
+        self.enqueue(key);
+    }
+
+    /// A new stage, with all of its attempts.
+    pub(super) fn set_stage(&mut self, key: Key, stage: Stage) {
         if let Some(item) = self.items.get_mut(key) {
             item.stage = stage;
             item.nacks = 0;
             item.timeouts = 0;
             item.since = None;
-            if std::mem::take(&mut item.late) {
-                self.window.leave(item);
-            }
         }
-        self.enqueue(key);
+        self.set_late(key, false);
     }
 
     fn suspect(&mut self, key: Key) {
@@ -210,18 +256,35 @@ impl Publisher {
         self.enqueue(key);
     }
 
+    /// It closed nothing.
+    fn absolve(&mut self, key: Key) {
+        if let Some(item) = self.items.get_mut(key) {
+            item.suspect = false;
+        }
+        self.enqueue(key);
+    }
+
     /// The broker closed a channel.
     pub(super) fn channel_closed(&mut self, at: usize, payload: &[u8], now: Now, fx: &mut Effects) {
         let channel = self.lanes.get(at).channel();
         reply::close_ok(fx.broker.build(&[]), channel);
-        let built = self.lanes.get(at).built;
-        let mut keys = self.flight(at);
+        let (built, processed) = (self.lanes.get(at).built, self.lanes.get(at).processed);
+        let flight = self.flight(at);
+        let innocent = flight.iter().filter(|(tag, _)| *tag <= processed);
+        let innocent: BTreeSet<Key> = innocent.map(|(_, key)| *key).collect();
+        let mut keys: Vec<Key> = flight.into_iter().map(|(_, key)| key).collect();
         let close = Close::parse(payload).unwrap_or(Close {
             code: 0,
             text: &[],
             class: 0,
             method: 0,
         });
+        if at == ALONE && self.told_type(&close, now, fx) {
+            for key in keys {
+                self.absolve(key);
+            }
+            return;
+        }
         let blame = blame(at, &close);
         fx.events.push(self.closed_by(&close, blame, &keys));
         let moves = match blame {
@@ -229,27 +292,66 @@ impl Publisher {
             Blame::Exchange(Cause::NoExchange) => built,
             _ => false,
         };
+        self.delays.doubt();
         if moves && Lanes::has_one_exchange(at) {
             keys.extend(self.unqueue(at));
         }
         for key in keys {
-            self.land(key);
+            self.move_to(key, Place::BackingOff);
             let stage = self.items.get(key).map(|item| item.stage);
+            let comes_back = self.items.get(key).map(|item| &item.publication);
+            let comes_back =
+                comes_back.is_some_and(|of| delays::leads_to(&self.settings.names, of).is_some());
             match blame {
                 Blame::Internal => self.cross(key, fx),
-                Blame::Exchange(cause) if stage == Some(Stage::Bridge) => {
-                    self.turn_back(key, cause, fx)
-                }
+                Blame::Exchange(cause) if stage == Some(Stage::Bridge) => match comes_back {
+                    // It went with its queue, which may have been made anew: a binding tells.
+                    true if is_publish(&close) && self.may_rebuild(key) => {
+                        self.restage(key, Stage::Bridge)
+                    }
+                    true => self.give_up(key, cause, fx),
+                    false => self.turn_back(key, cause, fx),
+                },
                 Blame::Exchange(Cause::NoExchange) => {
                     self.unroutable(key, Cause::NoExchange, now, fx)
                 }
                 Blame::Exchange(cause) => self.give_up(key, cause, fx),
+                Blame::UserId if self.cannot_prove(key) => {}
                 Blame::UserId => self.finish(key, Outcome::Refused(Cause::UserId), fx),
-                Blame::OneOfThem if at == ALONE => self.poisoned(key, fx),
+                Blame::OneOfThem if innocent.contains(&key) => self.absolve(key),
+                Blame::OneOfThem if at == ALONE => {
+                    if self.poisoned(key, fx) {
+                        self.enqueue(key);
+                    }
+                }
                 Blame::OneOfThem => self.suspect(key),
             }
         }
-        self.foreign_refused |= blame == Blame::UserId;
+    }
+
+    /// Whether what leads to its queue is to be built again: once.
+    fn may_rebuild(&mut self, key: Key) -> bool {
+        let item = self.items.get_mut(key);
+        item.is_some_and(|item| std::mem::replace(&mut item.crossings, 1) == 0)
+    }
+
+    /// The broker refused a user-id. If it was our own, the proof, the broker knows our user by another name (OAuth 2): until the link is up again
+    /// messages are parked without, and none is published that would be nothing without. True: it is parked so. Else it was a foreign one.
+    fn cannot_prove(&mut self, key: Key) -> bool {
+        if let Some(item) = self.items.get(key)
+            && item.publication.purpose != Purpose::Tail
+            && parked::is_proven(&item.publication.content, self.link.user())
+        {
+            let stage = item.stage;
+            self.provable = false;
+            if stage.is_parking() {
+                self.describe(key, stage.cause());
+                self.restage(key, stage);
+                return true;
+            }
+        }
+        self.foreign_refused = true;
+        false
     }
 
     /// The fact that a channel was closed; an internal exchange is nothing to worry about.
@@ -269,70 +371,86 @@ impl Publisher {
     /// The connection is lost.
     pub(super) fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
         self.reachable(now);
-        if self.flying > 0 {
+        if self.books.in_flight > 0 {
             self.barren = if self.proven { 0 } else { self.barren + 1 };
         }
         let fault = match loss {
             // Not a message: our user may not open as many channels as that.
-            Loss::Fault(MethodId::CHANNEL_OPEN) => {
+            Loss::Fault(_, MethodId::CHANNEL_OPEN) => {
                 self.channels = self.lanes.open();
-                false
+                None
             }
-            Loss::Fault(_) => true,
-            Loss::Lost => self.barren >= BARREN,
+            Loss::Fault(501..=505 | 530 | 540, _) => Some(Fault::Words),
+            Loss::Fault(..) => Some(Fault::State),
+            Loss::Lost => (self.barren >= BARREN).then_some(Fault::State),
         };
-        // While careful, only one was in flight.
-        let certain = self.careful;
-        for at in 0..self.lanes.len() {
-            let flight = self.flight(at);
-            if !fault {
-                self.resend(at, &flight);
-                continue;
-            }
+        if fault.is_some() {
             self.barren = 0;
-            for key in flight {
-                self.careful = true;
-                self.land(key);
-                if certain {
-                    self.poisoned(key, fx);
-                } else {
-                    self.suspect(key);
+        }
+        let (mut innocent, mut open) = (Vec::new(), Vec::new());
+        for at in 0..self.lanes.len() {
+            let processed = self.lanes.get(at).processed;
+            for (tag, key) in self.flight(at) {
+                match tag <= processed {
+                    true => innocent.push(key),
+                    false => open.push(key),
                 }
             }
         }
+        innocent.extend(self.judge(fault, open, now, fx));
+        for at in 0..self.lanes.len() {
+            let items = &self.items;
+            let here = |key: &&Key| {
+                let place = items.get(**key).map(|item| item.place);
+                matches!(place, Some(Place::InFlight { lane, .. }) if lane == at)
+            };
+            let keys: Vec<Key> = innocent.iter().filter(here).copied().collect();
+            self.resend(at, &keys);
+        }
         self.lanes.dissolve();
+        self.delays.doubt();
+        self.unasked();
     }
 
     /// Shuts a lane: those whose latest attempt was in flight on it, in order.
-    fn flight(&mut self, at: usize) -> Vec<Key> {
+    fn flight(&mut self, at: usize) -> Vec<(u64, Key)> {
         let attempts = self.lanes.get(at).shut();
         let latest = attempts.filter(|&(tag, attempt)| {
             let item = self.items.get(attempt.key);
-            item.is_some_and(|item| item.place == (Place::Flying { lane: at, tag }))
+            item.is_some_and(|item| item.place == (Place::InFlight { lane: at, tag }))
         });
-        latest.map(|(_, attempt)| attempt.key).collect()
+        latest.map(|(tag, attempt)| (tag, attempt.key)).collect()
     }
 
     /// Tells the owner.
     pub(super) fn finish(&mut self, key: Key, outcome: Outcome, fx: &mut Effects) {
-        self.land(key);
-        let Some(item) = self.items.remove(key) else {
+        let Some(item) = self.remove(key) else {
             return;
         };
-        if item.place == Place::Waiting {
-            self.waiting -= 1;
-        }
-        if item.late {
-            self.window.leave(&item);
-        }
-        fx.settled.push((item.owner, item.ticket, outcome));
+        fx.out.settled.push((item.owner, item.ticket, outcome));
         let hidden_next = outcome == Outcome::Refused(Cause::UserId);
         if hidden_next && self.settings.intake == Some(item.owner) {
             // Not its end: the intake hides the user-id and comes again.
             return;
         }
+        let queue = item.publication.queue;
+        match (item.publication.purpose, outcome) {
+            // It died once, and was counted then. Who sent it counts what became of it.
+            (Purpose::Unpark | Purpose::Tail, _) => return,
+            (Purpose::Delay(delay), _) => {
+                return fx.events.push(Event::Retried {
+                    queue,
+                    delay,
+                    outcome,
+                });
+            }
+            (Purpose::Return, Outcome::Confirmed) => {
+                return fx.events.push(Event::CameBack { queue });
+            }
+            (Purpose::Return | Purpose::Death | Purpose::Park(_), _) => {}
+        }
         fx.events.push(Event::DeadLetter {
-            queue: item.publication.queue,
+            queue,
             reason: item.publication.reason,
             exchange: item.publication.exchange,
             outcome,
@@ -340,10 +458,15 @@ impl Publisher {
     }
 }
 
+/// Whether it is a publish that the broker refused.
+fn is_publish(close: &Close<'_>) -> bool {
+    (close.class, close.method) == (MethodId::BASIC_PUBLISH.0, MethodId::BASIC_PUBLISH.1)
+}
+
 /// Who is meant by the close of a channel.
 fn blame(at: usize, close: &Close<'_>) -> Blame {
     let says = |words: &[u8]| memchr::memmem::find(close.text, words).is_some();
-    if let Some(cause) = bridges::blame(close) {
+    if let Some(cause) = bridges::blame(close).or_else(|| delays::blame(close)) {
         return Blame::Exchange(cause);
     }
     // On its own channel or alone, all that is in flight goes to one exchange.
@@ -353,7 +476,9 @@ fn blame(at: usize, close: &Close<'_>) -> Blame {
         404 if one_exchange => Blame::Exchange(Cause::NoExchange),
         // A refused topic is a matter of the key: neighbours may have others.
         403 if at == ALONE || one_exchange && !says(b"topic") => Blame::Exchange(Cause::Forbidden),
-        406 if matches!(at, FOREIGN | ALONE) && says(b"user_id property") => Blame::UserId,
+        406 if matches!(at, FOREIGN | ALONE | PARKING) && says(b"user_id property") => {
+            Blame::UserId
+        }
         _ => Blame::OneOfThem,
     }
 }

@@ -1,48 +1,41 @@
-//! What a dead letter looks like in the parking queue: as it was, with two headers that say where it should have gone and why it did not.
+//! What a dead letter looks like in the parking queue: as it was, with two headers that say where it should have gone and why it did not, and
+//! with the proof that it is the publisher that says so: whoever may write into that queue must not have anything moved by it.
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::properties::{Change, Edit, Properties};
-use crate::amqp::table::{Table, TableBuilder};
+use crate::amqp::properties::Properties;
+use crate::dead_letter::proof::{self, Parked};
 use crate::machine::Cause;
 
-/// The exchange that it was meant for.
-const EXCHANGE: &[u8] = b"x-parked-exchange";
-/// Why it is here.
-const CAUSE: &[u8] = b"x-parked-cause";
-
-/// The content with the two headers; as it is when they cannot be added or the header would be larger than `frame_max`.
+/// The content with the headers, and the proof if `own_user` can have it; as it is when they cannot be added or the header would be larger than
+/// `frame_max`.
 pub(super) fn content(
     content: &Content,
     exchange: &ShortStr,
     cause: Cause,
+    own_user: &ShortStr,
+    provable: bool,
     frame_max: usize,
 ) -> Content {
-    with_headers(content, exchange, cause)
+    let parked = Parked {
+        exchange,
+        cause: cause.as_str().as_bytes(),
+    };
+    let properties = match provable {
+        true => proof::prove(&content.properties, own_user, Some(parked)),
+        false => proof::unproven(&content.properties, own_user, parked),
+    };
+    let parked = properties.map(|properties| Content {
+        properties,
+        body: content.body.clone(),
+    });
+    parked
         .filter(|parked| parked.header_frame() <= frame_max)
         .unwrap_or_else(|| content.clone())
 }
 
-fn with_headers(content: &Content, exchange: &ShortStr, cause: Cause) -> Option<Content> {
-    let properties = Properties::parse(&content.properties).ok()?;
-    let before = properties.headers().unwrap_or_default();
-    let mut headers = TableBuilder::with_capacity(before.len() + 64 + exchange.len());
-    for field in Table(before).fields() {
-        let field = field.ok()?;
-        // From an earlier parking: it was replayed and died again.
-        if field.name != EXCHANGE && field.name != CAUSE {
-            headers.raw(&field);
-        }
-    }
-    headers
-        .longstr(EXCHANGE, exchange)
-        .longstr(CAUSE, cause.as_str().as_bytes());
-    let edit = Edit {
-        headers: Change::Set(headers.finish()),
-        ..Edit::default()
-    };
-    Some(Content {
-        properties: properties.edit(&edit),
-        body: content.body.clone(),
-    })
+/// Whether it has the proof.
+pub(super) fn is_proven(content: &Content, own_user: &ShortStr) -> bool {
+    let properties = Properties::parse(&content.properties).ok();
+    properties.is_some_and(|properties| proof::proven(&properties, own_user).is_some())
 }

@@ -1,15 +1,17 @@
 //! What the broker says on our channels: confirms, returns, closes.
 
 use crate::amqp::frame::Kind;
+use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 use crate::link::Frame;
-use crate::machine::{Effects, Now};
+use crate::machine::Now;
+use crate::publisher::Effects;
 
 use super::Publisher;
 use super::item::Item;
-use super::lane::{Attempt, State};
-use super::returns::{Digest, Returning};
+use super::lane::Attempt;
+use super::returns::{Digest, Returned, Returning};
 
 impl Publisher {
     /// A frame on one of our channels.
@@ -31,7 +33,8 @@ impl Publisher {
                 // Headers can be larger when they come back; bodies cannot.
                 let limit = self.items.bytes() + frame.payload.len();
                 let returning = self.lanes.get(at).returning.as_mut();
-                if !returning.is_some_and(|returning| returning.header(frame.payload, limit)) {
+                let fits = returning.map(|returning| returning.header(frame.payload, limit));
+                if fits != Some(Ok(true)) {
                     return Err("the broker returned what was not published");
                 }
                 self.returned(at);
@@ -63,11 +66,11 @@ impl Publisher {
                 self.confirmed(at, confirm, id == MethodId::BASIC_ACK, now, fx);
             }
             Some(MethodId::BASIC_RETURN) => {
-                let returning = Returning::begin(frame.payload);
-                self.lanes.get(at).returning =
-                    Some(returning.ok_or("the broker sent a return that cannot be read")?);
+                let returning = Returning::parse(frame.payload)
+                    .ok_or("the broker sent a return that cannot be read")?;
+                self.lanes.get(at).returning = Some(Incoming::new(returning));
             }
-            Some(MethodId::CONFIRM_SELECT_OK) => self.lanes.get(at).state = State::Ready,
+            Some(MethodId::CONFIRM_SELECT_OK) => self.lanes.get(at).answered(),
             Some(MethodId::CHANNEL_CLOSE) => self.channel_closed(at, frame.payload, now, fx),
             Some(MethodId::CHANNEL_FLOW) => {
                 let active = frame.payload.get(4).copied().unwrap_or(1);
@@ -94,17 +97,18 @@ impl Publisher {
         }
     }
 
-    /// If the return on that lane is whole: marks the publish that came back. One that fits nothing belongs to an item that has ended.
+    /// If the return on that lane is whole: marks the publish that came back. Where none fits, the broker has changed it (an interceptor, an
+    /// exchange): then all that it may have been count as returned, by as much as is left to compare. So some may be parked that did arrive, and
+    /// none is lost.
     fn returned(&mut self, at: usize) {
         let lane = self.lanes.get(at);
         let whole = lane.returning.take_if(|returning| returning.is_whole());
-        let Some(returned) = whole.and_then(Returning::finish) else {
+        let Some(returned) = whole.and_then(Returned::new) else {
             return;
         };
-        let fits = |item: &Item, attempt: &Attempt| {
-            let publication = &item.publication;
-            let exchange = item.exchange(attempt.stage, &self.settings.parking);
-            returned.fits(exchange, &publication.routing_key, &publication.content)
+        let went_to = |item: &Item, attempt: &Attempt| {
+            let exchange = item.exchange(attempt.stage, self.settings.names.parking());
+            returned.went_to(exchange, &item.publication.routing_key)
         };
         let digest = Digest::of(&returned.content);
         let items = &mut self.items;
@@ -112,15 +116,23 @@ impl Publisher {
             let item = items.get_mut(attempt.key);
             item.is_some_and(|item| {
                 item.digest() == digest
-                    && fits(item, attempt)
-                    && returned.has_headers_of(&item.publication.content)
+                    && went_to(item, attempt)
+                    && returned.is(&item.publication.content)
             })
         });
-        if !found {
-            lane.mark_returned(|attempt| {
+        if found {
+            return;
+        }
+        let same_body = |item: &Item, attempt: &Attempt| {
+            let content = &item.publication.content;
+            content.body == returned.content.body && went_to(item, attempt)
+        };
+        let mut mark = |fits: &dyn Fn(&Item, &Attempt) -> bool| {
+            lane.mark_all_returned(|attempt| {
                 let item = items.get(attempt.key);
                 item.is_some_and(|item| fits(item, attempt))
-            });
-        }
+            })
+        };
+        let _ = mark(&same_body) || mark(&went_to) || mark(&|_, _| true);
     }
 }

@@ -1,23 +1,32 @@
-//! `basic.return` carries no tag (S8.2): it is matched with what was published, by exchange, key, body and headers.
+//! `basic.return` carries no tag (S8.2): it is matched with what was published, by exchange, key, properties, headers and body.
 //!
-//! 4.x returns the headers re-encoded: sorted by name, without duplicates, `L` as `l`; and BCC is gone on every version. So headers are
-//! compared as maps, and nested values by type and size where their bytes differ. Should even that find nothing, equal exchange, key and
-//! body decide: such messages are routed alike.
+//! 4.x returns the headers re-encoded, at every depth: sorted by name, without duplicates, `L` as `l`; and BCC is gone on every version. So tables
+//! are compared as maps. What a broker can be told to add to each message (its interceptors for time and node) is left out on both sides. Should nothing
+//! fit, the broker changed the message in a way that nobody here knows: then whatever it may have been counts as returned (`receive`).
 
 use std::collections::BTreeMap;
 
-use crate::amqp::content::{Assembly, Content};
+use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
+use crate::amqp::incoming::Incoming;
 use crate::amqp::method::Return;
-use crate::amqp::properties::Properties;
-use crate::amqp::table::{Table, Value};
+use crate::amqp::properties::{Properties, Property};
+use crate::amqp::table::{Array, Table, Value};
 
-/// A return whose content is still coming.
+/// When the message came to the broker, and to which node: `message_interceptors.incoming` of 4.x, `incoming_message_interceptors` since 3.12,
+/// plugins before. The first of them also sets the property `timestamp`.
+const TIME: &[u8] = b"timestamp_in_ms";
+const NODE: &[u8] = b"x-routed-by";
+/// The bit of the property `timestamp`.
+const TIMESTAMP: u16 = 6;
+/// Tables in tables are compared down to here; below, by type and size.
+const DEEPEST: usize = 16;
+
+/// What `basic.return` says of a message.
 #[derive(Debug)]
 pub(super) struct Returning {
     exchange: ShortStr,
     routing_key: ShortStr,
-    assembly: Option<Assembly>,
 }
 
 /// A return, whole.
@@ -35,40 +44,12 @@ pub(super) struct Digest(u64);
 // === impl Returning ===
 
 impl Returning {
-    /// Begins with the method.
-    pub(super) fn begin(payload: &[u8]) -> Option<Returning> {
+    /// `None`: it cannot be read.
+    pub(super) fn parse(payload: &[u8]) -> Option<Returning> {
         let view = Return::parse(payload).ok()?;
         Some(Returning {
             exchange: ShortStr::copy(view.exchange)?,
             routing_key: ShortStr::copy(view.routing_key)?,
-            assembly: None,
-        })
-    }
-
-    /// The content header. `limit`: no message that we have in flight is larger.
-    pub(super) fn header(&mut self, payload: &[u8], limit: usize) -> bool {
-        self.assembly = Assembly::begin(payload, limit);
-        self.assembly.is_some()
-    }
-
-    /// A body frame.
-    pub(super) fn body(&mut self, payload: &[u8]) {
-        if let Some(assembly) = &mut self.assembly {
-            assembly.push(payload);
-        }
-    }
-
-    /// True when its last frame has come.
-    pub(super) fn is_whole(&self) -> bool {
-        self.assembly.as_ref().is_some_and(Assembly::is_complete)
-    }
-
-    /// The return.
-    pub(super) fn finish(self) -> Option<Returned> {
-        Some(Returned {
-            exchange: self.exchange,
-            routing_key: self.routing_key,
-            content: self.assembly?.finish(),
         })
     }
 }
@@ -79,7 +60,7 @@ impl Digest {
     /// That of a content; of headers that cannot be read, the same for all.
     pub(super) fn of(content: &Content) -> Digest {
         let properties = Properties::parse(&content.properties).ok();
-        let headers = properties.and_then(|properties| map(properties.headers()));
+        let headers = properties.as_ref().and_then(headers);
         Digest(headers.map_or(0, |headers| digest(&headers)))
     }
 }
@@ -87,20 +68,32 @@ impl Digest {
 // === impl Returned ===
 
 impl Returned {
-    /// Whether this was published to that exchange with that key and body.
-    pub(super) fn fits(
-        &self,
-        exchange: &ShortStr,
-        routing_key: &ShortStr,
-        content: &Content,
-    ) -> bool {
-        self.routing_key == *routing_key
-            && self.exchange == *exchange
-            && self.content.body == content.body
+    /// All its frames have come.
+    pub(super) fn new(incoming: Incoming<Returning>) -> Option<Returned> {
+        let (
+            Returning {
+                exchange,
+                routing_key,
+            },
+            content,
+        ) = incoming.finish();
+        Some(Returned {
+            exchange,
+            routing_key,
+            content: content?,
+        })
     }
 
-    /// Whether its headers are those of that content.
-    pub(super) fn has_headers_of(&self, content: &Content) -> bool {
+    /// Whether this was published to that exchange with that key.
+    pub(super) fn went_to(&self, exchange: &ShortStr, routing_key: &ShortStr) -> bool {
+        self.routing_key == *routing_key && self.exchange == *exchange
+    }
+
+    /// Whether it is that content, but for what brokers change and add.
+    pub(super) fn is(&self, content: &Content) -> bool {
+        if self.content.body != content.body {
+            return false;
+        }
         if self.content.properties == content.properties {
             return true;
         }
@@ -109,33 +102,43 @@ impl Returned {
         let (Ok(ours), Ok(theirs)) = (ours, theirs) else {
             return false;
         };
-        match (map(ours.headers()), map(theirs.headers())) {
-            (Some(ours), Some(theirs)) => {
-                ours.len() == theirs.len()
-                    && ours
-                        .iter()
-                        .zip(&theirs)
-                        .all(|(ours, theirs)| ours.0 == theirs.0 && alike(*ours.1, *theirs.1))
+        let stamped = Table(theirs.headers().unwrap_or_default())
+            .get(TIME)
+            .is_ok_and(|time| time.is_some());
+        let compared = |&(bit, _): &(u16, &[u8])| {
+            bit != Property::Headers as u16 && !(stamped && bit == TIMESTAMP)
+        };
+        ours.values()
+            .filter(compared)
+            .eq(theirs.values().filter(compared))
+            && match (headers(&ours), headers(&theirs)) {
+                (Some(ours), Some(theirs)) => alike_maps(&ours, &theirs, 0),
+                _ => false,
             }
-            _ => false,
-        }
     }
 }
 
-/// A header table as a map; of duplicates the first counts.
-fn map(headers: Option<&[u8]>) -> Option<BTreeMap<&[u8], Value<'_>>> {
+type Map<'a> = BTreeMap<&'a [u8], Value<'a>>;
+
+/// The headers that can be compared.
+fn headers<'a>(properties: &Properties<'a>) -> Option<Map<'a>> {
+    let mut map = map(properties.headers().unwrap_or_default())?;
+    map.retain(|name, _| !matches!(*name, b"BCC" | TIME | NODE));
+    Some(map)
+}
+
+/// A table as a map; of duplicates the first counts.
+fn map(table: &[u8]) -> Option<Map<'_>> {
     let mut map = BTreeMap::new();
-    for field in Table(headers.unwrap_or_default()).fields() {
+    for field in Table(table).fields() {
         let field = field.ok()?;
-        if field.name != b"BCC" {
-            map.entry(field.name).or_insert(field.value);
-        }
+        map.entry(field.name).or_insert(field.value);
     }
     Some(map)
 }
 
-/// Nested values by type and size, the others by their bytes, as [`alike`].
-fn digest(headers: &BTreeMap<&[u8], Value<'_>>) -> u64 {
+/// Nested values by type, the others by their bytes.
+fn digest(headers: &Map<'_>) -> u64 {
     // FNV-1a
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |bytes: &[u8]| {
@@ -147,8 +150,8 @@ fn digest(headers: &BTreeMap<&[u8], Value<'_>>) -> u64 {
         add(&name.len().to_be_bytes());
         add(name);
         add(&[plain(value.tag)]);
-        add(&value.data.len().to_be_bytes());
-        if !is_nested(value.tag) {
+        if !matches!(value.tag, b'F' | b'A') {
+            add(&value.data.len().to_be_bytes());
             add(value.data);
         }
     }
@@ -159,11 +162,37 @@ fn plain(tag: u8) -> u8 {
     if tag == b'L' { b'l' } else { tag }
 }
 
-fn is_nested(tag: u8) -> bool {
-    matches!(tag, b'F' | b'A')
+fn alike_maps(ours: &Map<'_>, theirs: &Map<'_>, depth: usize) -> bool {
+    let both = ours.iter().zip(theirs);
+    ours.len() == theirs.len()
+        && both
+            .into_iter()
+            .all(|(ours, theirs)| ours.0 == theirs.0 && alike(*ours.1, *theirs.1, depth))
 }
 
-fn alike(ours: Value<'_>, theirs: Value<'_>) -> bool {
-    plain(ours.tag) == plain(theirs.tag)
-        && (ours.data == theirs.data || is_nested(ours.tag) && ours.data.len() == theirs.data.len())
+fn alike(ours: Value<'_>, theirs: Value<'_>, depth: usize) -> bool {
+    if plain(ours.tag) != plain(theirs.tag) {
+        return false;
+    }
+    if ours.data == theirs.data {
+        return true;
+    }
+    match ours.tag {
+        b'F' | b'A' if depth >= DEEPEST => ours.data.len() == theirs.data.len(),
+        b'F' => match (map(ours.data), map(theirs.data)) {
+            (Some(ours), Some(theirs)) => alike_maps(&ours, &theirs, depth + 1),
+            _ => false,
+        },
+        b'A' => {
+            let mut theirs = Array(theirs.data).values();
+            Array(ours.data)
+                .values()
+                .all(|ours| match (ours, theirs.next()) {
+                    (Ok(ours), Some(Ok(theirs))) => alike(ours, theirs, depth + 1),
+                    _ => false,
+                })
+                && theirs.next().is_none()
+        }
+        _ => false,
+    }
 }

@@ -6,18 +6,19 @@ use crate::amqp::content::Content;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::dead_letter::private;
-use crate::machine::{Cause, Effects, Now, Outcome};
+use crate::machine::{Cause, Now, Outcome, Purpose};
+use crate::publisher::Effects;
 
 use super::clock::Uptime;
 use super::item::{Key, Place, Stage};
-use super::lane::{Attempt, State};
+use super::lane::Attempt;
 use super::lanes::ALONE;
-use super::{Publisher, TICK, bridges};
+use super::{Publisher, bridges, delays};
 
 /// Unconfirmed publications of one channel, but for those that are late.
-const MOST_FLYING: usize = 2_048;
+const MOST_IN_FLIGHT: usize = 2_048;
 /// Octets of unconfirmed publications on all channels, but for those that are late.
-const MOST_BYTES_FLYING: usize = 64 << 20;
+const MOST_BYTES_IN_FLIGHT: usize = 64 << 20;
 /// Attempts in the books of one channel, with those that were given up and may be confirmed late.
 pub(super) const MOST_BOOKED: usize = 1 << 18;
 /// Octets that wait for the socket; more is written when it has taken them.
@@ -28,61 +29,63 @@ const TURN: usize = 64;
 impl Publisher {
     /// Publishes what waits, as far as the bounds allow.
     pub(super) fn pump(&mut self, now: Now, fx: &mut Effects) {
-        if self.careful && self.lanes.get(ALONE).is_idle() {
-            self.careful = false;
-        }
-        if self.waiting == 0 || !self.is_reachable() {
+        if !self.is_reachable() {
             return;
         }
-        let uptime = self.clock.at(now.mono);
-        let mut progress = true;
+        self.take_turns(now, fx);
+        if self.quarantine.turn.is_none() {
+            self.send_all(now, fx);
+            self.ask_for_types(now, fx);
+        }
+    }
+
+    fn send_all(&mut self, now: Now, fx: &mut Effects) {
+        let mut progress = self.books.waiting > 0;
         while progress {
             progress = false;
             // Each time: what waited for a lane may have ended there, which leaves it to the next exchange.
             self.lanes.assign(&self.items);
             for at in 0..self.lanes.len() {
                 for _ in 0..TURN {
-                    if !self.send_next(at, uptime, fx) {
+                    if !self.send_next(at, now, fx) {
                         break;
                     }
                     progress = true;
                 }
             }
         }
-        if self.flying > 0 && self.tick.is_none() {
-            self.tick = Some(now.mono.after(TICK));
-        }
     }
 
     /// One publish on that lane, if one waits and nothing is in its way.
-    fn send_next(&mut self, at: usize, uptime: Uptime, fx: &mut Effects) -> bool {
-        let lane = self.lanes.get(at);
-        let Some(&key) = lane.waiting.front() else {
+    fn send_next(&mut self, at: usize, now: Now, fx: &mut Effects) -> bool {
+        let Some(&key) = self.lanes.get(at).waiting.front() else {
             return false;
         };
-        let most = if at == ALONE { 1 } else { MOST_FLYING };
-        if (self.careful && at != ALONE)
-            || lane.flying - lane.late >= most
-            || lane.span() >= MOST_BOOKED
-            || self.flying_bytes >= MOST_BYTES_FLYING
-            || fx.broker.buffered() >= MOST_UNWRITTEN
-        {
+        if !self.has_room(at, fx) || !self.is_open_lane(at, fx) {
             return false;
         }
-        match lane.state {
-            State::Ready => {}
-            State::Opening => return false,
-            State::Shut => {
-                lane.open(fx.broker.build(&[]));
-                return false;
-            }
+        self.lanes.get(at).waiting.pop_front();
+        if !self.is_held(key, self.clock.at(now.mono), fx) {
+            self.send(at, key, now, fx);
         }
-        lane.waiting.pop_front();
-        self.send(at, key, uptime, fx);
         true
     }
 
-    fn send(&mut self, at: usize, key: Key, uptime: Uptime, fx: &mut Effects) {
+    /// Whether one more may be on its way there.
+    pub(super) fn has_room(&mut self, at: usize, fx: &Effects) -> bool {
+        if at == ALONE && (self.is_asking() || !self.is_processed(ALONE)) {
+            return false;
+        }
+        let lane = self.lanes.get(at);
+        lane.in_flight - lane.late < MOST_IN_FLIGHT
+            && lane.span() < MOST_BOOKED
+            && self.books.in_flight_bytes < MOST_BYTES_IN_FLIGHT
+            && fx.broker.buffered() < MOST_UNWRITTEN
+    }
+
+    /// Publishes it.
+    pub(super) fn send(&mut self, at: usize, key: Key, now: Now, fx: &mut Effects) {
+        let uptime = self.clock.at(now.mono);
         let frame_max = self.link.frame_max();
         self.fit(key, frame_max);
         // An old key: its item was confirmed by an attempt that had been given up.
@@ -91,25 +94,30 @@ impl Publisher {
         };
         let retry_for = self.settings.limits.now().retry_for;
         let exhausted = |since: Uptime| uptime.since(since) >= retry_for;
-        if item.foreign && self.foreign_refused {
+        if item.foreign && self.foreign_refused || item.needs_proof() && !self.provable {
             return self.finish(key, Outcome::Refused(Cause::UserId), fx);
         }
         if item.publication.content.header_frame() > frame_max {
             return self.finish(key, Outcome::Refused(Cause::TooBig), fx);
         }
         if item.since.is_some_and(exhausted) {
-            self.waiting -= 1;
-            item.place = Place::Resting;
             return self.give_up(key, Cause::TimedOut, fx);
         }
         let lane = self.lanes.get(at);
         let publication = &item.publication;
-        let exchange = item.exchange(item.stage, &self.settings.parking);
+        let exchange = item.exchange(item.stage, self.settings.names.parking());
         let out = fx.broker.build(&[]);
         // Alone, each has its own bridge.
         if item.stage == Stage::Bridge && (at == ALONE || !lane.built) {
-            bridges::build(out, lane.channel(), exchange, &publication.exchange);
+            match delays::leads_to(&self.settings.names, publication) {
+                Some(queue) => delays::lead_to(out, lane.channel(), exchange, queue),
+                None => bridges::build(out, lane.channel(), exchange, &publication.exchange),
+            }
             lane.built = true;
+        }
+        if let (Purpose::Delay(_), Stage::Target) = (publication.purpose, item.stage) {
+            let (key, dialect) = (&publication.routing_key, self.link.dialect());
+            self.delays.build(key, dialect, out, lane.channel());
         }
         reply::method(out, lane.channel(), MethodId::BASIC_PUBLISH, |a| {
             a.short(0)
@@ -121,17 +129,16 @@ impl Publisher {
         publication.content.put(out, lane.channel(), frame_max);
 
         let tag = lane.book(Attempt::new(key, uptime, item.stage));
-        lane.flying += 1;
-        item.place = Place::Flying { lane: at, tag };
         item.since.get_or_insert(uptime);
-        self.sent = uptime;
-        self.waiting -= 1;
-        self.flying += 1;
-        if item.takes_room(at) {
-            self.flying_bytes += item.len();
-        } else {
-            lane.late += 1;
+        if !std::mem::replace(&mut item.sent, true) {
+            item.waits = self.clock.stood(now.mono);
         }
+        self.sent = uptime;
+        if at == ALONE {
+            // The next one need not wait for the confirm.
+            lane.ask(fx.broker.build(&[]));
+        }
+        self.move_to(key, Place::InFlight { lane: at, tag });
     }
 
     /// Rather no private history than a dead letter that nobody can publish.
@@ -151,69 +158,48 @@ impl Publisher {
     /// Takes out all that waits for a lane, in order.
     pub(super) fn unqueue(&mut self, at: usize) -> Vec<Key> {
         let mut keys: Vec<Key> = std::mem::take(&mut self.lanes.get(at).waiting).into();
-        keys.retain(|&key| {
-            let item = self.items.get_mut(key);
-            item.map(|item| item.place = Place::Resting).is_some()
-        });
-        self.waiting -= keys.len();
-        keys
-    }
-
-    /// Takes an item out of the flight. Its attempt stays in the books: a late confirm still counts.
-    pub(super) fn land(&mut self, key: Key) {
-        if let Some(item) = self.items.get_mut(key)
-            && let Place::Flying { lane, .. } = item.place
-        {
-            item.place = Place::Resting;
-            self.flying -= 1;
-            let room = item.takes_room(lane);
-            let lane = self.lanes.get(lane);
-            lane.flying -= 1;
-            if room {
-                self.flying_bytes -= item.len();
-            } else {
-                lane.late -= 1;
-            }
+        keys.retain(|&key| self.items.get(key).is_some());
+        for &key in &keys {
+            self.move_to(key, Place::BackingOff);
         }
+        keys
     }
 
     /// Lets an item wait behind all others of its lane.
     pub(super) fn enqueue(&mut self, key: Key) {
-        self.land(key);
-        if let Some(item) = self.items.get_mut(key) {
-            item.place = Place::Waiting;
-            self.waiting += 1;
-            self.lanes.enqueue(key, &self.items);
-        }
+        self.move_to(key, Place::Waiting);
+        self.lanes.enqueue(key, &self.items);
     }
 
     /// Lets items wait in front of all others of a lane, in their order.
     pub(super) fn resend(&mut self, at: usize, keys: &[Key]) {
         for &key in keys.iter().rev() {
-            self.land(key);
-            if let Some(item) = self.items.get_mut(key) {
-                item.place = Place::Waiting;
-                self.waiting += 1;
-                self.lanes.get(at).waiting.push_front(key);
-            }
+            self.move_to(key, Place::Waiting);
+            self.lanes.get(at).waiting.push_front(key);
         }
     }
 
-    /// Lets an item rest before its next attempt. It closed nothing, so it is no suspect.
-    pub(super) fn rest(&mut self, key: Key, wait: Duration, now: Now) {
-        self.land(key);
+    /// Lets items wait in front of all others, in their order.
+    pub(super) fn enqueue_in_front(&mut self, keys: &[Key]) {
+        for &key in keys.iter().rev() {
+            self.move_to(key, Place::Waiting);
+            self.lanes.enqueue_in_front(key, &self.items);
+        }
+    }
+
+    /// Lets an item wait before its next attempt. It closed nothing, so it is no suspect.
+    pub(super) fn back_off(&mut self, key: Key, wait: Duration, now: Now) {
+        self.move_to(key, Place::BackingOff);
+        self.set_late(key, true);
         if let Some(item) = self.items.get_mut(key) {
             item.suspect = false;
-            if !std::mem::replace(&mut item.late, true) {
-                self.window.enter(item);
-            }
-            self.resting.insert((now.mono.after(wait), key));
+            self.backing_off.insert((now.mono.after(wait), key));
         }
     }
 
-    /// Its rest is over.
-    pub(super) fn rested(&mut self, key: Key) {
-        if self.items.get(key).map(|item| item.place) == Some(Place::Resting) {
+    /// Its wait is over.
+    pub(super) fn try_again(&mut self, key: Key) {
+        if self.items.get(key).map(|item| item.place) == Some(Place::BackingOff) {
             self.enqueue(key);
         }
     }

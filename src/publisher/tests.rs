@@ -8,16 +8,21 @@ use crate::amqp::frame::Kind;
 use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::link::peer::{Rig, Sent, close, method, name, with_headers};
-use crate::machine::{Event, Limits, Mono, Reason};
+use crate::machine::{Event, Limits, Mono, Purpose, Reason};
 
+mod away;
 mod bounds;
 mod bridges;
+mod comes_back;
+mod delayed;
+mod delays;
 mod faults;
+mod liveness;
 mod ordinary;
+mod quarantine;
+mod quota;
 mod retries;
 mod routes;
-mod silence;
-mod window;
 
 const SESSION: Owner = Owner(7);
 const INTAKE: Owner = Owner(1);
@@ -32,8 +37,7 @@ fn settings() -> Settings {
             password: Bytes::from_static(b"secret"),
             seed: 1,
         },
-        parking: name("dlx-proxy.parked"),
-        bridges: Bridges::new(name("dlx-proxy.bridge/")),
+        names: Names::default(),
         on_unroutable: OnUnroutable::Park,
         limits: LiveLimits::new(Limits {
             intake_bytes: 8_000,
@@ -67,6 +71,7 @@ fn message(exchange: &str, routing_key: &str, body: &str) -> Publication {
         reason: Reason::Rejected,
         at_least_once: false,
         history_cut: false,
+        purpose: Purpose::Death,
     }
 }
 
@@ -113,6 +118,21 @@ impl PublisherRig {
     fn ready(&mut self, channel: u16) {
         let opened = method(channel, MethodId::CHANNEL_OPEN_OK, |a| a.longstr(b"").end());
         self.broker(&opened);
+        self.answer(channel);
+    }
+
+    /// On which channels it asks whether the broker does anything; it publishes nothing meanwhile.
+    fn asked(&mut self) -> Vec<u16> {
+        let sent = self.sent();
+        assert_eq!(publishes(&sent), []);
+        let asks = sent
+            .iter()
+            .filter(|sent| sent.method() == Some(MethodId::CONFIRM_SELECT));
+        asks.map(|sent| sent.channel).collect()
+    }
+
+    /// The broker answers that.
+    fn answer(&mut self, channel: u16) {
         self.broker(&method(channel, MethodId::CONFIRM_SELECT_OK, |_| {}));
     }
 
@@ -154,6 +174,23 @@ impl PublisherRig {
         }
     }
 
+    /// The broker has an alarm, or has it no more.
+    fn alarm(&mut self, on: bool) {
+        self.broker(&match on {
+            true => method(0, MethodId::CONNECTION_BLOCKED, |a| {
+                a.shortstr(b"low on disk").end();
+            }),
+            false => method(0, MethodId::CONNECTION_UNBLOCKED, |_| {}),
+        });
+    }
+
+    /// What the intake was told since the last call.
+    fn told(&mut self) -> Vec<bool> {
+        let told = std::mem::take(&mut self.fx.out.takes);
+        assert!(told.iter().all(|(owner, _)| *owner == INTAKE));
+        told.into_iter().map(|(_, up)| up).collect()
+    }
+
     fn cut(&mut self) {
         self.machine.closed(Leg::Broker, self.now, &mut self.fx);
         self.fx.broker.finish().0.clear();
@@ -161,7 +198,7 @@ impl PublisherRig {
 
     /// Tickets and outcomes since the last call.
     fn settled(&mut self) -> Vec<(u64, Outcome)> {
-        let settled = std::mem::take(&mut self.fx.settled);
+        let settled = std::mem::take(&mut self.fx.out.settled);
         settled
             .into_iter()
             .map(|(_, ticket, outcome)| (ticket.0, outcome))
@@ -208,4 +245,12 @@ fn headers(sent: &[Sent]) -> Vec<(String, Vec<u8>)> {
             (name, field.value.data.to_vec())
         })
         .collect()
+}
+
+/// The user-id in the only content header among frames.
+fn user_id(sent: &[Sent]) -> Option<String> {
+    let header = sent.iter().find(|sent| sent.kind == Kind::Header).unwrap();
+    let properties = Properties::parse(&header.payload[12..]).unwrap();
+    let user = properties.get(Property::UserId)?;
+    Some(String::from_utf8(user.to_vec()).unwrap())
 }

@@ -5,7 +5,8 @@
 //! cannot be told from here: the type of a queue whose declare did not say it, patterns that only PCRE can read, which of two policies
 //! with the same priority wins. Where the candidates disagree the answer is "unknown", and the broker has to deal with the death.
 //!
-//! `dead-letter-exchange` is not read: a queue that has its exchange from such a policy is the broker's, and an argument overrules it.
+//! Of `dead-letter-exchange` only its presence is read: a queue that has its exchange from such a policy is the broker's, and an argument
+//! overrules it. But where a policy of ours names another, it matters that the broker has one at all.
 //! Operator policies cannot carry any of these keys (S2.1).
 
 use std::collections::BTreeMap;
@@ -60,7 +61,7 @@ pub struct BrokerPolicies {
 
 /// One, as the broker tells it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told<'a> {
+pub struct BrokerPolicy<'a> {
     /// The vhost it acts in.
     pub vhost: &'a str,
     /// Its name.
@@ -97,6 +98,8 @@ struct Policy {
     priority: f64,
     /// `None`: a key that no client could see.
     adds: Option<Added>,
+    /// It has a `dead-letter-exchange`.
+    names_exchange: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,18 +114,20 @@ enum Fit {
 impl BrokerPolicies {
     /// Takes them in; what is for exchanges or streams only is left out. Returns the names of those whose patterns cannot
     /// be read, too.
-    pub fn new<'a>(told: impl IntoIterator<Item = Told<'a>>) -> (BrokerPolicies, Vec<&'a str>) {
+    pub fn new<'a>(
+        listed: impl IntoIterator<Item = BrokerPolicy<'a>>,
+    ) -> (BrokerPolicies, Vec<&'a str>) {
         let mut policies = BrokerPolicies::default();
         let mut unreadable = Vec::new();
-        for told in told {
-            let policy = Policy::new(&told);
+        for listed in listed {
+            let policy = Policy::new(&listed);
             if (policy.classic, policy.quorum) == (Fit::No, Fit::No) {
                 continue;
             }
             if policy.pattern.is_none() {
-                unreadable.push(told.name);
+                unreadable.push(listed.name);
             }
-            if let Some(vhost) = ShortStr::copy(told.vhost.as_bytes()) {
+            if let Some(vhost) = ShortStr::copy(listed.vhost.as_bytes()) {
                 policies.by_vhost.entry(vhost).or_default().push(policy);
             }
         }
@@ -134,8 +139,24 @@ impl BrokerPolicies {
 
     /// What the broker's policy for this queue adds. `None`: that cannot be told from here.
     pub fn added(&self, queue: Queue<'_>) -> Option<Added> {
+        self.of(queue, |policy| policy.adds.clone(), Some(Added::default()))?
+    }
+
+    /// Whether the broker's policy for this queue names a dead-letter exchange, for certain.
+    pub fn names_exchange(&self, queue: Queue<'_>) -> bool {
+        let named = self.of(queue, |policy| policy.names_exchange, false);
+        named.unwrap_or(false)
+    }
+
+    /// What the policy of this queue says, or `without` if it has none. `None`: that cannot be told from here.
+    fn of<T: PartialEq>(
+        &self,
+        queue: Queue<'_>,
+        says: impl Fn(&Policy) -> T,
+        without: T,
+    ) -> Option<T> {
         let Some(policies) = self.by_vhost.get(queue.vhost) else {
-            return Some(Added::default());
+            return Some(without);
         };
         let mut candidates = Vec::new();
         let mut certain: Option<f64> = None;
@@ -149,30 +170,27 @@ impl BrokerPolicies {
                 Fit::Perhaps => {}
                 Fit::Yes => certain = Some(policy.priority),
             }
-            candidates.push(policy.adds.clone());
+            candidates.push(says(policy));
         }
         if certain.is_none() {
-            candidates.push(Some(Added::default()));
+            candidates.push(without);
         }
         candidates.dedup();
-        match &mut candidates[..] {
-            [only] => only.take(),
-            _ => None,
-        }
+        candidates.pop().filter(|_| candidates.is_empty())
     }
 }
 
 // === impl Policy ===
 
 impl Policy {
-    fn new(told: &Told<'_>) -> Policy {
-        let (classic, quorum) = match told.apply_to {
+    fn new(listed: &BrokerPolicy<'_>) -> Policy {
+        let (classic, quorum) = match listed.apply_to {
             "queues" | "all" => (Fit::Yes, Fit::Yes),
             "classic_queues" => (Fit::Yes, Fit::No),
             "quorum_queues" => (Fit::No, Fit::Yes),
             _ => (Fit::No, Fit::No),
         };
-        let has = |keys: &[&str]| told.keys.iter().any(|key| keys.contains(key));
+        let has = |keys: &[&str]| listed.keys.iter().any(|key| keys.contains(key));
         let classic = match classic {
             Fit::Yes if has(NOT_CLASSIC) => Fit::No,
             Fit::Yes if has(PERHAPS_CLASSIC) => Fit::Perhaps,
@@ -182,8 +200,8 @@ impl Policy {
             Fit::Yes if has(NOT_QUORUM) => Fit::No,
             fit => fit,
         };
-        let at_least_once = told.strategy == Some("at-least-once");
-        let adds = match told.routing_key.map(|key| ShortStr::copy(key.as_bytes())) {
+        let at_least_once = listed.strategy == Some("at-least-once");
+        let adds = match listed.routing_key.map(|key| ShortStr::copy(key.as_bytes())) {
             Some(None) => None,
             Some(routing_key) => Some(Added {
                 routing_key,
@@ -195,11 +213,12 @@ impl Policy {
             }),
         };
         Policy {
-            pattern: pattern(told.pattern).ok(),
+            pattern: pattern(listed.pattern).ok(),
             classic,
             quorum,
-            priority: told.priority,
+            priority: listed.priority,
             adds,
+            names_exchange: listed.keys.contains(&"dead-letter-exchange"),
         }
     }
 

@@ -27,6 +27,15 @@ impl Default for Ended {
     }
 }
 
+/// A hash that is the same in each run. Whoever wants two names of one hash finds some.
+pub fn fnv1a<'a>(octets: impl IntoIterator<Item = &'a u8>) -> u64 {
+    octets
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+            (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
+        })
+}
+
 // === impl Ended ===
 
 impl Ended {
@@ -46,12 +55,9 @@ impl Ended {
     }
 
     fn slot(&self, vhost: &[u8], queue: &[u8]) -> Option<&AtomicU32> {
-        // FNV-1a. Neither name has an octet that separates them, but both have at most 255 octets.
+        // Neither name has an octet that separates them, but both have at most 255 octets.
         let length = [vhost.len() as u8];
-        let octets = length.iter().chain(vhost).chain(queue);
-        let hash = octets.fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
-            (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = fnv1a(length.iter().chain(vhost).chain(queue));
         self.0.get((hash ^ hash >> 32) as usize & (SLOTS - 1))
     }
 }

@@ -9,26 +9,34 @@
 //! and never makes the broker refuse a redeclare. For that it tells the type, on which it may depend which policies fit. The encoding is one to one: a name that we would not write ourselves is not ours to read.
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
+use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{Bridges, Target};
 
+use super::declared_target::DeclaredTarget;
 use super::policy::QueueType;
 
 /// What is written as `%XX`: the separator, the escape itself, and what cannot be read in a tool or a log line. Also the quote, as the
 /// broker's texts put names in quotes ([`super::refusal`]). All octets over 127 are escaped by `percent_encode` anyway.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'/').add(b'%').add(b'\'');
 
-/// The longest prefix: it leaves room for names, and other objects of ours append to it.
-const LONGEST_PREFIX: usize = 100;
+/// The longest prefix: it leaves most of a name's 255 octets to the exchange and the key, and other objects of ours append to it.
+const LONGEST_PREFIX: usize = 64;
 
 /// A prefix that names cannot begin with.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "prefix {0:?} is not 1 to 100 printable ASCII characters without space, quote, `/`, `%`, `+`, or begins with `amq.`"
-)]
-pub struct BadPrefix(pub String);
+pub enum BadPrefix {
+    /// Names could not be told apart, or not be read by people.
+    #[error(
+        "write 1 to {LONGEST_PREFIX} printable ASCII characters other than space, `'`, `/`, `%` and `+`"
+    )]
+    Characters,
+    /// A declare would be refused.
+    #[error("RabbitMQ keeps names with `amq.` for itself; take another")]
+    Reserved,
+}
 
 /// The names of the proxy's own exchanges and queues at the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,19 +46,12 @@ pub struct Names {
     prefix_at_least_once: ShortStr,
     intake_queue: ShortStr,
     parking: ShortStr,
+    lock: ShortStr,
+    delay: ShortStr,
+    due: ShortStr,
+    delay_queues: ShortStr,
+    return_exchanges: ShortStr,
     bridges: Bridges,
-}
-
-/// What the arguments of a queue say of its dead letters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Intake {
-    /// An exchange, and maybe a routing key.
-    Target(Target),
-    /// Nothing: a policy of ours does.
-    Policy {
-        /// The strategy `at-least-once`.
-        at_least_once: bool,
-    },
 }
 
 // === impl Names ===
@@ -62,20 +63,24 @@ impl Names {
     /// When they could not be told apart, or not be declared.
     pub fn new(prefix: &str) -> Result<Names, BadPrefix> {
         let fits = |byte: u8| byte.is_ascii_graphic() && !b"/%+'".contains(&byte);
-        let good = (1..=LONGEST_PREFIX).contains(&prefix.len())
-            && prefix.bytes().all(fits)
-            && !prefix.starts_with("amq.");
-        let name = |end: &str| {
-            ShortStr::new(format!("{prefix}{end}"))
-                .filter(|_| good)
-                .ok_or_else(|| BadPrefix(prefix.to_owned()))
-        };
+        if !(1..=LONGEST_PREFIX).contains(&prefix.len()) || !prefix.bytes().all(fits) {
+            return Err(BadPrefix::Characters);
+        }
+        if prefix.starts_with("amq.") {
+            return Err(BadPrefix::Reserved);
+        }
+        let name = |end: &str| ShortStr::new(format!("{prefix}{end}")).ok_or(BadPrefix::Characters);
         Ok(Names {
             prefix: name("")?,
             prefix_quorum: name("+")?,
             prefix_at_least_once: name("++")?,
             intake_queue: name(".intake")?,
             parking: name(".parked")?,
+            lock: name(".parked.lock")?,
+            delay: name(".delay")?,
+            due: name(".due")?,
+            delay_queues: name(".delay.")?,
+            return_exchanges: name(".return/")?,
             bridges: Bridges::new(name(".bridge/")?),
         })
     }
@@ -90,21 +95,52 @@ impl Names {
         &self.parking
     }
 
+    /// The queue that a proxy has to itself while it tries what is parked.
+    pub fn lock(&self) -> &ShortStr {
+        &self.lock
+    }
+
+    /// The exchange that leads to the delay queues, by their milliseconds.
+    pub fn delay(&self) -> &ShortStr {
+        &self.delay
+    }
+
+    /// The exchange into which delay queues let go what they hold, and which leads to the intake queue.
+    pub fn due(&self) -> &ShortStr {
+        &self.due
+    }
+
+    /// The queue in which messages wait for so many milliseconds.
+    pub fn delay_queue(&self, millis: u64) -> ShortStr {
+        let name = [&*self.delay_queues, millis.to_string().as_bytes()].concat();
+        ShortStr::new(name).expect("a prefix is short")
+    }
+
+    /// The exchange that leads to one queue alone; `None` when its name would be over 255 octets.
+    pub fn return_exchange(&self, queue: &[u8]) -> Option<ShortStr> {
+        ShortStr::new([&*self.return_exchanges, queue].concat())
+    }
+
+    /// The queue that such an exchange leads to; `None` for every other name.
+    pub fn returns_to<'a>(&self, exchange: &'a [u8]) -> Option<&'a [u8]> {
+        exchange.strip_prefix(&*self.return_exchanges)
+    }
+
     /// The exchanges by which internal ones are reached.
     pub fn bridges(&self) -> &Bridges {
         &self.bridges
     }
 
     /// The name of the intake exchange of a queue of that type; `None` when it would be over 255 octets.
-    pub fn encode(&self, intake: &Intake, queue_type: QueueType) -> Option<ShortStr> {
+    pub fn encode(&self, intake: &DeclaredTarget, queue_type: QueueType) -> Option<ShortStr> {
         let start = match (intake.at_least_once(), queue_type) {
             (true, _) => &self.prefix_at_least_once,
             (false, QueueType::Quorum) => &self.prefix_quorum,
             (false, _) => &self.prefix,
         };
         let target = match intake {
-            Intake::Policy { .. } => return Some(start.clone()),
-            Intake::Target(target) => target,
+            DeclaredTarget::Policy { .. } => return Some(start.clone()),
+            DeclaredTarget::Target(target) => target,
         };
         let mut name = Vec::with_capacity(start.len() + target.exchange.len() + 2);
         name.extend_from_slice(start);
@@ -122,7 +158,7 @@ impl Names {
 
     /// What the name of an intake exchange says, and the type of its queues; `None` for every other name, and for one that
     /// [`Names::encode`] never writes.
-    pub fn decode(&self, name: &[u8]) -> Option<(Intake, QueueType)> {
+    pub fn decode(&self, name: &[u8]) -> Option<(DeclaredTarget, QueueType)> {
         let rest = name.strip_prefix(self.prefix.as_bytes())?;
         let pluses = rest.iter().take_while(|octet| **octet == b'+').count();
         let (queue_type, at_least_once) = match pluses {
@@ -133,14 +169,14 @@ impl Names {
         };
         let rest = rest.get(pluses..)?;
         if rest.is_empty() {
-            return Some((Intake::Policy { at_least_once }, queue_type));
+            return Some((DeclaredTarget::Policy { at_least_once }, queue_type));
         }
         let mut parts = rest.strip_prefix(b"/")?.split(|octet| *octet == b'/');
         let mut part = || match parts.next() {
             None => Some(None),
             Some(part) => ShortStr::new(percent_decode(part).collect::<Vec<_>>()).map(Some),
         };
-        let intake = Intake::Target(Target {
+        let intake = DeclaredTarget::Target(Target {
             exchange: part()??,
             routing_key: part()?,
             at_least_once,
@@ -153,24 +189,41 @@ impl Names {
     ///
     /// RabbitMQ ignores carriage returns and line feeds in the names of a declare (`strip_cr_lf`), so they do not hide a name.
     pub fn is_ours(&self, name: &[u8]) -> bool {
-        let octets = || name.iter().filter(|octet| !b"\r\n".contains(octet));
-        let begins_with = |start: &[u8]| octets().take(start.len()).eq(start);
-        if !begins_with(&self.prefix) {
+        let octets = || {
+            name.iter()
+                .copied()
+                .filter(|octet| !b"\r\n".contains(octet))
+        };
+        // Most names of clients end here.
+        if !octets()
+            .take(self.prefix.len())
+            .eq(self.prefix.iter().copied())
+        {
             return false;
         }
-        let mut rest = octets().skip(self.prefix.len());
-        match rest.next() {
-            None | Some(b'/') => true,
-            Some(b'+') => match rest.next() {
-                Some(b'+') => matches!(rest.next(), None | Some(b'/')),
-                other => matches!(other, None | Some(b'/')),
-            },
-            Some(_) => {
-                octets().eq(&*self.intake_queue)
-                    || octets().eq(&*self.parking)
-                    || begins_with(self.bridges.prefix())
-            }
-        }
+        let name: Vec<u8> = octets().collect();
+        let of_its_own = [
+            &self.intake_queue,
+            &self.parking,
+            &self.lock,
+            &self.delay,
+            &self.due,
+        ];
+        let of_intakes = [
+            &self.prefix,
+            &self.prefix_quorum,
+            &self.prefix_at_least_once,
+        ];
+        let is_intake = |start: &&ShortStr| match name.strip_prefix(start.as_bytes()) {
+            Some(rest) => matches!(rest.first(), None | Some(b'/')),
+            None => false,
+        };
+        of_its_own.iter().any(|own| own.as_bytes() == name)
+            || of_intakes.iter().any(is_intake)
+            || [&self.delay_queues, &self.return_exchanges]
+                .iter()
+                .any(|start| name.starts_with(start))
+            || name.starts_with(self.bridges.prefix())
     }
 
     pub(super) fn prefix(&self) -> &[u8] {
@@ -179,28 +232,15 @@ impl Names {
 }
 
 impl Default for Names {
-    /// With the default prefix, `dlx-proxy`.
+    /// With the default prefix.
     fn default() -> Self {
-        let name = |name: &'static str| ShortStr::new(name).unwrap_or_default();
-        Names {
-            prefix: name("dlx-proxy"),
-            prefix_quorum: name("dlx-proxy+"),
-            prefix_at_least_once: name("dlx-proxy++"),
-            intake_queue: name("dlx-proxy.intake"),
-            parking: name("dlx-proxy.parked"),
-            bridges: Bridges::new(name("dlx-proxy.bridge/")),
-        }
+        Names::new("dlx-proxy").expect("a good prefix")
     }
 }
 
-// === impl Intake ===
-
-impl Intake {
-    /// The strategy `at-least-once`.
-    pub fn at_least_once(&self) -> bool {
-        match self {
-            Intake::Target(target) => target.at_least_once,
-            Intake::Policy { at_least_once } => *at_least_once,
-        }
+/// As the setting `prefix`, from which the rest follows.
+impl Serialize for Names {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.prefix.serialize(serializer)
     }
 }

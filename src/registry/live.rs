@@ -7,11 +7,15 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::dead_letter::Target;
+use crate::amqp::version::Version;
+use crate::dead_letter::retries::Retries;
+use crate::dead_letter::{Lookup, Target};
 
+use super::Declared;
 use super::broker_policy::BrokerPolicies;
-use super::intake_name::Intake;
-use super::policy::{Policies, Queue};
+use super::declared_target::DeclaredTarget;
+use super::policy::{Mode, Policies, Queue};
+use super::said_retries::SaidRetries;
 
 /// Two cells that all machines share, each with a snapshot that is replaced as a whole; no lock. Clones are the same cells.
 #[derive(Clone, Debug, Default)]
@@ -48,14 +52,47 @@ impl LivePolicies {
         self.0.brokers.store(Arc::new(brokers));
     }
 
-    /// Where the dead letters go of a queue whose arguments say this. `None`: it has no dead-letter exchange any more, or only the broker
-    /// can tell which key its policy sets. Then a death is the broker's.
-    pub fn target(&self, queue: Queue<'_>, said: &Intake) -> Option<Target> {
-        let target = self.without_the_broker_s(queue, said)?;
-        match self.0.brokers.load().added(queue) {
-            Some(added) => Some(added.to(target)),
-            None => target.routing_key.is_some().then_some(target),
+    /// What the proxy does with messages that clients return to a queue whose arguments say this; `mode`: the global one. `None`: nothing.
+    pub fn retries(
+        &self,
+        queue: Queue<'_>,
+        said: SaidRetries,
+        mode: Mode,
+        version: Option<Version>,
+    ) -> Option<Retries> {
+        let ours = self.ours();
+        if said.is_silent() && !ours.speak_of_retries() {
+            return None;
         }
+        let policy = ours.matching(queue);
+        let mode = policy.and_then(|policy| policy.mode).unwrap_or(mode);
+        let by_policy = policy.map(|policy| policy.definition.retries);
+        match mode {
+            Mode::Native => None,
+            Mode::Takeover | Mode::Keep => {
+                said.by_us(by_policy.unwrap_or_default(), queue.queue_type, version)
+            }
+        }
+    }
+
+    /// Where the dead letters go of a queue whose arguments say this.
+    pub fn target(&self, queue: Queue<'_>, said: &DeclaredTarget) -> Lookup {
+        let Some(target) = self.said_by_us(queue, said) else {
+            return Lookup::NoExchange;
+        };
+        match self.0.brokers.load().added(queue) {
+            Some(added) => Lookup::Target(added.to(target)),
+            None if target.routing_key.is_some() => Lookup::Target(target),
+            None => Lookup::KeyUnknown,
+        }
+    }
+
+    /// Whether the broker itself has a dead-letter exchange for this queue: an intake exchange, one by argument, or one by a policy that is
+    /// known to be the queue's. If not, a message that is rejected there is discarded.
+    pub fn broker_dead_letters(&self, queue: Queue<'_>, declared: &Declared) -> bool {
+        declared.taken_over
+            || matches!(declared.said, DeclaredTarget::Target(_))
+            || self.0.brokers.load().names_exchange(queue)
     }
 
     /// The same for a message that the broker sent into an intake exchange, with that key.
@@ -65,16 +102,18 @@ impl LivePolicies {
     pub fn target_of_signal(
         &self,
         queue: Queue<'_>,
-        said: &Intake,
+        said: &DeclaredTarget,
         routing_key: &[u8],
-    ) -> Option<Target> {
-        let target = self.without_the_broker_s(queue, said)?;
+    ) -> Lookup {
+        let Some(target) = self.said_by_us(queue, said) else {
+            return Lookup::NoExchange;
+        };
         let brokers = self.0.brokers.load();
         let Some(added) = brokers.added(queue) else {
-            return Some(target);
+            return Lookup::Target(target);
         };
         let set = added.routing_key.as_deref() == Some(routing_key);
-        Some(Target {
+        Lookup::Target(Target {
             routing_key: target
                 .routing_key
                 .or_else(|| added.routing_key.clone().filter(|_| set)),
@@ -83,7 +122,8 @@ impl LivePolicies {
         })
     }
 
-    fn without_the_broker_s(&self, queue: Queue<'_>, said: &Intake) -> Option<Target> {
+    /// The target by the arguments and by our policies alone.
+    fn said_by_us(&self, queue: Queue<'_>, said: &DeclaredTarget) -> Option<Target> {
         said.target(self.ours().matching(queue))
     }
 }

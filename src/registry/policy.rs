@@ -11,23 +11,26 @@
 use std::fmt::Write;
 
 use regex::bytes::{Regex, RegexBuilder};
+use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::dead_letter::Target;
 
-use super::intake_name::Intake;
+use super::said_retries::SaidRetries;
 
 /// What RabbitMQ's generated queue names begin with.
 const GENERATED: &[u8] = b"amq.gen-";
 
-/// Whether declares are rewritten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whose the dead letters of a queue are. It says nothing of what else may be done with its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// They get an intake exchange: every kind of dead letter is the proxy's.
+    /// Declares get an intake exchange: every kind of dead letter is the proxy's.
     Takeover,
-    /// They stay as they are: rejects are the proxy's, expiry and length limits stay native.
+    /// Declares stay as they are: rejects are the proxy's, expiry and length limits stay native.
     Keep,
+    /// All are the broker's, those of rejects too.
+    Native,
 }
 
 /// The type of a queue, as far as one can tell.
@@ -54,83 +57,75 @@ pub struct Queue<'a> {
     pub queue_type: QueueType,
 }
 
-/// The queues that a policy may fit: its `apply-to`. (RabbitMQ's `all` means `queues` here, as exchanges have no dead letters.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The queues that a policy may fit, spelled as RabbitMQ's `--apply-to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ApplyTo {
-    /// `queues`, `all`.
+    /// Classic and quorum queues.
     Queues,
-    /// `classic_queues`.
+    /// Classic queues only.
     ClassicQueues,
-    /// `quorum_queues`.
+    /// Quorum queues only.
     QuorumQueues,
+    /// The same as `queues`: exchanges have no dead letters. RabbitMQ's word, so that its policies can be copied.
+    All,
 }
 
-/// A policy as it is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// Its name.
-    pub name: String,
+/// One policy, as a `[[policy]]` of the settings says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Policy {
+    /// Unique in its vhost.
+    pub name: ShortStr,
     /// The vhost it acts in.
-    pub vhost: String,
+    pub vhost: Vhost,
     /// Searched in the queue's name.
-    pub pattern: String,
+    pub pattern: Pattern,
     /// The queues it may fit.
     pub apply_to: ApplyTo,
     /// The highest that fits wins.
     pub priority: i64,
-    /// Instead of the global mode.
+    /// Instead of what the queue's arguments or the global mode say.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// `dead-letter-exchange`; empty is the default exchange.
-    pub dead_letter_exchange: Option<String>,
-    /// `dead-letter-routing-key`; an empty one is a key too.
-    pub dead_letter_routing_key: Option<String>,
+    /// The keys it sets.
+    pub definition: Definition,
 }
 
-/// A policy that cannot act.
-#[derive(Clone, Debug, Error)]
-pub enum BadPolicy {
-    /// Its pattern.
-    #[error("policy {name:?}: pattern {pattern:?} is not a regular expression")]
-    Pattern {
-        /// Of which policy.
-        name: String,
-        /// As written.
-        pattern: String,
-        /// What is wrong with it.
-        source: regex::Error,
-    },
-    /// A vhost, exchange or key.
-    #[error("policy {name:?}: {key} is over 255 bytes")]
-    TooLong {
-        /// Of which policy.
-        name: String,
-        /// Of what.
-        key: &'static str,
-    },
+/// What a policy sets; a queue's own arguments overrule it key by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Definition {
+    /// Name of the exchange; an empty one is the default exchange.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter_exchange: Option<ShortStr>,
+    /// Instead of the message's own keys; an empty one is a key too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter_routing_key: Option<ShortStr>,
+    /// Of messages that clients return.
+    #[serde(flatten)]
+    pub retries: SaidRetries,
 }
 
-/// All policies, compiled: an immutable snapshot.
+/// A regular expression that is searched in names of queues.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    written: String,
+    regex: Regex,
+}
+
+/// A pattern that is more than the crate `regex` can read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("not a regular expression: {0}")]
+pub struct BadPattern(String);
+
+/// All policies: an immutable snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     /// Highest priority first; of equal ones the first in the file.
     policies: Vec<Policy>,
-}
-
-/// One policy.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// Its name.
-    pub name: String,
-    /// Instead of the global mode.
-    pub mode: Option<Mode>,
-    /// `dead-letter-exchange`.
-    pub exchange: Option<ShortStr>,
-    /// `dead-letter-routing-key`.
-    pub routing_key: Option<ShortStr>,
-    vhost: Vhost,
-    pattern: Regex,
-    apply_to: ApplyTo,
-    priority: i64,
+    /// One of them speaks of retries.
+    any_retries: bool,
 }
 
 /// Reads a pattern as RabbitMQ does (`re:run` without options): by octets.
@@ -156,17 +151,19 @@ pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
 // === impl Policies ===
 
 impl Policies {
-    /// Compiles them.
-    ///
-    /// # Errors
-    /// At the first that cannot act.
-    pub fn new(specs: &[Spec]) -> Result<Policies, BadPolicy> {
-        let mut policies = specs
-            .iter()
-            .map(Policy::new)
-            .collect::<Result<Vec<_>, _>>()?;
+    /// These, in the order of the file.
+    pub fn new(mut policies: Vec<Policy>) -> Policies {
         policies.sort_by_key(|policy| std::cmp::Reverse(policy.priority)); // stable
-        Ok(Policies { policies })
+        let speaks = |policy: &Policy| !policy.definition.retries.is_silent();
+        Policies {
+            any_retries: policies.iter().any(speaks),
+            policies,
+        }
+    }
+
+    /// Whether one of them speaks of retries.
+    pub fn speak_of_retries(&self) -> bool {
+        self.any_retries
     }
 
     /// The policy of a queue.
@@ -174,7 +171,7 @@ impl Policies {
         self.policies.iter().find(|policy| {
             policy.apply_to.fits(queue.queue_type)
                 && policy.vhost.as_bytes() == queue.vhost
-                && policy.pattern.is_match(queue.matched_name())
+                && policy.pattern.regex.is_match(queue.matched_name())
         })
     }
 }
@@ -193,53 +190,62 @@ impl<'a> Queue<'a> {
 
 // === impl Policy ===
 
-impl Policy {
-    fn new(spec: &Spec) -> Result<Policy, BadPolicy> {
-        let short = |key, text: &str| {
-            ShortStr::copy(text.as_bytes()).ok_or_else(|| BadPolicy::TooLong {
-                name: spec.name.clone(),
-                key,
-            })
-        };
-        let optional =
-            |key, text: &Option<String>| text.as_deref().map(|text| short(key, text)).transpose();
-        Ok(Policy {
-            name: spec.name.clone(),
-            mode: spec.mode,
-            exchange: optional("dead-letter-exchange", &spec.dead_letter_exchange)?,
-            routing_key: optional("dead-letter-routing-key", &spec.dead_letter_routing_key)?,
-            vhost: short("vhost", &spec.vhost)?,
-            pattern: pattern(&spec.pattern).map_err(|source| BadPolicy::Pattern {
-                name: spec.name.clone(),
-                pattern: spec.pattern.clone(),
-                source,
-            })?,
-            apply_to: spec.apply_to,
-            priority: spec.priority,
-        })
+impl Default for Policy {
+    /// Fits all queues of the vhost `/`, and sets nothing.
+    fn default() -> Policy {
+        Policy {
+            name: ShortStr::EMPTY,
+            vhost: Vhost::ROOT,
+            pattern: Pattern::default(),
+            apply_to: ApplyTo::Queues,
+            priority: 0,
+            mode: None,
+            definition: Definition::default(),
+        }
     }
 }
 
-// === impl Intake ===
+// === impl Pattern ===
 
-impl Intake {
-    /// The target of a queue that says this, and has that policy. `None`: it has no dead-letter exchange.
-    pub fn target(&self, policy: Option<&Policy>) -> Option<Target> {
-        let said = match self {
-            Intake::Target(target) => Some(target),
-            Intake::Policy { .. } => None,
-        };
-        let exchange = said
-            .map(|target| &target.exchange)
-            .or(policy.and_then(|policy| policy.exchange.as_ref()))?;
-        let routing_key = said
-            .and_then(|target| target.routing_key.as_ref())
-            .or(policy.and_then(|policy| policy.routing_key.as_ref()));
-        Some(Target {
-            exchange: exchange.clone(),
-            routing_key: routing_key.cloned(),
-            at_least_once: self.at_least_once(),
-        })
+impl Pattern {
+    /// Reads it as RabbitMQ does, as far as the crate `regex` can.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn new(text: &str) -> Result<Pattern, BadPattern> {
+        match pattern(text) {
+            Ok(regex) => Ok(Pattern {
+                written: text.to_owned(),
+                regex,
+            }),
+            Err(error) => {
+                // The last line says what is wrong; those before it show where.
+                let said = error.to_string();
+                let reason = said.lines().last().unwrap_or_default();
+                Err(BadPattern(reason.trim_start_matches("error: ").to_owned()))
+            }
+        }
+    }
+}
+
+impl Default for Pattern {
+    /// It is found in every name.
+    fn default() -> Pattern {
+        Pattern::new("").expect("an empty pattern can be read")
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.written == other.written
+    }
+}
+
+impl Eq for Pattern {}
+
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.written)
     }
 }
 
@@ -249,7 +255,10 @@ impl ApplyTo {
     fn fits(self, queue_type: QueueType) -> bool {
         match (self, queue_type) {
             (_, QueueType::Other) => false,
-            (ApplyTo::Queues, QueueType::Classic | QueueType::Default | QueueType::Quorum)
+            (
+                ApplyTo::Queues | ApplyTo::All,
+                QueueType::Classic | QueueType::Default | QueueType::Quorum,
+            )
             | (ApplyTo::ClassicQueues, QueueType::Classic | QueueType::Default)
             | (ApplyTo::QuorumQueues, QueueType::Quorum) => true,
             (ApplyTo::ClassicQueues, QueueType::Quorum)

@@ -16,8 +16,11 @@ use memchr::memmem;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::Value;
 
-use super::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
-use super::intake_name::{Intake, Names};
+use super::arguments::{
+    DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, ONLY_IF_THERE,
+};
+use super::declared_target::DeclaredTarget;
+use super::intake_name::Names;
 use super::wording::{self, Wording};
 
 const ACCESS_REFUSED: u16 = 403;
@@ -40,6 +43,17 @@ pub enum Permission {
     Unknown,
 }
 
+/// What the refusal of a form that makes no queue ([`super::arguments::if_there`]) tells of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is not there. The user may write to the exchange that the form names, and nothing else was found wrong.
+    Absent,
+    /// It is not there, and other arguments are refused.
+    Invalid,
+    /// It is there and differs; or the user may not do something; or it cannot be made.
+    Other,
+}
+
 /// What to do with a declare whose rewritten form was refused on the probe's channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
@@ -60,6 +74,15 @@ pub fn permission(code: u16, text: &[u8]) -> Permission {
         ACCESS_REFUSED => Permission::Refused,
         PRECONDITION_FAILED if named(text, INVALID) == Some(b"x-expires") => Permission::Granted,
         _ => Permission::Unknown,
+    }
+}
+
+/// What the refusal of a form that makes no queue tells.
+pub fn presence(code: u16, text: &[u8]) -> Presence {
+    match named(text, INVALID).filter(|_| code == PRECONDITION_FAILED) {
+        Some(ONLY_IF_THERE) => Presence::Absent,
+        Some(_) => Presence::Invalid,
+        None => Presence::Other,
     }
 }
 
@@ -86,13 +109,20 @@ pub fn fit(
         (_, Some(DEAD_LETTER_EXCHANGE))
         | (Some(DEAD_LETTER_ROUTING_KEY), _)
         | (_, Some(DEAD_LETTER_ROUTING_KEY)) => Fit::Original,
+        // A stream: it has no dead-letter exchange.
+        (Some(ONLY_IF_THERE), _) => Fit::Original,
         (Some(_), _) | (_, Some(_)) => Fit::Rewritten,
         (None, None) => Fit::Original,
     }
 }
 
-/// Whether this queue has an intake exchange, as far as the refusal of a declare shows that.
-pub fn taken_over(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option<bool> {
+/// Whether a declare met a queue with another dead-letter exchange: so its rewritten form may fit.
+pub fn may_be_ours(code: u16, text: &[u8]) -> bool {
+    code == PRECONDITION_FAILED && named(text, INEQUIVALENT) == Some(DEAD_LETTER_EXCHANGE)
+}
+
+/// Which intake exchange this queue has, as far as the refusal of a declare shows that. `Some(None)`: it has none.
+pub fn seen_with(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option<Option<ShortStr>> {
     let about = [
         INEQUIVALENT,
         DEAD_LETTER_EXCHANGE,
@@ -107,14 +137,15 @@ pub fn taken_over(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option
     let at = memmem::rfind(text, BUT_CURRENT_IS)? + BUT_CURRENT_IS.len();
     let current = text.get(at..)?;
     if current == b"none" {
-        return Some(false);
+        return Some(None);
     }
     let exchange = current
         .strip_prefix(b"the value ")
         .and_then(|current| current.strip_suffix(b" of type 'longstr'"))
         .unwrap_or(current);
     let exchange = exchange.strip_prefix(b"'")?.strip_suffix(b"'")?;
-    Some(names.decode(exchange).is_some())
+    let ours = names.decode(exchange).is_some();
+    Some(ShortStr::copy(exchange).filter(|_| ours))
 }
 
 /// Whether a connection was closed because its user, or its node, has as many channels as it may have.
@@ -144,8 +175,8 @@ fn inequivalent_exchange(
     let current = current.get(..memchr::memchr(b'\'', current)?)?;
     let (intake, _) = names.decode(current)?;
     let (exchange, routing_key) = match &intake {
-        Intake::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
-        Intake::Policy { .. } => (None, None),
+        DeclaredTarget::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
+        DeclaredTarget::Policy { .. } => (None, None),
     };
     let wanted = arguments.value(DEAD_LETTER_EXCHANGE);
     let sent = arguments.intake(names);
@@ -277,7 +308,7 @@ pub fn decode_names_in(text: &[u8], names: &Names, wording: Wording) -> Option<V
         let end = memchr::memchr(b'\'', name).unwrap_or(name.len());
         let (name, behind) = name.split_at_checked(end)?;
         match names.decode(name) {
-            Some((Intake::Target(target), _)) if !behind.is_empty() => {
+            Some((DeclaredTarget::Target(target), _)) if !behind.is_empty() => {
                 out.extend_from_slice(&wording.shown(&target.exchange));
                 changed = true;
             }

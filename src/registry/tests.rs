@@ -2,6 +2,7 @@
 
 mod property;
 mod registry;
+mod retries;
 mod shared;
 mod table;
 mod words;

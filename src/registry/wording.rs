@@ -71,9 +71,24 @@ impl Wording {
                     + "x-dead-letter-exchange' for queue '' in vhost '': received '' but current is ''".len()
                     + intake.len()
                     + exchange;
-                expires.max(rewritten) + queue + vhost <= LONGEST
+                let absent =
+                    "PRECONDITION_FAILED - invalid arg 'x-max-age' for queue '' in vhost '' of queue type rabbit_classic_queue"
+                        .len();
+                expires.max(rewritten).max(absent) + queue + vhost <= LONGEST
             }
         }
+    }
+
+    /// The broker's 404 for a queue.
+    pub fn no_queue(self, queue: &[u8], vhost: &[u8]) -> Vec<u8> {
+        let text = [
+            b"NOT_FOUND - no queue '",
+            &self.shown(queue)[..],
+            b"' in vhost '",
+            &self.shown(vhost),
+            b"'",
+        ];
+        cut(text.concat())
     }
 
     /// The broker's 403 for a user who may not do that.

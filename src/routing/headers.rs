@@ -74,7 +74,7 @@ impl Criteria {
             Wanted::Text(text) | Wanted::Other(_, text) => text.len(),
             Wanted::Presence | Wanted::Integer(_) | Wanted::Boolean(_) => 0,
         };
-        let of = |(name, wanted): &(Vec<u8>, Wanted)| 64 + name.len() + value(wanted);
+        let of = |(name, wanted): &(Vec<u8>, Wanted)| 120 + name.len() + value(wanted);
         self.wanted.iter().map(of).sum()
     }
 

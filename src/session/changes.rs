@@ -6,9 +6,12 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{
     ExchangeBind, ExchangeDeclare, ExchangeName, MethodId, QueueBind, QueueUnbind,
 };
-use crate::machine::{Binding, Change, Destination, Exchange};
+use crate::machine::{Binding, Change, Destination, Exchange, UNREADABLE};
 
 use super::channel::Channel;
+
+/// Octets of arguments that are kept until the reply comes.
+const MOST_ARGUMENTS: usize = 1024;
 
 /// `None`: nothing, or it cannot be read. (`queue.delete` is told apart, because it ends more than bindings.)
 pub(super) fn change(state: &Channel, id: MethodId, payload: &[u8]) -> Option<Change> {
@@ -26,7 +29,7 @@ fn read(state: &Channel, id: MethodId, payload: &[u8]) -> Result<Option<Change>,
             Change::Declared(Exchange {
                 name: name(declare.exchange)?,
                 kind: name(declare.kind)?,
-                arguments: declare.arguments.to_vec(),
+                arguments: kept(declare.arguments),
                 policy: false,
             })
         }
@@ -39,7 +42,7 @@ fn read(state: &Channel, id: MethodId, payload: &[u8]) -> Result<Option<Change>,
                 source: name(bind.source)?,
                 destination: Destination::Exchange(name(bind.destination)?),
                 routing_key: name(bind.routing_key)?,
-                arguments: bind.arguments.to_vec(),
+                arguments: kept(bind.arguments),
             };
             match id {
                 MethodId::EXCHANGE_BIND => Change::Bound(binding),
@@ -53,7 +56,7 @@ fn read(state: &Channel, id: MethodId, payload: &[u8]) -> Result<Option<Change>,
                 source: name(bind.exchange)?,
                 destination: Destination::Queue(queue),
                 routing_key,
-                arguments: bind.arguments.to_vec(),
+                arguments: kept(bind.arguments),
             })
         }
         MethodId::QUEUE_UNBIND => {
@@ -63,11 +66,19 @@ fn read(state: &Channel, id: MethodId, payload: &[u8]) -> Result<Option<Change>,
                 source: name(bind.exchange)?,
                 destination: Destination::Queue(queue),
                 routing_key,
-                arguments: bind.arguments.to_vec(),
+                arguments: kept(bind.arguments),
             })
         }
         _ => return Ok(None),
     }))
+}
+
+/// Those that nobody needs to be so long are as good as not to be read.
+fn kept(arguments: &[u8]) -> Vec<u8> {
+    match arguments.len() <= MOST_ARGUMENTS {
+        true => arguments.to_vec(),
+        false => UNREADABLE.to_vec(),
+    }
 }
 
 /// A binding of the last queue declared, whose name only the reply told.

@@ -6,14 +6,16 @@
 //! ```
 //! While it is closing the frames of the side that has not heard of it yet pass untouched: the broker ignores them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use crate::amqp::content::Assembly;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::incoming::Incoming;
 use crate::amqp::method::MethodId;
+use crate::machine::Wall;
 use crate::registry::Registry;
 
-use super::replies::{Due, Expected};
+use super::replies::{Due, Expected, Replies};
+use super::tx::Tx;
 use super::unacked::Unacked;
 
 /// State of one channel.
@@ -23,33 +25,40 @@ pub(super) struct Channel {
     pub closing: bool,
     /// It was a probe's: nothing of it is for the client.
     pub hidden: bool,
-    /// Every settlement is the broker's from here on: in tx mode, where they take effect at commit (S9.2); behind one that the broker
-    /// refuses; where nobody can tell any more which tags are outstanding.
+    /// Every settlement is the broker's from here on: behind one that the broker refuses; where nobody can tell any more which tags are
+    /// outstanding.
     pub native: bool,
+    /// In tx mode.
+    pub tx: Option<Tx>,
     /// A content on its way to the broker.
     pub publishing: Transfer,
     /// The routing key of that content: kept in place, so that it costs no allocation.
     pub published_with: Vec<u8>,
     /// A content on its way to the client.
     pub delivering: Transfer,
+    /// The queue of a delivery that has come back to it: its content header is edited for that.
+    pub came_back: Option<ShortStr>,
     /// A delivery of a managed queue whose content is being copied.
-    pub copying: Option<Copying>,
+    pub copying: Option<Incoming<Copying>>,
     /// By tag, as in deliveries.
     pub consumers: BTreeMap<ShortStr, Consumer>,
     /// Deliveries without a word.
     pub unacked: Unacked,
     /// What the client's tag 0 means, while its settlement waits: what comes meanwhile it had not seen.
     pub all: Option<DeliveryTag>,
+    /// The settlement at the front has waited for answers as long as it may.
+    pub impatient: bool,
     /// Replies that the broker owes, in order.
-    pub due: VecDeque<Due>,
+    pub due: Replies,
     /// Something that has no reply was sent after the last request: only a barrier tells whether it failed.
     pub unanswered: bool,
     /// The last queue that was declared here: what an empty name means (S7.7).
     pub last_queue: ShortStr,
     /// The next refusal of the broker is told to the client in these words instead.
     pub reword: Option<Reword>,
-    /// The last declare that speaks of dead letters, as the client wrote it: if it is refused, the words may need to be the client's.
-    pub declared: Option<Vec<u8>>,
+    /// The last declare that speaks of dead letters, of which queue and with which arguments, as far as they are short: if it is refused, the
+    /// words may need to be the client's.
+    pub declared: Option<(ShortStr, Vec<u8>)>,
 }
 
 /// A content in one direction.
@@ -71,10 +80,14 @@ pub(super) struct Copying {
     pub queue: ShortStr,
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
-    /// None until the header came, or when it is over the budget.
-    pub assembly: Option<Assembly>,
     /// Taken from the budget for it.
     pub octets: usize,
+    /// As the broker said.
+    pub redelivered: bool,
+    /// When it began.
+    pub at: Wall,
+    /// Without a copy: if the broker must not see its reject, whether it may be returned instead.
+    pub returnable: Option<bool>,
 }
 
 /// A consumer.
@@ -82,8 +95,12 @@ pub(super) struct Copying {
 pub(super) struct Consumer {
     pub queue: ShortStr,
     pub no_ack: bool,
+    /// When it began, in seconds since 1970; none: it is a get.
+    pub since: Option<u64>,
     /// `basic.cancel` has passed.
     pub ending: bool,
+    /// When it began, a policy of ours gave its queue retries, whoever declared that.
+    pub retried: bool,
 }
 
 /// How a refusal of the broker is to be told.
@@ -113,7 +130,7 @@ impl Channel {
 
     fn last_declared(&self) -> &ShortStr {
         let on_its_way = self.due.iter().rev().find_map(|due| match &due.what {
-            Expected::Declare(queue, _) => Some(queue),
+            Expected::Declare(queue, ..) => Some(queue),
             _ => None,
         });
         on_its_way.unwrap_or(&self.last_queue)
@@ -134,7 +151,7 @@ impl Channel {
 
     /// A request goes to the broker, and this is its reply.
     pub(super) fn expect(&mut self, what: Expected, unseen: bool) {
-        self.due.push_back(Due { what, unseen });
+        self.due.push(what, unseen);
         self.unanswered = false;
     }
 
@@ -152,6 +169,19 @@ impl Channel {
     pub(super) fn is_getting(&self) -> bool {
         let get = |due: &Due| matches!(due.what, Expected::Get(_));
         self.due.iter().any(get)
+    }
+
+    /// The `basic.get` that is answered next.
+    pub(super) fn getting(&self) -> Option<Consumer> {
+        let get = |due: &Due| match &due.what {
+            Expected::Get(of) => Some(of.clone()),
+            _ => None,
+        };
+        let mut of = self.due.iter().find_map(get)?;
+        if of.queue.is_empty() {
+            of.queue = self.last_queue.clone();
+        }
+        Some(of)
     }
 
     /// Whether the broker may answer a request that is on its way by closing the channel.

@@ -1,109 +1,73 @@
-//! The take-over of one `queue.declare`: ask, see whether the rewritten form fits, forward one of the two.
+//! The take-over of one `queue.declare`: see whether the queue is there, ask, make it with the intake exchange in it.
 //!
 //! ```text
-//!  declare ──▶ Recalling: what do we know already, from this session or another?
-//!                 │ no probe can be made ──▶ in doubt: as the queue was last seen, else the original
+//!  declare ──▶ Recalling: what was seen of the queue, by this session or another?
+//!                 │ no probe can be made ──▶ in doubt
 //!                 ▼
-//!              Asking: may this user write to the exchange?   (original arguments, x-expires -1: creates nothing, S7.6)
-//!                 │ yes, or nothing learned         │ 403
-//!                 ▼                                 │
-//!              Fitting: the rewritten form          │      at any time: probe-timeout (in doubt), the link away,
-//!                 │ accepted   │ refused            │      the intake exchange refused
-//!                 ▼            ▼                    ▼
-//!              forward it   the broker's words tell: forward the rewritten form, or the original
-//!                               ──▶ Closing: the probe's channel, then the takeover is over
+//!              Quieting: all that the client sent before on its channel is answered
+//!                 │ mode `native` ──▶ Trying: the original form. It fits, or the broker says why not; where it meets a queue that may have been
+//!                 ▼                   taken over: Comparing, like any other
+//!              Comparing: is there such a queue?            (rewritten arguments, x-max-age: makes nothing, S7.3)
+//!                 │ no, and the user may write              │ there is        │ there is another
+//!                 │ to the intake exchange                  ▼                 ▼
+//!                 ▼                                      Ensuring        the broker's words tell what goes on
+//!              Asking: may the user write to                │
+//!                 the exchange?  (original arguments,       ▼
+//!                 │ x-expires -1: makes nothing, S7.6)   the rewritten form goes on, as one that makes no queue
+//!                 │ yes            │ 403 ──▶ the original
+//!                 ▼
+//!              Ensuring: the intake exchange ──▶ Fitting: the rewritten form makes the queue ──▶ it goes on
 //! ```
-//! The client is not read meanwhile, and the rewritten form is tried only when its channel is quiet: what was sent on it before might fail,
-//! and then no queue may come of this declare. The probe has a channel of its own beside the client's, on the client's connection, since
-//! exclusive queues are visible only there.
+//! Each end leads to Closing: the probe's channel. The client is not read meanwhile. The probe has a channel of its own beside the client's, on
+//! the client's connection, since exclusive queues are visible only there.
+//!
+//! Two things hold at each arrow, however the queue comes and goes in between. A form that can make a queue is sent only when this connection
+//! has shown that it may write to both exchanges, and the intake exchange is there; any other rewritten form is one that makes none. And the
+//! intake exchange is made only for a queue that has it, or when both permissions are known: behind a 403 nothing is left.
+//!
+//! In doubt (no probe can be made, `probe-timeout`) a queue that was last seen with this intake exchange is declared with it, in the form that
+//! makes none; all others as the client wrote them.
 
-use std::ops::Range;
+use std::time::Duration;
 
 use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Bound, Ensure, Event, Fallback, Learned, Leg, Mono, Recall};
-use crate::registry::arguments::{DeclareArguments, Wanted};
-use crate::registry::intake_name::Intake;
+use crate::machine::{Event, Fallback, Learned, Leg, Limit, Recall};
+use crate::registry::arguments::{DeclareArguments, Wanted, if_there};
+use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::{Queue, QueueType};
+use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 
 use super::channel::Reword;
+use super::frames::{Handled, Method};
+use super::pause::Hold;
+use super::probe::Probe;
 use super::replies::{Expected, asked_for};
-use super::{Hold, Session, Turn};
+use super::takeover::{Aim, Stage, Takeover};
+use super::{Session, Turn};
 
-/// One declare on its way.
-#[derive(Clone, Debug)]
-pub(super) struct Takeover {
-    pub(super) channel: ChannelId,
-    /// The client's method, as it came.
-    pub(super) payload: Vec<u8>,
-    /// What its arguments say of dead letters.
-    pub(super) said: Intake,
-    pub(super) intake: ShortStr,
-    /// Whether they say nothing but what we know. If not, the intake exchange is only there for the broker to compare.
-    pub(super) understood: bool,
-    pub(super) until: Mono,
-    /// What was asked of the other sessions' knowledge.
-    pub(super) about: Recall,
-    /// Whether the queue has an intake exchange, as far as it was seen before.
-    pub(super) seen_taken_over: Option<bool>,
-    /// All that the client sent before on its channel has been answered.
-    pub(super) quiet: bool,
-    /// Whether the intake exchange is there.
-    pub(super) ensured: Option<bool>,
-    /// The probe's channel; 0: none yet.
-    pub(super) probe: ChannelId,
-    /// Whether the probe's channel is open, as far as the broker will see it.
-    pub(super) open: bool,
-    pub(super) stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// What is known already was asked for; the broker has not been asked anything.
-    Recalling,
-    /// The original arguments were sent with x-expires -1. True: the rewritten ones (for a queue that the broker names).
-    Asking(bool),
-    /// Permission is known; the channel is not quiet or the intake exchange not there yet.
-    Ready,
-    /// Without an intake exchange, or where the arguments are not understood, only a queue that exists can be ours: a passive declare was sent.
-    Looking,
-    /// The rewritten form was sent.
-    Fitting,
-    /// Decided; the probe's channel is being closed.
-    Closing,
-}
-
-// === impl Takeover ===
-
-impl Takeover {
-    /// When it must have been decided, while it is not.
-    pub(super) fn until(&self) -> Option<Mono> {
-        (self.stage != Stage::Closing).then_some(self.until)
-    }
-
-    /// The client's method.
-    pub(super) fn declare(&self) -> Option<QueueDeclare<'_>> {
-        QueueDeclare::parse(&self.payload).ok()
-    }
-}
+/// How long the broker's yes is believed, in the connection to which it was said.
+pub(super) const PERMITTED_FOR: Duration = Duration::from_secs(60);
+/// For so many intake exchanges.
+pub(super) const MOST_PERMITTED: usize = 64;
+/// Another intake exchange may be a little longer than that of the declare: it says another type.
+const OTHER_TYPE: usize = 2;
 
 impl Session {
-    /// A `queue.declare` of the client at `range`. Returns its length, or 0 when it has to wait for the end of another.
-    pub(super) fn declare(
-        &mut self,
-        channel: ChannelId,
-        payload: &[u8],
-        range: Range<usize>,
-        turn: &mut Turn<'_>,
-    ) -> usize {
-        let len = range.len();
-        let stripped = without_line_breaks(payload);
-        let payload = stripped.as_deref().unwrap_or(payload);
+    /// A `queue.declare` of the client. It may have to wait for the end of another.
+    pub(super) fn declare(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        let stripped = without_line_breaks(method.payload);
+        let payload = stripped.as_deref().unwrap_or(method.payload);
+        let (retries, taken_out) = self.retries_of_declare(payload);
+        let payload = taken_out.as_deref().unwrap_or(payload);
+        let channel = method.channel;
         let wanted = match (QueueDeclare::parse(payload), self.rules()) {
-            (Ok(declare), Some(_)) if !declare.has(QueueDeclare::PASSIVE) => self.wanted(&declare),
+            (Ok(declare), Some(_)) if !declare.has(QueueDeclare::PASSIVE) => {
+                self.wanted(payload, &declare)
+            }
             _ => Wanted::Nothing,
         };
         let queue = QueueDeclare::parse(payload)
@@ -111,28 +75,48 @@ impl Session {
             .and_then(|declare| ShortStr::copy(declare.queue))
             .unwrap_or_default();
         let expected = match wanted {
+            Wanted::Nothing if self.is_retried(payload, retries) => {
+                let nothing = DeclaredTarget::Policy {
+                    at_least_once: false,
+                };
+                Some(as_it_is(nothing, retries, payload))
+            }
             Wanted::Nothing => None,
             Wanted::Leave(cause) => {
                 self.remember_declared(channel, payload);
                 turn.event(Event::DeclareLeft { queue, cause });
                 None
             }
-            Wanted::Keep(said) => Some(as_it_is(said, payload)),
-            Wanted::TakeOver { .. } | Wanted::Compare { .. } if self.is_probing() => {
+            Wanted::Keep(said) => Some(as_it_is(said, retries, payload)),
+            Wanted::TakeOver { .. } | Wanted::Compare { .. } | Wanted::Native { .. }
+                if self.probe.is_on_its_way() =>
+            {
                 return self.hold(Hold::Probe, turn);
             }
             Wanted::TakeOver { said, intake } => {
-                self.begin_takeover(channel, payload, (said, intake), true, turn);
-                return len;
+                let asked = (said, retries, intake);
+                return self.begin_takeover(channel, payload, asked, Aim::TakeOver, turn);
             }
             Wanted::Compare { said, intake } => {
-                self.begin_takeover(channel, payload, (said, intake), false, turn);
-                return len;
+                let asked = (said, retries, intake);
+                return self.begin_takeover(channel, payload, asked, Aim::Compare, turn);
+            }
+            Wanted::Native { said, intake } => {
+                let asked = (said, retries, intake);
+                return self.begin_takeover(channel, payload, asked, Aim::Native, turn);
             }
         };
         self.expect_declare(channel, payload, expected);
-        self.pass_request(channel, MethodId::QUEUE_DECLARE, payload, range, turn);
-        len
+        match &taken_out {
+            None => self.pass_request(Method { payload, ..method }, turn),
+            Some(payload) => {
+                let asking = asked_for(MethodId::QUEUE_DECLARE, payload);
+                frame::put(turn.build(Leg::Broker), 1, channel, |out| {
+                    out.extend_from_slice(asking.as_ref().unwrap_or(payload))
+                });
+            }
+        }
+        Handled::Done
     }
 
     /// A declare goes to the broker. What is known of its queue once it is accepted.
@@ -140,115 +124,110 @@ impl Session {
         let declare = QueueDeclare::parse(payload).ok();
         let queue = declare.and_then(|declare| ShortStr::copy(declare.queue));
         let unseen = declare.is_some_and(|declare| declare.has(QueueDeclare::NO_WAIT));
+        let of_type = declare
+            .filter(|declare| !declare.has(QueueDeclare::PASSIVE))
+            .map(|declare| DeclareArguments::read(declare.arguments).queue_type());
         if let Some(state) = self.channels.get_mut(&channel) {
             state.expect(
-                Expected::Declare(queue.unwrap_or_default(), declared),
+                Expected::Declare(queue.unwrap_or_default(), of_type, declared),
                 unseen,
             );
         }
     }
 
-    fn wanted(&self, declare: &QueueDeclare<'_>) -> Wanted {
+    fn wanted(&self, payload: &[u8], declare: &QueueDeclare<'_>) -> Wanted {
         let arguments = DeclareArguments::read(declare.arguments);
+        let fits = |form: &[u8]| {
+            let grown = (form.len() + OTHER_TYPE).saturating_sub(declare.arguments.len());
+            self.fits_frame(payload.len() + grown)
+        };
         let ours = self.settings.policies.ours();
         let policy = ours.matching(Queue {
             vhost: &self.peer.vhost,
             name: declare.queue,
             queue_type: arguments.queue_type(),
         });
-        let mode = policy
-            .and_then(|policy| policy.mode)
-            .unwrap_or(self.settings.mode);
-        match arguments.wanted(policy, mode, &self.settings.names) {
+        match arguments.wanted(policy, self.settings.mode, &self.settings.names) {
             // What the broker names is no queue that is there already.
             Wanted::Compare { .. } if declare.queue.is_empty() => {
                 Wanted::Leave(Fallback::NotSupported)
             }
+            Wanted::Native { .. } if declare.queue.is_empty() => Wanted::Nothing,
+            Wanted::Native { intake, .. } if !fits(&arguments.rewritten_if_there(&intake)) => {
+                Wanted::Nothing
+            }
+            Wanted::TakeOver { intake, .. } | Wanted::Compare { intake, .. }
+                if !fits(&arguments.rewritten_if_there(&intake))
+                    || !fits(&arguments.permission_probe()) =>
+            {
+                Wanted::Leave(Fallback::FrameMax)
+            }
             wanted => wanted,
         }
+    }
+
+    /// Whether a method with so many octets may be sent to the broker on this connection.
+    pub(super) fn fits_frame(&self, octets: usize) -> bool {
+        frame::HEAD + octets < self.peer.frame_max()
     }
 
     fn begin_takeover(
         &mut self,
         channel: ChannelId,
         payload: &[u8],
-        (said, intake): (Intake, ShortStr),
-        understood: bool,
+        (said, retries, intake): (DeclaredTarget, SaidRetries, ShortStr),
+        aim: Aim,
         turn: &mut Turn<'_>,
-    ) {
+    ) -> Handled {
         self.hold(Hold::Probe, turn);
         let Ok(declare) = QueueDeclare::parse(payload) else {
-            return;
+            return Handled::Done;
         };
         let about = Recall {
             queue: ShortStr::copy(declare.queue).unwrap_or_default(),
-            exchange: DeclareArguments::read(declare.arguments).exchange(),
         };
-        turn.fx.recall.push(about.clone());
-        self.takeover = Some(Takeover {
+        turn.fx.out.recall.push(about.clone());
+        self.probe = Probe::Takeover(Box::new(Takeover {
             channel,
             payload: payload.to_vec(),
             said,
+            retries,
             intake,
-            understood,
+            aim,
             until: turn
                 .now
                 .mono
                 .after(self.settings.limits.now().probe_timeout),
             about,
-            seen_taken_over: None,
-            quiet: false,
-            // Only a queue that is there already is of interest.
-            ensured: (!understood).then_some(false),
-            probe: ChannelId(0),
+            exchange: DeclareArguments::read(declare.arguments).exchange(),
+            seen: None,
+            permitted: false,
+            compared: 0,
+            ensured: None,
+            probe: None,
             open: false,
             stage: Stage::Recalling,
-        });
+        }));
+        Handled::Done
     }
 
-    /// What is known already is known: the broker is asked the rest.
-    pub(super) fn begin_probe(&mut self, probe: ChannelId, may_write: bool, turn: &mut Turn<'_>) {
-        let Some(takeover) = &mut self.takeover else {
-            return;
-        };
-        takeover.probe = probe;
-        if takeover.ensured.is_none() {
-            turn.fx.ensure.push(Ensure {
-                exchange: takeover.intake.clone(),
-            });
-        }
-        takeover.quiet = true;
-        if let Some(state) = self
-            .channels
-            .get_mut(&takeover.channel)
-            .filter(|state| !state.is_quiet())
-        {
-            takeover.quiet = false;
-            state.expect(Expected::Barrier, true);
-            reply::channel_flow(turn.build(Leg::Broker), takeover.channel);
-        }
-        // What an operator's policy gives a queue needs no right of the client.
-        let asked = may_write || takeover.about.exchange.is_none() || !takeover.understood;
-        if asked && !takeover.about.queue.is_empty() {
-            takeover.stage = Stage::Ready;
-            self.try_fit(turn);
-        } else {
-            takeover.stage = Stage::Asking(asked);
-            self.ask(turn);
-        }
-    }
-
-    /// No probe tells which form fits. As the queue was last seen; of one that nobody saw the original goes on, unless the rewritten form
-    /// has been sent on the probe's channel: that makes the queue.
+    /// No probe tells which form fits. As the queue was last seen, if that was with what this declare says; else the original goes on.
     pub(super) fn forward_in_doubt(&mut self, cause: Fallback, turn: &mut Turn<'_>) {
-        let Some(takeover) = &self.takeover else {
+        let until = self.settings.limits.now().probe_timeout;
+        let Some(takeover) = self.probe.takeover_mut() else {
             return;
         };
-        let sent = takeover.stage == Stage::Fitting;
-        if takeover.seen_taken_over.unwrap_or(sent) {
-            self.forward_rewritten(None, turn);
-        } else {
-            self.forward_original(cause, turn);
+        let seen = takeover.seen.clone().flatten();
+        let says_the_same = |intake: &ShortStr| {
+            let read = self.settings.names.decode(intake);
+            read.is_some_and(|(read, _)| read.is_but_for_the_strategy(&takeover.said))
+        };
+        match seen.filter(says_the_same) {
+            Some(intake) => {
+                takeover.until = turn.now.mono.after(until);
+                self.go_on_as(intake, turn);
+            }
+            None => self.forward_original(cause, turn),
         }
     }
 
@@ -258,21 +237,30 @@ impl Session {
             return;
         };
         let queue = takeover.about.queue.clone();
-        let declared = as_it_is(takeover.said.clone(), &takeover.payload);
-        let declared = Some(declared).filter(|_| takeover.understood);
+        let declared = as_it_is(takeover.said.clone(), takeover.retries, &takeover.payload);
+        let declared = Some(declared).filter(|_| takeover.aim == Aim::TakeOver);
         self.remember_declared(takeover.channel, &takeover.payload);
         self.expect_declare(takeover.channel, &takeover.payload, declared);
         let asking = asked_for(MethodId::QUEUE_DECLARE, &takeover.payload);
-        frame::put(turn.build(Leg::Broker), 1, takeover.channel, |out| {
-            out.extend_from_slice(asking.as_ref().unwrap_or(&takeover.payload))
+        let payload = asking.as_ref().unwrap_or(&takeover.payload);
+        self.inject(takeover.channel, turn, |out| {
+            frame::put(out, 1, takeover.channel, |out| {
+                out.extend_from_slice(payload)
+            });
         });
-        turn.event(Event::DeclareLeft { queue, cause });
+        if takeover.aim != Aim::Native {
+            turn.event(Event::DeclareLeft { queue, cause });
+        }
     }
 
     /// If the broker refuses this declare, its words may need to be the client's.
     fn remember_declared(&mut self, channel: ChannelId, payload: &[u8]) {
-        if let Some(state) = self.channels.get_mut(&channel) {
-            state.declared = Some(payload.to_vec());
+        if let (Some(state), Ok(declare)) = (
+            self.channels.get_mut(&channel),
+            QueueDeclare::parse(payload),
+        ) {
+            let queue = ShortStr::copy(declare.queue).unwrap_or_default();
+            state.declared = Some((queue, Form::of(0, declare.arguments).arguments));
         }
     }
 
@@ -285,14 +273,19 @@ impl Session {
             return;
         };
         let table = DeclareArguments::read(declare.arguments).rewritten(&takeover.intake);
+        let sent = match takeover.may_make() {
+            true => table.clone(),
+            false => if_there(&table),
+        };
         // As the intake will read it: for the rejects of a queue the same is true as for all else that dies there.
         let read = self.settings.names.decode(&takeover.intake);
         let (said, queue_type) = read.unwrap_or((takeover.said.clone(), QueueType::Default));
         let declared = Declared {
             said,
+            retries: takeover.retries,
             queue_type,
             taken_over: true,
-            form: form(declare.bits, &table),
+            form: Form::of(declare.bits, &table),
         };
         self.remember_declared(takeover.channel, &takeover.payload);
         if let (Some(text), Some(state)) = (text, self.channels.get_mut(&takeover.channel)) {
@@ -305,13 +298,10 @@ impl Session {
             });
         }
         self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
-        reply::queue_declare(
-            turn.build(Leg::Broker),
-            takeover.channel,
-            &declare,
-            declare.bits & !QueueDeclare::NO_WAIT,
-            &table,
-        );
+        let bits = declare.bits & !QueueDeclare::NO_WAIT;
+        self.inject(takeover.channel, turn, |out| {
+            reply::queue_declare(out, takeover.channel, &declare, bits, &sent);
+        });
     }
 
     /// A queue is managed from now on. Not while deliveries of an earlier one of that name are unsettled: to a classic queue their tags
@@ -328,65 +318,58 @@ impl Session {
             taken_over: declared.taken_over,
         });
         if declared.form.bits & QueueDeclare::EXCLUSIVE == 0 {
-            let (queue, taken_over) = (queue.clone(), declared.taken_over);
-            turn.fx.learned.push(Learned::Queue { queue, taken_over });
+            let (queue, intake) = (queue.clone(), declared.intake());
+            turn.fx.out.learned.push(Learned::Queue { queue, intake });
         }
-        let most = self.settings.limits.now().max_queues;
+        let most = self.settings.limits.now().max_queues_per_connection;
         if !self.registry.insert(queue, declared, most, turn.now.mono) {
-            turn.event(Event::BoundMet(Bound::Queues));
+            turn.event(Event::LimitMet(Limit::Queues));
         }
     }
 
     /// Lets the client go on; the probe's channel is closed behind its back.
-    fn end_takeover(&mut self, turn: &mut Turn<'_>) -> Option<Takeover> {
-        let undecided = |takeover: &mut Takeover| takeover.stage != Stage::Closing;
-        let takeover = self.takeover.take_if(undecided)?;
+    fn end_takeover(&mut self, turn: &mut Turn<'_>) -> Option<Box<Takeover>> {
+        let takeover = self.probe.take_takeover()?;
         self.release();
-        if takeover.open {
-            reply::close(
-                turn.build(Leg::Broker),
-                takeover.probe,
-                200,
-                b"",
-                MethodId(0, 0),
-            );
-            self.takeover = Some(Takeover {
-                payload: Vec::new(),
-                stage: Stage::Closing,
-                ..takeover.clone()
-            });
+        if let Some(probe) = takeover.probe.filter(|_| takeover.open) {
+            self.close_probe(probe, turn);
         }
         Some(takeover)
     }
 
+    /// What was opened for a probe is closed.
+    pub(super) fn close_probe(&mut self, probe: ChannelId, turn: &mut Turn<'_>) {
+        self.inject(probe, turn, |out| {
+            reply::close(out, probe, 200, b"", MethodId(0, 0));
+        });
+        self.probe = Probe::Closing(probe);
+    }
+
     /// The client's channel is closed: no queue comes of its declare.
     pub(super) fn abandon_takeover(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
-        if self
-            .takeover
-            .as_ref()
-            .is_some_and(|takeover| takeover.channel == channel)
-        {
+        if self.probe.declaring() == Some(channel) {
             self.end_takeover(turn);
         }
     }
 
     /// The bound on probing has passed. An intake that does not answer is one that is away: the broker is given the same time once more.
-    pub(super) fn probe_timeout(&mut self, turn: &mut Turn<'_>) {
-        let late =
-            |takeover: &&mut Takeover| takeover.until().is_some_and(|until| until <= turn.now.mono);
-        let Some(takeover) = self.takeover.as_mut().filter(late) else {
+    pub(super) fn takeover_timeout(&mut self, turn: &mut Turn<'_>) {
+        let Some(takeover) = self.probe.takeover_mut() else {
             return;
         };
-        turn.event(Event::BoundMet(Bound::ProbeTimeout));
-        if takeover.stage == Stage::Ready && takeover.quiet && takeover.ensured.is_none() {
-            takeover.ensured = Some(false);
-            takeover.until = turn
-                .now
-                .mono
-                .after(self.settings.limits.now().probe_timeout);
-            self.try_fit(turn);
-        } else {
-            self.forward_in_doubt(Fallback::ProbeTimeout, turn);
+        turn.event(Event::LimitMet(Limit::ProbeTimeout));
+        match takeover.stage {
+            Stage::Ensuring(_) => {
+                takeover.ensured = Some(false);
+                takeover.until = turn
+                    .now
+                    .mono
+                    .after(self.settings.limits.now().probe_timeout);
+                self.went_for_the_exchange(turn);
+            }
+            // That makes the queue.
+            Stage::Fitting => self.forward_rewritten(None, turn),
+            _ => self.forward_in_doubt(Fallback::ProbeTimeout, turn),
         }
     }
 }
@@ -404,25 +387,19 @@ fn without_line_breaks(payload: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// What is known of a queue whose declare goes on as the client wrote it.
-fn as_it_is(said: Intake, payload: &[u8]) -> Declared {
+fn as_it_is(said: DeclaredTarget, retries: SaidRetries, payload: &[u8]) -> Declared {
     let (queue_type, form) = match QueueDeclare::parse(payload) {
         Ok(declare) => (
             DeclareArguments::read(declare.arguments).queue_type(),
-            form(declare.bits, declare.arguments),
+            Form::of(declare.bits, declare.arguments),
         ),
         Err(_) => (QueueType::Default, Form::default()),
     };
     Declared {
         said,
+        retries,
         queue_type,
         taken_over: false,
         form,
-    }
-}
-
-fn form(bits: u8, arguments: &[u8]) -> Form {
-    Form {
-        bits: bits & !QueueDeclare::NO_WAIT,
-        arguments: arguments.to_vec(),
     }
 }

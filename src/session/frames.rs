@@ -1,14 +1,18 @@
 //! Frames as they pass: bodies in pieces, methods and headers whole; and where between them a frame of our own may go.
 
+use std::ops::Range;
+
 use crate::amqp::frame::{self, Front, HEAD, Head, Kind};
 use crate::amqp::ids::ChannelId;
+use crate::amqp::method::MethodId;
 use crate::machine::{Event, Leg};
 
-use super::channel::Transfer;
-use super::{Hold, Phase, Session, Turn};
+use super::lifecycle::Phase;
+use super::pause::Hold;
+use super::{Session, Turn};
 
 /// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
-const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
+pub(super) const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
 const UNTERMINATED: &str = "a frame without its end octet";
 
 /// One direction of frames.
@@ -24,6 +28,79 @@ pub(super) struct Stream {
     pub(super) raw: bool,
 }
 
+/// What happened to the bytes at the front.
+pub(super) enum Consumed {
+    /// So many of them are done with.
+    Bytes(usize),
+    /// None: they are looked at again when there are more of them, or when a pause has ended.
+    Wait,
+}
+
+/// What happened to a whole method.
+pub(super) enum Handled {
+    /// It is done with.
+    Done,
+    /// It is looked at again when a pause has ended, or when there are more bytes behind it.
+    Wait,
+    /// Its peer broke the protocol with it, in this way.
+    Broken(&'static str),
+}
+
+/// A method that is here as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Method<'a> {
+    pub(super) from: Leg,
+    pub(super) channel: ChannelId,
+    pub(super) id: MethodId,
+    /// Class, method and arguments.
+    pub(super) payload: &'a [u8],
+    /// Where its frame begins among the bytes that are being read.
+    pub(super) at: usize,
+    /// Octets of its frame.
+    pub(super) len: usize,
+}
+
+/// A content header that is here as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header<'a> {
+    pub(super) from: Leg,
+    pub(super) channel: ChannelId,
+    /// Class, weight, body size and properties.
+    pub(super) payload: &'a [u8],
+    /// Where its frame begins among the bytes that are being read.
+    pub(super) at: usize,
+    /// Octets of its frame.
+    pub(super) len: usize,
+}
+
+// === impl Method ===
+
+impl Method<'_> {
+    /// Its frame, among the bytes that are being read.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.at..self.at + self.len
+    }
+}
+
+// === impl Header ===
+
+impl Header<'_> {
+    /// Its frame, among the bytes that are being read.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.at..self.at + self.len
+    }
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
+    /// Passes a method as it is.
+    pub(super) fn pass_method(&mut self, method: Method<'_>) -> Handled {
+        self.pass(method.from, method.range());
+        Handled::Done
+    }
+}
+
 // === impl Stream ===
 
 impl Stream {
@@ -34,19 +111,19 @@ impl Stream {
 }
 
 impl Session {
-    /// Consumes one frame, or a piece of one, at `at`. Returns its length; 0: more bytes, or a pause, are needed.
-    pub(super) fn step(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+    /// Consumes one frame, or a piece of one, at `at`.
+    pub(super) fn step(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let Some(rest) = turn.src.get(at..) else {
-            return 0;
+            return Consumed::Wait;
         };
-        if from == Leg::Client && self.knows_of_the_end() && self.client.owed == 0 {
+        if from == Leg::Client && self.life.knows_of_the_end() && self.client.owed == 0 {
             return self.hear_out(at, turn);
         }
-        if self.phase == Phase::Raw || self.stream(from).raw {
+        if self.life.phase() == Phase::Raw || self.stream(from).raw {
             turn.pass(from, at..turn.src.len());
-            return rest.len();
+            return Consumed::Bytes(rest.len());
         }
-        if self.phase == Phase::Greeting {
+        if self.life.phase() == Phase::Greeting {
             return self.greeting(from, at, turn);
         }
         if self.stream(from).owed > 0 {
@@ -56,21 +133,46 @@ impl Session {
             Front::Part(head) | Front::Whole(head, ..) | Front::Unterminated(head)
                 if from == Leg::Client && self.waits_for_probe(head.channel) =>
             {
-                self.hold(Hold::Probe, turn)
+                self.hold(Hold::Probe, turn);
+                Consumed::Wait
             }
-            Front::Short => 0,
+            Front::Short => Consumed::Wait,
             Front::Part(head) | Front::Whole(head, ..) if self.is_too_large(from, head) => {
                 self.broken(from, "a frame larger than frame_max", at, turn)
             }
             Front::Part(head) => self.part(from, head, at, turn),
-            Front::Whole(head, payload, whole) => match head.kind {
+            Front::Whole(head, payload, len) => match head.kind {
                 Kind::Method => {
                     turn.fx.frames[from as usize] += 1;
-                    self.method(from, head.channel, payload, at..at + whole, turn)
+                    let Some(id) = MethodId::peek(payload) else {
+                        turn.pass(from, at..at + len);
+                        return Consumed::Bytes(len);
+                    };
+                    let method = Method {
+                        from,
+                        channel: head.channel,
+                        id,
+                        payload,
+                        at,
+                        len,
+                    };
+                    match self.method(method, turn) {
+                        Handled::Done => Consumed::Bytes(len),
+                        Handled::Wait => Consumed::Wait,
+                        Handled::Broken(what) => self.broken(from, what, at, turn),
+                    }
                 }
                 Kind::Header => {
                     turn.fx.frames[from as usize] += 1;
-                    self.header(from, head.channel, payload, at..at + whole, turn)
+                    let header = Header {
+                        from,
+                        channel: head.channel,
+                        payload,
+                        at,
+                        len,
+                    };
+                    self.header(header, turn);
+                    Consumed::Bytes(len)
                 }
                 Kind::Body | Kind::Heartbeat | Kind::Other(_) => self.begin(from, head, at, turn),
             },
@@ -78,22 +180,31 @@ impl Session {
         }
     }
 
+    fn method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        match (method.from, method.channel) {
+            (Leg::Client, ChannelId::CONNECTION) => self.client_connection(method, turn),
+            (Leg::Client, _) => self.client_method(method, turn),
+            (Leg::Broker, ChannelId::CONNECTION) => self.broker_connection(method, turn),
+            (Leg::Broker, _) => self.broker_method(method, turn),
+        }
+    }
+
     /// The client's first eight octets decide whether we understand the rest.
-    fn greeting(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+    fn greeting(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let rest = turn.src.get(at..).unwrap_or_default();
         let known = rest.len().min(frame::PROTOCOL.len());
         if from == Leg::Broker || rest.get(..known) != frame::PROTOCOL.get(..known) {
             // Another protocol, or a broker that speaks first: its own affair.
             self.handshake_until = None;
-            self.phase = Phase::Raw;
+            self.life.enter(Phase::Raw);
             return self.step(from, at, turn);
         }
         if known < frame::PROTOCOL.len() {
-            return 0;
+            return Consumed::Wait;
         }
-        self.phase = Phase::Watching;
+        self.life.enter(Phase::Watching);
         turn.pass(from, at..at + known);
-        known
+        Consumed::Bytes(known)
     }
 
     /// Whether a client may not send such a method or header. It makes no difference how much of it is here.
@@ -104,7 +215,7 @@ impl Session {
     }
 
     /// A frame that is not all here: bodies pass in pieces, methods and headers are awaited within the limit.
-    fn part(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
+    fn part(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> Consumed {
         match head.kind {
             // A broker that does not speak our protocol answers with its own header and hangs up.
             Kind::Other(b'A') if from == Leg::Broker => {
@@ -113,7 +224,7 @@ impl Session {
             Kind::Method | Kind::Header
                 if from == Leg::Client || head.whole() <= BROKER_FRAME_MAX =>
             {
-                0
+                Consumed::Wait
             }
             Kind::Method | Kind::Header | Kind::Body | Kind::Heartbeat | Kind::Other(_) => {
                 self.begin(from, head, at, turn)
@@ -122,13 +233,13 @@ impl Session {
     }
 
     /// What the peer sends from here on is for the other one to judge.
-    pub(super) fn broken(
+    fn broken(
         &mut self,
         from: Leg,
         what: &'static str,
         at: usize,
         turn: &mut Turn<'_>,
-    ) -> usize {
+    ) -> Consumed {
         self.fault(from, what, turn);
         self.step(from, at, turn)
     }
@@ -139,7 +250,13 @@ impl Session {
     }
 
     /// The head of a frame that passes in pieces.
-    pub(super) fn begin(&mut self, from: Leg, head: Head, at: usize, turn: &mut Turn<'_>) -> usize {
+    pub(super) fn begin(
+        &mut self,
+        from: Leg,
+        head: Head,
+        at: usize,
+        turn: &mut Turn<'_>,
+    ) -> Consumed {
         turn.fx.frames[from as usize] += 1;
         let mut discard = false;
         let mut body = None;
@@ -156,11 +273,11 @@ impl Session {
         if !discard {
             turn.pass(from, at..at + HEAD);
         }
-        HEAD
+        Consumed::Bytes(HEAD)
     }
 
     /// A piece of the frame that is passing.
-    fn piece(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> usize {
+    fn piece(&mut self, from: Leg, at: usize, turn: &mut Turn<'_>) -> Consumed {
         let stream = self.stream(from);
         let len = stream.owed.min(turn.src.len() - at);
         stream.owed -= len;
@@ -182,21 +299,13 @@ impl Session {
                 }
             }
         }
-        let heard_out = from == Leg::Client && self.knows_of_the_end();
+        let heard_out = from == Leg::Client && self.life.knows_of_the_end();
         if ended && !heard_out && turn.src.get(at + len - 1) != Some(&frame::END) {
             self.fault(from, UNTERMINATED, turn);
         } else if ended {
             self.boundary(turn);
         }
-        len
-    }
-
-    pub(super) fn transfer(&mut self, from: Leg, channel: ChannelId) -> Option<&mut Transfer> {
-        let channel = self.channels.get_mut(&channel)?;
-        Some(match from {
-            Leg::Client => &mut channel.publishing,
-            Leg::Broker => &mut channel.delivering,
-        })
+        Consumed::Bytes(len)
     }
 
     /// Whether a method of our own may be put on the wire to the broker now.
@@ -217,22 +326,18 @@ impl Session {
         } else {
             let mut frame = Vec::new();
             build(&mut frame);
-            self.waiting.push((channel, frame));
+            self.outbox.push(channel, frame);
         }
     }
 
     /// A frame has ended: what waited for that goes out.
     pub(super) fn boundary(&mut self, turn: &mut Turn<'_>) {
-        if !self.waiting.is_empty() {
-            for (channel, frame) in std::mem::take(&mut self.waiting) {
-                if self.may_inject(channel) {
-                    turn.build(Leg::Broker).extend_from_slice(&frame);
-                } else {
-                    self.waiting.push((channel, frame));
-                }
+        if !self.outbox.is_empty() {
+            let mut outbox = std::mem::take(&mut self.outbox);
+            for frame in outbox.take_frames(|channel| self.may_inject(channel)) {
+                turn.build(Leg::Broker).extend_from_slice(&frame);
             }
-        }
-        if !self.acks_due.is_empty() {
+            self.outbox = outbox;
             self.flush_acks(turn);
         }
         self.tell_if_due(turn);

@@ -4,6 +4,8 @@ use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Leg, Outcome, Ticket};
 
+use super::ordering::Channels;
+use super::unpublished::Instead;
 use super::{Session, Turn};
 
 impl Session {
@@ -15,15 +17,19 @@ impl Session {
             };
             match outcome {
                 Outcome::Confirmed | Outcome::Parked(_) | Outcome::Dropped(_) => {
-                    let withheld = self
+                    if self.kept(channel, tag).is_some() {
+                        self.again.succeeds(turn.now.mono);
+                    }
+                    let done = self
                         .channels
                         .get_mut(&channel)
                         .and_then(|state| state.unacked.done(tag));
-                    self.give_back(withheld.map_or(0, |withheld| withheld.octets));
-                    self.acks_due.insert(channel);
+                    self.give_back(done.map_or(0, |rejected| rejected.octets()));
+                    self.outbox.ack(channel);
                 }
                 Outcome::Refused(cause) => {
-                    self.forward(channel, tag, Fallback::Refused(*cause), turn)
+                    self.forward(channel, tag, Fallback::Refused(*cause), turn);
+                    self.kept_refused(channel, tag, *cause, turn);
                 }
             }
         }
@@ -32,11 +38,13 @@ impl Session {
 
     /// Sends the acks that are due, on the channels where a method may be sent now.
     pub(super) fn flush_acks(&mut self, turn: &mut Turn<'_>) {
-        for channel in std::mem::take(&mut self.acks_due) {
-            if !self.may_inject(channel) {
-                self.acks_due.insert(channel);
-                continue;
-            }
+        if !self.outbox.has_acks() {
+            return;
+        }
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let ready = outbox.take_acks(|channel| self.may_ack(channel));
+        self.outbox = outbox;
+        for channel in ready {
             if let Some(state) = self
                 .channels
                 .get_mut(&channel)
@@ -45,11 +53,12 @@ impl Session {
                 state.unacked.take_acks(|tag, multiple| {
                     reply::ack(turn.build(Leg::Broker), channel, tag, multiple)
                 });
+                self.commit_ours(channel, turn);
             }
         }
     }
 
-    /// A withheld reject goes to the broker after all.
+    /// A withheld reject goes to the broker after all, or is kept from it.
     fn forward(
         &mut self,
         channel: ChannelId,
@@ -57,33 +66,43 @@ impl Session {
         cause: Fallback,
         turn: &mut Turn<'_>,
     ) {
-        let Some(withheld) = self
+        let Some(unacked) = self
             .channels
             .get_mut(&channel)
-            .and_then(|state| state.unacked.give_up(tag))
+            .map(|state| &mut state.unacked)
         else {
             return;
         };
-        self.tickets.remove(&withheld.ticket);
-        self.give_back(withheld.octets);
-        self.inject(channel, turn, |out| reply::reject(out, channel, tag, false));
-        turn.event(Event::RejectForwarded {
-            queue: withheld.queue,
-            cause,
+        let Some(rejected) = unacked.withheld(tag) else {
+            return;
+        };
+        let (queue, nacked) = (rejected.queue.clone(), rejected.before.nacked);
+        if rejected.retried.returned {
+            return self.return_now(channel, tag, queue, cause, turn);
+        }
+        if self.instead(&queue) == Instead::Keep {
+            return self.keep(channel, tag, queue, cause, turn);
+        }
+        self.end_kept(channel, tag);
+        self.inject(channel, turn, |out| {
+            reply::refuse(out, channel, tag, nacked);
         });
+        turn.event(Event::RejectForwarded { queue, cause });
     }
 
-    /// The bound on waiting has passed: all withheld rejects of a channel (0: of all) go to the broker.
-    pub(super) fn give_up(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
-        let chosen = |id: &ChannelId| channel == ChannelId(0) || *id == channel;
+    /// The bound on waiting has passed: all withheld rejects go to the broker, or are kept from it.
+    pub(super) fn give_up(&mut self, on: Channels, turn: &mut Turn<'_>) {
         let open: Vec<_> = self
             .tickets
-            .values()
-            .filter(|(id, _)| chosen(id))
-            .copied()
+            .iter()
+            .filter(|(_, (id, _))| on.has(*id))
+            .map(|(ticket, of)| (*ticket, *of))
             .collect();
-        for (channel, tag) in open {
+        for (ticket, (channel, tag)) in open {
             self.forward(channel, tag, Fallback::CloseWait, turn);
+            if self.kept(channel, tag).is_none() {
+                self.tickets.remove(&ticket);
+            }
         }
     }
 }

@@ -8,17 +8,23 @@ use crate::amqp::frame;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::{MethodId, Open, Start, StartOk, Tune};
 use crate::amqp::table::Table;
+use crate::amqp::version::Version;
 use crate::dead_letter::Dialect;
 use crate::registry::wording::Wording;
 
 /// The limit on frames before it is negotiated: generous, since the broker has the last word.
 const FRAME_MAX_BEFORE_TUNE: usize = 128 * 1024;
 
+/// Of a `connection_name`, which is for log lines, so many octets are kept.
+const LONGEST_NAME: usize = 255;
+
 /// The two peers, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
     /// Of the broker; none: older than 3.10, or no version that we understand, so that everything passes.
     pub dialect: Option<Dialect>,
+    /// Of the broker, when we understand it.
+    pub version: Option<Version>,
     /// How the broker writes refusals.
     pub wording: Option<Wording>,
     /// `connection_name` of the client.
@@ -45,6 +51,7 @@ impl Peer {
                         .flatten()
                 });
                 let version = version.and_then(|version| version.as_longstr());
+                self.version = version.and_then(Version::parse);
                 self.dialect = version.and_then(Dialect::of_version);
                 self.wording = version.map(Wording::of_version);
             }
@@ -58,6 +65,7 @@ impl Peer {
                     .flatten();
                 self.name = name
                     .and_then(|name| name.as_longstr())
+                    .map(|name| name.get(..LONGEST_NAME).unwrap_or(name))
                     .map(Bytes::copy_from_slice);
                 self.user = match ok.mechanism {
                     b"PLAIN" => ok

@@ -13,15 +13,17 @@ use crate::amqp::reply;
 use crate::amqp::table::{Table, Value};
 use crate::machine::{Event, Learned, Leg};
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::refusal::{self, Fit, decode_names_in};
+use crate::registry::refusal::{self, Fit, Presence, decode_names_in};
 use crate::registry::wording::Access;
 
 use super::channel::Reword;
+use super::frames::Method;
 use super::{Session, Turn};
 
 /// A tag that no channel reaches.
 const NEVER: DeliveryTag = DeliveryTag(u64::MAX);
 const ACCESS_REFUSED: u16 = 403;
+const NOT_FOUND: u16 = 404;
 
 /// A queue or an exchange that a method names, and what the method needs to do with it.
 #[derive(Clone, Copy)]
@@ -97,8 +99,8 @@ fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malform
 
 impl Session {
     /// What this method names that is the proxy's own.
-    fn ours<'a>(&self, id: MethodId, payload: &'a [u8]) -> Option<Named<'a>> {
-        let named = names(id, payload).ok()?;
+    fn ours<'a>(&self, method: Method<'a>) -> Option<Named<'a>> {
+        let named = names(method.id, method.payload).ok()?;
         named
             .into_iter()
             .flatten()
@@ -106,20 +108,15 @@ impl Session {
     }
 
     /// Whether a client may not name what this method names.
-    pub(super) fn names_ours(&self, id: MethodId, payload: &[u8]) -> bool {
-        self.ours(id, payload).is_some()
+    pub(super) fn names_ours(&self, method: Method<'_>) -> bool {
+        self.ours(method).is_some()
     }
 
     /// Has the broker close the channel in place of carrying out the method.
-    pub(super) fn refuse(
-        &mut self,
-        channel: ChannelId,
-        id: MethodId,
-        payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) {
+    pub(super) fn refuse(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
+        let Method { channel, id, .. } = method;
         let (Some(Named { kind, name, access }), Some(wording)) =
-            (self.ours(id, payload), self.peer.wording)
+            (self.ours(method), self.peer.wording)
         else {
             return;
         };
@@ -137,40 +134,41 @@ impl Session {
             state.reword.get_or_insert(reword);
         }
         if id == MethodId::BASIC_PUBLISH {
-            self.discard_content(channel, payload);
+            self.discard_content(method);
         }
         reply::ack(turn.build(Leg::Broker), channel, NEVER, false);
         turn.event(Event::NameRefused { name });
     }
 
     /// The broker closes a channel: in which words the client is told. None: in its own.
-    pub(super) fn reworded(
-        &mut self,
-        channel: ChannelId,
-        payload: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Option<Vec<u8>> {
-        let close = Close::parse(payload).ok()?;
+    pub(super) fn reworded(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Option<Vec<u8>> {
+        let channel = method.channel;
+        let close = Close::parse(method.payload).ok()?;
         let culprit = MethodId(close.class, close.method);
         let state = self.channels.get_mut(&channel)?;
         let (reword, declared) = (state.reword.take(), state.declared.take());
-        let declared = declared
-            .as_deref()
-            .and_then(|payload| QueueDeclare::parse(payload).ok())
-            .filter(|_| culprit == MethodId::QUEUE_DECLARE);
+        let declared = declared.filter(|_| culprit == MethodId::QUEUE_DECLARE);
         // No probe was made, or the queue has become another one since: it is known next time.
-        if let Some(declare) = &declared
-            && let Some(queue) = ShortStr::copy(declare.queue)
+        if let Some((queue, _)) = &declared
             && let names = &self.settings.names
-            && let Some(taken_over) = refusal::taken_over(close.code, close.text, &queue, names)
+            && let Some(intake) = refusal::seen_with(close.code, close.text, queue, names)
         {
-            turn.fx.learned.push(Learned::Queue { queue, taken_over });
+            let queue = queue.clone();
+            turn.fx.out.learned.push(Learned::Queue { queue, intake });
+        }
+        // It went out as one that makes no queue, and the queue has gone: the next one goes out as the client writes it.
+        if let Some((queue, arguments)) = &declared
+            && self.missed(&close, arguments)
+        {
+            let text = self.peer.wording?.no_queue(queue, &self.peer.vhost);
+            turn.fx.out.learned.push(Learned::Deleted(queue.clone()));
+            return Some(closing(channel, NOT_FOUND, &text, culprit));
         }
         let Some(reword) = reword else {
             // The name of an intake exchange is none of the client's words.
-            let arguments = declared.map_or(&[][..], |declare| declare.arguments);
+            let arguments = declared.map(|(_, arguments)| arguments).unwrap_or_default();
             let text = (culprit == MethodId::QUEUE_DECLARE)
-                .then(|| self.in_the_clients_words(&close, arguments))
+                .then(|| self.in_the_clients_words(&close, &arguments))
                 .flatten()?;
             return Some(closing(channel, close.code, &text, culprit));
         };
@@ -182,6 +180,14 @@ impl Session {
 }
 
 impl Session {
+    /// Whether the broker refused a declare only as there is no such queue any more: it names an argument, or an exchange, of ours.
+    fn missed(&self, close: &Close<'_>, arguments: &[u8]) -> bool {
+        let own = DeclareArguments::read(arguments).is_conditional();
+        let absent = refusal::presence(close.code, close.text) == Presence::Absent && !own;
+        let hidden = |wording| decode_names_in(close.text, &self.settings.names, wording).is_some();
+        absent || close.code == ACCESS_REFUSED && self.peer.wording.is_some_and(hidden)
+    }
+
     /// The broker's refusal of a declare with these arguments, without the names of intake exchanges.
     fn in_the_clients_words(&self, close: &Close<'_>, arguments: &[u8]) -> Option<Vec<u8>> {
         let (names, wording) = (&self.settings.names, self.peer.wording?);

@@ -6,14 +6,34 @@
 //! binding, which name the broker made, which delivery is the last of a consumer.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{ConsumerTag, MethodId};
 use crate::machine::Change;
 use crate::registry::Declared;
+use crate::registry::policy::QueueType;
 
 use super::channel::Consumer;
+
+/// What one reply may keep of memory, in octets. Those that keep more (long names, arguments of a binding) count as several.
+const SHARE: usize = 512;
+/// Of so many the place is kept, also while none is due.
+const IDLE: usize = 16;
+
+/// The replies that are due on one channel, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    due: VecDeque<Due>,
+    all: Tally,
+}
+
+/// How many are due on all channels of a session; clones are the same. (It is a number that several own, not one that several write.)
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally(Arc<AtomicUsize>);
 
 /// A reply that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +41,15 @@ pub(super) struct Due {
     pub what: Expected,
     /// The client wanted none, or it answers us: it goes nowhere.
     pub unseen: bool,
+    /// For how many it counts.
+    shares: usize,
 }
 
 /// What a reply means to us. A queue without a name is the last one declared when the reply comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// `queue.declare-ok`; the queue as it was asked for, and what is known of it from then on.
-    Declare(ShortStr, Option<Declared>),
+    /// `queue.declare-ok`; the queue as it was asked for, its type, if the declare says one, and what is known of it from then on.
+    Declare(ShortStr, Option<QueueType>, Option<Declared>),
     /// `queue.delete-ok` of this queue.
     Delete(ShortStr),
     /// The reply by which the broker accepts a change of exchanges or bindings.
@@ -83,7 +105,6 @@ pub(super) fn has_reply(id: MethodId) -> bool {
             | MethodId::BASIC_ACK
             | MethodId::BASIC_NACK
             | MethodId::BASIC_REJECT
-            | MethodId::BASIC_RECOVER_ASYNC
             | MethodId::CHANNEL_CLOSE_OK
             | MethodId::CHANNEL_FLOW_OK
     )
@@ -91,6 +112,13 @@ pub(super) fn has_reply(id: MethodId) -> bool {
 
 /// A request that wants no reply, as one that does.
 pub(super) fn asked_for(id: MethodId, payload: &[u8]) -> Option<Vec<u8>> {
+    if id == MethodId::BASIC_RECOVER_ASYNC {
+        // The same method with a reply; without `requeue` either closes the connection.
+        let MethodId(class, method) = MethodId::BASIC_RECOVER;
+        let ids = [class.to_be_bytes(), method.to_be_bytes()].concat();
+        let requeue = payload.get(4..).filter(|rest| rest.first() == Some(&1))?;
+        return Some([&ids, requeue].concat());
+    }
     let (at, bit) = no_wait(id, payload)?;
     let mut asking = payload.to_vec();
     *asking.get_mut(at)? &= !bit;
@@ -111,35 +139,122 @@ pub(super) fn is_reply(id: MethodId) -> bool {
     )
 }
 
-/// Takes the reply that this method is: the oldest. Where the two disagree (a request that we misread), the oldest that fits.
-pub(super) fn answered(due: &mut VecDeque<Due>, id: MethodId, payload: &[u8]) -> Option<Due> {
-    let of_consumer = matches!(id, MethodId::BASIC_CONSUME_OK | MethodId::BASIC_CANCEL_OK);
-    let tag = ConsumerTag::parse(payload)
-        .ok()
-        .filter(|_| of_consumer)
-        .map_or(&[][..], |ok| ok.consumer_tag);
-    let fits = |due: &Due| match &due.what {
-        Expected::Declare(..) => id == MethodId::QUEUE_DECLARE_OK,
-        Expected::Delete(_) => id == MethodId::QUEUE_DELETE_OK,
-        Expected::Consume(of, _) => {
-            id == MethodId::BASIC_CONSUME_OK && (of.is_empty() || **of == *tag)
+// === impl Replies ===
+
+impl Replies {
+    /// Of a channel in the session with this tally.
+    pub(super) fn new(all: Tally) -> Replies {
+        let due = VecDeque::new();
+        Replies { due, all }
+    }
+
+    /// One more.
+    pub(super) fn push(&mut self, what: Expected, unseen: bool) {
+        let shares = what.shares();
+        self.all.0.fetch_add(shares, Ordering::Relaxed);
+        self.due.push_back(Due {
+            what,
+            unseen,
+            shares,
+        });
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Due> {
+        self.due.iter_mut()
+    }
+
+    /// Takes the reply that this method is: the oldest. Where the two disagree (a request that we misread), the oldest that fits.
+    pub(super) fn answered(&mut self, id: MethodId, payload: &[u8]) -> Option<Due> {
+        let of_consumer = matches!(id, MethodId::BASIC_CONSUME_OK | MethodId::BASIC_CANCEL_OK);
+        let tag = ConsumerTag::parse(payload)
+            .ok()
+            .filter(|_| of_consumer)
+            .map_or(&[][..], |ok| ok.consumer_tag);
+        let fits = |due: &Due| match &due.what {
+            Expected::Declare(..) => id == MethodId::QUEUE_DECLARE_OK,
+            Expected::Delete(_) => id == MethodId::QUEUE_DELETE_OK,
+            Expected::Consume(of, _) => {
+                id == MethodId::BASIC_CONSUME_OK && (of.is_empty() || **of == *tag)
+            }
+            Expected::Get(_) => matches!(id, MethodId::BASIC_GET_OK | MethodId::BASIC_GET_EMPTY),
+            Expected::Cancel(of) => id == MethodId::BASIC_CANCEL_OK && **of == *tag,
+            Expected::Recover => id == MethodId::BASIC_RECOVER_OK,
+            Expected::Barrier | Expected::Published(_) => id == MethodId::CHANNEL_FLOW_OK,
+            Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
+            Expected::Change(_) | Expected::Other => !of_consumer,
+        };
+        let at = self.due.iter().position(fits)?;
+        let answered = self.due.remove(at)?;
+        let mut gone = answered.shares;
+        // What is older is not to be waited for any more, but for what comes late. Of a consumer that is cancelled so early nothing comes.
+        let mut older = 0..at;
+        if !older.is_empty() {
+            self.due.retain(|due| {
+                let stays = older.next().is_none()
+                    || match &due.what {
+                        Expected::Consume(of, _) => id != MethodId::BASIC_CANCEL_OK || **of != *tag,
+                        Expected::Cancel(_) => true,
+                        _ => false,
+                    };
+                gone += if stays { 0 } else { due.shares };
+                stays
+            });
         }
-        Expected::Get(_) => matches!(id, MethodId::BASIC_GET_OK | MethodId::BASIC_GET_EMPTY),
-        Expected::Cancel(of) => id == MethodId::BASIC_CANCEL_OK && **of == *tag,
-        Expected::Recover => id == MethodId::BASIC_RECOVER_OK,
-        Expected::Barrier | Expected::Published(_) => id == MethodId::CHANNEL_FLOW_OK,
-        Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
-        Expected::Change(_) | Expected::Other => !of_consumer,
-    };
-    let at = due.iter().position(fits)?;
-    let newer = due.split_off(at + 1);
-    let answered = due.pop_back();
-    // What is older is not to be waited for any more, but for what comes late. Of a consumer that is cancelled so early nothing comes.
-    due.retain(|older| match &older.what {
-        Expected::Consume(of, _) => id != MethodId::BASIC_CANCEL_OK || **of != *tag,
-        Expected::Cancel(_) => true,
-        _ => false,
-    });
-    due.extend(newer);
-    answered
+        self.all.0.fetch_sub(gone, Ordering::Relaxed);
+        if self.due.is_empty() {
+            self.due.shrink_to(IDLE);
+        }
+        Some(answered)
+    }
+
+    /// The broker has closed the channel: none comes any more.
+    pub(super) fn clear(&mut self) {
+        let gone = self.due.iter().map(|due| due.shares).sum();
+        self.all.0.fetch_sub(gone, Ordering::Relaxed);
+        self.due = VecDeque::new();
+    }
+}
+
+impl Deref for Replies {
+    type Target = VecDeque<Due>;
+    fn deref(&self) -> &VecDeque<Due> {
+        &self.due
+    }
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    pub(super) fn due(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Expected ===
+
+impl Expected {
+    /// How many ordinary replies take the memory that this one takes.
+    fn shares(&self) -> usize {
+        let octets = match self {
+            Expected::Declare(queue, _, declared) => {
+                queue.len() + declared.as_ref().map_or(0, Declared::octets)
+            }
+            Expected::Change(change) => change.octets(),
+            Expected::Consume(tag, consumer) => tag.len() + consumer.queue.len(),
+            Expected::Get(consumer) => consumer.queue.len(),
+            Expected::Delete(name) | Expected::Cancel(name) | Expected::Published(name) => {
+                name.len()
+            }
+            Expected::Recover | Expected::Barrier | Expected::Open | Expected::Other => 0,
+        };
+        // A queue that grows has room for as many again.
+        let place = 2 * size_of::<Due>();
+        (place + octets).div_ceil(SHARE)
+    }
 }

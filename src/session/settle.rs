@@ -3,23 +3,31 @@
 //! A `multiple` never settles a withheld tag: it is split, so that the broker has no word about a tag before its dead letter is safe; or,
 //! when it would be many pieces, it waits.
 
-use std::ops::Range;
-
-use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
-use crate::dead_letter::{self, Death, Verdict};
-use crate::machine::{Bound, Event, Fallback, Leg, Reason, Ticket};
-use crate::registry::policy::Queue;
+use crate::dead_letter::Disposal;
+use crate::machine::{Event, Fallback, Leg, Limit};
 
-use super::{Hold, Session, Turn};
+use super::frames::{Handled, Method};
+use super::ordering::Channels;
+use super::pause::Hold;
+use super::retries;
+use super::tx::Tx;
+use super::unacked::{Retained, Verdict};
+use super::unpublished::Instead;
+use super::{Session, Turn};
 
 /// Into how many pieces a `multiple` may be split; beyond, it waits for the withheld rejects below it. A channel gives a quorum queue 32
 /// commands ahead of its answers, keeps what is more, and loses it when it closes (`rabbit_fifo_client`).
 const MAX_PIECES: usize = 8;
 
+/// Every tag is up to this one.
+const EVERY: DeliveryTag = DeliveryTag(u64::MAX);
+
 /// What happened to one tag.
-enum Fate {
+pub(super) enum Fate {
+    /// The broker has no word of it, now or ever.
     Withheld,
     Forward,
     /// Before it the broker may close the channel: then it does not count.
@@ -28,45 +36,48 @@ enum Fate {
 }
 
 impl Session {
-    /// `basic.ack`, `basic.nack` or `basic.reject` at `range`. Returns its length, or 0 when it has to wait.
-    pub(super) fn settle(
-        &mut self,
-        channel: ChannelId,
-        payload: &[u8],
-        range: Range<usize>,
-        turn: &mut Turn<'_>,
-    ) -> usize {
-        let len = self.settle_or_wait(channel, payload, range, turn);
-        if len > 0
-            && let Some(state) = self.channels.get_mut(&channel)
+    /// `basic.ack`, `basic.nack` or `basic.reject`.
+    pub(super) fn settle(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        let handled = self.settle_or_wait(method, turn);
+        if let Handled::Done = handled
+            && let Some(state) = self.channels.get_mut(&method.channel)
         {
-            state.all = None;
+            (state.all, state.impatient) = (None, false);
         }
-        len
+        handled
     }
 
-    fn settle_or_wait(
-        &mut self,
-        channel: ChannelId,
-        payload: &[u8],
-        range: Range<usize>,
-        turn: &mut Turn<'_>,
-    ) -> usize {
-        let len = range.len();
+    fn settle_or_wait(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        let Method {
+            channel,
+            id,
+            payload,
+            ..
+        } = method;
         let (Some(state), Ok(settle)) = (self.channels.get_mut(&channel), Settle::parse(payload))
         else {
-            turn.pass(Leg::Client, range);
-            return len;
+            return turn.pass_method(method);
         };
         if state.native {
             state.unanswered = true;
-            turn.pass(Leg::Client, range);
-            return len;
+            return turn.pass_method(method);
         }
-        let id = MethodId::peek(payload).unwrap_or(MethodId::BASIC_ACK);
         let all = settle.multiple && settle.delivery_tag == DeliveryTag(0);
+        if let Some(tx) = &mut state.tx {
+            *tx = Tx::Begun;
+            if !state.unacked.retains_any() && !state.unacked.any_matters(EVERY) {
+                let _nothing = match (settle.multiple, all) {
+                    (false, _) => state.unacked.settle(settle.delivery_tag),
+                    (true, false) => state.unacked.settle_up_to(settle.delivery_tag),
+                    (true, true) => state.unacked.settle_up_to(EVERY),
+                };
+                state.unanswered = true;
+                return turn.pass_method(method);
+            }
+        }
         let tag = Some(settle.delivery_tag).filter(|tag| !all && state.unacked.may_settle(*tag));
-        if tag.is_none() && state.is_getting() {
+        let impatient = state.impatient && state.is_getting();
+        if tag.is_none() && state.is_getting() && !impatient {
             // What is on its way to the client, in the order of the channel, is meant too.
             return self.hold_answers(channel, turn);
         }
@@ -76,22 +87,38 @@ impl Session {
             None if all => {
                 let seen = state.all.unwrap_or(DeliveryTag(u64::MAX));
                 let Some(last) = state.unacked.last_open(seen) else {
-                    return len;
+                    return Handled::Done;
                 };
                 *state.all.insert(last)
             }
+            // What is still to come stays unsettled, since nobody can tell whether it is meant.
+            None if impatient => {
+                let last = state.unacked.last_open(settle.delivery_tag);
+                match last.filter(|_| settle.multiple) {
+                    Some(last) => last,
+                    None => return Handled::Done,
+                }
+            }
             // The broker says 406, in its own words; but first it must know of the rejects that came before.
-            None if state.unacked.any_withheld() => return self.hold_withheld(channel, turn),
+            None if state.unacked.awaits() => {
+                return self.hold_withheld(Channels::One(channel), turn);
+            }
             None => {
                 self.go_native(channel);
-                turn.pass(Leg::Client, range);
-                return len;
+                return turn.pass_method(method);
             }
         };
         let dies = id != MethodId::BASIC_ACK && !settle.requeue;
+        let returns = retries::returns(id, settle.requeue) && self.any_retries();
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return Handled::Done;
+        };
+        let looked_into = dies || returns || state.tx.is_some();
         let mixed = match settle.multiple {
-            true => state.unacked.withheld_up_to(tag) || dies && state.unacked.retained_up_to(tag),
-            false => dies && state.unacked.retained(tag).is_some(),
+            true => {
+                state.unacked.withheld_up_to(tag) || looked_into && state.unacked.any_matters(tag)
+            }
+            false => looked_into && state.unacked.matters(tag),
         };
         if !mixed {
             let freed = if settle.multiple {
@@ -100,7 +127,7 @@ impl Session {
                 state.unacked.settle(tag)
             };
             self.give_back(freed);
-            match all {
+            match all || impatient {
                 // By its tag: what the client has not seen yet stays unsettled, at the broker as here.
                 true => send(
                     turn.build(Leg::Broker),
@@ -110,19 +137,35 @@ impl Session {
                     true,
                     settle.requeue,
                 ),
-                false => turn.pass(Leg::Client, range),
+                false => turn.pass(Leg::Client, method.range()),
             }
-            return len;
+            return Handled::Done;
         }
-        if settle.multiple && state.unacked.pieces(tag, dies) > MAX_PIECES {
-            return self.hold_withheld(channel, turn);
+        // For what is kept nobody waits: then it may be many pieces.
+        if settle.multiple && self.would_be_many(channel, tag, dies, returns) {
+            return self.hold_withheld(Channels::One(channel), turn);
         }
         let first = if settle.multiple { DeliveryTag(0) } else { tag };
-        if self.settle_each(channel, id, settle, first, tag, turn) {
-            len
-        } else {
-            0
+        match self.settle_each(channel, id, settle, first, tag, turn) {
+            true => Handled::Done,
+            false => Handled::Wait,
         }
+    }
+
+    /// Whether a `multiple` has to wait for what is withheld below it.
+    fn would_be_many(
+        &self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        dies: bool,
+        returns: bool,
+    ) -> bool {
+        let Some(state) = self.channels.get(&channel) else {
+            return false;
+        };
+        let unacked = &state.unacked;
+        let is_withheld = |of: &Retained| dies || returns && self.retries(&of.queue).is_some();
+        unacked.awaits() && unacked.pieces(tag, is_withheld) > MAX_PIECES
     }
 
     /// Settles the tags from `first` to `last` that the client may settle, each in its own way. False: it has to wait in between.
@@ -135,7 +178,13 @@ impl Session {
         last: DeliveryTag,
         turn: &mut Turn<'_>,
     ) -> bool {
-        let dies = id != MethodId::BASIC_ACK && !settle.requeue;
+        let verdict = match id {
+            MethodId::BASIC_ACK => Verdict::Ack,
+            _ if settle.requeue => Verdict::Requeue,
+            _ => Verdict::Reject,
+        };
+        let dies = verdict == Verdict::Reject;
+        let returns = verdict == Verdict::Requeue && self.any_retries();
         // Below the first hole the broker is told of all at once, behind it one by one.
         let mut together: Option<(DeliveryTag, usize)> = None;
         let mut from = first;
@@ -146,12 +195,20 @@ impl Session {
             .and_then(|state| state.unacked.next_open(from, last))
         {
             from = DeliveryTag(tag.0.saturating_add(1));
-            if dies && self.is_unsure_of(channel, tag, turn) {
+            let goes = dies || returns && self.is_of_a_retried_queue(channel, tag);
+            if goes && self.is_unsure_of(channel, tag, turn) {
                 enough = false;
                 break;
             }
-            let fate = if dies {
+            if goes && let Some(state) = self.channels.get_mut(&channel) {
+                state.unacked.rejected_by(tag, id == MethodId::BASIC_NACK);
+            }
+            let fate = if self.set_aside(channel, tag, verdict) {
+                Fate::Withheld
+            } else if dies {
                 self.withhold(channel, tag, turn)
+            } else if goes {
+                self.give_back_later(channel, tag, turn)
             } else {
                 Fate::Forward
             };
@@ -163,7 +220,7 @@ impl Session {
                     break;
                 }
                 Fate::NoTicket => {
-                    turn.event(Event::BoundMet(Bound::Tickets));
+                    turn.event(Event::LimitMet(Limit::Tickets));
                     self.hold(Hold::Tickets, turn);
                     enough = false;
                     break;
@@ -218,7 +275,15 @@ impl Session {
         }
     }
 
-    /// Whether the queue of a delivery has to be verified, since somebody has seen the end of it.
+    /// In tx mode the broker hears nothing before the commit of a delivery that matters.
+    fn set_aside(&mut self, channel: ChannelId, tag: DeliveryTag, verdict: Verdict) -> bool {
+        let state = self.channels.get_mut(&channel);
+        let state = state.filter(|state| state.tx.is_some() && state.unacked.matters(tag));
+        let aside = state.map(|state| state.unacked.set_aside(tag, verdict));
+        aside.is_some()
+    }
+
+    /// Whether the queue of a delivery has to be verified, since somebody has seen the end of it, or could have put another in its place.
     fn is_unsure_of(&mut self, channel: ChannelId, tag: DeliveryTag, turn: &mut Turn<'_>) -> bool {
         let retained = self
             .channels
@@ -229,63 +294,81 @@ impl Session {
             return false;
         };
         let queue = retained.queue.clone();
-        self.must_verify(&queue, turn)
+        self.verify(&queue, false, turn)
     }
 
     /// Hands the dead letter of one delivery to the publisher, if it is ours to do.
-    fn withhold(&mut self, channel: ChannelId, tag: DeliveryTag, turn: &mut Turn<'_>) -> Fate {
-        let (Some(rules), Some(state)) = (self.rules(), self.channels.get_mut(&channel)) else {
+    pub(super) fn withhold(
+        &mut self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        turn: &mut Turn<'_>,
+    ) -> Fate {
+        let Some(state) = self.channels.get(&channel) else {
             return Fate::Forward;
         };
+        if let Some(queue) = state.unacked.uncopied(tag).cloned() {
+            return self.keep_or_forward(channel, tag, queue, Some(Fallback::Budget), turn);
+        }
         let Some(retained) = state.unacked.retained(tag) else {
             return Fate::Forward;
         };
-        let Some(known) = self.registry.get(&retained.queue) else {
+        if self.registry.get(&retained.queue).is_none() {
             return Fate::Forward;
-        };
+        }
+        let queue = retained.queue.clone();
         if state.may_fail(&self.registry) {
-            return Fate::Unanswered;
+            return match state.impatient {
+                true => self.keep_or_forward(channel, tag, queue, None, turn),
+                false => Fate::Unanswered,
+            };
         }
         if self.tickets.len() >= self.max_tickets {
             return Fate::NoTicket;
         }
-        let queue = Queue {
-            vhost: &self.peer.vhost,
-            name: &retained.queue,
-            queue_type: known.declared.queue_type,
+        let publication = match self.dispose(retained, turn) {
+            None => return Fate::Forward,
+            Some(Disposal::LeaveToBroker(cause)) => {
+                return self.keep_or_forward(channel, tag, queue, Some(cause), turn);
+            }
+            // Of a client's reject no cycle is made (S6.2): it is neither dropped nor parked for one.
+            Some(Disposal::Drop(_)) => return Fate::Forward,
+            Some(
+                Disposal::Publish(publication)
+                | Disposal::Park(publication, _)
+                | Disposal::Retry(publication),
+            ) => publication,
         };
-        let Some(target) = self.settings.policies.target(queue, &known.declared.said) else {
-            turn.event(Event::RejectForwarded {
-                queue: retained.queue.clone(),
-                cause: Fallback::TargetUnknown,
-            });
-            return Fate::Forward;
-        };
-        let content = self.settings.names.bridges().content(&retained.content);
-        let death = Death {
-            queue: &retained.queue,
-            reason: Reason::Rejected,
-            exchange: &retained.exchange,
-            routing_key: &retained.routing_key,
-            content: &content,
-            recorded: false,
-        };
-        // A reject is never dropped as a cycle, so its target queues need not be known.
-        let Ok(Verdict::Publish(publication)) =
-            dead_letter::plan(&death, &target, &rules, turn.now.wall)
-        else {
-            turn.event(Event::RejectForwarded {
-                queue: retained.queue.clone(),
-                cause: Fallback::Unreadable,
-            });
-            return Fate::Forward;
-        };
-        self.last_ticket += 1;
-        let ticket = Ticket(self.last_ticket);
-        state.unacked.withhold(tag, ticket);
-        self.tickets.insert(ticket, (channel, tag));
-        turn.fx.dead.push((ticket, publication));
+        let ticket = self.publish(channel, tag, publication, turn);
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.unacked.withhold(tag, ticket);
+        }
         Fate::Withheld
+    }
+
+    /// It cannot be published now. `cause`: where that is worth a fact.
+    fn keep_or_forward(
+        &mut self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        queue: ShortStr,
+        cause: Option<Fallback>,
+        turn: &mut Turn<'_>,
+    ) -> Fate {
+        match self.instead(&queue) {
+            Instead::Keep => {
+                let cause = cause.unwrap_or(Fallback::CloseWait);
+                self.keep(channel, tag, queue, cause, turn);
+                Fate::Withheld
+            }
+            Instead::Forward => {
+                let told = |cause: &Fallback| *cause != Fallback::Budget; // at its delivery
+                if let Some(cause) = cause.filter(told) {
+                    turn.event(Event::RejectForwarded { queue, cause });
+                }
+                Fate::Forward
+            }
+        }
     }
 }
 

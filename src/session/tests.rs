@@ -2,29 +2,40 @@
 
 mod bounds;
 mod bridges;
+mod came_back;
 mod changes;
 mod declares;
 mod doubt;
+mod frames;
+mod kept;
 mod late;
 mod leaving;
+mod led_back;
+mod message;
+mod names;
+mod native;
 mod order;
 mod policies;
+mod probes;
+mod redelivered;
 mod refusals;
 mod rejects;
+mod retries;
+mod retries_declared;
+mod retries_ways;
 mod script;
 mod transparency;
+mod tx;
 mod unacked;
+mod unasked;
 mod verify;
+mod without_copy;
 
 use crate::machine::{Limits, LiveLimits};
 use crate::registry::intake_name::Names;
 
 fn limits() -> LiveLimits {
-    LiveLimits::new(Limits {
-        retained_per_connection: 1 << 20,
-        max_tickets: 4,
-        ..Limits::of_tests()
-    })
+    LiveLimits::new(Limits::of_tests())
 }
 
 fn names() -> Names {

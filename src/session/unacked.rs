@@ -6,7 +6,15 @@ use std::collections::BTreeMap;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
-use crate::machine::Ticket;
+use crate::dead_letter::redelivered::Before;
+use crate::machine::{Mono, Ticket, Wall};
+
+use super::retries::Retried;
+
+mod uncommitted;
+
+use uncommitted::Uncommitted;
+pub(crate) use uncommitted::Verdict;
 
 /// A delivery of a managed queue, kept until it is settled.
 #[derive(Debug)]
@@ -19,6 +27,12 @@ pub(crate) struct Retained {
     pub routing_key: ShortStr,
     /// As the broker sent it.
     pub content: Content,
+    /// What counts of the deliveries before this one, and how the client rejected it.
+    pub before: Before,
+    /// When it was delivered.
+    pub delivered: Wall,
+    /// What it says of its retries.
+    pub retried: Retried,
 }
 
 /// What a retained delivery costs beside its content and its names: its place in the ledger, and what the allocator adds (measured).
@@ -40,36 +54,64 @@ impl Retained {
     }
 }
 
-/// A reject that the broker has not seen.
-#[derive(Clone, Debug)]
+/// A reject that the broker has not seen, as its dead letter is on its way.
+#[derive(Debug)]
 pub(crate) struct Withheld {
     /// Its dead letter's.
     pub ticket: Ticket,
-    /// The queue, for events.
-    pub queue: ShortStr,
-    /// Octets to give back to the budget.
-    pub octets: usize,
+    /// What was rejected.
+    pub retained: Retained,
 }
+
+/// A reject that the broker must not see, as it would discard the message. No request waits for it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// While its dead letter is on its way.
+    pub ticket: Option<Ticket>,
+    /// What was rejected.
+    pub retained: Retained,
+    /// Since when.
+    pub since: Mono,
+    /// The dead letter is to be published with our own `user-id`.
+    pub hide_user: bool,
+}
+
+/// Deliveries of one queue of which no copy could be kept, and whose reject the broker must not see.
+#[derive(Debug)]
+struct Uncopied {
+    queue: ShortStr,
+    /// They may be returned to their queue.
+    returnable: bool,
+    tags: Bits,
+}
+
+/// A set of tags: 64 of them in each word.
+type Bits = BTreeMap<u64, u64>;
 
 /// Deliveries of one channel that the broker has no word about.
 ///
-/// A tag is *outstanding* (bit set), may be *retained* while it is, or *withheld* (the client rejected it), then *done* (its dead letter
-/// is confirmed, the ack not yet sent). What the client may settle is outstanding and neither withheld nor done.
+/// A tag is *outstanding* (bit set), may be *retained* while it is (or *uncopied*, where that matters), or *withheld* (the client rejected
+/// it), or *kept* (the same, and the broker must not see it), then *done* (its dead letter is confirmed, the ack not yet sent). What the
+/// client may settle is outstanding and none of the last three.
 #[derive(Debug, Default)]
 pub(crate) struct Unacked {
-    words: BTreeMap<u64, u64>,
+    words: Bits,
     retained: BTreeMap<u64, Retained>,
+    uncopied: Vec<Uncopied>,
     withheld: BTreeMap<u64, Withheld>,
+    kept: BTreeMap<u64, Kept>,
     done: Vec<u64>,
-    /// The same tags as bits, for looking them up.
-    taken: BTreeMap<u64, u64>,
+    /// The tags of the last three, those without a copy that are kept, and those that are set aside.
+    taken: Bits,
+    /// In tx mode.
+    uncommitted: Option<Uncommitted>,
 }
 
-fn set(words: &mut BTreeMap<u64, u64>, tag: u64) {
+fn set(words: &mut Bits, tag: u64) {
     *words.entry(tag >> 6).or_default() |= 1 << (tag & 63);
 }
 
-fn clear(words: &mut BTreeMap<u64, u64>, tag: u64) {
+fn clear(words: &mut Bits, tag: u64) {
     if let Some(word) = words.get_mut(&(tag >> 6)) {
         *word &= !(1 << (tag & 63));
         if *word == 0 {
@@ -78,10 +120,33 @@ fn clear(words: &mut BTreeMap<u64, u64>, tag: u64) {
     }
 }
 
-fn has(words: &BTreeMap<u64, u64>, tag: u64) -> bool {
+fn has(words: &Bits, tag: u64) -> bool {
     words
         .get(&(tag >> 6))
         .is_some_and(|word| word & 1 << (tag & 63) != 0)
+}
+
+/// Removes all tags up to this one, and says which they were.
+fn clear_up_to(words: &mut Bits, tag: u64, mut cleared: impl FnMut(u64, u64)) {
+    let last = tag >> 6;
+    while let Some(first) = words.first_entry().filter(|entry| *entry.key() < last) {
+        let (word, set) = first.remove_entry();
+        cleared(word, set);
+    }
+    if let Some(word) = words.get_mut(&last) {
+        let below = *word & u64::MAX >> (63 - (tag & 63));
+        *word &= !below;
+        cleared(last, below);
+        if *word == 0 {
+            words.remove(&last);
+        }
+    }
+}
+
+/// The lowest tag.
+fn first(words: &Bits) -> Option<DeliveryTag> {
+    let (word, set) = words.first_key_value()?;
+    bits(*word, *set).next().map(DeliveryTag)
 }
 
 fn bits(word: u64, mut set: u64) -> impl Iterator<Item = u64> {
@@ -114,9 +179,36 @@ impl Unacked {
         has(&self.words, tag.0) && !has(&self.taken, tag.0)
     }
 
-    /// Whether a reject is withheld, or its ack not yet sent.
-    pub(crate) fn any_withheld(&self) -> bool {
-        !self.taken.is_empty()
+    /// No copy could be kept of this delivery of a queue whose rejects the broker must not see.
+    pub(crate) fn lacks_copy(&mut self, tag: DeliveryTag, queue: &ShortStr, returnable: bool) {
+        if !self.may_settle(tag) {
+            return;
+        }
+        let same = |of: &&mut Uncopied| of.queue == *queue && of.returnable == returnable;
+        match self.uncopied.iter_mut().find(same) {
+            Some(of) => set(&mut of.tags, tag.0),
+            None => self.uncopied.push(Uncopied {
+                queue: queue.clone(),
+                returnable,
+                tags: Bits::from([(tag.0 >> 6, 1 << (tag.0 & 63))]),
+            }),
+        }
+    }
+
+    /// The queue of a delivery without a copy.
+    pub(crate) fn uncopied(&self, tag: DeliveryTag) -> Option<&ShortStr> {
+        let of = self.uncopied.iter().find(|of| has(&of.tags, tag.0))?;
+        Some(&of.queue)
+    }
+
+    /// Whether a request of the client has to wait for a withheld reject, or for its ack.
+    pub(crate) fn awaits(&self) -> bool {
+        !self.withheld.is_empty() || !self.done.is_empty()
+    }
+
+    /// Whether any dead letter is on its way, or its ack not yet sent.
+    pub(crate) fn is_publishing(&self) -> bool {
+        self.awaits() || self.kept.values().any(|kept| kept.ticket.is_some())
     }
 
     /// Whether the broker still waits for a reject up to this tag that the client has sent already.
@@ -126,13 +218,18 @@ impl Unacked {
 
     /// The lowest tag that the client has rejected and the broker waits for.
     pub(crate) fn first_withheld(&self) -> Option<DeliveryTag> {
-        let (word, set) = self.taken.first_key_value()?;
-        bits(*word, *set).next().map(DeliveryTag)
+        first(&self.taken)
     }
 
-    /// Whether a copy is kept of any delivery up to this tag.
-    pub(crate) fn retained_up_to(&self, tag: DeliveryTag) -> bool {
-        self.retained.range(..=tag.0).next().is_some()
+    /// Whether a reject of this delivery needs a look: a copy is kept of it, or is missing.
+    pub(crate) fn matters(&self, tag: DeliveryTag) -> bool {
+        self.retained.contains_key(&tag.0) || self.uncopied(tag).is_some()
+    }
+
+    /// The same of any up to this tag.
+    pub(crate) fn any_matters(&self, tag: DeliveryTag) -> bool {
+        let uncopied = |of: &Uncopied| first(&of.tags).is_some_and(|first| first <= tag);
+        self.retained.range(..=tag.0).next().is_some() || self.uncopied.iter().any(uncopied)
     }
 
     /// The highest tag up to this one that the client may settle.
@@ -166,19 +263,23 @@ impl Unacked {
 
     /// How many tags up to this one the broker would have to be told of one by one, since a reject below them is withheld. Those that
     /// would be withheld themselves, as all retained ones are when the client lets them die, do not count.
-    pub(crate) fn pieces(&self, tag: DeliveryTag, dies: bool) -> usize {
+    pub(crate) fn pieces(
+        &self,
+        tag: DeliveryTag,
+        is_withheld: impl Fn(&Retained) -> bool,
+    ) -> usize {
         let Some(hole) = self.first_withheld() else {
             return 0;
         };
         let next = |from: DeliveryTag| self.next_open(DeliveryTag(from.0.saturating_add(1)), tag);
         std::iter::successors(next(hole), |tag| next(*tag))
-            .filter(|tag| !(dies && self.retained.contains_key(&tag.0)))
+            .filter(|tag| !self.retained.get(&tag.0).is_some_and(&is_withheld))
             .count()
     }
 
     /// The client settled this tag and the broker is told: it is forgotten. Returns the octets that were kept of it.
     pub(crate) fn settle(&mut self, tag: DeliveryTag) -> usize {
-        clear(&mut self.words, tag.0);
+        self.forget(tag);
         self.retained
             .remove(&tag.0)
             .map_or(0, |retained| retained.octets())
@@ -186,21 +287,13 @@ impl Unacked {
 
     /// The client settled all up to this tag and the broker is told; none of them is withheld. Returns the octets that were kept of them.
     pub(crate) fn settle_up_to(&mut self, tag: DeliveryTag) -> usize {
-        let last = tag.0 >> 6;
-        while let Some((word, _)) = self
-            .words
-            .first_key_value()
-            .filter(|(word, _)| **word < last)
-        {
-            let word = *word;
-            self.words.remove(&word);
+        let mut words = std::mem::take(&mut self.words);
+        clear_up_to(&mut words, tag.0, |word, set| self.tell(word, set));
+        self.words = words;
+        for of in &mut self.uncopied {
+            clear_up_to(&mut of.tags, tag.0, |_, _| ());
         }
-        if let Some(word) = self.words.get_mut(&last) {
-            *word &= !(u64::MAX >> (63 - (tag.0 & 63)));
-            if *word == 0 {
-                self.words.remove(&last);
-            }
-        }
+        self.uncopied.retain(|of| !of.tags.is_empty());
         if self.retained.is_empty() {
             return 0;
         }
@@ -217,7 +310,7 @@ impl Unacked {
 
     /// Whether a copy is kept of any delivery, or a reject is withheld.
     pub(crate) fn retains_any(&self) -> bool {
-        !self.retained.is_empty() || self.any_withheld()
+        !self.retained.is_empty() || !self.taken.is_empty()
     }
 
     /// Whether a copy is kept of a delivery of that queue.
@@ -227,46 +320,149 @@ impl Unacked {
             .any(|retained| &*retained.queue == queue)
     }
 
+    /// The broker is told of this delivery; no copy is kept of it.
+    pub(crate) fn forget(&mut self, tag: DeliveryTag) {
+        if has(&self.words, tag.0) {
+            self.tell(tag.0 >> 6, 1 << (tag.0 & 63));
+        }
+        clear(&mut self.words, tag.0);
+        clear(&mut self.taken, tag.0);
+        if !self.uncopied.is_empty() {
+            for of in &mut self.uncopied {
+                clear(&mut of.tags, tag.0);
+            }
+            self.uncopied.retain(|of| !of.tags.is_empty());
+        }
+    }
+
     /// The copy of a delivery.
     pub(crate) fn retained(&self, tag: DeliveryTag) -> Option<&Retained> {
         self.retained.get(&tag.0)
+    }
+
+    /// The client rejects a retained delivery, by `basic.nack` or not.
+    pub(crate) fn rejected_by(&mut self, tag: DeliveryTag, nack: bool) {
+        if let Some(retained) = self.retained.get_mut(&tag.0) {
+            retained.before.nacked = nack;
+        }
     }
 
     /// The client rejected a retained delivery: from now on it is withheld.
     pub(crate) fn withhold(&mut self, tag: DeliveryTag, ticket: Ticket) {
         if let Some(retained) = self.retained.remove(&tag.0) {
             set(&mut self.taken, tag.0);
-            self.withheld.insert(
-                tag.0,
-                Withheld {
-                    ticket,
-                    octets: retained.octets(),
-                    queue: retained.queue,
-                },
-            );
+            self.withheld.insert(tag.0, Withheld { ticket, retained });
         }
     }
 
-    /// The dead letter of a withheld reject is safe: it is to be acked.
-    pub(crate) fn done(&mut self, tag: DeliveryTag) -> Option<Withheld> {
-        let withheld = self.withheld.remove(&tag.0)?;
+    /// The deliveries of which a copy is kept, the oldest first, and their queues.
+    pub(crate) fn retained_queues(&self) -> impl Iterator<Item = (DeliveryTag, &ShortStr)> {
+        let all = self.retained.iter();
+        all.map(|(tag, retained)| (DeliveryTag(*tag), &retained.queue))
+    }
+
+    /// The client returns a retained delivery.
+    pub(crate) fn returned(&mut self, tag: DeliveryTag) {
+        if let Some(retained) = self.retained.get_mut(&tag.0) {
+            retained.retried.returned = true;
+        }
+    }
+
+    /// The dead letter of a withheld or kept reject is safe: it is to be acked.
+    pub(crate) fn done(&mut self, tag: DeliveryTag) -> Option<Retained> {
+        let retained = self.take_rejected(tag)?;
         self.done.push(tag.0);
-        Some(withheld)
+        Some(retained)
     }
 
-    /// A withheld reject goes to the broker after all.
-    pub(crate) fn give_up(&mut self, tag: DeliveryTag) -> Option<Withheld> {
-        let withheld = self.withheld.remove(&tag.0)?;
-        clear(&mut self.taken, tag.0);
-        clear(&mut self.words, tag.0);
-        Some(withheld)
+    /// A withheld or kept reject goes to the broker after all; or its message returns to its queue.
+    pub(crate) fn give_up(&mut self, tag: DeliveryTag) -> Option<Retained> {
+        let retained = self.take_rejected(tag)?;
+        self.forget(tag);
+        Some(retained)
     }
 
-    /// All withheld rejects whose outcome is open, in tag order.
-    pub(crate) fn withheld(&self) -> impl Iterator<Item = (DeliveryTag, &Withheld)> {
-        self.withheld
-            .iter()
-            .map(|(tag, withheld)| (DeliveryTag(*tag), withheld))
+    fn take_rejected(&mut self, tag: DeliveryTag) -> Option<Retained> {
+        match self.withheld.remove(&tag.0) {
+            Some(withheld) => Some(withheld.retained),
+            None => Some(self.kept.remove(&tag.0)?.retained),
+        }
+    }
+
+    /// What was rejected, of a withheld reject.
+    pub(crate) fn withheld(&self, tag: DeliveryTag) -> Option<&Retained> {
+        Some(&self.withheld.get(&tag.0)?.retained)
+    }
+
+    /// A reject of a retained delivery, or one that is withheld, is kept from the broker from now on. What is on its way stays so.
+    pub(crate) fn keep(&mut self, tag: DeliveryTag, since: Mono) {
+        let (ticket, retained) = match self.withheld.remove(&tag.0) {
+            Some(withheld) => (Some(withheld.ticket), withheld.retained),
+            None => match self.retained.remove(&tag.0) {
+                Some(retained) => (None, retained),
+                None => return,
+            },
+        };
+        set(&mut self.taken, tag.0);
+        let kept = Kept {
+            ticket,
+            retained,
+            since,
+            hide_user: false,
+        };
+        self.kept.insert(tag.0, kept);
+    }
+
+    /// The same of a delivery without a copy.
+    pub(crate) fn keep_uncopied(&mut self, tag: DeliveryTag) {
+        set(&mut self.taken, tag.0);
+    }
+
+    /// A reject that is kept.
+    pub(crate) fn kept(&self, tag: DeliveryTag) -> Option<&Kept> {
+        self.kept.get(&tag.0)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn kept_mut(&mut self, tag: DeliveryTag) -> Option<&mut Kept> {
+        self.kept.get_mut(&tag.0)
+    }
+
+    /// The copy of a delivery is of no use.
+    pub(crate) fn drop_copy(&mut self, tag: DeliveryTag) -> Option<Retained> {
+        self.retained.remove(&tag.0)
+    }
+
+    /// How many are kept and not on their way.
+    pub(crate) fn idle(&self) -> usize {
+        self.kept_idle().count() + self.kept_uncopied().count()
+    }
+
+    /// Those that are kept and not on their way, in tag order.
+    pub(crate) fn kept_idle(&self) -> impl Iterator<Item = (DeliveryTag, &Kept)> {
+        let idle = self.kept.iter().filter(|(_, kept)| kept.ticket.is_none());
+        idle.map(|(tag, kept)| (DeliveryTag(*tag), kept))
+    }
+
+    /// The kept ones without a copy: the tag, the queue, and whether they may be returned to it.
+    pub(crate) fn kept_uncopied(&self) -> impl Iterator<Item = (DeliveryTag, &ShortStr, bool)> {
+        self.uncopied.iter().flat_map(|of| {
+            let kept = of.tags.iter().flat_map(|(word, set)| {
+                bits(*word, set & self.taken.get(word).copied().unwrap_or(0))
+            });
+            let aside = |tag: &u64| match &self.uncommitted {
+                Some(uncommitted) => uncommitted.aside.contains_key(tag),
+                None => false,
+            };
+            let kept = kept.filter(move |tag| !aside(tag));
+            kept.map(|tag| (DeliveryTag(tag), &of.queue, of.returnable))
+        })
+    }
+
+    /// The tickets of all dead letters that are on their way.
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> {
+        let withheld = self.withheld.values().map(|withheld| withheld.ticket);
+        withheld.chain(self.kept.values().filter_map(|kept| kept.ticket))
     }
 
     /// The acks that are due: `(tag, multiple)`, a `multiple` where no hole is below, else singles in tag order. They count as sent.
@@ -287,8 +483,7 @@ impl Unacked {
             ack(DeliveryTag(*tag), false);
         }
         for tag in &done {
-            clear(&mut self.words, *tag);
-            clear(&mut self.taken, *tag);
+            self.forget(DeliveryTag(*tag));
         }
         done.clear();
         self.done = done;
@@ -297,7 +492,8 @@ impl Unacked {
     /// Octets kept of deliveries and withheld rejects.
     pub(crate) fn octets(&self) -> usize {
         let retained: usize = self.retained.values().map(Retained::octets).sum();
-        let withheld: usize = self.withheld.values().map(|withheld| withheld.octets).sum();
-        retained + withheld
+        let withheld = self.withheld.values().map(|of| of.retained.octets());
+        let kept = self.kept.values().map(|of| of.retained.octets());
+        retained + withheld.chain(kept).sum::<usize>()
     }
 }

@@ -1,184 +1,180 @@
-//! Whether a queue is still the one that is known, before its consumer begins: it could have been deleted and made anew by somebody else.
+//! Whether a queue is still the one that is known: it could have been deleted and made anew by somebody else.
+//!
+//! That is asked before a consumer of it begins, or a message is fetched, when what is known is old; and before the first message dies that a
+//! consumer was given, because the queue could have been made anew just before the consumer began. From then on it cannot be without a
+//! cancel of the consumer.
 //!
 //! ```text
-//!  consume, get ──▶ Recalling ──▶ There: a passive declare ──▶ Same: the declare that was accepted ──▶ known again
-//!                      │ no channel      │ refused                  │ refused, or probe-timeout
-//!                      └─────────────────┴── forgotten: the broker does its dead letters ◀┘       ──▶ Closing: the probe's channel
+//!  consume, get, reject ──▶ Recalling ──▶ Asking: the declare that was accepted, as one that makes nothing ──▶ known again
+//!                              │ no channel   │ refused, or probe-timeout
+//!                              └──────────────┴── forgotten: the broker does its dead letters            ──▶ Closing: the probe's channel
 //! ```
 //! The client waits meanwhile: its command is looked at again when the answer is known.
 
+use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Event, Fallback, Leg, Mono, Recall, Recalled};
+use crate::machine::{Event, Fallback, Mono, Recall, Recalled};
 use crate::registry::Form;
+use crate::registry::arguments::if_there;
 
-use super::{Hold, Session, Turn};
+use super::frames::Method;
+use super::pause::Hold;
+use super::probe::Probe;
+use super::unpublished::Instead;
+use super::{Session, Turn};
+
+/// How the names of queues begin that the broker named.
+const SERVER_NAMED: &[u8] = b"amq.";
+/// What a frame is larger than what it carries.
+const FRAME: usize = frame::HEAD + 1;
 
 /// One verification on its way.
 #[derive(Debug)]
 pub(super) struct Verification {
-    queue: ShortStr,
-    form: Form,
-    /// 0: none yet.
-    probe: ChannelId,
-    stage: Stage,
-    until: Mono,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Whether a probe may be made is asked.
-    Recalling,
-    /// A passive declare was sent: it makes nothing.
-    There,
-    /// The declare that was accepted before was sent.
-    Same,
-    /// Decided; the probe's channel is being closed.
-    Closing,
+    pub(super) queue: ShortStr,
+    pub(super) form: Form,
+    /// Its channel, on which the declare that was accepted before was sent, or a passive one: neither makes a queue. None: whether a probe
+    /// may be made is asked.
+    pub(super) probe: Option<ChannelId>,
+    /// When it must have been decided.
+    pub(super) until: Mono,
+    /// Somebody begins to read; else something dies that was read.
+    pub(super) begins: bool,
 }
 
 // === impl Verification ===
 
 impl Verification {
-    /// Its channel.
-    pub(super) fn probe(&self) -> ChannelId {
-        self.probe
-    }
-
-    /// When it must have been decided, while it is not.
-    pub(super) fn until(&self) -> Option<Mono> {
-        (self.stage != Stage::Closing).then_some(self.until)
-    }
-
     fn about(&self) -> Recall {
         Recall {
             queue: self.queue.clone(),
-            exchange: None,
         }
     }
 
-    fn declare(&self, bits: u8, arguments: &[u8], turn: &mut Turn<'_>) {
+    /// The declare that shows whether the queue is the same. A name that the broker made is no other queue's, and no client may declare it.
+    fn question(&self, probe: ChannelId) -> Vec<u8> {
+        let (bits, arguments) = match self.queue.starts_with(SERVER_NAMED) {
+            true => (QueueDeclare::PASSIVE, Vec::new()),
+            false => (self.form.bits, if_there(&self.form.arguments)),
+        };
         let declare = QueueDeclare {
             ticket: 0,
             queue: &self.queue,
             bits,
-            arguments,
+            arguments: &arguments,
         };
-        reply::queue_declare(
-            turn.build(Leg::Broker),
-            self.probe,
-            &declare,
-            bits,
-            arguments,
-        );
+        let mut out = Vec::new();
+        reply::queue_declare(&mut out, probe, &declare, bits, &arguments);
+        out
     }
 }
 
 impl Session {
-    /// Whether a consumer of this queue has to wait until what is known of it is verified.
+    /// Whether who begins to read from this queue has to wait until what is known of it is verified.
     pub(super) fn must_verify(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) -> bool {
+        !self.registry.is_fresh(queue, turn.now.mono) && self.verify(queue, true, turn)
+    }
+
+    /// Verifies what is known of a queue; false when that is nothing.
+    pub(super) fn verify(&mut self, queue: &ShortStr, begins: bool, turn: &mut Turn<'_>) -> bool {
         let now = turn.now.mono;
         let Some(known) = self.registry.get(queue) else {
             return false;
         };
-        if self.registry.is_fresh(queue, now) {
-            return false;
-        }
-        if self.takeover.is_some() || self.verification.is_some() {
+        if self.probe.is_on_its_way() {
             self.hold(Hold::Probe, turn);
             return true;
         }
         let verification = Verification {
             queue: queue.clone(),
             form: known.declared.form.clone(),
-            probe: ChannelId(0),
-            stage: Stage::Recalling,
+            probe: None,
             until: now.after(self.settings.limits.now().probe_timeout),
+            begins,
         };
-        turn.fx.recall.push(verification.about());
-        self.verification = Some(verification);
+        turn.fx.out.recall.push(verification.about());
+        self.probe = Probe::Verification(verification);
         self.hold(Hold::Probe, turn);
         true
     }
 
     /// What is known of the user tells whether a probe may be made.
     pub(super) fn verification_recalled(&mut self, recalled: &Recalled, turn: &mut Turn<'_>) {
-        let mine = |verification: &mut Verification| {
-            verification.stage == Stage::Recalling && verification.about() == recalled.about
+        let mine = match &self.probe {
+            Probe::Verification(of) => of.probe.is_none() && of.about() == recalled.about,
+            Probe::None | Probe::Takeover(_) | Probe::Closing(_) => false,
         };
-        let Some(mut verification) = self.verification.take_if(mine) else {
+        if !mine {
+            return;
+        }
+        let Some(mut verification) = self.probe.take_verification() else {
             return;
         };
-        match self.free_channel().filter(|_| !recalled.channel_limit) {
-            None => self.lose_track(verification.queue, turn),
-            Some(probe) => {
-                verification.probe = probe;
-                verification.stage = Stage::There;
-                reply::channel_open(turn.build(Leg::Broker), probe);
-                verification.declare(QueueDeclare::PASSIVE, &[], turn);
-                self.verification = Some(verification);
+        let probe = self.free_channel().filter(|_| !recalled.channel_limit);
+        let asked = probe.map(|probe| (probe, verification.question(probe)));
+        match asked.filter(|(_, question)| self.fits_frame(question.len() - FRAME)) {
+            // What was known was not old when it was begun to be read, and nobody saw its end.
+            None if !verification.begins && self.registry.is_same_life(&verification.queue) => {
+                self.registry.trust(&verification.queue);
+            }
+            None => self.doubt(verification.queue, turn),
+            Some((probe, question)) => {
+                verification.probe = Some(probe);
+                self.inject(probe, turn, |out| {
+                    reply::channel_open(out, probe);
+                    out.extend_from_slice(&question);
+                });
+                self.probe = Probe::Verification(verification);
             }
         }
     }
 
     /// The broker answers.
-    pub(super) fn verification_reply(&mut self, id: MethodId, turn: &mut Turn<'_>) {
-        let Some(mut verification) = self.verification.take() else {
-            return;
-        };
-        let refused = id == MethodId::CHANNEL_CLOSE;
-        if refused {
-            let probe = verification.probe;
-            self.inject(probe, turn, |out| reply::close_ok(out, probe));
-        }
-        match (verification.stage, id) {
-            // A close of the broker that crossed ours: ours is answered all the same.
-            (Stage::Closing, MethodId::CHANNEL_CLOSE_OK) => {}
-            (Stage::There, MethodId::QUEUE_DECLARE_OK) => {
-                verification.stage = Stage::Same;
-                let Form { bits, arguments } = &verification.form;
-                verification.declare(*bits, arguments, turn);
-                self.verification = Some(verification);
+    pub(super) fn verification_reply(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
+        let probe = method.channel;
+        match method.id {
+            MethodId::QUEUE_DECLARE_OK => {
+                if let Some(verification) = self.probe.take_verification() {
+                    self.registry.verified(&verification.queue, turn.now.mono);
+                    self.end_verification(probe, turn);
+                }
             }
-            (Stage::Same, MethodId::QUEUE_DECLARE_OK) => {
-                self.registry.verified(&verification.queue, turn.now.mono);
-                self.end_verification(verification, turn);
+            MethodId::CHANNEL_CLOSE => {
+                self.inject(probe, turn, |out| reply::close_ok(out, probe));
+                if let Some(verification) = self.probe.take_verification() {
+                    self.lose_track(verification.queue, turn);
+                }
             }
-            (Stage::There | Stage::Same, MethodId::CHANNEL_CLOSE) => {
-                self.lose_track(verification.queue, turn);
-            }
-            _ => self.verification = Some(verification),
+            _ => {}
         }
     }
 
     /// The bound on probing has passed.
     pub(super) fn verification_timeout(&mut self, turn: &mut Turn<'_>) {
-        let late = |verification: &mut Verification| {
-            verification
-                .until()
-                .is_some_and(|until| until <= turn.now.mono)
-        };
-        if let Some(verification) = self.verification.take_if(late) {
-            self.lose_track(verification.queue.clone(), turn);
-            if verification.stage != Stage::Recalling {
-                self.end_verification(verification, turn);
+        if let Some(verification) = self.probe.take_verification() {
+            self.doubt(verification.queue, turn);
+            if let Some(probe) = verification.probe {
+                self.end_verification(probe, turn);
             }
         }
     }
 
     /// Decided: the probe's channel is closed, and the client may go on.
-    fn end_verification(&mut self, mut verification: Verification, turn: &mut Turn<'_>) {
-        reply::close(
-            turn.build(Leg::Broker),
-            verification.probe,
-            200,
-            b"",
-            MethodId(0, 0),
-        );
-        verification.stage = Stage::Closing;
+    fn end_verification(&mut self, probe: ChannelId, turn: &mut Turn<'_>) {
         self.release();
-        self.verification = Some(verification);
+        self.close_probe(probe, turn);
+    }
+
+    /// Nobody could ask the broker. Then the queue is left to it, unless it would discard what is rejected there: of a queue whose end nobody saw,
+    /// what is known is the best that can be done.
+    fn doubt(&mut self, queue: ShortStr, turn: &mut Turn<'_>) {
+        if self.instead(&queue) == Instead::Keep && self.registry.is_same_life(&queue) {
+            self.registry.verified(&queue, turn.now.mono);
+        } else {
+            self.lose_track(queue, turn);
+        }
     }
 
     /// The queue is not managed any more.

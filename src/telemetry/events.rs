@@ -4,14 +4,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::field::{Empty, display};
 use tracing::{Level, Span, debug, error, error_span, info, trace, warn};
 
 use super::metrics::{
-    DeadLetterLabels, FallbackLabels, Inner, KindLabels, LegLabels, LinkLabels, Metrics,
-    UndeliveredLabels, VhostGauge, VhostLabels,
+    CauseLabels, DeadLetterLabels, FallbackLabels, Inner, KindLabels, LegLabels, LinkLabels,
+    Metrics, RetryLabels, UndeliveredLabels, VhostGauge, VhostLabels,
 };
 use super::names;
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -81,11 +81,20 @@ impl Reporter {
             Event::QueueManaged { queue, taken_over } => self.queue_managed(queue, *taken_over),
             Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
-            Event::NotRetained { queue, bound } => {
-                self.metrics.bound_met(*bound);
+            Event::ReturnForwarded { queue, cause } => self.fell_back("return", queue, *cause),
+            Event::Retried {
+                queue,
+                delay,
+                outcome,
+            } => self.retried(queue, *delay, *outcome),
+            Event::CameBack { queue } => self.came_back(queue),
+            Event::RejectKept { queue, cause } => self.reject_kept(queue, *cause),
+            Event::RejectReturned { queue } => self.reject_returned(queue),
+            Event::NotRetained { queue, limit } => {
+                self.metrics.limit_met(*limit);
                 self.fell_back("delivery", queue, Fallback::Budget);
             }
-            Event::BoundMet(bound) => self.metrics.bound_met(*bound),
+            Event::LimitMet(limit) => self.metrics.limit_met(*limit),
             Event::NameRefused { name } => self.name_refused(name),
             Event::DeadLetter {
                 queue,
@@ -100,8 +109,20 @@ impl Reporter {
             Event::Blocked(blocked) => self.blocked(*blocked),
             Event::ChannelClosed { role, cause } => self.channel_closed(*role, cause),
             Event::InternalExchange { exchange } => self.internal_exchange(exchange),
+            Event::TargetConvicted {
+                exchange,
+                routing_key,
+            } => self.target_convicted(exchange, routing_key),
             Event::Consuming(consuming) => self.consuming(*consuming),
+            Event::HandedOver => {
+                warn!("nothing can be published: the intake queue is left to other proxies")
+            }
             Event::IntakeExchanges(number) => self.intake_exchanges(*number),
+            Event::ParkedTried {
+                moved,
+                waiting,
+                staying,
+            } => self.parked_tried(*moved, *waiting, *staying),
             Event::ProbeOverLimit => self.probe_over_limit(),
             Event::ProtocolFault { leg, what } => self.protocol_fault(*leg, what),
         }
@@ -163,6 +184,18 @@ impl Reporter {
         }
     }
 
+    fn reject_kept(&self, queue: &ShortStr, cause: Fallback) {
+        let cause = names::fallback(cause);
+        let kept = &self.metrics.inner().rejects_kept;
+        kept.get_or_create(&CauseLabels { cause }).inc();
+        seldom!(self, Level::WARN, "a reject is kept: its queue has a dead-letter exchange only by a policy of the proxy", Some(queue), cause, %queue, cause);
+    }
+
+    fn reject_returned(&self, queue: &ShortStr) {
+        self.metrics.inner().rejects_returned.inc();
+        seldom!(self, Level::WARN, "a message whose reject was kept went back to its queue", Some(queue), "", %queue);
+    }
+
     fn probe_over_limit(&self) {
         self.metrics.inner().probes_over_limit.inc();
         seldom!(
@@ -221,6 +254,33 @@ impl Reporter {
                 };
                 seldom!(self, level, "dead letter not published", Some(queue), name, %queue, reason, %exchange, cause = name);
             }
+        }
+    }
+
+    fn retried(&self, queue: &ShortStr, delay: Duration, outcome: Outcome) {
+        let (ended, cause) = names::outcome(outcome);
+        let labels = self.retry_labels(queue, ended);
+        self.metrics.inner().retries.get_or_create(&labels).inc();
+        match cause.map(Cause::as_str) {
+            None => trace!(%queue, ?delay, "message waits for a retry"),
+            Some(cause) => {
+                seldom!(self, Level::WARN, "a message could not be sent away for a retry: it went back to its queue at once", Some(queue), cause, %queue, ?delay, cause);
+            }
+        }
+    }
+
+    fn came_back(&self, queue: &ShortStr) {
+        let labels = self.retry_labels(queue, "returned");
+        self.metrics.inner().retries.get_or_create(&labels).inc();
+        trace!(%queue, "message is back in its queue");
+    }
+
+    fn retry_labels(&self, queue: &ShortStr, outcome: &'static str) -> RetryLabels {
+        let (vhost, queue) = self.metrics.inner().names.queue(&self.vhost, queue);
+        RetryLabels {
+            vhost,
+            queue,
+            outcome,
         }
     }
 
@@ -303,6 +363,10 @@ impl Reporter {
         seldom!(self, Level::INFO, "the dead-letter exchange is internal: it is reached over a bridge", Some(exchange), "", %exchange);
     }
 
+    fn target_convicted(&self, exchange: &ShortStr, routing_key: &ShortStr) {
+        seldom!(self, Level::WARN, "dead letters to this target close the publisher's connection: they are tried alone, and parked after retry-for", Some(exchange), "", %exchange, %routing_key);
+    }
+
     fn count_closed(&self, role: Role) {
         let inner = self.metrics.inner();
         inner
@@ -314,6 +378,27 @@ impl Reporter {
     fn consuming(&self, consuming: bool) {
         self.vhost_gauge(|inner| &inner.intake_consuming, consuming.into());
         info!(consuming, "intake consumer");
+    }
+
+    fn parked_tried(&self, moved: usize, waiting: usize, staying: usize) {
+        let gauge = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.vhost_gauge(|inner| &inner.parked_waiting, gauge(waiting));
+        self.vhost_gauge(|inner| &inner.parked_staying, gauge(staying));
+        if moved > 0 {
+            let inner = self.metrics.inner();
+            let vhost = inner.names.vhost(&self.vhost);
+            let labels = VhostLabels { vhost };
+            inner
+                .parked_moved
+                .get_or_create(&labels)
+                .inc_by(moved as u64);
+            info!(
+                moved,
+                waiting, staying, "parked messages went to their targets"
+            );
+        } else if waiting + staying > 0 {
+            debug!(waiting, staying, "parked messages were tried again");
+        }
     }
 
     fn intake_exchanges(&self, number: usize) {
@@ -372,149 +457,4 @@ impl Reporter {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("no test panics").write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    /// What is written, down to `trace`, while `act` runs.
-    fn lines_of(act: impl FnOnce()) -> String {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(Level::TRACE)
-            .with_writer(move || writer.clone())
-            .with_ansi(false)
-            .with_target(false)
-            .without_time();
-        tracing::subscriber::with_default(subscriber.finish(), act);
-        let bytes = lines.0.lock().expect("no test panics").clone();
-        String::from_utf8(bytes).expect("UTF-8")
-    }
-
-    fn name(text: &str) -> ShortStr {
-        ShortStr::copy(text.as_bytes()).expect("short")
-    }
-
-    fn dead_letter(queue: &str, outcome: Outcome) -> Event {
-        Event::DeadLetter {
-            queue: name(queue),
-            reason: Reason::Expired,
-            exchange: name("dlx"),
-            outcome,
-        }
-    }
-
-    #[test]
-    fn a_session_is_named_in_its_lines() {
-        let lines = lines_of(|| {
-            let peer = "10.0.0.7:50000".parse().expect("an address");
-            let mut reporter = Reporter::session(Metrics::new(), peer);
-            reporter.report(&Event::ProtocolFault {
-                leg: Leg::Client,
-                what: "wrong end octet",
-            });
-            reporter.report(&Event::SessionOpened {
-                vhost: name("/"),
-                user: Some(name("app")),
-                name: Some("worker 1".into()),
-            });
-            reporter.report(&Event::RejectForwarded {
-                queue: name("orders"),
-                cause: Fallback::Budget,
-            });
-        });
-        insta::assert_snapshot!(lines, @r#"
-         INFO session{peer=10.0.0.7:50000}: fault of the protocol leg="client" what="wrong end octet"
-        DEBUG session{peer=10.0.0.7:50000 vhost=/ user=app name=worker 1}: session opened
-         WARN session{peer=10.0.0.7:50000 vhost=/ user=app name=worker 1}: left to the broker queue=orders request="reject" cause="budget"
-        "#);
-    }
-
-    #[test]
-    fn the_level_says_who_must_act() {
-        let lines = lines_of(|| {
-            let mut reporter = Reporter::link(Metrics::new(), name("/"));
-            for outcome in [
-                Outcome::Confirmed,
-                Outcome::Parked(Cause::Unroutable),
-                Outcome::Dropped(Cause::Cycle),
-                Outcome::Refused(Cause::PublisherAway),
-                Outcome::Refused(Cause::Poison),
-            ] {
-                reporter.report(&dead_letter("orders", outcome));
-            }
-        });
-        insta::assert_snapshot!(lines, @r#"
-        TRACE link{vhost=/}: dead letter confirmed queue=orders reason="expired" exchange=dlx
-         WARN link{vhost=/}: dead letter parked queue=orders reason="expired" exchange=dlx cause="unroutable"
-         WARN link{vhost=/}: dead letter dropped queue=orders reason="expired" exchange=dlx cause="cycle"
-         WARN link{vhost=/}: dead letter not published queue=orders reason="expired" exchange=dlx cause="publisher_away"
-        ERROR link{vhost=/}: dead letter not published queue=orders reason="expired" exchange=dlx cause="poison"
-        "#);
-    }
-
-    #[test]
-    fn what_repeats_is_written_once_a_minute() {
-        let lines = lines_of(|| {
-            let mut reporter = Reporter::link(Metrics::new(), name("/"));
-            for queue in ["a", "b", "a", "a"] {
-                reporter.report(&dead_letter(queue, Outcome::Parked(Cause::NoExchange)));
-            }
-        });
-        assert_eq!(lines.lines().count(), 2, "{lines}");
-    }
-
-    #[test]
-    fn clients_that_come_while_the_broker_is_away_are_said_once() {
-        let lines = lines_of(|| {
-            let metrics = Metrics::new();
-            for port in 50_000..50_100 {
-                let peer = SocketAddr::from(([10, 0, 0, 7], port));
-                let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-                Reporter::session(metrics.clone(), peer)
-                    .client_refused(&("rabbit".to_owned(), 5672), &refused);
-            }
-        });
-        insta::assert_snapshot!(lines, @r#" WARN session{peer=10.0.0.7:50000}: client refused: the broker cannot be reached broker="rabbit:5672" error=connection refused"#);
-    }
-
-    #[test]
-    fn a_link_that_stays_away_is_said_once_and_its_loss_each_time() {
-        let up = || Event::LinkUp {
-            role: Role::Intake,
-            version: "4.3.6".into(),
-        };
-        let down = || Event::LinkDown {
-            role: Role::Intake,
-            cause: "connection refused".to_owned(),
-        };
-        let lines = lines_of(|| {
-            let mut reporter = Reporter::link(Metrics::new(), name("/"));
-            for event in [down(), down(), down(), up(), down(), down(), up(), down()] {
-                reporter.report(&event);
-            }
-        });
-        insta::assert_snapshot!(lines, @r#"
-        WARN link{vhost=/}: link cannot be opened link="intake" cause="connection refused"
-        INFO link{vhost=/}: link is up link="intake" broker=4.3.6
-        WARN link{vhost=/}: link lost link="intake" cause="connection refused"
-        INFO link{vhost=/}: link is up link="intake" broker=4.3.6
-        WARN link{vhost=/}: link lost link="intake" cause="connection refused"
-        "#);
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! Every metric: name, type, labels, meaning. METRICS.md is this file's table, and a test holds the two together. A [`Metrics`] is a handle that
-//! is passed on; nothing is global, so two proxies can live in one process. Label values come from an enum or a bounded set of names.
+//! Every metric: name, type, labels, meaning. The table of docs/metrics.md is made from this file. A [`Metrics`] is a handle that is passed on;
+//! nothing is global, so two proxies can live in one process. Label values come from an enum or a bounded set of names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use tracing::warn;
 
 use super::names::{Name, Names};
 use super::repeats::Repeats;
-use crate::machine::{Bound, Leg, Role};
+use crate::machine::{Leg, Limit, Role};
 
 /// All metrics of one proxy. Clones are the same metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
 
-/// What METRICS.md says of one metric.
+/// What docs/metrics.md says of one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// As Prometheus shows it.
@@ -70,7 +70,10 @@ pub(super) struct Inner {
     broker: Direction,
     pub(super) dead_letters: Family<DeadLetterLabels, Counter>,
     pub(super) undelivered: Family<UndeliveredLabels, Counter>,
+    pub(super) retries: Family<RetryLabels, Counter>,
     pub(super) fallbacks: Family<FallbackLabels, Counter>,
+    pub(super) rejects_kept: Family<CauseLabels, Counter>,
+    pub(super) rejects_returned: Counter,
     pub(super) queues_managed: Family<KindLabels, Counter>,
     pub(super) probes_over_limit: Counter,
     pub(super) names_refused: Counter,
@@ -83,6 +86,9 @@ pub(super) struct Inner {
     pub(super) publisher_blocked: VhostGauge,
     pub(super) intake_consuming: VhostGauge,
     pub(super) intake_exchanges: VhostGauge,
+    pub(super) parked_moved: Family<VhostLabels, Counter>,
+    pub(super) parked_waiting: VhostGauge,
+    pub(super) parked_staying: VhostGauge,
     pub(super) vhost_native: VhostGauge,
     management_up: Gauge,
     management_failures: Counter,
@@ -120,8 +126,20 @@ pub(super) struct UndeliveredLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RetryLabels {
+    pub(super) vhost: Name,
+    pub(super) queue: Name,
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct FallbackLabels {
     pub(super) request: &'static str,
+    pub(super) cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CauseLabels {
     pub(super) cause: &'static str,
 }
 
@@ -154,8 +172,8 @@ pub(super) struct VhostLabels {
 /// A number per vhost.
 pub(super) type VhostGauge = Family<VhostLabels, Gauge>;
 
-/// A registry that remembers what it was told.
-struct Book {
+/// A registry that can list its metrics, for the documents.
+struct DescribedRegistry {
     registry: Registry,
     descriptions: Vec<Description>,
 }
@@ -165,11 +183,11 @@ struct Book {
 impl Metrics {
     /// All at zero.
     pub fn new() -> Self {
-        let mut book = Book {
+        let mut registry = DescribedRegistry {
             registry: Registry::with_prefix(PREFIX),
             descriptions: Vec::new(),
         };
-        let build: Family<VersionLabels, Gauge> = book.add(
+        let build: Family<VersionLabels, Gauge> = registry.add(
             "build_info",
             &["version"],
             "The version that runs; always 1",
@@ -181,13 +199,13 @@ impl Metrics {
             })
             .set(1);
         let direction = &["direction"];
-        let frames: Family<DirectionLabels, Counter> = book.add(
+        let frames: Family<DirectionLabels, Counter> = registry.add(
             "frames",
             direction,
             "AMQP frames of client connections that were passed on",
             Family::default(),
         );
-        let bytes: Family<DirectionLabels, Counter> = book.add(
+        let bytes: Family<DirectionLabels, Counter> = registry.add(
             "bytes",
             direction,
             "Bytes of client connections that were passed on",
@@ -199,68 +217,99 @@ impl Metrics {
         };
         let (link, vhost) = (&["vhost", "link"], &["vhost"]);
         let inner = Inner {
-            connections: book.add("connections_open", &[], "Client connections that are open", Gauge::default()),
-            connections_total: book.add("connections", &[], "Client connections accepted", Counter::default()),
-            connections_refused: book.add(
+            connections: registry.add("connections_open", &[], "Client connections that are open", Gauge::default()),
+            connections_total: registry.add("connections", &[], "Client connections accepted", Counter::default()),
+            connections_refused: registry.add(
                 "connections_refused",
                 &[],
                 "Client connections that ended because the broker could not be reached",
                 Counter::default(),
             ),
-            channels: book.add("channels_open", &[], "Channels of client connections that are open", Gauge::default()),
+            channels: registry.add("channels_open", &[], "Channels of client connections that are open", Gauge::default()),
             client: traffic("client_to_broker"),
             broker: traffic("broker_to_client"),
-            dead_letters: book.add(
+            dead_letters: registry.add(
                 "messages_dead_lettered",
                 &["vhost", "queue", "reason", "outcome"],
                 "Dead letters that came to an end: confirmed at their target, parked, dropped by a rule, or refused, which leaves the message \
                  with the broker; at most 200 queues by name, then _other",
                 Family::default(),
             ),
-            undelivered: book.add(
+            undelivered: registry.add(
                 "dead_letters_undelivered",
                 &["vhost", "outcome", "cause"],
                 "Dead letters that were parked, dropped or refused, by cause",
                 Family::default(),
             ),
-            retained_bytes: book.add("retained_bytes", &[], "Memory of unsettled deliveries, kept for a possible reject", Gauge::default()),
-            withheld_rejects: book.add(
+            retries: registry.add(
+                "retries",
+                &["vhost", "queue", "outcome"],
+                "Messages that clients returned to queues with retries: sent away (confirmed), refused, and back in their queue (returned)",
+                Family::default(),
+            ),
+            retained_bytes: registry.add("retained_bytes", &[], "Memory of unsettled deliveries, kept for a possible reject", Gauge::default()),
+            withheld_rejects: registry.add(
                 "withheld_rejects",
                 &[],
                 "Rejects that the broker has not seen yet, because their dead letters are not confirmed",
                 Gauge::default(),
             ),
-            fallbacks: book.add(
+            fallbacks: registry.add(
                 "fallbacks",
                 &["request", "cause"],
                 "Declares and rejects that were left to the broker although they have a dead-letter exchange, by cause",
                 Family::default(),
             ),
-            queues_managed: book.add("queues_managed", &["mode"], "Times that a session began to manage a queue", Family::default()),
-            probes_over_limit: book.add(
+            rejects_kept: registry.add(
+                "rejects_kept",
+                &["cause"],
+                "Rejects that were kept from a broker that knows no dead-letter exchange for their queue, by the reason why they are not published yet",
+                Family::default(),
+            ),
+            rejects_returned: registry.add(
+                "rejects_returned",
+                &[],
+                "Messages that were returned to their queue because their reject was kept from the broker and there was no copy of them to publish",
+                Counter::default(),
+            ),
+            queues_managed: registry.add("queues_managed", &["mode"], "Times that a session began to manage a queue, by mode", Family::default()),
+            probes_over_limit: registry.add(
                 "probes_over_limit",
                 &[],
                 "Client connections that the broker closed because a probe's channel was one too many for their user",
                 Counter::default(),
             ),
-            names_refused: book.add("names_refused", &[], "Requests of clients for an object of the proxy's own", Counter::default()),
-            edits_dropped: book.add("edits_dropped", &[], "Private headers that would not have fitted a frame", Counter::default()),
-            limits_met: book.add("limits_met", &["limit"], "Times that a limit was met; named as its setting", Family::default()),
-            protocol_faults: book.add("protocol_faults", &["leg"], "Faults of the protocol, by who caused them", Family::default()),
-            link_up: book.add("link_up", link, "1 while this connection of the proxy's own is up", Family::default()),
-            link_failures: book.add("link_failures", link, "Times that it was lost or could not be opened", Family::default()),
-            link_channels_closed: book.add("link_channels_closed", link, "Channels of it that the broker closed", Family::default()),
-            publisher_blocked: book.add("publisher_blocked", vhost, "1 while the broker blocks the publisher by an alarm", Family::default()),
-            intake_consuming: book.add("intake_consuming", vhost, "1 while the intake consumer of this proxy is registered", Family::default()),
-            intake_exchanges: book.add("intake_exchanges", vhost, "Intake exchanges declared by this proxy", Family::default()),
-            vhost_native: book.add("vhost_native", vhost, "1 if the proxy's user has no rights there: all is left to the broker", Family::default()),
-            management_up: book.add(
+            names_refused: registry.add("names_refused", &[], "Requests of clients that were refused because they name an object of the proxy's own", Counter::default()),
+            edits_dropped: registry.add("edits_dropped", &[], "Private headers that were left out because they would not have fitted a frame", Counter::default()),
+            limits_met: registry.add("limits_met", &["limit"], "Times that a limit was met; the label is the name of its setting", Family::default()),
+            protocol_faults: registry.add("protocol_faults", &["leg"], "Faults of the protocol, by who caused them", Family::default()),
+            link_up: registry.add("link_up", link, "1 while this connection of the proxy's own is up", Family::default()),
+            link_failures: registry.add("link_failures", link, "Times that this connection of the proxy's own was lost or could not be opened", Family::default()),
+            link_channels_closed: registry.add("link_channels_closed", link, "Channels of this connection of the proxy's own that the broker closed", Family::default()),
+            publisher_blocked: registry.add("publisher_blocked", vhost, "1 while the broker blocks the publisher by an alarm", Family::default()),
+            intake_consuming: registry.add("intake_consuming", vhost, "1 while the intake consumer of this proxy is registered", Family::default()),
+            intake_exchanges: registry.add("intake_exchanges", vhost, "Intake exchanges declared by this proxy", Family::default()),
+            parked_moved: registry.add("parked_moved", vhost, "Parked messages that went to their targets by themselves", Family::default()),
+            parked_waiting: registry.add(
+                "parked_waiting",
+                vhost,
+                "Parked messages that their targets did not take when this proxy last tried",
+                Family::default(),
+            ),
+            parked_staying: registry.add(
+                "parked_staying",
+                vhost,
+                "Parked messages that never go by themselves, as of the last try: nothing proves that the proxy parked them, or another try cannot help",
+                Family::default(),
+            ),
+            vhost_native: registry.add("vhost_native", vhost, "1 if the proxy's user has no rights in this vhost: all its queues are left to the broker", Family::default()),
+            management_up: registry.add(
                 "management_up",
                 &[],
                 "1 if the management API answered when it was last read; 0 also without a management-url",
                 Gauge::default(),
             ),
-            management_failures: book.add(
+            management_failures: registry.add(
                 "management_failures",
                 &[],
                 "Times that the management API could not be read",
@@ -268,8 +317,8 @@ impl Metrics {
             ),
             names: Names::new(),
             repeats: Repeats::default(),
-            registry: book.registry,
-            descriptions: book.descriptions,
+            registry: registry.registry,
+            descriptions: registry.descriptions,
         };
         Self(Arc::new(inner))
     }
@@ -284,9 +333,9 @@ impl Metrics {
         }
     }
 
-    /// Counts a bound that was met, and writes so, once a minute.
-    pub fn bound_met(&self, bound: Bound) {
-        let limit = bound.as_str();
+    /// Counts a limit that was met, and writes so, once a minute.
+    pub fn limit_met(&self, limit: Limit) {
+        let limit = limit.as_str();
         self.0
             .limits_met
             .get_or_create(&LimitLabels { limit })
@@ -331,7 +380,7 @@ impl Default for Metrics {
 
 // === impl Description ===
 
-/// As a row of METRICS.md.
+/// As a row of docs/metrics.md.
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -404,11 +453,11 @@ impl LinkLabels {
     }
 }
 
-// === impl Book ===
+// === impl DescribedRegistry ===
 
 const PREFIX: &str = "dlx_proxy";
 
-impl Book {
+impl DescribedRegistry {
     fn add<M: Metric + EncodeMetric + Clone>(
         &mut self,
         name: &'static str,

@@ -2,7 +2,7 @@
 
 use dlx_proxy::amqp::method::{MethodId, Tune};
 use dlx_proxy::amqp::table::TableBuilder;
-use dlx_proxy::config::Mode;
+use dlx_proxy::registry::policy::Mode;
 use futures::future::join_all;
 
 use super::heartbeats;

@@ -1,7 +1,7 @@
 //! No broker behind the proxy when it starts; and a vhost in which the proxy's own user has no rights.
 
 use dlx_proxy::amqp::method::MethodId;
-use dlx_proxy::config::Mode;
+use dlx_proxy::registry::policy::Mode;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -27,6 +27,7 @@ async fn a_broker_that_comes_later() {
                     && reasons.contains("intake link")
             })
             .await;
+            assert_eq!(proxy.admin.get("/healthz").await.0, 200);
             let mut refused = within("accepting", TcpStream::connect(proxy.address))
                 .await
                 .expect("it listens");

@@ -99,16 +99,11 @@ impl Scene {
     async fn terminate(&mut self) -> Instant {
         let begun = Instant::now();
         self.program.signal("TERM");
-        until("it is not ready any more", async || {
-            !self.program.admin.is_ready().await
+        until("it is not ready, as it drains", async || {
+            let (status, reasons) = self.program.admin.get("/readyz").await;
+            status == 503 && reasons.lines().any(|reason| reason == "draining")
         })
         .await;
-        let (status, reasons) = self.program.admin.get("/readyz").await;
-        assert_eq!(status, 503);
-        assert!(
-            reasons.lines().any(|reason| reason == "draining"),
-            "{reasons}"
-        );
         until("its port is closed", async || {
             TcpStream::connect(self.program.address).await.is_err()
         })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlx_proxy::amqp::frame;
 use dlx_proxy::amqp::method::{MethodId, Tune};
-use dlx_proxy::config::Mode;
+use dlx_proxy::registry::policy::Mode;
 use tokio::time::{Instant, timeout};
 
 use super::lab::{each, each_broker, until, within};

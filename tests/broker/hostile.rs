@@ -1,11 +1,14 @@
 //! Clients that are slow or mean: whatever they do, the proxy stays within its bounds and gives everything back.
 //!
 //! `handshake`: connections that do not get as far as a session, or are noise · `holding`: clients that take and do not give back ·
-//! `memory`: all at once, and the formula of README
+//! `memory`: all at once, and the formula of docs/sizing.md · `requests`: much is asked, and the formula again
 
 mod handshake;
 mod holding;
 mod memory;
+mod requests;
+
+use std::time::Instant;
 
 use super::lab::{Broker, until};
 use super::program::Program;
@@ -25,6 +28,7 @@ struct Front<'a> {
     broker: &'a Broker,
     vhost: &'a str,
     program: Program,
+    started: Instant,
 }
 
 // === impl Front ===
@@ -42,12 +46,14 @@ impl<'a> Front<'a> {
         environment: &[(&str, &str)],
     ) -> Front<'a> {
         let upstream = broker.upstream(port, &broker.credentials());
+        let started = Instant::now();
         let program = Program::start_with(&upstream, vhost, environment).await;
         until("it is ready", async || program.admin.is_ready().await).await;
         Front {
             broker,
             vhost,
             program,
+            started,
         }
     }
 
@@ -85,12 +91,24 @@ impl<'a> Front<'a> {
         .await;
     }
 
-    /// How often that limit was met; it is in the log once.
+    /// How often that limit was met; it is in the log once a minute.
     async fn met(&self, limit: &str) -> u64 {
         let label = format!("limit=\"{limit}\"");
-        let met = self.metric("limits_met_total", &[&label]).await;
-        let words = ["WARN", "a limit was met", &label];
-        self.program.has_lines(usize::from(met > 0), &words).await;
+        let times = async || self.metric("limits_met_total", &[&label]).await;
+        let met = times().await;
+        let lines = || {
+            self.program
+                .lines(&["WARN", "a limit was met", &label])
+                .len() as u64
+        };
+        until("a limit that was met is in the log", async || {
+            met == 0 || lines() > 0
+        })
+        .await;
+        let (lines, minutes) = (lines(), self.started.elapsed().as_secs() / 60);
+        assert!(lines <= minutes + 1, "{lines} lines in {minutes} minutes");
+        let met_by_now = times().await;
+        assert!(lines <= met_by_now, "{lines} lines, met {met_by_now} times");
         met
     }
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use dlx_proxy::config::Mode;
+use dlx_proxy::registry::policy::Mode;
 use futures::FutureExt;
 use futures::future::join_all;
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
 use tokio::sync::RwLock;
 
+use super::environment::by_version;
 use super::proxy::Proxy;
 
 /// After which a condition counts as never met. Generous: a machine may be busy.
@@ -195,17 +196,8 @@ pub(crate) async fn connect(broker: &Broker, port: u16, vhost: &str) -> Connecti
 impl Broker {
     /// All that the environment names, oldest first.
     pub(crate) fn all() -> Vec<Arc<Broker>> {
-        let pairs = |variable: &str, separator: char| -> Vec<(String, String)> {
-            let text = std::env::var(variable).unwrap_or_default();
-            let pair = |item: &str| {
-                item.trim()
-                    .split_once('=')
-                    .map(|(a, b)| (a.to_owned(), b.to_owned()))
-            };
-            text.split(separator).filter_map(pair).collect()
-        };
-        let controls = pairs("DLX_TEST_CTL", ';');
-        let managements = pairs("DLX_TEST_MANAGEMENT", ',');
+        let controls = by_version("DLX_TEST_CTL", ';');
+        let managements = by_version("DLX_TEST_MANAGEMENT", ',');
         let broker = |(version, url): (String, String)| {
             let (_, control) = controls.iter().find(|(of, _)| *of == version).expect(HOW);
             Arc::new(Broker {
@@ -219,7 +211,7 @@ impl Broker {
                 url,
             })
         };
-        let brokers: Vec<_> = pairs("DLX_TEST_BROKERS", ',')
+        let brokers: Vec<_> = by_version("DLX_TEST_BROKERS", ',')
             .into_iter()
             .map(broker)
             .collect();

@@ -1,7 +1,5 @@
 //! What only a real broker can judge; `make broker` starts the oldest and the newest supported RabbitMQ and runs all of it on both:
 //!
-//! - `reasons`: every way to die, by lapin, for classic and quorum queues, and what the dead letter looks like
-//! - `targets`: where dead letters go: with key and without, the default exchange, a missing exchange
 //! - `routing`: exchanges and bindings drawn at random lead where the proxy believes they do
 //! - `vanishing`: a client that is gone while its rejects are withheld; all other faults are in `tests/faults`
 //! - `alarms`: what clients hear of one, by the capability that they announced
@@ -10,31 +8,38 @@
 //! - `management`: what policies of the broker's add, read from its management API
 //! - `hostile`: clients that are slow or mean: bounds hold, and nothing is left behind
 //! - `away`: no broker at start, and a vhost in which the proxy's user has no rights
+//! - `outages`: alarms, and times without the publisher's link, that outlast every patience
 //! - `process`: the program itself, from its first line to SIGTERM · `drain`: what may hold up its end, and for how long
 //!
 //! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
-//! queues of a test), `dead_letter` (what one must look like), `raw` (a client that sends frames as they are told), `relay` (a cable
-//! that can be cut or jammed), `random` (numbers by a seed).
+//! queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed); of `tests/support`: `relay` (a
+//! cable that can be cut or jammed), `application`, `admin`, `environment`. What a dead letter looks like, and where it goes, is proven by
+//! `tests/differential`.
 
+#[path = "../support/admin.rs"]
+mod admin;
 mod alarms;
+#[path = "../support/application.rs"]
+mod application;
 mod away;
-mod dead_letter;
 mod drain;
+#[path = "../support/environment.rs"]
+mod environment;
 mod heartbeats;
 mod hostile;
 mod lab;
 mod management;
 mod multiple;
+mod outages;
 mod process;
 mod program;
 mod proxy;
 mod random;
 mod raw;
-mod reasons;
 #[allow(dead_code)] // tests/faults uses the rest
+#[path = "../support/relay.rs"]
 mod relay;
 mod routing;
 mod scene;
 mod sessions;
-mod targets;
 mod vanishing;

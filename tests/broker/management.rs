@@ -1,12 +1,11 @@
 //! What a policy of the broker's adds to a queue's dead-letter exchange, read from the management API: at each kind of death, when it
 //! changes, and while the API is away.
 
-use dlx_proxy::config::Mode;
+use dlx_proxy::registry::policy::Mode;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, ExchangeKind};
 
-use super::dead_letter::{Death, assert_right, every_property};
 use super::lab::{self, Way, until, within};
 use super::relay::Relay;
 use super::scene::{Kind, Scene, get, text};
@@ -33,7 +32,9 @@ async fn each_queue(test: impl AsyncFn(&mut Scene<'_>, &mut Relay)) {
 
 /// The key of the dead letter of a message that was rejected in this queue.
 async fn rejected(scene: &mut Scene<'_>, queue: &str) -> String {
-    scene.publish(queue, "body", every_property()).await;
+    scene
+        .publish(queue, "body", BasicProperties::default())
+        .await;
     scene.reject(&get(&scene.channel, queue).await).await;
     scene.dead().await.routing_key.to_string()
 }
@@ -87,19 +88,6 @@ async fn a_policy_s_key_is_added_to_an_argument_s_exchange() {
         until_rejected(scene, &queue, "late").await;
         assert_eq!(rejected(scene, &keyed).await, "mine");
         assert_eq!(expired(scene, &keyed).await, "mine");
-
-        // Nothing but the key is other than without it.
-        scene.publish(&queue, "body", every_property()).await;
-        scene.reject(&get(&scene.channel, &queue).await).await;
-        let dead = scene.dead().await;
-        let death = Death {
-            queue: &queue,
-            reason: "rejected",
-            published: ("", &[&queue]),
-            original_expiration: None,
-            target: (&scene.dlx, "late"),
-        };
-        assert_right(&dead, "body", &every_property(), &death, scene);
 
         broker.clear_policy(&vhost, "keys").await;
         until_expired(scene, &queue, &queue).await;
@@ -240,19 +228,4 @@ async fn bind(scene: &Scene<'_>, queue: &str, exchange: &str) {
         FieldTable::default(),
     );
     within("queue.bind-ok", bound).await.expect("bound");
-}
-
-/// The limit that the README states, and what holds all the same.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_api_a_policy_s_key_counts_where_the_broker_sets_it() {
-    super::scene::each_queue(async |scene| {
-        let (broker, vhost) = (&scene.way.broker, &scene.way.vhost);
-        let policy = "[{<<\"dead-letter-routing-key\">>, <<\"late\">>}]";
-        broker.set_policy(vhost, "keys", policy).await;
-        let queue = scene.queue("blind", &[]).await;
-        until_expired(scene, &queue, "late").await;
-        assert_eq!(rejected(scene, &queue).await, queue);
-        broker.clear_policy(vhost, "keys").await;
-    })
-    .await;
 }

@@ -1,6 +1,6 @@
 //! Acks, nacks and rejects over withheld, settled and outstanding tags, in an order drawn at random: each script runs through the proxy and
 //! directly, and beside a model. The channel must be closed by the same command in the same words, and every message must end in the
-//! same place. `SEED=n` draws a run again.
+//! same place. `DLX_TEST_SEED=n` draws a run again.
 
 mod script;
 mod side;

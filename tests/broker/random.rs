@@ -3,16 +3,16 @@
 /// A stream of numbers that one number decides (SplitMix64).
 pub(crate) struct Random(pub u64);
 
-/// The seed of this run: `SEED`, or another each time. Printed, as a failure is worth no more than its seed.
+/// The seed of this run: `DLX_TEST_SEED`, or another each time. Printed, as a failure is worth no more than its seed.
 pub(crate) fn seed() -> u64 {
-    let seed = match std::env::var("SEED") {
-        Ok(seed) => seed.parse().expect("SEED is a number"),
+    let seed = match std::env::var("DLX_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("DLX_TEST_SEED is a number"),
         Err(_) => std::time::UNIX_EPOCH
             .elapsed()
             .expect("after 1970")
             .as_micros() as u64,
     };
-    println!("SEED={seed}");
+    println!("DLX_TEST_SEED={seed}");
     seed
 }
 
@@ -34,10 +34,5 @@ impl Random {
     /// True in this many of a hundred cases.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
-    }
-
-    /// One of these.
-    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
     }
 }

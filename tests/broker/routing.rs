@@ -1,5 +1,5 @@
 //! Where the proxy believes that exchanges lead, beside where messages really go: exchanges, bindings and messages drawn at random. What it
-//! believes may be "unknown", but never wrong. `SEED=n` draws a run again.
+//! believes may be "unknown", but never wrong. `DLX_TEST_SEED=n` draws a run again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use dlx_proxy::amqp::table::{Table, TableBuilder};
 use dlx_proxy::dead_letter::TargetQueues;
 use dlx_proxy::machine::{Binding, Change, Destination, Exchange};
 use dlx_proxy::routing::Routing;
+use fastrand::Rng;
 
 use super::lab::{Broker, each_broker};
-use super::random::{self, Random};
 use super::raw::{self, Raw};
 
 /// Vhosts full of exchanges, per broker.
@@ -54,7 +54,7 @@ const X_MATCH: [&str; 5] = ["", "all", "any", "all-with-x", "any-with-x"];
 /// One broker, and what the proxy would know of it.
 struct Place {
     raw: Raw,
-    random: Random,
+    rng: Rng,
     routing: Routing,
     bindings: Vec<Binding>,
     published: u64,
@@ -64,7 +64,11 @@ struct Place {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leads_where_it_is_believed_to() {
-    let seed = random::seed();
+    let seed = match std::env::var("DLX_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("DLX_TEST_SEED is a number"),
+        Err(_) => fastrand::u64(..),
+    };
+    println!("DLX_TEST_SEED={seed}");
     each_broker(async |broker, vhost| {
         let mut place = Place::open(broker, vhost, seed).await;
         for round in 0..ROUNDS {
@@ -102,12 +106,22 @@ impl Place {
         }
         Place {
             raw,
-            random: Random(seed),
+            rng: Rng::with_seed(seed),
             routing: Routing::default(),
             bindings: Vec::new(),
             published: 0,
             answers: BTreeMap::new(),
         }
+    }
+
+    /// True in this many of a hundred cases.
+    fn percent(&mut self, percent: u8) -> bool {
+        self.rng.u8(..100) < percent
+    }
+
+    /// One of these.
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.rng.usize(..of.len())]
     }
 
     /// New exchanges, changes, and messages.
@@ -122,7 +136,7 @@ impl Place {
         let mut expected = Vec::new();
         let first = self.published + 1;
         for _ in 0..MESSAGES {
-            let exchange = &exchanges[self.random.below(EXCHANGES) as usize];
+            let exchange = &exchanges[self.rng.u64(..EXCHANGES) as usize];
             expected.push(self.publish(exchange).await);
         }
         self.raw.confirmed(1, first, self.published).await;
@@ -143,10 +157,10 @@ impl Place {
     }
 
     async fn declare(&mut self, exchange: &str, all: &[String]) {
-        let kind = self.random.pick(&KINDS);
+        let kind = self.pick(&KINDS);
         let mut arguments = TableBuilder::default();
-        if self.random.percent(40) {
-            let alternate = &all[self.random.below(EXCHANGES) as usize];
+        if self.percent(40) {
+            let alternate = &all[self.rng.u64(..EXCHANGES) as usize];
             arguments.longstr(b"alternate-exchange", alternate.as_bytes());
         }
         let arguments = arguments.finish();
@@ -171,9 +185,9 @@ impl Place {
 
     /// Mostly a binding more; sometimes one less, or an exchange or a queue that is made anew.
     async fn change(&mut self, exchanges: &[String]) {
-        match self.random.below(20) {
+        match self.rng.u64(..20) {
             0 => {
-                let exchange = self.random.pick(&[0, 1, 2, 3, 4]);
+                let exchange = self.pick(&[0, 1, 2, 3, 4]);
                 let exchange = &exchanges[exchange];
                 self.raw
                     .call(1, MethodId::EXCHANGE_DELETE, |a| {
@@ -185,7 +199,7 @@ impl Place {
                 self.declare(exchange, exchanges).await;
             }
             1 => {
-                let queue = queue(self.random.below(QUEUES));
+                let queue = queue(self.rng.u64(..QUEUES));
                 self.raw
                     .call(1, MethodId::QUEUE_DELETE, |a| {
                         a.short(0).shortstr(queue.as_bytes()).octet(0).end();
@@ -196,7 +210,7 @@ impl Place {
                 self.raw.declare(1, &queue, &[]).await;
             }
             2 | 3 if !self.bindings.is_empty() => {
-                let at = self.random.below(self.bindings.len() as u64);
+                let at = self.rng.u64(..self.bindings.len() as u64);
                 let binding = self.bindings.swap_remove(at as usize);
                 let is_queue = matches!(binding.destination, Destination::Queue(_));
                 let (id, ok) = match is_queue {
@@ -207,7 +221,7 @@ impl Place {
                 self.changed(Change::Unbound(binding));
             }
             _ => {
-                let source = self.random.pick(&[0, 1, 2, 3, 4]);
+                let source = self.pick(&[0, 1, 2, 3, 4]);
                 let binding = self.draw(&exchanges[source], exchanges);
                 let (id, ok) = match binding.destination {
                     Destination::Queue(_) => (MethodId::QUEUE_BIND, MethodId::QUEUE_BIND_OK),
@@ -221,12 +235,12 @@ impl Place {
     }
 
     fn draw(&mut self, source: &str, exchanges: &[String]) -> Binding {
-        let destination = match self.random.percent(30) {
-            true => Destination::Exchange(name(&exchanges[self.random.below(EXCHANGES) as usize])),
-            false => Destination::Queue(name(&queue(self.random.below(QUEUES)))),
+        let destination = match self.percent(30) {
+            true => Destination::Exchange(name(&exchanges[self.rng.u64(..EXCHANGES) as usize])),
+            false => Destination::Queue(name(&queue(self.rng.u64(..QUEUES)))),
         };
         let mut arguments = TableBuilder::default();
-        let how = self.random.pick(&X_MATCH);
+        let how = self.pick(&X_MATCH);
         if !how.is_empty() {
             arguments.longstr(b"x-match", how.as_bytes());
         }
@@ -235,7 +249,7 @@ impl Place {
         Binding {
             source: name(source),
             destination,
-            routing_key: name(self.random.pick(&PATTERNS)),
+            routing_key: name(self.pick(&PATTERNS)),
             arguments,
         }
     }
@@ -244,10 +258,10 @@ impl Place {
     fn headers(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         for name in NAMES {
-            if self.random.percent(40) {
+            if self.percent(40) {
                 out.push(name.len() as u8);
                 out.extend_from_slice(name.as_bytes());
-                out.extend_from_slice(self.random.pick(&VALUES));
+                out.extend_from_slice(self.pick(&VALUES));
             }
         }
         out
@@ -292,11 +306,11 @@ impl Place {
     /// The message's number is its body. Returns what it is, and where it should go.
     async fn publish(&mut self, exchange: &str) -> (String, TargetQueues) {
         self.published += 1;
-        let key = self.random.pick(&KEYS);
+        let key = self.pick(&KEYS);
         let mut keys: Vec<&str> = vec![key];
         let mut headers = self.headers();
-        if self.random.percent(30) {
-            let more = self.random.pick(&KEYS);
+        if self.percent(30) {
+            let more = self.pick(&KEYS);
             keys.push(more);
             let mut cc = dlx_proxy::amqp::table::ArrayBuilder::default();
             cc.longstr(more.as_bytes());

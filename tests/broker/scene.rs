@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use dlx_proxy::config::Mode;
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
@@ -12,7 +11,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer, ExchangeKind};
 
-use super::lab::{self, Way, within};
+use super::lab::{Way, until, within};
 
 /// A queue type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,29 +35,6 @@ pub(crate) struct Scene<'a> {
 
 /// An argument of a queue.
 pub(crate) type Argument = (&'static str, AMQPValue);
-
-/// Runs `test` on each broker, in each mode, for each queue type.
-pub(crate) async fn each_queue(test: impl AsyncFn(&mut Scene<'_>)) {
-    lab::each(lab::BOTH, async |way| {
-        for kind in [Kind::Classic, Kind::Quorum] {
-            each_of(way, kind, &test).await;
-        }
-    })
-    .await;
-}
-
-/// Runs `test` on each broker, in each mode, for queues of this type.
-pub(crate) async fn each_queue_of(kind: Kind, test: impl AsyncFn(&mut Scene<'_>)) {
-    lab::each(lab::BOTH, async |way| each_of(way, kind, &test).await).await;
-}
-
-async fn each_of(way: &Way, kind: Kind, test: &impl AsyncFn(&mut Scene<'_>)) {
-    let mut scene = Scene::open(way, kind).await;
-    test(&mut scene).await;
-    within("closing", scene.connection.close(200, "done".into()))
-        .await
-        .expect("closed in order");
-}
 
 pub(crate) fn text(value: &str) -> AMQPValue {
     AMQPValue::LongString(value.into())
@@ -103,13 +79,15 @@ pub(crate) async fn next(consumer: &mut Consumer) -> Delivery {
 
 /// Gets a message that must come, without `no_ack`.
 pub(crate) async fn get(channel: &Channel, queue: &str) -> Delivery {
-    loop {
+    let mut delivery = None;
+    until(format_args!("a message in {queue}"), async || {
         let got = channel.basic_get(queue.into(), BasicGetOptions::default());
-        if let Some(message) = within("basic.get-ok", got).await.expect("got") {
-            return message.delivery;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+        let got = within("basic.get-ok", got).await.expect("got");
+        delivery = got.map(|message| message.delivery);
+        delivery.is_some()
+    })
+    .await;
+    delivery.expect("it came")
 }
 
 /// Ready messages of a queue.
@@ -235,10 +213,5 @@ impl<'a> Scene<'a> {
             .await
             .expect("acked");
         delivery
-    }
-
-    /// Whether the proxy makes the dead letters of this reason, or the broker itself.
-    pub(crate) fn is_ours(&self, reason: &str) -> bool {
-        self.way.mode == Mode::Takeover || reason == "rejected"
     }
 }

@@ -1,8 +1,10 @@
 //! Sessions at their bounds: a thousand connections at once, the largest bodies, the smallest frames.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use dlx_proxy::amqp::method::{MethodId, Tune};
+use dlx_proxy::amqp::reply::Arguments;
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::lab::{BOTH, each, each_broker_alone, until};
@@ -59,15 +61,51 @@ async fn a_thousand_connections_with_ten_channels_each() {
             program.resident().saturating_sub(before) as f64 / CONNECTIONS as f64,
         );
 
-        // Each of them works, on its last channel.
-        for client in &mut clients {
-            let mut out = Vec::new();
-            raw::method(&mut out, CHANNELS, MethodId::BASIC_QOS, |a| a.long(0).short(1).octet(0).end());
-            client.send(&out).await;
+        // Each of them works, on its last channel: it declares the queue as all do, takes a message, and rejects it.
+        let mut direct = Raw::open(broker, broker.uri.authority.port, vhost, Default::default()).await;
+        direct.open_channel(1).await;
+        direct.declare(1, "dead", &[]).await;
+        let mut out = Vec::new();
+        for number in 0..CONNECTIONS {
+            let body = number.to_string();
+            raw::publish(&mut out, 1, "work", body.as_bytes(), direct.tune.frame_max);
         }
-        for client in &mut clients {
-            client.reply(CHANNELS, MethodId::BASIC_QOS_OK).await;
+        let target = [
+            ("x-dead-letter-exchange", ""),
+            ("x-dead-letter-routing-key", "dead"),
+        ];
+        clients[0].declare(CHANNELS, "work", &target).await;
+        direct.send(&out).await;
+        until("all are there", async || {
+            direct.ready(1, "work").await as usize == CONNECTIONS
+        })
+        .await;
+        let get = |a: &mut Arguments<'_>| a.short(0).shortstr(b"work").octet(0).end();
+        direct.consume(1, "dead", true).await;
+        for at_once in clients.chunks_mut(AT_ONCE) {
+            for client in &mut *at_once {
+                let mut out = Vec::new();
+                raw::declare(&mut out, CHANNELS, "work", &target);
+                raw::method(&mut out, CHANNELS, MethodId::BASIC_GET, get);
+                client.send(&out).await;
+            }
+            for client in at_once {
+                client.reply(CHANNELS, MethodId::QUEUE_DECLARE_OK).await;
+                client.content(CHANNELS, MethodId::BASIC_GET_OK).await;
+                client
+                    .call(CHANNELS, MethodId::BASIC_REJECT, |a| {
+                        a.longlong(1).octet(0).end()
+                    })
+                    .await;
+            }
         }
+        let mut dead = BTreeSet::new();
+        for _ in 0..CONNECTIONS {
+            dead.insert(direct.content(1, MethodId::BASIC_DELIVER).await.1);
+        }
+        assert_eq!(dead.len(), CONNECTIONS);
+        assert_eq!(direct.ready(1, "work").await, 0);
+        direct.close().await;
         drop((clients, connecting));
         until("all are gone", async || open("dlx_proxy_connections_open").await == 0).await;
         assert_eq!(open("dlx_proxy_channels_open").await, 0);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dlx_proxy::amqp::method::{Deliver, MethodId};
-use dlx_proxy::config::Mode;
+use dlx_proxy::registry::policy::Mode;
 
 use super::lab::{Broker, each_broker, until};
 use super::proxy::Proxy;

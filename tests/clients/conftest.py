@@ -1,26 +1,20 @@
 """Fixtures: one proxy per broker and mode for the whole session, one scene per test."""
 
 import logging
-import random
 import re
 import resource
 
 import pytest
 
-pytest.register_assert_rewrite("amqp10", "expect", "lab", "own", "raw", "scene", "sides")
+pytest.register_assert_rewrite("amqp10", "lab", "own", "raw", "scene", "sides")
 
-from lab import Proxy, Via, brokers
+from lab import Proxy, Via, brokers, vhost_of
 from scene import Scene
 
 MODES = ("takeover", "keep")
 USERS = {  # configure, write, read
     "all-rights": (".*", ".*", ".*"),
-    "no-secret-exchange": (".*", "^(?!.*secret)", ".*"),
-    "no-intake": (".*", "^(?!dlx-proxy)", ".*"),
-    "no-configure": ("^$", ".*", ".*"),
-    "no-read": (".*", ".*", "^$"),
     "no-bridges": (r"^(?!.*\.bridge/)", ".*", ".*"),
-    "no-rights": ("^$", "^$", "^$"),
     "stranger": None,
 }
 """Users beside the administrator; None: no rights in the vhost at all."""
@@ -28,7 +22,6 @@ USERS = {  # configure, write, read
 
 def pytest_addoption(parser):
     parser.addoption("--direct", action="store_true", help="run against the brokers themselves: the judge of every expectation")
-    parser.addoption("--seed", type=int, default=None, help="the seed that a failing random test printed")
     parser.addoption("--only", default="", help="run only against brokers whose version starts so")
 
 
@@ -65,7 +58,8 @@ def via(request, tmp_path_factory):
     broker, mode = request.param
     proxy = None
     if mode != "direct":
-        proxy = Proxy(broker.url, mode, tmp_path_factory.mktemp("proxy") / f"{broker.version}-{mode}.log")
+        log = tmp_path_factory.mktemp("proxy") / f"{broker.version}-{mode}.log"
+        proxy = Proxy(broker.url, mode, log, vhost=vhost_of(mode))
     way = Via(broker, mode, proxy)
     vhosts = (way.vhost, way.judge, way.foreign)
     try:
@@ -89,15 +83,6 @@ def scene(via, request):
     scene = Scene(via, prefix)
     yield scene
     scene.close()
-
-
-@pytest.fixture
-def drawn(request):
-    """A source of random numbers that prints its seed."""
-    seed = request.config.getoption("seed")
-    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
-    print(f"--seed {seed}")
-    return random.Random(seed)
 
 
 def pytest_runtest_setup(item):

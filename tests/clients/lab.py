@@ -6,12 +6,15 @@ DLX_TEST_PROXY         the proxy (default: target/debug/dlx-proxy of this reposi
 """
 
 import base64
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import re
 import shlex
+import socket
+import struct
 import subprocess
 import time
 import urllib.request
@@ -39,6 +42,10 @@ def until(condition, what, deadline=DEADLINE, pause=0.02, progress=None):
             end, seen = time.monotonic() + deadline, now
         assert begun < end, f"not within {deadline} s: {what() if callable(what) else what}"
         pause() if callable(pause) else time.sleep(pause)
+
+
+DOOR = (REPOSITORY / "tests/lab/door.erl").read_text()
+"""To start a rabbitmqctl takes a second or two of a processor, which these tests would do a thousand times."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,57 @@ class Broker:
         assert done.returncode == 0, f"rabbitmqctl {words}: {done.stderr or done.stdout}"
         return done.stdout
 
+    @functools.cached_property
+    def _door(self):
+        port = int(self.ctl("-q", "eval", DOOR))
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=2 * DEADLINE)
+        except ConnectionRefusedError:
+            return None  # The node is elsewhere.
+
+    def eval(self, program):
+        """What the node says to this Erlang."""
+        if self._door is None:
+            return self.ctl("-q", "eval", program).strip()
+        text = program.encode()
+        self._door.sendall(struct.pack(">I", len(text)) + text)
+        with self._door.makefile("rb") as answers:
+            (size,) = struct.unpack(">I", answers.read(4))
+            answer = answers.read(size).decode()
+        assert not answer.startswith("{'EXIT'"), f"{program}: {answer}"
+        return answer
+
+    def exchanges(self, vhost):
+        """The names of all exchanges there."""
+        names = f'[Name || {{resource, <<"{vhost}">>, exchange, Name}} <- rabbit_exchange:list_names()]'
+        answer = self.eval(f'base64:encode(iolist_to_binary(lists:join("\\n", {names}))).')
+        return base64.b64decode(re.fullmatch(r'<<"?(.*?)"?>>', answer)[1]).decode().split("\n")
+
+    @contextlib.contextmanager
+    def under_memory_alarm(self):
+        """While this lasts, the broker reads from no connection that publishes."""
+        usual = self.eval("vm_memory_monitor:get_vm_memory_high_watermark().")
+        try:
+            self.eval("vm_memory_monitor:set_vm_memory_high_watermark(0.00001).")
+            until(lambda: "memory" in self.eval("rabbit_alarm:get_alarms()."), "the alarm")
+            yield
+        finally:
+            self.eval(f"vm_memory_monitor:set_vm_memory_high_watermark({usual}).")
+
+    def _call(self, function, *words):
+        """A function of the node that answers `ok`, with binaries as arguments."""
+        binaries = ", ".join(f'base64:decode(<<"{base64.b64encode(word.encode()).decode()}">>)' for word in (*words, "tests"))
+        answer = self.eval(f"{function}({binaries}).")
+        assert answer == "ok", answer
+
+    def permit(self, vhost, user, configure, write, read):
+        """As `rabbitmqctl set_permissions`."""
+        self._call("rabbit_auth_backend_internal:set_permissions", user, vhost, configure, write, read)
+
+    def set_policy(self, vhost, name, pattern, definition, priority=0, apply_to="queues"):
+        """As `rabbitmqctl set_policy`."""
+        self._call("rabbit_policy:parse_set", vhost, name, pattern, json.dumps(definition), str(priority), apply_to)
+
     def make(self, vhosts, users, rights):
         """Vhosts and users (name, password), made anew; `rights` are (user, vhost, configure, write, read)."""
 
@@ -83,16 +141,16 @@ class Broker:
             "users": [{"name": user, "password_hash": hashed(password), "hashing_algorithm": kind, "tags": []} for user, password in users],
             "permissions": [dict(zip(("user", "vhost", "configure", "write", "read"), right)) for right in rights],
         }
-        # By eval: the import_definitions of 4.3 cannot read a pipe, and a file's path may mean another one over there.
+        # Not by rabbitmqctl: the import_definitions of 4.3 cannot read a pipe, and a file's path may mean another one over there.
         encoded = base64.b64encode(json.dumps(definitions).encode()).decode()
-        answer = self.ctl("-q", "eval", f'rabbit_definitions:import_raw(base64:decode(<<"{encoded}">>)).')
-        assert answer.strip() == "ok", answer
+        answer = self.eval(f'rabbit_definitions:import_raw(base64:decode(<<"{encoded}">>)).')
+        assert answer == "ok", answer
 
     def unmake(self, vhosts, users):
-        """Delete those that are there, by one rabbitmqctl: each costs a second on a busy machine."""
+        """Delete those that are there."""
         words = [f'catch rabbit_vhost:delete(<<"{vhost}">>, <<"tests">>)' for vhost in vhosts]
         words += [f'catch rabbit_auth_backend_internal:delete_user(<<"{user}">>, <<"tests">>)' for user in users]
-        self.ctl("-q", "eval", ", ".join(words) + ".")
+        self.eval(", ".join([*words, "ok"]) + ".")
 
 
 def brokers():
@@ -114,16 +172,21 @@ class Proxy:
     logs = []
     """Of all that were started."""
 
-    def __init__(self, upstream, mode, log: Path, **environment):
+    def __init__(self, upstream, mode, log: Path, vhost=None, **environment):
         binary = os.environ.get("DLX_TEST_PROXY", str(REPOSITORY / "target/debug/dlx-proxy"))
         local = "127.0.0.1:0"
         self.log = log
         Proxy.logs.append(log)
+        if vhost:
+            # Queues that would be native by default, if their name says so.
+            policies = log.with_suffix(".toml")
+            policies.write_text(f'[[policy]]\nname = "{mode}"\nvhost = "{vhost}"\npattern = "at-least-once"\nmode = "{mode}"\n')
+            environment["DLX_PROXY_CONFIG"] = str(policies)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [binary, "run", "--listen", local, "--admin", local, "--upstream", upstream],
-                env=inherited | {"DLX_PROXY_MODE": mode, "NO_COLOR": "1"} | environment,
+                env=inherited | {"DLX_PROXY_MODE": mode, "DLX_PROXY_PARKED_RETRY": "0", "NO_COLOR": "1"} | environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
             )
         try:
@@ -173,6 +236,10 @@ class Proxy:
         assert "panicked" not in self.text(), self.text()
 
 
+def vhost_of(mode):
+    return f"clients-{mode[:4]}"
+
+
 class Via:
     """The way from a test to a broker: `direct`, or through a proxy in mode `takeover` or `keep`."""
 
@@ -180,7 +247,7 @@ class Via:
         self.broker, self.mode, self.proxy = broker, mode, proxy
         self.address = proxy.address if proxy else broker.address
         # Names of one length: a reply text that is cut at 255 bytes is cut at the same place.
-        self.vhost, self.judge, self.foreign = f"clients-{mode[:4]}", "clients-spec", "clients-none"
+        self.vhost, self.judge, self.foreign = vhost_of(mode), "clients-spec", "clients-none"
         """Where the tests are; where the same is done directly, to compare; where the proxy's user has no rights."""
         self._shared = {}
         self._parked = {}

@@ -1,6 +1,7 @@
 """A proxy of a test's own, with names of its own: what is done to its intake is nothing for the neighbours."""
 
 import re
+from types import SimpleNamespace
 
 import pika
 import pytest
@@ -36,10 +37,13 @@ class Own:
     def start(self):
         self.proxy = Proxy(self.upstream, "takeover", self.log, **{"DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_INTAKE_QUEUE_TYPE": self.kind} | self.settings)
         self.proxy.wait_ready()
-        login = self.via.broker.parameters.credentials
-        self.connection = pika.BlockingConnection(pika.ConnectionParameters(*self.proxy.address, self.via.vhost, login, **PATIENT))
+        self.connection = self.connect()
         self.channel = self.connection.channel()
         until(self.is_consuming, self.proxy.text)
+
+    def connect(self):
+        login = self.via.broker.parameters.credentials
+        return pika.BlockingConnection(pika.ConnectionParameters(*self.proxy.address, self.via.vhost, login, **PATIENT))
 
     def stop(self):
         if self.connection.is_open:
@@ -56,6 +60,14 @@ class Own:
         self.queues.append(name)
         return name
 
+    def publish(self, queue, body=b"m", **properties):
+        self.channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2, **properties))
+
+    @property
+    def way(self):
+        """For connections by hand."""
+        return SimpleNamespace(broker=self.via.broker, vhost=self.via.vhost, address=self.proxy.address)
+
     def get(self, queue):
         """The next message of the queue, through the proxy."""
         return until(lambda: next((got for got in [self.channel.basic_get(queue)] if got[0]), None), f"a message in {queue}")
@@ -70,9 +82,9 @@ class Own:
         with self.via.direct.channel() as channel:
             return [channel.basic_get(PARKED, auto_ack=True) for _ in range(count)]
 
-    def metric(self, name):
-        """The metric of this vhost, summed over its other labels but for the publisher's link."""
-        lines = [line for line in self.proxy.get("/metrics")[1].splitlines() if re.match(rf"{name}{{.*vhost=\"{self.via.vhost}\"", line)]
+    def metric(self, name, proxy=None):
+        """The metric of this vhost, summed over its other labels but for the publisher's link; of this proxy or another one."""
+        lines = [line for line in (proxy or self.proxy).get("/metrics")[1].splitlines() if re.match(rf"{name}{{.*vhost=\"{self.via.vhost}\"", line)]
         return sum(int(line.split()[-1]) for line in lines if 'link="publisher"' not in line)
 
     def losses(self):
@@ -84,7 +96,7 @@ class Own:
         with self.via.direct.channel() as channel:
             for queue in [*self.queues, INTAKE, PARKED]:
                 channel.queue_delete(queue)
-            for exchange in self.via.broker.ctl("-q", "list_exchanges", "-p", self.via.vhost, "name").split():
+            for exchange in self.via.broker.exchanges(self.via.vhost):
                 if exchange.startswith(PREFIX):
                     channel.exchange_delete(exchange)
 

@@ -135,9 +135,9 @@ def declare(channel, queue, *, passive=False, durable=False, exclusive=False, au
     return method(channel, DECLARE, b"\0\0" + short(queue) + bytes([bits]) + table(fields))
 
 
-def publish(channel, exchange, key, body, fields=(), frame_max=131072):
-    """The frames of a basic.publish; its only property is `headers`."""
-    flags = struct.pack(">H", 0x2000) + table(fields) if fields else struct.pack(">H", 0)
+def publish(channel, exchange, key, body, fields=(), frame_max=131072, reserved=0):
+    """The frames of a basic.publish; its only property is `headers`. `reserved`: flags that no property has."""
+    flags = struct.pack(">H", 0x2000 | reserved) + table(fields) if fields else struct.pack(">H", reserved)
     yield method(channel, PUBLISH, b"\0\0" + short(exchange) + short(key) + b"\0")
     yield Frame(HEADER, channel, struct.pack(">HHQ", 60, 0, len(body)) + flags)
     for start in range(0, len(body), frame_max - 8):

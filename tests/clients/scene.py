@@ -2,17 +2,19 @@
 
 import datetime
 import itertools
+from dataclasses import dataclass
 from decimal import Decimal
 
 import pika
 
-from expect import Sent, rules
 from lab import until
 
 ARGUMENTS = {
     "kind": "x-queue-type", "dlx": "x-dead-letter-exchange", "dlk": "x-dead-letter-routing-key", "ttl": "x-message-ttl",
     "expires": "x-expires", "max_length": "x-max-length", "max_bytes": "x-max-length-bytes", "overflow": "x-overflow",
     "limit": "x-delivery-limit", "strategy": "x-dead-letter-strategy",
+    "retry_type": "x-delayed-retry-type", "retry_min": "x-delayed-retry-min", "retry_max": "x-delayed-retry-max",
+    "multiplier": "x-delayed-retry-multiplier", "counts": "x-delivery-limit-counts",
 }
 """Short names for the arguments of a queue."""
 
@@ -21,7 +23,7 @@ HEADERS = {
     "nothing": None, "price": Decimal("19.99"), "list": [1, "two", [-3], {"four": 4}],
     "time": datetime.datetime(2020, 2, 3, 4, 5, 6, tzinfo=datetime.timezone.utc), "table": {"deep": {"deeper": [b"x"]}},
 }
-"""A header of every type that pika can write (test_header_types.py has all that AMQP knows)."""
+"""A header of every type that pika can write (test_bytes.py has all that AMQP knows)."""
 
 _numbers = itertools.count(1)
 
@@ -37,6 +39,18 @@ def every_property(user, **overrides):
         "correlation_id": "correlation", "reply_to": "answers", "message_id": f"message-{next(_numbers)}", "timestamp": 1_600_000_000,
         "type": "order", "user_id": user, "app_id": "tests", "cluster_id": "cluster", **overrides,
     })
+
+
+@dataclass
+class Sent:
+    """A message as its client published it."""
+
+    properties: object
+    body: bytes
+
+    @property
+    def id(self):
+        return self.properties.message_id
 
 
 class Sink:
@@ -87,10 +101,9 @@ class Scene:
             self._channel = self.connection.channel()
         return self._channel
 
-    def by(self, reason):
-        """The rules for a death for `reason` in a queue that the proxy manages: whose dead letter is it?"""
-        theirs = self.via.is_direct or (self.via.mode == "keep" and reason != "rejected")
-        return rules(self.via, "broker" if theirs else "proxy")
+    def parks(self, reason):
+        """Is what nothing routes parked? With `keep` the broker discards what died by itself."""
+        return self.via.mode == "takeover" or (self.via.mode == "keep" and reason == "rejected")
 
     def name(self, label):
         return f"{self.prefix}.{label}"
@@ -127,7 +140,7 @@ class Scene:
 
     def publish(self, exchange, key, body=b"a body", *, channel=None, mandatory=False, **properties):
         properties = every_property(self.via.broker.user, **properties)
-        sent = Sent(exchange, key, properties, body)
+        sent = Sent(properties, body)
         (channel or self.channel).basic_publish(exchange, key, body, properties, mandatory)
         return sent
 
@@ -147,14 +160,6 @@ class Scene:
         """Let the message at the head of a `source` die."""
         if reason == "rejected":
             self.channel.basic_reject(self.get(queue)[0].delivery_tag, requeue=False)
-
-    def fence(self, kind, reason):
-        """Let another message die for the same reason and see it arrive: what died before it is through."""
-        dlx, sink = self.target(f"fence{len(self.queues)}")
-        queue = self.source(f"fence{len(self.queues)}.source", reason, kind=kind, dlx=dlx)
-        sent = self.publish("", queue)
-        self.kill(queue, reason)
-        assert sink.one()[1].message_id == sent.id
 
     def parked(self, sent):
         """The copy of `sent` in the parking queue, once it is there."""

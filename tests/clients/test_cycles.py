@@ -5,7 +5,7 @@ import pytest
 
 from lab import until
 
-TTL = 200
+TTL = 50
 """Of each queue in a circle, in milliseconds; a lap is no shorter than this."""
 
 LAPS = 4
@@ -23,13 +23,21 @@ def pass_time(scene, milliseconds):
     sink.one()
 
 
-def assert_ended(scene, queues, sinks, sent):
-    """Each sink beside the circle has had the message once, and it is nowhere now."""
+def assert_ended(scene, queues, sinks, sent, unseen=True):
+    """Each sink beside the circle has had the message once, and it is nowhere now. 3.x does not tell how it came into a queue where it died before,
+    so there the proxy parks what seems to have gone round `unseen` by the broker."""
     pass_time(scene, LAPS * len(queues) * TTL)
     for sink in sinks:
         sink.one()
     assert [scene.depth(queue) for queue in queues] == [0] * len(queues)
-    scene.assert_not_parked(sent)
+    if unseen and in_doubt(scene.via):
+        assert len(scene.parked(sent)) == 1
+    else:
+        scene.assert_not_parked(sent)
+
+
+def in_doubt(via):
+    return via.mode == "takeover" and not via.broker.is_4x
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -71,7 +79,7 @@ def test_a_circle_that_is_half_native(scene):
     scene.bind(managed, theirs)
     sinks = [scene.sink("sink1", of=ours), scene.sink("sink2", of=theirs)]
     sent = scene.publish("", managed)
-    assert_ended(scene, [managed, native], sinks, sent)
+    assert_ended(scene, [managed, native], sinks, sent, unseen=False)
 
 
 @pytest.mark.proxied
@@ -79,31 +87,12 @@ def test_a_circle_that_is_half_native(scene):
 def test_an_at_least_once_queue_parks(scene):
     """6.3: it would keep what goes round; the proxy puts it aside."""
     dlx, sink = scene.target()
-    queue = scene.queue("queue", kind="quorum", dlx=dlx, ttl=TTL, strategy="at-least-once", overflow="reject-publish")
+    queue = scene.queue("at-least-once", kind="quorum", dlx=dlx, ttl=TTL, strategy="at-least-once", overflow="reject-publish")
     scene.bind(queue, dlx)
     sent = scene.publish("", queue)
     assert len(scene.parked(sent)) == 1
     sink.one()
     assert scene.depth(queue) == 0
-
-
-@pytest.mark.parametrize("reason", ["expired", "maxlen"])
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_retries_go_on(scene, kind, reason):
-    """6.2: work -> (rejected) -> wait -> (automatic) -> work, ten laps, all by fanout exchanges."""
-    to_work, to_wait = scene.exchange("to-work"), scene.exchange("to-wait")
-    work = scene.queue("work", kind=kind, dlx=to_wait)
-    wait = scene.queue("wait", kind=kind, dlx=to_work, **({"ttl": 20} if reason == "expired" else {"max_length": 0}))
-    scene.bind(work, to_work)
-    scene.bind(wait, to_wait)
-    scene.publish("", work)
-    for lap in range(1, 11):
-        scene.channel.basic_reject(scene.get(work)[0].delivery_tag, requeue=False)
-        got = scene.get(work)
-        counts = [(death["queue"], death["reason"], death["count"]) for death in got[1].headers["x-death"]]
-        assert counts == [(wait, reason, lap), (work, "rejected", lap)]
-        scene.channel.basic_nack(got[0].delivery_tag, requeue=True)
-        until(lambda: scene.depth(work) == 1, "the message is back")
 
 
 @pytest.mark.parametrize("past_the_proxy", [False, True])
@@ -122,3 +111,20 @@ def test_a_client_that_retries_by_hand(scene, past_the_proxy):
     scene.get(dead, channel)
     if past_the_proxy:
         channel.close()
+
+
+def test_what_is_moved_back_past_the_proxy_with_its_key(scene):
+    """6.4: by another exchange, with all its headers, as a shovel does: it dies as before. In doubt it is parked, never dropped."""
+    dlx = scene.exchange("dlx")
+    queue, dead = scene.queue("queue", dlx=dlx, ttl=20), scene.queue("dead")
+    scene.bind(dead, dlx)
+    channel = scene.via.direct.channel()
+    sent = scene.publish("", queue)
+    got = scene.get(dead, channel)
+    channel.basic_publish("", queue, got[2], got[1])
+    channel.basic_ack(got[0].delivery_tag)
+    if in_doubt(scene.via):
+        assert len(scene.parked(sent)) == 1
+    else:
+        assert scene.get(dead, channel)[1].message_id == sent.id
+    channel.close()

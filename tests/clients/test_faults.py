@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import pika
 import pytest
@@ -39,15 +38,6 @@ def until_rejected(connection, rejected, count):
     until(lambda: len(rejected) >= count, lambda: f"{len(rejected)} rejected", pause=work, progress=lambda: len(rejected))
 
 
-def beside(connection, deed):
-    """What deed() returns; meanwhile the connection works."""
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(deed)
-        while not done.done():
-            connection.process_data_events(time_limit=0.05)
-    return done.result()
-
-
 def all_of(arrived, count):
     """Everything arrived, some perhaps twice: how many of those."""
     counts = Counter(body for _, _, body in arrived)
@@ -70,7 +60,7 @@ def test_a_missing_exchange_disturbs_no_other(scene, reason):
     for each in (sink, other):
         each.wait(lambda arrived: len(arrived) >= count, f"{count} messages")
         assert [body for _, _, body in each.arrived] == [b"%d" % number for number in range(count)]
-    if scene.by(reason).parks:
+    if scene.parks(reason):
         parked = lambda: len({f"{sources[2]}-{number}" for number in range(count)} & scene.via.all_parked().keys())
         until(lambda: parked() == count, lambda: f"{parked()} parked", progress=parked)
 
@@ -83,29 +73,22 @@ def test_an_alarm_amid_rejects(scene):
     source = scene.queue("source", dlx=dlx)
     publish_many(scene, source, count)
     until(lambda: scene.depth(source) == count, lambda: f"{scene.depth(source)} published", progress=lambda: scene.depth(source))
-    usual = via.broker.ctl("-q", "eval", "vm_memory_monitor:get_vm_memory_high_watermark().").strip()
-    client = via.connect(heartbeat=1)
-    scene.queue("source", dlx=dlx, channel=client.channel())
-    channel = client.channel()
     rejected = []
 
     def reject(channel, method, _properties, _body):
         channel.basic_reject(method.delivery_tag, requeue=False)
         rejected.append(method.delivery_tag)
 
-    ctl = lambda *words: beside(client, lambda: via.broker.ctl("-q", *words))  # a rabbitmqctl may take longer than the client may be silent
-    try:
-        ctl("set_vm_memory_high_watermark", "0.00001")
-        until(lambda: "memory" in ctl("eval", "rabbit_alarm:get_alarms()."), "the alarm")
-        channel.basic_consume(source, reject)
+    with via.broker.under_memory_alarm():
+        # Not before: who waits for the alarm is silent meanwhile.
+        client = via.connect(heartbeat=1)
+        scene.queue("source", dlx=dlx, channel=client.channel())
+        client.channel().basic_consume(source, reject)
         end = time.monotonic() + 8
         while time.monotonic() < end:
             client.process_data_events(time_limit=0.1)
-        ctl("set_vm_memory_high_watermark", usual)
-        until_rejected(client, rejected, count)
-        sink.wait(lambda arrived: len({body for _, _, body in arrived}) == count, f"{count} messages")
-        client.close()
-    finally:
-        via.broker.ctl("-q", "set_vm_memory_high_watermark", usual)
+    until_rejected(client, rejected, count)
+    client.close()
+    sink.wait(lambda arrived: len({body for _, _, body in arrived}) == count, f"{count} messages")
     assert scene.depth(source) == 0
     print(f"{all_of(sink.arrived, count)} duplicates")

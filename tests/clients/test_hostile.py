@@ -135,7 +135,8 @@ def test_each_arrives_or_is_parked(scene, kind, reason):
     scene.bind(sink, dlx)
     source = scene.name("source")
     dies = {"rejected": [], "expired": [("x-message-ttl", b"I", 1)], "maxlen": [("x-max-length", b"I", 1)]}[reason]
-    depth = 20_000 if kind == "classic" and not native else 4_000
+    # By length and by age they come to the proxy in the same way, and the broker takes its time for the deepest.
+    depth = 20_000 if kind == "classic" and reason != "maxlen" and not native else 4_000
     crash = (reason != "rejected" or scene.via.is_direct) and not scene.via.broker.is_4x
     healthy = Hostile(table([("healthy", b"t", True)])[4:])
     sent = {}
@@ -191,13 +192,13 @@ LARGE = 16 * 2**20
 def large_frames(own):
     """A broker that takes frames of 16 MiB, and connections to it that know."""
     broker = own.via.broker
-    before = broker.ctl("-q", "eval", "{ok, Max} = application:get_env(rabbit, frame_max), Max.").strip()
-    broker.ctl("eval", f"application:set_env(rabbit, frame_max, {LARGE}).")
+    before = broker.eval("{ok, Max} = application:get_env(rabbit, frame_max), Max.").strip()
+    broker.eval(f"application:set_env(rabbit, frame_max, {LARGE}).")
     try:
         own.restart()
         yield own
     finally:
-        broker.ctl("eval", f"application:set_env(rabbit, frame_max, {before}).")
+        broker.eval(f"application:set_env(rabbit, frame_max, {before}).")
 
 
 @pytest.mark.once

@@ -125,6 +125,9 @@ def test_a_target_that_never_answers(own, reason):
 
     found = parked(own)
     assert {cause for _, cause in found.values()} <= {"target_busy"}, "a silent target has not been tried for ten minutes"
-    own.restart(intake_prefetch=PREFETCH, confirm_timeout="1s", retry_for="2s")
-    assert all_parked(own, {"silent": silent}, found)["silent"] == {"timed_out", "target_busy"}
+    # Whether others answer it learns by parking one; a quarter of `confirm-timeout` has to be enough for that, and for the parking queue's disk.
+    own.restart(intake_prefetch=PREFETCH, confirm_timeout="4s", retry_for="8s")
+    causes = all_parked(own, {"silent": silent}, found)["silent"]
+    # Rejects that the first proxy had no time to forward are not too much for the second: they are no load of the intake, which alone is small.
+    assert causes in [{"timed_out", "target_busy"}, *([{"timed_out"}] if reason == "rejected" else [])]
     cable.close()

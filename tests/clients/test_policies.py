@@ -43,8 +43,7 @@ class World:
             raise
         for each in policies:
             if judged and each["definition"] and each["vhost"] == OURS:
-                words = ["--priority", str(each["priority"]), "--apply-to", each["apply-to"], each["name"], each["pattern"]]
-                self.broker.ctl("-q", "set_policy", "-p", JUDGE, *words, json.dumps(each["definition"]))
+                self.broker.set_policy(JUDGE, each["name"], each["pattern"], each["definition"], each["priority"], each["apply-to"])
 
     def connect(self, address, vhost):
         return pika.BlockingConnection(pika.ConnectionParameters(*address, vhost, self.broker.parameters.credentials, **PATIENT))

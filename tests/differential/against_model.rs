@@ -24,6 +24,7 @@ const BEYOND: &[(&str, &str)] = &[
 const MISSING: &[(&str, &str)] = &[
     (" tx.", "transactions"),
     ("\"stream\"", "streams"),
+    ("x-delayed-retry", "native retries"),
     ("x-priority", "priorities"),
     ("x-max-priority", "priorities"),
     ("at-least-once", "the strategy at-least-once"),
@@ -117,8 +118,10 @@ impl<'a> Both<'a> {
     fn judge(&self, script: &Script, real: &Record) -> Fallible<Verdict> {
         let facts = Facts {
             is_4x: true,
+            counts_failures: true,
             shows: None,
             same_broker: true,
+            since: real.began,
         };
         show("real", real);
         let model = StandIn::start(&self.vhost, &self.broker.version, real.connection_start())?;

@@ -152,7 +152,7 @@ impl Alphabet {
         }
         if self.perhaps(8) {
             let name = self.one(&["CC", "BCC"]);
-            // Beside a queue that would close a cycle another sees another key (README, "Limits").
+            // Beside a queue that would close a cycle another sees another key (docs/differences.md).
             let others: &[&str] = if self.keyless {
                 &["k"]
             } else {

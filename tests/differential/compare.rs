@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::time::SystemTime;
 
 use super::frame::Frame;
 use super::methods::Arg;
@@ -41,10 +42,14 @@ pub(crate) enum How {
 #[derive(Default)]
 pub(crate) struct Facts {
     pub is_4x: bool,
+    /// It is 4.3 or newer.
+    pub counts_failures: bool,
     /// What the scenario shows, if anything.
     pub shows: Option<String>,
     /// No proxy took part: what its users are told counts for nothing.
     pub same_broker: bool,
+    /// When the first of the runs began, in seconds since 1970.
+    pub since: u64,
 }
 
 pub(crate) const RULES: &[Rule] = &[
@@ -62,10 +67,20 @@ pub(crate) const RULES: &[Rule] = &[
     },
     Rule {
         name: "time-of-death",
-        reason: "both runs die at other times",
+        reason: "messages of both runs die at other times, but while these runs last; a time that a client made up stays what it is",
         stated: false,
-        how: How::Each(|_, frame| {
-            each_death(frame, |death| set(death, "time", Value::Integer(b'T', 0)))
+        how: How::Each(|facts, frame| {
+            // The broker's clock may be a second behind ours, or before it.
+            let (since, now) = (i128::from(facts.since) - 1, i128::from(now()) + 1);
+            each_death(frame, |death| {
+                for (name, value) in &mut death.fields {
+                    if let (b"time", Value::Integer(b'T', time)) = (&**name, value)
+                        && (since..=now).contains(time)
+                    {
+                        *time = 0;
+                    }
+                }
+            });
         }),
     },
     Rule {
@@ -93,14 +108,11 @@ pub(crate) const RULES: &[Rule] = &[
     },
     Rule {
         name: "redelivered",
-        reason: "4.x marks the dead letter of a message that had been delivered as redelivered; the proxy's is a new publication (S3.6)",
+        reason: "from 4.3 on nobody can tell how a message came back to a classic queue before it was nacked, nor whether a consumer waited there; and who is beside the proxy reads the bit of a new publication (S3.6)",
         stated: true,
-        how: How::Direct(|facts, direct, proxied| {
-            let explained = facts.is_4x
-                && direct.newest_death().is_some()
-                && proxied.arg("redelivered") == Some(&Arg::Bit(false));
-            if let Some(redelivered) = direct.arg_mut("redelivered").filter(|_| explained) {
-                *redelivered = Arg::Bit(false);
+        how: How::Both(|facts, name, direct, proxied| {
+            for (direct, proxied) in direct.iter_mut().zip(proxied) {
+                redelivered(facts, name, &mut direct.frame, &proxied.frame);
             }
         }),
     },
@@ -132,20 +144,6 @@ pub(crate) const RULES: &[Rule] = &[
                     by_name(headers);
                 }
             });
-        }),
-    },
-    Rule {
-        name: "cc",
-        reason: "with a set key the proxy removes CC on 4.x too, as is documented (S3.3)",
-        stated: true,
-        how: How::Direct(|facts, direct, proxied| {
-            if let (true, Some(proxied)) = (facts.is_4x, proxied.headers())
-                && proxied.get("CC").is_none()
-            {
-                dead_letter(direct, |headers| {
-                    headers.fields.retain(|(name, _)| name != b"CC")
-                });
-            }
         }),
     },
 ];
@@ -215,6 +213,24 @@ fn gather_life(frames: &mut Vec<Received>) {
     });
 }
 
+fn redelivered(facts: &Facts, channel: &str, direct: &mut Frame, proxied: &Frame) {
+    let death = direct.newest_death().filter(|_| facts.is_4x);
+    let reason = death.and_then(|death| death.get("reason"));
+    let rejected = reason == Some(&Value::Text(b"rejected".to_vec()));
+    let shown = proxied.arg("redelivered") == Some(&Arg::Bit(true));
+    let explained = match shown {
+        true => facts.counts_failures && rejected,
+        // Who is beside the proxy reads the bit of a new publication.
+        false => {
+            let waited = facts.counts_failures && direct.name == "basic.deliver";
+            death.is_some() && (waited || channel.starts_with("direct"))
+        }
+    };
+    if let Some(redelivered) = direct.arg_mut("redelivered").filter(|_| explained) {
+        *redelivered = Arg::Bit(shown);
+    }
+}
+
 fn at_most(count: &Value, more: &Value) -> bool {
     match (count, more) {
         (Value::Integer(_, count), Value::Integer(_, more)) => count <= more,
@@ -248,13 +264,10 @@ fn by_name(table: &mut Table) {
     table.fields.sort_by(|(a, _), (b, _)| a.cmp(b));
 }
 
-fn set(table: &mut Table, name: &str, to: Value) {
-    for (of, value) in &mut table.fields {
-        // Another type would be another value.
-        if of == name.as_bytes() && std::mem::discriminant(value) == std::mem::discriminant(&to) {
-            *value = to.clone();
-        }
-    }
+/// In seconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed();
+    since.map_or(0, |since| since.as_secs())
 }
 
 fn to_l(value: &mut Value) {

@@ -1,6 +1,7 @@
 //! The end of a run: everything comes to rest, what is left in the queues is recorded, and what was made is deleted.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::client::Client;
 use super::frame::Frame;
@@ -15,6 +16,7 @@ impl Run<'_> {
     /// The record is complete then.
     pub(crate) fn end(&mut self) -> Fallible<()> {
         self.clients.iter().for_each(|(_, client)| client.rest());
+        self.wait_for_the_rest();
         self.clients
             .iter()
             .for_each(|(_, client)| client.cancel_all());
@@ -40,6 +42,19 @@ impl Run<'_> {
         let wanted = self.other.map(|other| &other.counts);
         self.record.counts = settled(all, wanted, QUIET);
         queues.iter().try_for_each(|queue| self.fetch(queue))
+    }
+
+    /// What has come in the other run may be on its way here: a script does not wait for every frame that it brings.
+    fn wait_for_the_rest(&self) {
+        let Some(other) = self.other else { return };
+        let now = || {
+            let mut now = self.record.clone();
+            for (name, client) in &self.clients {
+                now.keep(name, client);
+            }
+            now.sizes()
+        };
+        settled(now, Some(&other.sizes()), Duration::ZERO);
     }
 
     /// By the places of their clients.

@@ -112,8 +112,10 @@ impl Both<'_> {
     fn judge(&self, direct: &Record, proxy: &Proxy, names: Names) -> Fallible<Verdict> {
         let facts = Facts {
             is_4x: self.broker.is_4x(),
+            counts_failures: self.broker.counts_failures(),
             shows: self.script.shows.clone(),
             same_broker: false,
+            since: direct.began,
         };
         show("direct", direct);
         if let [first, ..] = &direct.unmet[..] {
@@ -136,10 +138,11 @@ impl Both<'_> {
             let Some(found) = difference(&facts, direct, &again, None) else {
                 continue;
             };
-            // Nothing tells when a queue has taken back what was unacked at the end: we may have looked too early.
-            let same_steps =
-                difference(&facts, &direct.of_steps(), &again.of_steps(), None).is_none();
-            if same_steps && difference(&facts, &again, &proxied, None).is_none() {
+            // Nothing tells when a queue has taken back what was unacked at the end, nor whether a frame is still to come that no step
+            // waits for: we may have looked too early.
+            let too_early =
+                difference(&facts, &direct.of_steps(), &again.cut_as(direct), None).is_none();
+            if too_early && difference(&facts, &again, &proxied, None).is_none() {
                 return Ok(Verdict::Equal);
             }
             return Ok(Verdict::Racing(format!(

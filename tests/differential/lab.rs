@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::environment::by_version;
 use super::management::Management;
 use super::methods::Arg;
 use super::names::Names;
@@ -50,16 +51,7 @@ pub(crate) struct Place {
 impl Broker {
     /// All that the environment names, oldest first.
     pub(crate) fn all() -> Fallible<Vec<Arc<Broker>>> {
-        let pairs = |variable: &str| -> Vec<(String, String)> {
-            let text = std::env::var(variable).unwrap_or_default();
-            let pair = |item: &str| {
-                item.trim()
-                    .split_once('=')
-                    .map(|(a, b)| (a.to_owned(), b.to_owned()))
-            };
-            text.split(',').filter_map(pair).collect()
-        };
-        let managements = pairs("DLX_TEST_MANAGEMENT");
+        let managements = by_version("DLX_TEST_MANAGEMENT", ',');
         let broker = |(version, url): (String, String)| {
             let (_, management) = managements.iter().find(|(of, _)| *of == version)?;
             let authority = url
@@ -76,7 +68,10 @@ impl Broker {
                 next: AtomicUsize::new(0),
             }))
         };
-        let brokers: Option<Vec<_>> = pairs("DLX_TEST_BROKERS").into_iter().map(broker).collect();
+        let brokers: Option<Vec<_>> = by_version("DLX_TEST_BROKERS", ',')
+            .into_iter()
+            .map(broker)
+            .collect();
         brokers
             .filter(|brokers| !brokers.is_empty())
             .ok_or_else(|| HOW.to_owned())
@@ -84,6 +79,15 @@ impl Broker {
 
     pub(crate) fn is_4x(&self) -> bool {
         !self.version.starts_with("3.")
+    }
+
+    /// It counts failed deliveries in all queues (S3.6).
+    pub(crate) fn counts_failures(&self) -> bool {
+        let mut numbers = self
+            .version
+            .split('.')
+            .map(|number| number.parse::<u32>().unwrap_or(0));
+        (numbers.next(), numbers.next()) >= (Some(4), Some(3))
     }
 
     /// Where a scenario may run: with others that want the same settings, unless it disturbs them.

@@ -19,9 +19,15 @@
 //! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
 //! - `../model`: a small broker for simulations · `stand_in`: it listens · `against_model`: is it as the real one?
 //! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`, `model_checks`: can the instrument be trusted?
+//! - of `tests/support`: `application`, `admin`, `environment`
 
+#[allow(dead_code)] // tests/broker uses the rest
+#[path = "../support/admin.rs"]
+mod admin;
 mod against_model;
 mod alphabet;
+#[path = "../support/application.rs"]
+mod application;
 mod arrival;
 mod campaign;
 mod checks;
@@ -30,6 +36,8 @@ mod client;
 mod codec;
 mod compare;
 mod end;
+#[path = "../support/environment.rs"]
+mod environment;
 mod generate;
 mod judge;
 mod lab;

@@ -3,6 +3,8 @@
 use super::checks::{Check, equal};
 use super::methods::{Arg, Args, BODY, Method};
 use super::model::{Broker, Conn, Fact, Options, Why};
+use super::proxy::Proxy;
+use super::stand_in::StandIn;
 use super::value::{Bytes, Fallible, number, take};
 use super::wire;
 
@@ -20,6 +22,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ),
     ("model-takes-any-pieces", bytes_may_be_cut_anywhere),
     ("model-vanished-client", what_a_client_had_returns),
+    ("model-behind-the-proxy", the_proxy_ends_and_starts_again),
 ];
 
 /// A client that knows what it wants.
@@ -203,4 +206,15 @@ fn what_a_client_had_returns() -> Fallible<()> {
     equal("held", held(&broker), 0)?;
     let messages = broker.queue("q").unwrap_or_default();
     equal("redelivered", messages[0].redelivered, true)
+}
+
+fn the_proxy_ends_and_starts_again() -> Fallible<()> {
+    let model = StandIn::start("/", "4.3.6", None)?;
+    let upstream = format!("amqp://guest:guest@{}", model.address);
+    let settings = [("mode".to_owned(), "keep".to_owned())];
+    let policy = "[[policy]]\nname = \"p\"\npattern = \"^q$\"\nmode = \"takeover\"\n";
+    let proxy = Proxy::start(&upstream, "/", &settings, policy)?;
+    proxy.stop()?;
+    proxy.resume()?;
+    proxy.stop()
 }

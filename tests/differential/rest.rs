@@ -4,11 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::run::{Record, Run};
-use super::script::Counts;
+use super::script::{Action, Counts, Step};
 use super::value::Bytes;
 
 /// For so long nothing happens any more. A queue takes back what was unacked some time after the close is confirmed.
 pub(crate) const QUIET: Duration = Duration::from_millis(60);
+
+/// Before something is made to which a dead letter may lead. The one that is still between two queues, which no count shows, would find it, and did
+/// not in the direct run.
+const BETWEEN_QUEUES: Duration = Duration::from_millis(200);
 
 /// For so long a run through the proxy may stand still somewhere else than the direct one stood.
 const SETTLING: Duration = Duration::from_secs(5);
@@ -31,10 +35,24 @@ impl Run<'_> {
         let begun = |other: &&Record| other.rests.starts_with(&self.record.rests);
         let other = self.other.filter(begun);
         let wanted = other.and_then(|other| other.rests.get(self.record.rests.len()));
-        let quiet = wanted.map_or(QUIET, |_| QUIET / 4);
+        let quiet = match wanted {
+            None => QUIET,
+            Some(_) if self.makes_a_way() => BETWEEN_QUEUES,
+            Some(_) => QUIET / 4,
+        };
         self.clients.iter().for_each(|(_, client)| client.rest());
         let standing = settled(|| self.standing(), wanted, quiet);
         self.record.rests.push(standing);
+    }
+
+    /// Whether the next step declares or binds.
+    fn makes_a_way(&self) -> bool {
+        let next = self.script.steps.get(self.step);
+        let Some(Step::Client(_, Action::Method(call))) = next else {
+            return false;
+        };
+        let name = &call.method.name;
+        name.ends_with(".declare") || name.ends_with(".bind")
     }
 
     fn standing(&self) -> Standing {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::client::{Client, DEADLINE, Wait};
+use super::compare;
 use super::frame::Frame;
 use super::lab::Broker;
 use super::methods::{Arg, Args};
@@ -58,6 +59,8 @@ pub(crate) struct Record {
     pub unmet: Vec<String>,
     /// How it stood at each `rest`.
     pub rests: Vec<Standing>,
+    /// In seconds since 1970.
+    pub began: u64,
 }
 
 /// Draws the next step when it has seen what came; nothing: it is over.
@@ -108,7 +111,10 @@ fn carry_out(
     let names = Arc::new(names);
     let control = connect("control", way.node.address(), &names)?;
     control.log_in("guest", way.vhost, &Args::new());
-    let record = Record::default();
+    let record = Record {
+        began: compare::now(),
+        ..Record::default()
+    };
     let mut run = Run {
         script,
         way,
@@ -390,6 +396,29 @@ impl Record {
         let mut record = self.clone();
         record.groups.retain(|group, _| !group.starts_with(LEFT_IN));
         record
+    }
+
+    /// How many frames came on each channel that come in each run, whatever the time.
+    pub(crate) fn sizes(&self) -> BTreeMap<String, usize> {
+        let counts =
+            |came: &&Received| came.frame.confirms().is_none() && came.frame.name != "heartbeat";
+        let of = |(group, frames): (&String, &Vec<Received>)| {
+            (group.clone(), frames.iter().filter(counts).count())
+        };
+        // Groups that are not of a channel have a blank in their names.
+        let mut sizes: BTreeMap<_, _> = self.groups.iter().map(of).collect();
+        sizes.retain(|group, size| !group.contains(' ') && *size > 0);
+        sizes
+    }
+
+    /// No more of each channel than the other one has: a run may look too early for the last frames that it brings.
+    pub(crate) fn cut_as(&self, other: &Record) -> Record {
+        let mut cut = self.of_steps();
+        cut.groups.retain(|group, frames| {
+            frames.truncate(other.groups.get(group).map_or(0, Vec::len));
+            !frames.is_empty()
+        });
+        cut
     }
 
     /// What the server said of itself, if it said anything.

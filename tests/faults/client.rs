@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use dlx_proxy::amqp::content::{Assembly, Content};
 use dlx_proxy::amqp::frame::{self, Front, Kind};
-use dlx_proxy::amqp::ids::ChannelId;
+use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
 use dlx_proxy::amqp::method::{Close, Deliver, MethodId, QueueDeclareOk, Settle, Tune};
 use dlx_proxy::amqp::reply::{self, Arguments};
 use dlx_proxy::amqp::table::TableBuilder;
@@ -271,6 +271,11 @@ impl Client {
         reply::method(out, CHANNEL, MethodId::BASIC_NACK, |a| {
             a.longlong(tag).octet(u8::from(multiple)).end();
         });
+    }
+
+    /// Returns one to its queue.
+    pub(crate) fn give_back(out: &mut Vec<u8>, tag: u64) {
+        reply::nack(out, CHANNEL, DeliveryTag(tag), false, true);
     }
 
     /// In order, if the other side still answers. Returns what was on its way: nobody else gets it if it needed no ack.

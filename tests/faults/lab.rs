@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::client::Client;
+use super::environment::by_version;
 
 /// What went wrong, in words.
 pub(crate) type Fallible<T> = Result<T, String>;
@@ -19,26 +20,8 @@ pub(crate) type Fallible<T> = Result<T, String>;
 /// After which something counts as never happening. Generous: a machine may be busy.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Opens a door into the node: a port that evaluates the Erlang that it is sent. To start a rabbitmqctl takes a second, and a fault has to come
-/// at a moment.
-const DOOR: &str = r#"
-Self = self(),
-Eval = fun(Text) ->
-    {ok, Tokens, _} = erl_scan:string(binary_to_list(Text)),
-    {ok, Exprs} = erl_parse:parse_exprs(Tokens),
-    {value, Value, _} = erl_eval:exprs(Exprs, []),
-    Value end,
-Serve = fun Serve(Socket) -> case gen_tcp:recv(Socket, 0) of
-    {ok, Text} -> gen_tcp:send(Socket, unicode:characters_to_binary(io_lib:format("~0tp", [catch Eval(Text)]))), Serve(Socket);
-    _ -> ok end end,
-spawn(fun() ->
-    group_leader(whereis(user), self()),
-    {ok, Listener} = gen_tcp:listen(0, [binary, {packet, 4}, {active, false}, {ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Listener),
-    Self ! {door, Port},
-    (fun Accept() -> {ok, Socket} = gen_tcp:accept(Listener), Serve(Socket), Accept() end)() end),
-receive {door, Port} -> Port end.
-"#;
+/// To start a rabbitmqctl takes a second, and a fault has to come at a moment.
+const DOOR: &str = include_str!("../lab/door.erl");
 
 /// One node.
 #[derive(Debug)]
@@ -109,14 +92,13 @@ async fn run(mut command: Command) -> Fallible<String> {
 impl Node {
     /// Those that the environment gives us for good.
     pub(crate) fn all() -> Fallible<Vec<Node>> {
-        let text = std::env::var("DLX_FAULTS_NODES").unwrap_or_default();
         let wanted = std::env::var("DLX_FAULTS_BROKER").unwrap_or_default();
-        let pairs = text.split(';').filter_map(|item| item.split_once('='));
+        let pairs = by_version("DLX_FAULTS_NODES", ';').into_iter();
         let pairs = pairs.filter(|(version, _)| version.starts_with(&wanted));
         let nodes: Fallible<Vec<Node>> = pairs
             .map(|(version, dir)| {
                 let mut node = Node {
-                    version: version.to_owned(),
+                    version,
                     dir: dir.into(),
                     address: SocketAddr::from(([127, 0, 0, 1], 0)),
                     door: Mutex::default(),

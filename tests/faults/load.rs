@@ -35,6 +35,8 @@ pub(crate) enum Dies {
     Expire(i64),
     /// By the queue's length.
     Overflow,
+    /// By being returned once more than so often, each time for so many milliseconds.
+    Return { limit: i64, delay: i64 },
 }
 
 /// One queue in which messages die, and what became of them so far.
@@ -71,7 +73,7 @@ pub(crate) struct Ledger {
     delivered: Mutex<BTreeSet<usize>>,
     /// How often it was declared: each connection does.
     pub declared: AtomicUsize,
-    /// Declares that the broker refused: README says when one may be.
+    /// Declares that the broker refused: docs/differences.md says when one may be.
     pub refused: AtomicUsize,
     /// Numbers from here on were published when all was well again.
     pub healed_at: Mutex<Option<usize>>,
@@ -108,7 +110,12 @@ impl Source {
         match self.dies {
             Dies::Expire(ttl) => _ = table.long(b"x-message-ttl", ttl),
             Dies::Overflow => _ = table.long(b"x-max-length", LENGTH as i64),
-            _ => {}
+            Dies::Return { limit, delay } => {
+                table.long(b"x-delivery-limit", limit);
+                table.long(b"x-delayed-retry-min", delay);
+                table.long(b"x-delayed-retry-multiplier", 1);
+            }
+            Dies::Reject | Dies::Nack | Dies::Multiple(_) => {}
         }
         if self.at_least_once {
             table.longstr(b"x-dead-letter-strategy", b"at-least-once");
@@ -135,7 +142,7 @@ impl Source {
 
     /// Whether its messages need a consumer to die.
     pub(crate) fn is_rejected(&self) -> bool {
-        matches!(self.dies, Dies::Reject | Dies::Nack | Dies::Multiple(_))
+        !matches!(self.dies, Dies::Expire(_) | Dies::Overflow)
     }
 
     /// How many of its messages stay.
@@ -284,6 +291,7 @@ impl Source {
                 (Dies::Multiple(many), Some(_)) if open.len() < many && waits => continue,
                 (Dies::Multiple(_), Some(tag)) => Client::nack(&mut out, *tag, true),
                 (Dies::Nack, Some(tag)) => Client::nack(&mut out, *tag, false),
+                (Dies::Return { .. }, Some(tag)) => Client::give_back(&mut out, *tag),
                 (_, Some(tag)) => Client::reject(&mut out, *tag),
             }
             self.ledger.rejected.fetch_add(open.len(), Relaxed);

@@ -6,21 +6,29 @@
 //! DLX_FAULTS_NODES="3.10.8=DIR;4.3.6=DIR" cargo test --test faults       # started by tests/lab/rabbit.sh
 //! make faults ROUNDS=300 SECONDS=3600                                    # over all faults and both brokers
 //! make faults FAULT=broker-killed BROKER=4.3.6 ROUNDS=1 SEED=17          # a line of a log once more, as far as a real broker can
+//! make faults FAULT=publisher-away FLOODS=100                            # of the rounds that may have a flood, so many per cent do
 //! ```
 //!
 //! - `plan`: the faults by name, and what a round draws · `strike`: how each is done and undone
 //! - `stage`: vhost, proxies, targets and clients of a round · `load`: the clients, which come back · `client`: one connection
-//! - `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program · `relay` (of `tests/broker`): a cable
+//! - `flood`: clients that never wait, beside faults that do not concern them
+//! - `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
+//! - of `tests/support`: `relay` (a cable), `admin`, `environment`
 //!
 //! Where RabbitMQ itself may lose (`Fault::may_lose` has the names), what is lost is counted apart, beside the same without the proxy.
 
+#[path = "../support/admin.rs"]
+mod admin;
 mod client;
+#[path = "../support/environment.rs"]
+mod environment;
+mod flood;
 mod lab;
 mod load;
 mod plan;
 mod proxy;
 #[allow(dead_code)] // tests/broker uses the rest
-#[path = "../broker/relay.rs"]
+#[path = "../support/relay.rs"]
 mod relay;
 mod round;
 mod stage;
@@ -34,16 +42,22 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 
+use self::flood::Flooded;
 use self::lab::{Fallible, Node};
 use self::load::Source;
 use self::plan::{Fault, Plan};
 use self::round::Tally;
+
+/// See `Task::floods`: of 300 rounds over all faults at least 40 have one.
+const FLOODS: u64 = 60;
 
 /// What the environment asks for.
 struct Task {
     faults: Vec<Fault>,
     rounds: usize,
     seed: u64,
+    /// The part of the rounds that have a flood, of those that may have one, in per cent.
+    floods: u64,
     end: Instant,
     /// The form that is a part of `make test`.
     short: bool,
@@ -53,6 +67,9 @@ struct Task {
 /// A round that was run.
 struct Done {
     fault: Fault,
+    flood: bool,
+    /// An alarm or an outage that is longer than anybody's patience.
+    long: bool,
     elapsed: Duration,
     tally: Fallible<Tally>,
 }
@@ -107,6 +124,7 @@ impl Task {
                 .map_or(laps * faults.len(), |rounds| rounds as usize),
             faults,
             seed: number("DLX_FAULTS_SEED")?.unwrap_or_else(|| fastrand::u64(..1_000_000)),
+            floods: number("DLX_FAULTS_FLOODS")?.unwrap_or(FLOODS),
             end: Instant::now() + Duration::from_secs(seconds),
             short,
             logs,
@@ -131,7 +149,8 @@ impl Task {
 
     async fn round(&self, node: &Arc<Node>, fault: Fault, seed: u64) -> Done {
         let began = Instant::now();
-        let (plan, sources) = Plan::draw(fault, seed, self.short);
+        let (plan, sources) = Plan::draw(fault, seed, self.short, self.floods);
+        let (flood, long) = (plan.flood, plan.is_long());
         let kinds = sources.iter().filter(|source| !source.is_native);
         let kinds: Vec<String> = kinds.map(Source::to_string).collect();
         let tally = round::run(node, (plan, sources), &self.logs).await;
@@ -163,6 +182,8 @@ impl Task {
         }
         Done {
             fault,
+            flood,
+            long,
             elapsed,
             tally,
         }
@@ -229,6 +250,7 @@ fn summary(done: &[Done]) -> ExitCode {
         row(fault.name(), rounds);
     }
     row("all", &done.iter().collect::<Vec<_>>());
+    totals(done);
     let failed = done.iter().filter(|round| !round.is_good()).count();
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!(
@@ -240,6 +262,27 @@ fn summary(done: &[Done]) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// All that counts, in one line.
+fn totals(done: &[Done]) {
+    let tallies = || done.iter().filter_map(|round| round.tally.as_ref().ok());
+    let sum = |of: fn(&Tally) -> usize| tallies().map(of).sum::<usize>();
+    let rounds = |which: fn(&Done) -> bool| done.iter().filter(|round| which(round)).count();
+    let floods = || tallies().filter_map(|tally| tally.flooded);
+    let longest = |of: fn(Flooded) -> Duration| floods().map(of).max().unwrap_or_default();
+    println!(
+        "\n{} rounds, {} of them with floods, {} with long alarms or outages: {} messages, {} lost, {} parked without cause, \
+         longest gap {:.3} s ({:.3} s with those of the broker itself)",
+        done.len(),
+        rounds(|round| round.flood),
+        rounds(|round| round.long),
+        sum(|tally| tally.messages),
+        sum(|tally| tally.lost),
+        sum(|tally| tally.parked_without_cause),
+        longest(|flooded| flooded.own).as_secs_f64(),
+        longest(|flooded| flooded.gap).as_secs_f64(),
+    );
 }
 
 // === impl Done ===

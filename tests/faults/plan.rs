@@ -8,6 +8,8 @@ use super::load::{Dies, Ledger, Source};
 
 /// Rejects that are withheld at SIGTERM.
 const MANY: usize = 10_000;
+/// The shortest of the long alarms and outages: longer than `close-wait`, and than the proxy's patience with a publisher that is blocked.
+const LONG: Duration = Duration::from_secs(8);
 /// On so many connections for each source.
 pub(crate) const CONSUMERS: usize = 4;
 
@@ -48,6 +50,8 @@ faults! {
     DiskAlarm = "disk-alarm",
     /// Connections closed as by rabbitmqctl, several times.
     PublisherClosed = "publisher-closed",
+    /// Its connection is cut whenever it comes; all others work.
+    PublisherAway = "publisher-away",
     IntakeClosed = "intake-closed",
     ClientClosed = "client-closed",
     /// Between proxy and broker.
@@ -85,6 +89,8 @@ pub(crate) struct Plan {
     pub prefilled: bool,
     pub patience: Duration,
     pub prefetch: u16,
+    /// Whether clients that it does not concern flood the proxy.
+    pub flood: bool,
     /// Short times in the proxy's settings, so that it gives up and retries within a round; else the defaults.
     pub hasty: bool,
     /// As part of `make test`: nothing waits for a minute.
@@ -118,6 +124,31 @@ impl Fault {
         }
     }
 
+    /// Targets are there all the time and take what comes, as soon as it can come.
+    pub(crate) fn parks_nothing(self) -> bool {
+        use Fault::*;
+        matches!(self, MemoryAlarm | DiskAlarm | PublisherAway | NetworkCut)
+    }
+
+    /// Clients of other queues notice nothing of it, if they go to the first proxy.
+    fn leaves_others_alone(self) -> bool {
+        use Fault::*;
+        matches!(
+            self,
+            PublisherClosed
+                | PublisherAway
+                | IntakeClosed
+                | IntakeQueueDeleted
+                | ClientClosed
+                | ClientCut
+                | ClientHalfOpen
+                | TargetMissing
+                | TargetInternal
+                | TargetDeleted
+                | TargetFull
+        )
+    }
+
     /// The name of what RabbitMQ itself may lose of a source, if it was published before all was well again.
     pub(crate) fn may_lose(self, source: &Source) -> Option<&'static str> {
         let by_broker = !source.is_rejected() && !source.at_least_once;
@@ -147,13 +178,26 @@ impl Plan {
         format!("{}-{}", self.fault.name(), self.seed)
     }
 
-    pub(crate) fn draw(fault: Fault, seed: u64, short: bool) -> (Plan, Vec<Source>) {
+    /// Whether nothing is as it should be for longer than anybody's patience, and targets are there all the same.
+    pub(crate) fn is_long(&self) -> bool {
+        self.fault.parks_nothing() && self.outage >= LONG
+    }
+
+    /// `floods`: the part of those that may have one, in per cent.
+    pub(crate) fn draw(fault: Fault, seed: u64, short: bool, floods: u64) -> (Plan, Vec<Source>) {
         let mut rng = Rng::with_seed(seed);
+        // In each lap others have it, so that among so many rounds there are as many as there should be.
+        let turn = seed + fault as u64;
         let prefilled = fault == Fault::ProxyTerminated || rng.u8(..4) == 0;
         let outage = match fault {
             Fault::ProxyPaused | Fault::BrokerPaused => {
                 Duration::from_secs(if short { 3 } else { 20 })
             }
+            // All but one of a dozen.
+            _ if fault.parks_nothing() && (short || !turn.is_multiple_of(12)) => match short {
+                true => LONG,
+                false => Duration::from_secs(rng.u64(LONG.as_secs()..=60)),
+            },
             _ => Duration::from_millis(rng.u64(..1200)),
         };
         let prefetch = match fault {
@@ -173,6 +217,7 @@ impl Plan {
             prefilled,
             patience: Duration::from_secs(if rng.bool() { 2 } else { 30 }),
             prefetch,
+            flood: fault.leaves_others_alone() && turn % 10 * 10 < floods,
             hasty: rng.bool(),
             short,
             rng: rng.fork(),
@@ -186,7 +231,9 @@ impl Plan {
             }
         }
         if fault.is_measured() {
-            let twins: Vec<Source> = sources.iter().map(twin).collect();
+            // Of the broker itself nobody can ask for retries.
+            let has_twin = |source: &&Source| !matches!(source.dies, Dies::Return { .. });
+            let twins: Vec<Source> = sources.iter().filter(has_twin).map(twin).collect();
             sources.extend(twins);
         }
         (plan, sources)
@@ -201,6 +248,7 @@ fn source(rng: &mut Rng, fault: Fault, at: usize) -> Source {
     let by_reject = match fault {
         Fault::ProxyTerminated => true,
         Fault::PublisherClosed | Fault::ClientClosed | Fault::ClientCut if at == 0 => true,
+        Fault::PublisherAway if at == 1 => false,
         Fault::IntakeClosed | Fault::IntakeQueueDeleted | Fault::IntakeExchangeDeleted
             if at == 0 =>
         {
@@ -208,7 +256,18 @@ fn source(rng: &mut Rng, fault: Fault, at: usize) -> Source {
         }
         _ => rng.bool(),
     };
-    let dies = if by_reject {
+    let back = Dies::Return {
+        limit: rng.i64(0..3),
+        delay: rng.i64(1..300),
+    };
+    // Without the intake queue what comes back is parked as it is.
+    let may_return = !matches!(
+        fault,
+        Fault::IntakeQueueDeleted | Fault::VhostDeleted | Fault::NonDurable
+    );
+    let dies = if by_reject && may_return && rng.u8(..3) == 0 {
+        back
+    } else if by_reject {
         rejects[rng.usize(..3)]
     } else {
         broker[rng.usize(..2)]

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
+use super::admin;
 use super::lab::{Fallible, signal, until_for};
 
 /// After SIGTERM: `drain-timeout` by default, and what a busy machine adds.
@@ -125,28 +123,14 @@ impl Proxy {
     /// The sum of a metric over its labels.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.get("/metrics").await.unwrap_or_default();
-        let lines = text.lines().filter(|line| {
-            let rest = line.strip_prefix(name);
-            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
-        });
-        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-        values.sum()
+        admin::sum(&text, name, &[])
     }
 
     /// Status and text of a page, if it answers.
     async fn get(&self, path: &str) -> Option<(u16, String)> {
-        let ask = async {
-            let mut stream = TcpStream::connect(self.admin).await?;
-            let request = format!("GET {path} HTTP/1.0\r\n\r\n");
-            stream.write_all(request.as_bytes()).await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.map(|_| answer)
-        };
-        let answer = tokio::time::timeout(Duration::from_secs(5), ask).await;
-        let answer = answer.ok()?.ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some((status, body.to_owned()))
+        let page = admin::page(self.admin, path);
+        let page = tokio::time::timeout(Duration::from_secs(5), page).await;
+        page.ok()?.ok()
     }
 }
 

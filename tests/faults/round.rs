@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::client::{Came, Client};
+use super::flood::{Flooded, PAUSE};
 use super::lab::{Fallible, Node};
 use super::load::{Source, source_and_number};
 use super::plan::{Fault, Plan};
@@ -37,12 +38,16 @@ pub(crate) struct Tally {
     /// Still in the source or in the intake queue, where nothing should be any more.
     pub stuck: usize,
     pub parked: usize,
+    /// Of these, those whose targets were there all the time.
+    pub parked_without_cause: usize,
     /// More than once.
     pub duplicated: usize,
     /// Arrived behind one that was published later to the same source.
     pub inverted: usize,
     /// Declares that were refused on the way.
     pub refused: usize,
+    /// By clients that the fault does not concern.
+    pub flooded: Option<Flooded>,
     /// All else that must not be.
     pub problems: Vec<String>,
 }
@@ -79,13 +84,28 @@ async fn play(node: &Arc<Node>, plan: Plan, sources: Vec<Source>, logs: &Path) -
 
     let mut found = Found::default();
     let in_time = arrivals(&mut stage, &mut found).await?;
-    stage.end_load().await?;
     let mut problems = Vec::new();
+    let flooded = stage.end_flood().await.unwrap_or_else(|problem| {
+        problems.push(format!("a flood: {problem}"));
+        None
+    });
+    stage.end_load().await?;
     for proxy in &mut stage.proxies {
         problems.extend(proxy.stop().await.err());
     }
     let mut tally = read_out(&stage, found).await?;
     tally.problems.extend(problems);
+    tally.flooded = flooded;
+    if let Some(Flooded { gap, own, .. }) = flooded.filter(|flooded| flooded.own > PAUSE) {
+        tally.problems.push(format!(
+            "a flood that it does not concern stood still for {gap:?}; for {own:?} while the broker did not"
+        ));
+    }
+    if tally.parked > 0 && stage.plan.fault.parks_nothing() {
+        tally.parked_without_cause = tally.parked;
+        let parked = format!("{} parked although their targets were there", tally.parked);
+        tally.problems.push(parked);
+    }
     if tally.messages == 0 {
         tally.problems.push("nothing was confirmed".to_owned());
     }
@@ -368,6 +388,9 @@ impl fmt::Display for Tally {
         )?;
         for (class, number) in &self.apart {
             write!(f, " apart({class})={number}")?;
+        }
+        if let Some(flooded) = self.flooded {
+            write!(f, " {flooded}")?;
         }
         if self.native > 0 {
             write!(f, " native_lost={}/{}", self.native_lost, self.native)?;

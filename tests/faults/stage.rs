@@ -9,6 +9,7 @@ use dlx_proxy::amqp::table::TableBuilder;
 use tokio::task::JoinSet;
 
 use super::client::{Bits, Client};
+use super::flood::{Flood, Flooded};
 use super::lab::{Fallible, Node, until, within};
 use super::load::{Source, Yard};
 use super::plan::{CONSUMERS, Fault, Plan};
@@ -25,6 +26,9 @@ pub(crate) const PARKED: &str = "dlx-proxy.parked";
 /// Where a target queue that shall be full is so.
 const FULL: i64 = 50;
 
+/// A flood sees so much of what comes after a fault.
+const RECOVERY: Duration = Duration::from_secs(10);
+
 pub(crate) struct Stage {
     pub node: Arc<Node>,
     pub plan: Plan,
@@ -35,6 +39,7 @@ pub(crate) struct Stage {
     pub client_network: Option<Relay>,
     pub sources: Vec<Arc<Source>>,
     pub yard: Arc<Yard>,
+    flood: Option<Flood>,
     publishers: JoinSet<()>,
     consumers: JoinSet<()>,
 }
@@ -56,7 +61,7 @@ impl Stage {
 
         use Fault::*;
         let network = match fault {
-            NetworkCut | NetworkHalfOpen | ProxyTerminated => {
+            NetworkCut | NetworkHalfOpen | ProxyTerminated | PublisherAway => {
                 Some(relay(node.address.to_string()).await)
             }
             _ => None,
@@ -73,6 +78,8 @@ impl Stage {
             let mut settings = vec![
                 ("DLX_PROXY_UPSTREAM", upstream(port, PASSWORD)),
                 ("DLX_PROXY_VHOSTS", vhost.clone()),
+                // What is parked is looked at in the end.
+                ("DLX_PROXY_PARKED_RETRY", "0".to_owned()),
             ];
             if plan.hasty {
                 let hasty = [
@@ -83,6 +90,9 @@ impl Stage {
                 ];
                 settings.extend(hasty.map(|(name, value)| (name, value.to_owned())));
             }
+            let config = log.with_extension("toml");
+            std::fs::write(&config, taken_over(&vhost)).map_err(|error| error.to_string())?;
+            settings.push(("DLX_PROXY_CONFIG", config.display().to_string()));
             let mut proxy = Proxy::new(settings, log)?;
             proxy.start()?;
             proxies.push(proxy);
@@ -118,10 +128,17 @@ impl Stage {
             client_network,
             sources: sources.into_iter().map(Arc::new).collect(),
             yard: Arc::new(yard),
+            flood: None,
             publishers: JoinSet::new(),
             consumers: JoinSet::new(),
         };
         stage.make_targets().await?;
+        if stage.plan.flood {
+            // Not over a cable that breaks between client and proxy.
+            stage.flood = Some(
+                Flood::begin(stage.proxies[0].address, stage.node.address, &stage.vhost).await?,
+            );
+        }
         stage.begin();
         Ok(stage)
     }
@@ -217,6 +234,9 @@ impl Stage {
         self.heal_ledgers();
         self.yard.consume.store(true, Relaxed);
         self.yard.healed.store(true, Relaxed);
+        if let Some(flood) = &self.flood {
+            flood.goes_on_for(RECOVERY);
+        }
     }
 
     /// What is published from now on must not be lost by anybody; counts once.
@@ -230,6 +250,14 @@ impl Stage {
     pub(crate) fn is_published(&mut self) -> bool {
         while self.publishers.try_join_next().is_some() {}
         self.publishers.is_empty()
+    }
+
+    /// Ends the flood, if there is one.
+    pub(crate) async fn end_flood(&mut self) -> Fallible<Option<Flooded>> {
+        match self.flood.take() {
+            Some(flood) => flood.end().await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Ends the clients.
@@ -265,6 +293,13 @@ impl Stage {
     pub(crate) async fn rest(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
+}
+
+/// Also those queues that would be native by default: of these nothing would be shown.
+fn taken_over(vhost: &str) -> String {
+    format!(
+        "[[policy]]\nname = \"all\"\nvhost = \"{vhost}\"\npattern = \".*\"\nmode = \"takeover\"\n"
+    )
 }
 
 /// As the setting has it.

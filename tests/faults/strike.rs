@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::lab::{Fallible, until};
-use super::load::Source;
+use super::load::{Dies, Source};
 use super::plan::Fault;
 use super::relay::{self, Gone, PUBLISHER};
 use super::stage::{INTAKE, PASSWORD, Stage, USER, upstream};
@@ -14,6 +14,7 @@ impl Stage {
     pub(crate) async fn strike(&mut self) -> Fallible<()> {
         let (node, outage) = (self.node.clone(), self.plan.outage);
         if self.plan.fault.restarts() {
+            self.until_delays_are_made().await?;
             node.settle().await?;
         }
         match self.plan.fault {
@@ -83,6 +84,13 @@ impl Stage {
                 .await?;
             }
             Fault::PublisherClosed => self.close_often("dlx-proxy publisher").await?,
+            Fault::PublisherAway => {
+                if let Some(relay) = &self.network {
+                    relay.set(relay::Fault::Cut(PUBLISHER));
+                    self.rest(outage).await;
+                    relay.set(relay::Fault::None);
+                }
+            }
             Fault::IntakeClosed => self.close_often("dlx-proxy intake").await?,
             Fault::ClientClosed => self.close_often("").await?,
             Fault::NetworkCut | Fault::ClientCut => {
@@ -160,6 +168,17 @@ impl Stage {
             self.until_led().await?;
         }
         Ok(())
+    }
+
+    /// The delay queues are there. 3.10 that is killed while it makes a quorum queue leaves one behind that never has a leader.
+    async fn until_delays_are_made(&self) -> Fallible<()> {
+        let returns = |source: &std::sync::Arc<Source>| matches!(source.dies, Dies::Return { .. });
+        let consumed = self.yard.consume.load(Relaxed);
+        let wanted = consumed && self.sources.iter().any(returns);
+        until("a message is away", async || {
+            !wanted || self.proxies[0].metric("dlx_proxy_retries_total").await > 0
+        })
+        .await
     }
 
     /// Every quorum queue has its leader again: before that RabbitMQ drops what it hands on to one, unless somebody waits for a confirm.

@@ -4,7 +4,7 @@
 use dlx_proxy::amqp::content::Content;
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::amqp::properties::{Change, Edit, Properties, Property};
-use dlx_proxy::dead_letter::{Death, Dialect, Rules, Target, Verdict, plan, private, signal};
+use dlx_proxy::dead_letter::{Death, Dialect, Disposal, Rules, Target, plan, private, signal};
 use dlx_proxy::machine::Reason;
 
 use super::input::Input;
@@ -133,6 +133,7 @@ fn content(headers: &[u8], expiration: Option<&[u8]>) -> Content {
         headers: Change::Set(headers.to_vec()),
         expiration: expiration.map_or(Change::Keep, |text| Change::Set(text.to_vec())),
         user_id: Change::Set(b"user".to_vec()),
+        ..Edit::default()
     });
     Content {
         properties,
@@ -173,6 +174,7 @@ fn dies(headers: &[Member<'_>], input: &mut Input<'_>) {
         routing_key: key,
         content: &content,
         recorded,
+        failed: false,
     };
     let now = u64::from(input.byte());
     let planned = plan(&death, &target, &rules, now);
@@ -193,7 +195,7 @@ fn dies(headers: &[Member<'_>], input: &mut Input<'_>) {
         now,
     };
     let expected = reference::after(headers, &happened);
-    let Ok(Verdict::Publish(publication)) = planned else {
+    let Ok(Disposal::Publish(publication)) = planned else {
         return assert_eq!(expected, None, "{planned:?}");
     };
     let properties = Properties::parse(&publication.content.properties).expect("sound");
@@ -226,7 +228,7 @@ fn shown(members: &[Member<'_>]) -> Vec<String> {
 
 fn is_shown(headers: &[Member<'_>]) {
     let content = content(&raw(headers), None);
-    let seen = private::on_delivery(&content.properties);
+    let seen = private::on_delivery(&content.properties, b"");
     let Some(expected) = reference::shown(headers) else {
         return assert_eq!(seen, None, "not sound: as it came");
     };

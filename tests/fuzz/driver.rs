@@ -9,15 +9,16 @@ use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::amqp::method::MethodId;
 use dlx_proxy::amqp::reply::Arguments;
 use dlx_proxy::amqp::table::TableBuilder;
-use dlx_proxy::dead_letter::{Dialect, Rules};
+use dlx_proxy::config::Config;
+use dlx_proxy::dead_letter::RuleSettings;
 use dlx_proxy::machine::{
-    Budget, Effects, Event, Flow, Input, Leg, Limits, LiveLimits, Machine, Mono, Now, Publication,
-    Recall, Recalled, Ticket,
+    Budget, Event, Flow, Leg, Limits, LiveLimits, Machine, Mono, Now, Publication, Recall,
+    Recalled, Ticket, Wall,
 };
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::live::LivePolicies;
-use dlx_proxy::registry::policy::{ApplyTo, Mode, Policies, Spec};
-use dlx_proxy::session::{Session, Settings};
+use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
+use dlx_proxy::session::{Effects, Input, Session, Settings};
 
 use super::link::method;
 use super::trace::trace;
@@ -55,39 +56,29 @@ pub(crate) struct Driver {
 fn policies() -> LivePolicies {
     // Once: its pattern takes longer to build than a session to be played.
     static POLICIES: LazyLock<LivePolicies> = LazyLock::new(|| {
-        let spec = Spec {
-            name: "p".into(),
-            vhost: "/".into(),
-            pattern: "^work$".into(),
-            apply_to: ApplyTo::Queues,
-            priority: 0,
-            mode: None,
-            dead_letter_exchange: Some("dlx".into()),
-            dead_letter_routing_key: None,
-        };
-        LivePolicies::new(Policies::new(&[spec]).expect("sound"))
+        LivePolicies::new(Policies::new(vec![Policy {
+            pattern: Pattern::new("^work$").expect("sound"),
+            definition: Definition {
+                dead_letter_exchange: ShortStr::copy(b"dlx"),
+                ..Definition::default()
+            },
+            ..Policy::default()
+        }]))
     });
     POLICIES.clone()
 }
 
-/// For all machines: small where that is met.
+/// For all machines: the defaults, but small where that is met.
 pub(crate) fn limits() -> Limits {
+    static DEFAULT: LazyLock<Limits> = LazyLock::new(|| Config::default().reloadable.limits);
     Limits {
         max_history: 4,
         nack_retries: 2,
-        confirm_timeout: Duration::from_secs(10),
-        retry_for: Duration::from_secs(60),
-        publisher_bytes: 128 << 20,
-        intake_bytes: 64 << 20,
+        parked_retry: Duration::ZERO,
         max_intake_exchanges: 3,
-        retained_per_connection: RETAINED,
-        max_tickets: TICKETS,
-        max_queues: 65_536,
-        max_replies: 8_192,
-        close_wait: Duration::from_secs(5),
-        probe_timeout: Duration::from_secs(5),
-        handshake_timeout: Duration::from_secs(10),
-        admin_timeout: Duration::from_secs(10),
+        retained_bytes_per_connection: RETAINED,
+        max_tickets_per_connection: TICKETS,
+        ..DEFAULT.clone()
     }
 }
 
@@ -98,21 +89,21 @@ impl Driver {
     pub(crate) fn new(mode: Mode, piece: usize) -> Driver {
         let now = Now {
             mono: Mono(0),
-            wall: 1000,
+            wall: Wall::of_seconds(1000),
         };
         let budget = Budget::new(2 * RETAINED);
         let settings = Settings {
+            user: ShortStr::copy(b"dlx-proxy").expect("short"),
             mode,
             names: Names::default(),
             policies: policies(),
-            rules: Rules {
-                dialect: Dialect::V4,
-                max_history: 4,
+            rules: RuleSettings {
                 continue_history: true,
                 carry_bcc: true,
             },
             retained: budget.clone(),
             ended: Default::default(),
+            types: Default::default(),
             limits: LiveLimits::new(limits()),
         };
         Driver {
@@ -261,12 +252,20 @@ impl Driver {
     }
 
     pub(crate) fn input(&mut self, input: Input) {
-        self.draining |= matches!(input, Input::Drain);
-        let now = self.now;
-        self.session
-            .as_mut()
-            .expect("alive")
-            .input(input, now, &mut self.fx);
+        self.call(|session, now, fx| session.input(input, now, fx));
+    }
+
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+        self.call(Machine::drain);
+    }
+
+    fn call(&mut self, call: impl FnOnce(&mut Session, Now, &mut Effects)) {
+        call(
+            self.session.as_mut().expect("alive"),
+            self.now,
+            &mut self.fx,
+        );
         self.collect(&[]);
         self.offer(Leg::Client);
     }
@@ -275,9 +274,10 @@ impl Driver {
     pub(crate) fn recalled(&mut self, about: Recall, known: u8) {
         self.input(Input::Recalled(Recalled {
             about,
-            may_write: known & 1 != 0,
             channel_limit: known & 2 != 0,
-            taken_over: [None, Some(true), Some(false)][usize::from(known >> 2) % 3],
+            seen: [None, Some(ShortStr::copy(b"dlx-proxy/dlx")), Some(None)]
+                [usize::from(known >> 2) % 3]
+                .clone(),
         }));
     }
 
@@ -324,7 +324,7 @@ impl Driver {
             assert!(rounds < 10_000, "deadlines without end");
         }
         self.now.mono = end;
-        self.now.wall += millis / 1000;
+        self.now.wall = self.now.wall.after(Duration::from_millis(millis));
     }
 
     fn collect(&mut self, src: &[u8]) {
@@ -343,17 +343,17 @@ impl Driver {
                 &out[before..],
             );
         }
-        self.dead.append(&mut self.fx.dead);
+        self.dead.append(&mut self.fx.out.dead);
         self.ensure
-            .extend(self.fx.ensure.drain(..).map(|ensure| ensure.exchange));
-        self.recall.append(&mut self.fx.recall);
+            .extend(self.fx.out.ensure.drain(..).map(|ensure| ensure.exchange));
+        self.recall.append(&mut self.fx.out.recall);
         for event in self.fx.events.drain(..) {
             if let Event::ProtocolFault { leg, .. } = event {
                 self.broken[leg as usize] = true;
             }
         }
-        self.fx.learned.clear();
-        self.fx.changes.clear();
+        self.fx.out.learned.clear();
+        self.fx.out.changes.clear();
         let (withheld, retained) = (self.withheld(), self.retained());
         assert!(withheld <= TICKETS, "{withheld} dead letters in flight");
         assert!(retained <= RETAINED, "{retained} octets retained");

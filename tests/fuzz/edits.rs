@@ -6,6 +6,7 @@ use bytes::Bytes;
 use dlx_proxy::amqp::content::Content;
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::amqp::properties::{Change, Edit, Properties, Property};
+use dlx_proxy::dead_letter::proof::{self, Original, PARKED_CAUSE, PARKED_EXCHANGE, Parked};
 use dlx_proxy::dead_letter::{Bridges, Dialect, Rules, private};
 use dlx_proxy::registry::arguments::DeclareArguments;
 
@@ -27,6 +28,9 @@ const NAMES: &[&[u8]] = &[
     private::BCC,
     private::LAP,
     private::USER_ID,
+    private::CC,
+    PARKED_EXCHANGE,
+    PARKED_CAUSE,
     b"x-dlx-proxy-",
     b"x-dlx-proxy",
     b"x-dead-letter-exchange",
@@ -38,6 +42,8 @@ const NAMES: &[&[u8]] = &[
     b"",
 ];
 
+/// The proxy's own user.
+const OWN: &[u8] = b"own";
 const BRIDGE: &[u8] = b"dlx-proxy.bridge/";
 
 /// A table of such members. Nested ones are tables and arrays of the same kind.
@@ -131,10 +137,14 @@ fn publish(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>) 
     let key = input.text();
     let before = properties(table, None);
     let done = private::on_publish(&before, key, &rules);
+    let stripped = private::stripped(&before);
     if !sound {
         assert_eq!(done, None, "what is not sound is the broker's to refuse");
+        assert_eq!(stripped, None);
         return;
     }
+    let public = edited(members, &Members::new(), is_public);
+    assert_eq!(seen(stripped, &before).0, raw(&public), "stripped");
     let bcc = get(members, b"BCC")
         .filter(|_| rules.carry_bcc)
         .map(longstrs);
@@ -189,9 +199,12 @@ fn publish(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>) 
 }
 
 fn delivery(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>) {
-    let user = input.flag().then(|| input.text());
+    let user = match input.flag() {
+        true => input.flag().then(|| input.text()),
+        false => Some(OWN),
+    };
     let before = properties(table, user);
-    let done = private::on_delivery(&before);
+    let done = private::on_delivery(&before, OWN);
     if !sound {
         assert_eq!(done, None);
         return;
@@ -200,7 +213,10 @@ fn delivery(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>)
     if get(members, private::HISTORY).is_none_or(|history| history.tag != b'F') {
         assert_eq!(
             headers,
-            raw(&edited(members, &Members::new(), is_public)),
+            raw(&reference::with_shown_cc(
+                edited(members, &Members::new(), is_public),
+                members
+            )),
             "delivered"
         );
     } else if done.is_some() {
@@ -216,22 +232,32 @@ fn delivery(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>)
                 .flat_map(|member| member.raw.to_vec())
                 .collect::<Vec<u8>>()
         };
-        assert_eq!(others(&now), others(members));
+        let shown = reference::with_shown_cc(members.clone(), members);
+        assert_eq!(others(&now), others(&shown));
     }
-    let kept =
-        get(members, private::USER_ID).filter(|user| user.tag == b'S' && user.data.len() <= 255);
-    let expected = user
-        .map(<[u8]>::to_vec)
-        .or_else(|| kept.map(|user| user.data.to_vec()));
+    let expected = match original(members, user) {
+        Some(original) => original,
+        None => user.map(<[u8]>::to_vec),
+    };
     if done.is_some() {
         assert_eq!(shown, expected);
     }
     // What was published and comes back unchanged shows what the client wrote.
     assert_eq!(
-        private::on_delivery(&seen_as(done, &before)),
+        private::on_delivery(&seen_as(done, &before), OWN),
         None,
         "twice is as once"
     );
+}
+
+/// The user-id that is hidden in a message with the proof; none without.
+fn original(members: &Members, user: Option<&[u8]>) -> Option<Option<Vec<u8>>> {
+    let hidden = get(members, private::USER_ID).filter(|_| user == Some(OWN))?;
+    match hidden.tag {
+        b'V' => Some(None),
+        b'S' if hidden.data.len() <= 255 => Some(Some(hidden.data.to_vec())),
+        _ => None,
+    }
 }
 
 fn seen_as(edited: Option<Bytes>, before: &Bytes) -> Bytes {
@@ -239,14 +265,35 @@ fn seen_as(edited: Option<Bytes>, before: &Bytes) -> Bytes {
 }
 
 fn users_and_histories(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>) {
-    let user = input.text();
+    let user = match input.flag() {
+        true => input.text(),
+        false => OWN,
+    };
     let before = properties(table, Some(user));
-    let hidden = private::hide_user_id(&before);
-    assert_eq!(hidden.is_some(), sound);
-    if let Some(hidden) = hidden {
-        let sets = vec![Member::longstr(private::USER_ID, user)];
-        let expected = (raw(&edited(members, &sets, |_| true)), None);
-        assert_eq!(seen(Some(hidden), &before), expected);
+    let parked = input.flag().then_some(Parked {
+        exchange: b"x",
+        cause: b"nacked",
+    });
+    let proven = proof::prove(&before, OWN, parked);
+    assert_eq!(proven.is_some(), sound);
+    if let Some(proven) = proven {
+        let hidden = original(members, Some(user)).unwrap_or(Some(user.to_vec()));
+        let hides = match &hidden {
+            Some(user) => Member::longstr(private::USER_ID, user),
+            None => Member::new(private::USER_ID, b'V', b""),
+        };
+        let mut sets = Members::new();
+        if let Some(Parked { exchange, cause }) = parked {
+            sets.push(Member::longstr(PARKED_EXCHANGE, exchange));
+            sets.push(Member::longstr(PARKED_CAUSE, cause));
+        }
+        sets.push(hides);
+        let claims = [private::USER_ID, PARKED_EXCHANGE, PARKED_CAUSE];
+        let expected = edited(members, &sets, |name| !claims.contains(&name));
+        let (headers, now) = seen(Some(proven.clone()), &before);
+        assert_eq!((headers, now.as_deref()), (raw(&expected), Some(OWN)));
+        let read = Properties::parse(&proven).expect("sound");
+        assert_eq!(proof::proven(&read, OWN), Some(Original(hidden.as_deref())));
     }
     let emptied = private::without_history(&before);
     let has_one = get(members, private::HISTORY).is_some();
@@ -263,10 +310,10 @@ fn arguments(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>
     let arguments = DeclareArguments::read(table);
     let probe = arguments.permission_probe();
     let rewritten = arguments.rewritten(&intake);
-    let rewritten_probe = arguments.permission_probe_rewritten(&intake);
+    let if_there = arguments.rewritten_if_there(&intake);
     if !sound {
         assert_eq!(
-            (&probe[..], &rewritten[..], &rewritten_probe[..]),
+            (&probe[..], &rewritten[..], &if_there[..]),
             (table, table, table)
         );
         return;
@@ -279,7 +326,8 @@ fn arguments(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>
     });
     assert_eq!(rewritten, raw(&ours));
     assert_eq!(probe, raw(&edited(members, &never, |_| true)));
-    assert_eq!(rewritten_probe, raw(&edited(&ours, &never, |_| true)));
+    let streams = vec![Member::longstr(b"x-max-age", b"never")];
+    assert_eq!(if_there, raw(&edited(&ours, &streams, |_| true)));
 }
 
 /// The names of exchanges in the place of their bridges'. None: something on the way is not sound.

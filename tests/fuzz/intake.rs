@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use dlx_proxy::amqp::content::Content;
-use dlx_proxy::amqp::ids::{ChannelId, ShortStr};
+use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::amqp::method::{MethodId, Settle};
-use dlx_proxy::amqp::properties::{Change, Edit, Properties};
-use dlx_proxy::dead_letter::{Dialect, Rules};
-use dlx_proxy::intake::{Intake, QueueType, Settings};
+use dlx_proxy::dead_letter::RuleSettings;
+use dlx_proxy::intake::{Input as Said, Intake, QueueType, Settings};
 use dlx_proxy::link::Login;
 use dlx_proxy::machine::{
-    Binding, Cause, Change as Changed, Destination, Ensure, Event, Exchange, Flow, Input as Said,
-    LiveLimits, Machine, Outcome, Owner, Survey, Ticket,
+    Binding, Cause, Change as Changed, Destination, Ensure, Event, Exchange, Flow, LiveLimits,
+    Machine, Outcome, Owner, Survey, Ticket,
 };
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::live::LivePolicies;
@@ -21,7 +19,9 @@ use dlx_proxy::registry::live::LivePolicies;
 use super::driver::limits;
 use super::input::Input;
 use super::link::{Link, close, method};
-use super::reference::{Member, raw};
+
+#[path = "intake/broker.rs"]
+mod broker;
 
 const EXCHANGES: &[&[u8]] = &[
     b"dlx-proxy/dlx",
@@ -31,15 +31,6 @@ const EXCHANGES: &[&[u8]] = &[
     b"x",
     b"dlx-proxy//k",
 ];
-const QUEUES: &[&[u8]] = &[b"q", b"r", b"k", b"q\xff"];
-const REASONS: &[&[u8]] = &[
-    b"expired",
-    b"maxlen",
-    b"rejected",
-    b"delivery_limit",
-    b"boredom",
-];
-
 fn name(text: &[u8]) -> ShortStr {
     ShortStr::copy(text).expect("short")
 }
@@ -57,56 +48,11 @@ fn settings(queue_type: QueueType, surveyed: bool) -> Settings {
         queue_type,
         prefetch: 8,
         limits: LiveLimits::new(limits()),
-        rules: Rules {
-            dialect: Dialect::V4,
-            max_history: 4,
+        rules: RuleSettings {
             continue_history: true,
             carry_bcc: true,
         },
         surveyed,
-    }
-}
-
-/// A message that died, mostly as a broker would say it; the body says which delivery it is.
-fn signal(life: u32, tag: u64, input: &mut Input<'_>) -> Content {
-    let mut deaths = Vec::new();
-    for _ in 0..1 + input.below(3) {
-        let look = input.byte();
-        let key = Member::nameless(b'S', b"k");
-        let mut entry = vec![
-            Member::long(b"count", if look & 1 == 0 { 1 } else { i64::MAX }),
-            Member::longstr(b"reason", input.pick(REASONS)),
-            Member::longstr(b"queue", input.pick(QUEUES)),
-            Member::new(b"time", b'T', &[0; 8]),
-            Member::longstr(b"exchange", b"x"),
-            Member::new(b"routing-keys", b'A', &key.raw),
-        ];
-        if look & 0x70 == 0x70 {
-            entry.remove(usize::from(look >> 1) % 6);
-        }
-        deaths.push(Member::nameless(b'F', &raw(&entry)));
-    }
-    let mut headers = raw(&[Member::new(b"x-death", b'A', &raw(&deaths))]);
-    match input.byte() {
-        255 => headers = input.text().to_vec(),
-        254 => headers.truncate(headers.len() / 2),
-        _ => {}
-    }
-    let mut body = [&life.to_be_bytes()[..], &tag.to_be_bytes()].concat();
-    body.resize(12 + usize::from(input.byte()), b'.');
-    let user_id = if input.below(8) == 7 {
-        Change::Set(b"bob".to_vec())
-    } else {
-        Change::Keep
-    };
-    let empty = Properties::parse(&[0, 0]).expect("no properties");
-    Content {
-        properties: empty.edit(&Edit {
-            headers: Change::Set(headers),
-            user_id,
-            ..Edit::default()
-        }),
-        body: body.into(),
     }
 }
 
@@ -126,6 +72,8 @@ struct Scene {
     tickets: BTreeSet<Ticket>,
     safe: BTreeSet<(u32, u64)>,
     refused: BTreeSet<(u32, u64)>,
+    away: BTreeSet<(u32, u64)>,
+    handed_over: bool,
     dropped: usize,
     /// How often each was asked for, and answered.
     asked: BTreeMap<(u64, Vec<u8>), usize>,
@@ -151,6 +99,8 @@ impl Scene {
             tickets: BTreeSet::new(),
             safe: BTreeSet::new(),
             refused: BTreeSet::new(),
+            away: BTreeSet::new(),
+            handed_over: false,
             dropped: 0,
             asked: BTreeMap::new(),
             surveys: 0,
@@ -165,7 +115,7 @@ impl Scene {
             self.dropped +=
                 usize::from(matches!(event, Event::DeadLetter { outcome, .. } if outcome == cycle));
         }
-        for (ticket, publication) in std::mem::take(&mut self.link.fx.dead) {
+        for (ticket, publication) in std::mem::take(&mut self.link.fx.out.dead) {
             let body = &publication.content.body;
             let number = |range: std::ops::Range<usize>| {
                 body[range]
@@ -219,14 +169,14 @@ impl Scene {
                 }
             }
         }
-        for (owner, ensured) in std::mem::take(&mut self.link.fx.ensured) {
+        for (owner, ensured) in std::mem::take(&mut self.link.fx.out.ensured) {
             let asked = self.asked.get_mut(&(owner.0, ensured.exchange.to_vec()));
             let open = asked
                 .filter(|open| **open > 0)
                 .expect("an answer that nobody waits for");
             *open -= 1;
         }
-        self.surveys += usize::from(std::mem::take(&mut self.link.fx.survey));
+        self.surveys += usize::from(std::mem::take(&mut self.link.fx.out.survey));
         if !self.link.connected {
             self.gone();
         }
@@ -249,7 +199,6 @@ impl Scene {
             self.outstanding.contains(&tag),
             "{settle:?} is not outstanding"
         );
-        assert!(!settle.requeue);
         let named: Vec<u64> = self
             .outstanding
             .iter()
@@ -259,6 +208,13 @@ impl Scene {
         for tag in named {
             self.outstanding.remove(&tag);
             let delivery = (self.life, tag);
+            if settle.requeue {
+                let away = self.handed_over || self.draining || self.away.contains(&delivery);
+                assert!(away, "{delivery:?} is returned for nothing");
+                assert!(!self.safe.contains(&delivery), "{delivery:?} comes twice");
+                self.letters.retain(|(_, of)| *of != delivery);
+                continue;
+            }
             let flies = self.letters.iter().any(|(_, of)| *of == delivery);
             assert!(!flies, "{delivery:?} before its dead letter has an outcome");
             if acked && !self.safe.contains(&delivery) {
@@ -275,6 +231,7 @@ impl Scene {
     fn outcome(&mut self, at: usize, outcome: Outcome) {
         let (ticket, delivery) = self.letters.remove(at);
         match outcome {
+            Outcome::Refused(Cause::PublisherAway) => self.away.insert(delivery),
             Outcome::Refused(_) => self.refused.insert(delivery),
             _ => self.safe.insert(delivery),
         };
@@ -289,79 +246,9 @@ impl Scene {
             Owner(owner),
             Ensure {
                 exchange: name(exchange),
+                user: Some(name(&[b'a' + owner as u8])),
             },
         ));
-    }
-
-    fn answer(&mut self, number: u16, refuse: Option<u16>) -> bool {
-        let Some(id) = self.due.get_mut(&number).and_then(VecDeque::pop_front) else {
-            return false;
-        };
-        let answer = match (id, refuse) {
-            (MethodId::CHANNEL_OPEN, _) => {
-                method(number, MethodId::CHANNEL_OPEN_OK, |a| a.longstr(b"").end())
-            }
-            (MethodId::CHANNEL_CLOSE, _) => {
-                self.open.remove(&number);
-                method(number, MethodId::CHANNEL_CLOSE_OK, |_| {})
-            }
-            (_, Some(code)) => return self.close_channel(number, code, id),
-            (MethodId::QUEUE_DECLARE, _) => method(number, MethodId::QUEUE_DECLARE_OK, |a| {
-                a.shortstr(b"dlx-proxy.intake").long(0).long(0).end()
-            }),
-            (MethodId::BASIC_CONSUME, _) => {
-                self.consuming = true;
-                method(number, MethodId::BASIC_CONSUME_OK, |a| {
-                    a.shortstr(b"dlx-proxy").end()
-                })
-            }
-            (MethodId::BASIC_CANCEL, _) => {
-                self.consuming = false;
-                method(number, MethodId::BASIC_CANCEL_OK, |a| {
-                    a.shortstr(b"dlx-proxy").end()
-                })
-            }
-            _ => method(number, MethodId(id.0, id.1 + 1), |_| {}),
-        };
-        self.link.broker(&answer);
-        self.listen();
-        true
-    }
-
-    fn close_channel(&mut self, number: u16, code: u16, failed: MethodId) -> bool {
-        if !self.open.contains(&number) {
-            return false;
-        }
-        self.due.remove(&number);
-        if number == 2 {
-            self.consuming = false;
-            self.outstanding.clear();
-        }
-        let text = format!("{code} because");
-        self.link
-            .broker(&close(number, code, text.as_bytes(), failed));
-        self.listen();
-        true
-    }
-
-    fn deliver(&mut self, input: &mut Input<'_>) {
-        let (exchange, piece) = (input.pick(EXCHANGES), 9 + usize::from(input.byte()));
-        if !self.consuming || self.outstanding.len() >= self.prefetch || self.draining {
-            return;
-        }
-        self.last_tag += 1;
-        self.outstanding.insert(self.last_tag);
-        let content = signal(self.life, self.last_tag, input);
-        let mut out = method(2, MethodId::BASIC_DELIVER, |a| {
-            a.shortstr(b"dlx-proxy")
-                .longlong(self.last_tag)
-                .octet(0)
-                .shortstr(exchange)
-                .shortstr(b"k")
-                .end()
-        });
-        content.put(&mut out, ChannelId(2), piece);
-        self.link.broker(&out);
     }
 
     fn survey(&mut self, input: &mut Input<'_>) {
@@ -455,7 +342,12 @@ impl Scene {
                 .broker(&close(0, 320, b"CONNECTION_FORCED", MethodId(0, 0))),
             30 if input.below(8) == 0 => {
                 self.draining = true;
-                self.link.input(Said::Drain);
+                self.link.drain();
+            }
+            30 => {
+                let up = input.flag();
+                self.handed_over = !up;
+                self.link.input(Said::Publisher(up));
             }
             31 if input.below(4) == 0 => {
                 self.hostile = true;
@@ -512,7 +404,7 @@ impl Scene {
 fn binding(input: &mut Input<'_>) -> Binding {
     Binding {
         source: name(input.pick(&[b"dlx", b"x", b""])),
-        destination: Destination::Queue(name(input.pick(QUEUES))),
+        destination: Destination::Queue(name(input.pick(broker::QUEUES))),
         routing_key: name(b"k"),
         arguments: Vec::new(),
     }

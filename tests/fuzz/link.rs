@@ -7,15 +7,15 @@ use dlx_proxy::amqp::ids::ChannelId;
 use dlx_proxy::amqp::method::MethodId;
 use dlx_proxy::amqp::reply::{self, Arguments};
 use dlx_proxy::amqp::table::TableBuilder;
-use dlx_proxy::machine::{self, Effects, Flow, Leg, Machine, Mono, Now};
+use dlx_proxy::machine::{Effects, Flow, Leg, Machine, Mono, Now, Wall};
 
 use super::input::Input;
 use super::trace::trace;
 
 /// A machine, its effects, the time.
-pub(crate) struct Link<M> {
+pub(crate) struct Link<M: Machine> {
     pub(crate) machine: M,
-    pub(crate) fx: Effects,
+    pub(crate) fx: Effects<M::Output>,
     pub(crate) now: Now,
     piece: usize,
     rest: Vec<u8>,
@@ -57,7 +57,7 @@ impl<M: Machine> Link<M> {
     pub(crate) fn new(piece: usize, machine: impl FnOnce(Now) -> M) -> Link<M> {
         let now = Now {
             mono: Mono(1_000_000),
-            wall: 1_700_000_000,
+            wall: Wall::of_seconds(1_700_000_000),
         };
         Link {
             machine: machine(now),
@@ -169,12 +169,18 @@ impl<M: Machine> Link<M> {
         self.collect();
     }
 
-    pub(crate) fn input(&mut self, input: machine::Input) {
+    pub(crate) fn input(&mut self, input: M::Input) {
         if self.machine.accepts() {
             self.machine.input(input, self.now, &mut self.fx);
             self.collect();
             self.offer();
         }
+    }
+
+    pub(crate) fn drain(&mut self) {
+        self.machine.drain(self.now, &mut self.fx);
+        self.collect();
+        self.offer();
     }
 
     pub(crate) fn cut(&mut self) {

@@ -1,5 +1,8 @@
-//! The fuzz targets as ordinary tests, over the inputs that are kept: seeds and findings in `fuzz/seeds`, what fuzzing found worth keeping in
-//! `fuzz/corpus`. `make fuzz` looks for new ones.
+//! The fuzz targets as ordinary tests, over the inputs that are kept. `make fuzz` looks for new ones.
+//!
+//! - `fuzz/seeds/<target>/` has real frames and findings, a file for each, by name.
+//! - `fuzz/corpus/<target>.base64` has what fuzzing found worth keeping: one input a line, in base64, the lines sorted. `fuzz/run.sh` unpacks
+//!   it for the fuzzer, and `fuzz/run.sh --keep` packs it again.
 
 // A broken promise is told by a panic.
 #![allow(clippy::panic)]
@@ -12,35 +15,82 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
 fn fuzz(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz")
         .join(path)
 }
 
-/// Files of a folder, in the order of their names; none if there is no such folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
+/// The names in a folder; none if there is no such folder.
+fn names_in(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).into_iter().flatten();
-    let mut files: Vec<_> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
-    files.sort();
-    files
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
+    names.map(|name| name.expect("UTF-8")).collect()
+}
+
+/// An input, and where it is kept.
+type Kept = (String, Vec<u8>);
+
+fn seeds(target: &str) -> Vec<Kept> {
+    let folder = fuzz("seeds").join(target);
+    let files = names_in(&folder).into_iter().map(|name| folder.join(name));
+    let kept = files.map(|file| {
+        (
+            file.display().to_string(),
+            fs::read(file).expect("an input"),
+        )
+    });
+    kept.collect()
+}
+
+fn corpus(target: &str) -> Vec<Kept> {
+    let file = fuzz("corpus").join(format!("{target}.base64"));
+    let file = file.display().to_string();
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+    unpacked(&file, &text).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// The inputs of a packed file.
+fn unpacked(file: &str, text: &str) -> Result<Vec<Kept>, String> {
+    let lines: Vec<_> = text.lines().collect();
+    if lines.is_empty() || !lines.is_sorted_by(|one, next| one < next) {
+        return Err(format!(
+            "{file}: not lines in the order of `LC_ALL=C sort -u`"
+        ));
+    }
+    let kept = |(index, line)| {
+        let place = format!("{file}:{}", index + 1);
+        match BASE64_STANDARD.decode(line) {
+            Ok(input) => Ok((place, input)),
+            Err(error) => Err(format!("{place}: {error}")),
+        }
+    };
+    lines.into_iter().enumerate().map(kept).collect()
 }
 
 /// Runs a target on nothing, and on all that is kept for it.
 fn replay(target: &str) {
     targets::run(target, b"");
-    let mut kept = 0;
-    for folder in ["seeds", "corpus"] {
-        for file in files(&fuzz(folder).join(target)) {
-            // The name of the input at fault is in front of the panic's words.
-            println!("{}", file.display());
-            targets::run(target, &fs::read(&file).expect("an input"));
-            kept += 1;
-        }
+    for (place, input) in seeds(target).into_iter().chain(corpus(target)) {
+        // The place of the input at fault is in front of the panic's words.
+        println!("{place}");
+        targets::run(target, &input);
     }
-    assert!(kept > 0, "nothing is kept for {target}");
+}
+
+#[test]
+fn what_cannot_be_unpacked_is_an_error() {
+    let unpacked = |text| unpacked("x", text);
+    let kept = vec![("x:1".to_owned(), vec![0]), ("x:2".to_owned(), vec![1])];
+    assert_eq!(unpacked("AA==\nAQ==\n"), Ok(kept));
+    assert!(unpacked("AA==\nAQ=\n").is_err_and(|why| why.starts_with("x:2: ")));
+    assert!(unpacked("AA==\n<<<<\n").is_err(), "no base64");
+    assert!(unpacked("AQ==\nAA==\n").is_err(), "not sorted");
+    assert!(unpacked("AA==\nAA==\n").is_err(), "twice");
+    assert!(unpacked("").is_err(), "nothing");
 }
 
 macro_rules! replays {
@@ -63,12 +113,9 @@ macro_rules! replays {
                 let source = fs::read_to_string(fuzz("targets").join(format!("{name}.rs")));
                 assert!(source.is_ok_and(|text| text.contains(&format!("\"{name}\""))), "{name}.rs");
             }
-            for folder in ["seeds", "corpus"] {
-                for folder in files(&fuzz(folder)) {
-                    let name = folder.file_name().and_then(|name| name.to_str()).expect("a name");
-                    assert!(here.contains(name), "nobody replays {}", folder.display());
-                }
-            }
+            let packed: BTreeSet<_> = here.iter().map(|name| format!("{name}.base64")).collect();
+            assert_eq!(names_in(&fuzz("corpus")), packed);
+            assert!(names_in(&fuzz("seeds")).is_subset(&here), "nobody replays a folder of fuzz/seeds");
         }
     };
 }

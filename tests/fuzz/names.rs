@@ -2,7 +2,8 @@
 
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::dead_letter::Target;
-use dlx_proxy::registry::intake_name::{Intake, Names};
+use dlx_proxy::registry::declared_target::DeclaredTarget;
+use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::policy::QueueType;
 
 use super::input::Input;
@@ -16,14 +17,14 @@ fn escaped(part: &[u8]) -> String {
     octets.collect()
 }
 
-fn reference(prefix: &str, intake: &Intake, queue_type: QueueType) -> String {
+fn reference(prefix: &str, intake: &DeclaredTarget, queue_type: QueueType) -> String {
     let pluses = match (intake.at_least_once(), queue_type) {
         (true, _) => "++",
         (false, QueueType::Quorum) => "+",
         (false, _) => "",
     };
     let mut name = format!("{prefix}{pluses}");
-    if let Intake::Target(target) = intake {
+    if let DeclaredTarget::Target(target) = intake {
         name += &format!("/{}", escaped(&target.exchange));
         if let Some(key) = &target.routing_key {
             name += &format!("/{}", escaped(key));
@@ -32,20 +33,20 @@ fn reference(prefix: &str, intake: &Intake, queue_type: QueueType) -> String {
     name
 }
 
-fn drawn(input: &mut Input<'_>) -> Intake {
+fn drawn(input: &mut Input<'_>) -> DeclaredTarget {
     let (kind, at_least_once) = (input.below(4), input.flag());
     if kind == 0 {
-        return Intake::Policy { at_least_once };
+        return DeclaredTarget::Policy { at_least_once };
     }
     let mut name = || ShortStr::copy(input.text()).expect("short");
-    Intake::Target(Target {
+    DeclaredTarget::Target(Target {
         exchange: name(),
         routing_key: (kind > 1).then(name),
         at_least_once,
     })
 }
 
-fn encode(names: &Names, prefix: &str, intake: &Intake, queue_type: QueueType) {
+fn encode(names: &Names, prefix: &str, intake: &DeclaredTarget, queue_type: QueueType) {
     let expected = reference(prefix, intake, queue_type);
     let Some(name) = names.encode(intake, queue_type) else {
         return assert!(expected.len() > 255, "there was room");

@@ -11,6 +11,7 @@ use super::input::Input;
 type Values = [Option<Vec<u8>>; 14];
 
 const HEADERS: usize = 2;
+const PRIORITY: usize = 4;
 const EXPIRATION: usize = 7;
 const USER_ID: usize = 11;
 
@@ -38,7 +39,7 @@ fn decoded(raw: &[u8]) -> Option<Values> {
         *value = Some(rest.get(..length)?.to_vec());
         at += length;
     }
-    (flags & 0b11 == 0 && at == raw.len()).then_some(values)
+    (at == raw.len()).then_some(values)
 }
 
 fn encoded(values: &Values) -> Vec<u8> {
@@ -92,6 +93,11 @@ fn edits(raw: &[u8], input: &mut Input<'_>) {
         headers: change(input),
         expiration: change(input),
         user_id: change(input),
+        priority: match input.below(4) {
+            0 | 1 => Change::Keep,
+            2 => Change::Remove,
+            _ => Change::Set(vec![input.byte()]),
+        },
     };
     let parsed = Properties::parse(raw);
     let Some(mut values) = decoded(raw) else {
@@ -104,12 +110,19 @@ fn edits(raw: &[u8], input: &mut Input<'_>) {
     assert_eq!(parsed.headers(), text(HEADERS, 4));
     assert_eq!(parsed.get(Property::Expiration), text(EXPIRATION, 1));
     assert_eq!(parsed.get(Property::UserId), text(USER_ID, 1));
+    assert_eq!(parsed.get(Property::Priority), text(PRIORITY, 0));
     assert_eq!(&parsed.edit(&Edit::default())[..], raw);
     let edited = parsed.edit(&edit);
     changed(&mut values[HEADERS], &edit.headers, 4);
+    changed(&mut values[PRIORITY], &edit.priority, 0);
     changed(&mut values[EXPIRATION], &edit.expiration, 1);
     changed(&mut values[USER_ID], &edit.user_id, 1);
-    assert_eq!(edited, encoded(&values), "more, or less, than it names");
+    let mut expected = encoded(&values);
+    // Flags of no property: as they were, but for headers that are written anew.
+    if !matches!(edit.headers, Change::Set(_)) {
+        expected[1] |= raw[1] & 0b11;
+    }
+    assert_eq!(edited, expected, "more, or less, than it names");
     assert_eq!(decoded(&edited), Some(values));
 }
 

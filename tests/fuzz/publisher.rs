@@ -8,19 +8,23 @@ use dlx_proxy::amqp::content::Content;
 use dlx_proxy::amqp::frame::{self, Kind};
 use dlx_proxy::amqp::ids::{ChannelId, ShortStr};
 use dlx_proxy::amqp::method::{MethodId, Publish};
-use dlx_proxy::dead_letter::Bridges;
 use dlx_proxy::link::Login;
 use dlx_proxy::machine::{
-    Flow, Input as Said, LiveLimits, Machine, Outcome, Owner, Publication, Reason, Ticket,
+    Flow, LiveLimits, Machine, Outcome, Owner, Publication, Purpose, Reason, Ticket,
 };
-use dlx_proxy::publisher::{OnUnroutable, Publisher, Settings};
+use dlx_proxy::publisher::{Input as Said, OnUnroutable, Publisher, Settings};
+use dlx_proxy::registry::intake_name::Names;
 
 use super::driver::limits;
 use super::input::Input;
 use super::link::{Link, close, method};
 
+#[path = "publisher/broker.rs"]
+mod broker;
+
 const EXCHANGES: &[&[u8]] = &[b"", b"x", b"y", b"internal"];
 const BRIDGE: &[u8] = b"dlx-proxy.bridge/";
+const INTAKE: Owner = Owner(1);
 const PARKING: &[u8] = b"dlx-proxy.parked";
 const REFUSALS: &[(u16, &[u8])] = &[
     (404, b"NOT_FOUND - no exchange 'x' in vhost '/'"),
@@ -52,11 +56,10 @@ fn settings(on_unroutable: OnUnroutable) -> Settings {
             password: Bytes::from_static(b"secret"),
             seed: 1,
         },
-        parking: name(PARKING),
-        bridges: Bridges::new(name(BRIDGE)),
+        names: Names::default(),
         on_unroutable,
         limits: LiveLimits::new(limits()),
-        intake: Some(Owner(1)),
+        intake: Some(INTAKE),
         prefetch: 8,
     }
 }
@@ -99,6 +102,8 @@ struct Scene {
     /// The broker said what no broker says: its words count for nothing.
     hostile: bool,
     draining: bool,
+    /// The intake was told that nothing of its is wanted: it returns that to its queue.
+    handed_over: bool,
 }
 
 fn properties(which: u8) -> Bytes {
@@ -164,6 +169,7 @@ impl Scene {
             missing: BTreeSet::new(),
             hostile: false,
             draining: false,
+            handed_over: false,
         }
     }
 
@@ -223,8 +229,19 @@ impl Scene {
         if !self.link.connected {
             self.channels.clear();
         }
-        for (owner, ticket, outcome) in std::mem::take(&mut self.link.fx.settled) {
+        for (owner, ticket, outcome) in std::mem::take(&mut self.link.fx.out.settled) {
             self.settled(owner, ticket.0, outcome);
+        }
+        let told = std::mem::take(&mut self.link.fx.out.takes);
+        let is_away = told.iter().any(|(_, up)| !up) || self.handed_over;
+        for (owner, up) in told {
+            assert_eq!(owner, INTAKE);
+            assert_eq!(self.handed_over, up, "told twice");
+            self.handed_over = !up;
+        }
+        if is_away {
+            let its = |ticket: &&u64| Owner(**ticket % 2) == INTAKE;
+            self.answered.extend(self.given.keys().filter(its));
         }
         self.link.fx.events.clear();
     }
@@ -274,6 +291,7 @@ impl Scene {
                 reason: Reason::Rejected,
                 at_least_once: look & 128 != 0,
                 history_cut: false,
+                purpose: Purpose::Death,
             };
             self.given
                 .insert(ticket, (publication.at_least_once, exchange));
@@ -286,104 +304,6 @@ impl Scene {
             return;
         }
         self.link.input(Said::Publish(Owner(owner.into()), batch));
-    }
-
-    /// Answers what is due on a channel.
-    fn answer(&mut self, number: u16) -> bool {
-        let Some(channel) = self
-            .channels
-            .get_mut(&number)
-            .filter(|channel| !channel.due.is_empty())
-        else {
-            return false;
-        };
-        let answer = match channel.due.remove(0) {
-            MethodId::CHANNEL_OPEN => {
-                method(number, MethodId::CHANNEL_OPEN_OK, |a| a.longstr(b"").end())
-            }
-            MethodId::CHANNEL_CLOSE => {
-                self.channels.remove(&number);
-                method(number, MethodId::CHANNEL_CLOSE_OK, |_| {})
-            }
-            id => method(number, MethodId(id.0, id.1 + 1), |_| {}),
-        };
-        self.link.broker(&answer);
-        true
-    }
-
-    /// Confirms, or not, the oldest publishes of a channel.
-    fn confirm(&mut self, number: u16, how: u8) -> bool {
-        let Some(channel) = self
-            .channels
-            .get_mut(&number)
-            .filter(|channel| !channel.deaf && channel.due.is_empty())
-        else {
-            return false;
-        };
-        let tags: Vec<u64> = channel.unconfirmed.keys().copied().collect();
-        let Some(tag) = tags.get(usize::from(how >> 5) % tags.len().max(1)) else {
-            return false;
-        };
-        let (multiple, acked, returned) = (how & 1 != 0, how & 6 != 6, how & 24 == 24);
-        let named: Vec<u64> = tags
-            .iter()
-            .copied()
-            .filter(|t| t == tag || (multiple && t < tag))
-            .collect();
-        let mut said = Vec::new();
-        for tag in named {
-            let flying = channel.unconfirmed.remove(&tag).expect("it is there");
-            let Some(ticket) = flying.ticket() else {
-                continue;
-            };
-            // A return has no tag: of two attempts in flight nobody can tell which came back.
-            let once = channel
-                .unconfirmed
-                .values()
-                .all(|other| other.ticket() != Some(ticket));
-            if returned && once {
-                self.unroutable.insert(ticket);
-                said.extend(flying.returned(number));
-            } else if acked && flying.exchange == PARKING {
-                self.parked.insert(ticket);
-            } else if acked {
-                self.acked.insert(ticket);
-            }
-        }
-        let id = if acked {
-            MethodId::BASIC_ACK
-        } else {
-            MethodId::BASIC_NACK
-        };
-        said.extend(method(number, id, |a| {
-            a.longlong(*tag).octet(u8::from(multiple)).end()
-        }));
-        self.link.broker(&said);
-        true
-    }
-
-    fn close_channel(&mut self, number: u16, (code, text): (u16, &[u8]), failed: MethodId) {
-        let Some(channel) = self
-            .channels
-            .get_mut(&number)
-            .filter(|channel| !channel.deaf)
-        else {
-            return;
-        };
-        channel.deaf = true;
-        channel.due.clear();
-        let lost = std::mem::take(&mut channel.unconfirmed);
-        if code == 404 {
-            let all = channel.published == 0;
-            let named = channel.to.iter().map(|exchange| &exchange[..]);
-            for exchange in named.chain(EXCHANGES.iter().copied().filter(|_| all)) {
-                let exchange = exchange.strip_prefix(BRIDGE).unwrap_or(exchange);
-                self.missing.insert(exchange.to_vec());
-            }
-            let tickets = lost.values().filter_map(Flying::ticket);
-            self.unroutable.extend(tickets);
-        }
-        self.link.broker(&close(number, code, text, failed));
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -439,7 +359,7 @@ impl Scene {
             }
             30 if input.below(8) == 0 => {
                 self.draining = true;
-                self.link.input(Said::Drain);
+                self.link.drain();
             }
             31 if input.below(4) == 0 => {
                 self.hostile = true;

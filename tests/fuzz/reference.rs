@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use dlx_proxy::dead_letter::private;
+
 /// One member of a table, or of an array (then without a name).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Member<'a> {
@@ -134,4 +136,19 @@ pub(crate) fn raw(members: &[Member<'_>]) -> Vec<u8> {
 /// The value of the first member of that name.
 pub(crate) fn get<'m, 'a>(members: &'m [Member<'a>], name: &[u8]) -> Option<&'m Member<'a>> {
     members.iter().find(|member| *member.name == *name)
+}
+
+/// What a client is shown, with the CC that `headers` keep in private.
+pub(crate) fn with_shown_cc(
+    mut shown: Vec<Member<'static>>,
+    headers: &[Member<'_>],
+) -> Vec<Member<'static>> {
+    if let Some(kept) = get(headers, private::CC)
+        && get(headers, b"CC").is_none()
+    {
+        let behind = shown.iter().position(|member| *member.name > b"CC"[..]);
+        let at = behind.unwrap_or(shown.len());
+        shown.insert(at, Member::new(b"CC", kept.tag, &kept.data));
+    }
+    shown
 }

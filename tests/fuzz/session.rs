@@ -9,8 +9,9 @@ mod client;
 use dlx_proxy::amqp::ids::ChannelId;
 use dlx_proxy::amqp::method::MethodId;
 use dlx_proxy::amqp::reply;
-use dlx_proxy::machine::{Cause, Ensured, Flow, Input as Said, Leg, Outcome, Ticket};
+use dlx_proxy::machine::{Cause, Ensured, Flow, Leg, Outcome, Ticket};
 use dlx_proxy::registry::policy::Mode;
+use dlx_proxy::session::Input as Said;
 
 use super::driver::Driver;
 use super::input::Input;
@@ -23,6 +24,7 @@ const REFUSALS: &[(u16, &[u8])] = &[
     (403, b"ACCESS_REFUSED - write access to exchange 'dlx' in vhost '/' refused for user 'guest'"),
     (404, b"NOT_FOUND - no queue 'q' in vhost '/'"),
     (406, b"PRECONDITION_FAILED - invalid arg 'x-expires' for queue 'q' in vhost '/': {value_negative,-1}"),
+    (406, b"PRECONDITION_FAILED - invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type rabbit_classic_queue"),
     (406, b"PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx' but current is 'dlx-proxy/y'"),
     (406, b"PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx' but current is 'dlx'"),
     (406, b"PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/': received 'false' but current is 'true'"),
@@ -187,7 +189,7 @@ impl Scene {
             31 => match input.byte() {
                 0..=3 => self.driver.closed(Leg::Client),
                 4 => self.cut_by(|driver| driver.closed(Leg::Broker)),
-                5 | 6 => self.cut_by(|driver| driver.input(Said::Drain)),
+                5 | 6 => self.cut_by(|driver| driver.drain()),
                 7 => {
                     let mut close = Vec::new();
                     reply::close(

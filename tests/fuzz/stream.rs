@@ -4,8 +4,9 @@
 use dlx_proxy::amqp::frame;
 use dlx_proxy::amqp::ids::ChannelId;
 use dlx_proxy::amqp::method::MethodId;
-use dlx_proxy::machine::{Cause, Ensured, Flow, Input as Said, Leg, Outcome};
+use dlx_proxy::machine::{Cause, Ensured, Flow, Leg, Outcome};
 use dlx_proxy::registry::policy::Mode;
+use dlx_proxy::session::Input as Said;
 
 use super::driver::Driver;
 use super::input::Input;
@@ -164,7 +165,7 @@ fn play(program: &[u8], version: Option<&[u8]>, mode: Mode, piece: usize) -> Opt
             _ => match input.byte() {
                 0..=15 => driver.closed(Leg::Client),
                 16..=19 => driver.closed(Leg::Broker),
-                20..=23 => driver.input(Said::Drain),
+                20..=23 => driver.drain(),
                 _ => {}
             },
         }

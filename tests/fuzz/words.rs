@@ -6,9 +6,10 @@ use dlx_proxy::amqp::table::Table;
 use dlx_proxy::dead_letter::{Target, TargetQueues};
 use dlx_proxy::machine::{Binding, Change, Destination, Exchange, Mono, Survey};
 use dlx_proxy::registry::arguments::DeclareArguments;
-use dlx_proxy::registry::intake_name::{Intake, Names};
+use dlx_proxy::registry::declared_target::DeclaredTarget;
+use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::policy::{QueueType, pattern};
-use dlx_proxy::registry::refusal::{self, Fit, Permission};
+use dlx_proxy::registry::refusal::{self, Fit, Permission, Presence};
 use dlx_proxy::registry::wording::Wording;
 use dlx_proxy::routing::Routing;
 
@@ -31,8 +32,8 @@ fn word(input: &mut Input<'_>) -> String {
     letters.collect()
 }
 
-fn said(exchange: &str, key: Option<&String>) -> Intake {
-    Intake::Target(Target {
+fn said(exchange: &str, key: Option<&String>) -> DeclaredTarget {
+    DeclaredTarget::Target(Target {
         exchange: short(exchange.as_bytes()),
         routing_key: key.map(|key| short(key.as_bytes())),
         at_least_once: false,
@@ -99,7 +100,8 @@ fn compared(input: &mut Input<'_>) {
         (expected, read) => assert_eq!((expected, read), (None, Fit::Original)),
     }
     assert_eq!(
-        refusal::taken_over(406, heard.as_bytes(), queue.as_bytes(), &names),
+        refusal::seen_with(406, heard.as_bytes(), queue.as_bytes(), &names)
+            .map(|intake| intake.is_some()),
         Some(true)
     );
 }
@@ -118,7 +120,9 @@ fn heard(code: u16, text: &[u8], arguments: &[u8], wording: Wording) {
     if let Some(told) = refusal::decode_names_in(text, &names, wording) {
         assert_ne!(told, text, "nothing is told anew");
     }
-    let _ = refusal::taken_over(code, text, b"q", &names);
+    let presence = refusal::presence(code, text);
+    assert!(code == 406 || presence == Presence::Other);
+    let _ = refusal::seen_with(code, text, b"q", &names);
     let _ = refusal::is_channel_limit(code, text);
 }
 

@@ -4,7 +4,7 @@
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 # Everything that is downloaded, unpacked or started lives in here; `make clean` removes it. Worktrees can share one.
 # shellcheck disable=SC2034 # used by those who source this
-lab=${DLX_PROXY_LAB:-$top/.lab}
+lab=${DLX_TEST_LAB:-$top/.lab}
 
 say() { echo "${0##*/}: $*" >&2; }
 die() { say "$@"; exit 1; }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # `make test`: every check, what fails fastest first. All run, even after a failure; each leaves its output in .lab/test/.
+# `make soak` gives other targets of the Makefile, each with its variables: test.sh "simulate SEEDS=100000" ...
 # The last line counts tests; a check that is not made of tests (format, lints, ...) counts as one.
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
@@ -32,9 +33,16 @@ why() { # LOG
   echo "${words:-$(tail -n 16 "$1")}"
 }
 
+# Ticks of all processors since the machine started: working, idle. A step that leaves them idle waits for something.
+ticks() { awk '/^cpu / {print $2 + $3 + $4 + $7 + $8, $5 + $6}' /proc/stat; }
+busy_since() { # WORKING IDLE: per cent
+  ticks | awk -v w="$1" -v i="$2" '{w = $1 - w; i = $2 - i; printf "%d", w + i ? 100 * w / (w + i) : 0}'
+}
+
 passed=0 failed=0 ignored=0 table='' reasons=''
 step() { # NAME COMMAND...
-  local name=$1 log=$logs/$1.log started=$SECONDS code=0 p f verdict=ok
+  local name=$1 log=$logs/$1.log started=$SECONDS code=0 p f verdict=ok working idle
+  read -r working idle < <(ticks)
   shift
   printf '\n== %s\n' "$name"
   "$@" 2>&1 </dev/null | tee "$log" || code=$?
@@ -48,7 +56,7 @@ step() { # NAME COMMAND...
     reasons+=$(printf '\n%s failed:\n' "$name" && why "$log")$'\n'
   fi
   passed=$((passed + p)) failed=$((failed + f))
-  table+=$(printf '  %-15s %4d s  %s' "$name" $((SECONDS - started)) "$verdict")$'\n'
+  table+=$(printf '  %-15s %4d s  %3d %% busy  %s' "$name" $((SECONDS - started)) "$(busy_since "$working" "$idle")" "$verdict")$'\n'
 }
 
 nothing_left_behind() {
@@ -56,7 +64,12 @@ nothing_left_behind() {
   [[ $after == "$before" ]] || { echo 'the tests changed the working tree:'; diff <(echo "$before") <(echo "$after"); return 1; }
 }
 
-for target in setup fmt-check lint doc unit simulate broker differential generated faults-once clients languages deploy-check demo bench-once; do step "$target" make --no-print-directory "$target"; done
+targets=("$@")
+if [[ $# == 0 ]]; then targets=(setup fmt-check lint doc unit simulate broker differential generated faults-once clients languages deploy-check demo bench-once); fi
+for target in "${targets[@]}"; do
+  read -ra words <<<"$target"
+  step "${words[0]}" make --no-print-directory "${words[@]}"
+done
 step nothing-left nothing_left_behind
 
 printf '\n%s%s\n%d passed, %d failed' "$table" "$reasons" "$passed" "$failed"

@@ -11,7 +11,7 @@ from pathlib import Path
 from lab import REPOSITORY
 
 HERE = Path(__file__).parent
-LAB = Path(os.environ.get("DLX_PROXY_LAB", REPOSITORY / ".lab")) / "languages"
+LAB = Path(os.environ.get("DLX_TEST_LAB", REPOSITORY / ".lab")) / "languages"
 DEBIAN = LAB / "debian/usr"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
 

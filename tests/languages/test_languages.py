@@ -1,4 +1,4 @@
-"""What a client library shows is the same with and without the proxy, but for what README.md of the project states."""
+"""What a client library shows is the same with and without the proxy, but for what docs/differences.md states."""
 
 import re
 import time
@@ -56,15 +56,20 @@ def without_times(steps, since):
     return strip(steps)
 
 
-def as_stated(steps):
-    """What is left of a direct run through the proxy. Its dead letters are new publications: not redelivered, and without the
-    counts that a quorum queue of 4.x takes along (3.6)."""
+def each_dead_letter(change, steps):
+    return steps | {name: {"deliveries": [change(delivery) for delivery in steps[name]["deliveries"]]} for name in DEATHS}
 
-    def stated(delivery):
-        headers = {name: leaf for name, leaf in delivery["headers"].items() if name not in ("x-acquired-count", "x-delivery-count")}
-        return delivery | {"headers": headers, "redelivered": re.sub("true$", "false", delivery["redelivered"])}
 
-    return steps | {name: {"deliveries": [stated(delivery) for delivery in steps[name]["deliveries"]]} for name in DEATHS}
+def as_stated(delivery):
+    """What is left of a direct run's dead letter through the proxy: it is a new publication, without the counts that a quorum queue
+    of 4.x takes along (3.6)."""
+    headers = {name: leaf for name, leaf in delivery["headers"].items() if name not in ("x-acquired-count", "x-delivery-count")}
+    return delivery | {"headers": headers}
+
+
+def as_if_waited(delivery):
+    """The proxy cannot tell whether a consumer of a classic queue waited for a dead letter, and so reads it as not redelivered (3.6)."""
+    return delivery | {"redelivered": "?"}
 
 
 def dead_lettered(proxy, vhost):
@@ -88,7 +93,10 @@ def test_a_library_shows_the_same(way, library, kind):
     for steps in (direct, proxied):
         assert list(steps) == STEPS
         assert {name: deaths(steps[name]["deliveries"]) for name in DEATHS} == DEATHS
-    assert without_times(proxied, since) == without_times(as_stated(direct), since)
+    direct = each_dead_letter(as_stated, direct)
+    if kind == "classic":
+        direct, proxied = (each_dead_letter(as_if_waited, steps) for steps in (direct, proxied))
+    assert without_times(proxied, since) == without_times(direct, since)
     assert said_proxied == said
     # A client may see a dead letter before its confirm is counted.
     until(lambda: dead_lettered(way.proxy, vhost) == TAKEN_OVER, lambda: f"the proxy had a hand in {dead_lettered(way.proxy, vhost)}")

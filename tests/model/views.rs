@@ -56,6 +56,10 @@ pub(crate) struct BindingView {
 }
 
 impl MessageView {
+    pub(crate) fn property(&self, name: &str) -> Option<&[u8]> {
+        super::call::find(&self.properties, name).map(Arg::text)
+    }
+
     pub(crate) fn headers(&self) -> Option<&Table> {
         match super::call::find(&self.properties, "headers") {
             Some(Arg::Table(table)) => Some(table),
@@ -132,6 +136,11 @@ impl Broker {
             }
         };
         self.bindings.iter().map(of).collect()
+    }
+
+    /// Are publishers blocked?
+    pub(crate) fn has_alarm(&self) -> bool {
+        self.alarm
     }
 
     /// Does the broker read from it? Not while it is blocked.

@@ -1,12 +1,13 @@
-//! The settings: defaults, layers, mistakes.
+//! The settings: defaults, layers, values; `mistakes` has what is refused.
+
+mod mistakes;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dlx_proxy::config::{ApplyTo, Config, DEFAULT_TOML, LogLevel, Mistakes, Mode, Sources};
-
-use super::{assert_made_from_code, text_of};
+use dlx_proxy::config::{Config, DEFAULT_TOML, LogLevel, Mistakes, Sources};
+use dlx_proxy::registry::policy::{ApplyTo, Mode};
 
 /// A file of settings that is deleted with the value.
 pub(super) struct File(pub(super) PathBuf);
@@ -58,11 +59,6 @@ fn mistakes(loaded: Result<Config, Mistakes>, file: Option<&File>) -> String {
     }
 }
 
-fn mistakes_of_file(name: &str, text: &str) -> String {
-    let file = File::new(name, text);
-    mistakes(Config::load(&sources(Some(&file), &[], &[])), Some(&file))
-}
-
 fn keys(toml: &str) -> BTreeSet<String> {
     toml.parse::<toml::Table>()
         .expect("TOML")
@@ -97,9 +93,11 @@ fn the_defaults_are_those_of_the_design() {
     nack-retries = 3
     confirm-timeout = "10s"
     retry-for = "1m"
+    parked-retry = "1m"
     intake-queue-type = "quorum"
     intake-prefetch = 1000
     max-intake-exchanges = 1000
+    max-delay-queues = 64
     publisher-bytes = "128MiB"
     intake-bytes = "64MiB"
     max-connections = 20000
@@ -121,9 +119,8 @@ fn the_defaults_are_those_of_the_design() {
 }
 
 #[test]
-fn the_example_in_deploy_is_the_defaults() {
-    assert_made_from_code("deploy/dlx-proxy.toml", DEFAULT_TOML);
-    let file = File::new("deploy", &text_of("deploy/dlx-proxy.toml"));
+fn the_file_of_defaults_is_the_defaults() {
+    let file = File::new("defaults", DEFAULT_TOML);
     assert_eq!(
         Config::load(&sources(Some(&file), &[], &[])),
         Ok(Config::default())
@@ -139,20 +136,20 @@ fn the_policy_shown_in_the_defaults_is_accepted() {
         .collect();
     let file = File::new("example", &format!("[[policy]]{example}"));
     let config = Config::load(&sources(Some(&file), &[], &[])).expect("no mistake");
-    assert_eq!(config.policies.len(), 1);
-    let policy = &config.policies[0];
+    assert_eq!(config.reloadable.policies.len(), 1);
+    let policy = &config.reloadable.policies[0];
     assert_eq!(
-        (policy.name.as_str(), policy.vhost.as_str(), policy.apply_to),
-        ("retries", "/", ApplyTo::Queues)
+        (&*policy.name, &*policy.vhost, policy.apply_to),
+        (&b"retries"[..], &b"/"[..], ApplyTo::Queues)
     );
     assert_eq!((policy.priority, policy.mode), (0, Some(Mode::Takeover)));
     assert_eq!(
         policy.definition.dead_letter_exchange.as_deref(),
-        Some("dlx")
+        Some(&b"dlx"[..])
     );
     assert_eq!(
         policy.definition.dead_letter_routing_key.as_deref(),
-        Some("orders.dead")
+        Some(&b"orders.dead"[..])
     );
 }
 
@@ -160,7 +157,7 @@ fn the_policy_shown_in_the_defaults_is_accepted() {
 fn what_is_printed_reads_back_as_the_same() {
     let file = File::new(
         "printed",
-        "retained-bytes = \"1GiB\"\nretry-for = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"keep\"\n",
+        "retained-bytes = \"1GiB\"\nvhosts = [\"a\\nmode = 3\", \"/\"]\nretry-for = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"keep\"\n",
     );
     let config = Config::load(&sources(
         Some(&file),
@@ -192,7 +189,7 @@ fn a_flag_is_stronger_than_the_environment_than_the_file_than_the_default() {
         (config.listen.port(), config.admin.port(), config.mode),
         (3, 2, Mode::Keep)
     );
-    assert_eq!(config.log_level, LogLevel::Info);
+    assert_eq!(config.reloadable.log_level, LogLevel::Info);
 }
 
 #[test]
@@ -205,6 +202,8 @@ fn the_environment_names_the_file_and_the_flag_overrules_it() {
     let history = |file| {
         Config::load(&sources(file, &environment, &[]))
             .expect("no mistake")
+            .reloadable
+            .limits
             .max_history
     };
     assert_eq!((history(None), history(Some(&other))), (1, 2));
@@ -246,120 +245,26 @@ fn values_carry_units_and_lists_are_separated_by_commas() {
     ])
     .expect("no mistake");
     assert_eq!(
-        (config.retry_for, config.close_wait),
+        (
+            config.reloadable.limits.retry_for,
+            config.reloadable.limits.close_wait
+        ),
         (Duration::from_secs(90), Duration::from_millis(500))
     );
     assert_eq!(
-        (config.retained_bytes, config.retained_bytes_per_connection),
+        (
+            config.reloadable.retained_bytes,
+            config.reloadable.limits.retained_bytes_per_connection
+        ),
         (64 << 20, 1000)
     );
-    assert_eq!(config.vhosts, ["/", "orders"]);
-}
-
-#[test]
-fn all_mistakes_are_said_at_once_with_their_places() {
-    let file = File::new(
-        "all",
-        r#"
-listen = "localhost"
-log_level = "info"
-max-tickets-per-connection = 0
-prefix = "a/b"
-intake-prefetch = 65536
-retry-for = 60
-vhosts = ["/", "", "/"]
-worker-threads = "many"
-retained-bytes = [1]
-mode.strict = true
-
-[extra]
-key = 1
-
-[[policy]]
-name = "a"
-pattern = "("
-apply-to = "streams"
-priority = "high"
-colour = "red"
-
-[policy.definition]
-dead-letter-exchang = "dlx"
-
-[[policy]]
-name = "a"
-definition = "dlx"
-"#,
+    let vhosts: Vec<_> = config.vhosts.iter().map(ToString::to_string).collect();
+    assert_eq!(vhosts, ["/", "orders"]);
+    let never = from_environment(&[("DLX_PROXY_PARKED_RETRY", "0")]);
+    assert_eq!(
+        never.map(|config| config.reloadable.limits.parked_retry),
+        Ok(Duration::ZERO)
     );
-    let environment = [
-        ("DLX_PROXY_LOG_FORMAT", "yaml"),
-        ("DLX_PROXY_LISTN", "x"),
-        ("DLX_PROXY_POLICY", "x"),
-        ("OTHER", "x"),
-    ];
-    let loaded = Config::load(&sources(
-        Some(&file),
-        &environment,
-        &[("mode", "take-over"), ("upstream", "localhost")],
-    ));
-    insta::assert_snapshot!(mistakes(loaded, Some(&file)), @r#"
-    dlx-proxy.toml:13: extra: there is no such setting; `dlx-proxy print-default-config` prints all there are
-    dlx-proxy.toml:3: log_level: there is no such setting; did you mean `log-level`?
-    dlx-proxy.toml:11: mode: write one value, not a table
-    environment variable DLX_PROXY_LISTN: there is no such setting; `dlx-proxy print-default-config` prints all there are
-    environment variable DLX_PROXY_POLICY: policies are taken from the file only
-    dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673"
-    flag --upstream: upstream: not an AMQP URL; write it like "amqp://user:password@host:5672"
-    dlx-proxy.toml:8: vhosts = "": write 1 to 255 bytes of text
-    dlx-proxy.toml:8: vhosts = "/": is there twice
-    dlx-proxy.toml:5: prefix = "a/b": write 1 to 64 printable ASCII characters other than space, `/`, `%` and `+`
-    flag --mode: mode = "take-over": write one of "takeover", "keep"
-    dlx-proxy.toml:7: retry-for = 60: write a time with its unit, like "500ms", "5s" or "1m 30s", from 1ms to 24h
-    dlx-proxy.toml:6: intake-prefetch = 65536: write a number from 1 to 65535
-    dlx-proxy.toml:10: retained-bytes = […]: write one value, not a list or a table
-    dlx-proxy.toml:4: max-tickets-per-connection = 0: write a number from 1 to 1000000
-    dlx-proxy.toml:9: worker-threads = "many": write a number from 1 to 1024, or "auto"
-    environment variable DLX_PROXY_LOG_FORMAT: log-format = "yaml": write one of "text", "json"
-    dlx-proxy.toml:18: policy.pattern = "(": not a regular expression: unclosed group
-    dlx-proxy.toml:19: policy.apply-to = "streams": write one of "queues", "classic_queues", "quorum_queues", "all"
-    dlx-proxy.toml:20: policy.priority = "high": write a number from -9223372036854775808 to 9223372036854775807
-    dlx-proxy.toml:24: policy.definition.dead-letter-exchang: there is no such key; `dlx-proxy print-default-config` shows a policy
-    dlx-proxy.toml:21: policy.colour: there is no such key; `dlx-proxy print-default-config` shows a policy
-    dlx-proxy.toml:26: policy.pattern: is missing
-    dlx-proxy.toml:28: policy.definition = "dlx": write a table
-    dlx-proxy.toml:26: policy "a": another policy of its vhost has this name
-    "#);
-}
-
-#[test]
-fn what_is_not_toml_is_said_with_every_line() {
-    insta::assert_snapshot!(mistakes_of_file("syntax", "listen = \nadmin = \"127.0.0.1:1\"\nprefix 'x'\n"), @r#"
-    dlx-proxy.toml:1: not TOML: string values must be quoted, expected literal string
-    dlx-proxy.toml:3: not TOML: key with no value, expected `=`
-    "#);
-}
-
-#[test]
-fn a_file_that_is_missing_is_a_mistake() {
-    let missing = Sources {
-        file: Some("/nowhere/dlx-proxy.toml".into()),
-        ..Sources::default()
-    };
-    insta::assert_snapshot!(mistakes(Config::load(&missing), None), @r#"/nowhere/dlx-proxy.toml: cannot be read: No such file or directory (os error 2)"#);
-}
-
-#[test]
-fn settings_that_contradict_each_other_are_mistakes() {
-    insta::assert_snapshot!(mistakes_of_file("relations", "admin = \"127.0.0.1:5673\""), @r#"dlx-proxy.toml:1: admin = "127.0.0.1:5673": is the same as `listen`; take another port"#);
-    let free = from_environment(&[
-        ("DLX_PROXY_LISTEN", "127.0.0.1:0"),
-        ("DLX_PROXY_ADMIN", "127.0.0.1:0"),
-    ]);
-    assert!(free.is_ok(), "port 0 is another port each time");
-}
-
-#[test]
-fn tls_is_said_to_be_missing() {
-    insta::assert_snapshot!(mistakes(from_environment(&[("DLX_PROXY_UPSTREAM", "amqps://u:secret@host")]), None), @r#"environment variable DLX_PROXY_UPSTREAM: upstream: TLS to the broker is not supported yet; write it like "amqp://user:password@host:5672""#);
 }
 
 #[test]
@@ -377,62 +282,6 @@ fn variables_that_kubernetes_makes_of_a_service_are_left_alone() {
 }
 
 #[test]
-fn passwords_are_never_printed() {
-    let printed = |text: String| assert!(!text.contains("s3cret"), "{text}");
-    let urls = [
-        ("DLX_PROXY_UPSTREAM", "amqp://user:s3cret@host:5672"),
-        ("DLX_PROXY_MANAGEMENT_URL", "http://user:s3cret@host:15672"),
-    ];
-    let config = from_environment(&urls).expect("no mistake");
-    assert!(
-        config.to_toml().contains("amqp://user:***@host:5672"),
-        "{}",
-        config.to_toml()
-    );
-    printed(config.to_toml());
-    printed(format!(
-        "{config:?} {config:#?} {} {:?}",
-        config.upstream, config.management_url
-    ));
-    for wrong in [
-        "amqp://user:s3cret@host:port",
-        "amqps://user:s3cret@host",
-        "user:s3cret",
-        "amqp://host:s3cret",
-        "s3cret",
-    ] {
-        printed(mistakes(
-            from_environment(&[("DLX_PROXY_UPSTREAM", wrong)]),
-            None,
-        ));
-        printed(mistakes(
-            from_environment(&[("DLX_PROXY_MANAGEMENT_URL", wrong)]),
-            None,
-        ));
-        printed(mistakes(
-            from_environment(&[("DLX_PROXY_PASSWORD", wrong)]),
-            None,
-        ));
-        printed(mistakes_of_file(
-            "secret-key",
-            &format!("upstraem = \"{wrong}\""),
-        ));
-        printed(mistakes_of_file(
-            "secret-list",
-            &format!("upstream = [\"{wrong}\"]"),
-        ));
-        printed(mistakes_of_file(
-            "secret-syntax",
-            &format!("upstream = \"{wrong}"),
-        ));
-        printed(mistakes_of_file(
-            "secret-bare",
-            &format!("upstream = {wrong}"),
-        ));
-    }
-}
-
-#[test]
 fn the_upstream_is_taken_apart() {
     let upstream = |url: &str| {
         let upstream = Config::load(&sources(None, &[], &[("upstream", url)]))
@@ -441,7 +290,7 @@ fn the_upstream_is_taken_apart() {
         (
             upstream.host,
             upstream.port,
-            upstream.user,
+            upstream.user.to_string(),
             upstream.password.reveal().to_owned(),
         )
     };

@@ -2,15 +2,15 @@
 //!
 //! - `config`: the settings, their layers, and every mistake in them
 //! - `cli`: the command line, its help and its exit codes
-//! - `docs`: METRICS.md says what the code says
-//! - `readme`: README.md and ARCHITECTURE.md name only what there is
+//! - `documents`: their links, their commands, the tables in them that are made from the code, and the picture
+//! - `metrics`: every metric is counted, with the labels that it says
 //! - `reload`: SIGHUP: what changes in a running proxy, and what is said about it
 //! - `walls`: the pure core imports nothing impure, and no file grows too long
 
 mod cli;
 mod config;
-mod docs;
-mod readme;
+mod documents;
+mod metrics;
 mod reload;
 mod walls;
 
@@ -33,6 +33,6 @@ fn assert_made_from_code(path: &str, made: &str) {
     }
     assert!(
         text_of(path) == made,
-        "{path} is not what the code says; run the test again with UPDATE=1 and read the diff"
+        "{path} is not what the code says: `UPDATE=1 cargo test --test offline` writes it; read the diff"
     );
 }

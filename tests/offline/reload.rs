@@ -1,16 +1,13 @@
 //! SIGHUP: what changes in a running proxy, what needs a restart, and what is said about it.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use dlx_proxy::config::{Config, DEFAULT_TOML, RELOADED};
-use regex::Regex;
+use dlx_proxy::config::{Config, DEFAULT_TOML};
 
 use super::config::{File, sources};
-use super::text_of;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -193,18 +190,4 @@ fn a_password_that_changed_is_said_but_not_shown() {
     let changes = load("s3cret").changes(&load("n3w"));
     let said: Vec<_> = changes.iter().map(ToString::to_string).collect();
     assert_eq!(said, ["upstream has another password"]);
-}
-
-#[test]
-fn the_readme_names_the_settings_that_are_taken_over() {
-    let readme = text_of("README.md");
-    let (_, section) = readme.split_once("### Reload").expect("the section");
-    let (section, _) = section.split_once("\n#").expect("another one");
-    let (taken_over, _) = section.split_once("need a restart").expect("the others");
-    let names = Regex::new("`([a-z-]+)`|`\\[\\[(policy)\\]\\]`").expect("a pattern");
-    let said: BTreeSet<_> = names
-        .captures_iter(taken_over)
-        .filter_map(|found| Some(found.get(1).or(found.get(2))?.as_str()))
-        .collect();
-    assert_eq!(said, RELOADED.into_iter().collect());
 }

@@ -18,7 +18,10 @@ const PURE: &[(&str, &[&str])] = &[
     ("registry", &["amqp", "machine", "dead_letter"]),
     ("session", &["amqp", "machine", "dead_letter", "registry"]),
     ("link", &["amqp", "machine", "dead_letter"]),
-    ("publisher", &["amqp", "machine", "dead_letter", "link"]),
+    (
+        "publisher",
+        &["amqp", "machine", "dead_letter", "registry", "link"],
+    ),
     (
         "intake",
         &[
@@ -40,6 +43,7 @@ const ALLOWED: &[&str] = &[
     "memchr",
     "percent_encoding",
     "regex",
+    "serde", // how a setting of the core is written and read; derived, with humantime_serde for times
     "thiserror",
     "std::array",
     "std::borrow",
@@ -67,7 +71,7 @@ const ALLOWED: &[&str] = &[
     "std::vec",
 ];
 
-const LONGEST_FILE: usize = 600;
+const LONGEST_FILE: usize = 500;
 
 /// What needs no path to leave the core.
 static WORDS: LazyLock<Regex> =

@@ -5,6 +5,8 @@
 //! numbers the copies of a message, and each has a history of its own.
 
 mod deaths;
+mod deliveries;
+mod going_on;
 pub(crate) mod history;
 mod keys;
 
@@ -37,7 +39,10 @@ type Tag = (Conn, u16, u64);
 #[derive(Default)]
 pub(crate) struct Accounts {
     whose: BTreeMap<Conn, Whose>,
-    verbs: BTreeMap<Tag, Verb>,
+    /// With the moment in which it was said.
+    verbs: BTreeMap<Tag, (Verb, Micros)>,
+    /// When the broker heard such a word of that connection last.
+    heard: BTreeMap<Conn, Micros>,
     /// Channels (0: connections) that the broker may close, as their client asked for it.
     wrong: BTreeSet<(Conn, u16)>,
     /// Those in queues, or on the way from a queue to its exchange.
@@ -53,15 +58,21 @@ pub(crate) struct Accounts {
     /// Proxies said that they dropped so many by a rule: cycles, and what the operator wants dropped.
     pub cycles: usize,
     pub unroutable: usize,
+    /// Signals that the intake rejects, and so the broker parks; and how many there may be: somebody said why.
+    rejected: usize,
+    pub given_up: usize,
     /// Originals that were settled without a confirmed dead letter: at most as many. Of these, those that went no lap.
     unexplained: usize,
     without_lap: usize,
     /// When something happened that can make two of one.
     faults: Vec<Micros>,
     set_keys: SetKeys,
+    /// Queues of which only the proxy knows where their dead letters go; and the connections on which their declares were answered.
+    kept: BTreeSet<Bytes>,
+    declared: BTreeSet<(Conn, Bytes)>,
     /// An operator deletes exchanges.
     pub exchanges_go: bool,
-    /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (README, "What it costs").
+    /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/differences.md, "What it costs").
     pub declares_left: bool,
     pub count: Count,
 }
@@ -81,12 +92,19 @@ struct Copy {
 
 impl Copy {
     /// What may be told of its deaths: all that there were; or only what the broker knows, where a reader of both cannot tell whether it is the
-    /// same (README, "What dead letters look like").
+    /// same (docs/differences.md, "What dead letters look like").
     fn told(&self) -> Vec<Counts> {
         let mut told = vec![self.given.and(&self.since)];
         if self.since.repeats(&self.given) {
             told.push(self.since.counts());
         }
+        told
+    }
+
+    /// The same of one that is parked: a message of which the intake could make nothing is parked, and parked again, as the broker has it.
+    fn told_parked(&self) -> Vec<Counts> {
+        let mut told = self.told();
+        told.extend([self.since.counts(), self.given.counts()]);
         told
     }
 }
@@ -96,6 +114,9 @@ impl Copy {
 struct Delivery {
     queue: Bytes,
     copy: Copy,
+    at: Micros,
+    /// Its client had read before that there is such a queue, so its session knew where dead letters go that the broker would discard.
+    kept: bool,
     /// What a client was told of its deaths.
     seen: Option<Counts>,
 }
@@ -116,9 +137,14 @@ pub(crate) struct Count {
 }
 
 impl Accounts {
-    pub(crate) fn new(set_keys: BTreeMap<Bytes, Bytes>) -> Accounts {
+    pub(crate) fn new(
+        set_keys: BTreeMap<Bytes, Bytes>,
+        policies: &[(String, String, String)],
+    ) -> Accounts {
+        let kept = policies.iter().map(|(queue, ..)| queue.clone().into());
         Accounts {
             set_keys: SetKeys(set_keys),
+            kept: kept.collect(),
             ..Accounts::default()
         }
     }
@@ -134,11 +160,11 @@ impl Accounts {
 
     // --- what clients say
 
-    pub(crate) fn said(&mut self, conn: Conn, said: Said) {
+    pub(crate) fn said(&mut self, conn: Conn, said: Said, at: Micros) {
         match said {
             Said::Verb(channel, tag, verb) => {
                 let key = (conn, channel, tag);
-                self.verbs.insert(key, verb);
+                self.verbs.insert(key, (verb, at));
                 if let Some(delivery) = self.delivered.get(&key).filter(|_| verb == Verb::Dead) {
                     let seen = delivery.seen.clone().unwrap_or_default();
                     let counts = seen.and_rejected(&delivery.queue);
@@ -159,6 +185,11 @@ impl Accounts {
             }
             Said::Wrong(channel) => drop(self.wrong.insert((conn, channel))),
         }
+    }
+
+    /// A client reads that there is a queue as it declared it: from now on its session knows the queue.
+    pub(crate) fn saw_declared(&mut self, conn: Conn, queue: &Bytes) {
+        self.declared.insert((conn, queue.clone()));
     }
 
     /// A client reads what it was sent.
@@ -223,7 +254,7 @@ impl Accounts {
                 queue,
                 copy,
                 ..
-            } => self.delivered((*conn, *channel, *tag), queue, *copy),
+            } => self.delivered((*conn, *channel, *tag), queue, *copy, at),
             Fact::Settled {
                 conn,
                 channel,
@@ -231,7 +262,10 @@ impl Accounts {
                 copy,
                 how,
                 ..
-            } => self.settled((*conn, *channel, *tag), *copy, *how),
+            } => {
+                self.heard.insert(*conn, at);
+                self.settled((*conn, *channel, *tag), *copy, *how)
+            }
             Fact::Died {
                 copy,
                 queue,
@@ -306,9 +340,7 @@ impl Accounts {
                 )),
             };
         }
-        let parked = into
-            .iter()
-            .any(|queue| queue == names().parking().as_bytes());
+        let parked = into.iter().any(is_parking);
         let of = (body, given.counts());
         self.count.died_again += another_life;
         let death = self.deaths.get(&of)?;
@@ -353,76 +385,6 @@ impl Accounts {
         } else {
             self.count.dead_letters += 1;
             self.deaths.get(&of)?.confirmed += 1;
-        }
-        Ok(())
-    }
-
-    fn delivered(&mut self, tag: Tag, queue: &Bytes, copy: u64) -> Result<(), String> {
-        let copy = self.copy(copy)?.clone();
-        if self.whose.get(&tag.0) == Some(&Whose::Intake) {
-            for counts in copy.told() {
-                self.deaths.heard(copy.body.clone(), counts, copy.by_itself);
-            }
-        }
-        let delivery = Delivery {
-            queue: queue.clone(),
-            copy,
-            seen: None,
-        };
-        self.delivered.insert(tag, delivery);
-        Ok(())
-    }
-
-    fn settled(&mut self, tag: Tag, copy: u64, how: How) -> Result<(), String> {
-        let whose = self.whose.get(&tag.0).copied();
-        let verb = self.verbs.remove(&tag);
-        let unknown = || format!("{tag:?} was never delivered");
-        let Delivery {
-            queue,
-            copy: it,
-            seen,
-        } = self.delivered.remove(&tag).ok_or_else(unknown)?;
-        let counts = match (whose, how, verb) {
-            (_, How::Requeue, _) => return Ok(()),
-            (Some(Whose::Client(_)), How::Ack, Some(Verb::Ack)) => Vec::new(),
-            (Some(Whose::Client(_)), How::Ack, Some(Verb::Dead)) => {
-                vec![seen.unwrap_or_default().and_rejected(&queue)]
-            }
-            (Some(Whose::Intake), How::Ack, None) => it.told(),
-            // The broker deals with it: `close-wait` has passed; or parks it.
-            (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead))
-            | (Some(Whose::Intake), How::RejectDrop, None) => return Ok(()),
-            _ => {
-                let (body, queue) = (
-                    String::from_utf8_lossy(&it.body),
-                    String::from_utf8_lossy(&queue),
-                );
-                return Err(format!(
-                    "{how:?} of {body} from {queue}, by {whose:?} {tag:?}, who said {verb:?}"
-                ));
-            }
-        };
-        self.gone(copy)?;
-        let mut by_itself = None;
-        for counts in counts {
-            let death = self.deaths.get(&(it.body.clone(), counts))?;
-            if death.confirmed > death.settled {
-                death.settled += 1;
-                return Ok(());
-            }
-            by_itself = Some(death.by_itself);
-        }
-        let Some(by_itself) = by_itself else {
-            return Ok(());
-        };
-        self.unexplained += 1;
-        // No queue of a plan is its own target: a lap has two.
-        self.without_lap += usize::from(by_itself < 2);
-        if self.unexplained > self.cycles + self.unroutable || self.without_lap > self.unroutable {
-            return Err(format!(
-                "{} was settled, and none of its dead letters is confirmed",
-                String::from_utf8_lossy(&it.body)
-            ));
         }
         Ok(())
     }
@@ -495,6 +457,18 @@ const FAULT_SHOWS: Micros = 90_000_000;
 /// What tells messages apart: the first eight octets.
 pub(crate) fn id(body: &[u8]) -> Bytes {
     body.iter().take(8).copied().collect()
+}
+
+fn is_parking(queue: &Bytes) -> bool {
+    queue == names().parking().as_bytes()
+}
+
+/// What may be told of a copy that the proxy took from that queue.
+fn told_in(queue: &Bytes, copy: &Copy) -> Vec<Counts> {
+    match is_parking(queue) {
+        true => copy.told_parked(),
+        false => copy.told(),
+    }
 }
 
 /// A client has counted the lives of the message.

@@ -62,6 +62,8 @@ pub(crate) struct Client {
     pub seen: Vec<(u16, Frame, bool)>,
     /// No new messages, and everything that comes is settled.
     pub winding_up: bool,
+    /// It publishes nothing, so no alarm is its concern.
+    pub only_consumes: bool,
     consumers: u32,
 }
 
@@ -115,6 +117,7 @@ impl Client {
             said: Vec::new(),
             seen: Vec::new(),
             winding_up: false,
+            only_consumes: false,
             consumers: 0,
         };
         client.out.extend(b"AMQP\0\0\x09\x01");
@@ -135,7 +138,11 @@ impl Client {
     }
 
     pub(crate) fn can_act(&self) -> bool {
-        self.stage == Stage::Open && self.out.len() < 20_000
+        self.is_open() && self.out.len() < 20_000
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
     }
 
     pub(crate) fn write(&mut self, most: usize, net: &mut Net) {

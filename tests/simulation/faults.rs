@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use dlx_proxy::machine::Leg;
 use fastrand::Rng;
 
 use super::model::Conn;
 use super::model::ExchangeType;
 use super::net::{End, Micros, TcpId};
-use super::proxy::{Proxy, Which};
+use super::proxy::Proxy;
 use super::world::World;
 
 const SECOND: Micros = 1_000_000;
@@ -44,9 +43,13 @@ pub(crate) enum Fault {
     BrokerRestarted,
     /// The broker accepts no connections.
     Unreachable,
+    /// The publisher's link of each proxy is cut, and does not come back for a while; all others work.
+    PublisherAway,
 }
 
-const ALL: [Fault; 14] = [
+/// What others wait for: afterwards everything is where it should be, and nothing was parked meanwhile.
+const OUTAGES: [Fault; 3] = [Fault::Alarm, Fault::Unreachable, Fault::PublisherAway];
+const ALL: [Fault; 15] = [
     Fault::Cut,
     Fault::HalfOpen,
     Fault::Still,
@@ -61,6 +64,7 @@ const ALL: [Fault; 14] = [
     Fault::ProxyDrained,
     Fault::BrokerRestarted,
     Fault::Unreachable,
+    Fault::PublisherAway,
 ];
 
 /// What has to be put right.
@@ -83,23 +87,31 @@ pub(crate) struct Troubles {
     rarity: u32,
     remedies: Vec<(Micros, Remedy)>,
     unreachable_until: Micros,
+    publisher_until: Micros,
     happened: Vec<Fault>,
+    /// A confirm was late before anything went wrong: a little of its link at a time is carried, and that takes so long.
+    slow: bool,
 }
 
 // === impl Troubles ===
 
 impl Troubles {
-    /// One world in five has none: there nothing may come twice.
+    /// One world in five has none: there nothing may come twice. One in five has but outages.
     pub(super) fn draw(rng: &mut Rng) -> Troubles {
-        let none = rng.u8(..5) == 0;
-        let share = rng.u8(1..5);
-        let kinds = ALL.into_iter().filter(|_| !none && rng.u8(..5) < share);
+        let (all, share): (&[Fault], u8) = match rng.u8(..5) {
+            0 => (&[], 0),
+            1 => (&OUTAGES, 5),
+            _ => (&ALL, rng.u8(1..5)),
+        };
+        let kinds = all.iter().copied().filter(|_| rng.u8(..5) < share);
         Troubles {
             kinds: kinds.collect(),
             rarity: [100, 400, 1500][rng.usize(..3)],
             remedies: Vec::new(),
             unreachable_until: 0,
+            publisher_until: 0,
             happened: Vec::new(),
+            slow: false,
         }
     }
 
@@ -119,6 +131,32 @@ impl Troubles {
     pub(super) fn reachable(&self, at: Micros) -> bool {
         self.unreachable_until <= at
     }
+
+    /// The same for the publisher of a proxy.
+    pub(super) fn publisher_reachable(&self, at: Micros) -> bool {
+        self.publisher_until <= at
+    }
+
+    /// One was closed from the broker's side, in order.
+    pub(super) fn has_closed_connections(&self) -> bool {
+        self.happened.contains(&Fault::ConnectionClosed)
+    }
+
+    /// A confirm was late.
+    pub(super) fn late_confirm(&mut self) {
+        self.slow |= self.happened.is_empty();
+    }
+
+    /// Confirms are late here though nothing is wrong.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    /// Nothing goes wrong here, or went wrong before, but what passes by itself.
+    pub(super) fn only_outages(&self) -> bool {
+        let mut kinds = self.kinds.iter().chain(&self.happened);
+        kinds.all(|kind| OUTAGES.contains(kind))
+    }
 }
 
 // === impl World ===
@@ -137,7 +175,9 @@ impl World {
     }
 
     fn happen(&mut self, kind: Fault) {
-        let soon = self.at + self.rng.u64(SECOND / 100..20 * SECOND);
+        // Now and then longer than anybody's patience.
+        let most = if OUTAGES.contains(&kind) { 60 } else { 20 };
+        let soon = self.at + self.rng.u64(SECOND / 100..most * SECOND);
         match kind {
             Fault::Cut => {
                 if let Some(tcp) = self.any_tcp() {
@@ -209,8 +249,7 @@ impl World {
             }
             Fault::ProxyKilled => {
                 let at = self.rng.usize(..self.proxies.len());
-                if let Some(proxy) = self.proxies[at].take() {
-                    proxy.kill(&mut self.net);
+                if self.proxies[at].take().is_some() {
                     self.troubles.remedies.push((soon, Remedy::Proxy(at)));
                 }
             }
@@ -229,6 +268,14 @@ impl World {
                 self.troubles.unreachable_until = self.at + self.rng.u64(..10 * SECOND);
             }
             Fault::Unreachable => self.troubles.unreachable_until = soon,
+            Fault::PublisherAway => {
+                self.troubles.publisher_until = soon;
+                let links = self.proxies.iter().flatten();
+                let links = links.filter_map(Proxy::publisher_tcp);
+                for tcp in links.collect::<Vec<_>>() {
+                    self.net.cut(tcp);
+                }
+            }
         }
     }
 
@@ -251,6 +298,7 @@ impl World {
     pub(super) fn heal_all(&mut self) {
         self.troubles.kinds.clear();
         self.troubles.unreachable_until = 0;
+        self.troubles.publisher_until = 0;
         for (_, remedy) in std::mem::take(&mut self.troubles.remedies) {
             self.put_right(remedy);
         }
@@ -313,23 +361,15 @@ impl World {
         let Some(proxy) = &mut self.proxies[at] else {
             return;
         };
-        let sessions: Vec<Which> = proxy
-            .sessions
-            .keys()
-            .map(|owner| Which::Session(*owner))
-            .collect();
         match phase {
             0 => {
-                sessions.into_iter().for_each(|which| proxy.drain(which));
+                proxy.drain(phase);
                 let these = self.through.iter().filter(|(_, of)| **of == at);
                 self.dismissed.extend(these.map(|(client, _)| *client));
             }
-            1 => proxy.drain(Which::Intake),
-            2 => proxy.drain(Which::Publisher),
+            1 | 2 => proxy.drain(phase),
             _ => {
-                if let Some(proxy) = self.proxies[at].take() {
-                    proxy.kill(&mut self.net);
-                }
+                self.proxies[at] = None;
                 return self.start_proxy(at);
             }
         }
@@ -354,23 +394,9 @@ impl World {
     }
 
     fn any_link(&mut self) -> Option<(TcpId, Conn)> {
-        let links = |proxy: &Proxy| {
-            [
-                proxy.publisher.tcp(Leg::Broker),
-                proxy.intake.tcp(Leg::Broker),
-            ]
-        };
-        let links: Vec<TcpId> = self
-            .proxies
-            .iter()
-            .flatten()
-            .flat_map(links)
-            .flatten()
-            .collect();
-        let tcp = self.rng.choice(&links).copied()?;
-        self.peers
-            .get(&tcp)
-            .filter(|peer| peer.is_open())
-            .map(|peer| (tcp, peer.conn))
+        let links = self.peers.iter();
+        let links = links.filter(|(_, peer)| peer.is_open() && peer.client.is_none());
+        let links: Vec<(TcpId, Conn)> = links.map(|(tcp, peer)| (*tcp, peer.conn)).collect();
+        self.rng.choice(&links).copied()
     }
 }

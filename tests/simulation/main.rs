@@ -7,7 +7,7 @@
 //! DLX_TEST_SEEDS=2000 DLX_TEST_FIRST_SEED=1 DLX_TEST_SECONDS=600 cargo test --test simulation
 //! DLX_TEST_SEED=42 cargo test --test simulation      # that one again; with DLX_TEST_SHOW=1 each step is printed
 //! ```
-//! - `net` connections · `pump` a machine on them, as `net/drive.rs` · `proxy` a process, as `net/vhosts.rs`
+//! - `net` connections · `task` the proxy's own driver as a task, and the clock · `proxy` a process: machines, tasks, the proxy's own hub
 //! - `client` an application: what it publishes (and publishes again), what it takes · `plan` what it declares · `decoder` frames
 //! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
 //!
@@ -24,7 +24,7 @@ mod model;
 mod net;
 mod plan;
 mod proxy;
-mod pump;
+mod task;
 mod world;
 
 use std::any::Any;

@@ -20,12 +20,16 @@ pub(crate) struct Plan {
     pub republishing: bool,
     /// They use `CC` and `BCC`.
     pub carbon_copies: bool,
+    /// What only policies of the proxy say: queue, exchange, key. The broker knows no target of these.
+    pub policies: Vec<(String, String, String)>,
     /// In order; each client sends them all.
     pub declares: Vec<(&'static str, Args)>,
 }
 
 /// The exchanges that sources may name, with what a message needs to get through: nothing is bound to `nowhere`, which does not exist.
-const EXCHANGES: [&str; 5] = ["", "dlx", "fan", "inner", "nowhere"];
+const EXCHANGES: [&str; 5] = ["", "dlx", "fan", "inner", MISSING];
+/// The dead-letter exchange that is not there.
+pub(crate) const MISSING: &str = "nowhere";
 
 pub(crate) fn text(text: &str) -> Arg {
     Arg::Text(text.as_bytes().to_vec())
@@ -45,6 +49,7 @@ impl Plan {
             returns: false,
             republishing: rng.bool(),
             carbon_copies: rng.bool(),
+            policies: Vec::new(),
             declares: Vec::new(),
         };
         plan.exchange("dlx", "direct", false);
@@ -111,20 +116,26 @@ impl Plan {
             exchange => exchange,
         };
         let target = &self.targets[rng.usize(..self.targets.len())];
-        arguments.push(string("x-dead-letter-exchange", exchange));
+        let by_policy = rng.u8(..6) == 0;
+        if by_policy {
+            let policy = (name.clone(), exchange.to_owned(), target.clone());
+            self.policies.push(policy);
+        } else {
+            arguments.push(string("x-dead-letter-exchange", exchange));
+        }
         let keyless = match exchange {
             "fan" => rng.bool(),
             // By the keys of a `CC`, each of which would double it at each lap, too.
             "dlx" | "inner" => self.carbon_copies && !self.returns && rng.bool(),
             _ => false,
         };
-        if !keyless {
+        if !keyless && !by_policy {
             arguments.push(string("x-dead-letter-routing-key", target));
         }
         if rng.u8(..3) == 0 {
             arguments.push(number("x-message-ttl", rng.u8(1..250)));
         }
-        if quorum && rng.u8(..4) == 0 {
+        if quorum && !by_policy && rng.u8(..4) == 0 {
             arguments.push(string("x-dead-letter-strategy", "at-least-once"));
             arguments.push(string("x-overflow", "reject-publish"));
         } else if rng.u8(..4) == 0 {
@@ -159,6 +170,14 @@ impl Plan {
         self.declares.push(("queue.bind", args));
     }
 
+    /// A queue may refuse what is published to it.
+    pub(crate) fn refuses(&self) -> bool {
+        self.declares
+            .iter()
+            .flat_map(|(_, args)| args)
+            .any(|(_, arg)| matches!(arg, Arg::Table(table) if table.get("x-overflow").is_some()))
+    }
+
     /// Queue, exchange, key.
     pub(crate) fn bindings(&self) -> Vec<(String, String, String)> {
         let binds = self
@@ -188,7 +207,13 @@ impl Plan {
                 _ => None,
             }
         };
-        self.declares.iter().filter_map(set).collect()
+        let by_policy = self.policies.iter();
+        let by_policy = by_policy.map(|(queue, _, key)| (queue.clone().into(), key.clone().into()));
+        self.declares
+            .iter()
+            .filter_map(set)
+            .chain(by_policy)
+            .collect()
     }
 
     /// The declare of that queue.

@@ -1,29 +1,35 @@
-//! One process of the proxy: its machines, and what `net/vhosts.rs` carries between them. Killing it forgets all of this.
+//! One process of the proxy: its machines and drivers, and the hub between them, as they are. Killing it forgets all of this.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+mod watched;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dlx_proxy::amqp::ids::{ShortStr, Vhost};
-use dlx_proxy::dead_letter::{Dialect, Rules};
+use dlx_proxy::config::Config;
+use dlx_proxy::dead_letter::RuleSettings;
 use dlx_proxy::intake::{self, Intake};
 use dlx_proxy::link::Login;
-use dlx_proxy::machine::{
-    Budget, Cause, Ensured, Event, Input, Limits, LiveLimits, Outcome, Owner, Publication, Ticket,
-};
+use dlx_proxy::machine::{Budget, Event, Leg, Limits, LiveLimits, Owner};
+use dlx_proxy::net::clock::Clock as _;
+use dlx_proxy::net::drive::{Connector, Drive};
+use dlx_proxy::net::outlet::{IntakeOutlet, Observer, PublisherOutlet};
+use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::publisher::{self, OnUnroutable, Publisher};
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::live::LivePolicies;
-use dlx_proxy::registry::policy::Mode;
-use dlx_proxy::registry::shared::{Shared, Who};
+use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use dlx_proxy::session::{self, Session};
 use fastrand::Rng;
 
-use super::net::{Micros, Net, TcpId};
-use super::pump::{Move, Pump, now};
-
-/// Under which the publisher knows the intake.
-const INTAKE: Owner = Owner(0);
+use super::net::{End, Micros, Net, Stream, TcpId};
+use super::task::{Clock, Task};
+use watched::Watched;
 
 /// Which of a proxy's machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +43,8 @@ pub(crate) enum Which {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub mode: Mode,
+    /// Queue, exchange, key; with the mode `keep`.
+    pub policies: Vec<(String, String, String)>,
     pub on_unroutable: OnUnroutable,
     pub queue_type: intake::QueueType,
     pub prefetch: u16,
@@ -46,6 +54,7 @@ pub(crate) struct Settings {
     pub max_replies: usize,
     pub close_wait: Duration,
     pub retry_for: Duration,
+    pub parked_retry: Duration,
     pub nack_retries: u32,
     /// Batches that wait for the publisher.
     pub publisher_inbox: usize,
@@ -55,24 +64,32 @@ pub(crate) struct Settings {
 pub(crate) struct Proxy {
     settings: Settings,
     session_settings: Arc<session::Settings>,
-    pub publisher: Pump<Publisher>,
-    pub intake: Pump<Intake>,
-    pub sessions: BTreeMap<Owner, Running>,
-    shared: Shared,
-    last_owner: u64,
-    /// What the intake hands to the publisher and does not fit yet.
-    intake_dead: Vec<(Ticket, Publication)>,
-    /// Facts, with the machine that said them, until the world takes them.
-    pub events: Vec<(Which, Event)>,
+    clock: Clock,
+    hub: Hub,
+    publisher: Task<Publisher, PublisherOutlet>,
+    intake: Task<Intake, IntakeOutlet>,
+    sessions: BTreeMap<Owner, Task<Watched, watched::Outlet>>,
+    last_session: u64,
+    dials: Dials,
+    events: Events,
 }
 
-/// A session and what its outlet knows.
-pub(crate) struct Running {
-    pub pump: Pump<Session>,
-    who: Option<Who>,
-    /// Dead letters that it handed over and that have no outcome.
-    unsettled: BTreeSet<Ticket>,
+/// Connections that links have asked for.
+type Dials = Arc<Mutex<Vec<(Which, Arc<Mutex<Dial>>)>>>;
+
+/// One of them.
+#[derive(Default)]
+struct Dial {
+    answer: Option<io::Result<Stream>>,
+    waker: Option<Waker>,
 }
+
+struct Dialing(Arc<Mutex<Dial>>);
+
+/// Facts, with the machine that said them, until the world takes them.
+type Events = Arc<Mutex<Vec<(Which, Event)>>>;
+
+struct Facts(Which, Events);
 
 pub(crate) fn names() -> Names {
     Names::new("dlx-proxy").expect("a prefix")
@@ -89,6 +106,7 @@ impl Settings {
             } else {
                 Mode::Takeover
             },
+            policies: Vec::new(),
             on_unroutable: if rng.u8(..5) == 0 {
                 OnUnroutable::Drop
             } else {
@@ -106,28 +124,58 @@ impl Settings {
             max_replies: [1, 8_192][rng.usize(..2)],
             close_wait: Duration::from_secs(5),
             retry_for: Duration::from_secs(60),
+            parked_retry: Duration::from_secs([0, 3, 30][rng.usize(..3)]),
             nack_retries: rng.u32(..4),
             publisher_inbox: [1, 2, 1024][rng.usize(..3)],
         }
     }
 
+    /// What those of a plan say. Rejects of queues beyond `max-queues-per-connection` go to the broker whatever it knows (docs/differences.md); and
+    /// one of a message that is larger than the budget is never done, as it returns to its queue.
+    pub(crate) fn with_policies(mut self, policies: &[(String, String, String)]) -> Settings {
+        self.policies = policies.to_vec();
+        if !policies.is_empty() {
+            self.max_queues = 65_536;
+            self.retained = self.retained.max(20_000);
+        }
+        self
+    }
+
+    fn policies(&self) -> Policies {
+        let of_queues = self.policies.iter();
+        let of_queues = of_queues.map(|(queue, exchange, key)| Policy {
+            vhost: vhost(),
+            pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
+            priority: 1,
+            mode: Some(Mode::Keep),
+            definition: Definition {
+                dead_letter_exchange: Some(short(exchange)),
+                dead_letter_routing_key: Some(short(key)),
+                ..Definition::default()
+            },
+            ..Policy::default()
+        });
+        // Also for queues that would be native by default: the model knows no `at-least-once`.
+        let all = Policy {
+            vhost: vhost(),
+            mode: Some(self.mode),
+            ..Policy::default()
+        };
+        Policies::new(of_queues.chain([all]).collect())
+    }
+
     fn limits(&self) -> Limits {
+        static DEFAULT: LazyLock<Limits> = LazyLock::new(|| Config::default().reloadable.limits);
         Limits {
-            max_history: 256,
             nack_retries: self.nack_retries,
-            confirm_timeout: Duration::from_secs(10),
             retry_for: self.retry_for,
-            publisher_bytes: 128 << 20,
-            intake_bytes: 64 << 20,
-            max_intake_exchanges: 1000,
-            retained_per_connection: self.retained,
-            max_tickets: self.max_tickets,
-            max_queues: self.max_queues,
-            max_replies: self.max_replies,
+            parked_retry: self.parked_retry,
+            retained_bytes_per_connection: self.retained,
+            max_tickets_per_connection: self.max_tickets,
+            max_queues_per_connection: self.max_queues,
+            max_replies_per_connection: self.max_replies,
             close_wait: self.close_wait,
-            probe_timeout: Duration::from_secs(5),
-            handshake_timeout: Duration::from_secs(10),
-            admin_timeout: Duration::from_secs(10),
+            ..DEFAULT.clone()
         }
     }
 }
@@ -135,11 +183,9 @@ impl Settings {
 // === impl Proxy ===
 
 impl Proxy {
-    pub(crate) fn start(settings: Settings, seed: u64, at: Micros) -> Proxy {
+    pub(crate) fn start(settings: Settings, seed: u64, clock: &Clock) -> Proxy {
         let names = names();
-        let rules = Rules {
-            dialect: Dialect::V4,
-            max_history: 256,
+        let rules = RuleSettings {
             continue_history: true,
             carry_bcc: true,
         };
@@ -149,24 +195,33 @@ impl Proxy {
             password: "dlx-proxy".into(),
             seed,
         };
-        let policies = LivePolicies::default();
+        let policies = LivePolicies::new(settings.policies());
         let limits = LiveLimits::new(settings.limits());
         let session_settings = session::Settings {
+            user: login.user.clone(),
             mode: settings.mode,
             names: names.clone(),
             policies: policies.clone(),
             rules,
             retained: Budget::new(settings.retained * 2),
             ended: Default::default(),
+            types: Default::default(),
             limits: limits.clone(),
         };
+        let opened = Arc::new(Mutex::new(None));
+        let links = opened.clone();
+        let open =
+            move |_: &Hub, _: &Vhost, inboxes| *links.lock().expect("no panic") = Some(inboxes);
+        let hub = Hub::with_publisher_inbox(settings.publisher_inbox, Box::new(open));
+        hub.open(&vhost());
+        let inboxes = opened.lock().expect("no panic").take();
+        let inboxes: LinkInboxes = inboxes.expect("it opened them");
         let publisher = publisher::Settings {
             login: login.clone(),
-            parking: names.parking().clone(),
-            bridges: names.bridges().clone(),
+            names: names.clone(),
             on_unroutable: settings.on_unroutable,
             limits: limits.clone(),
-            intake: Some(INTAKE),
+            intake: Some(inboxes.intake_owner),
             prefetch: settings.prefetch.into(),
         };
         let intake = intake::Settings {
@@ -179,240 +234,161 @@ impl Proxy {
             rules,
             surveyed: false,
         };
+        let (dials, events) = (Dials::default(), Events::default());
+        let observer = |which| Box::new(Facts(which, events.clone())) as Box<dyn Observer>;
+        let now = clock.now();
+        let publisher = Drive::link(
+            Publisher::new(publisher, now),
+            PublisherOutlet::new(&hub, observer(Which::Publisher)),
+            inboxes.publisher,
+            clock.clone(),
+            connector(&dials, Which::Publisher),
+        );
+        let outbox = (inboxes.intake_owner, inboxes.to_publisher);
+        let intake = Drive::link(
+            Intake::new(intake, now),
+            IntakeOutlet::new(&hub, observer(Which::Intake), outbox, None),
+            inboxes.intake,
+            clock.clone(),
+            connector(&dials, Which::Intake),
+        );
         Proxy {
             session_settings: Arc::new(session_settings),
-            publisher: Pump::link(Publisher::new(publisher, now(at))),
-            intake: Pump::link(Intake::new(intake, now(at))),
+            clock: clock.clone(),
+            hub,
+            publisher: Task::spawn(publisher),
+            intake: Task::spawn(intake),
             settings,
             sessions: BTreeMap::new(),
-            shared: Shared::default(),
-            last_owner: 0,
-            intake_dead: Vec::new(),
-            events: Vec::new(),
+            last_session: 0,
+            dials,
+            events,
         }
     }
 
     /// A client has connected, and we to the broker.
-    pub(crate) fn accept(&mut self, client: TcpId, broker: TcpId, at: Micros) -> Owner {
-        self.last_owner += 1;
-        let owner = Owner(self.last_owner);
-        let session = Session::new(self.session_settings.clone(), now(at));
-        let pump = Pump::session(session, client, broker);
-        self.sessions.insert(
-            owner,
-            Running {
-                pump,
-                who: None,
-                unsettled: BTreeSet::new(),
-            },
+    pub(crate) fn accept(&mut self, client: TcpId, broker: TcpId, net: &Net) {
+        self.last_session += 1;
+        let owner = Owner(self.last_session);
+        let session = Session::new(self.session_settings.clone(), self.clock.now());
+        let facts = Facts(Which::Session(owner), self.events.clone());
+        let (outlet, inbox) = self.hub.session(session.max_tickets(), Box::new(facts));
+        let drive = Drive::session(
+            Watched::new(session),
+            watched::Outlet(outlet),
+            inbox,
+            self.clock.clone(),
+            Stream::new(net, client, End::Acceptor),
+            Stream::new(net, broker, End::Dialer),
         );
-        owner
+        self.sessions.insert(owner, Task::spawn(drive));
     }
 
-    /// The process is gone: the system closes its sockets.
-    pub(crate) fn kill(mut self, net: &mut Net) {
-        self.publisher.kill(net);
-        self.intake.kill(net);
-        for running in self.sessions.values_mut() {
-            running.pump.kill(net);
-        }
+    /// Those whom somebody has woken.
+    pub(crate) fn woken(&self) -> impl Iterator<Item = Which> {
+        let publisher = self.publisher.is_woken().then_some(Which::Publisher);
+        let intake = self.intake.is_woken().then_some(Which::Intake);
+        let sessions = self.sessions.iter();
+        let sessions = sessions.filter(|(_, task)| task.is_woken());
+        let sessions = sessions.map(|(owner, _)| Which::Session(*owner));
+        publisher.into_iter().chain(intake).chain(sessions)
     }
 
-    pub(crate) fn moves(&self, at: Micros, net: &Net, out: &mut Vec<(Which, Move)>) {
-        let mut of = Vec::new();
-        self.publisher.moves(at, net, &mut of);
-        out.extend(of.drain(..).map(|what| (Which::Publisher, what)));
-        self.intake.moves(at, net, &mut of);
-        out.extend(of.drain(..).map(|what| (Which::Intake, what)));
-        for (owner, running) in &self.sessions {
-            running.pump.moves(at, net, &mut of);
-            out.extend(of.drain(..).map(|what| (Which::Session(*owner), what)));
-        }
-    }
-
-    pub(crate) fn due(&self) -> Option<Micros> {
-        let sessions = self.sessions.values().map(|running| running.pump.due());
-        let links = [self.publisher.due(), self.intake.due()];
-        sessions.chain(links).flatten().min()
-    }
-
-    pub(crate) fn do_move(
-        &mut self,
-        (which, what): (Which, Move),
-        most: usize,
-        at: Micros,
-        net: &mut Net,
-    ) {
+    pub(crate) fn poll(&mut self, which: Which) {
         match which {
-            Which::Publisher => self.publisher.do_move(what, most, at, net),
-            Which::Intake => self.intake.do_move(what, most, at, net),
+            Which::Publisher => self.publisher.poll(),
+            Which::Intake => self.intake.poll(),
             Which::Session(owner) => {
-                if let Some(running) = self.sessions.get_mut(&owner) {
-                    running.do_move(what, most, at, net);
+                if let Some(task) = self.sessions.get_mut(&owner) {
+                    task.poll();
+                    if task.machine().is_none() {
+                        self.sessions.remove(&owner);
+                    }
                 }
             }
         }
-        self.dispatch(which, at);
+    }
+
+    /// Links that have asked for a connection.
+    pub(crate) fn dials(&self) -> Vec<Which> {
+        let dials = self.dials.lock().expect("no panic");
+        dials.iter().map(|(which, _)| *which).collect()
     }
 
     /// The connection of a link has come, or could not be had.
-    pub(crate) fn connected(
-        &mut self,
-        which: Which,
-        tcp: Option<TcpId>,
-        at: Micros,
-        net: &mut Net,
-    ) {
-        match which {
-            Which::Publisher => self.publisher.connected(tcp, at, net),
-            Which::Intake | Which::Session(_) => self.intake.connected(tcp, at, net),
+    pub(crate) fn connected(&mut self, which: Which, tcp: Option<TcpId>, net: &Net) {
+        let mut dials = self.dials.lock().expect("no panic");
+        let Some(at) = dials.iter().position(|(of, _)| *of == which) else {
+            return;
+        };
+        let (_, dial) = dials.remove(at);
+        let mut dial = dial.lock().expect("no panic");
+        let stream = tcp.map(|tcp| Stream::new(net, tcp, End::Dialer));
+        dial.answer = Some(stream.ok_or(io::ErrorKind::ConnectionRefused.into()));
+        if let Some(waker) = dial.waker.take() {
+            waker.wake();
         }
-        self.dispatch(which, at);
     }
 
     /// SIGTERM: each machine is told when its phase comes; here all that are left of the phase.
-    pub(crate) fn drain(&mut self, which: Which) {
-        match which {
-            Which::Publisher => self.publisher.inbox.push_back(Input::Drain),
-            Which::Intake => self.intake.inbox.push_back(Input::Drain),
-            Which::Session(owner) => {
-                if let Some(running) = self.sessions.get_mut(&owner) {
-                    running.pump.inbox.push_back(Input::Drain);
-                }
-            }
+    pub(crate) fn drain(&mut self, phase: u8) {
+        match phase {
+            0 => self.sessions.values_mut().for_each(Task::drain),
+            1 => self.intake.drain(),
+            _ => self.publisher.drain(),
         }
     }
 
-    fn dispatch(&mut self, which: Which, at: Micros) {
-        match which {
-            Which::Publisher => self.dispatch_publisher(),
-            Which::Intake => self.dispatch_intake(),
-            Which::Session(owner) => self.dispatch_session(owner, at),
-        }
-        self.hand_over();
+    /// The publisher's connection.
+    pub(crate) fn publisher_tcp(&self) -> Option<TcpId> {
+        self.publisher.tcp(Leg::Broker)
     }
 
-    fn dispatch_publisher(&mut self) {
-        let fx = &mut self.publisher.fx;
-        self.events
-            .extend(fx.events.drain(..).map(|event| (Which::Publisher, event)));
-        let mut batches: BTreeMap<Owner, Vec<(Ticket, Outcome)>> = BTreeMap::new();
-        for (owner, ticket, outcome) in fx.settled.drain(..) {
-            batches.entry(owner).or_default().push((ticket, outcome));
-        }
-        for (owner, batch) in batches {
-            self.answer(owner, Input::Settled(batch));
-        }
+    pub(crate) fn take_events(&mut self) -> Vec<(Which, Event)> {
+        std::mem::take(&mut *self.events.lock().expect("no panic"))
     }
 
-    fn dispatch_intake(&mut self) {
-        let fx = &mut self.intake.fx;
-        self.events
-            .extend(fx.events.drain(..).map(|event| (Which::Intake, event)));
-        assert!(!std::mem::take(&mut fx.survey), "nobody surveys here");
-        self.intake_dead.append(&mut fx.dead);
-        for (owner, ensured) in std::mem::take(&mut fx.ensured) {
-            self.answer(owner, Input::Ensured(ensured));
-        }
+    /// Who could go on and sleeps, as nobody has woken it.
+    pub(crate) fn sleeps_through(&self, now: Micros) -> Option<String> {
+        let sessions = self.sessions.iter().map(|(owner, task)| {
+            let which = Which::Session(*owner);
+            (which, task.sleeps_through(now))
+        });
+        let links = [
+            (Which::Publisher, self.publisher.sleeps_through(now)),
+            (Which::Intake, self.intake.sleeps_through(now)),
+        ];
+        let mut all = sessions.chain(links);
+        all.find_map(|(which, what)| Some(format!("{which:?} sleeps, but {}", what?)))
     }
 
-    fn dispatch_session(&mut self, owner: Owner, at: Micros) {
-        let Some(running) = self.sessions.get_mut(&owner) else {
-            return;
-        };
-        let fx = &mut running.pump.fx;
-        for event in fx.events.drain(..) {
-            if let Event::SessionOpened { vhost, user, .. } = &event {
-                running.who = Some(Who {
-                    vhost: vhost.clone(),
-                    user: user.clone(),
-                });
-            }
-            self.events.push((Which::Session(owner), event));
-        }
-        let mut answers = Vec::new();
-        if let Some(who) = &running.who {
-            for learned in fx.learned.drain(..) {
-                self.shared.learn(who, learned, now(at).mono);
-            }
-            for about in fx.recall.drain(..) {
-                answers.push(Input::Recalled(self.shared.recall(
-                    who,
-                    about,
-                    now(at).mono,
-                )));
-            }
-        }
-        for ensure in fx.ensure.drain(..) {
-            match self.intake.done {
-                false => self.intake.inbox.push_back(Input::Ensure(owner, ensure)),
-                true => answers.push(Input::Ensured(Ensured {
-                    exchange: ensure.exchange,
-                    ready: false,
-                })),
-            }
-        }
-        if !fx.changes.is_empty() {
-            let changes = std::mem::take(&mut fx.changes);
-            self.intake.inbox.push_back(Input::Changed(changes));
-        }
-        if running.who.is_none() && !fx.dead.is_empty() {
-            let refused = fx.dead.drain(..);
-            let refused =
-                refused.map(|(ticket, _)| (ticket, Outcome::Refused(Cause::PublisherAway)));
-            answers.push(Input::Settled(refused.collect()));
-        }
-        running.pump.inbox.extend(answers);
-        if running.pump.done {
-            self.sessions.remove(&owner);
-        }
-    }
-
-    /// Dead letters go to the publisher as far as its inbox has room; the rest waits where it is.
-    fn hand_over(&mut self) {
-        let inbox = &mut self.publisher.inbox;
-        let mut give = |owner: Owner, dead: &mut Vec<(Ticket, Publication)>| {
-            if !dead.is_empty() && inbox.len() < self.settings.publisher_inbox {
-                inbox.push_back(Input::Publish(owner, std::mem::take(dead)));
-            }
-        };
-        give(INTAKE, &mut self.intake_dead);
-        for (owner, running) in &mut self.sessions {
-            give(*owner, &mut running.pump.fx.dead);
-        }
-    }
-
-    fn answer(&mut self, owner: Owner, input: Input) {
-        if owner == INTAKE {
-            self.intake.inbox.push_back(input);
-        } else if let Some(running) = self.sessions.get_mut(&owner) {
-            running.pump.inbox.push_back(input);
-        }
+    /// Publications without an outcome; signals; rejects of each session.
+    pub(crate) fn held(&self) -> (usize, usize, Vec<usize>) {
+        let publisher = self.publisher.machine().map_or(0, Publisher::held);
+        let intake = self.intake.machine().map_or(0, Intake::held);
+        let sessions = self.sessions.values().filter_map(Task::machine);
+        let withheld = sessions.map(|watched| watched.session.withheld());
+        (publisher, intake, withheld.collect())
     }
 
     /// Whether each machine is within its bounds; what is not.
     pub(crate) fn over_a_bound(&self) -> Option<String> {
         let settings = &self.settings;
-        let inbox = self.publisher.inbox.len();
-        if inbox > settings.publisher_inbox + 1 {
-            return Some(format!("the publisher's inbox has {inbox} batches"));
-        }
-        let held = self.intake.machine.held();
-        // A careful consumer holds one more while its successor begins.
-        if held > usize::from(settings.prefetch) + 1 {
+        let held = self.intake.machine().map_or(0, Intake::held);
+        // A careful consumer holds one more while its successor begins; and there are those of a lap round the parking queue.
+        if held > usize::from(settings.prefetch) + 1 + 64 {
             return Some(format!("intake holds {held}"));
         }
-        for (owner, running) in &self.sessions {
-            let session = &running.pump.machine;
-            let (withheld, retained) = (session.withheld(), session.retained());
-            if withheld > settings.max_tickets {
-                return Some(format!("{owner:?} withholds {withheld}"));
+        for (owner, task) in &self.sessions {
+            let Some(Watched { session, .. }) = task.machine() else {
+                continue;
+            };
+            let (in_flight, retained) = (session.in_flight(), session.retained());
+            if in_flight > settings.max_tickets {
+                return Some(format!("{owner:?} has {in_flight} in flight"));
             }
             if retained > settings.retained {
                 return Some(format!("{owner:?} retains {retained}"));
-            }
-            if running.pump.inbox.len() > settings.max_tickets + 16 {
-                return Some(format!("{owner:?} is owed more than its inbox holds"));
             }
         }
         None
@@ -420,34 +396,48 @@ impl Proxy {
 
     /// Nothing is under way.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.publisher.machine.held() == 0
-            && self.intake.machine.held() == 0
-            && self.publisher.inbox.is_empty()
-            && self.intake.inbox.is_empty()
-            && self.sessions.values().all(|running| {
-                running.pump.machine.withheld() == 0 && running.pump.inbox.is_empty()
-            })
+        let (publisher, intake, withheld) = self.held();
+        publisher + intake + withheld.into_iter().sum::<usize>() == 0
+            && self.publisher.has_heard_all()
+            && self.intake.has_heard_all()
+            && self.sessions.values().all(Task::has_heard_all)
     }
 }
 
-// === impl Running ===
+/// Asks the world for a connection.
+fn connector(dials: &Dials, which: Which) -> Connector<Stream> {
+    let dials = dials.clone();
+    Box::new(move || {
+        let dial = Arc::<Mutex<Dial>>::default();
+        let mut dials = dials.lock().expect("no panic");
+        dials.push((which, dial.clone()));
+        Box::pin(Dialing(dial))
+    })
+}
 
-impl Running {
-    fn do_move(&mut self, what: Move, most: usize, at: Micros, net: &mut Net) {
-        if let (Some(Input::Settled(outcomes)), Move::Inbox) = (self.pump.inbox.front(), what) {
-            for (ticket, _) in outcomes {
-                self.unsettled.remove(ticket);
+// === impl Dialing ===
+
+impl Future for Dialing {
+    type Output = io::Result<Stream>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        let mut dial = self.0.lock().expect("no panic");
+        match dial.answer.take() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                dial.waker = Some(cx.waker().clone());
+                Poll::Pending
             }
         }
-        self.pump.do_move(what, most, at, net);
-        let new = self.pump.fx.dead.iter().map(|(ticket, _)| *ticket);
-        self.unsettled.extend(new);
-        // Whatever the legs do: an outcome settles, and nothing needs to be read for it.
-        let (withheld, unsettled) = (self.pump.machine.withheld(), self.unsettled.len());
-        assert!(
-            withheld <= unsettled,
-            "{withheld} rejects are withheld, outcomes are due for {unsettled}"
-        );
+    }
+}
+
+// === impl Facts ===
+
+impl Observer for Facts {
+    fn event(&mut self, event: &Event) {
+        let mut events = self.1.lock().expect("no panic");
+        events.push((self.0, event.clone()));
     }
 }
 

@@ -1,22 +1,24 @@
 //! Everything at once: a broker, proxies, clients and the connections between them, under one clock that only the world moves. Each step
 //! picks one of all things that could happen next.
 
+mod connections;
+mod consumers;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fastrand::Rng;
 
-use super::accounts::{Accounts, Whose};
+use super::accounts::Accounts;
 use super::client::Client;
 use super::codec::value::Bytes;
 use super::decoder::Decoder;
 use super::faults::Troubles;
 use super::model::{Broker, Conn, Options, User};
-use super::net::{End, Found, Micros, Net, TcpId};
+use super::net::{End, Micros, Net, TcpId};
 use super::plan::Plan;
 use super::proxy::{self, Proxy, Which};
-use super::pump::Move;
+use super::task::Clock;
 use watch::{gist, gist_line};
 
 /// Microseconds between two looks of those who keep connections alive.
@@ -32,6 +34,8 @@ const TRACE: usize = 1_000_000;
 pub(crate) struct World {
     pub(super) rng: Rng,
     pub at: Micros,
+    /// Told by the world.
+    clock: Clock,
     pub(super) net: Net,
     pub(super) broker: Broker,
     pub(super) proxies: Vec<Option<Proxy>>,
@@ -47,6 +51,8 @@ pub(crate) struct World {
     pub(super) dismissed: BTreeSet<usize>,
     pub accounts: Accounts,
     pub troubles: Troubles,
+    /// The broker has had an alarm since then.
+    alarm_since: Option<Micros>,
     pub(super) plan: Plan,
     next_body: u64,
     next_client: usize,
@@ -91,7 +97,10 @@ enum Phase {
 /// One thing that could happen.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    Proxy(usize, Which, Move),
+    /// A task of a proxy goes on.
+    Poll(usize, Which),
+    /// Something that is under way arrives at a proxy.
+    Deliver((TcpId, End)),
     Connect(usize, Which),
     BrokerReads(TcpId),
     BrokerWrites(TcpId),
@@ -120,17 +129,19 @@ impl World {
         };
         let mut world = World {
             at: 1_000_000,
+            clock: Clock::default(),
             net: Net::default(),
             broker: Broker::new(options),
             proxies: Vec::new(),
-            settings: vec![settings; proxies],
+            settings: vec![settings.with_policies(&plan.policies); proxies],
             clients: Vec::new(),
             peers: BTreeMap::new(),
             behind: BTreeMap::new(),
             through: BTreeMap::new(),
             dismissed: BTreeSet::new(),
-            accounts: Accounts::new(plan.set_keys()),
+            accounts: Accounts::new(plan.set_keys(), &plan.policies),
             troubles,
+            alarm_since: None,
             plan,
             next_body: 0,
             next_client: 0,
@@ -144,6 +155,7 @@ impl World {
             phase: Phase::Load,
             rng,
         };
+        world.clock.set(world.at);
         for at in 0..proxies {
             world.proxies.push(None);
             world.start_proxy(at);
@@ -189,6 +201,7 @@ impl World {
                 self.at += self.rng.u64(..1_500_000);
             }
         }
+        self.clock.set(self.at);
         self.heartbeats();
         self.keep_clients();
         let mut actions = self.actions();
@@ -197,6 +210,7 @@ impl World {
                 Some(next) => self.at = next.max(self.at + 1),
                 None => self.at += HEARTBEAT,
             }
+            self.clock.set(self.at);
             actions = self.actions();
         }
         if let Some(action) = self.rng.choice(&actions).copied() {
@@ -211,22 +225,18 @@ impl World {
 
     fn actions(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
-        let mut moves = Vec::new();
         for (at, proxy) in self.proxies.iter().enumerate() {
             let Some(proxy) = proxy else { continue };
-            proxy.moves(self.at, &self.net, &mut moves);
+            actions.extend(proxy.woken().map(|which| Action::Poll(at, which)));
             actions.extend(
-                moves
-                    .drain(..)
-                    .map(|(which, what)| Action::Proxy(at, which, what)),
+                proxy
+                    .dials()
+                    .into_iter()
+                    .map(|which| Action::Connect(at, which)),
             );
-            for (which, wants) in [
-                (Which::Publisher, proxy.publisher.wants_connection(self.at)),
-                (Which::Intake, proxy.intake.wants_connection(self.at)),
-            ] {
-                actions.extend(wants.then_some(Action::Connect(at, which)));
-            }
         }
+        let moving = self.net.deliverable(self.at);
+        actions.extend(moving.into_iter().map(Action::Deliver));
         let tcps: Vec<TcpId> = self.peers.keys().copied().collect();
         for tcp in tcps {
             self.actions_of_peer(tcp, &mut actions);
@@ -286,7 +296,6 @@ impl World {
 
     /// When something will happen by itself.
     fn next_moment(&self) -> Option<Micros> {
-        let proxies = self.proxies.iter().flatten().map(Proxy::due);
         let broker = self.broker.deadline().map(|due| (due - WALL) * 1000);
         let deaf = self
             .clients
@@ -299,9 +308,10 @@ impl World {
             deaf,
             self.net.next_move(self.at),
             self.troubles.next_heal(),
+            self.clock.next(),
             Some(self.heartbeat_at),
         ];
-        proxies.chain(others).flatten().min()
+        others.into_iter().flatten().min()
     }
 
     pub(super) fn millis(&self) -> u64 {
@@ -314,12 +324,13 @@ impl World {
         // Any number of octets, mostly few: frames are cut anywhere.
         let most = [1, 8, 50, 1000, 65_536, 65_536, 65_536, 65_536][self.rng.usize(..8)];
         match action {
-            Action::Proxy(at, which, what) => {
-                let (now, net) = (self.at, &mut self.net);
+            Action::Poll(at, which) => {
+                self.net.set_most(most);
                 if let Some(proxy) = &mut self.proxies[at] {
-                    proxy.do_move((which, what), most, now, net);
+                    proxy.poll(which);
                 }
             }
+            Action::Deliver(way) => self.net.deliver(way, most),
             Action::Connect(at, which) => self.connect_link(at, which),
             Action::BrokerReads(tcp) => self.broker_reads(tcp, most),
             Action::BrokerWrites(tcp) => self.broker_writes(tcp, most)?,
@@ -355,139 +366,7 @@ impl World {
 
     pub(super) fn start_proxy(&mut self, at: usize) {
         let seed = self.rng.u64(..);
-        self.proxies[at] = Some(Proxy::start(self.settings[at].clone(), seed, self.at));
-    }
-
-    /// A connection to the broker, if it lets us.
-    fn dial(&mut self, whose: Whose) -> Option<TcpId> {
-        if !self.troubles.reachable(self.at) {
-            return None;
-        }
-        let tcp = self.net.open([200, 5_000, 100_000][self.rng.usize(..3)]);
-        let conn = self.broker.connect();
-        self.accounts.belongs(conn, whose);
-        let client = match whose {
-            Whose::Client(client) => Some(client),
-            Whose::Publisher | Whose::Intake => None,
-        };
-        let peer = Peer {
-            conn,
-            rest: Vec::new(),
-            tap: Decoder::default(),
-            heard: Decoder::behind_header(),
-            sent: BTreeMap::new(),
-            client,
-            closed: false,
-        };
-        self.peers.insert(tcp, peer);
-        Some(tcp)
-    }
-
-    fn connect_link(&mut self, at: usize, which: Which) {
-        let whose = match which {
-            Which::Publisher => Whose::Publisher,
-            Which::Intake | Which::Session(_) => Whose::Intake,
-        };
-        let tcp = self.dial(whose);
-        if let Some(proxy) = &mut self.proxies[at] {
-            proxy.connected(which, tcp, self.at, &mut self.net);
-        }
-    }
-
-    fn keep_clients(&mut self) {
-        self.clients.retain(|client| !client.is_gone());
-        while self.clients.len() < self.wanted {
-            let up: Vec<usize> = (0..self.proxies.len())
-                .filter(|at| self.proxies[*at].is_some() && !self.is_ending(*at))
-                .collect();
-            let Some(&at) = self.rng.choice(&up) else {
-                return;
-            };
-            let id = self.next_client;
-            let Some(broker) = self.dial(Whose::Client(id)) else {
-                return;
-            };
-            self.next_client += 1;
-            self.through.insert(id, at);
-            self.behind.insert(id, self.peers[&broker].conn);
-            let tcp = self.net.open([200, 5_000, 100_000][self.rng.usize(..3)]);
-            let now = self.at;
-            if let Some(proxy) = &mut self.proxies[at] {
-                proxy.accept(tcp, broker, now);
-            }
-            let mut client = Client::connect(id, tcp);
-            client.winding_up = self.phase != Phase::Load;
-            self.clients.push(client);
-        }
-    }
-
-    fn broker_reads(&mut self, tcp: TcpId, most: usize) {
-        let now = self.millis();
-        let mut heard = Vec::new();
-        let Some(peer) = self.peers.get_mut(&tcp) else {
-            return;
-        };
-        match self.net.read(tcp, End::Acceptor, most, self.at) {
-            Found::Bytes(bytes) => {
-                if self.traced {
-                    heard = peer.heard.feed(&bytes).unwrap_or_default();
-                }
-                peer.rest.extend(bytes);
-            }
-            Found::Nothing => {}
-            Found::Fin | Found::Reset => {
-                // What it has not read is lost, as its process ends with the socket.
-                self.broker.hang_up(peer.conn, now);
-                self.net.close(tcp, End::Acceptor);
-                return self.forget(tcp);
-            }
-        }
-        let conn = peer.conn;
-        let taken = self.broker.read(conn, &peer.rest, now);
-        peer.rest.drain(..taken);
-        for (channel, frame) in heard {
-            self.note(|| format!("    {conn:?} {channel} > {}", gist_line(&frame)));
-        }
-    }
-
-    fn broker_writes(&mut self, tcp: TcpId, most: usize) -> Result<(), String> {
-        let Some(peer) = self.peers.get_mut(&tcp) else {
-            return Ok(());
-        };
-        let output = self.broker.output(peer.conn);
-        let bytes: Vec<u8> = output.iter().take(most).copied().collect();
-        let Some(taken) = self.net.write(tcp, End::Acceptor, &bytes) else {
-            self.broker.hang_up(peer.conn, WALL + self.at / 1000);
-            self.forget(tcp);
-            return Ok(());
-        };
-        output.drain(..taken);
-        for (channel, frame) in peer.tap.feed(&bytes[..taken])? {
-            if peer.client.is_some() {
-                peer.sent
-                    .entry(channel)
-                    .or_default()
-                    .push_back(gist(&frame));
-            }
-        }
-        Ok(())
-    }
-
-    /// The broker's end of a connection is no more.
-    pub(super) fn forget(&mut self, tcp: TcpId) {
-        if let Some(peer) = self.peers.get_mut(&tcp) {
-            peer.closed = true;
-        }
-    }
-
-    fn heartbeats(&mut self) {
-        if self.at < self.heartbeat_at {
-            return;
-        }
-        self.heartbeat_at = self.at + HEARTBEAT;
-        for client in &mut self.clients {
-            client.heartbeat();
-        }
+        self.proxies[at] = Some(Proxy::start(self.settings[at].clone(), seed, &self.clock));
     }
 
     fn wind_up(&mut self) {

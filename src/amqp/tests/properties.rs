@@ -84,7 +84,7 @@ proptest! {
         apply(&mut expected[HEADERS], &headers, 4);
         apply(&mut expected[EXPIRATION], &expiration, 1);
         apply(&mut expected[USER_ID], &user_id, 1);
-        let edited = parsed.edit(&Edit { headers, expiration, user_id });
+        let edited = parsed.edit(&Edit { headers, expiration, user_id, ..Edit::default() });
         prop_assert_eq!(&edited[..], &encode(&expected)[..]);
     }
 
@@ -105,10 +105,19 @@ proptest! {
 }
 
 #[test]
-fn flags_that_no_property_has_are_malformed() {
-    assert!(Properties::parse(&[0, 0]).is_ok());
-    assert!(Properties::parse(&[0, 1, 0, 0]).is_err(), "more flags");
-    assert!(Properties::parse(&[0, 2]).is_err());
+fn flags_that_no_property_has_count_for_nothing() {
+    for flags in 0..4 {
+        let raw = [0, 0x10 | flags, 1, b'u'];
+        let parsed = Properties::parse(&raw).unwrap();
+        assert_eq!(parsed.get(Property::UserId), Some(&b"u"[..]));
+        assert_eq!(&parsed.edit(&Edit::default())[..], raw);
+        let anew = Edit {
+            headers: Change::Set(Vec::new()),
+            ..Edit::default()
+        };
+        assert_eq!(parsed.edit(&anew).get(..2), Some(&[0x20, 0x10][..]));
+    }
+    assert!(Properties::parse(&[0, 1, 0, 0]).is_err(), "no more flags");
 }
 
 #[test]

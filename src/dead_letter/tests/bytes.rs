@@ -9,12 +9,14 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 use crate::dead_letter::headers::X_DEATH;
-use crate::dead_letter::{Bridges, Death, Dialect, Target, Verdict, plan, private, signal};
+use crate::dead_letter::proof::{self, Original};
+use crate::dead_letter::{Bridges, Death, Dialect, Disposal, Target, plan, private, signal};
 use crate::machine::{Publication, Reason};
 
 use super::message::{content, deaths};
 use super::property::rules;
 
+const OWN: &[u8] = b"dlx-proxy";
 const DIALECTS: [Dialect; 3] = [Dialect::V3, Dialect::V3_13, Dialect::V4];
 
 /// A value with its type code, nested a little.
@@ -65,12 +67,12 @@ fn member(value: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8
         .prop_map(|(name, value)| [&[name.len() as u8], name.as_bytes(), &value].concat())
 }
 
-fn table() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn table() -> impl Strategy<Value = Vec<u8>> {
     vec(member(value()), 0..10).prop_map(|members| members.concat())
 }
 
 /// An x-death like one that somebody made up with care.
-fn x_death() -> impl Strategy<Value = String> {
+pub(super) fn x_death() -> impl Strategy<Value = String> {
     let entry = (
         "[ab]/(expired|rejected)",
         prop::option::of(-1..9i64),
@@ -94,6 +96,7 @@ fn with_headers(headers: Vec<u8>) -> Content {
         headers: Change::Set(headers),
         expiration: Change::Set(b"5".to_vec()),
         user_id: Change::Set(b"bob".to_vec()),
+        ..Edit::default()
     })
 }
 
@@ -111,12 +114,13 @@ fn planned(dialect: Dialect, content: &Content, recorded: bool) -> Option<Public
         routing_key: b"a",
         content,
         recorded,
+        failed: false,
     };
     let verdict = plan(&death, &target, &rules(dialect), 9);
     assert_eq!(verdict, plan(&death, &target, &rules(dialect), 9));
     match verdict.ok()? {
-        Verdict::Publish(publication) | Verdict::Park(publication, _) => Some(publication),
-        Verdict::Cycle(_) => panic!("an at-least-once queue dropped it"),
+        Disposal::Publish(publication) | Disposal::Park(publication, _) => Some(publication),
+        other => panic!("of an at-least-once queue: {other:?}"),
     }
 }
 
@@ -172,9 +176,9 @@ proptest! {
             let _ = private::on_publish(&content.properties, b"", &rules(dialect));
         }
         // A prefix that is nowhere missing: everything is looked into.
-        let _ = Bridges::new(ShortStr::EMPTY).on_delivery(&content.properties, Dialect::V3);
-        let _ = private::on_delivery(&content.properties);
-        let _ = private::hide_user_id(&content.properties);
+        let _ = Bridges::new(ShortStr::EMPTY).on_delivery(&content.properties, OWN, Dialect::V3);
+        let _ = private::on_delivery(&content.properties, OWN);
+        let _ = proof::prove(&content.properties, OWN, None);
         let _ = signal(&key, &content);
     }
 
@@ -192,13 +196,14 @@ proptest! {
         }
         let bridges = Bridges::new(ShortStr::EMPTY);
         prop_assert_eq!(&*bridges.content(&content), &content, "nothing to put right");
-        if let Some(properties) = private::on_delivery(&content.properties) {
+        if let Some(properties) = private::on_delivery(&content.properties, OWN) {
             let after = headers(&properties);
             prop_assert!(fields(&after).iter().all(|field| !field.name.starts_with(private::PREFIX)));
             prop_assert_eq!(others(&after), others(&table));
         }
-        let hidden = private::hide_user_id(&content.properties).unwrap();
-        prop_assert_eq!(Properties::parse(&hidden).unwrap().get(Property::UserId), None);
+        let hidden = proof::prove(&content.properties, OWN, None).unwrap();
+        let hidden = Properties::parse(&hidden).unwrap();
+        prop_assert_eq!(proof::proven(&hidden, OWN), Some(Original(Some(&b"bob"[..]))));
         let _ = signal(b"k", &content);
     }
 
@@ -246,11 +251,11 @@ proptest! {
             let inside = private::on_publish(&content.properties, b"", &rules(dialect));
             prop_assert_eq!(inside.is_some(), dialect != Dialect::V3);
             if let Some(inside) = inside {
-                prop_assert_eq!(private::on_delivery(&inside), Some(content.properties.clone()));
+                prop_assert_eq!(private::on_delivery(&inside, OWN), Some(content.properties.clone()));
             }
         }
-        let hidden = private::hide_user_id(&content.properties).unwrap();
-        prop_assert_eq!(private::on_delivery(&hidden), Some(content.properties.clone()));
+        let hidden = proof::prove(&content.properties, OWN, None).unwrap();
+        prop_assert_eq!(private::on_delivery(&hidden, OWN), Some(content.properties.clone()));
     }
 }
 

@@ -8,31 +8,13 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::dead_letter::{
-    Death, Dialect, Target, TargetQueues, Verdict, closes, plan, private, signal,
+    Death, Dialect, Disposal, Target, TargetQueues, closes, plan, private, signal,
 };
 use crate::machine::Reason;
 
+use super::away::BROKERS;
 use super::broker::{Broker, Event, Known, Stored, is_cycle, record};
 use super::property::rules;
-
-const BROKERS: [Broker; 4] = [
-    Broker {
-        dialect: Dialect::V3,
-        takes_over: true,
-    },
-    Broker {
-        dialect: Dialect::V3_13,
-        takes_over: true,
-    },
-    Broker {
-        dialect: Dialect::V3_13,
-        takes_over: false,
-    },
-    Broker {
-        dialect: Dialect::V4,
-        takes_over: false,
-    },
-];
 
 const REASONS: [Reason; 3] = [Reason::Expired, Reason::Maxlen, Reason::DeliveryLimit];
 
@@ -100,6 +82,14 @@ enum Fate {
     Barred,
 }
 
+/// What the proxy makes of a death.
+enum Planned {
+    Letter(Content),
+    Dropped,
+    /// Parked.
+    Doubt,
+}
+
 impl Walk {
     fn new(broker: Broker) -> Walk {
         let none = Properties::parse(&[0, 0]).unwrap();
@@ -162,12 +152,15 @@ impl Walk {
                     || next.exchange.is_empty() && is_cycle(reason, &died, next.key)
                     || self.knows && is_cycle(reason, &died, next.queue);
                 let planned = self.plan(&mut stored, &event, next);
+                if matches!(planned, Planned::Doubt) {
+                    return Fate::Dropped;
+                }
                 assert_eq!(
-                    planned.is_none(),
+                    matches!(planned, Planned::Dropped),
                     ends,
                     "dropped, and would be: {step:?} in {queue}"
                 );
-                let Some(content) = planned else {
+                let Planned::Letter(content) = planned else {
                     return Fate::Dropped;
                 };
                 stored = self.broker.publish(&content, next.exchange, next.key);
@@ -179,7 +172,7 @@ impl Walk {
         Fate::On
     }
 
-    fn plan(&self, stored: &mut Stored, event: &Event, next: Next<'_>) -> Option<Content> {
+    fn plan(&self, stored: &mut Stored, event: &Event, next: Next<'_>) -> Planned {
         let rules = rules(self.broker.dialect);
         let target = Target {
             exchange: ShortStr::copy(next.exchange.as_bytes()).unwrap(),
@@ -201,22 +194,28 @@ impl Walk {
                 routing_key: event.key.as_bytes(),
                 content: &content,
                 recorded: false,
+                failed: false,
             }
         } else {
             known = signal(event.key.as_bytes(), &content).unwrap();
             known.death()
         };
         match plan(&death, &target, &rules, self.now).unwrap() {
-            Verdict::Publish(publication) => {
+            Disposal::Publish(publication) => {
                 let known = TargetQueues::Known(vec![name(next.queue)]);
                 let asked = self.knows && !next.exchange.is_empty();
                 match asked.then(|| closes(&publication, |_, _| known)).flatten() {
-                    None => Some(publication.content),
+                    None => Planned::Letter(publication.content),
                     Some(lap) => ended(&lap),
                 }
             }
-            Verdict::Cycle(lap) => ended(&lap),
-            Verdict::Park(..) => panic!("parked"),
+            Disposal::Drop(lap) => ended(&lap),
+            // It may have gone round, or not: 3.x does not tell.
+            Disposal::Park(..) => {
+                assert_eq!(self.broker.dialect, Dialect::V3, "parked");
+                Planned::Doubt
+            }
+            other => panic!("{other:?}"),
         }
     }
 
@@ -224,7 +223,8 @@ impl Walk {
         let mut content = self.broker.deliver(&self.stored);
         if matches!(step, Step::Republish) {
             let rules = rules(self.broker.dialect);
-            let seen = private::on_delivery(&content.properties).unwrap_or(content.properties);
+            let seen = private::on_delivery(&content.properties, b"dlx-proxy")
+                .unwrap_or(content.properties);
             content.properties = private::on_publish(&seen, b"", &rules).unwrap_or(seen);
         }
         if !self.broker.takes_over {
@@ -240,9 +240,9 @@ fn name(text: &str) -> ShortStr {
     ShortStr::copy(text.as_bytes()).unwrap()
 }
 
-fn ended(lap: &[ShortStr]) -> Option<Content> {
+fn ended(lap: &[ShortStr]) -> Planned {
     assert_eq!(lap.first(), lap.last(), "a lap ends where it began");
-    None
+    Planned::Dropped
 }
 
 fn walk(broker: Broker, hops: &[Hop], second: u64, knows: bool) {
@@ -256,8 +256,9 @@ fn walk(broker: Broker, hops: &[Hop], second: u64, knows: bool) {
         let following = hops.get(n + 1).map_or(9, |(_, queue, _)| *queue);
         let following = format!("q{following}");
         let (exchange, key) = match (step, default) {
-            // Named, so that no key of a client is that of a dead letter.
-            (Step::Republish | Step::Copy, _) => (format!("own{n}"), format!("own{n}")),
+            (Step::Republish, _) => (format!("own{n}"), format!("own{n}")),
+            // With the key of the dead letter, as a shovel does.
+            (Step::Copy, _) => (format!("own{n}"), "k".to_owned()),
             (_, true) => (String::new(), following.clone()),
             (_, false) => (format!("x{}", queue), "k".to_owned()),
         };

@@ -3,6 +3,7 @@
 //! `message exchange=x key=k expiration=5 user=u cc=[a] bcc=[b] deaths=[q/reason*1 t=9 x=x k=[k, a] oe=5] first=q/reason@x
 //! private=same` and more; a header with another name is `h:name=value`. `deaths` are written in the order of fields that RabbitMQ 4.x has,
 //! `own-deaths` in ours; `private=same` is a private history as the proxy writes it beside these headers, `private=[…]` an older one.
+//! `private-user=bob` is the user-id that the proxy hides, `-` that there was none.
 //! `lap=[b, a] lap-of=(x, k, 2)` is a lap of these queues, published to x with k after two deaths; `lap-set=[b, k2]`: a policy of the
 //! broker's set the key k2 in b.
 
@@ -49,7 +50,12 @@ pub(super) fn build(line: &str) -> Message {
         headers.longstr(name.as_bytes(), value.as_bytes());
         any = true;
     }
-    for (word, name) in [("cc", CC), ("bcc", BCC), ("private-bcc", private::BCC)] {
+    for (word, name) in [
+        ("cc", CC),
+        ("bcc", BCC),
+        ("private-bcc", private::BCC),
+        ("private-cc", private::CC),
+    ] {
         if let Some(keys) = words.take(word) {
             let keys = list(&keys);
             let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
@@ -110,7 +116,10 @@ pub(super) fn build(line: &str) -> Message {
     }
     if let Some(user) = words.take("private-user") {
         let mut member = TableBuilder::default();
-        member.longstr(private::USER_ID, user.as_bytes());
+        match user.as_str() {
+            "-" => member.void(private::USER_ID),
+            user => member.longstr(private::USER_ID, user.as_bytes()),
+        };
         headers.extend(member.finish());
     }
     let set = |value: Option<String>| value.map_or(Change::Keep, |text| Change::Set(text.into()));
@@ -122,6 +131,7 @@ pub(super) fn build(line: &str) -> Message {
         },
         expiration: set(words.take("expiration")),
         user_id: set(words.take("user")),
+        ..Edit::default()
     };
     let message = Message {
         exchange: words.take("exchange").unwrap_or_default(),
@@ -284,8 +294,10 @@ fn show(value: Value<'_>) -> String {
             format!("[{}]", members.join(", "))
         };
     }
-    if value.tag == b't' {
-        return "true".to_owned();
+    match value.tag {
+        b't' => return "true".to_owned(),
+        b'V' => return "nobody".to_owned(),
+        _ => {}
     }
     if let Some(octets) = value.as_text() {
         return format!("#{}", quoted(octets));
@@ -320,4 +332,14 @@ fn entry(table: Table<'_>) -> String {
         }
     }
     out
+}
+
+/// The line of a header, as tables show it.
+pub(super) fn line(content: &Content, name: &str) -> Option<String> {
+    let rendered = render(&content.properties);
+    let start = format!("{name}  ");
+    rendered
+        .lines()
+        .find_map(|line| line.strip_prefix(&start))
+        .map(str::to_owned)
 }

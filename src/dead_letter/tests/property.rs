@@ -8,9 +8,12 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, Value};
 use crate::dead_letter::headers::{HeaderEdit, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
-use crate::dead_letter::{Death, Dialect, Rules, Target, Verdict, plan, private, signal};
+use crate::dead_letter::{
+    Death, Dialect, Disposal, Rules, Target, plan, private, retry, signal, signalled,
+};
 use crate::machine::Reason;
 
+use super::away::{BROKERS, OWN, returned, round};
 use super::broker::{Broker, Event, Known, Stored, record};
 
 const REASONS: [Reason; 4] = [
@@ -33,14 +36,15 @@ enum Step {
     Republish,
 }
 
-fn steps() -> impl Strategy<Value = Vec<(Step, usize, usize)>> {
+/// What happens, in which queue, for which reason; and how often it is returned there before.
+fn steps() -> impl Strategy<Value = Vec<(Step, usize, usize, usize)>> {
     let step = prop_oneof![
         3 => Just(Step::Native),
         3 => Just(Step::Reject),
         3 => Just(Step::Signal),
         1 => Just(Step::Republish)
     ];
-    prop::collection::vec((step, 0..4usize, 0..4usize), 1..24)
+    prop::collection::vec((step, 0..4usize, 0..4usize, 0..3usize), 1..24)
 }
 
 pub(super) fn rules(dialect: Dialect) -> Rules {
@@ -54,7 +58,7 @@ pub(super) fn rules(dialect: Dialect) -> Rules {
 
 /// What a client that consumes through the proxy gets.
 fn seen(content: &Content) -> Bytes {
-    private::on_delivery(&content.properties).unwrap_or_else(|| content.properties.clone())
+    private::on_delivery(&content.properties, OWN).unwrap_or_else(|| content.properties.clone())
 }
 
 fn known(properties: &[u8]) -> (Vec<Known>, [Option<Vec<u8>>; 6]) {
@@ -85,7 +89,7 @@ fn words(event: Option<&Event>) -> [Option<Vec<u8>>; 3] {
     [event.reason.as_str(), &event.queue, &event.exchange].map(|word| Some(word.into()))
 }
 
-fn walk(broker: Broker, steps: &[(Step, usize, usize)]) -> Result<(), TestCaseError> {
+fn walk(broker: Broker, steps: &[(Step, usize, usize, usize)]) -> Result<(), TestCaseError> {
     let rules = rules(broker.dialect);
     let empty = Content {
         properties: Properties::parse(&[0, 0]).unwrap().edit(&Edit {
@@ -95,9 +99,10 @@ fn walk(broker: Broker, steps: &[(Step, usize, usize)]) -> Result<(), TestCaseEr
         body: Bytes::from_static(b"body"),
     };
     let mut stored: Stored = broker.publish(&empty, "x0", "k0");
+    let mut came_by = ("x0".to_owned(), "k0".to_owned());
     let mut truth: Vec<Known> = Vec::new();
     let mut events: Vec<Event> = Vec::new();
-    for (n, (step, queue, reason)) in steps.iter().enumerate() {
+    for (n, (step, queue, reason, returns)) in steps.iter().enumerate() {
         // A second for each step: what happens within one second is in the tables.
         let now = 1000 + n as u64;
         let next = (format!("x{}", n + 1), format!("k{}", n + 1));
@@ -108,10 +113,11 @@ fn walk(broker: Broker, steps: &[(Step, usize, usize)]) -> Result<(), TestCaseEr
         let event = Event {
             queue: format!("q{queue}"),
             reason,
-            exchange: stored.exchange.clone(),
-            key: stored.key.clone(),
+            exchange: came_by.0,
+            key: came_by.1,
             time: now,
         };
+        came_by = next.clone();
         let queue = ShortStr::copy(event.queue.as_bytes()).unwrap();
         let target = Target {
             exchange: ShortStr::copy(next.0.as_bytes()).unwrap(),
@@ -122,35 +128,54 @@ fn walk(broker: Broker, steps: &[(Step, usize, usize)]) -> Result<(), TestCaseEr
             truth = record(broker.dialect, &truth, &event);
             events.push(event.clone());
         }
+        let returns = match step {
+            // It comes back over an exchange of the proxy's then, and the broker writes down that one.
+            Step::Native => 0,
+            _ => *returns,
+        };
+        for _ in 0..returns {
+            stored = retried(broker, &stored, &queue, &rules);
+        }
         match step {
             Step::Native => {
                 broker.kill(&mut stored, &event);
                 (stored.exchange, stored.key) = next;
             }
             Step::Reject => {
-                let content = broker.deliver(&stored);
+                let content = of_before(&broker.deliver(&stored));
                 let death = Death {
                     queue: &queue,
                     reason,
-                    exchange: stored.exchange.as_bytes(),
-                    routing_key: stored.key.as_bytes(),
+                    exchange: event.exchange.as_bytes(),
+                    routing_key: event.key.as_bytes(),
                     content: &content,
                     recorded: false,
+                    failed: false,
                 };
                 stored = broker.publish(&planned(&death, &target, &rules, now), &next.0, &next.1);
             }
             Step::Signal => {
-                broker.kill(&mut stored, &event);
-                let mut content = broker.deliver(&stored);
+                let as_it_is = Event {
+                    exchange: stored.exchange.clone(),
+                    key: stored.key.clone(),
+                    ..event.clone()
+                };
+                broker.kill(&mut stored, &as_it_is);
+                let (content, key) = (broker.deliver(&stored), stored.key.as_bytes());
+                let before = signalled(&content, key, OWN);
+                prop_assert_eq!(before.is_some(), returns > 0);
+                let (mut content, key) =
+                    before.unwrap_or_else(|| (content, ShortStr::copy(key).unwrap()));
+                prop_assert_eq!(&*key, event.key.as_bytes());
                 // Where cycles end is another property: here they go on.
                 content.properties = without(&content.properties, private::LAP);
-                let signal = signal(stored.key.as_bytes(), &content).unwrap();
+                let signal = signal(&key, &content).unwrap();
                 prop_assert_eq!((&signal.queue, signal.reason), (&queue, reason));
                 let planned = planned(&signal.death(), &target, &rules, now);
                 stored = broker.publish(&planned, &next.0, &next.1);
             }
             Step::Republish => {
-                let properties = seen(&broker.deliver(&stored));
+                let properties = seen(&of_before(&broker.deliver(&stored)));
                 let properties =
                     private::on_publish(&properties, b"", &rules).unwrap_or(properties);
                 let content = Content {
@@ -178,6 +203,28 @@ fn walk(broker: Broker, steps: &[(Step, usize, usize)]) -> Result<(), TestCaseEr
     Ok(())
 }
 
+/// A client returns it to that queue, and it has come back there.
+fn retried(broker: Broker, stored: &Stored, queue: &ShortStr, rules: &Rules) -> Stored {
+    let content = broker.deliver(stored);
+    let properties = Properties::parse(&content.properties).unwrap();
+    let (exchange, key) = match retry::read(&properties, OWN) {
+        None => (stored.exchange.clone(), stored.key.clone()),
+        Some((retry, _)) => (retry.exchange.to_string(), retry.routing_key.to_string()),
+    };
+    let content = of_before(&content);
+    let came_back = round(broker, &returned(queue, (&exchange, &key), &content), rules);
+    broker.publish(&came_back.content, "", &queue.to_string())
+}
+
+/// As it was before it was returned, if it was.
+fn of_before(content: &Content) -> Content {
+    let properties = Properties::parse(&content.properties).unwrap();
+    match retry::read(&properties, OWN) {
+        None => content.clone(),
+        Some((retry, original)) => retry.before(content, original).unwrap(),
+    }
+}
+
 fn without(properties: &[u8], name: &[u8]) -> Bytes {
     let parsed = Properties::parse(properties).unwrap();
     let mut edit = HeaderEdit::default();
@@ -194,7 +241,7 @@ fn planned(death: &Death<'_>, target: &Target, rules: &Rules, now: u64) -> Conte
     let again = plan(death, target, rules, now).unwrap();
     assert_eq!(verdict, again, "the same input, another plan");
     match verdict {
-        Verdict::Publish(publication) => publication.content,
+        Disposal::Publish(publication) => publication.content,
         other => panic!("{other:?}"),
     }
 }
@@ -202,15 +249,10 @@ fn planned(death: &Death<'_>, target: &Target, rules: &Rules, now: u64) -> Conte
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Invariant 9, and more: whatever way a message goes, a client of the proxy sees each death once, in the broker's order.
+    /// Invariant 9, and more: whatever way a message goes, a client of the proxy sees each death once, in the broker's order; and no retry.
     #[test]
     fn each_death_is_counted_once(way in steps()) {
-        for broker in [
-            Broker { dialect: Dialect::V3, takes_over: true },
-            Broker { dialect: Dialect::V3_13, takes_over: true },
-            Broker { dialect: Dialect::V3_13, takes_over: false },
-            Broker { dialect: Dialect::V4, takes_over: false },
-        ] {
+        for broker in BROKERS {
             walk(broker, &way)?;
         }
     }

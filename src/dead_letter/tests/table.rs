@@ -7,8 +7,9 @@
 use std::path::Path;
 
 use crate::amqp::ids::ShortStr;
+use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::{
-    Bridges, Death, Dialect, Rules, Target, TargetQueues, Verdict, closes, plan, private, signal,
+    Bridges, Death, Dialect, Disposal, Rules, Target, TargetQueues, closes, plan, private, signal,
 };
 use crate::machine::Reason;
 
@@ -83,6 +84,7 @@ fn answer(asked: &str) -> String {
                 routing_key: message.key.as_bytes(),
                 content: &content,
                 recorded: words.flag("recorded"),
+                failed: words.flag("failed"),
             };
             let now = words.take("now").unwrap().parse().unwrap();
             let target = target(&mut words);
@@ -104,13 +106,31 @@ fn answer(asked: &str) -> String {
         }
         "deliver" => {
             let dialect = words.take("dialect");
+            let own = words.take("own").unwrap_or_default();
             words.done();
             let dialect = dialect.map_or(Dialect::V4, |name| generation(&name));
-            changed(bridges.on_delivery(&message.content.properties, dialect))
+            let properties = &message.content.properties;
+            changed(bridges.on_delivery(properties, own.as_bytes(), dialect))
         }
-        "hide" => {
+        "prove" => {
+            let own = words.take("own").unwrap();
+            let (exchange, cause) = (words.take("exchange"), words.take("cause"));
+            let unproven = words.flag("unproven");
             words.done();
-            changed(private::hide_user_id(&message.content.properties))
+            let properties = &message.content.properties;
+            let parked = exchange.as_ref().zip(cause.as_ref());
+            let parked = parked.map(|(exchange, cause)| Parked {
+                exchange: exchange.as_bytes(),
+                cause: cause.as_bytes(),
+            });
+            changed(match unproven {
+                true => proof::unproven(properties, own.as_bytes(), parked.unwrap()),
+                false => proof::prove(properties, own.as_bytes(), parked),
+            })
+        }
+        "strip" => {
+            words.done();
+            changed(private::stripped(&message.content.properties))
         }
         "signal" => {
             words.done();
@@ -130,12 +150,12 @@ fn answer(asked: &str) -> String {
 }
 
 /// What becomes of it when the queues of its exchange are known.
-fn through(queues: Option<String>, verdict: Verdict) -> Verdict {
-    let (Some(queues), Verdict::Publish(publication)) = (queues, &verdict) else {
+fn through(queues: Option<String>, verdict: Disposal) -> Disposal {
+    let (Some(queues), Disposal::Publish(publication)) = (queues, &verdict) else {
         return verdict;
     };
     let known = TargetQueues::Known(list(&queues).iter().map(|n| name(n)).collect());
-    closes(publication, |_, _| known).map_or(verdict, Verdict::Cycle)
+    closes(publication, |_, _| known).map_or(verdict, Disposal::Drop)
 }
 
 fn name(text: &str) -> ShortStr {
@@ -172,14 +192,18 @@ fn rules(words: &mut Words) -> Rules {
     }
 }
 
-fn show(verdict: Verdict) -> String {
+fn show(verdict: Disposal) -> String {
     match verdict {
-        Verdict::Cycle(lap) => {
+        Disposal::Drop(lap) => {
             let lap: Vec<_> = lap.iter().map(ToString::to_string).collect();
             format!("drop cycle [{}]", lap.join(", "))
         }
-        Verdict::Publish(publication) => published("publish", &publication),
-        Verdict::Park(publication, cause) => published(&format!("park {cause:?}"), &publication),
+        Disposal::Publish(publication) => published("publish", &publication),
+        Disposal::Park(publication, cause) => published(&format!("park {cause:?}"), &publication),
+        Disposal::Retry(publication) => {
+            published(&format!("retry: {:?}", publication.purpose), &publication)
+        }
+        Disposal::LeaveToBroker(why) => format!("leave to the broker: {why:?}"),
     }
 }
 

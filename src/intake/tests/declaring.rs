@@ -38,7 +38,7 @@ fn declares_its_objects_then_consumes() {
         (bind.queue, bind.exchange),
         (&b"dlx-proxy.parked"[..], &b"dlx-proxy.parked"[..])
     );
-    let intake = QueueDeclare::parse(&sent[4].payload).unwrap();
+    let intake = QueueDeclare::parse(&sent[6].payload).unwrap();
     assert_eq!(intake.queue, b"dlx-proxy.intake");
     let expected = [
         ("x-queue-type", "quorum"),
@@ -112,6 +112,8 @@ fn objects_with_other_arguments_are_used_as_they_are() {
     rig.declare_ok();
     rig.queue_ok();
     rig.bind_ok();
+    rig.declare_ok();
+    rig.declare_ok();
     rig.broker(&close(
         1,
         406,
@@ -123,7 +125,7 @@ fn objects_with_other_arguments_are_used_as_they_are() {
     assert!(sent[1].is(1, MethodId::CHANNEL_OPEN));
     let parked = QueueDeclare::parse(&sent[3].payload).unwrap();
     assert!(!parked.has(QueueDeclare::PASSIVE));
-    let intake = QueueDeclare::parse(&sent[5].payload).unwrap();
+    let intake = QueueDeclare::parse(&sent[7].payload).unwrap();
     assert!(intake.has(QueueDeclare::PASSIVE));
     rig.objects_ok();
     rig.consuming();
@@ -131,6 +133,31 @@ fn objects_with_other_arguments_are_used_as_they_are() {
     assert!(
         matches!(&events[1], Event::ChannelClosed { cause, .. } if cause.contains("x-queue-type"))
     );
+}
+
+#[test]
+fn without_the_objects_of_retries_all_else_goes_on() {
+    let mut rig = fresh();
+    rig.up("4.3.6");
+    rig.sent();
+    for code in [403, 404] {
+        rig.declare_ok();
+        rig.queue_ok();
+        rig.bind_ok();
+        let text = "no delay exchange for you";
+        rig.broker(&close(1, code, text, MethodId::EXCHANGE_DECLARE));
+    }
+    let methods = rig.methods();
+    let last = &methods[methods.len() - 6..];
+    let without: Vec<_> = [&OBJECTS[..3], &OBJECTS[4..]].concat();
+    assert_eq!(last, without);
+    rig.declare_ok();
+    rig.queue_ok();
+    rig.bind_ok();
+    rig.declare_ok();
+    rig.queue_ok();
+    rig.bind_ok();
+    rig.consuming();
 }
 
 #[test]
@@ -215,10 +242,29 @@ fn a_refused_exchange_does_not_harm_its_neighbours() {
 #[test]
 fn there_are_so_many_and_no_more() {
     let mut rig = rig();
-    for exchange in ["a", "b", "c", "d"] {
+    for (owner, exchange) in [(1, "a"), (2, "b"), (3, "c"), (4, "d")] {
+        rig.ensure(owner, &format!("dlx-proxy/{exchange}"));
+    }
+    assert_eq!(rig.ensured(), [(4, "dlx-proxy/d".into(), false)]);
+}
+
+#[test]
+fn one_user_may_have_half_of_them() {
+    let mut rig = rig();
+    for exchange in ["a", "b", "c"] {
         rig.ensure(1, &format!("dlx-proxy/{exchange}"));
     }
-    assert_eq!(rig.ensured(), [(1, "dlx-proxy/d".into(), false)]);
+    assert_eq!(rig.ensured(), [(1, "dlx-proxy/c".into(), false)]);
+    assert_eq!(rig.events(), [Event::LimitMet(Limit::IntakeExchanges)]);
+    // What is there already is for everybody.
+    rig.ensure(2, "dlx-proxy/c");
+    rig.ensure(1, "dlx-proxy/c");
+    for _ in 0..3 {
+        rig.declare_ok();
+        rig.bind_ok();
+    }
+    let told = rig.ensured();
+    assert!(told.contains(&(1, "dlx-proxy/c".into(), true)), "{told:?}");
 }
 
 #[test]

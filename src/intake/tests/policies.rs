@@ -1,7 +1,7 @@
 //! What a policy of the broker's does to the signals of a queue that was taken over.
 
 use super::*;
-use crate::registry::broker_policy::{BrokerPolicies, Told};
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 
 /// Died with the keys `k` and, by `CC`, `copy`; the intake delivers all with the key `k`.
 fn signal() -> Content {
@@ -41,12 +41,12 @@ fn counts_cc(rig: &mut IntakeRig, tag: u64) -> bool {
 fn a_key_that_the_broker_s_policy_set_counts_alone() {
     let mut rig = rig();
     assert!(counts_cc(&mut rig, 1));
-    let told = |key| Told {
+    let told = |key| BrokerPolicy {
         vhost: "/",
         pattern: "^work",
         apply_to: "queues",
         routing_key: Some(key),
-        ..Told::default()
+        ..BrokerPolicy::default()
     };
     let policies = rig.machine.settings.policies.clone();
     policies.set_brokers(BrokerPolicies::new([told("k")]).0);

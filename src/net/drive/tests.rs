@@ -1,9 +1,12 @@
 //! The driver between two sockets.
 
+mod wakers;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::net::clock::SystemClock;
 
 /// Passes on what the broker says, answers it, and has a last word for the client.
 #[derive(Default)]
@@ -14,22 +17,27 @@ struct Talker {
 struct Nowhere;
 
 impl Machine for Talker {
-    fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects) {}
+    type Input = ();
+    type Output = ();
 
-    fn read(&mut self, _from: Leg, bytes: &[u8], _now: Now, fx: &mut Effects) -> usize {
+    fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn read(&mut self, _from: Leg, bytes: &[u8], _now: Now, fx: &mut Effects<()>) -> usize {
         fx.client.pass(bytes, 0..bytes.len());
         fx.broker.put(bytes, b"an answer");
         bytes.len()
     }
 
-    fn closed(&mut self, _leg: Leg, _now: Now, fx: &mut Effects) {
+    fn closed(&mut self, _leg: Leg, _now: Now, fx: &mut Effects<()>) {
         fx.client.put(&[], b", the end");
         self.ended = true;
     }
 
-    fn input(&mut self, _input: Input, _now: Now, _fx: &mut Effects) {}
+    fn input(&mut self, (): (), _now: Now, _fx: &mut Effects<()>) {}
 
-    fn timeout(&mut self, _now: Now, _fx: &mut Effects) {}
+    fn drain(&mut self, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn timeout(&mut self, _now: Now, _fx: &mut Effects<()>) {}
 
     fn deadline(&self) -> Option<Mono> {
         None
@@ -47,8 +55,47 @@ impl Machine for Talker {
     }
 }
 
-impl<M> Outlet<M> for Nowhere {
-    fn dispatch(&mut self, _machine: &M, _fx: &mut Effects, _cx: &mut Context<'_>) {}
+/// Passes words of four octets, each behind so much of its own that no socket takes it at once, and then waits until it is written.
+struct Swelling;
+
+const SWOLLEN: usize = 16 << 20;
+
+impl Machine for Swelling {
+    type Input = ();
+    type Output = ();
+
+    fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn read(&mut self, _from: Leg, bytes: &[u8], _now: Now, fx: &mut Effects<()>) -> usize {
+        let Some(word) = bytes.get(..4) else { return 0 };
+        fx.broker.put(bytes, &vec![0; SWOLLEN]);
+        fx.broker.put(bytes, word);
+        4
+    }
+
+    fn closed(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn input(&mut self, (): (), _now: Now, _fx: &mut Effects<()>) {}
+
+    fn drain(&mut self, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn timeout(&mut self, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn deadline(&self) -> Option<Mono> {
+        None
+    }
+
+    fn wants_read(&self, _leg: Leg, backlog: usize) -> bool {
+        backlog == 0
+    }
+
+    fn flow(&self) -> Flow {
+        Flow::Open
+    }
+}
+
+impl<M: Machine<Output = ()>> Outlet<M> for Nowhere {
+    fn dispatch(&mut self, _: &M, _: &mut Effects<()>, _: Now, _: &mut Context<'_>) {}
 }
 
 /// Ours, and the peer's.
@@ -68,11 +115,30 @@ async fn an_error_of_one_leg_cuts_off_nothing_on_its_way_to_the_other() {
     drop(speaking);
     let (_sender, inbox) = mpsc::channel(1);
     let talker = Talker::default();
-    Drive::session(talker, Nowhere, inbox, Clock::start(), client, broker)
+    Drive::session(talker, Nowhere, inbox, SystemClock::start(), client, broker)
         .run(std::future::pending())
         .await;
     let mut heard = Vec::new();
     // The reset is passed on as one, behind all that was said.
     let _ = listening.read_to_end(&mut heard).await;
     assert_eq!(String::from_utf8_lossy(&heard), "the last news, the end");
+}
+
+#[tokio::test]
+async fn what_was_held_back_and_is_not_complete_does_not_stop_the_leg() {
+    let ((client, mut speaking), (broker, mut listening)) = (pair().await, pair().await);
+    let (_sender, inbox) = mpsc::channel(1);
+    let clock = SystemClock::start();
+    let drive = Drive::session(Swelling, Nowhere, inbox, clock, client, broker);
+    let task = tokio::spawn(drive.run(std::future::pending()));
+    let mut heard = vec![0; SWOLLEN + 4];
+    speaking.write_all(b"one tw").await.expect("sent");
+    listening.read_exact(&mut heard).await.expect("one");
+    // By now the beginning of the second word has been offered again. Nothing but its end can wake the driver.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    speaking.write_all(b"o ").await.expect("sent");
+    let second = tokio::time::timeout(Duration::from_secs(5), listening.read_exact(&mut heard));
+    second.await.expect("it is awake").expect("two");
+    assert_eq!(heard.get(SWOLLEN..), Some(&b"two "[..]));
+    task.abort();
 }

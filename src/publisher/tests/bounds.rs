@@ -53,48 +53,6 @@ fn a_header_that_just_fits_is_parked_as_it_is() {
 }
 
 #[test]
-fn a_publisher_that_is_away_keeps_what_flies_and_lets_what_is_new_wait_for_a_while() {
-    let mut rig = rig();
-    rig.publish(1, message("", "k", "1"));
-    rig.published();
-    rig.cut();
-    rig.pass(4_000);
-    rig.publish(2, message("", "k", "2"));
-    assert_eq!(rig.settled(), []);
-    rig.pass(1_000);
-    rig.publish(3, message("", "k", "3"));
-    rig.pass(4_900);
-    rig.publish(4, message("", "k", "4"));
-    assert_eq!(rig.settled(), []);
-    rig.pass(100);
-    let away = Outcome::Refused(Cause::PublisherAway);
-    assert_eq!(rig.settled(), [(3, away)]);
-    rig.up("4.3.6");
-    rig.pass(10_000);
-    assert_eq!(rig.published().len(), 3);
-    rig.ack(1, 3, true);
-    let confirmed = [1, 2, 4].map(|ticket| (ticket, Outcome::Confirmed));
-    assert_eq!(rig.settled(), confirmed);
-}
-
-#[test]
-fn so_does_a_blocked_one() {
-    let mut rig = rig();
-    rig.broker(&method(0, MethodId::CONNECTION_BLOCKED, |a| {
-        a.shortstr(b"low on disk").end();
-    }));
-    assert_eq!(rig.events(), [Event::Blocked(true)]);
-    rig.publish(1, message("", "k", "1"));
-    assert_eq!(rig.published(), [], "not into a socket that nobody reads");
-    rig.pass(5_000);
-    rig.publish(2, message("", "k", "2"));
-    let away = Outcome::Refused(Cause::PublisherAway);
-    assert_eq!(rig.settled(), [(2, away)]);
-    rig.broker(&method(0, MethodId::CONNECTION_UNBLOCKED, |_| {}));
-    assert_eq!(rig.published(), [row(1, "", "k", "1")]);
-}
-
-#[test]
 fn one_channel_holds_so_many_and_the_rest_waits() {
     let mut rig = rig();
     let batch = (1..=3_000).map(|n| (n, message("", "k", "1")));
@@ -162,6 +120,9 @@ fn nothing_is_left_behind() {
     let publisher = &rig.machine;
     assert_eq!(publisher.held(), 0);
     assert_eq!(publisher.items.bytes(), 0);
-    assert_eq!((publisher.waiting, publisher.flying), (0, 0));
-    assert_eq!((publisher.flying_bytes, publisher.tick), (0, None::<Mono>));
+    assert_eq!((publisher.books.waiting, publisher.books.in_flight), (0, 0));
+    assert_eq!(
+        (publisher.books.in_flight_bytes, publisher.tick),
+        (0, None::<Mono>)
+    );
 }

@@ -231,6 +231,7 @@ fn what_an_internal_exchange_does_not_route_is_returned_by_its_bridge() {
     let told = [
         ("x-parked-exchange".to_owned(), b"int-x".to_vec()),
         ("x-parked-cause".to_owned(), b"unroutable".to_vec()),
+        ("x-dlx-proxy-user-id".to_owned(), Vec::new()),
     ];
     assert_eq!(headers(&parked), told);
 }
@@ -263,7 +264,7 @@ fn draining_ends_when_all_are_across() {
     let mut rig = rig();
     rig.publish(1, message("int-x", "k", "1"));
     rig.published();
-    rig.input(Input::Drain);
+    rig.drain();
     rig.close(5, 403, INTERNAL);
     assert_eq!(rig.published(), [row(6, BRIDGE, "k", "1")]);
     rig.ack(6, 1, false);
@@ -297,7 +298,8 @@ fn a_foreign_user_id_goes_over_a_bridge_alone() {
     assert_eq!(sent[1..], built);
     bind_fails(&mut rig, 4, 403);
     rig.ack(3, 1, false);
-    assert_eq!(rig.published(), [row(3, "dlx-proxy.parked", "k", "f")]);
+    // It has our own user-id now, as the proof.
+    assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "f")]);
     let ended: Vec<u64> = rig.settled().into_iter().map(|(n, _)| n).collect();
     assert_eq!(ended, [2, 1, 4]);
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_unnamed_culprit_is_found_and_parked_as_it_came() {
+fn an_unnamed_culprit_is_found_and_parked() {
     let mut rig = rig();
     let batch = (1..=3).map(|n| (n, message("", "k", &n.to_string())));
     rig.publish_as(SESSION, batch.collect());
@@ -19,7 +19,12 @@ fn an_unnamed_culprit_is_found_and_parked_as_it_came() {
     rig.ready(4);
     let sent = rig.sent();
     assert_eq!(publishes(&sent), [row(4, "dlx-proxy.parked", "k", "2")]);
-    assert_eq!(headers(&sent), []);
+    let said = [
+        ("x-parked-exchange".into(), Vec::new()),
+        ("x-parked-cause".into(), b"poison".to_vec()),
+        ("x-dlx-proxy-user-id".into(), Vec::new()),
+    ];
+    assert_eq!(headers(&sent), said);
     rig.ack(4, 2, false);
     assert_eq!(
         rig.settled(),
@@ -29,6 +34,58 @@ fn an_unnamed_culprit_is_found_and_parked_as_it_came() {
             (2, Outcome::Parked(Cause::Poison))
         ]
     );
+}
+
+/// The proof is no more than the broker believes of our user.
+#[test]
+fn a_culprit_is_parked_without_the_proof_where_that_is_refused() {
+    let mut rig = rig();
+    rig.publish(1, message("x", "k", "1"));
+    rig.published();
+    for channel in [5, 4] {
+        rig.close(channel, 406, "PRECONDITION_FAILED - this one");
+        rig.published();
+    }
+    rig.close(
+        4,
+        406,
+        "PRECONDITION_FAILED - user_id property set to 'proxy'",
+    );
+    rig.ready(4);
+    let sent = rig.sent();
+    assert_eq!(publishes(&sent), [row(4, "dlx-proxy.parked", "k", "1")]);
+    let said = [
+        ("x-parked-exchange".into(), b"x".to_vec()),
+        ("x-parked-cause".into(), b"poison".to_vec()),
+    ];
+    assert_eq!(headers(&sent), said);
+    rig.ack(4, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Parked(Cause::Poison))]);
+}
+
+/// Where it should have gone is said, but it does not go there.
+#[test]
+fn what_is_to_be_parked_is_parked() {
+    let mut rig = rig();
+    let publication = Publication {
+        purpose: Purpose::Park(Cause::Implausible),
+        ..message("x", "k", "1")
+    };
+    rig.publish(1, publication);
+    rig.sent();
+    rig.ready(2);
+    let sent = rig.sent();
+    assert_eq!(publishes(&sent), [row(2, "dlx-proxy.parked", "k", "1")]);
+    assert_eq!(
+        headers(&sent)[0],
+        ("x-parked-exchange".into(), b"x".to_vec())
+    );
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Parked(Cause::Implausible))]);
+    assert!(rig.events().iter().any(|event| matches!(
+        event,
+        Event::DeadLetter { outcome: Outcome::Parked(Cause::Implausible), exchange, .. } if *exchange == name("x")
+    )));
 }
 
 #[test]
@@ -45,7 +102,7 @@ fn if_that_closes_too_its_owner_gets_it_back() {
 }
 
 #[test]
-fn one_that_closes_the_connection_is_found_while_others_wait() {
+fn one_that_closes_the_connection_is_found_while_others_go_on() {
     let mut rig = rig();
     rig.publish_as(
         SESSION,
@@ -54,25 +111,27 @@ fn one_that_closes_the_connection_is_found_while_others_wait() {
     rig.published();
     rig.close(0, 501, "FRAME_ERROR");
     rig.fx.broker.finish().0.clear();
-    rig.publish(3, message("", "k", "3"));
+    rig.publish(3, message("", "other", "3"));
     rig.up("4.3.6");
-    assert_eq!(rig.published(), [row(4, "", "k", "1")]);
-    rig.ack(4, 1, false);
-    assert_eq!(rig.published(), [row(4, "x", "k", "2")]);
+    assert_eq!(rig.published(), [row(1, "", "other", "3")]);
+    rig.ack(1, 1, false);
+    rig.pass(100);
+    assert_eq!(rig.published(), [row(1, "", "k", "1")]);
+    rig.ack(1, 2, false);
+    rig.pass(100);
+    assert_eq!(rig.published(), [row(5, "x", "k", "2")]);
     rig.close(0, 501, "FRAME_ERROR");
     rig.fx.broker.finish().0.clear();
     rig.up("4.3.6");
+    rig.pass(100);
     assert_eq!(rig.published(), [row(4, "dlx-proxy.parked", "k", "2")]);
     rig.ack(4, 1, false);
-    // All suspects are through.
-    assert_eq!(rig.published(), [row(1, "", "k", "3")]);
-    rig.ack(1, 1, false);
     assert_eq!(
         rig.settled(),
         [
+            (3, Outcome::Confirmed),
             (1, Outcome::Confirmed),
             (2, Outcome::Parked(Cause::Poison)),
-            (3, Outcome::Confirmed)
         ]
     );
 }
@@ -89,7 +148,11 @@ fn links_that_die_without_a_word_raise_suspicion_too() {
         rig.cut();
         rig.up("4.3.6");
     }
-    assert_eq!(rig.published(), [row(4, "", "k", "1")]);
+    rig.publish(3, message("", "other", "3"));
+    assert_eq!(rig.published(), [row(1, "", "other", "3")]);
+    rig.ack(1, 1, false);
+    rig.pass(100);
+    assert_eq!(rig.published().len(), 2);
 }
 
 #[test]
@@ -165,6 +228,39 @@ fn the_intake_comes_again_with_the_user_id_hidden() {
         matches!(events[..], [Event::ChannelClosed { .. }]),
         "it has not ended"
     );
+}
+
+/// With OAuth 2 the broker's name of our user is not the one that we log in with.
+#[test]
+fn what_may_not_have_the_proof_is_parked_without() {
+    let mut rig = rig();
+    rig.publish_as(
+        SESSION,
+        vec![
+            (1, message("gone", "k", "1")),
+            (2, message("gone", "k", "2")),
+        ],
+    );
+    rig.published();
+    rig.close(5, 404, "NOT_FOUND");
+    rig.ready(2);
+    assert_eq!(publishes(&rig.sent()).len(), 2);
+    rig.close(
+        2,
+        406,
+        "PRECONDITION_FAILED - user_id property set to 'proxy' but authenticated user was 'p'",
+    );
+    assert_eq!(rig.settled(), []);
+    rig.sent();
+    rig.ready(2);
+    let sent = rig.sent();
+    assert_eq!(publishes(&sent).len(), 2);
+    assert_eq!(user_id(&sent), None);
+    let two = "where it was to go, and why it did not";
+    assert_eq!(headers(&sent).len(), 2, "{two}");
+    rig.ack(2, 2, true);
+    let parked = Outcome::Parked(Cause::NoExchange);
+    assert_eq!(rig.settled(), [(1, parked), (2, parked)]);
 }
 
 #[test]

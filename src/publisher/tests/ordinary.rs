@@ -9,7 +9,10 @@ fn a_dead_letter_is_published_and_its_owner_told() {
     assert_eq!(rig.published(), [row(1, "", "dead", "hi")]);
     assert_eq!(rig.settled(), []);
     rig.ack(1, 1, false);
-    assert_eq!(rig.fx.settled, [(SESSION, Ticket(1), Outcome::Confirmed)]);
+    assert_eq!(
+        rig.fx.out.settled,
+        [(SESSION, Ticket(1), Outcome::Confirmed)]
+    );
     assert_eq!(
         rig.events(),
         [Event::DeadLetter {
@@ -108,7 +111,7 @@ fn drains_before_it_leaves() {
     let mut rig = rig();
     rig.publish(1, message("", "dead", "hi"));
     rig.published();
-    rig.input(Input::Drain);
+    rig.drain();
     rig.publish(2, message("", "dead", "too late"));
     assert_eq!(rig.settled(), [(2, Outcome::Refused(Cause::PublisherAway))]);
     assert_eq!(rig.methods(), []);

@@ -26,9 +26,11 @@ fn what_nothing_routes_is_parked_with_its_story() {
         headers(&sent),
         [
             ("x-parked-exchange".into(), b"".to_vec()),
-            ("x-parked-cause".into(), b"unroutable".to_vec())
+            ("x-parked-cause".into(), b"unroutable".to_vec()),
+            ("x-dlx-proxy-user-id".into(), Vec::new())
         ]
     );
+    assert_eq!(user_id(&sent).as_deref(), Some("proxy"));
     assert_eq!(rig.settled(), []);
     rig.ack(2, 1, false);
     assert_eq!(rig.settled(), [(1, parked(Cause::Unroutable))]);
@@ -89,10 +91,9 @@ fn a_return_is_matched_by_headers_that_were_sorted_and_converted() {
     assert_eq!(rig.settled(), [(2, parked(Cause::Unroutable))]);
 }
 
-/// 4.x drops duplicates deep inside, too: then no header table is alike, and the order of the publishes decides. Comparing each return with all
-/// that flies would take minutes here.
+/// 4.x drops duplicates deep inside, too. Comparing each return with all that flies would take minutes here.
 #[test]
-fn large_headers_that_come_back_changed_are_matched_in_order() {
+fn large_headers_that_come_back_changed_are_matched() {
     let mut rig = rig();
     let with = |n: i64, copies: usize| {
         let mut inner = TableBuilder::default();
@@ -120,6 +121,107 @@ fn large_headers_that_come_back_changed_are_matched_in_order() {
     }
     rig.ack(5, number, true);
     assert_eq!(rig.settled(), [(number, Outcome::Confirmed)]);
+}
+
+/// Body and key are the same: what tells them apart is a header, by which a headers exchange routes, or a property.
+fn twins() -> [Publication; 2] {
+    [1, 2].map(|n| {
+        let mut headers = TableBuilder::default();
+        headers.long(b"n", n);
+        Publication {
+            content: with_headers(headers, "same"),
+            ..message("headers", "k", "same")
+        }
+    })
+}
+
+/// As the broker returns it with properties and headers of its own.
+fn stamped(content: &Content, also: &[u8]) -> Content {
+    let properties = Properties::parse(&content.properties).unwrap();
+    let mut headers = TableBuilder::default();
+    for field in Table(properties.headers().unwrap()).fields() {
+        headers.raw(&field.unwrap());
+    }
+    headers.long(b"timestamp_in_ms", 1_700_000_000_123);
+    headers.longstr(b"x-routed-by", b"rabbit@host");
+    if !also.is_empty() {
+        headers.longstr(also, b"new");
+    }
+    let headers = headers.finish();
+    // Headers and timestamp.
+    let mut properties = vec![0x20, 0x40];
+    properties.extend((headers.len() as u32).to_be_bytes());
+    properties.extend(headers);
+    properties.extend(1_700_000_000_u64.to_be_bytes());
+    Content {
+        properties: properties.into(),
+        body: content.body.clone(),
+    }
+}
+
+#[test]
+fn a_return_with_what_the_broker_added_finds_its_own() {
+    let mut rig = rig();
+    let [first, second] = twins();
+    rig.publish_as(SESSION, vec![(1, first), (2, second.clone())]);
+    rig.published();
+    rig.give_back(5, "headers", "k", &stamped(&second.content, b""));
+    rig.ack(5, 2, true);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+    rig.published();
+    rig.ack(2, 1, false);
+    assert_eq!(rig.settled(), [(2, parked(Cause::Unroutable))]);
+}
+
+#[test]
+fn properties_tell_returns_apart() {
+    let mut rig = rig();
+    let with = |priority| Publication {
+        content: Content {
+            properties: Bytes::copy_from_slice(&[0x08, 0, priority]),
+            body: Bytes::from_static(b"same"),
+        },
+        ..message("by-priority", "k", "same")
+    };
+    rig.publish_as(SESSION, vec![(1, with(1)), (2, with(2))]);
+    rig.published();
+    rig.give_back(5, "by-priority", "k", &with(2).content);
+    rig.ack(5, 2, true);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+}
+
+/// The second of them, changed by an interceptor or an exchange that nobody here knows: whatever it may have been is parked.
+fn both_parked(change: impl Fn(&mut String, &mut Content)) {
+    let mut rig = rig();
+    let [first, second] = twins();
+    let (mut key, mut content) = ("k".to_owned(), second.content.clone());
+    change(&mut key, &mut content);
+    rig.publish_as(
+        SESSION,
+        vec![(1, first), (2, second), (3, message("", "k", "same"))],
+    );
+    rig.published();
+    for _ in 0..2 {
+        rig.give_back(5, "headers", &key, &content);
+    }
+    rig.ack(5, 2, true);
+    rig.ack(1, 1, false);
+    assert_eq!(rig.settled(), [(3, Outcome::Confirmed)]);
+    rig.published();
+    rig.ack(2, 2, true);
+    let both = [1, 2].map(|ticket| (ticket, parked(Cause::Unroutable)));
+    assert_eq!(rig.settled(), both);
+}
+
+#[test]
+fn a_return_with_an_unknown_header_parks_whatever_it_may_have_been() {
+    both_parked(|_, content| *content = stamped(content, b"by-a-plugin"));
+}
+
+#[test]
+fn so_does_one_with_another_body_or_key() {
+    both_parked(|_, content| content.body = Bytes::from_static(b"rewritten"));
+    both_parked(|key, _| *key = "rewritten".into());
 }
 
 #[test]
@@ -275,5 +377,6 @@ fn parked_twice_tells_the_latest_story_only() {
     rig.close(5, 404, "NOT_FOUND");
     rig.ready(2);
     let names: Vec<String> = headers(&rig.sent()).into_iter().map(|(n, _)| n).collect();
-    assert_eq!(names, ["mine", "x-parked-exchange", "x-parked-cause"]);
+    let told = ["x-parked-cause", "mine", "x-parked-exchange"];
+    assert_eq!(names, [&told[..], &["x-dlx-proxy-user-id"]].concat());
 }

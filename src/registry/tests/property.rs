@@ -7,18 +7,19 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::Target;
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::intake_name::{Intake, Names};
+use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::intake_name::Names;
 use crate::registry::policy::QueueType;
 
 fn short(longest: usize) -> impl Strategy<Value = ShortStr> {
     vec(any::<u8>(), 0..=longest).prop_map(|octets| ShortStr::new(octets).unwrap())
 }
 
-fn intakes() -> impl Strategy<Value = Intake> {
+fn intakes() -> impl Strategy<Value = DeclaredTarget> {
     prop_oneof![
-        any::<bool>().prop_map(|at_least_once| Intake::Policy { at_least_once }),
+        any::<bool>().prop_map(|at_least_once| DeclaredTarget::Policy { at_least_once }),
         (short(40), proptest::option::of(short(40)), any::<bool>()).prop_map(
-            |(exchange, routing_key, at_least_once)| Intake::Target(Target {
+            |(exchange, routing_key, at_least_once)| DeclaredTarget::Target(Target {
                 exchange,
                 routing_key,
                 at_least_once

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
 use crate::machine::Mono;
+use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::ended::Ended;
-use crate::registry::intake_name::Intake;
 use crate::registry::policy::QueueType;
+use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, FRESH_FOR, Form, Registry};
 
 /// Queues that a session may know.
@@ -14,9 +15,10 @@ const MOST: usize = 10;
 
 fn declared(taken_over: bool) -> Declared {
     Declared {
-        said: Intake::Policy {
+        said: DeclaredTarget::Policy {
             at_least_once: false,
         },
+        retries: SaidRetries::default(),
         queue_type: QueueType::Default,
         taken_over,
         form: Form::default(),

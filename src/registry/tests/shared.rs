@@ -2,7 +2,7 @@
 
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Learned, Mono, Recall, Recalled};
-use crate::registry::shared::{LIMITED_FOR, MOST, PERMITTED_FOR, SEEN_FOR, Shared, Who};
+use crate::registry::shared::{LIMITED_FOR, MOST, SEEN_FOR, Shared, Who};
 
 const START: Mono = Mono(1);
 
@@ -18,31 +18,15 @@ fn who(vhost: &str, user: &str) -> Who {
 }
 
 fn ask(shared: &Shared, who: &Who, now: Mono) -> Recalled {
-    let about = Recall {
-        queue: name("q"),
-        exchange: Some(name("dlx")),
-    };
+    let about = Recall { queue: name("q") };
     shared.recall(who, about, now)
 }
 
-fn queue(queue: impl ToString, taken_over: bool) -> Learned {
+fn queue(queue: impl ToString, intake: Option<&str>) -> Learned {
     Learned::Queue {
         queue: name(queue),
-        taken_over,
+        intake: intake.map(name),
     }
-}
-
-#[test]
-fn a_permission_is_of_one_user_in_one_vhost_for_a_minute() {
-    let mut shared = Shared::default();
-    let bob = who("/", "bob");
-    shared.learn(&bob, Learned::MayWrite(name("dlx")), START);
-    shared.learn(&who("/", "eve"), Learned::MayWrite(name("other")), START);
-    let may_write = |who: &Who, now| ask(&shared, who, now).may_write;
-    assert!(may_write(&bob, Mono(PERMITTED_FOR.as_micros() as u64)));
-    assert!(!may_write(&bob, START.after(PERMITTED_FOR)));
-    assert!(!may_write(&who("/", "eve"), START));
-    assert!(!may_write(&who("v", "bob"), START));
 }
 
 #[test]
@@ -59,14 +43,17 @@ fn a_channel_limit_is_of_one_user_in_all_vhosts_for_a_day() {
 fn a_queue_is_what_it_was_last_seen_as_by_anybody_in_its_vhost() {
     let mut shared = Shared::default();
     let (bob, eve) = (who("/", "bob"), who("/", "eve"));
-    let seen = |shared: &Shared, who: &Who, now| ask(shared, who, now).taken_over;
+    let seen = |shared: &Shared, who: &Who, now| ask(shared, who, now).seen;
     assert_eq!(seen(&shared, &eve, START), None);
-    shared.learn(&bob, queue("q", true), START);
-    assert_eq!(seen(&shared, &eve, START), Some(true));
+    shared.learn(&bob, queue("q", Some("dlx-proxy/dlx")), START);
+    assert_eq!(
+        seen(&shared, &eve, START),
+        Some(Some(name("dlx-proxy/dlx")))
+    );
     assert_eq!(seen(&shared, &eve, START.after(SEEN_FOR)), None);
     assert_eq!(seen(&shared, &who("v", "bob"), START), None);
-    shared.learn(&bob, queue("q", false), START);
-    assert_eq!(seen(&shared, &eve, START), Some(false));
+    shared.learn(&bob, queue("q", None), START);
+    assert_eq!(seen(&shared, &eve, START), Some(None));
     shared.learn(&eve, Learned::Deleted(name("q")), START);
     assert_eq!(seen(&shared, &eve, START), None);
 }
@@ -79,12 +66,11 @@ fn nothing_is_kept_of_a_user_without_a_name() {
         vhost: name("/"),
         user: None,
     };
-    shared.learn(&nobody, Learned::MayWrite(name("dlx")), START);
     shared.learn(&nobody, Learned::ChannelLimit, START);
-    shared.learn(&nobody, queue("q", true), START);
+    shared.learn(&nobody, queue("q", None), START);
     let recalled = ask(&shared, &nobody, START);
-    assert!(!recalled.may_write && !recalled.channel_limit);
-    assert_eq!(recalled.taken_over, Some(true));
+    assert!(!recalled.channel_limit);
+    assert_eq!(recalled.seen, Some(None));
 }
 
 #[test]
@@ -93,23 +79,20 @@ fn at_the_bound_what_is_not_believed_any_more_goes_first_then_all() {
     let bob = who("/", "bob");
     let later = START.after(SEEN_FOR / 2);
     for n in 1..MOST {
-        shared.learn(&bob, queue(n, true), START);
+        shared.learn(&bob, queue(n, None), START);
     }
-    shared.learn(&bob, queue("q", true), later);
-    shared.learn(&bob, queue("q", true), later); // no further one: nothing goes
+    shared.learn(&bob, queue("q", None), later);
+    shared.learn(&bob, queue("q", None), later); // no further one: nothing goes
     let seen = |shared: &Shared, queue: &str, now| {
-        let about = Recall {
-            queue: name(queue),
-            exchange: None,
-        };
-        shared.recall(&bob, about, now).taken_over.is_some()
+        let about = Recall { queue: name(queue) };
+        shared.recall(&bob, about, now).seen.is_some()
     };
     assert!(seen(&shared, "1", later) && seen(&shared, "q", later));
     let end = START.after(SEEN_FOR);
     for n in 0..MOST - 1 {
-        shared.learn(&bob, queue(format!("second {n}"), true), end);
+        shared.learn(&bob, queue(format!("second {n}"), None), end);
     }
     assert!(seen(&shared, "q", end), "only the expired have gone");
-    shared.learn(&bob, queue("one too many", true), end);
+    shared.learn(&bob, queue("one too many", None), end);
     assert!(!seen(&shared, "q", end) && seen(&shared, "one too many", end));
 }

@@ -4,17 +4,23 @@
 
 use std::path::Path;
 
-use crate::dead_letter::Target;
+use crate::amqp::ids::ShortStr;
+use crate::dead_letter::{Lookup, Target};
 use crate::machine::Fallback;
 use crate::registry::arguments::{DeclareArguments, Wanted};
-use crate::registry::broker_policy::{BrokerPolicies, Told};
-use crate::registry::intake_name::{Intake, Names};
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
+use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{ApplyTo, Mode, Policies, Queue, QueueType, Spec};
-use crate::registry::refusal::{
-    Fit, decode_names_in, fit, is_channel_limit, permission, taken_over,
+use crate::registry::policy::{
+    ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue, QueueType,
 };
+use crate::registry::refusal::{
+    Fit, decode_names_in, fit, is_channel_limit, permission, presence, seen_with,
+};
+use crate::registry::said_retries::SaidRetries;
 use crate::registry::wording::{Access, Wording};
+use crate::registry::{Declared, Form};
 
 use super::words::{Line, quoted, show_arguments};
 
@@ -75,10 +81,11 @@ fn octets(text: &[u8]) -> String {
 #[derive(Default)]
 struct Scene {
     names: Names,
-    policies: Vec<Spec>,
+    policies: Vec<Policy>,
     /// Lines that say them.
     broker_policies: Vec<Line>,
-    keep: bool,
+    /// The global one.
+    mode: Option<Mode>,
     version: Option<Vec<u8>>,
     arguments: Vec<u8>,
 }
@@ -112,11 +119,14 @@ impl Scene {
                 false => "the client's".to_owned(),
             }),
             "policy" => {
-                self.policies.push(policy(&line));
+                match policy(&line) {
+                    Ok(policy) => self.policies.push(policy),
+                    Err(bad) => return Some(bad.to_string()),
+                }
                 None
             }
             "mode" => {
-                self.keep = line.flag("keep");
+                self.mode = Some(mode(line.alone()));
                 None
             }
             "broker-policy" => {
@@ -124,6 +134,7 @@ impl Scene {
                 None
             }
             "dies" => Some(self.dies(&line)),
+            "left" => Some(self.left(&line)),
             "match" => Some(self.matching(&line)),
             "version" => {
                 self.version = Some(line.alone().to_vec());
@@ -152,11 +163,15 @@ impl Scene {
             }
             "seen" => {
                 let (code, text) = refusal(text);
-                Some(match taken_over(code, text, b"q", &self.names) {
-                    Some(true) => "taken over".to_owned(),
-                    Some(false) => "native".to_owned(),
+                Some(match seen_with(code, text, b"q", &self.names) {
+                    Some(Some(intake)) => format!("taken over with {intake}"),
+                    Some(None) => "native".to_owned(),
                     None => "nothing".to_owned(),
                 })
+            }
+            "presence" => {
+                let (code, text) = refusal(text);
+                Some(format!("{:?}", presence(code, text)).to_lowercase())
             }
             "closed" => {
                 let (code, text) = refusal(text);
@@ -210,23 +225,50 @@ impl Scene {
     }
 
     fn policies(&self) -> Policies {
-        Policies::new(&self.policies).unwrap()
+        Policies::new(self.policies.clone())
     }
 
     fn matching(&self, line: &Line) -> String {
-        let policies = match Policies::new(&self.policies) {
-            Ok(policies) => policies,
-            Err(bad) => return bad.to_string(),
-        };
+        let policies = self.policies();
         let policy = policies.matching(queue(line));
-        policy.map_or("none".to_owned(), |policy| policy.name.clone())
+        policy.map_or("none".to_owned(), |policy| policy.name.to_string())
     }
 
     /// Where a message of that queue goes that was rejected, or, with a key, that the broker sent with it into an intake exchange.
     fn dies(&self, line: &Line) -> String {
+        let live = self.live();
+        let said = DeclareArguments::read(&self.arguments).said().unwrap();
+        let target = match line.get("signal") {
+            Some(key) => live.target_of_signal(queue(line), &said, key),
+            None => live.target(queue(line), &said),
+        };
+        match target {
+            Lookup::Target(target) => show_target(&target),
+            Lookup::KeyUnknown => "the broker's".to_owned(),
+            Lookup::NoExchange => "nowhere".to_owned(),
+        }
+    }
+
+    /// What the broker does with a reject in that queue, if it gets it.
+    fn left(&self, line: &Line) -> String {
+        let declared = Declared {
+            said: DeclareArguments::read(&self.arguments).said().unwrap(),
+            retries: SaidRetries::default(),
+            queue_type: queue_type(line),
+            taken_over: line.flag("taken-over"),
+            form: Form::default(),
+        };
+        match self.live().broker_dead_letters(queue(line), &declared) {
+            true => "dead-letters".to_owned(),
+            false => "discards".to_owned(),
+        }
+    }
+
+    /// The policies.
+    fn live(&self) -> LivePolicies {
         let told = self.broker_policies.iter().map(|line| {
             let text = |name| line.get(name).map(|value| str::from_utf8(value).unwrap());
-            Told {
+            BrokerPolicy {
                 vhost: text("vhost").unwrap_or("/"),
                 name: "",
                 pattern: text("pattern").unwrap_or(".*"),
@@ -240,12 +282,7 @@ impl Scene {
         let (brokers, _) = BrokerPolicies::new(told);
         let live = LivePolicies::new(self.policies());
         live.set_brokers(brokers);
-        let said = DeclareArguments::read(&self.arguments).said().unwrap();
-        let target = match line.get("signal") {
-            Some(key) => live.target_of_signal(queue(line), &said, key),
-            None => live.target(queue(line), &said),
-        };
-        target.map_or("the broker's".to_owned(), |target| show_target(&target))
+        live
     }
 
     fn wanted(&self, line: &Line) -> String {
@@ -256,18 +293,15 @@ impl Scene {
             name: line.get("queue").unwrap_or(b"q"),
             queue_type: arguments.queue_type(),
         });
-        let target = |said: &Intake| show_target(&said.target(policy).unwrap());
-        let mode = match self.keep {
-            true => Mode::Keep,
-            false => Mode::Takeover,
-        };
-        let mode = policy.and_then(|policy| policy.mode).unwrap_or(mode);
-        match arguments.wanted(policy, mode, &self.names) {
+        let target = |said: &DeclaredTarget| show_target(&said.target(policy).unwrap());
+        let global = self.mode.unwrap_or(Mode::Takeover);
+        match arguments.wanted(policy, global, &self.names) {
             Wanted::Nothing => "nothing".to_owned(),
             Wanted::Leave(Fallback::NameTooLong) => "leave: name too long".to_owned(),
             Wanted::Leave(Fallback::NotSupported) => "leave: not supported".to_owned(),
             Wanted::Leave(other) => panic!("{other:?}"),
             Wanted::Compare { intake, .. } => format!("compare as {intake}"),
+            Wanted::Native { intake, .. } => format!("native, or as {intake}"),
             Wanted::Keep(said) => format!("keep {}", target(&said)),
             Wanted::TakeOver { said, intake } => [
                 format!("take over {}", target(&said)),
@@ -283,8 +317,8 @@ impl Scene {
                     None => "permission of nobody".to_owned(),
                 },
                 format!(
-                    "permission {}",
-                    show_arguments(&arguments.permission_probe_rewritten(&intake))
+                    "if there   {}",
+                    show_arguments(&arguments.rewritten_if_there(&intake))
                 ),
             ]
             .join("\n"),
@@ -292,11 +326,11 @@ impl Scene {
     }
 }
 
-fn intake(line: &Line) -> Intake {
+fn intake(line: &Line) -> DeclaredTarget {
     let at_least_once = line.flag("at-least-once");
     match line.name("exchange") {
-        None => Intake::Policy { at_least_once },
-        Some(exchange) => Intake::Target(Target {
+        None => DeclaredTarget::Policy { at_least_once },
+        Some(exchange) => DeclaredTarget::Target(Target {
             exchange,
             routing_key: line.name("key"),
             at_least_once,
@@ -321,13 +355,13 @@ fn queue_type(line: &Line) -> QueueType {
     }
 }
 
-fn show_intake(intake: &Intake) -> String {
+fn show_intake(intake: &DeclaredTarget) -> String {
     match intake {
-        Intake::Target(target) => show_target(target),
-        Intake::Policy {
+        DeclaredTarget::Target(target) => show_target(target),
+        DeclaredTarget::Policy {
             at_least_once: true,
         } => "policy at-least-once".to_owned(),
-        Intake::Policy {
+        DeclaredTarget::Policy {
             at_least_once: false,
         } => "policy".to_owned(),
     }
@@ -345,28 +379,39 @@ fn show_target(target: &Target) -> String {
     words.join(" ")
 }
 
-fn policy(line: &Line) -> Spec {
-    Spec {
-        name: line.text("name").unwrap_or_default(),
-        vhost: line.text("vhost").unwrap_or("/".to_owned()),
-        pattern: line.text("pattern").unwrap_or(".*".to_owned()),
+fn mode(name: &[u8]) -> Mode {
+    match name {
+        b"takeover" => Mode::Takeover,
+        b"keep" => Mode::Keep,
+        b"native" => Mode::Native,
+        other => panic!("no mode {other:?}"),
+    }
+}
+
+fn policy(line: &Line) -> Result<Policy, BadPattern> {
+    let default = Policy::default();
+    let short = |key| line.get(key).map(|text| ShortStr::copy(text).unwrap());
+    Ok(Policy {
+        name: short("name").unwrap_or_default(),
+        vhost: short("vhost").unwrap_or(default.vhost),
+        pattern: Pattern::new(&line.text("pattern").unwrap_or_default())?,
         apply_to: match line.get("apply-to") {
             None | Some(b"queues") => ApplyTo::Queues,
             Some(b"classic_queues") => ApplyTo::ClassicQueues,
             Some(b"quorum_queues") => ApplyTo::QuorumQueues,
+            Some(b"all") => ApplyTo::All,
             other => panic!("no apply-to {other:?}"),
         },
         priority: line
             .text("priority")
             .map_or(0, |number| number.parse().unwrap()),
-        mode: line.get("mode").map(|mode| match mode {
-            b"keep" => Mode::Keep,
-            b"takeover" => Mode::Takeover,
-            other => panic!("no mode {other:?}"),
-        }),
-        dead_letter_exchange: line.text("exchange"),
-        dead_letter_routing_key: line.text("key"),
-    }
+        mode: line.get("mode").map(mode),
+        definition: Definition {
+            dead_letter_exchange: short("exchange"),
+            dead_letter_routing_key: short("key"),
+            ..Definition::default()
+        },
+    })
 }
 
 /// `verb code text`, as the broker sent it.

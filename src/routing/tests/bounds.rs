@@ -3,7 +3,7 @@
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::TargetQueues;
 use crate::machine::{Change, Mono};
-use crate::routing::{LOOK, MOST_OCTETS, MOST_WORK, OVERHEAD, Routing};
+use crate::routing::{LOOK, MOST_OCTETS, MOST_WORK, OVERHEAD, Routing, SOURCE};
 
 use super::model::{Model, binding, exchange, queue};
 
@@ -30,6 +30,20 @@ fn what_is_there_no_more_weighs_nothing() {
         routing.apply(Change::ExchangeDeleted(super::model::name("x")));
         assert_eq!((routing.octets, routing.bindings.len()), (0, 0));
     }
+}
+
+#[test]
+fn what_once_led_somewhere_weighs_something() {
+    let mut routing = Routing::default();
+    for n in 0..3_000 {
+        let bound = binding("x", queue(&format!("q{n}")), "k", &[]);
+        routing.apply(Change::Bound(bound.clone()));
+        routing.apply(Change::Unbound(bound));
+    }
+    assert_eq!(
+        (routing.octets, routing.bindings.len()),
+        (3_000 * SOURCE, 0)
+    );
 }
 
 #[test]

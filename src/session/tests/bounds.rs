@@ -1,9 +1,12 @@
 //! What a client may have of the proxy's memory beside what it retains.
 
+use super::probes::declare_on;
 use super::script::*;
 use crate::amqp::ids::ChannelId;
-use crate::amqp::method::MethodId;
-use crate::machine::{Bound, Event, Leg, Machine};
+use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::table::TableBuilder;
+use crate::machine::{Event, Leg, Limit, Machine};
+use crate::registry::Form;
 use crate::registry::policy::Mode;
 
 fn passive() -> Vec<u8> {
@@ -21,13 +24,13 @@ fn declare_ok() -> Vec<u8> {
 #[test]
 fn a_client_that_asks_without_end_is_not_read_until_half_of_its_replies_came() {
     let settings = settings(Mode::Keep);
-    let most = settings.limits.now().max_replies;
+    let most = settings.limits.now().max_replies_per_connection;
     let mut s = Script::open(settings);
     for _ in 0..most {
         s.client(&passive()).passes();
     }
     s.client(&passive()).silent();
-    assert_eq!(s.events, [Event::BoundMet(Bound::Replies)]);
+    assert_eq!(s.events, [Event::LimitMet(Limit::Replies)]);
     assert!(!s.session.wants_read(Leg::Client, 0));
     assert!(
         s.session.wants_read(Leg::Broker, 1),
@@ -41,12 +44,90 @@ fn a_client_that_asks_without_end_is_not_read_until_half_of_its_replies_came() {
     s.resume().broker_gets(&[&passive()]);
 }
 
+/// `queue.bind` with names of that length and an argument of that length.
+fn bind(names: usize, argument: usize) -> Vec<u8> {
+    let (name, mut table) = ("n".repeat(names), TableBuilder::default());
+    table.longstr(b"x-match", &vec![b'v'; argument]);
+    let table = table.finish();
+    method(CH, MethodId::QUEUE_BIND, |a| {
+        a.short(0)
+            .shortstr(name.as_bytes())
+            .shortstr(name.as_bytes())
+            .shortstr(name.as_bytes())
+            .octet(0)
+            .longstr(&table)
+            .end();
+    })
+}
+
+#[test]
+fn a_reply_counts_for_what_is_kept_of_its_request() {
+    let declare = |arguments: usize| {
+        let mut table = TableBuilder::default();
+        table.longstr(b"x-dead-letter-exchange", b"dlx");
+        table.longstr(b"x-junk", &vec![b'v'; arguments]);
+        declare_on(CH, "q", 0, &table.finish())
+    };
+    for (request, kept) in [
+        (passive(), 1),
+        (bind(10, 10), 1),
+        (bind(250, 10), 3),
+        (bind(10, 1000), 3),
+        (bind(10, 100_000), 1),
+        (declare(100_000), 1),
+    ] {
+        let settings = limited(Mode::Keep, |limits| limits.max_replies_per_connection = 60);
+        let mut s = Script::open(settings);
+        for _ in 0..60 / kept {
+            s.client(&request).passes();
+        }
+        s.client(&request).silent();
+        assert!(!s.session.wants_read(Leg::Client, 0));
+    }
+}
+
+#[test]
+fn of_a_channel_that_the_broker_closes_no_reply_is_awaited() {
+    let settings = limited(Mode::Keep, |limits| limits.max_replies_per_connection = 60);
+    let mut s = Script::open(settings);
+    for _ in 0..60 {
+        s.client(&passive()).passes();
+    }
+    s.client(&passive()).silent();
+    s.broker(&channel_close()).passes();
+    assert!(s.session.wants_read(Leg::Client, 0));
+    s.resume().broker_gets(&[&passive()]);
+}
+
+#[test]
+fn of_the_arguments_of_a_known_queue_only_short_ones_are_kept() {
+    let mut table = TableBuilder::default();
+    table.longstr(b"junk", b"not compared");
+    table.longstr(b"x-dead-letter-exchange", b"dlx");
+    table.longstr(b"x-junk", &[b'v'; 100_000]);
+    table.long(b"x-max-length", 7);
+    let mut kept = TableBuilder::default();
+    kept.longstr(b"x-dead-letter-exchange", b"dlx");
+    kept.long(b"x-max-length", 7);
+    let form = Form::of(QueueDeclare::NO_WAIT | 2, &table.finish());
+    assert_eq!((form.bits, form.arguments), (2, kept.finish()));
+
+    let mut many = TableBuilder::default();
+    for n in 0..100 {
+        many.longstr(format!("x-{n}").as_bytes(), &[b'v'; 100]);
+    }
+    let octets = Form::of(0, &many.finish()).arguments.len();
+    assert!((650..=768).contains(&octets), "{octets}");
+}
+
 #[test]
 fn a_queue_too_many_is_not_managed() {
-    let mut s = Script::open(limited(Mode::Keep, |limits| limits.max_queues = 1))
-        .managed("first", target("dlx"))
-        .managed("second", target("dlx"));
-    assert!(s.events.contains(&Event::BoundMet(Bound::Queues)));
+    let mut s = Script::open(limited(Mode::Keep, |limits| {
+        limits.max_queues_per_connection = 1
+    }))
+    .managed("first", target("dlx"))
+    .managed("second", target("dlx"));
+    assert!(s.events.contains(&Event::LimitMet(Limit::Queues)));
     s.broker(&deliver("first", 1, b"hi")).passes();
     s.broker(&deliver("second", 2, b"hi")).passes();
     s.client(&reject(2, false)).passes();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::probes::*;
 use super::script::*;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
@@ -9,127 +10,6 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Event, Fallback, Leg, Machine};
 use crate::registry::policy::Mode;
-
-pub(super) const PROBE: ChannelId = ChannelId(65_535);
-pub(super) const NO_WAIT: u8 = 16;
-
-pub(super) fn declare_on(channel: ChannelId, queue: &str, bits: u8, arguments: &[u8]) -> Vec<u8> {
-    method(channel, MethodId::QUEUE_DECLARE, |a| {
-        a.short(0)
-            .shortstr(queue.as_bytes())
-            .octet(bits)
-            .longstr(arguments)
-            .end();
-    })
-}
-
-pub(super) fn declare_ok(channel: ChannelId, queue: &str) -> Vec<u8> {
-    method(channel, MethodId::QUEUE_DECLARE_OK, |a| {
-        a.shortstr(queue.as_bytes()).long(0).long(0).end()
-    })
-}
-
-pub(super) fn original() -> Vec<u8> {
-    let mut table = TableBuilder::default();
-    table.longstr(b"x-dead-letter-exchange", b"dlx");
-    table.finish()
-}
-
-pub(super) fn asking(arguments: &[u8]) -> Vec<u8> {
-    let mut table = arguments.to_vec();
-    let mut expires = TableBuilder::default();
-    expires.long(b"x-expires", -1);
-    table.extend(expires.finish());
-    table
-}
-
-pub(super) fn rewritten() -> Vec<u8> {
-    let mut table = TableBuilder::default();
-    table.longstr(b"x-dead-letter-exchange", b"dlx-proxy/dlx");
-    table.finish()
-}
-
-pub(super) fn opened() -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::channel_open(&mut out, PROBE);
-    out
-}
-
-pub(super) fn open_ok() -> Vec<u8> {
-    method(PROBE, MethodId::CHANNEL_OPEN_OK, |a| a.longstr(b"").end())
-}
-
-pub(super) fn close(channel: ChannelId, code: u16, text: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::close(
-        &mut out,
-        channel,
-        code,
-        text.as_bytes(),
-        MethodId::QUEUE_DECLARE,
-    );
-    out
-}
-
-pub(super) fn close_ok(channel: ChannelId) -> Vec<u8> {
-    method(channel, MethodId::CHANNEL_CLOSE_OK, |_| {})
-}
-
-pub(super) fn probe_closed() -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::close(&mut out, PROBE, 200, b"", MethodId(0, 0));
-    out
-}
-
-pub(super) const GRANTED: &str =
-    "PRECONDITION_FAILED - invalid arg 'x-expires' for queue 'q' in vhost '/': {value_negative,-1}";
-
-/// Up to the point where permission is known.
-pub(super) fn asked(bits: u8) -> Script {
-    let mut s = Script::open(settings(Mode::Takeover));
-    s.client(&declare_on(CH, "q", bits, &original()))
-        .broker_gets(&[
-            &opened(),
-            &declare_on(PROBE, "q", bits & !NO_WAIT, &asking(&original())),
-        ]);
-    assert!(!s.session.wants_read(Leg::Client, 0));
-    s.broker(&open_ok()).silent();
-    s
-}
-
-/// Up to the point where the rewritten form was tried.
-pub(super) fn fitting() -> Script {
-    let mut s = asked(0);
-    s.broker(&close(PROBE, 406, GRANTED))
-        .broker_gets(&[&close_ok(PROBE)]);
-    s.ensured(true)
-        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &rewritten())]);
-    s.broker(&open_ok()).silent();
-    s
-}
-
-/// A name that the broker shall make: the rewritten form is asked about. `intake`: whether it is there, if that is known by now.
-pub(super) fn asked_for_a_name(intake: Option<bool>) -> Script {
-    let mut s = Script::open(settings(Mode::Takeover));
-    s.client(&declare_on(CH, "", 0, &original()))
-        .broker_gets(&[&opened(), &declare_on(PROBE, "", 0, &asking(&original()))]);
-    if let Some(there) = intake {
-        s.ensured(there).silent();
-    }
-    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
-        &close_ok(PROBE),
-        &opened(),
-        &declare_on(PROBE, "", 0, &asking(&rewritten())),
-    ]);
-    s
-}
-
-#[track_caller]
-pub(super) fn assert_left(s: &Script, wanted: Fallback) {
-    let left =
-        |event: &Event| matches!(event, Event::DeclareLeft { cause, .. } if *cause == wanted);
-    assert!(s.events.iter().any(left), "{:?}", s.events);
-}
 
 #[test]
 fn a_declare_that_fits_goes_on_with_the_intake_exchange_in_it() {
@@ -152,18 +32,69 @@ fn a_declare_that_fits_goes_on_with_the_intake_exchange_in_it() {
 fn line_breaks_in_a_name_are_taken_out_as_the_broker_does() {
     let mut s = Script::open(settings(Mode::Takeover));
     s.client(&declare_on(CH, "q\r\n", 0, &original()))
-        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &asking(&original()))]);
+        .broker_gets(&[
+            &opened(),
+            &declare_on(PROBE, "q", 0, &if_there(&rewritten())),
+        ]);
+}
+
+/// The broker says whether it is there, however it comes and goes: nothing but the last step makes a queue.
+#[test]
+fn a_queue_that_is_there_is_not_made_anew_should_it_go() {
+    let mut s = comparing(0);
+    s.broker(&declare_ok(PROBE, "q")).silent();
+    s.ensured(true).broker_gets(&[
+        &probe_closed(),
+        &declare_on(CH, "q", 0, &if_there(&rewritten())),
+    ]);
+    s.broker(&close_ok(PROBE)).silent();
+    s.broker(&declare_ok(CH, "q")).passes();
+    assert!(matches!(
+        &s.events[..],
+        [Event::QueueManaged {
+            taken_over: true,
+            ..
+        }]
+    ));
 }
 
 #[test]
-fn the_intake_exchange_may_be_there_before_the_permission_is_known() {
+fn should_it_have_gone_the_client_reads_so() {
+    for text in [
+        ABSENT,
+        "ACCESS_REFUSED - write access to exchange 'dlx-proxy/dlx' in vhost '/' refused for user 'guest'",
+    ] {
+        let mut s = comparing(0);
+        s.broker(&declare_ok(PROBE, "q")).silent();
+        s.ensured(true).broker_gets(&[
+            &probe_closed(),
+            &declare_on(CH, "q", 0, &if_there(&rewritten())),
+        ]);
+        let code = if text == ABSENT { 406 } else { 403 };
+        let missing = "NOT_FOUND - no queue 'q' in vhost '/'";
+        s.broker(&close(CH, code, text))
+            .client_gets(&[&close(CH, 404, missing)]);
+    }
+}
+
+#[test]
+fn a_queue_that_appears_is_looked_at_again() {
     let mut s = asked(0);
-    s.ensured(true).silent();
-    s.broker(&close(PROBE, 406, GRANTED)).broker_gets(&[
+    let there = "PRECONDITION_FAILED - inequivalent arg 'x-expires' for queue 'q' in vhost '/': received the value '-1' of type 'long' but current is none";
+    s.broker(&close(PROBE, 406, there)).broker_gets(&[
         &close_ok(PROBE),
         &opened(),
-        &declare_on(PROBE, "q", 0, &rewritten()),
+        &declare_on(PROBE, "q", 0, &if_there(&rewritten())),
     ]);
+    // Once: who makes and deletes it again and again is no matter of the proxy.
+    s.broker(&close(PROBE, 406, ABSENT)).broker_gets(&[
+        &close_ok(PROBE),
+        &opened(),
+        &declare_on(PROBE, "q", 0, &asking(&original())),
+    ]);
+    s.broker(&close(PROBE, 406, there))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
+    assert!(s.ensure.is_empty());
 }
 
 #[test]
@@ -175,6 +106,7 @@ fn a_user_who_may_not_write_to_the_exchange_hears_it_from_the_broker() {
         "ACCESS_REFUSED - write access to exchange 'dlx' in vhost '/' refused for user 'lim'",
     ))
     .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
+    assert!(s.ensure.is_empty(), "nothing is left behind");
 }
 
 #[test]
@@ -183,10 +115,7 @@ fn without_an_intake_exchange_the_declare_is_left_alone() {
     s.broker(&close(PROBE, 406, GRANTED))
         .broker_gets(&[&close_ok(PROBE)]);
     s.ensured(false)
-        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 1, b"")]);
-    let text = "NOT_FOUND - no queue 'q' in vhost '/'";
-    s.broker(&close(PROBE, 404, text))
-        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
+        .broker_gets(&[&declare_on(CH, "q", 0, &original())]);
     s.broker(&declare_ok(CH, "q")).passes();
     assert!(matches!(
         &s.events[..],
@@ -205,20 +134,17 @@ fn without_an_intake_exchange_the_declare_is_left_alone() {
 
 #[test]
 fn without_an_intake_exchange_a_queue_that_was_taken_over_is_still_found() {
-    let mut s = asked(0);
-    s.broker(&close(PROBE, 406, GRANTED))
-        .broker_gets(&[&close_ok(PROBE)]);
-    s.ensured(false)
-        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 1, b"")]);
-    s.broker(&declare_ok(PROBE, "q"))
-        .broker_gets(&[&declare_on(PROBE, "q", 0, &rewritten())]);
-    s.broker(&declare_ok(PROBE, "q"))
-        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+    let mut s = comparing(0);
+    s.broker(&declare_ok(PROBE, "q")).silent();
+    s.ensured(false).broker_gets(&[
+        &probe_closed(),
+        &declare_on(CH, "q", 0, &if_there(&rewritten())),
+    ]);
 }
 
 #[test]
 fn a_queue_with_native_arguments_keeps_them() {
-    let mut s = fitting();
+    let mut s = comparing(0);
     let text = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx' but current is 'dlx'";
     s.broker(&close(PROBE, 406, text))
         .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
@@ -227,10 +153,12 @@ fn a_queue_with_native_arguments_keeps_them() {
 
 #[test]
 fn another_exchange_than_the_queues_is_refused_in_the_clients_words() {
-    let mut s = fitting();
+    let mut s = comparing(0);
     let text = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/dlx' but current is 'dlx-proxy/other'";
-    s.broker(&close(PROBE, 406, text))
-        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &rewritten())]);
+    s.broker(&close(PROBE, 406, text)).broker_gets(&[
+        &close_ok(PROBE),
+        &declare_on(CH, "q", 0, &if_there(&rewritten())),
+    ]);
     let said = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx' but current is 'other'";
     s.broker(&close(CH, 406, text))
         .client_gets(&[&close(CH, 406, said)]);
@@ -238,10 +166,12 @@ fn another_exchange_than_the_queues_is_refused_in_the_clients_words() {
 
 #[test]
 fn what_has_nothing_to_do_with_dead_letters_is_refused_in_the_brokers_words() {
-    let mut s = fitting();
+    let mut s = comparing(0);
     let text = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q' in vhost '/': received none but current is the value '5' of type 'signedint'";
-    s.broker(&close(PROBE, 406, text))
-        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &rewritten())]);
+    s.broker(&close(PROBE, 406, text)).broker_gets(&[
+        &close_ok(PROBE),
+        &declare_on(CH, "q", 0, &if_there(&rewritten())),
+    ]);
     s.broker(&close(CH, 406, text)).passes();
 }
 
@@ -256,17 +186,12 @@ fn nothing_is_tried_while_something_before_the_declare_may_fail() {
     let mut flow = Vec::new();
     reply::channel_flow(&mut flow, CH);
     s.client(&declare_on(CH, "q", 0, &original()))
-        .broker_gets(&[
-            &flow,
-            &opened(),
-            &declare_on(PROBE, "q", 0, &asking(&original())),
-        ]);
-    s.broker(&close(PROBE, 406, GRANTED))
-        .broker_gets(&[&close_ok(PROBE)]);
-    s.ensured(true).silent();
+        .broker_gets(&[&flow]);
     let flow_ok = method(CH, MethodId::CHANNEL_FLOW_OK, |a| a.octet(1).end());
-    s.broker(&flow_ok)
-        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &rewritten())]);
+    s.broker(&flow_ok).broker_gets(&[
+        &opened(),
+        &declare_on(PROBE, "q", 0, &if_there(&rewritten())),
+    ]);
 }
 
 #[test]
@@ -295,11 +220,8 @@ fn an_intake_that_does_not_answer_is_away() {
     s.broker(&close(PROBE, 406, GRANTED))
         .broker_gets(&[&close_ok(PROBE)]);
     s.wait(Duration::from_secs(5))
-        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 1, b"")]);
-    s.broker(&declare_ok(PROBE, "q"))
-        .broker_gets(&[&declare_on(PROBE, "q", 0, &rewritten())]);
-    s.wait(Duration::from_secs(5))
-        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+        .broker_gets(&[&declare_on(CH, "q", 0, &original())]);
+    assert_left(&s, Fallback::NoIntake);
 }
 
 #[test]
@@ -333,13 +255,71 @@ fn a_permission_is_remembered_for_a_minute() {
     s.client(&declare_on(CH, "q2", 0, &original())).silent();
     s.ensured(true)
         .broker_gets(&[&opened(), &declare_on(PROBE, "q2", 0, &rewritten())]);
+    s.broker(&declare_ok(PROBE, "q2"))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q2", 0, &rewritten())]);
+    s.broker(&close_ok(PROBE)).silent();
+    s.broker(&declare_ok(CH, "q2")).passes();
+    s.wait(Duration::from_secs(60)).silent();
+    s.client(&declare_on(CH, "q3", 0, &original()))
+        .broker_gets(&[
+            &opened(),
+            &declare_on(PROBE, "q3", 0, &if_there(&rewritten())),
+        ]);
+}
+
+/// The token may be another's.
+#[test]
+fn a_permission_is_forgotten_with_the_secret_that_gave_it() {
+    let mut s = fitting();
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten())]);
+    s.broker(&close_ok(PROBE)).silent();
+    s.broker(&declare_ok(CH, "q")).passes();
+    let update = MethodId::CONNECTION_UPDATE_SECRET;
+    s.client(&method(ChannelId::CONNECTION, update, |a| {
+        a.longstr(b"token").shortstr(b"").end()
+    }))
+    .passes();
+    s.client(&declare_on(CH, "q2", 0, &original()))
+        .broker_gets(&[
+            &opened(),
+            &declare_on(PROBE, "q2", 0, &if_there(&rewritten())),
+        ]);
+}
+
+#[test]
+fn a_declare_that_would_grow_over_the_frame_stays_as_it_is() {
+    // 10 octets for the prefix, 2 for that of another type, 20 for the argument that makes no queue.
+    let mut table = original();
+    let mut filler = TableBuilder::default();
+    filler.longstr(b"x", &vec![b'x'; 4000]);
+    table.extend(filler.finish());
+    let declare = declare_on(CH, "q", 0, &table);
+    for (room, fits) in [(0, false), (31, false), (32, true)] {
+        let frame_max = declare.len() as u32 - 8 + room;
+        let mut s = Script::cramped(settings(Mode::Takeover), frame_max);
+        match fits {
+            false => {
+                s.client(&declare).passes();
+                assert_left(&s, Fallback::FrameMax);
+                s.broker(&declare_ok(CH, "q")).passes();
+            }
+            true => {
+                let mut wanted = rewritten();
+                wanted.extend(&table[original().len()..]);
+                let wanted = declare_on(PROBE, "q", 0, &if_there(&wanted));
+                assert!(wanted.len() <= frame_max as usize + 8);
+                s.client(&declare).broker_gets(&[&opened(), &wanted]);
+            }
+        }
+    }
 }
 
 #[test]
 fn a_queue_that_the_broker_names_is_not_tried_out() {
-    let mut s = asked_for_a_name(Some(true));
-    s.broker(&close(PROBE, 406, GRANTED))
-        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "", 0, &rewritten())]);
+    let mut s = permitted_a_name();
+    s.ensured(true)
+        .broker_gets(&[&declare_on(CH, "", 0, &rewritten())]);
     s.broker(&declare_ok(CH, "amq.gen-1")).passes();
     assert!(matches!(
         &s.events[..],
@@ -408,90 +388,12 @@ fn and_with_a_consumer_that_the_broker_cancels() {
     s.client(&reject(1, false)).passes();
 }
 
-#[test]
-fn a_client_may_not_name_an_object_of_ours() {
-    let requests = [
-        (
-            "queue",
-            "configure ",
-            "dlx-proxy.intake",
-            declare_on(CH, "dlx-proxy.intake", 0, b""),
-        ),
-        (
-            "queue",
-            "read ",
-            "dlx-proxy.parked",
-            method(CH, MethodId::BASIC_GET, |a| {
-                a.short(0).shortstr(b"dlx-proxy.parked").octet(0).end();
-            }),
-        ),
-        (
-            "exchange",
-            "configure ",
-            "dlx-proxy/dlx",
-            method(CH, MethodId::EXCHANGE_DELETE, |a| {
-                a.short(0).shortstr(b"dlx-proxy/dlx").octet(0).end();
-            }),
-        ),
-        (
-            "exchange",
-            "read ",
-            "dlx-proxy.bridge/int-x",
-            method(CH, MethodId::EXCHANGE_UNBIND, |a| {
-                a.short(0)
-                    .shortstr(b"int-x")
-                    .shortstr(b"dlx-proxy.bridge/int-x")
-                    .shortstr(b"")
-                    .octet(0)
-                    .longstr(b"")
-                    .end();
-            }),
-        ),
-    ];
-    for (kind, access, name, request) in requests {
-        let mut s = Script::open(settings(Mode::Takeover));
-        s.client(&request).broker_gets(&[&ack(u64::MAX, false)]);
-        let mut broker = Vec::new();
-        let unknown = format!("PRECONDITION_FAILED - unknown delivery tag {}", u64::MAX);
-        reply::close(
-            &mut broker,
-            CH,
-            406,
-            unknown.as_bytes(),
-            MethodId::BASIC_ACK,
-        );
-        let culprit = MethodId::peek(&request[7..]).expect("a method");
-        let text = format!(
-            "ACCESS_REFUSED - {access}access to {kind} '{name}' in vhost '/' refused for user 'guest'"
-        );
-        let mut said = Vec::new();
-        reply::close(&mut said, CH, 403, text.as_bytes(), culprit);
-        s.broker(&broker).client_gets(&[&said]);
-    }
-}
-
-#[test]
-fn a_publish_to_an_exchange_of_ours_goes_nowhere() {
-    let mut s = Script::open(settings(Mode::Takeover));
-    let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
-        a.short(0)
-            .shortstr(b"dlx-proxy.parked")
-            .shortstr(b"k")
-            .octet(0)
-            .end();
-    });
-    s.client(&publish).broker_gets(&[&ack(u64::MAX, false)]);
-    s.client(&header(2)).silent();
-    s.client(&body(b"hi")).silent();
-    s.client(&ack(1, false)).passes();
-}
-
 /// While it asks, and when its channel is being closed.
 #[test]
 fn what_a_probe_hears_stays_unseen_behind_a_close_of_the_connection() {
     let nobody = MethodId(0, 0);
     let mut closed = Vec::new();
-    reply::close(&mut closed, ChannelId(0), 504, b"", nobody);
+    reply::close(&mut closed, ChannelId::CONNECTION, 504, b"", nobody);
     let mut decided = fitting();
     decided
         .broker(&declare_ok(PROBE, "q"))
@@ -502,8 +404,12 @@ fn what_a_probe_hears_stays_unseen_behind_a_close_of_the_connection() {
     ] {
         s.broker(&closed).passes();
         s.broker(&late).silent();
-        s.client(&method(ChannelId(0), MethodId::CONNECTION_CLOSE_OK, |_| {}))
-            .passes();
+        s.client(&method(
+            ChannelId::CONNECTION,
+            MethodId::CONNECTION_CLOSE_OK,
+            |_| {},
+        ))
+        .passes();
         s.gone(Leg::Broker).silent();
     }
 }

@@ -9,7 +9,7 @@ use crate::amqp::method::MethodId;
 use crate::machine::{Flow, Leg, Machine, Outcome};
 use crate::registry::policy::Mode;
 
-const ZERO: ChannelId = ChannelId(0);
+const ZERO: ChannelId = ChannelId::CONNECTION;
 
 /// Channel 1 consumes from the managed queue `orders`, which delivered the first `n` tags.
 fn with(n: u64) -> Script {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::script::*;
-use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Leg, Machine, Outcome};
@@ -18,7 +17,7 @@ pub(super) fn queue_declare(queue: &str, bits: u8) -> Vec<u8> {
     plain_declare(queue, bits, &arguments.finish())
 }
 
-fn plain_declare(queue: &str, bits: u8, arguments: &[u8]) -> Vec<u8> {
+pub(super) fn plain_declare(queue: &str, bits: u8, arguments: &[u8]) -> Vec<u8> {
     method(CH, MethodId::QUEUE_DECLARE, |a| {
         a.short(0)
             .shortstr(queue.as_bytes())
@@ -34,13 +33,13 @@ pub(super) fn declare_ok(queue: &str) -> Vec<u8> {
     })
 }
 
-fn queue_delete(queue: &str, bits: u8) -> Vec<u8> {
+pub(super) fn queue_delete(queue: &str, bits: u8) -> Vec<u8> {
     method(CH, MethodId::QUEUE_DELETE, |a| {
         a.short(0).shortstr(queue.as_bytes()).octet(bits).end()
     })
 }
 
-fn delete_ok() -> Vec<u8> {
+pub(super) fn delete_ok() -> Vec<u8> {
     method(CH, MethodId::QUEUE_DELETE_OK, |a| a.long(0).end())
 }
 
@@ -67,7 +66,7 @@ pub(super) fn cancel_ok(tag: &str) -> Vec<u8> {
     })
 }
 
-fn close_ok() -> Vec<u8> {
+pub(super) fn close_ok() -> Vec<u8> {
     method(CH, MethodId::CHANNEL_CLOSE_OK, |_| {})
 }
 
@@ -78,17 +77,17 @@ pub(super) fn declared(bits: u8) -> Script {
     s
 }
 
-fn declare(s: &mut Script, bits: u8) {
+pub(super) fn declare(s: &mut Script, bits: u8) {
     s.client(&queue_declare("q", bits)).passes();
     s.broker(&declare_ok("q")).passes();
 }
 
-fn fetch(s: &mut Script, tag: u64) {
+pub(super) fn fetch(s: &mut Script, tag: u64) {
     s.client(&get("q")).passes();
     s.broker(&got(tag)).passes();
 }
 
-fn begin_consuming(s: &mut Script, tag: &str) {
+pub(super) fn begin_consuming(s: &mut Script, tag: &str) {
     s.client(&consume("q", tag, 0)).passes();
     s.broker(&consume_ok(tag)).passes();
 }
@@ -165,21 +164,23 @@ fn what_was_delivered_before_a_recover_is_answered_is_not_outstanding() {
     // The broker refuses it, and must hear of the reject before.
     s.client(&reject(2, false)).silent();
     s.wait(Duration::from_secs(5))
-        .broker_gets(&[&reject(3, false), &reject(2, false)]);
+        .broker_gets(&[&nack(3, false, false), &reject(2, false)]);
 }
 
 #[test]
-fn behind_a_recover_without_an_answer_all_is_the_brokers() {
+fn a_recover_without_an_answer_is_asked_for_one() {
     let mut s = declared(0);
     begin_consuming(&mut s, "c");
     s.broker(&deliver("c", 1, b"hi")).passes();
-    s.client(&method(CH, MethodId::BASIC_RECOVER_ASYNC, |a| {
-        a.octet(1).end()
-    }))
-    .passes();
-    s.broker(&deliver("c", 2, b"hi")).passes();
-    s.client(&reject(2, false)).passes();
+    let recover = |id| method(CH, id, |a| a.octet(1).end());
+    s.client(&recover(MethodId::BASIC_RECOVER_ASYNC))
+        .broker_gets(&[&recover(MethodId::BASIC_RECOVER)]);
+    s.broker(&method(CH, MethodId::BASIC_RECOVER_OK, |_| {}))
+        .silent();
     assert_eq!(s.session.retained(), 0);
+    s.broker(&deliver("c", 2, b"hi")).passes();
+    s.client(&reject(2, false)).silent();
+    s.ticket();
 }
 
 // === of which queue
@@ -278,89 +279,6 @@ fn an_empty_name_is_the_last_queue_declared_before_it() {
     s.client(&nack(3, true, false)).silent();
     let queues: Vec<_> = s.dead.iter().map(|(_, dead)| dead.queue.clone()).collect();
     assert_eq!(queues, [name("q"), name("amq.gen-1")]);
-}
-
-// === replies that nobody asked for but we
-
-#[test]
-fn a_consumer_without_a_name_and_without_a_reply_is_known_all_the_same() {
-    const NO_WAIT: u8 = 8;
-    const NO_ACK: u8 = 2;
-    let mut s = declared(0);
-    s.client(&consume("q", "", NO_WAIT))
-        .broker_gets(&[&consume("q", "", 0)]);
-    s.client(&consume("q", "", NO_WAIT | NO_ACK))
-        .broker_gets(&[&consume("q", "", NO_ACK)]);
-    s.broker(&consume_ok("amq.ctag-1")).silent();
-    s.broker(&consume_ok("amq.ctag-2")).silent();
-    s.broker(&deliver("amq.ctag-2", 1, b"hi")).passes();
-    s.broker(&deliver("amq.ctag-1", 2, b"hi")).passes();
-    s.broker(&deliver("amq.ctag-2", 3, b"hi")).passes();
-    s.broker(&deliver("amq.ctag-1", 4, b"hi")).passes();
-    s.client(&nack(2, true, false)).silent();
-    assert_eq!(s.dead.len(), 1);
-    s.client(&ack(4, true)).broker_gets(&[&ack(4, false)]);
-}
-
-#[test]
-fn deliveries_behind_a_cancel_without_a_reply_are_still_its_consumers() {
-    const NO_ACK: u8 = 2;
-    let mut s = declared(0);
-    s.client(&consume("q", "c", NO_ACK)).passes();
-    s.broker(&consume_ok("c")).passes();
-    s.client(&cancel("c", 1)).broker_gets(&[&cancel("c", 0)]);
-    s.broker(&deliver("c", 1, b"hi")).passes();
-    s.broker(&cancel_ok("c")).silent();
-    s.client(&ack(0, true)).silent();
-}
-
-#[test]
-fn a_reply_that_the_client_did_not_want_is_not_seen_behind_its_close_either() {
-    let mut s = declared(0);
-    s.client(&queue_delete("q", 4))
-        .broker_gets(&[&queue_delete("q", 0)]);
-    s.client(&channel_close()).passes();
-    s.broker(&delete_ok()).silent();
-    s.broker(&close_ok()).passes();
-}
-
-#[test]
-fn nor_behind_the_close_of_its_connection() {
-    let zero = crate::amqp::ids::ChannelId(0);
-    let mut s = declared(0);
-    s.client(&queue_delete("q", 4))
-        .broker_gets(&[&queue_delete("q", 0)]);
-    s.client(&method(zero, MethodId::CONNECTION_CLOSE, |a| {
-        a.short(200).shortstr(b"").short(0).short(0).end()
-    }))
-    .passes();
-    s.broker(&delete_ok()).silent();
-    s.broker(&method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {}))
-        .passes();
-    s.gone(Leg::Client).silent();
-}
-
-#[test]
-fn nor_behind_the_close_by_the_broker() {
-    let zero = crate::amqp::ids::ChannelId(0);
-    let closed = method(zero, MethodId::CONNECTION_CLOSE, |a| {
-        a.short(504).shortstr(b"").short(0).short(0).end()
-    });
-    let mut s = declared(0);
-    s.client(&queue_delete("q", 4))
-        .broker_gets(&[&queue_delete("q", 0)]);
-    s.broker(&closed).passes();
-    s.broker(&delete_ok()).silent();
-    let close_ok = method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {});
-    s.client(&close_ok).passes();
-    s.gone(Leg::Broker).silent();
-    // Nobody has asked for this one: the broker will close the connection.
-    let mut s = declared(0);
-    s.client(&queue_delete("q", 4))
-        .broker_gets(&[&queue_delete("q", 0)]);
-    s.client(&close_ok).passes();
-    s.broker(&delete_ok()).silent();
-    s.broker(&closed).passes();
 }
 
 // === what stays behind a reject
@@ -485,23 +403,4 @@ fn a_reject_waits_for_the_answer_to_what_may_fail() {
     s.wait(Duration::from_secs(5))
         .broker_gets(&[&reject(1, false)]);
     assert!(s.dead.is_empty());
-}
-
-#[test]
-fn a_reply_that_nobody_wants_stays_unseen_behind_a_close_of_the_connection() {
-    const NO_WAIT: u8 = 4;
-    let mut s = declared(0);
-    s.client(&queue_delete("q", NO_WAIT))
-        .broker_gets(&[&queue_delete("q", 0)]);
-    let close = |id| {
-        method(ChannelId(0), id, |a| {
-            if id == MethodId::CONNECTION_CLOSE {
-                a.short(200).shortstr(b"").short(0).short(0);
-            }
-            a.end();
-        })
-    };
-    s.client(&close(MethodId::CONNECTION_CLOSE)).passes();
-    s.broker(&delete_ok()).silent();
-    s.broker(&close(MethodId::CONNECTION_CLOSE_OK)).passes();
 }

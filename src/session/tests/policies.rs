@@ -2,32 +2,30 @@
 
 use super::script::*;
 use crate::machine::{Event, Fallback};
-use crate::registry::broker_policy::{BrokerPolicies, Told};
-use crate::registry::policy::{ApplyTo, Mode, Policies, Spec};
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
+use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 
 fn brokers(key: Option<&str>, pattern: &str) -> BrokerPolicies {
-    let told = Told {
+    let told = BrokerPolicy {
         vhost: "/",
         pattern,
         apply_to: "queues",
         routing_key: key,
-        ..Told::default()
+        ..BrokerPolicy::default()
     };
     BrokerPolicies::new([told]).0
 }
 
 fn ours(exchange: &str, key: Option<&str>) -> Policies {
-    let spec = Spec {
-        name: "p".into(),
-        vhost: "/".into(),
-        pattern: "orders".into(),
-        apply_to: ApplyTo::Queues,
-        priority: 0,
-        mode: None,
-        dead_letter_exchange: Some(exchange.into()),
-        dead_letter_routing_key: key.map(Into::into),
-    };
-    Policies::new(&[spec]).expect("a good policy")
+    Policies::new(vec![Policy {
+        pattern: Pattern::new("orders").expect("a good pattern"),
+        definition: Definition {
+            dead_letter_exchange: Some(name(exchange)),
+            dead_letter_routing_key: key.map(name),
+            ..Definition::default()
+        },
+        ..Policy::default()
+    }])
 }
 
 /// The queue `orders`, with a dead-letter exchange by argument, and three deliveries.

@@ -1,6 +1,6 @@
 //! A declare that the broker will refuse: what is asked so that it is refused in the words that it would have had for the client's own.
 
-use super::declares::*;
+use super::probes::*;
 use super::script::*;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::table::TableBuilder;
@@ -39,10 +39,10 @@ fn looking() -> Script {
 }
 
 /// There is.
-fn comparing() -> Script {
+fn found() -> Script {
     let mut s = looking();
     s.broker(&declare_ok(PROBE, "q"))
-        .broker_gets(&[&declares(PROBE, &table("dlx-proxy/dlx", "heap"))]);
+        .broker_gets(&[&declares(PROBE, &if_there(&table("dlx-proxy/dlx", "heap")))]);
     s
 }
 
@@ -60,27 +60,26 @@ fn what_is_not_understood_goes_on_as_it_is_where_there_is_no_such_queue() {
 
 #[test]
 fn of_a_queue_of_ours_the_broker_says_what_is_not_understood() {
-    let mut s = comparing();
+    let mut s = found();
     s.broker(&close(
         PROBE,
         406,
         &exchange("dlx-proxy/dlx", "dlx-proxy+/dlx"),
     ))
-    .broker_gets(&[
-        &close_ok(PROBE),
-        &declares(CH, &table("dlx-proxy+/dlx", "heap")),
-    ]);
+    .broker_gets(&[&close_ok(PROBE)]);
+    s.ensured(true)
+        .broker_gets(&[&declares(CH, &if_there(&table("dlx-proxy+/dlx", "heap")))]);
     let text = inequivalent("x-queue-type", "heap", "quorum");
     s.broker(&close(CH, 406, &text)).passes();
 }
 
 #[test]
 fn or_what_comes_before_that() {
-    let mut s = comparing();
+    let mut s = found();
     let text = exchange("dlx-proxy/dlx", "dlx-proxy+/other");
     s.broker(&close(PROBE, 406, &text)).broker_gets(&[
         &close_ok(PROBE),
-        &declares(CH, &table("dlx-proxy/dlx", "heap")),
+        &declares(CH, &if_there(&table("dlx-proxy/dlx", "heap"))),
     ]);
     s.broker(&close(CH, 406, &text))
         .client_gets(&[&close(CH, 406, &exchange("dlx", "other"))]);
@@ -88,7 +87,7 @@ fn or_what_comes_before_that() {
 
 #[test]
 fn of_a_native_queue_it_says_everything() {
-    let mut s = comparing();
+    let mut s = found();
     s.broker(&close(PROBE, 406, &exchange("dlx-proxy/dlx", "other")))
         .broker_gets(&[&close_ok(PROBE), &declares(CH, &table("dlx", "heap"))]);
     s.broker(&close(CH, 406, &exchange("dlx", "other")))
@@ -97,20 +96,15 @@ fn of_a_native_queue_it_says_everything() {
 
 #[test]
 fn another_type_than_the_queues_is_told_by_the_broker() {
-    let mut s = fitting();
-    s.broker(&close(
-        PROBE,
-        406,
-        &exchange("dlx-proxy/dlx", "dlx-proxy+/dlx"),
-    ))
-    .broker_gets(&[
-        &close_ok(PROBE),
-        &declares(CH, &{
-            let mut table = TableBuilder::default();
-            table.longstr(b"x-dead-letter-exchange", b"dlx-proxy+/dlx");
-            table.finish()
-        }),
-    ]);
+    let mut s = comparing(0);
+    let text = exchange("dlx-proxy/dlx", "dlx-proxy+/dlx");
+    s.broker(&close(PROBE, 406, &text))
+        .broker_gets(&[&close_ok(PROBE)]);
+    assert_eq!(s.ensure[0].exchange, name("dlx-proxy+/dlx"));
+    let mut table = TableBuilder::default();
+    table.longstr(b"x-dead-letter-exchange", b"dlx-proxy+/dlx");
+    s.ensured(true)
+        .broker_gets(&[&declares(CH, &if_there(&table.finish()))]);
     let text = inequivalent("x-queue-type", "classic", "quorum");
     s.broker(&close(CH, 406, &text)).passes();
 }
@@ -118,7 +112,7 @@ fn another_type_than_the_queues_is_told_by_the_broker() {
 /// What was sent in the end is the client's own, as the first refusal was cut.
 #[test]
 fn the_original_is_refused_in_the_clients_words_too() {
-    let mut s = fitting();
+    let mut s = comparing(0);
     s.broker(&close(PROBE, 406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'dlx-proxy/d..."))
         .broker_gets(&[&close_ok(PROBE), &declares(CH, &original())]);
     s.broker(&close(CH, 406, &exchange("dlx", "dlx-proxy/other/k")))
@@ -127,9 +121,7 @@ fn the_original_is_refused_in_the_clients_words_too() {
 
 #[test]
 fn a_name_that_the_broker_makes_is_native_while_the_intake_is_away() {
-    let mut s = asked_for_a_name(None);
-    s.broker(&close(PROBE, 406, GRANTED))
-        .broker_gets(&[&close_ok(PROBE)]);
+    let mut s = permitted_a_name();
     s.ensured(false)
         .broker_gets(&[&declare_on(CH, "", 0, &original())]);
     assert_left(&s, Fallback::NoIntake);
@@ -138,9 +130,41 @@ fn a_name_that_the_broker_makes_is_native_while_the_intake_is_away() {
 
 #[test]
 fn and_where_its_user_may_not_write_to_the_intake_exchange() {
-    let mut s = asked_for_a_name(Some(true));
+    let mut s = comparing_a_name();
     let text = "ACCESS_REFUSED - write access to exchange 'dlx-proxy/dlx' in vhost '/' refused for user 'guest'";
     s.broker(&close(PROBE, 403, text))
         .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "", 0, &original())]);
     assert_left(&s, Fallback::NoPermission);
+    assert!(s.ensure.is_empty());
+}
+
+/// The original is refused for the same; or the queue has gone.
+#[test]
+fn what_else_is_wrong_with_a_queue_that_is_not_there_the_broker_says_of_the_original() {
+    let mut s = comparing(0);
+    let text = "PRECONDITION_FAILED - invalid arg 'x-max-length' for queue 'q' in vhost '/': {value_negative,-5}";
+    s.broker(&close(PROBE, 406, text))
+        .broker_gets(&[&close_ok(PROBE), &declares(CH, &original())]);
+    s.broker(&close(CH, 406, text)).passes();
+    assert!(s.ensure.is_empty());
+}
+
+/// It says so after all that a probe asks: an intake exchange would be made for nothing.
+#[test]
+fn a_quorum_queue_that_no_broker_makes_gets_no_intake_exchange() {
+    const DURABLE: u8 = 2;
+    const EXCLUSIVE: u8 = 4;
+    let absent = "PRECONDITION_FAILED - invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue";
+    for (bits, asked) in [(DURABLE, true), (0, false), (DURABLE | EXCLUSIVE, false)] {
+        let mut s = comparing(bits);
+        let unchanged = declare_on(CH, "q", bits, &original());
+        let permission = declare_on(PROBE, "q", bits, &asking(&original()));
+        let (closed, open) = (close_ok(PROBE), opened());
+        let expected: &[&[u8]] = match asked {
+            true => &[&closed, &open, &permission],
+            false => &[&closed, &unchanged],
+        };
+        s.broker(&close(PROBE, 406, absent)).broker_gets(expected);
+        assert!(s.ensure.is_empty());
+    }
 }

@@ -54,7 +54,7 @@ fn a_refused_dead_letter_leaves_the_reject_to_the_broker() {
     s.client(&nack(1, false, false)).silent();
     let ticket = s.ticket();
     s.settled(&[(ticket, Outcome::Refused(Cause::PublisherAway))])
-        .broker_gets(&[&reject(1, false)]);
+        .broker_gets(&[&nack(1, false, false)]);
     assert!(matches!(
         &s.events[..],
         [Event::RejectForwarded {
@@ -217,7 +217,7 @@ fn commands_that_end_things_stay_behind_withheld_rejects() {
         }),
         method(CH, MethodId::TX_SELECT, |_| {}),
         method(
-            crate::amqp::ids::ChannelId(0),
+            crate::amqp::ids::ChannelId::CONNECTION,
             MethodId::CONNECTION_CLOSE,
             |a| a.short(200).shortstr(b"").short(0).short(0).end(),
         ),
@@ -255,7 +255,7 @@ fn out_of_tickets_the_client_is_not_read() {
 
 #[test]
 fn over_the_budget_nothing_is_retained_and_the_reject_is_forwarded() {
-    let small = |limits: &mut Limits| limits.retained_per_connection = 430;
+    let small = |limits: &mut Limits| limits.retained_bytes_per_connection = 430;
     let mut s = Script::open(limited(Mode::Keep, small)).managed("orders", target("dlx"));
     s.broker(&deliver("orders", 1, b"more than thirty bytes of a body"))
         .passes();
@@ -323,7 +323,7 @@ fn a_client_that_vanishes_has_its_withheld_rejects_settled() {
     s.client(&reject(1, false)).silent();
     s.gone(Leg::Client)
         .broker_gets(&[&cancel("orders", 1), &cancel("other", 1)]);
-    let zero = crate::amqp::ids::ChannelId(0);
+    let zero = crate::amqp::ids::ChannelId::CONNECTION;
     let bye = method(zero, MethodId::CONNECTION_CLOSE, |a| {
         a.short(200).shortstr(b"").short(0).short(0).end();
     });
@@ -334,6 +334,34 @@ fn a_client_that_vanishes_has_its_withheld_rejects_settled() {
     let bye_ok = method(zero, MethodId::CONNECTION_CLOSE_OK, |_| {});
     s.broker(&bye_ok).silent();
     assert_eq!(s.session.flow(), Flow::Finish);
+}
+
+/// Found by the simulation: the broker closed the connection over it.
+#[test]
+fn a_channel_that_waits_to_be_opened_is_not_closed() {
+    let mut s = Script::open(limited(Mode::Keep, |limits| {
+        limits.max_replies_per_connection = 1
+    }))
+    .managed("orders", target("dlx"))
+    .consume("orders");
+    let on = |channel, id| {
+        method(crate::amqp::ids::ChannelId(channel), id, |a| {
+            a.shortstr(b"").end()
+        })
+    };
+    s.broker(&deliver("orders", 1, b"hi")).passes();
+    s.client(&reject(1, false)).silent();
+    s.client(&on(2, MethodId::CHANNEL_OPEN)).passes();
+    s.client(&on(3, MethodId::CHANNEL_OPEN)).silent();
+    let closed = method(
+        crate::amqp::ids::ChannelId(2),
+        MethodId::CHANNEL_CLOSE,
+        |a| {
+            a.short(200).shortstr(b"").short(0).short(0).end();
+        },
+    );
+    s.gone(Leg::Client)
+        .broker_gets(&[&cancel("orders", 1), &closed]);
 }
 
 #[test]
@@ -363,7 +391,7 @@ fn what_is_not_settled_when_close_wait_has_passed_is_forwarded_in_order() {
     s.gone(Leg::Client)
         .broker_gets(&[&cancel("orders", 1), &cancel("other", 1)]);
     let bye = method(
-        crate::amqp::ids::ChannelId(0),
+        crate::amqp::ids::ChannelId::CONNECTION,
         MethodId::CONNECTION_CLOSE,
         |a| {
             a.short(200).shortstr(b"").short(0).short(0).end();

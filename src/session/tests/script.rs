@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::amqp::frame::{self, Front};
-use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+pub(super) use super::frames::*;
+use crate::amqp::frame::{self};
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
-use crate::dead_letter::{Dialect, Rules, Target};
+use crate::dead_letter::{RuleSettings, Target};
 use crate::machine::*;
-use crate::registry::intake_name::Intake;
+use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Mode, QueueType};
+use crate::registry::said_retries::SaidRetries;
 use crate::registry::shared::{Shared, Who};
 use crate::registry::{Declared, Form};
-use crate::session::{Session, Settings, Turn};
+use crate::session::{Effects, Input, Session, Settings, Turn};
 
 pub(super) const CH: ChannelId = ChannelId(1);
 
@@ -34,7 +36,10 @@ pub(super) struct Script {
     pub events: Vec<Event>,
     /// As the shell keeps it.
     pub shared: Shared,
+    /// Whether a queue is verified that could have been made anew before its consumer began. Else that is no matter of the script.
+    pub doubts: bool,
     channel_max: u16,
+    frame_max: u32,
     rest: [Vec<u8>; 2],
 }
 
@@ -51,19 +56,19 @@ pub(super) fn target(exchange: &str) -> Target {
 }
 
 pub(super) fn settings(mode: Mode) -> Settings {
-    let rules = Rules {
-        dialect: Dialect::V4,
-        max_history: 256,
+    let rules = RuleSettings {
         continue_history: true,
         carry_bcc: true,
     };
     Settings {
+        user: name("dlx-proxy"),
         mode,
         names: super::names(),
         policies: LivePolicies::default(),
         rules,
         retained: Budget::new(1 << 20),
         ended: Default::default(),
+        types: Default::default(),
         limits: super::limits(),
     }
 }
@@ -77,119 +82,6 @@ pub(super) fn limited(mode: Mode, change: impl FnOnce(&mut Limits)) -> Settings 
     settings
 }
 
-// === frames ===
-
-pub(super) fn method(
-    channel: ChannelId,
-    id: MethodId,
-    arguments: impl FnOnce(&mut reply::Arguments<'_>),
-) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::method(&mut out, channel, id, arguments);
-    out
-}
-
-pub(super) fn ack(tag: u64, multiple: bool) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::ack(&mut out, CH, DeliveryTag(tag), multiple);
-    out
-}
-
-pub(super) fn reject(tag: u64, requeue: bool) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::reject(&mut out, CH, DeliveryTag(tag), requeue);
-    out
-}
-
-pub(super) fn nack(tag: u64, multiple: bool, requeue: bool) -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::nack(&mut out, CH, DeliveryTag(tag), multiple, requeue);
-    out
-}
-
-pub(super) fn header(octets: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    frame::put(&mut out, 2, CH, |out| {
-        out.extend_from_slice(&[0, 60, 0, 0]);
-        out.extend_from_slice(&octets.to_be_bytes());
-        out.extend_from_slice(&[0, 0]);
-    });
-    out
-}
-
-pub(super) fn body(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    frame::put(&mut out, 3, CH, |out| out.extend_from_slice(bytes));
-    out
-}
-
-pub(super) fn deliver(consumer: &str, tag: u64, bytes: &[u8]) -> Vec<u8> {
-    let id = MethodId::BASIC_DELIVER;
-    let mut out = method(CH, id, |a| {
-        a.shortstr(consumer.as_bytes())
-            .longlong(tag)
-            .octet(0)
-            .shortstr(b"")
-            .shortstr(b"key")
-            .end();
-    });
-    out.extend(header(bytes.len() as u64));
-    if !bytes.is_empty() {
-        out.extend(body(bytes));
-    }
-    out
-}
-
-pub(super) fn get(queue: &str) -> Vec<u8> {
-    method(CH, MethodId::BASIC_GET, |a| {
-        a.short(0).shortstr(queue.as_bytes()).octet(0).end();
-    })
-}
-
-pub(super) fn got(tag: u64) -> Vec<u8> {
-    let mut out = method(CH, MethodId::BASIC_GET_OK, |a| {
-        a.longlong(tag)
-            .octet(0)
-            .shortstr(b"")
-            .shortstr(b"q")
-            .long(0)
-            .end();
-    });
-    out.extend(header(0));
-    out
-}
-
-pub(super) fn cancel(tag: &str, bits: u8) -> Vec<u8> {
-    method(CH, MethodId::BASIC_CANCEL, |a| {
-        a.shortstr(tag.as_bytes()).octet(bits).end()
-    })
-}
-
-pub(super) fn channel_close() -> Vec<u8> {
-    let mut out = Vec::new();
-    reply::close(&mut out, CH, 200, b"bye", MethodId(0, 0));
-    out
-}
-
-/// The frames in bytes, as `channel class.method` or what else they are: for readable failures.
-pub(super) fn show(bytes: &[u8]) -> Vec<String> {
-    let mut rest = bytes;
-    let mut out = Vec::new();
-    while let Front::Whole(head, payload, whole) = frame::front(rest) {
-        out.push(format!(
-            "{} {:?} {}",
-            head.channel,
-            head.kind,
-            payload.escape_ascii()
-        ));
-        rest = &rest[whole..];
-    }
-    if !rest.is_empty() {
-        out.push(format!("... {}", rest.escape_ascii()));
-    }
-    out
-}
-
 // === impl Script ===
 
 impl Script {
@@ -201,12 +93,12 @@ impl Script {
                 Arc::new(settings),
                 Now {
                     mono: Mono(0),
-                    wall: 1000,
+                    wall: Wall::of_seconds(1000),
                 },
             ),
             now: Now {
                 mono: Mono(0),
-                wall: 1000,
+                wall: Wall::of_seconds(1000),
             },
             fx: Effects::default(),
             to_client: Vec::new(),
@@ -216,7 +108,9 @@ impl Script {
             changes: Vec::new(),
             events: Vec::new(),
             shared: Shared::default(),
+            doubts: false,
             channel_max: 2047,
+            frame_max: 131_072,
             rest: [Vec::new(), Vec::new()],
         }
     }
@@ -233,22 +127,28 @@ impl Script {
         script.opened()
     }
 
+    /// The same of one that may send frames so large.
+    pub(super) fn cramped(settings: Settings, frame_max: u32) -> Script {
+        let mut script = Script::fresh(settings);
+        script.frame_max = frame_max;
+        script.opened()
+    }
+
     fn opened(self) -> Script {
         let mut script = self;
         script.client(&frame::PROTOCOL).passes();
         script.handshake(b"4.3.6");
-        script
-            .client(&method(CH, MethodId::CHANNEL_OPEN, |a| {
-                a.shortstr(b"").end()
-            }))
-            .passes();
-        script
-            .broker(&method(CH, MethodId::CHANNEL_OPEN_OK, |a| {
-                a.longstr(b"").end()
-            }))
-            .passes();
+        script.open_channel();
         script.events.clear();
         script
+    }
+
+    /// The client opens channel 1.
+    pub(super) fn open_channel(&mut self) {
+        let open = method(CH, MethodId::CHANNEL_OPEN, |a| a.shortstr(b"").end());
+        self.client(&open).passes();
+        let ok = method(CH, MethodId::CHANNEL_OPEN_OK, |a| a.longstr(b"").end());
+        self.broker(&ok).passes();
     }
 
     /// From connection.start to connection.open-ok.
@@ -256,7 +156,7 @@ impl Script {
         let mut properties = TableBuilder::default();
         properties.longstr(b"version", version);
         let properties = properties.finish();
-        let zero = ChannelId(0);
+        let zero = ChannelId::CONNECTION;
         self.broker(&method(zero, MethodId::CONNECTION_START, |a| {
             a.short(9)
                 .longstr(&properties)
@@ -273,9 +173,9 @@ impl Script {
                 .end();
         }))
         .passes();
-        let channel_max = self.channel_max;
+        let (channel_max, frame_max) = (self.channel_max, self.frame_max);
         let tune =
-            |a: &mut reply::Arguments<'_>| a.short(channel_max).long(131_072).short(60).end();
+            |a: &mut reply::Arguments<'_>| a.short(channel_max).long(frame_max).short(60).end();
         self.broker(&method(zero, MethodId::CONNECTION_TUNE, tune))
             .passes();
         self.client(&method(zero, MethodId::CONNECTION_TUNE_OK, tune))
@@ -306,7 +206,8 @@ impl Script {
         self.session.manage(
             name(queue),
             Declared {
-                said: Intake::Target(target),
+                said: DeclaredTarget::Target(target),
+                retries: SaidRetries::default(),
                 queue_type: QueueType::Classic,
                 taken_over: false,
                 form: Form::default(),
@@ -350,6 +251,9 @@ impl Script {
         let consumed = self.session.read(leg, &all, self.now, &mut self.fx);
         self.collect(&all);
         self.rest[leg as usize] = all.split_off(consumed);
+        if !self.doubts {
+            self.session.registry.trust_all();
+        }
         Said {
             script: self,
             from: leg,
@@ -378,7 +282,7 @@ impl Script {
 
     /// The process is ending.
     pub(super) fn drain(&mut self) -> Said<'_> {
-        self.session.input(Input::Drain, self.now, &mut self.fx);
+        Machine::drain(&mut self.session, self.now, &mut self.fx);
         self.collect(&[]);
         Said {
             script: self,
@@ -455,9 +359,9 @@ impl Script {
             out.append(buffered);
             out.extend_from_slice(&src[run]);
         }
-        self.dead.append(&mut self.fx.dead);
-        self.ensure.append(&mut self.fx.ensure);
-        self.changes.append(&mut self.fx.changes);
+        self.dead.append(&mut self.fx.out.dead);
+        self.ensure.append(&mut self.fx.out.ensure);
+        self.changes.append(&mut self.fx.out.changes);
         self.events.append(&mut self.fx.events);
         self.share();
     }
@@ -468,10 +372,10 @@ impl Script {
             vhost: name("/"),
             user: Some(name("guest")),
         };
-        for learned in self.fx.learned.drain(..) {
+        for learned in self.fx.out.learned.drain(..) {
             self.shared.learn(&who, learned, self.now.mono);
         }
-        for about in std::mem::take(&mut self.fx.recall) {
+        for about in std::mem::take(&mut self.fx.out.recall) {
             let recalled = self.shared.recall(&who, about, self.now.mono);
             self.session
                 .input(Input::Recalled(recalled), self.now, &mut self.fx);

@@ -137,10 +137,10 @@ fn the_keys_of_a_bcc_are_kept_with_the_routing_key() {
     }
 }
 
-/// Nobody's publish is refused for what we add to it.
+/// Nobody's publish is refused for what we add to it; and nobody gets a private name past us by that.
 #[test]
-fn a_header_that_would_not_fit_into_a_frame_any_more_passes_as_it_is() {
-    let content = |octets: usize, kept: &[&[u8]]| {
+fn a_header_that_would_not_fit_into_a_frame_any_more_passes_without_an_addition() {
+    let content = |octets: usize, kept: &[&[u8]], forged: bool| {
         let mut headers = TableBuilder::default();
         let array = |keys: &[&[u8]]| {
             let mut array = ArrayBuilder::default();
@@ -154,19 +154,27 @@ fn a_header_that_would_not_fit_into_a_frame_any_more_passes_as_it_is() {
         if !kept.is_empty() {
             headers.array(b"x-dlx-proxy-bcc", &array(kept));
         }
+        if forged {
+            headers.longstr(b"x-dlx-proxy-user-id", b"root");
+        }
         empty_with(headers)
     };
     let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
         a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
     });
     let kept: &[&[u8]] = &[b"k", b"b"];
-    let fits = 131_072 + 8 - content(0, kept).len();
-    for (octets, kept) in [(fits, kept), (fits + 1, &[])] {
+    let fits = 131_072 + 8 - content(0, kept, false).len();
+    let cases = [
+        (fits, kept, false),
+        (fits + 1, &[], false),
+        (fits + 1, &[], true),
+    ];
+    for (octets, kept, forged) in cases {
         let mut script = keep();
         script.client(&publish).passes();
         script
-            .client(&content(octets, &[]))
-            .broker_gets(&[&content(octets, kept)]);
+            .client(&content(octets, &[], forged))
+            .broker_gets(&[&content(octets, kept, false)]);
         let dropped = |event: &Event| matches!(event, Event::EditDropped);
         assert_eq!(script.events.iter().any(dropped), kept.is_empty());
     }
@@ -253,7 +261,7 @@ fn a_broker_that_does_not_hang_up_is_not_waited_for_for_ever() {
     // Nor when it asks for an answer that nobody will give.
     let mut script = keep();
     script.gone(Leg::Client).silent();
-    let close = method(ChannelId(0), MethodId::CONNECTION_CLOSE, |a| {
+    let close = method(ChannelId::CONNECTION, MethodId::CONNECTION_CLOSE, |a| {
         a.short(320).shortstr(b"").short(0).short(0).end()
     });
     script.broker(&close).passes();
@@ -276,12 +284,12 @@ fn a_close_of_the_connection_passes_both_ways() {
         let mut close = Vec::new();
         crate::amqp::reply::close(
             &mut close,
-            ChannelId(0),
+            ChannelId::CONNECTION,
             320,
             b"CONNECTION_FORCED",
             MethodId(0, 0),
         );
-        let close_ok = method(ChannelId(0), MethodId::CONNECTION_CLOSE_OK, |_| {});
+        let close_ok = method(ChannelId::CONNECTION, MethodId::CONNECTION_CLOSE_OK, |_| {});
         match from {
             Leg::Client => {
                 script.client(&close).passes();

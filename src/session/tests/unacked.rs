@@ -44,6 +44,9 @@ fn retained() -> Retained {
         exchange: ShortStr::EMPTY,
         routing_key: ShortStr::EMPTY,
         content,
+        before: Default::default(),
+        delivered: Default::default(),
+        retried: Default::default(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::order;
+use super::probes::{declare_on, if_there};
 use super::script::*;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
@@ -9,12 +11,11 @@ use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Leg, Machine};
 use crate::registry::policy::Mode;
 
-const PROBE: ChannelId = ChannelId(65_535);
+pub(super) const PROBE: ChannelId = ChannelId(65_535);
 
-fn declare(bits: u8) -> Vec<u8> {
-    method(PROBE, MethodId::QUEUE_DECLARE, |a| {
-        a.short(0).shortstr(b"q").octet(bits).longstr(b"").end();
-    })
+/// What was declared, as a form that makes no queue.
+fn declare() -> Vec<u8> {
+    declare_on(PROBE, "q", 0, &if_there(b""))
 }
 
 fn declare_ok() -> Vec<u8> {
@@ -23,19 +24,19 @@ fn declare_ok() -> Vec<u8> {
     })
 }
 
-fn close(channel: ChannelId, code: u16) -> Vec<u8> {
+pub(super) fn close(channel: ChannelId, code: u16) -> Vec<u8> {
     let mut out = Vec::new();
     reply::close(&mut out, channel, code, b"", MethodId(0, 0));
     out
 }
 
-/// `q` was managed a minute ago; the client gets from it, and the passive declare is on its way.
+/// `q` was managed a minute ago; the client gets from it, and is waiting for the answer of the probe.
 fn asked() -> Script {
     let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
     s.wait(Duration::from_secs(60)).silent();
     let mut open = Vec::new();
     reply::channel_open(&mut open, PROBE);
-    s.client(&get("q")).broker_gets(&[&open, &declare(1)]);
+    s.client(&get("q")).broker_gets(&[&open, &declare()]);
     assert!(!s.session.wants_read(Leg::Client, 0));
     s
 }
@@ -43,7 +44,6 @@ fn asked() -> Script {
 #[test]
 fn a_queue_that_is_the_same_stays_managed() {
     let mut s = asked();
-    s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
     s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
     s.resume().broker_gets(&[&get("q")]);
     s.broker(&got(1)).passes();
@@ -52,28 +52,102 @@ fn a_queue_that_is_the_same_stays_managed() {
 }
 
 #[test]
-fn a_queue_that_is_gone_or_another_is_not_managed() {
-    for refused_at in 0..2 {
-        let mut s = asked();
-        if refused_at == 1 {
-            s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
-        }
-        let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
-        s.broker(&close(PROBE, 406)).broker_gets(&[&close_ok]);
-        s.resume().broker_gets(&[&get("q")]);
-        s.broker(&got(1)).passes();
-        s.client(&reject(1, false)).passes();
-        let stale = |event: &Event| {
-            matches!(
-                event,
-                Event::DeclareLeft {
-                    cause: Fallback::Stale,
-                    ..
-                }
-            )
-        };
-        assert!(s.events.iter().any(stale));
+fn a_queue_that_is_gone_or_another_is_not_managed_and_not_made() {
+    let mut s = asked();
+    let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
+    s.broker(&close(PROBE, 406)).broker_gets(&[&close_ok]);
+    s.resume().broker_gets(&[&get("q")]);
+    s.broker(&got(1)).passes();
+    s.client(&reject(1, false)).passes();
+    let stale = |event: &Event| {
+        matches!(
+            event,
+            Event::DeclareLeft {
+                cause: Fallback::Stale,
+                ..
+            }
+        )
+    };
+    assert!(s.events.iter().any(stale));
+}
+
+/// No other queue has that name, and no client may declare it.
+#[test]
+fn a_queue_that_the_broker_named_is_known_by_its_name() {
+    let mut s = Script::open(settings(Mode::Keep)).managed("amq.gen-1", target("dlx"));
+    s.wait(Duration::from_secs(60)).silent();
+    let mut open = Vec::new();
+    reply::channel_open(&mut open, PROBE);
+    let passive = declare_on(PROBE, "amq.gen-1", 1, b"");
+    s.client(&get("amq.gen-1")).broker_gets(&[&open, &passive]);
+    s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
+    s.resume().broker_gets(&[&get("amq.gen-1")]);
+    s.broker(&got(1)).passes();
+    s.client(&reject(1, false)).silent();
+    assert_eq!(s.dead.len(), 1);
+}
+
+// === made anew before its consumer began
+
+/// `q` was managed and consumed from, and has delivered two messages.
+fn consuming(mut s: Script) -> Script {
+    s.doubts = true;
+    let mut s = s.managed("q", target("dlx"));
+    for tag in 1..=2 {
+        s.broker(&deliver("q", tag, b"hi")).passes();
     }
+    s
+}
+
+/// The first reject waits for the answer of a probe.
+fn doubted() -> Script {
+    let mut s = consuming(Script::open(settings(Mode::Keep)));
+    let mut open = Vec::new();
+    reply::channel_open(&mut open, PROBE);
+    s.client(&reject(1, false))
+        .broker_gets(&[&open, &declare()]);
+    assert!(!s.session.wants_read(Leg::Client, 0));
+    s
+}
+
+#[test]
+fn a_queue_that_was_made_anew_before_its_consumer_began_is_not_managed() {
+    let mut s = doubted();
+    let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
+    s.broker(&close(PROBE, 406)).broker_gets(&[&close_ok]);
+    s.resume().broker_gets(&[&reject(1, false)]);
+    assert_eq!(s.dead.len(), 0);
+}
+
+#[test]
+fn a_queue_that_is_the_same_when_its_consumer_has_begun_is_so_while_it_goes_on() {
+    let mut s = doubted();
+    s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
+    s.resume().silent();
+    s.client(&reject(2, false)).silent();
+    s.wait(Duration::from_secs(61)).silent();
+    s.broker(&deliver("q", 3, b"hi")).passes();
+    s.client(&reject(3, false)).silent();
+    assert_eq!(s.dead.len(), 3);
+}
+
+#[test]
+fn a_client_without_a_channel_for_it_is_believed() {
+    let mut s = consuming(Script::narrow(settings(Mode::Keep), 1));
+    s.client(&reject(1, false)).silent();
+    s.resume().silent();
+    assert_eq!(s.dead.len(), 1);
+}
+
+#[test]
+fn an_exclusive_queue_is_nobody_else_s_to_make_anew() {
+    const EXCLUSIVE: u8 = 4;
+    let mut s = order::declared(EXCLUSIVE);
+    s.doubts = true;
+    let mut s = s.consume("q");
+    s.broker(&deliver("q", 1, b"hi")).passes();
+    s.client(&reject(1, false)).silent();
+    assert_eq!(s.dead.len(), 1);
 }
 
 /// `q` delivered two messages; another session of this process sees a delete of `q`; the client rejects both.
@@ -92,7 +166,7 @@ fn ended_elsewhere() -> Script {
     let mut open = Vec::new();
     reply::channel_open(&mut open, PROBE);
     s.client(&nack(2, true, false))
-        .broker_gets(&[&open, &declare(1)]);
+        .broker_gets(&[&open, &declare()]);
     assert!(!s.session.wants_read(Leg::Client, 0));
     s
 }
@@ -106,7 +180,6 @@ fn a_queue_that_ended_elsewhere_is_verified_before_anything_of_it_dies() {
     assert_eq!(s.dead.len(), 0);
 
     let mut s = ended_elsewhere();
-    s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
     s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
     s.resume().silent();
     assert_eq!(s.dead.len(), 2);
@@ -126,7 +199,6 @@ fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
 #[test]
 fn what_was_verified_is_believed_for_another_minute() {
     let mut s = asked();
-    s.broker(&declare_ok()).broker_gets(&[&declare(0)]);
     s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);
     s.resume().broker_gets(&[&get("q")]);
     s.wait(Duration::from_secs(59)).silent();
@@ -140,7 +212,7 @@ fn a_user_with_a_limit_on_channels_is_not_probed_for_it() {
     let mut limit = Vec::new();
     reply::close(
         &mut limit,
-        ChannelId(0),
+        ChannelId::CONNECTION,
         530,
         text.as_bytes(),
         MethodId(0, 0),

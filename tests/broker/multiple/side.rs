@@ -1,11 +1,9 @@
 //! One of the two ways that a script is played: its connection, its queues, and what it saw.
 
-use std::time::Duration;
-
 use dlx_proxy::amqp::method::MethodId;
 
 use super::script::{Command, End, Script};
-use crate::lab::Way;
+use crate::lab::{Way, until};
 use crate::raw::{self, Raw, closed};
 use crate::scene::Kind;
 
@@ -83,15 +81,14 @@ impl Side {
         let expected = script.model();
         self.dead_letters(round, &mut end, expected.dead.len())
             .await;
-        while end.back.len() < expected.back.len() {
-            match self.take(round).await {
-                Some(tag) => drop(end.back.insert(tag)),
-                // On its way back from the channel that was closed.
-                None => tokio::time::sleep(Duration::from_millis(5)).await,
+        // They may be on their way back from the channel that was closed. All that is there is taken: one too many would be as wrong.
+        until("all that went back", async || {
+            while let Some(tag) = self.take(round).await {
+                end.back.insert(tag);
             }
-        }
-        // One too many would be as wrong.
-        end.back.extend(self.take(round).await);
+            end.back.len() >= expected.back.len()
+        })
+        .await;
         self.last = format!("{script:?}");
         end
     }

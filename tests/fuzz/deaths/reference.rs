@@ -2,6 +2,7 @@
 
 use dlx_proxy::dead_letter::{Dialect, Rules, private};
 
+use super::super::reference::with_shown_cc;
 use super::FIRST;
 use super::tables::{Member, array, get, raw, table};
 
@@ -320,7 +321,7 @@ pub(crate) fn shown(headers: &[Member<'_>]) -> Option<Members> {
             .for_each(|member| set(&mut shown, member));
     }
     shown.retain(|member| !member.name.starts_with(private::PREFIX));
-    Some(shown)
+    Some(with_shown_cc(shown, headers))
 }
 
 /// The headers of the dead letter, but for the lap. None: they are the broker's to deal with.
@@ -387,6 +388,9 @@ pub(crate) fn after(headers: &[Member<'_>], happened: &Happened<'_>) -> Option<M
     }
     // S3.3, and keys that do not count may not be there.
     let gone = happened.keyed || (cc.is_empty() && !told.is_empty());
+    if let Some(shown) = get(headers, b"CC").filter(|_| gone && dialect != Dialect::V3) {
+        set(&mut after, Member::new(private::CC, shown.tag, &shown.data));
+    }
     let of_the_queue: [&[u8]; 2] = [b"x-delivery-count", b"x-acquired-count"];
     after.retain(|member| {
         let name = &*member.name;

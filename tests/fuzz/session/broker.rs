@@ -49,6 +49,7 @@ pub(super) struct Broker {
     read: usize,
     pub(super) channels: BTreeMap<u16, Channel>,
     lives: BTreeMap<u16, u32>,
+    queues: BTreeSet<Vec<u8>>,
     /// The connection is being closed, by whom ever.
     pub(super) over: bool,
     pub(super) delivered: usize,
@@ -197,6 +198,16 @@ impl Broker {
                     let text = b"PRECONDITION_FAILED - invalid arg 'x-expires' for queue 'q' in vhost '/': {value_negative,-1}";
                     return self.close_channel(number, 406, text, id);
                 }
+                let there = self.queues.contains(declare.queue);
+                if !there
+                    && Table(declare.arguments)
+                        .get(b"x-max-age")
+                        .is_ok_and(|age| age.is_some())
+                {
+                    let text = b"PRECONDITION_FAILED - invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type rabbit_classic_queue";
+                    return self.close_channel(number, 406, text, id);
+                }
+                self.queues.insert(declare.queue.to_vec());
                 method(number, ok(id), declared_ok(declare.queue))
             }
             MethodId::QUEUE_DELETE | MethodId::QUEUE_PURGE => {

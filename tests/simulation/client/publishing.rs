@@ -12,7 +12,7 @@ use super::super::codec::frame::Frame;
 use super::super::codec::methods::{Arg, Args, BODY};
 use super::super::codec::value::{Array, Bytes, Table, Value};
 use super::super::plan::{Plan, text};
-use super::{Client, PUBLISHING, Said, Verb};
+use super::{Channel, Client, PUBLISHING, Said, Verb};
 
 /// The header in which it counts the lives of a message.
 pub(crate) const LIVES: &str = "lives";
@@ -83,7 +83,8 @@ impl Client {
 
     fn may_publish(&self) -> bool {
         let channel = self.channels.get(&PUBLISHING);
-        channel.is_some_and(|channel| !channel.closing && channel.unconfirmed < UNCONFIRMED)
+        let may = |channel: &Channel| !channel.closing && channel.unconfirmed < UNCONFIRMED;
+        !self.only_consumes && channel.is_some_and(may)
     }
 
     /// To any source; its number.

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use dlx_proxy::machine::{Bound, Cause, Event, Fallback, Outcome};
+use dlx_proxy::machine::{Cause, Event, Fallback, Limit, Outcome};
 use regex::{Captures, Regex};
 
 use super::super::accounts::id;
+use super::super::client::PUBLISHING;
 use super::super::codec::frame::Frame;
-use super::super::codec::value::Bytes;
+use super::super::codec::value::{Bytes, Value};
 use super::super::model::Broker;
-use super::super::proxy::{Proxy, names};
+use super::super::plan;
+use super::super::proxy::{Proxy, Which, names};
 use super::{HEALED_WITHIN, Phase, STEPS_AT_MOST, World};
 
 impl World {
@@ -20,7 +22,7 @@ impl World {
         let conn = self.behind.get(&client.id);
         for said in client.said.drain(..) {
             if let Some(conn) = conn {
-                self.accounts.said(*conn, said);
+                self.accounts.said(*conn, said, self.at);
             }
         }
         let peer = self
@@ -31,6 +33,11 @@ impl World {
         for (channel, frame, looked) in client.seen.drain(..) {
             if let Some(conn) = conn.filter(|_| looked && is_delivery(&frame)) {
                 self.accounts.saw(*conn, channel, &frame)?;
+            }
+            if let (Some(conn), PUBLISHING, "queue.declare-ok") = (conn, channel, &*frame.name) {
+                let queue = frame.arg("queue").map(|queue| queue.text().to_vec());
+                self.accounts
+                    .saw_declared(*conn, &queue.unwrap_or_default());
             }
             if frame.name.starts_with("connection.close") && self.dismissed.contains(&client.id) {
                 continue;
@@ -61,9 +68,10 @@ impl World {
             .proxies
             .iter_mut()
             .flatten()
-            .flat_map(|proxy| std::mem::take(&mut proxy.events));
+            .flat_map(Proxy::take_events);
         for (which, event) in events.collect::<Vec<_>>() {
             self.note(|| format!("    {which:?}: {event:?}"));
+            self.parked(which, &event)?;
             match event {
                 Event::DeadLetter {
                     outcome: Outcome::Dropped(cause),
@@ -72,30 +80,71 @@ impl World {
                     Cause::Cycle => self.accounts.cycles += 1,
                     _ => self.accounts.unroutable += 1,
                 },
+                Event::LimitMet(Limit::ConfirmTimeout) => {
+                    self.troubles.late_confirm();
+                    self.accounts.fault(self.at);
+                }
                 // It may be at its target too.
                 Event::DeadLetter {
                     outcome: Outcome::Parked(Cause::TargetBusy | Cause::TimedOut),
                     ..
                 }
                 | Event::RejectForwarded {
-                    cause: Fallback::CloseWait,
+                    cause: Fallback::CloseWait | Fallback::Refused(_),
                     ..
-                }
-                | Event::BoundMet(Bound::ConfirmTimeout) => self.accounts.fault(self.at),
-                Event::DeclareLeft { .. } | Event::BoundMet(Bound::ProbeTimeout) => {
+                } => self.accounts.fault(self.at),
+                Event::DeclareLeft { .. } | Event::LimitMet(Limit::ProbeTimeout) => {
                     self.accounts.declares_left = true;
                 }
                 _ => {}
             }
         }
         for proxy in self.proxies.iter().flatten() {
-            if let Some(what) = proxy.over_a_bound() {
+            let wrong = proxy.over_a_bound().or(proxy.sleeps_through(self.at));
+            if let Some(what) = wrong {
                 return Err(what);
             }
         }
         for fact in self.broker.facts() {
             self.note(|| format!("    {}", readable(&format!("{fact:?}"))));
             self.accounts.fact(&fact, self.at)?;
+        }
+        self.consumers_go_on()
+    }
+
+    /// What is parked has a reason; and where nothing is wrong but what passes by itself, that is not one.
+    fn parked(&mut self, which: Which, event: &Event) -> Result<(), String> {
+        let Event::DeadLetter {
+            outcome,
+            queue,
+            exchange,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
+        let is_missing = **exchange == *plan::MISSING.as_bytes();
+        match (which, outcome) {
+            (Which::Intake, Outcome::Parked(_)) => self.accounts.given_up += 1,
+            (Which::Publisher, Outcome::Refused(cause)) if *cause != Cause::PublisherAway => {
+                self.accounts.given_up += 1;
+            }
+            (
+                Which::Publisher,
+                Outcome::Parked(
+                    Cause::Unroutable | Cause::NoExchange | Cause::Forbidden | Cause::Cycle,
+                ),
+            ) => {}
+            // While others that are parked for it wait for their confirms.
+            (Which::Publisher, Outcome::Parked(Cause::TargetBusy)) if is_missing => {}
+            (Which::Publisher, Outcome::Parked(Cause::TargetBusy | Cause::TimedOut))
+                if self.troubles.is_slow() => {}
+            (Which::Publisher, Outcome::Parked(cause))
+                if self.troubles.only_outages() && !self.plan.refuses() =>
+            {
+                return Err(format!("{cause:?}: parked from {queue} without a cause"));
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -130,6 +179,7 @@ impl World {
         self.broker.jobs() == 0
             && self.proxies.iter().flatten().all(Proxy::is_quiet)
             && empty(&self.broker, &intake)
+            && !self.is_parked_in_vain()
             && self
                 .plan
                 .sources
@@ -141,20 +191,49 @@ impl World {
                 .all(|client| client.unanswered().is_empty())
     }
 
+    /// Something is parked that the proxy could bring to its target. After the broker closed a connection on which it was fetching, it does not try
+    /// for an hour.
+    fn is_parked_in_vain(&self) -> bool {
+        let never = self.settings[0].parked_retry.is_zero();
+        if never || self.plan.refuses() || self.troubles.has_closed_connections() {
+            return false;
+        }
+        let parked = self.broker.queue(&names().parking().to_string());
+        let bindings = self.broker.bindings();
+        let mut parked = parked.into_iter().flatten();
+        parked.any(|message| {
+            let said = |name| match message.headers().and_then(|of| of.get(name)) {
+                Some(Value::Text(text)) => Some(text.as_slice()),
+                _ => None,
+            };
+            let proven = message.property("user-id") == Some(&b"dlx-proxy"[..]);
+            let heals = !matches!(
+                said("x-parked-cause"),
+                Some(b"cycle" | b"poison" | b"implausible")
+            );
+            let (exchange, key) = (said("x-parked-exchange"), &message.routing_key);
+            let routes = match exchange {
+                Some(b"") => self
+                    .plan
+                    .targets
+                    .iter()
+                    .any(|queue| queue.as_bytes() == key),
+                Some(b"fan") => bindings.iter().any(|of| of.source == b"fan"),
+                Some(exchange) => bindings
+                    .iter()
+                    .any(|of| of.source == exchange && of.key == *key),
+                None => false,
+            };
+            proven && heals && routes
+        })
+    }
+
     /// What is still under way, for people.
     fn open(&mut self) -> String {
         let mut open = format!("jobs {}", self.broker.jobs());
         for proxy in self.proxies.iter().flatten() {
-            open += &format!(
-                ", publisher {}, intake {}, sessions {:?}",
-                proxy.publisher.machine.held(),
-                proxy.intake.machine.held(),
-                proxy
-                    .sessions
-                    .values()
-                    .map(|session| session.pump.machine.withheld())
-                    .collect::<Vec<_>>()
-            );
+            let (publisher, intake, sessions) = proxy.held();
+            open += &format!(", publisher {publisher}, intake {intake}, sessions {sessions:?}");
         }
         for queue in self
             .plan

@@ -1,0 +1,119 @@
+//! The proof that the proxy published a message itself, and what such a message says.
+//!
+//! A header proves nothing: whoever may publish may write it. The property `user-id` does, as the broker refuses one that is not the
+//! publisher's own (S8.1), but for users with the tag `impersonator`. So where a header gives what a client could not have by itself, the
+//! proxy publishes with `user-id` = its own user, and the user-id of before stands in [`USER_ID`]; without both, the header counts for nothing.
+//!
+//! What has the proof has the headers that the proxy gave it *with* the proof, as those of before are removed with it ([`prove`]), and
+//! nobody can add one later: RabbitMQ dead-letters a message with the properties that it has. A client of the proxy cannot forge it, not even
+//! as the proxy's own user: private names are removed from what it publishes. Past the proxy, that user can.
+
+use bytes::Bytes;
+
+use crate::amqp::properties::{Change, Edit, Properties, Property};
+use crate::amqp::table::{Table, Value};
+
+use super::headers::HeaderEdit;
+use super::private::{RETRY, USER_ID};
+
+/// Of a parked message: the exchange that it was meant for.
+pub const PARKED_EXCHANGE: &[u8] = b"x-parked-exchange";
+/// Of a parked message: why it is parked.
+pub const PARKED_CAUSE: &[u8] = b"x-parked-cause";
+
+/// The user-id that a message had before the proxy's own took its place, if it had one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Original<'a>(pub Option<&'a [u8]>);
+
+/// What a parked message says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Parked<'a> {
+    /// The exchange that it was meant for.
+    pub exchange: &'a [u8],
+    /// Why it is parked.
+    pub cause: &'a [u8],
+}
+
+/// The properties with the proof, and with what a parked message says: of it, what was there before is removed. A parked one has no TTL: what
+/// came back to its queue had the rest of its own. `None`: they cannot be walked.
+pub fn prove(properties: &[u8], own_user: &[u8], parked: Option<Parked<'_>>) -> Option<Bytes> {
+    let parsed = Properties::parse(properties).ok()?;
+    let before = proven(&parsed, own_user);
+    let original = match before {
+        Some(Original(user)) => user,
+        None => parsed.get(Property::UserId),
+    };
+    let mut edit = says(parked);
+    match original {
+        Some(user) => edit.longstr(USER_ID, user),
+        None => edit.void(USER_ID),
+    }
+    let table = Table(parsed.headers().unwrap_or_default());
+    let claims = |name: &[u8]| {
+        [USER_ID, PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
+            || name == RETRY && before.is_none()
+    };
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(edit.apply(table, |name| !claims(name)).ok()?),
+        expiration: expiration(parked),
+        user_id: Change::Set(own_user.to_vec()),
+        ..Edit::default()
+    }))
+}
+
+/// The same for a user who may not prove anything: its own name is not the one by which the broker knows it (OAuth 2).
+pub fn unproven(properties: &[u8], own_user: &[u8], parked: Parked<'_>) -> Option<Bytes> {
+    let parsed = Properties::parse(properties).ok()?;
+    let user_id = proven(&parsed, own_user).map_or(Change::Keep, Original::put_back);
+    let table = Table(parsed.headers().unwrap_or_default());
+    let claims = |name: &[u8]| [USER_ID, PARKED_EXCHANGE, PARKED_CAUSE].contains(&name);
+    let headers = says(Some(parked)).apply(table, |name| !claims(name)).ok()?;
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(headers),
+        expiration: expiration(Some(parked)),
+        user_id,
+        ..Edit::default()
+    }))
+}
+
+/// Whether the proxy published it with the proof, and what its user-id was before.
+pub fn proven<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<Original<'a>> {
+    if properties.get(Property::UserId) != Some(own_user) {
+        return None;
+    }
+    let original: Value<'a> = Table(properties.headers()?).get(USER_ID).ok()??;
+    match original.tag {
+        b'V' => Some(Original(None)),
+        _ => original
+            .as_longstr()
+            .filter(|user| user.len() <= 255)
+            .map(|user| Original(Some(user))),
+    }
+}
+
+/// Nothing expires in the parking queue. A dead letter has no TTL of its own, but what comes back to its queue may.
+fn expiration(parked: Option<Parked<'_>>) -> Change {
+    match parked {
+        Some(_) => Change::Remove,
+        None => Change::Keep,
+    }
+}
+
+fn says(parked: Option<Parked<'_>>) -> HeaderEdit<'static> {
+    let mut edit = HeaderEdit::default();
+    if let Some(Parked { exchange, cause }) = parked {
+        edit.longstr(PARKED_EXCHANGE, exchange);
+        edit.longstr(PARKED_CAUSE, cause);
+    }
+    edit
+}
+
+// === impl Original ===
+
+impl Original<'_> {
+    /// The edit that gives a message its user-id back.
+    pub fn put_back(self) -> Change {
+        self.0
+            .map_or(Change::Remove, |user| Change::Set(user.to_vec()))
+    }
+}

@@ -1,0 +1,446 @@
+//! What a message carries while it is away for a retry, and when it is back in its queue.
+//!
+//! ```text
+//! its queue ─ returned by a client ─▶ away(): a delay queue, then intake ─▶ back(): its queue ─▶ before(): as if it had never been away
+//! ```
+//! Away, nothing of it may act: a TTL or a priority of its own would spoil the order of the delay queue, `CC` would lead elsewhere, and the
+//! broker writes a death of its own into `x-death`. So all that stands in one private table ([`RETRY`]), and is put back where it was.
+//! Back in its queue the table stays: it has the exchange and the key that the message was first published with, and how often it has come
+//! back. It counts only with the [`proof`], and only in the queue that it names.
+
+use crate::amqp::content::Content;
+use crate::amqp::cursor::Malformed;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::{Change, Edit, Properties, Property, has_headers};
+use crate::amqp::table::{Table, TableBuilder, Value};
+use crate::machine::Wall;
+
+use super::headers::{self, HeaderEdit, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
+use super::private::{self, HISTORY, RETRY, USER_ID};
+use super::proof::{self, Original};
+use super::retries::Attempts;
+use super::{Dialect, Lookup, Target, history, remembered};
+
+const QUEUE: &[u8] = b"queue";
+const EXCHANGE: &[u8] = b"exchange";
+const ROUTING_KEY: &[u8] = b"routing-key";
+const ALL: &[u8] = b"all";
+const FAILED: &[u8] = b"failed";
+const CC_COUNTS: &[u8] = b"cc";
+const EXPIRATION: &[u8] = b"expiration";
+const DEADLINE: &[u8] = b"deadline";
+const DUE: &[u8] = b"due";
+const PRIORITY: &[u8] = b"priority";
+const DEATHS: &[u8] = b"deaths";
+const BY_EXCHANGE: &[u8] = b"by-exchange";
+const FORGOTTEN: &[u8] = b"forgotten";
+const IN_VAIN: &[u8] = b"in-vain";
+const NO_TARGET: &[u8] = b"no-target";
+const TARGET_EXCHANGE: &[u8] = b"dead-letter-exchange";
+const TARGET_KEY: &[u8] = b"dead-letter-routing-key";
+const TARGET_AT_LEAST_ONCE: &[u8] = b"at-least-once";
+
+/// The table of a message.
+#[derive(Clone, Debug)]
+pub struct Retry<'a> {
+    /// The queue that it comes back to.
+    pub queue: ShortStr,
+    /// The exchange that it had been published to.
+    pub exchange: ShortStr,
+    /// The key that it had been published with.
+    pub routing_key: ShortStr,
+    /// How often it has come back, this time included.
+    pub attempts: Attempts,
+    /// Its `CC` counts for its next death, and not only for those who read it (S2.5).
+    pub cc_counts: bool,
+    /// Its property `expiration`.
+    pub expiration: Option<&'a [u8]>,
+    /// When its TTL is over, if it has one. It does not begin anew.
+    pub deadline: Option<Wall>,
+    /// While it is away.
+    pub away: Option<Away<'a>>,
+}
+
+/// What else it carries while it is away.
+#[derive(Clone, Debug)]
+pub struct Away<'a> {
+    /// It comes back no sooner.
+    pub due: Wall,
+    /// Its property `priority`.
+    pub priority: Option<u8>,
+    /// Its headers of deaths.
+    pub deaths: Table<'a>,
+    /// It comes back through an exchange that leads to its queue alone, with its own key; else through the default exchange.
+    pub by_exchange: bool,
+    /// A client's deaths do not count (`history = "broker"`), so they shall not when it is published again.
+    pub forgotten: bool,
+    /// A delivery of it has failed; see [`redelivered`](super::redelivered).
+    pub in_vain: bool,
+    /// Where it goes if its deadline comes first. [`Lookup::KeyUnknown`]: it does not, or only the broker knows.
+    pub target: Lookup,
+}
+
+/// The table of a message with these properties, if the proxy published it so. `None`: it is not away and has not come back, as far as anybody
+/// can prove.
+pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'a>, Original<'a>)> {
+    let original = proof::proven(properties, own_user)?;
+    let table = Table(properties.headers()?).get(RETRY).ok()??.as_table()?;
+    table.check().ok()?;
+    let value = |name: &[u8]| table.get(name).ok().flatten();
+    let text = |name: &[u8]| value(name).and_then(Value::as_longstr);
+    let name = |name: &[u8]| text(name).and_then(ShortStr::copy);
+    let number = |name: &[u8]| value(name)?.as_integer()?.try_into().ok();
+    let is = |name: &[u8]| value(name).is_some();
+    let away = match (value(DEATHS).and_then(Value::as_table), number(DUE)) {
+        (Some(deaths), Some(due)) => Some(Away {
+            due: Wall(due),
+            priority: number(PRIORITY).and_then(|priority| priority.try_into().ok()),
+            deaths,
+            by_exchange: is(BY_EXCHANGE),
+            forgotten: is(FORGOTTEN),
+            in_vain: is(IN_VAIN),
+            target: match name(TARGET_EXCHANGE) {
+                Some(exchange) => Lookup::Target(Target {
+                    exchange,
+                    routing_key: name(TARGET_KEY),
+                    at_least_once: is(TARGET_AT_LEAST_ONCE),
+                }),
+                None if is(NO_TARGET) => Lookup::NoExchange,
+                None => Lookup::KeyUnknown,
+            },
+        }),
+        _ => None,
+    };
+    let retry = Retry {
+        queue: name(QUEUE)?,
+        exchange: name(EXCHANGE)?,
+        routing_key: name(ROUTING_KEY)?,
+        attempts: Attempts {
+            all: number(ALL)?,
+            failed: number(FAILED)?,
+        },
+        cc_counts: is(CC_COUNTS),
+        expiration: text(EXPIRATION),
+        deadline: number(DEADLINE).map(Wall),
+        away,
+    };
+    Some((retry, original))
+}
+
+/// The table of a message with these properties that has come back to that queue.
+pub fn back_in<'a>(
+    queue: &[u8],
+    properties: &Properties<'a>,
+    own_user: &[u8],
+) -> Option<(Retry<'a>, Original<'a>)> {
+    let is_here =
+        |(retry, _): &(Retry<'_>, _)| retry.queue.as_bytes() == queue && retry.away.is_none();
+    read(properties, own_user).filter(is_here)
+}
+
+/// Whether to look for a table at all: hardly any message has one.
+pub fn may_have(properties: &[u8]) -> bool {
+    has_headers(properties) && memchr::memmem::find(properties, RETRY).is_some()
+}
+
+// === impl Retry ===
+
+impl Retry<'_> {
+    /// The message as it goes away. `content`: what it was before.
+    ///
+    /// # Errors
+    /// When its properties or its headers cannot be walked, or the user may not have a name in them.
+    pub fn content(&self, content: &Content, own_user: &[u8]) -> Result<Content, Malformed> {
+        let properties = Properties::parse(&content.properties)?;
+        let table = Table(properties.headers().unwrap_or_default());
+        let mut edit = HeaderEdit::default();
+        if let Some(shown) = table.get(headers::CC)? {
+            edit.value(private::CC, &shown);
+        }
+        let acts = |name: &[u8]| {
+            is_the_brokers(name) || [headers::CC, headers::BCC, HISTORY].contains(&name)
+        };
+        let headers = edit.apply(table, |name| !acts(name))?;
+        let without = properties.edit(&Edit {
+            headers: Change::Set(headers),
+            priority: Change::Remove,
+            expiration: Change::Remove,
+            ..Edit::default()
+        });
+        let properties = proof::prove(&without, own_user, None).ok_or(Malformed)?;
+        Ok(Content {
+            properties: self.written_into(&properties)?,
+            body: content.body.clone(),
+        })
+    }
+
+    /// The properties with this table.
+    fn written_into(&self, properties: &[u8]) -> Result<bytes::Bytes, Malformed> {
+        let parsed = Properties::parse(properties)?;
+        let mut edit = HeaderEdit::default();
+        edit.table(RETRY, &self.write());
+        let headers = edit.apply(Table(parsed.headers().unwrap_or_default()), |_| true)?;
+        Ok(parsed.edit(&Edit {
+            headers: Change::Set(headers),
+            ..Edit::default()
+        }))
+    }
+
+    fn write(&self) -> TableBuilder {
+        let mut table = TableBuilder::default();
+        table
+            .longstr(QUEUE, &self.queue)
+            .longstr(EXCHANGE, &self.exchange)
+            .longstr(ROUTING_KEY, &self.routing_key)
+            .long(ALL, long(self.attempts.all))
+            .long(FAILED, long(self.attempts.failed));
+        if self.cc_counts {
+            table.void(CC_COUNTS);
+        }
+        if let Some(expiration) = self.expiration {
+            table.longstr(EXPIRATION, expiration);
+        }
+        if let Some(deadline) = self.deadline {
+            table.long(DEADLINE, long(deadline.0));
+        }
+        let Some(away) = &self.away else {
+            return table;
+        };
+        let mut deaths = TableBuilder::default();
+        deaths.members(away.deaths.0);
+        table.long(DUE, long(away.due.0)).table(DEATHS, &deaths);
+        if let Some(priority) = away.priority {
+            table.long(PRIORITY, priority.into());
+        }
+        let (target, no_target) = match &away.target {
+            Lookup::Target(target) => (Some(target), false),
+            Lookup::NoExchange => (None, true),
+            Lookup::KeyUnknown => (None, false),
+        };
+        if let Some(target) = target {
+            table.longstr(TARGET_EXCHANGE, &target.exchange);
+            if let Some(key) = &target.routing_key {
+                table.longstr(TARGET_KEY, key);
+            }
+        }
+        for (name, is) in [
+            (BY_EXCHANGE, away.by_exchange),
+            (FORGOTTEN, away.forgotten),
+            (IN_VAIN, away.in_vain),
+            (NO_TARGET, no_target),
+            (
+                TARGET_AT_LEAST_ONCE,
+                target.is_some_and(|it| it.at_least_once),
+            ),
+        ] {
+            if is {
+                table.void(name);
+            }
+        }
+        table
+    }
+
+    /// The message as it was before it went away the first time, its number of deliveries aside.
+    ///
+    /// # Errors
+    /// When its properties or its headers cannot be walked.
+    pub fn before(&self, content: &Content, original: Original<'_>) -> Result<Content, Malformed> {
+        let properties = Properties::parse(&content.properties)?;
+        let table = Table(properties.headers().unwrap_or_default());
+        Ok(Content {
+            properties: self.put_back(&properties, self.headers_before(table)?, original),
+            body: content.body.clone(),
+        })
+    }
+
+    /// The same, as a consumer sees it: with how often it has come back. `acquired`: in the two numbers of RabbitMQ 4.3. What is private is still
+    /// there.
+    ///
+    /// # Errors
+    /// When the headers cannot be walked.
+    pub fn shown(
+        &self,
+        properties: &Properties<'_>,
+        original: Original<'_>,
+        acquired: bool,
+    ) -> Result<bytes::Bytes, Malformed> {
+        let headers = self.headers_before(Table(properties.headers().unwrap_or_default()))?;
+        let table = Table(&headers);
+        let of_the_queue = native_attempts(table, acquired)?;
+        let Attempts { all, failed } = self.attempts.plus(of_the_queue);
+        let counts = match acquired {
+            true => [failed, all],
+            false => [all, 0],
+        };
+        let mut edit = HeaderEdit::default();
+        for (name, count) in OF_THE_QUEUE.into_iter().zip(counts) {
+            if count > 0 {
+                edit.long(name, long(count));
+            }
+        }
+        let headers = edit.apply(table, |_| true)?;
+        Ok(self.put_back(properties, headers, original))
+    }
+
+    fn headers_before(&self, table: Table<'_>) -> Result<Vec<u8>, Malformed> {
+        let mut edit = HeaderEdit::default();
+        edit.remove(RETRY);
+        edit.remove(USER_ID);
+        let shown = table.get(private::CC)?.filter(|_| self.cc_counts);
+        if let Some(shown) = &shown {
+            edit.remove(private::CC);
+            edit.value(headers::CC, shown);
+        }
+        let Some(away) = &self.away else {
+            return edit.apply(table, |_| true);
+        };
+        let mut headers = edit.apply(table, |name| !is_the_brokers(name))?;
+        headers.extend_from_slice(away.deaths.0);
+        Ok(headers)
+    }
+
+    fn put_back(
+        &self,
+        properties: &Properties<'_>,
+        headers: Vec<u8>,
+        original: Original<'_>,
+    ) -> bytes::Bytes {
+        let set = |value: Option<Vec<u8>>| value.map_or(Change::Remove, Change::Set);
+        properties.edit(&Edit {
+            headers: match headers.is_empty() {
+                true => Change::Remove,
+                false => Change::Set(headers),
+            },
+            priority: match &self.away {
+                Some(away) => set(away.priority.map(|priority| vec![priority])),
+                None => Change::Keep,
+            },
+            expiration: set(self.expiration.map(<[u8]>::to_vec)),
+            user_id: original.put_back(),
+        })
+    }
+
+    /// The message as it comes back into its queue `now`: by the proof a message of the proxy's, with its table and with what the broker forgets
+    /// of its deaths. Away it was `content`.
+    ///
+    /// # Errors
+    /// When its properties or its headers cannot be walked.
+    pub fn back(
+        &self,
+        content: &Content,
+        original: Original<'_>,
+        dialect: Dialect,
+        own_user: &[u8],
+        now: Wall,
+    ) -> Result<Content, Malformed> {
+        let before = self.before(content, original)?;
+        let parsed = Properties::parse(&before.properties)?;
+        let table = Table(parsed.headers().unwrap_or_default());
+        let is = |of: fn(&Away<'_>) -> bool| self.away.as_ref().is_some_and(of);
+        let by_exchange = is(|away| away.by_exchange);
+        let mut edit = HeaderEdit::default();
+        let cc = table.get(headers::CC)?.filter(|_| !by_exchange);
+        if let Some(shown) = &cc {
+            edit.remove(headers::CC);
+            edit.value(private::CC, shown);
+        }
+        let mut fields = edit.apply(table, |_| true)?;
+        if dialect != Dialect::V3
+            && let Some(copy) = remembered::copy(Table(&fields), is(|away| away.forgotten))?
+        {
+            let mut member = TableBuilder::default();
+            member.table(HISTORY, &copy);
+            fields.extend_from_slice(&member.finish());
+        }
+        let rest = |deadline: Wall| now.until(deadline).as_millis().to_string().into_bytes();
+        let properties = parsed.edit(&Edit {
+            headers: match fields.is_empty() {
+                true => Change::Remove,
+                false => Change::Set(fields),
+            },
+            expiration: self
+                .deadline
+                .map_or(Change::Remove, |deadline| Change::Set(rest(deadline))),
+            ..Edit::default()
+        });
+        let properties = proof::prove(&properties, own_user, None).ok_or(Malformed)?;
+        let retry = Retry {
+            away: None,
+            ..self.clone()
+        };
+        Ok(Content {
+            properties: retry.written_into(&properties)?,
+            body: content.body.clone(),
+        })
+    }
+}
+
+/// The headers of deaths of a message that goes away: x-death whole, where the broker knows but a part of it.
+///
+/// # Errors
+/// When the headers cannot be walked.
+pub fn deaths(table: Table<'_>) -> Result<Vec<u8>, Malformed> {
+    let mut edit = HeaderEdit::default();
+    if let Some(whole) = remembered::restored(table)? {
+        edit.array(X_DEATH, &history::write(&whole.entries));
+        for field in whole.first {
+            edit.raw(field);
+        }
+    }
+    edit.apply(table, is_of_deaths)
+}
+
+/// The message as it goes away once more, if it is not due: without what the broker has written into it on its way.
+///
+/// # Errors
+/// When its properties or its headers cannot be walked.
+pub fn again(content: &Content) -> Result<Content, Malformed> {
+    let properties = Properties::parse(&content.properties)?;
+    let table = Table(properties.headers().unwrap_or_default());
+    let headers = HeaderEdit::default().apply(table, |name| !is_the_brokers(name))?;
+    Ok(Content {
+        properties: properties.edit(&Edit {
+            headers: Change::Set(headers),
+            ..Edit::default()
+        }),
+        body: content.body.clone(),
+    })
+}
+
+/// How often the queue itself says that a message was delivered in vain. `acquired`: in the two numbers of RabbitMQ 4.3.
+///
+/// # Errors
+/// When the headers cannot be walked.
+pub fn native_attempts(table: Table<'_>, acquired: bool) -> Result<Attempts, Malformed> {
+    let count = |name: &[u8]| -> Result<u64, Malformed> {
+        let count = table.get(name)?.and_then(Value::as_integer);
+        Ok(count.and_then(|count| count.try_into().ok()).unwrap_or(0))
+    };
+    let [delivery_count, acquired_count] = OF_THE_QUEUE;
+    let failed = count(delivery_count)?;
+    Ok(Attempts {
+        all: match acquired {
+            true => count(acquired_count)?,
+            false => failed,
+        },
+        failed,
+    })
+}
+
+/// What the broker writes into a message that is away: it dies in the delay queue, and may be delivered from the intake queue several times.
+fn is_the_brokers(name: &[u8]) -> bool {
+    is_of_deaths(name) || OF_THE_QUEUE.contains(&name)
+}
+
+fn is_of_deaths(name: &[u8]) -> bool {
+    name == X_DEATH || X_FIRST_DEATH.contains(&name) || X_LAST_DEATH.contains(&name)
+}
+
+fn long(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The octet of the property.
+pub fn priority(properties: &Properties<'_>) -> Option<u8> {
+    properties.get(Property::Priority)?.first().copied()
+}

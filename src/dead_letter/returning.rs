@@ -1,0 +1,242 @@
+//! What becomes of a message that a client returned to its queue, where that has retries: it comes back later, or it dies.
+
+use std::time::Duration;
+
+use crate::amqp::content::Content;
+use crate::amqp::cursor::Malformed;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::{Properties, Property};
+use crate::amqp::table::Table;
+use crate::machine::{Cause, Fallback, Publication, Purpose, Reason, Wall};
+
+use super::disposal::{Disposal, dispose};
+use super::plan::plan;
+use super::remembered::{self, Past};
+use super::retries::{Attempts, Retries, Returned, Verdict};
+use super::retry::{self, Away, Retry};
+use super::route::Keys;
+use super::{Death, Lookup, Rules, Target};
+
+/// A message that a client returned.
+#[derive(Clone, Copy, Debug)]
+pub struct Return<'a> {
+    /// The death that it dies if it has come back as often as it may. Its content is as it was before the first retry.
+    pub death: Death<'a>,
+    /// By which method.
+    pub returned: Returned,
+    /// How often it had come back, the queue's own count included.
+    pub attempts: Attempts,
+    /// When its TTL is over, if a retry has fixed that.
+    pub deadline: Option<Wall>,
+    /// The TTL that the queue gives each message, as far as that is known.
+    pub queue_ttl: Option<Duration>,
+    /// When it was delivered.
+    pub delivered: Wall,
+    /// All is known that can give its queue a target. If not, the broker may know of one where nobody here does.
+    pub knows_all: bool,
+    /// The exchange by which it comes back, where that is not the default exchange.
+    pub by_exchange: Option<&'a ShortStr>,
+}
+
+/// What becomes of a message that has been away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CameBack {
+    /// The queue it belongs to.
+    pub queue: ShortStr,
+    /// What to do with it.
+    pub disposal: Disposal,
+}
+
+/// Decides about a returned message. `None`: the broker returns it.
+pub fn give_back(
+    of: &Return<'_>,
+    retries: &Retries,
+    lookup: &Lookup,
+    rules: &Rules,
+    own_user: &[u8],
+    now: Wall,
+) -> Option<Disposal> {
+    match retries.verdict(of.attempts, of.returned) {
+        Verdict::Native => None,
+        Verdict::Dies => Some(dies(&of.death, lookup, rules, now)),
+        Verdict::Back(delay, attempts) => {
+            let retried = away(of, delay, attempts, lookup, rules, own_user, now);
+            Some(retried.map_or(
+                Disposal::LeaveToBroker(Fallback::Unreadable),
+                Disposal::Retry,
+            ))
+        }
+    }
+}
+
+/// It is dead. Nothing is dropped: without a target it is parked, and so is what would go round in a circle.
+fn dies(death: &Death<'_>, lookup: &Lookup, rules: &Rules, now: Wall) -> Disposal {
+    let target = match lookup {
+        Lookup::Target(target) => Target {
+            at_least_once: true,
+            ..target.clone()
+        },
+        Lookup::KeyUnknown => return Disposal::LeaveToBroker(Fallback::TargetUnknown),
+        Lookup::NoExchange => Target {
+            exchange: ShortStr::EMPTY,
+            routing_key: None,
+            at_least_once: true,
+        },
+    };
+    let planned = plan(death, &target, rules, now.seconds());
+    match (lookup, planned) {
+        (_, Err(Malformed)) => Disposal::LeaveToBroker(Fallback::Unreadable),
+        (
+            Lookup::NoExchange,
+            Ok(Disposal::Publish(publication) | Disposal::Park(publication, _)),
+        ) => Disposal::Park(
+            // The rule of cycles may have left out its own key.
+            Publication {
+                routing_key: ShortStr::copy(death.routing_key).unwrap_or_default(),
+                ..publication
+            },
+            Cause::NoTarget,
+        ),
+        (_, Ok(disposal)) => disposal,
+    }
+}
+
+fn away(
+    of: &Return<'_>,
+    delay: Duration,
+    attempts: Attempts,
+    lookup: &Lookup,
+    rules: &Rules,
+    own_user: &[u8],
+    now: Wall,
+) -> Result<Publication, Malformed> {
+    let death = &of.death;
+    let properties = Properties::parse(&death.content.properties)?;
+    let headers = Table(properties.headers().unwrap_or_default());
+    let past = Past::read(headers, rules, false)?;
+    let expiration = properties.get(Property::Expiration);
+    let deadline = of
+        .deadline
+        .or_else(|| Some(of.delivered.after(ttl(expiration, of.queue_ttl)?)));
+    let due = now.after(delay);
+    let is_over = deadline.is_some_and(|deadline| deadline <= due);
+    let deaths = retry::deaths(headers)?;
+    let retry = Retry {
+        queue: death.queue.clone(),
+        exchange: ShortStr::copy(death.exchange).ok_or(Malformed)?,
+        routing_key: ShortStr::copy(death.routing_key).ok_or(Malformed)?,
+        attempts,
+        cc_counts: !Keys::of_death(death, headers, &past, rules)?.cc.is_empty(),
+        expiration,
+        deadline,
+        away: Some(Away {
+            due,
+            priority: retry::priority(&properties),
+            deaths: Table(&deaths),
+            by_exchange: of.by_exchange.is_some(),
+            forgotten: remembered::is_forgotten(headers)?,
+            in_vain: death.failed,
+            target: match lookup {
+                Lookup::Target(_) if is_over => lookup.clone(),
+                Lookup::NoExchange if is_over && of.knows_all => Lookup::NoExchange,
+                _ => Lookup::KeyUnknown,
+            },
+        }),
+    };
+    let content = retry.content(death.content, own_user)?;
+    match delay.is_zero() {
+        false => Ok(delayed(death.queue, content, delay)),
+        true => {
+            let properties = Properties::parse(&content.properties)?;
+            let (retry, original) = retry::read(&properties, own_user).ok_or(Malformed)?;
+            let content = retry.back(&content, original, rules.dialect, own_user, now)?;
+            Ok(put_back(&retry, content, of.by_exchange))
+        }
+    }
+}
+
+/// The shorter one (S1.2).
+fn ttl(expiration: Option<&[u8]>, of_the_queue: Option<Duration>) -> Option<Duration> {
+    let own = expiration.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    let own = own.map(Duration::from_millis);
+    own.into_iter().chain(of_the_queue).min()
+}
+
+/// Decides about a message that comes out of a delay queue. `return_exchange`: the exchange that leads to a queue alone. `None`: it is none that
+/// the proxy sent there.
+pub fn come_back(
+    content: &Content,
+    rules: &Rules,
+    own_user: &[u8],
+    return_exchange: impl Fn(&[u8]) -> Option<ShortStr>,
+    now: Wall,
+) -> Option<CameBack> {
+    let properties = Properties::parse(&content.properties).ok()?;
+    let (retry, original) = retry::read(&properties, own_user)?;
+    let away = retry.away.as_ref()?;
+    let queue = retry.queue.clone();
+    let rest = now.until(away.due);
+    let is_over = retry.deadline.is_some_and(|deadline| deadline <= now);
+    let disposal = if !rest.is_zero() {
+        // It was in a queue with a shorter delay, as there may not be one for each.
+        Disposal::Retry(delayed(&queue, retry::again(content).ok()?, rest))
+    } else if is_over && away.target == Lookup::NoExchange {
+        // As a queue without a dead-letter exchange lets go what expires in it.
+        Disposal::Drop(Vec::new())
+    } else if is_over && away.target != Lookup::KeyUnknown {
+        let before = retry.before(content, original).ok()?;
+        let death = Death {
+            queue: &queue,
+            reason: Reason::Expired,
+            exchange: &retry.exchange,
+            routing_key: &retry.routing_key,
+            content: &before,
+            recorded: false,
+            failed: away.in_vain,
+        };
+        dispose(&death, &away.target, rules, now.seconds())
+    } else {
+        // If its TTL is over, it expires in its queue, where the broker knows what to do.
+        let by_exchange = match away.by_exchange {
+            true => Some(return_exchange(&queue)?),
+            false => None,
+        };
+        let content = retry
+            .back(content, original, rules.dialect, own_user, now)
+            .ok()?;
+        Disposal::Retry(put_back(&retry, content, by_exchange.as_ref()))
+    };
+    Some(CameBack { queue, disposal })
+}
+
+/// Into a delay queue: the publisher knows which there are.
+fn delayed(queue: &ShortStr, content: Content, delay: Duration) -> Publication {
+    Publication {
+        exchange: ShortStr::EMPTY,
+        routing_key: ShortStr::EMPTY,
+        content,
+        queue: queue.clone(),
+        reason: Reason::Rejected,
+        at_least_once: true,
+        history_cut: false,
+        purpose: Purpose::Delay(delay),
+    }
+}
+
+/// Into the queue that it came from.
+fn put_back(retry: &Retry<'_>, content: Content, by_exchange: Option<&ShortStr>) -> Publication {
+    let (exchange, routing_key) = match by_exchange {
+        Some(exchange) => (exchange, &retry.routing_key),
+        None => (&ShortStr::EMPTY, &retry.queue),
+    };
+    Publication {
+        exchange: exchange.clone(),
+        routing_key: routing_key.clone(),
+        content,
+        queue: retry.queue.clone(),
+        reason: Reason::Rejected,
+        at_least_once: true,
+        history_cut: false,
+        purpose: Purpose::Return,
+    }
+}

@@ -1,0 +1,133 @@
+//! The way of a returned message: into a delay queue, out of it into the intake queue, and back into its own queue.
+
+use std::time::Duration;
+
+use crate::amqp::content::Content;
+use crate::amqp::ids::ShortStr;
+use crate::dead_letter::retries::{
+    Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned,
+};
+use crate::dead_letter::{
+    CameBack, Death, Dialect, Disposal, Lookup, Return, Rules, come_back, give_back,
+};
+use crate::machine::{Publication, Purpose, Reason, Wall};
+
+use super::broker::{Broker, Event};
+
+/// The proxy's user.
+pub(super) const OWN: &[u8] = b"dlx-proxy";
+/// When a message of these tests is returned.
+pub(super) const NOW: Wall = Wall(1_700_000_000_000);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+
+/// One of each generation; of 3.13 also one without the feature flag that takes over deaths.
+pub(super) const BROKERS: [Broker; 4] = [
+    Broker {
+        dialect: Dialect::V3,
+        takes_over: true,
+    },
+    Broker {
+        dialect: Dialect::V3_13,
+        takes_over: true,
+    },
+    Broker {
+        dialect: Dialect::V3_13,
+        takes_over: false,
+    },
+    Broker {
+        dialect: Dialect::V4,
+        takes_over: false,
+    },
+];
+
+/// A second's delay after each return, `limit` times.
+pub(super) fn after_a_second(limit: Option<u64>) -> Retries {
+    Retries {
+        back_off: Some(BackOff {
+            after: RetryType::All,
+            min: SECOND,
+            max: SECOND,
+            multiplier: Some(1),
+        }),
+        limit,
+        counts: Counts::All,
+        on_crash: OnCrash::Requeue,
+    }
+}
+
+/// The first return of a message that was delivered just now.
+pub(super) fn returned<'a>(
+    queue: &'a ShortStr,
+    (exchange, routing_key): (&'a str, &'a str),
+    content: &'a Content,
+) -> Return<'a> {
+    Return {
+        death: Death {
+            queue,
+            reason: Reason::DeliveryLimit,
+            exchange: exchange.as_bytes(),
+            routing_key: routing_key.as_bytes(),
+            content,
+            recorded: false,
+            failed: false,
+        },
+        returned: Returned::ByNack,
+        attempts: Attempts::default(),
+        deadline: None,
+        queue_ttl: None,
+        delivered: NOW,
+        knows_all: true,
+        by_exchange: None,
+    }
+}
+
+/// It goes away for a second.
+pub(super) fn sent(of: &Return<'_>, lookup: &Lookup, rules: &Rules) -> Publication {
+    let disposal = give_back(of, &after_a_second(None), lookup, rules, OWN, NOW);
+    match disposal {
+        Some(Disposal::Retry(publication)) => {
+            assert_eq!(publication.purpose, Purpose::Delay(SECOND));
+            publication
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// As it comes out of the delay queue at that time.
+pub(super) fn let_go(broker: Broker, away: &Content, at: Wall) -> Content {
+    let mut stored = broker.publish(away, "dlx-proxy.delay", "1000");
+    let death = Event {
+        queue: "dlx-proxy.delay.1000".to_owned(),
+        reason: Reason::Expired,
+        exchange: "dlx-proxy.delay".to_owned(),
+        key: "1000".to_owned(),
+        time: at.seconds(),
+    };
+    broker.kill(&mut stored, &death);
+    broker.deliver(&stored)
+}
+
+/// What the intake makes of it then.
+pub(super) fn judged(content: &Content, rules: &Rules, at: Wall) -> Option<CameBack> {
+    let by_exchange = |queue: &[u8]| ShortStr::new([b"dlx-proxy.return/", queue].concat());
+    come_back(content, rules, OWN, by_exchange, at)
+}
+
+/// It comes back a second after it was returned.
+pub(super) fn back(content: &Content, rules: &Rules) -> Publication {
+    let came_back = judged(content, rules, NOW.after(SECOND)).expect("it is ours");
+    match came_back.disposal {
+        Disposal::Retry(publication) => {
+            assert_eq!(publication.purpose, Purpose::Return);
+            assert_eq!(publication.queue, came_back.queue);
+            publication
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// All of that: what is in its queue then.
+pub(super) fn round(broker: Broker, of: &Return<'_>, rules: &Rules) -> Publication {
+    let away = sent(of, &Lookup::NoExchange, rules);
+    back(&let_go(broker, &away.content, NOW.after(SECOND)), rules)
+}

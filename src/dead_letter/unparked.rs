@@ -1,0 +1,99 @@
+//! A parked message on its way back: where it was meant to go, and what it looked like.
+//!
+//! Only what has the [`proof`] that the proxy parked it can go by itself, or whoever may write into the parking queue would publish with the
+//! proxy's rights. And not what would only come back (a cycle would go on, and what closed a channel would close it again), nor what nobody can
+//! believe to have died.
+
+use bytes::Bytes;
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::{Change, Edit, Properties, Property};
+use crate::amqp::table::Table;
+use crate::machine::{Cause, Wall};
+
+use super::headers::{HeaderEdit, OF_THE_QUEUE};
+use super::private::USER_ID;
+use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
+use super::retry;
+
+/// Causes that no time heals. Of what was implausible only its way is known, which whoever may write to an intake exchange can have chosen.
+const FOR_GOOD: [Cause; 4] = [
+    Cause::Cycle,
+    Cause::Poison,
+    Cause::Implausible,
+    Cause::NoTarget,
+];
+
+/// The exchange that a parked message was meant for, and its properties as they were before. `None`: it has to stay.
+///
+/// What was to come back to its queue after a retry keeps the proof: its table would count for nothing without. Its TTL has gone on.
+pub fn unparked(properties: &[u8], own_user: &[u8], now: Wall) -> Option<(ShortStr, Bytes)> {
+    let parsed = Properties::parse(properties).ok()?;
+    let original = proof::proven(&parsed, own_user)?;
+    let table = Table(parsed.headers()?);
+    let said = |name| table.get(name).ok()?.and_then(|value| value.as_longstr());
+    let exchange = ShortStr::copy(said(PARKED_EXCHANGE)?)?;
+    let cause = said(PARKED_CAUSE)?;
+    if FOR_GOOD.iter().any(|of| of.as_str().as_bytes() == cause) {
+        return None;
+    }
+    let retry = retry::read(&parsed, own_user).map(|(retry, _)| retry);
+    let added = |name: &[u8]| {
+        [PARKED_EXCHANGE, PARKED_CAUSE].contains(&name) || name == USER_ID && retry.is_none()
+    };
+    let rest = |deadline: Wall| now.until(deadline).as_millis().to_string().into_bytes();
+    let headers = HeaderEdit::default()
+        .apply(table, |name| !added(name) && !OF_THE_QUEUE.contains(&name))
+        .ok()?;
+    let headers = match headers.is_empty() {
+        true => Change::Remove,
+        false => Change::Set(headers),
+    };
+    let properties = parsed.edit(&Edit {
+        headers,
+        expiration: match retry.as_ref().and_then(|retry| retry.deadline) {
+            Some(deadline) => Change::Set(rest(deadline)),
+            None => Change::Keep,
+        },
+        user_id: match retry {
+            Some(_) => Change::Keep,
+            None => original.put_back(),
+        },
+        ..Edit::default()
+    });
+    Some((exchange, properties))
+}
+
+/// The properties of a message that stays parked, without what its queue added to it.
+pub fn of_itself(properties: &Bytes) -> Bytes {
+    let edited = || {
+        let parsed = Properties::parse(properties).ok()?;
+        let table = Table(parsed.headers()?);
+        let added = |name: &[u8]| table.get(name).is_ok_and(|value| value.is_some());
+        if !OF_THE_QUEUE.iter().any(|name| added(name)) {
+            return None;
+        }
+        let own = |name: &[u8]| !OF_THE_QUEUE.contains(&name);
+        let headers = HeaderEdit::default().apply(table, own).ok()?;
+        Some(parsed.edit(&Edit {
+            headers: Change::Set(headers),
+            ..Edit::default()
+        }))
+    };
+    edited().unwrap_or_else(|| properties.clone())
+}
+
+/// The properties of a message that stays parked without its user-id, which the proxy's user may not publish: it stands in a header then, and proves
+/// nothing. `None`: it has none.
+pub fn without_user_id(properties: &[u8]) -> Option<Bytes> {
+    let parsed = Properties::parse(properties).ok()?;
+    let user = parsed.get(Property::UserId)?;
+    let mut edit = HeaderEdit::default();
+    edit.longstr(USER_ID, user);
+    let table = Table(parsed.headers().unwrap_or_default());
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(edit.apply(table, |_| true).ok()?),
+        user_id: Change::Remove,
+        ..Edit::default()
+    }))
+}

@@ -1,0 +1,178 @@
+//! Writes the dead letter: the headers that RabbitMQ would write, and those of the proxy's own that its next death needs.
+
+use crate::amqp::content::Content;
+use crate::amqp::cursor::Malformed;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::table::{Table, TableBuilder};
+use crate::machine::{Publication, Purpose};
+
+use super::cycle::Lap;
+use super::headers::{
+    BCC, CC, HeaderEdit, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs, routes,
+};
+use super::history::{self, NewDeath};
+use super::private;
+use super::remembered::{self, Whole};
+use super::route::Keys;
+use super::{Death, Dialect, Rules, Target};
+
+/// All that is decided about a dead letter.
+pub(super) struct Writing<'a> {
+    pub(super) death: &'a Death<'a>,
+    pub(super) target: &'a Target,
+    pub(super) rules: &'a Rules,
+    /// Seconds since 1970.
+    pub(super) now: u64,
+    /// Of the message that died, and its headers.
+    pub(super) properties: Properties<'a>,
+    pub(super) headers: Table<'a>,
+    /// The death that is recorded.
+    pub(super) event: NewDeath<'a>,
+    /// It is the first one, as far as x-first-death-* goes (S5.1).
+    pub(super) is_first: bool,
+    /// The history with this death.
+    pub(super) whole: Whole<'a>,
+    /// Of the dead letter.
+    pub(super) keys: Keys<'a>,
+    /// See [`super::cycle::Automatic::queues`].
+    pub(super) automatic: &'a [&'a [u8]],
+    /// See [`Lap::set`].
+    pub(super) set: Vec<&'a [u8]>,
+}
+
+// === impl Writing ===
+
+impl Writing<'_> {
+    /// The publication.
+    ///
+    /// # Errors
+    /// When the table of headers cannot be walked, or the key is over 255 octets.
+    pub(super) fn publication(mut self) -> Result<Publication, Malformed> {
+        let most = self.rules.max_history.max(1);
+        let history_cut = self.whole.entries.len() > most;
+        history::cut(self.rules.dialect, &mut self.whole.entries, most);
+        let headers = self.headers(most)?;
+        let Writing {
+            death,
+            target,
+            properties,
+            ..
+        } = self;
+        Ok(Publication {
+            exchange: target.exchange.clone(),
+            routing_key: ShortStr::copy(self.keys.routing_key).ok_or(Malformed)?,
+            content: Content {
+                properties: properties.edit(&Edit {
+                    headers: Change::Set(headers),
+                    expiration: Change::Remove,
+                    ..Edit::default()
+                }),
+                body: death.content.body.clone(),
+            },
+            queue: death.queue.clone(),
+            reason: death.reason,
+            at_least_once: target.at_least_once,
+            history_cut,
+            purpose: Purpose::Death,
+        })
+    }
+
+    /// The fields of the header table. `most`: how many queues a lap may have.
+    fn headers(&self, most: usize) -> Result<Vec<u8>, Malformed> {
+        let dialect = self.rules.dialect;
+        let mut edit = HeaderEdit::default();
+        edit.array(X_DEATH, &history::write(&self.whole.entries));
+        for field in &self.whole.first {
+            edit.raw(*field);
+        }
+        let words = [self.event.reason, self.event.queue, self.event.exchange];
+        if self.is_first {
+            set_all(&mut edit, X_FIRST_DEATH, words);
+        }
+        if dialect != Dialect::V3 && !self.death.recorded {
+            set_all(&mut edit, X_LAST_DEATH, words);
+        }
+        let keyed = self.target.routing_key.is_some();
+        put_keys(&mut edit, self.headers, &self.keys, keyed, dialect)?;
+        for name in OF_THE_QUEUE {
+            edit.remove(name);
+        }
+        edit.remove(private::HISTORY);
+        edit.remove(private::RETRY);
+        put_lap(&mut edit, &self.lap(most), dialect);
+        if self.death.failed || self.headers.get(private::REDELIVERED)?.is_some() {
+            edit.timestamp(private::REDELIVERED, self.now);
+        }
+        let mut headers = edit.apply(self.headers, |_| true)?;
+        if dialect != Dialect::V3
+            && let Some(copy) = remembered::copy(Table(&headers), false)?
+        {
+            let mut member = TableBuilder::default();
+            member.table(private::HISTORY, &copy);
+            headers.extend_from_slice(&member.finish());
+        }
+        Ok(headers)
+    }
+
+    /// What the dead letter carries to its next death.
+    fn lap(&self, most: usize) -> Lap<'_> {
+        Lap {
+            queues: self.automatic.iter().copied().take(most).collect(),
+            exchange: &self.target.exchange,
+            routing_key: self.keys.routing_key,
+            deaths: history::deaths(&self.whole.entries),
+            at_least_once: self.target.at_least_once,
+            set: self.set.clone(),
+        }
+    }
+}
+
+/// Writes the keys beside the routing key into headers, where the broker looks for them. Keys that do not count for this hop must not be
+/// there: the broker would route by them. A set key takes the header away (S3.3), even an empty one; but consumers of 3.13 and later go on
+/// seeing it.
+fn put_keys<'a>(
+    edit: &mut HeaderEdit<'a>,
+    headers: Table<'a>,
+    keys: &Keys<'a>,
+    keyed: bool,
+    dialect: Dialect,
+) -> Result<(), Malformed> {
+    let told = routes(headers, CC)?;
+    if keyed || (keys.cc.is_empty() && !told.is_empty()) {
+        edit.remove(CC);
+        if dialect != Dialect::V3
+            && let Some(shown) = headers.get(CC)?
+        {
+            edit.value(private::CC, &shown);
+        }
+    } else if keys.cc != told {
+        edit.array(CC, &longstrs(&keys.cc));
+    }
+    if keys.bcc.is_empty() {
+        edit.remove(BCC);
+        edit.remove(private::BCC);
+    } else {
+        // Once for this hop, and once more for the next, as the broker takes the first away.
+        edit.array(BCC, &longstrs(&keys.bcc));
+        let mut kept = vec![keys.routing_key];
+        kept.extend(&keys.bcc);
+        edit.array(private::BCC, &longstrs(&kept));
+    }
+    Ok(())
+}
+
+/// Writes down what this publication could not know, or its broker will forget. 3.x forgets nothing, and at the default exchange all is known.
+fn put_lap(edit: &mut HeaderEdit<'_>, lap: &Lap<'_>, dialect: Dialect) {
+    let told = dialect == Dialect::V3 && lap.exchange.is_empty();
+    if lap.queues.is_empty() || told {
+        return edit.remove(private::LAP);
+    }
+    edit.table(private::LAP, &lap.write());
+}
+
+fn set_all<'a>(edit: &mut HeaderEdit<'a>, names: [&'a [u8]; 3], values: [&[u8]; 3]) {
+    for (name, value) in names.into_iter().zip(values) {
+        edit.longstr(name, value);
+    }
+}

@@ -1,0 +1,85 @@
+//! Frames of the link: which channel each is for, and what the close of a channel means to the others.
+
+use crate::amqp::frame::Kind;
+use crate::amqp::method::{Close, MethodId};
+use crate::amqp::reply;
+use crate::link::Frame;
+use crate::machine::{Event, Limit, Now, Role};
+
+use super::{CONSUMER, Effects, Intake, PARKED, TOPOLOGY};
+
+impl Intake {
+    /// A frame of the broker.
+    ///
+    /// # Errors
+    /// What the broker did wrong.
+    pub(super) fn frame(
+        &mut self,
+        frame: Frame<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        let id = (frame.kind == Kind::Method)
+            .then(|| MethodId::peek(frame.payload))
+            .flatten();
+        match (frame.channel, id) {
+            (TOPOLOGY, Some(MethodId::CHANNEL_CLOSE)) => {
+                let (code, cause) = closed(frame, fx);
+                if self.topology.closed(code, &cause, now, fx) {
+                    tell(cause, fx);
+                }
+            }
+            (TOPOLOGY, Some(id)) => {
+                if self.topology.reply(id, now, fx) {
+                    self.begin(fx);
+                }
+            }
+            (CONSUMER, Some(MethodId::CHANNEL_CLOSE)) => {
+                tell(closed(frame, fx).1, fx);
+                self.consumer_lost(false, fx);
+                self.topology.again(now);
+            }
+            (CONSUMER, Some(MethodId::BASIC_CANCEL)) => {
+                // The queue was deleted or lost its leader: it is declared anew, and what is held stays settleable.
+                self.consumer.cancelled(fx);
+                self.topology.again(now);
+            }
+            (PARKED, Some(MethodId::CHANNEL_CLOSE)) => {
+                let (_, cause) = closed(frame, fx);
+                if !self.parked.is_locking() {
+                    tell(cause, fx);
+                }
+                self.parked.closed(now);
+            }
+            (PARKED, id) => {
+                let own_user = &self.settings.login.user;
+                self.parked.frame(frame, id, own_user, now, fx)?;
+            }
+            (CONSUMER, _) => {
+                if let Some(delivery) = self.consumer.frame(frame, id, fx)? {
+                    self.deliver(delivery, now, fx);
+                    if !self.reads() {
+                        fx.events.push(Event::LimitMet(Limit::IntakeBytes));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Answers the close of a channel; the broker's words.
+fn closed(frame: Frame<'_>, fx: &mut Effects) -> (u16, String) {
+    reply::close_ok(fx.broker.build(&[]), frame.channel);
+    let (code, text) = match Close::parse(frame.payload) {
+        Ok(close) => (close.code, String::from_utf8_lossy(close.text).into_owned()),
+        Err(_) => (0, String::new()),
+    };
+    (code, format!("{code} {text}"))
+}
+
+fn tell(cause: String, fx: &mut Effects) {
+    let role = Role::Intake;
+    fx.events.push(Event::ChannelClosed { role, cause });
+}

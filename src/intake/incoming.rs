@@ -1,0 +1,81 @@
+//! A delivery of the broker's, put together from its frames.
+
+use crate::amqp::content::Content;
+use crate::amqp::frame::Kind;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::incoming::Incoming;
+
+/// The largest message that is taken in: RabbitMQ's own default limit up to 3.13. Of larger ones only the end is awaited.
+const LARGEST: usize = 128 << 20;
+
+/// A delivery, whole.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) tag: u64,
+    pub(super) exchange: ShortStr,
+    pub(super) routing_key: ShortStr,
+    /// It was delivered before, here or in the queue where it died.
+    pub(super) redelivered: bool,
+    /// `None`: too large, or not to be read.
+    pub(super) content: Option<Content>,
+}
+
+/// What the method of a delivery says.
+#[derive(Debug)]
+pub(super) struct Announced {
+    pub(super) tag: u64,
+    exchange: ShortStr,
+    routing_key: ShortStr,
+    redelivered: bool,
+}
+
+// === impl Announced ===
+
+impl Announced {
+    /// `None`: its names cannot be.
+    pub(super) fn new(
+        tag: u64,
+        redelivered: bool,
+        exchange: &[u8],
+        routing_key: &[u8],
+    ) -> Option<Announced> {
+        Some(Announced {
+            tag,
+            exchange: ShortStr::copy(exchange)?,
+            routing_key: ShortStr::copy(routing_key)?,
+            redelivered,
+        })
+    }
+}
+
+/// A frame of the content of a delivery; the whole of it when it is the last one.
+///
+/// # Errors
+/// What the broker did wrong.
+pub(super) fn frame(
+    incoming: &mut Option<Incoming<Announced>>,
+    kind: Kind,
+    payload: &[u8],
+) -> Result<Option<Delivery>, &'static str> {
+    match (kind, incoming.as_mut()) {
+        (Kind::Header, incoming) => {
+            let unexpected = "the broker sent a content header that cannot be read";
+            let header = incoming.ok_or(unexpected)?.header(payload, LARGEST);
+            header.map_err(|_| unexpected)?;
+        }
+        (Kind::Body, Some(incoming)) if incoming.has_header() => incoming.body(payload),
+        (Kind::Body, _) => return Err("the broker sent a body without a header"),
+        _ => {}
+    }
+    let whole = incoming.take_if(|incoming| incoming.is_whole());
+    Ok(whole.map(|incoming| {
+        let (announced, content) = incoming.finish();
+        Delivery {
+            tag: announced.tag,
+            exchange: announced.exchange,
+            routing_key: announced.routing_key,
+            redelivered: announced.redelivered,
+            content,
+        }
+    }))
+}

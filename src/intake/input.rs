@@ -1,0 +1,18 @@
+//! What an intake is told besides the bytes of its link.
+
+use crate::machine::{Change, Ensure, Outcome, Owner, Survey, Ticket};
+
+/// From the sessions and the publisher of its vhost, and from the management API.
+#[derive(Debug)]
+pub enum Input {
+    /// Its dead letters have an outcome.
+    Settled(Vec<(Ticket, Outcome)>),
+    /// A session needs an intake exchange.
+    Ensure(Owner, Ensure),
+    /// Whether the publisher takes dead letters. False: its link is away, and it has forgotten all that it had of the intake's.
+    Publisher(bool),
+    /// A client changed these. Some may be missing: nothing is dropped because of them alone.
+    Changed(Vec<Change>),
+    /// The vhost was surveyed; `None`: it could not be.
+    Surveyed(Option<Survey>),
+}

@@ -1,0 +1,17 @@
+//! What an intake has for other machines.
+
+use crate::machine::{Ensured, Owner, Publication, Ticket};
+
+/// For the publisher and the sessions of its vhost, and for the management API.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// For the publisher: dead letters. Their signals stay unsettled until its outcome names the ticket.
+    pub dead: Vec<(Ticket, Publication)>,
+    /// The vhost has to be surveyed. Answered by one [`Survey`](crate::machine::Survey), or none.
+    pub survey: bool,
+    /// For the sessions that asked for an intake exchange.
+    pub ensured: Vec<(Owner, Ensured)>,
+}
+
+/// All that it wants done.
+pub type Effects = crate::machine::Effects<Output>;

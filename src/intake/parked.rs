@@ -1,0 +1,432 @@
+//! Brings parked messages to their targets once these can take them: one lap round the parking queue at a time, on a channel of its own.
+//!
+//! ```text
+//! Idle ──parked-retry has passed──▶ Counting ──some are there──▶ Locking ──▶ Lap: as many as there were, oldest first ──▶ Idle
+//!                                      │ none                       │ refused: another proxy is at it
+//!                                      └──────────▶ Idle ◀──────────┘
+//! ```
+//! What can go is published to its target, what cannot is published to the end of the parking queue; both are the publisher's, and a message is
+//! acked when that is confirmed. So one that cannot go is in nobody's way, and none is returned: returns may count against a limit on
+//! deliveries. For the same reason messages are fetched one by one (`basic.get`), never more than there were: nothing comes that would have
+//! to go back. An exclusive consumer would keep other proxies away only from a classic queue (quorum queues take any number of them), so the
+//! lock is an exclusive queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::amqp::content::Content;
+use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::incoming::Incoming;
+use crate::amqp::method::{GetOk, MethodId, QueueDeclare, QueueDeclareOk};
+use crate::amqp::reply;
+use crate::amqp::table::TableBuilder;
+use crate::dead_letter::unparked::{of_itself, unparked, without_user_id};
+use crate::intake::Effects;
+use crate::link::Frame;
+use crate::machine::{Cause, Event, Mono, Now, Outcome, Publication, Purpose, Reason, Ticket};
+
+use super::incoming::{self, Announced, Delivery};
+use super::{PARKED, signals};
+
+/// Messages without an outcome at once, when all goes well; a lap begins with one.
+const WINDOW: usize = 64;
+/// After the broker closed the connection while a message was on its way: that may be one which no consumer can have (S10.2).
+const AFTER_FAULT: Duration = Duration::from_secs(3600);
+/// Exchanges that are not there, remembered for a lap: of the others the broker is asked each time.
+const MOST_MISSING: usize = 1_000;
+/// Tickets of this channel; those below are the consumer's.
+const OURS: u64 = 1 << 63;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// A passive declare was sent: how many are there?
+    Counting,
+    /// The exclusive queue was declared; so many are there.
+    Locking(u32),
+    Lap,
+}
+
+/// One message that was fetched and is not acked.
+#[derive(Debug)]
+struct Held {
+    tag: u64,
+    bytes: usize,
+    publication: Publication,
+    /// It does not go by itself.
+    stays: bool,
+    /// Its user-id was taken out already.
+    hidden: bool,
+    /// It could be published nowhere: it waits for the next lap.
+    stuck: bool,
+}
+
+/// What became of the messages of a lap.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    moved: usize,
+    waiting: usize,
+    staying: usize,
+}
+
+/// The channel.
+#[derive(Debug)]
+pub(super) struct Parked {
+    queue: ShortStr,
+    lock: ShortStr,
+    state: State,
+    /// The link is up, and the publisher takes what is fetched.
+    active: bool,
+    /// The channel is open.
+    open: bool,
+    /// When the last lap ended.
+    rested: Mono,
+    /// No lap before.
+    not_before: Mono,
+    /// Still to be fetched in this lap.
+    left: u32,
+    /// A `basic.get` has no answer yet.
+    fetching: bool,
+    incoming: Option<Incoming<Announced>>,
+    held: BTreeMap<u64, Held>,
+    bytes: usize,
+    /// The last ticket, over all lives of the channel.
+    tickets: u64,
+    /// How many may be without an outcome now.
+    window: usize,
+    missing: BTreeSet<ShortStr>,
+    tally: Tally,
+}
+
+// === impl Parked ===
+
+impl Parked {
+    /// Nothing is known of that queue yet.
+    pub(super) fn new(queue: ShortStr, lock: ShortStr, now: Now) -> Parked {
+        Parked {
+            queue,
+            lock,
+            state: State::Idle,
+            active: false,
+            open: false,
+            rested: now.mono,
+            not_before: now.mono,
+            left: 0,
+            fetching: false,
+            incoming: None,
+            held: BTreeMap::new(),
+            bytes: 0,
+            tickets: OURS,
+            window: 1,
+            missing: BTreeSet::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// The link is up, and the publisher takes what is fetched.
+    pub(super) fn begin(&mut self, now: Now) {
+        self.active = true;
+        self.rested = now.mono;
+    }
+
+    /// The link is lost; `fault`: because of what the broker should have done on it.
+    pub(super) fn lost(&mut self, fault: bool, now: Now) {
+        if fault && self.fetching {
+            self.not_before = now.mono.after(AFTER_FAULT);
+        }
+        self.active = false;
+        self.closed(now);
+    }
+
+    /// The channel is gone: the broker has all again that was not acked.
+    pub(super) fn closed(&mut self, now: Now) {
+        self.open = false;
+        self.incoming = None;
+        self.held.clear();
+        self.bytes = 0;
+        self.rest(now);
+    }
+
+    /// Fetches nothing more.
+    pub(super) fn end(&mut self) {
+        self.left = 0;
+        self.active = false;
+    }
+
+    /// The publisher is away, and has forgotten what it had: nothing of that will have an outcome. It has the first turn when there is one.
+    pub(super) fn forgotten(&mut self) {
+        self.end();
+        for held in self.held.values_mut() {
+            held.stuck = true;
+        }
+    }
+
+    /// Messages that will have an outcome.
+    pub(super) fn held(&self) -> usize {
+        self.held.values().filter(|held| !held.stuck).count()
+    }
+
+    /// Whether a refusal on the channel is worth telling: that another proxy is at it is not.
+    pub(super) fn is_locking(&self) -> bool {
+        matches!(self.state, State::Locking(_))
+    }
+
+    /// When [`Parked::timeout`] wants to be called. `every`: the setting, zero for never.
+    pub(super) fn deadline(&self, every: Duration) -> Option<Mono> {
+        let waits = self.active && self.state == State::Idle && !every.is_zero();
+        waits.then(|| self.rested.after(every).max(self.not_before))
+    }
+
+    /// Begins a lap when it is time.
+    pub(super) fn timeout(&mut self, every: Duration, now: Now, fx: &mut Effects) {
+        if self.deadline(every).is_none_or(|due| now.mono < due) {
+            return;
+        }
+        let out = fx.broker.build(&[]);
+        if !std::mem::replace(&mut self.open, true) {
+            reply::channel_open(out, PARKED);
+        }
+        self.state = State::Counting;
+        declare(out, &self.queue, QueueDeclare::PASSIVE, &[]);
+    }
+
+    /// A frame of the channel, but for its close.
+    ///
+    /// # Errors
+    /// What the broker did wrong.
+    pub(super) fn frame(
+        &mut self,
+        frame: Frame<'_>,
+        id: Option<MethodId>,
+        own_user: &[u8],
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        match (self.state, id) {
+            (State::Counting, Some(MethodId::QUEUE_DECLARE_OK)) => {
+                let ok = QueueDeclareOk::parse(frame.payload);
+                self.counted(ok.map_or(0, |ok| ok.message_count), now, fx);
+            }
+            (State::Locking(count), Some(MethodId::QUEUE_DECLARE_OK)) => {
+                self.state = State::Lap;
+                self.left = if self.active { count } else { 0 };
+            }
+            (State::Lap, Some(MethodId::BASIC_GET_OK)) => {
+                let unreadable = "the broker sent a message that cannot be read";
+                let got = GetOk::parse(frame.payload).map_err(|_| unreadable)?;
+                let tag = got.delivery_tag.0;
+                let (exchange, key) = (got.exchange, got.routing_key);
+                let announced = Announced::new(tag, got.redelivered, exchange, key);
+                self.incoming = Some(Incoming::new(announced.ok_or(unreadable)?));
+            }
+            (State::Lap, Some(MethodId::BASIC_GET_EMPTY)) => {
+                self.fetching = false;
+                self.left = 0;
+            }
+            _ => {}
+        }
+        if let Some(delivery) = incoming::frame(&mut self.incoming, frame.kind, frame.payload)? {
+            self.fetching = false;
+            self.fetched(delivery, own_user, now, fx);
+        }
+        Ok(())
+    }
+
+    fn counted(&mut self, count: u32, now: Now, fx: &mut Effects) {
+        if !self.active || count == 0 && self.held.is_empty() {
+            self.tell(fx);
+            return self.rest(now);
+        }
+        self.state = State::Locking(count);
+        // Of that type wherever it is declared: no other can be exclusive.
+        let mut arguments = TableBuilder::default();
+        arguments.longstr(b"x-queue-type", b"classic");
+        let out = fx.broker.build(&[]);
+        declare(
+            out,
+            &self.lock,
+            QueueDeclare::EXCLUSIVE,
+            &arguments.finish(),
+        );
+        // What found no place in the last lap has the first turn.
+        for (ticket, held) in &mut self.held {
+            held.stuck = false;
+            fx.out
+                .dead
+                .push((Ticket(*ticket), held.publication.clone()));
+        }
+    }
+
+    /// One message, whole: to its target, or to the end of its queue.
+    fn fetched(&mut self, delivery: Delivery, own_user: &[u8], now: Now, fx: &mut Effects) {
+        let Some(content) = delivery.content else {
+            // Nobody can put it to the end. It is not acked, so it returns when the channel ends.
+            self.tally.staying += 1;
+            return;
+        };
+        let movable = unparked(&content.properties, own_user, now.wall);
+        let stays = movable.is_none();
+        let movable = movable.filter(|(exchange, _)| !self.missing.contains(exchange));
+        let (purpose, exchange, content) = match movable {
+            Some((exchange, properties)) => {
+                let body = content.body;
+                (Purpose::Unpark, exchange, Content { properties, body })
+            }
+            None => {
+                let (properties, body) = (of_itself(&content.properties), content.body);
+                (
+                    Purpose::Tail,
+                    self.queue.clone(),
+                    Content { properties, body },
+                )
+            }
+        };
+        let publication = Publication {
+            exchange,
+            routing_key: delivery.routing_key,
+            content,
+            queue: self.queue.clone(),
+            reason: Reason::Rejected,
+            at_least_once: true,
+            history_cut: false,
+            purpose,
+        };
+        let bytes = publication.content.len();
+        self.tickets += 1;
+        self.bytes += bytes;
+        if self.active {
+            fx.out
+                .dead
+                .push((Ticket(self.tickets), publication.clone()));
+        }
+        let held = Held {
+            tag: delivery.tag,
+            bytes,
+            publication,
+            stays,
+            hidden: false,
+            // It was on its way when the publisher left: nobody would give it an outcome.
+            stuck: !self.active,
+        };
+        self.held.insert(self.tickets, held);
+    }
+
+    /// The publisher's answer. False: it is about something else.
+    pub(super) fn settle(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome,
+        own_user: &[u8],
+        fx: &mut Effects,
+    ) -> bool {
+        if ticket.0 < OURS {
+            return false;
+        }
+        let Some(held) = self.held.get_mut(&ticket.0) else {
+            return true; // of an earlier life of the channel
+        };
+        match outcome {
+            Outcome::Refused(Cause::UserId) if !std::mem::replace(&mut held.hidden, true) => {
+                hide_user(&mut held.publication, own_user);
+                fx.out.dead.push((ticket, held.publication.clone()));
+                return true;
+            }
+            Outcome::Refused(_) => {
+                held.stuck = true;
+                self.left = 0;
+                return true;
+            }
+            Outcome::Confirmed => self.tally.moved += 1,
+            Outcome::Parked(_) | Outcome::Dropped(_) if held.stays => self.tally.staying += 1,
+            Outcome::Parked(cause) | Outcome::Dropped(cause) => {
+                self.tally.waiting += 1;
+                if cause == Cause::NoExchange && self.missing.len() < MOST_MISSING {
+                    self.missing.insert(held.publication.exchange.clone());
+                }
+            }
+        }
+        self.window = (self.window + 1).min(WINDOW);
+        if let Some(held) = self.held.remove(&ticket.0) {
+            self.bytes -= held.bytes;
+            let out = fx.broker.build(&[]);
+            reply::ack(out, PARKED, DeliveryTag(held.tag), false);
+        }
+        true
+    }
+
+    /// What every call ends with: the next message is fetched while there is room for it, or the lap is over.
+    pub(super) fn after(&mut self, room: usize, now: Now, fx: &mut Effects) {
+        if self.state != State::Lap || self.fetching {
+            return;
+        }
+        let flying = self.held();
+        if self.left == 0 {
+            if flying == 0 {
+                self.tell(fx);
+                delete(fx.broker.build(&[]), &self.lock);
+                self.rest(now);
+            }
+        } else if flying < self.window && self.bytes < room {
+            self.left -= 1;
+            self.fetching = true;
+            get(fx.broker.build(&[]), &self.queue);
+        }
+    }
+
+    fn tell(&mut self, fx: &mut Effects) {
+        let Tally {
+            moved,
+            waiting,
+            staying,
+        } = self.tally;
+        fx.events.push(Event::ParkedTried {
+            moved,
+            waiting: waiting + self.held.len(),
+            staying,
+        });
+    }
+
+    fn rest(&mut self, now: Now) {
+        self.state = State::Idle;
+        self.rested = now.mono;
+        self.left = 0;
+        self.fetching = false;
+        self.window = 1;
+        self.missing.clear();
+        self.tally = Tally::default();
+    }
+}
+
+/// Its user-id is not ours to publish.
+fn hide_user(publication: &mut Publication, own_user: &[u8]) {
+    if publication.purpose == Purpose::Tail {
+        let hidden = without_user_id(&publication.content.properties);
+        publication.content.properties =
+            hidden.unwrap_or_else(|| publication.content.properties.clone());
+    } else {
+        signals::hide_user(publication, own_user);
+    }
+}
+
+fn declare(out: &mut Vec<u8>, queue: &ShortStr, bits: u8, arguments: &[u8]) {
+    reply::method(out, PARKED, MethodId::QUEUE_DECLARE, |a| {
+        a.short(0)
+            .shortstr(queue)
+            .octet(bits)
+            .longstr(arguments)
+            .end();
+    });
+}
+
+fn delete(out: &mut Vec<u8>, queue: &ShortStr) {
+    const NO_WAIT: u8 = 4;
+    reply::method(out, PARKED, MethodId::QUEUE_DELETE, |a| {
+        a.short(0).shortstr(queue).octet(NO_WAIT).end();
+    });
+}
+
+fn get(out: &mut Vec<u8>, queue: &ShortStr) {
+    reply::method(out, PARKED, MethodId::BASIC_GET, |a| {
+        a.short(0).shortstr(queue).octet(0).end();
+    });
+}

@@ -1,0 +1,50 @@
+//! The octets that all machines together may retain.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Octets that all machines together may retain: a shared counter, not a lock.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Octets>);
+
+#[derive(Debug)]
+struct Octets {
+    limit: AtomicUsize,
+    used: AtomicUsize,
+}
+
+impl Budget {
+    /// A budget of so many octets.
+    pub fn new(limit: usize) -> Budget {
+        Budget(Arc::new(Octets {
+            limit: AtomicUsize::new(limit),
+            used: AtomicUsize::new(0),
+        }))
+    }
+
+    /// From now on so many. What is over it was taken before, and stays.
+    pub fn set_limit(&self, limit: usize) {
+        self.0.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Takes octets, if they are left.
+    #[must_use]
+    pub fn take(&self, octets: usize) -> bool {
+        let limit = self.0.limit.load(Ordering::Relaxed);
+        let fits = |used: usize| used.checked_add(octets).filter(|sum| *sum <= limit);
+        self.0
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
+    }
+
+    /// Gives octets back.
+    pub fn give(&self, octets: usize) {
+        self.0.used.fetch_sub(octets, Ordering::Relaxed);
+    }
+
+    /// Octets in use.
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,309 @@
+//! Where the effects of a machine go that are not bytes: facts to whoever observes it, all else to other machines, by [`Hub`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::mpsc::error::{SendError, TrySendError};
+use tokio::sync::mpsc::{self, OwnedPermit};
+
+use crate::intake::{self, Intake};
+use crate::machine::{
+    Budget, Cause, Change, Ensured, Event, Leg, Now, Outcome, Owner, Publication, Ticket,
+};
+use crate::publisher::{self, Publisher};
+use crate::registry::shared::Who;
+use crate::session::{self, Session};
+use crate::telemetry::metrics::Levels;
+
+use super::drive::Outlet;
+use super::vhosts::{Hub, Links};
+
+/// Of what waits for an intake, so much is kept free of what sessions saw change: who does not hear of that is late, no more.
+const INTAKE_OWED: usize = 70_000;
+
+/// Is told what one machine says of itself.
+pub trait Observer: Send {
+    /// A fact.
+    fn event(&mut self, event: &Event);
+
+    /// What came from this leg since the last call.
+    fn passed(&mut self, _from: Leg, _frames: u64, _bytes: u64) {}
+
+    /// What the session holds now.
+    fn levels(&mut self, _now: Levels) {}
+}
+
+/// Hands dead letters to a publisher, in order; what does not fit waits with the machine that they come from.
+struct Outbox {
+    owner: Owner,
+    publisher: mpsc::Sender<publisher::Input>,
+    room: Option<Room>,
+}
+
+type Room =
+    Pin<Box<dyn Future<Output = Result<OwnedPermit<publisher::Input>, SendError<()>>> + Send>>;
+
+/// What a session's effects become.
+pub struct SessionOutlet {
+    hub: Hub,
+    owner: Owner,
+    links: Option<Arc<Links>>,
+    /// Once the connection is open.
+    who: Option<Who>,
+    outbox: Option<Outbox>,
+    observer: Box<dyn Observer>,
+    bytes: [u64; 2],
+}
+
+/// What a publisher's effects become.
+pub struct PublisherOutlet {
+    hub: Hub,
+    observer: Box<dyn Observer>,
+}
+
+/// What an intake's effects become.
+pub struct IntakeOutlet {
+    hub: Hub,
+    outbox: Outbox,
+    observer: Box<dyn Observer>,
+    /// Begins a survey.
+    survey: Option<Box<dyn Fn() + Send>>,
+    /// Taken for changes in its inbox, all of which it has heard when its effects are dispatched.
+    unheard: Option<Budget>,
+}
+
+// === impl Outbox ===
+
+impl Outbox {
+    fn new(owner: Owner, publisher: mpsc::Sender<publisher::Input>) -> Outbox {
+        Outbox {
+            owner,
+            publisher,
+            room: None,
+        }
+    }
+
+    fn hand_over(&mut self, dead: &mut Vec<(Ticket, Publication)>, cx: &mut Context<'_>) {
+        if dead.is_empty() {
+            return;
+        }
+        // One that is closed: the publisher's task has ended, so does the process, and the broker keeps the originals.
+        let permit = match &mut self.room {
+            None => match self.publisher.clone().try_reserve_owned() {
+                Ok(permit) => permit,
+                Err(TrySendError::Closed(_)) => return,
+                Err(TrySendError::Full(publisher)) => {
+                    self.room = Some(Box::pin(publisher.reserve_owned()));
+                    return self.hand_over(dead, cx);
+                }
+            },
+            Some(room) => {
+                let Poll::Ready(reserved) = room.as_mut().poll(cx) else {
+                    return;
+                };
+                self.room = None;
+                let Ok(permit) = reserved else { return };
+                permit
+            }
+        };
+        permit.send(publisher::Input::Publish(self.owner, std::mem::take(dead)));
+    }
+}
+
+// === impl SessionOutlet ===
+
+impl SessionOutlet {
+    pub(super) fn new(hub: Hub, owner: Owner, observer: Box<dyn Observer>) -> SessionOutlet {
+        SessionOutlet {
+            hub,
+            owner,
+            links: None,
+            who: None,
+            outbox: None,
+            observer,
+            bytes: [0, 0],
+        }
+    }
+
+    fn answer(&self, input: session::Input) {
+        self.hub.to_session(self.owner, input);
+    }
+
+    /// Tells the others what this session learned, and this one what it asks.
+    fn share(&mut self, fx: &mut session::Effects, now: Now) {
+        let Some(who) = &self.who else { return };
+        let (learned, recall) = (fx.out.learned.drain(..), fx.out.recall.drain(..));
+        for recalled in self.hub.share(who, learned, recall, now.mono) {
+            self.answer(session::Input::Recalled(recalled));
+        }
+    }
+}
+
+impl Outlet<Session> for SessionOutlet {
+    fn dispatch(
+        &mut self,
+        session: &Session,
+        fx: &mut session::Effects,
+        now: Now,
+        cx: &mut Context<'_>,
+    ) {
+        for event in fx.events.drain(..) {
+            if let Event::SessionOpened { vhost, user, .. } = &event {
+                self.who = Some(Who {
+                    vhost: vhost.clone(),
+                    user: user.clone(),
+                });
+                let links = self.hub.links(vhost);
+                self.outbox = Some(Outbox::new(self.owner, links.publisher.clone()));
+                self.links = Some(links);
+            }
+            self.observer.event(&event);
+        }
+        if !fx.out.learned.is_empty() || !fx.out.recall.is_empty() {
+            self.share(fx, now);
+        }
+        for ensure in fx.out.ensure.drain(..) {
+            let exchange = ensure.exchange.clone();
+            let asked = self.links.as_ref().is_some_and(|links| {
+                links
+                    .intake
+                    .try_send(intake::Input::Ensure(self.owner, ensure))
+                    .is_ok()
+            });
+            if !asked {
+                let ready = false;
+                self.answer(session::Input::Ensured(Ensured { exchange, ready }));
+            }
+        }
+        if !fx.out.changes.is_empty() {
+            let changes = std::mem::take(&mut fx.out.changes);
+            let place = size_of::<Change>();
+            let octets = changes.iter().map(|change| place + change.octets()).sum();
+            if let Some(links) = &self.links
+                && links.intake.capacity() > INTAKE_OWED
+                && links.unheard.take(octets)
+            {
+                let _ = links.intake.try_send(intake::Input::Changed(changes));
+            }
+        }
+        match &mut self.outbox {
+            Some(outbox) => outbox.hand_over(&mut fx.out.dead, cx),
+            None if fx.out.dead.is_empty() => {}
+            None => {
+                let away = Outcome::Refused(Cause::PublisherAway);
+                let refused = fx.out.dead.drain(..).map(|(ticket, _)| (ticket, away));
+                let refused = refused.collect();
+                self.answer(session::Input::Settled(refused));
+            }
+        }
+        for (leg, frames) in [Leg::Client, Leg::Broker]
+            .into_iter()
+            .zip(std::mem::take(&mut fx.frames))
+        {
+            let bytes = std::mem::take(&mut self.bytes[leg as usize]);
+            if bytes > 0 {
+                self.observer.passed(leg, frames, bytes);
+            }
+        }
+        self.observer.levels(Levels {
+            channels: session.channels(),
+            retained_bytes: session.retained(),
+            withheld_rejects: session.withheld(),
+        });
+    }
+
+    fn count(&mut self, from: Leg, bytes: usize) {
+        self.bytes[from as usize] += bytes as u64;
+    }
+}
+
+impl Drop for SessionOutlet {
+    fn drop(&mut self) {
+        self.hub.forget(self.owner);
+    }
+}
+
+// === impl PublisherOutlet ===
+
+impl PublisherOutlet {
+    /// Of the publisher of a vhost.
+    pub fn new(hub: &Hub, observer: Box<dyn Observer>) -> PublisherOutlet {
+        let hub = hub.clone();
+        PublisherOutlet { hub, observer }
+    }
+}
+
+impl Outlet<Publisher> for PublisherOutlet {
+    fn dispatch(
+        &mut self,
+        _: &Publisher,
+        fx: &mut publisher::Effects,
+        _: Now,
+        _: &mut Context<'_>,
+    ) {
+        for event in fx.events.drain(..) {
+            self.observer.event(&event);
+        }
+        // One batch per owner and wake-up; within it, and so for each ticket, order is kept.
+        fx.out.settled.sort_by_key(|(owner, ..)| *owner);
+        for batch in fx.out.settled.chunk_by(|(a, ..), (b, ..)| a == b) {
+            if let Some((owner, ..)) = batch.first() {
+                let outcomes = batch
+                    .iter()
+                    .map(|(_, ticket, outcome)| (*ticket, *outcome))
+                    .collect();
+                self.hub.settled(*owner, outcomes);
+            }
+        }
+        fx.out.settled.clear();
+        for (owner, takes) in fx.out.takes.drain(..) {
+            self.hub.to_intake(owner, intake::Input::Publisher(takes));
+        }
+    }
+}
+
+// === impl IntakeOutlet ===
+
+impl IntakeOutlet {
+    /// Of the intake of a vhost, which hands its dead letters to the publisher. `survey`: how the vhost is surveyed, if it can be.
+    pub fn new(
+        hub: &Hub,
+        observer: Box<dyn Observer>,
+        outbox: (Owner, mpsc::Sender<publisher::Input>),
+        survey: Option<Box<dyn Fn() + Send>>,
+    ) -> IntakeOutlet {
+        let (owner, to_publisher) = outbox;
+        IntakeOutlet {
+            hub: hub.clone(),
+            outbox: Outbox::new(owner, to_publisher),
+            observer,
+            survey,
+            unheard: hub.unheard(owner),
+        }
+    }
+}
+
+impl Outlet<Intake> for IntakeOutlet {
+    fn dispatch(&mut self, _: &Intake, fx: &mut intake::Effects, _: Now, cx: &mut Context<'_>) {
+        if let Some(unheard) = &self.unheard {
+            unheard.give(unheard.used());
+        }
+        for event in fx.events.drain(..) {
+            self.observer.event(&event);
+        }
+        if std::mem::take(&mut fx.out.survey)
+            && let Some(survey) = &self.survey
+        {
+            survey();
+        }
+        for (owner, ensured) in fx.out.ensured.drain(..) {
+            self.hub.to_session(owner, session::Input::Ensured(ensured));
+        }
+        self.outbox.hand_over(&mut fx.out.dead, cx);
+    }
+}
+
+#[cfg(test)]
+mod tests;

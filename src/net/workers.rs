@@ -1,0 +1,119 @@
+//! The threads that sessions run on. Each has a runtime and a poller of its own, so what arrives for a connection wakes only the thread that
+//! serves it. Where threads share a poller, one thread waits in it for all, and each wake-up of a task costs the wake-up of a thread, too.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::watch;
+
+/// Clones are the same threads; they end with the last clone.
+#[derive(Clone, Debug)]
+pub struct Workers {
+    all: Arc<[Worker]>,
+    _running: Arc<watch::Sender<()>>,
+}
+
+/// A thread, and what counts its sessions.
+#[derive(Debug)]
+struct Worker {
+    runtime: Handle,
+    seat: Seat,
+}
+
+/// To be dropped when the session has ended.
+pub type Seat = Arc<()>;
+
+// === impl Workers ===
+
+impl Workers {
+    /// So many threads. The first is that of the calling runtime, on which the links run, too.
+    ///
+    /// # Errors
+    /// The system has no more threads or pollers for us.
+    pub fn start(threads: usize) -> io::Result<Workers> {
+        let (running, ended) = watch::channel(());
+        let mut all = vec![Worker::new(Handle::current())];
+        for number in 1..threads {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            all.push(Worker::new(runtime.handle().clone()));
+            let mut ended = ended.clone();
+            let thread = thread::Builder::new().name(format!("sessions-{number}"));
+            thread.spawn(move || {
+                // An error, and so the end, when nobody has a clone any more.
+                runtime.block_on(async { while ended.changed().await.is_ok() {} });
+                runtime.shutdown_background();
+            })?;
+        }
+        Ok(Workers {
+            all: all.into(),
+            _running: Arc::new(running),
+        })
+    }
+
+    /// The thread with the fewest sessions.
+    pub fn idlest(&self) -> (Handle, Seat) {
+        let workers = self.all.iter();
+        let idlest = workers.min_by_key(|worker| Arc::strong_count(&worker.seat));
+        idlest.map_or_else(
+            || (Handle::current(), Seat::default()),
+            |worker| (worker.runtime.clone(), worker.seat.clone()),
+        )
+    }
+}
+
+impl Worker {
+    fn new(runtime: Handle) -> Worker {
+        Worker {
+            runtime,
+            seat: Seat::default(),
+        }
+    }
+}
+
+/// Moves a connection to the poller of the calling thread.
+///
+/// # Errors
+/// The system has no place for it there.
+pub fn adopt(stream: TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(stream.into_std()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Workers;
+
+    #[tokio::test]
+    async fn sessions_go_where_the_fewest_are() {
+        let workers = Workers::start(2).unwrap();
+        let (first, seat) = workers.idlest();
+        let (second, other) = workers.idlest();
+        assert_ne!(first.id(), second.id());
+        drop(other);
+        let (third, _other) = workers.idlest();
+        assert_eq!(third.id(), second.id());
+        drop(seat);
+        assert_eq!(workers.idlest().0.id(), first.id());
+    }
+
+    #[tokio::test]
+    async fn what_is_spawned_there_runs_on_its_thread() {
+        let workers = Workers::start(2).unwrap();
+        let (_, _seat) = workers.idlest();
+        let (runtime, _other) = workers.idlest();
+        let thread = runtime.spawn(async { std::thread::current().name().map(str::to_owned) });
+        assert_eq!(thread.await.unwrap().as_deref(), Some("sessions-1"));
+    }
+
+    #[tokio::test]
+    async fn the_threads_end_with_the_last_clone() {
+        let workers = Workers::start(2).unwrap();
+        let (_, _seat) = workers.idlest();
+        let (runtime, _other) = workers.idlest();
+        let task = runtime.spawn(std::future::pending::<()>());
+        drop(workers);
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+}

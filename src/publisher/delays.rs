@@ -1,0 +1,190 @@
+//! The delay queues: which there are, and which one a message has to take.
+//!
+//! Each holds messages for one delay, so that the first that came is the first whose time is over, and none hides another. They are made when the
+//! first message wants them, on the channel on which it is published, and never deleted: a quorum queue that expires takes its messages with it
+//! (S11.7). There are `max-delay-queues`. Beyond it a message takes the next longer one; if none is longer it takes the longest, and comes back to
+//! be sent there again, as often as it has to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::{Close, MethodId, QueueDeclare};
+use crate::amqp::reply;
+use crate::amqp::table::TableBuilder;
+use crate::dead_letter::Dialect;
+use crate::machine::{Cause, Publication, Purpose};
+use crate::registry::intake_name::Names;
+
+/// The class of `queue.declare` and `queue.bind`.
+const QUEUE: u16 = MethodId::QUEUE_DECLARE.0;
+/// Bit of `queue.bind`.
+const BIND_NO_WAIT: u8 = 1;
+/// None: what waits there is delivered to nobody (S1.4).
+const NO_DELIVERY_LIMIT: i64 = -1;
+
+/// The delay queues of a vhost, as far as this link has seen them.
+#[derive(Debug)]
+pub(super) struct Delays {
+    names: Names,
+    /// By milliseconds. True: it is there, or on its way.
+    known: BTreeMap<u64, bool>,
+}
+
+/// What the broker means by closing a channel over a queue of ours.
+pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
+    (close.class == QUEUE).then_some(match close.code {
+        404 => Cause::NoExchange,
+        _ => Cause::Forbidden,
+    })
+}
+
+/// The queue to which a message comes back by an exchange that leads there alone.
+pub(super) fn leads_to<'a>(names: &Names, publication: &'a Publication) -> Option<&'a [u8]> {
+    match publication.purpose {
+        Purpose::Return | Purpose::Unpark => names.returns_to(&publication.exchange),
+        Purpose::Death | Purpose::Delay(_) | Purpose::Tail | Purpose::Park(_) => None,
+    }
+}
+
+/// Makes the exchange that leads to one queue alone, or finds it there; it goes with its queue.
+pub(super) fn lead_to(out: &mut Vec<u8>, channel: ChannelId, exchange: &ShortStr, queue: &[u8]) {
+    super::bridges::declare(out, channel, exchange);
+    bind(out, channel, queue, exchange, b"");
+}
+
+fn bind(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8], exchange: &[u8], key: &[u8]) {
+    reply::method(out, channel, MethodId::QUEUE_BIND, |a| {
+        a.short(0)
+            .shortstr(queue)
+            .shortstr(exchange)
+            .shortstr(key)
+            .octet(BIND_NO_WAIT)
+            .longstr(b"")
+            .end();
+    });
+}
+
+// === impl Delays ===
+
+impl Delays {
+    /// None known.
+    pub(super) fn new(names: Names) -> Delays {
+        Delays {
+            names,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// The exchange that leads to all of them.
+    pub(super) fn exchange(&self) -> &ShortStr {
+        self.names.delay()
+    }
+
+    /// The milliseconds of the queue that a message takes; `most`: how many queues there may be. True: it is another delay than it wants.
+    pub(super) fn choose(&mut self, delay: Duration, most: usize) -> (u64, bool) {
+        let wanted = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).max(1);
+        if self.known.contains_key(&wanted) || self.known.len() < most {
+            self.known.entry(wanted).or_insert(false);
+            return (wanted, false);
+        }
+        let longer = self.known.range(wanted..).next();
+        let chosen = longer.or_else(|| self.known.last_key_value());
+        (chosen.map_or(wanted, |(millis, _)| *millis), true)
+    }
+
+    /// The key of that queue at the exchange.
+    pub(super) fn key(millis: u64) -> ShortStr {
+        ShortStr::new(millis.to_string()).expect("a number is short")
+    }
+
+    /// Makes the queue behind that key, or finds it there, if that is not known. If the broker refuses that, it closes the channel.
+    pub(super) fn build(
+        &mut self,
+        key: &ShortStr,
+        dialect: Dialect,
+        out: &mut Vec<u8>,
+        channel: ChannelId,
+    ) {
+        let Some(millis) = millis(key) else { return };
+        if self.known.insert(millis, true) == Some(true) {
+            return;
+        }
+        let queue = self.names.delay_queue(millis);
+        let mut arguments = TableBuilder::default();
+        arguments
+            .longstr(b"x-queue-type", b"quorum")
+            .long(b"x-message-ttl", i64::try_from(millis).unwrap_or(i64::MAX))
+            .longstr(b"x-dead-letter-exchange", self.names.due())
+            .longstr(b"x-dead-letter-strategy", b"at-least-once")
+            .longstr(b"x-overflow", b"reject-publish");
+        if dialect == Dialect::V4 {
+            arguments.long(b"x-delivery-limit", NO_DELIVERY_LIMIT);
+        }
+        reply::method(out, channel, MethodId::QUEUE_DECLARE, |a| {
+            a.short(0)
+                .shortstr(&queue)
+                .octet(QueueDeclare::DURABLE | QueueDeclare::NO_WAIT)
+                .longstr(&arguments.finish())
+                .end();
+        });
+        bind(out, channel, &queue, self.names.delay(), key);
+    }
+
+    /// It is not there: somebody has deleted it.
+    pub(super) fn forget(&mut self, key: &ShortStr) {
+        if let Some(built) = millis(key).and_then(|millis| self.known.get_mut(&millis)) {
+            *built = false;
+        }
+    }
+
+    /// The link, or the channel, is lost: what was on its way may not be there.
+    pub(super) fn doubt(&mut self) {
+        for built in self.known.values_mut() {
+            *built = false;
+        }
+    }
+}
+
+fn millis(key: &ShortStr) -> Option<u64> {
+    std::str::from_utf8(key).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_the_bound_a_delay_is_rounded_up_to_one_that_exists() {
+        let mut delays = Delays::new(Names::default());
+        let mut choose = |millis| delays.choose(Duration::from_millis(millis), 2);
+        assert_eq!(choose(1000), (1000, false));
+        assert_eq!(choose(5000), (5000, false));
+        assert_eq!(choose(1000), (1000, false));
+        assert_eq!(choose(1001), (5000, true));
+        assert_eq!(choose(10), (1000, true));
+        assert_eq!(
+            choose(9000),
+            (5000, true),
+            "it comes back, and waits for the rest"
+        );
+    }
+
+    #[test]
+    fn a_queue_is_made_once_in_each_life_of_a_link() {
+        let mut delays = Delays::new(Names::default());
+        let (millis, _) = delays.choose(Duration::from_millis(5), 2);
+        let key = Delays::key(millis);
+        let made = |delays: &mut Delays| {
+            let mut out = Vec::new();
+            delays.build(&key, Dialect::V4, &mut out, ChannelId(1));
+            !out.is_empty()
+        };
+        assert!(made(&mut delays));
+        assert!(!made(&mut delays));
+        delays.forget(&Delays::key(5));
+        assert!(made(&mut delays));
+        delays.doubt();
+        assert!(made(&mut delays));
+    }
+}

@@ -1,0 +1,309 @@
+//! Messages that clients returned, on their way into delay queues: these are built when the first message wants them.
+
+use std::time::Duration;
+
+use super::comes_back::returned;
+use super::*;
+use crate::amqp::method::{QueueBind, QueueDeclare};
+use crate::dead_letter::proof::prove;
+
+const DELAY: &str = "dlx-proxy.delay";
+
+pub(super) const DECLARE: MethodId = MethodId::QUEUE_DECLARE;
+pub(super) const BIND: MethodId = MethodId::QUEUE_BIND;
+pub(super) const EXCHANGE: MethodId = MethodId::EXCHANGE_DECLARE;
+pub(super) const PUBLISH: MethodId = MethodId::BASIC_PUBLISH;
+
+fn delayed(millis: u64, body: &str) -> Publication {
+    Publication {
+        purpose: Purpose::Delay(Duration::from_millis(millis)),
+        ..message("", "", body)
+    }
+}
+
+/// What was sent since the last call on channels that are open, those that had to be opened first included.
+pub(super) fn sent(rig: &mut PublisherRig) -> Vec<Sent> {
+    let mut all = Vec::new();
+    loop {
+        let sent = rig.sent();
+        let opened: Vec<u16> = sent
+            .iter()
+            .filter(|sent| sent.method() == Some(MethodId::CHANNEL_OPEN))
+            .map(|sent| sent.channel)
+            .collect();
+        all.extend(sent);
+        if opened.is_empty() {
+            return all;
+        }
+        opened.into_iter().for_each(|channel| rig.ready(channel));
+    }
+}
+
+/// The methods among them that build or publish.
+pub(super) fn methods(rig: &mut PublisherRig) -> Vec<(u16, MethodId)> {
+    let sent = sent(rig);
+    let all = sent
+        .iter()
+        .filter_map(|sent| Some((sent.channel, sent.method()?)));
+    all.filter(|(_, id)| [DECLARE, BIND, EXCHANGE, PUBLISH].contains(id))
+        .collect()
+}
+
+/// One message waits on channel 5 to be confirmed by a delay queue.
+fn in_flight() -> PublisherRig {
+    let mut rig = rig();
+    rig.publish(1, delayed(1000, "1"));
+    assert_eq!(
+        methods(&mut rig),
+        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+    );
+    rig
+}
+
+fn comes_back(rig: &mut PublisherRig, millis: &str, body: &str, tag: u64) {
+    rig.give_back(5, DELAY, millis, &message("", "", body).content);
+    rig.ack(5, tag, false);
+}
+
+#[test]
+fn the_first_message_of_a_delay_builds_its_queue() {
+    for (version, limits) in [("3.10.8", false), ("3.13.7", false), ("4.3.6", true)] {
+        let mut rig = Rig::new(Publisher::new(settings(), Now::default()));
+        rig.up(version);
+        rig.publish(1, delayed(1500, "1"));
+        let sent: Vec<Sent> = sent(&mut rig)
+            .into_iter()
+            .filter(|s| s.channel == 5)
+            .collect();
+        let built: Vec<MethodId> = sent.iter().filter_map(Sent::method).skip(2).collect();
+        assert_eq!(built, [DECLARE, BIND, PUBLISH]);
+        let declare = QueueDeclare::parse(&sent[2].payload).unwrap();
+        assert_eq!(declare.queue, b"dlx-proxy.delay.1500");
+        assert_eq!(declare.bits, QueueDeclare::DURABLE | QueueDeclare::NO_WAIT);
+        let mut expected = TableBuilder::default();
+        expected
+            .longstr(b"x-queue-type", b"quorum")
+            .long(b"x-message-ttl", 1500)
+            .longstr(b"x-dead-letter-exchange", b"dlx-proxy.due")
+            .longstr(b"x-dead-letter-strategy", b"at-least-once")
+            .longstr(b"x-overflow", b"reject-publish");
+        if limits {
+            expected.long(b"x-delivery-limit", -1);
+        }
+        assert_eq!(declare.arguments, expected.finish());
+        let bind = QueueBind::parse(&sent[3].payload).unwrap();
+        assert_eq!(
+            (bind.queue, bind.exchange, bind.routing_key, bind.bits),
+            (declare.queue, DELAY.as_bytes(), &b"1500"[..], 1)
+        );
+        assert_eq!(publishes(&sent), [row(5, DELAY, "1500", "1")]);
+        rig.events();
+
+        rig.publish(2, delayed(1500, "2"));
+        assert_eq!(methods(&mut rig), [(5, PUBLISH)]);
+        rig.publish(3, delayed(9000, "3"));
+        assert_eq!(
+            methods(&mut rig),
+            [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+        );
+        rig.ack(5, 1, false);
+        assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+        let told = Event::Retried {
+            queue: name("work"),
+            delay: Duration::from_millis(1500),
+            outcome: Outcome::Confirmed,
+        };
+        assert_eq!(rig.events(), [told]);
+    }
+}
+
+#[test]
+fn a_queue_that_somebody_has_deleted_is_built_again_once() {
+    let mut rig = in_flight();
+    comes_back(&mut rig, "1000", "1", 1);
+    assert_eq!(
+        methods(&mut rig),
+        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+    );
+    comes_back(&mut rig, "1000", "1", 2);
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::Unroutable))]);
+    assert_eq!(methods(&mut rig), [], "not parked");
+}
+
+/// They all were on their way when it was deleted.
+#[test]
+fn so_it_is_for_each_message_that_comes_back() {
+    let mut rig = in_flight();
+    rig.publish_as(
+        SESSION,
+        vec![(2, delayed(1000, "2")), (3, delayed(1000, "3"))],
+    );
+    assert_eq!(methods(&mut rig), [(5, PUBLISH); 2]);
+    for (tag, body) in [(1, "1"), (2, "2"), (3, "3")] {
+        comes_back(&mut rig, "1000", body, tag);
+    }
+    assert_eq!(rig.settled(), []);
+    let sent = methods(&mut rig);
+    assert_eq!(sent[..3], [DECLARE, BIND, PUBLISH].map(|id| (5, id)));
+    let again = sent.iter().filter(|(_, id)| *id == PUBLISH).count();
+    assert_eq!(again, 3);
+    rig.ack(5, 6, true);
+    let confirmed = [1, 2, 3].map(|ticket| (ticket, Outcome::Confirmed));
+    assert_eq!(rig.settled(), confirmed);
+}
+
+#[test]
+fn nobody_asks_whether_the_delay_exchange_delays() {
+    let mut rig = rig();
+    let mut headers = TableBuilder::default();
+    headers.long(b"x-delay", 1);
+    let content = with_headers(headers, "1");
+    rig.publish(
+        1,
+        Publication {
+            content: content.clone(),
+            ..delayed(1000, "")
+        },
+    );
+    methods(&mut rig);
+    rig.give_back(5, DELAY, "1000", &content);
+    rig.ack(5, 1, false);
+    assert_eq!(
+        methods(&mut rig),
+        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+    );
+}
+
+#[test]
+fn what_cannot_be_built_goes_back_to_its_owner_and_is_never_parked() {
+    for (code, failed, cause) in [
+        (406, DECLARE, Cause::Forbidden),
+        (403, DECLARE, Cause::Forbidden),
+        (403, BIND, Cause::Forbidden),
+        (404, BIND, Cause::NoExchange),
+        (404, PUBLISH, Cause::NoExchange),
+        (403, PUBLISH, Cause::Forbidden),
+    ] {
+        let mut rig = in_flight();
+        rig.publish(2, delayed(1000, "2"));
+        methods(&mut rig);
+        rig.broker(&close(5, code, "no", failed));
+        let refused = [1, 2].map(|ticket| (ticket, Outcome::Refused(cause)));
+        assert_eq!(rig.settled(), refused, "{code} {failed:?}");
+        assert_eq!(methods(&mut rig), []);
+        // It may be there by now.
+        rig.publish(3, delayed(1000, "3"));
+        assert_eq!(
+            methods(&mut rig),
+            [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+        );
+    }
+}
+
+/// By OAuth 2 the broker knows our user by another name: then nothing can come back, and one message tells it for all.
+#[test]
+fn where_nothing_can_be_proven_all_goes_back_to_its_owner() {
+    let text =
+        "PRECONDITION_FAILED - user_id property set to 'proxy' but authenticated user was 'x'";
+    let proven = |n: u64| {
+        let publication = delayed(1000, "1");
+        let properties = prove(&publication.content.properties, b"proxy", None);
+        let content = Content {
+            properties: properties.unwrap(),
+            ..publication.content.clone()
+        };
+        let publication = Publication {
+            content,
+            ..publication
+        };
+        (n, publication)
+    };
+    let refused = Outcome::Refused(Cause::UserId);
+    let mut rig = rig();
+    rig.publish_as(SESSION, (1..=3).map(proven).collect());
+    methods(&mut rig);
+    rig.close(5, 406, text);
+    assert_eq!(
+        methods(&mut rig),
+        [DECLARE, BIND, PUBLISH].map(|id| (4, id))
+    );
+    rig.close(4, 406, text);
+    methods(&mut rig);
+    assert_eq!(rig.settled(), [(1, refused), (2, refused), (3, refused)]);
+    rig.publish_as(SESSION, vec![proven(4), (5, returned(None))]);
+    assert_eq!(methods(&mut rig), []);
+    assert_eq!(rig.settled(), [(5, refused), (4, refused)]);
+    rig.cut();
+    rig.up("4.3.6");
+    rig.publish_as(SESSION, vec![proven(6)]);
+    assert_eq!(
+        methods(&mut rig),
+        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+    );
+}
+
+#[test]
+fn what_is_nacked_too_often_goes_back_to_its_owner() {
+    let mut rig = in_flight();
+    for tag in 1.. {
+        rig.nack(5, tag);
+        if let [settled] = rig.settled()[..] {
+            assert!(tag > 1);
+            assert_eq!(settled, (1, Outcome::Refused(Cause::Nacked)));
+            break;
+        }
+        rig.live(7_000);
+        assert_eq!(methods(&mut rig), [(5, PUBLISH)]);
+    }
+    assert_eq!(methods(&mut rig), []);
+}
+
+#[test]
+fn a_link_that_is_lost_may_have_lost_the_queue() {
+    let mut rig = in_flight();
+    rig.cut();
+    rig.up("4.3.6");
+    assert_eq!(
+        methods(&mut rig),
+        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+    );
+    rig.ack(5, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+}
+
+#[test]
+fn what_finds_the_delay_queues_too_busy_goes_back_to_its_owner() {
+    let mut rig = rig();
+    let batch = [1, 2].map(|n| (n, delayed(1000 * n, "1")));
+    rig.publish_as(INTAKE, batch.to_vec());
+    methods(&mut rig);
+    rig.nack(5, 1);
+    rig.nack(5, 2);
+    rig.publish_as(INTAKE, vec![(3, delayed(3000, "3"))]);
+    assert_eq!(rig.settled(), [(3, Outcome::Refused(Cause::TargetBusy))]);
+    assert_eq!(methods(&mut rig), []);
+}
+
+#[test]
+fn beyond_max_delay_queues_a_delay_is_another() {
+    let limits = Limits {
+        max_delay_queues: 2,
+        ..Limits::of_tests()
+    };
+    let mut rig = rig_with(Settings {
+        limits: LiveLimits::new(limits),
+        ..settings()
+    });
+    let batch = [1000, 5000, 2000, 9000].map(|millis| (millis, delayed(millis, "")));
+    rig.publish_as(SESSION, batch.to_vec());
+    let keys: Vec<String> = rig.published().into_iter().map(|row| row.2).collect();
+    assert_eq!(keys, ["1000", "5000", "5000", "5000"]);
+    let met = Event::LimitMet(Limit::DelayQueues);
+    assert_eq!(rig.events(), [met.clone(), met]);
+    rig.ack(5, 4, true);
+    let delays = rig.events().into_iter().map(|event| match event {
+        Event::Retried { delay, .. } => delay.as_secs(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(delays.collect::<Vec<_>>(), [1, 5, 2, 9], "as was asked for");
+}

@@ -1,0 +1,357 @@
+//! The turns of the quarantine: for a moment nothing is published but what may close the connection.
+//!
+//! Two questions have to be answered without waiting for any target: has the broker dealt with what was published before, and with what is
+//! published now? A channel handles its methods in order, and closes the connection when it handles a publish; so the answer to a `confirm.select` behind
+//! that publish clears it (`lane`), confirmed or not. A turn that closes nothing takes some round trips.
+//!
+//! Why not a connection of its own? It may not be to be had (limits on connections), and who waits for it would need one more inbox. The price: others
+//! wait while a turn lasts, for SETTLE and TURN at most, and as long as it takes to be back when it closed the connection.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::machine::{Cause, Event, Mono, Now};
+use crate::publisher::Effects;
+
+use super::Publisher;
+use super::clock::Uptime;
+use super::item::{Key, Place};
+use super::lane::State;
+use super::lanes::ALONE;
+use super::quarantine::{self, Turn, TurnStage};
+use super::quota::Target;
+
+/// How long the broker may take to confirm what was published before a turn, so that it need not be published twice; or to deal with it at least.
+const SETTLE: Duration = Duration::from_millis(300);
+/// How long with what is published in it. Who takes longer has closed nothing, and goes on as usual.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Why the broker closed the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// What was said, which will be as wrong the next time.
+    Words,
+    /// Something that may pass by itself.
+    State,
+}
+
+impl Publisher {
+    /// Begins, goes on with, and ends turns.
+    pub(super) fn take_turns(&mut self, now: Now, fx: &mut Effects) {
+        if self.quarantine.is_empty() {
+            return;
+        }
+        let free = self.quarantine.parole(now.mono);
+        self.release(free);
+        self.expire(now, fx);
+        while self.step_turn(now, fx) {}
+    }
+
+    /// True if there may be more to do.
+    fn step_turn(&mut self, now: Now, fx: &mut Effects) -> bool {
+        let Some(turn) = &self.quarantine.turn else {
+            return self.quarantine.begin(now.mono, SETTLE);
+        };
+        let over = turn.until <= now.mono;
+        match turn.stage {
+            TurnStage::Settling => {
+                self.ask_all(fx);
+                let quiet = (0..self.lanes.len()).all(|at| self.lanes.look(at).is_quiet());
+                let certain = quiet || (0..self.lanes.len()).all(|at| self.is_processed(at));
+                if (quiet || over)
+                    && let Some(turn) = &mut self.quarantine.turn
+                {
+                    turn.stage = TurnStage::InFlight { certain };
+                    turn.until = now.mono.after(TURN);
+                }
+                quiet || over
+            }
+            TurnStage::InFlight { .. } => {
+                self.fly(now, fx);
+                let Some(turn) = &self.quarantine.turn else {
+                    return false;
+                };
+                let left = !turn.waiting.is_empty();
+                if !over && (left || turn.flown.iter().any(|&key| self.is_open(key))) {
+                    return false;
+                }
+                self.end_turn(now);
+                true
+            }
+        }
+    }
+
+    /// Publishes those of the turn, and asks for an answer behind them.
+    fn fly(&mut self, now: Now, fx: &mut Effects) {
+        let Some(turn) = &mut self.quarantine.turn else {
+            return;
+        };
+        let mut waiting = std::mem::take(&mut turn.waiting);
+        let mut left = std::collections::VecDeque::new();
+        while let Some(key) = waiting.pop_front() {
+            let Some(item) = self.items.get(key).filter(|item| item.place == Place::Held) else {
+                continue;
+            };
+            let at = self.lanes.lane_for(item);
+            if at.is_some_and(|at| self.has_room(at, fx) && self.is_open_lane(at, fx)) {
+                self.fly_one(at.unwrap_or(ALONE), key, now, fx);
+            } else {
+                left.push_back(key);
+            }
+        }
+        if let Some(turn) = &mut self.quarantine.turn {
+            turn.waiting = left;
+        }
+        self.ask_all(fx);
+    }
+
+    fn fly_one(&mut self, at: usize, key: Key, now: Now, fx: &mut Effects) {
+        if let Some(turn) = &mut self.quarantine.turn {
+            turn.flown.push(key);
+        }
+        self.send(at, key, now, fx);
+    }
+
+    /// Opens a lane that is not.
+    pub(super) fn is_open_lane(&mut self, at: usize, fx: &mut Effects) -> bool {
+        let lane = self.lanes.get(at);
+        if lane.state == State::Shut {
+            lane.open(fx.broker.build(&[]));
+        }
+        lane.state == State::Ready
+    }
+
+    /// Asks on each lane that has something to be asked for.
+    fn ask_all(&mut self, fx: &mut Effects) {
+        for at in 0..self.lanes.len() {
+            let lane = self.lanes.get(at);
+            if lane.state == State::Ready && !lane.has_asked() && !self.is_processed(at) {
+                self.lanes.get(at).ask(fx.broker.build(&[]));
+            }
+        }
+    }
+
+    /// Whether the broker may still have to deal with that publish.
+    fn is_open(&self, key: Key) -> bool {
+        let place = self.items.get(key).map(|item| item.place);
+        matches!(place, Some(Place::InFlight { lane, tag }) if tag > self.lanes.look(lane).processed)
+    }
+
+    /// Whether the broker has dealt with all that was published on that lane.
+    pub(super) fn is_processed(&self, at: usize) -> bool {
+        let mut open = self.lanes.look(at).unprocessed();
+        open.all(|(tag, attempt)| {
+            let item = self.items.get(attempt.key);
+            item.is_none_or(|item| item.place != (Place::InFlight { lane: at, tag }))
+        })
+    }
+
+    /// It closed nothing.
+    fn end_turn(&mut self, now: Now) {
+        let Some(turn) = self.quarantine.turn.take() else {
+            return;
+        };
+        let unsent = self.with_targets(turn.waiting);
+        let (sent, others): (Vec<_>, Vec<_>) = turn
+            .targets
+            .into_iter()
+            .partition(|target| !unsent.iter().any(|(of, _)| of == target));
+        let free = self.quarantine.passed(&sent, turn.began, now.mono);
+        self.quarantine.interrupted(others, unsent);
+        self.release(free);
+    }
+
+    /// The connection is lost. Those of a turn are judged, or get another one; all others that were in flight are suspects if there was a fault.
+    /// `open`: what the broker may not have dealt with, in order.
+    pub(super) fn judge(
+        &mut self,
+        fault: Option<Fault>,
+        open: Vec<Key>,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Vec<Key> {
+        let turn = self.quarantine.turn.take();
+        let Some(turn) = turn else {
+            return match fault {
+                Some(_) => self.accuse(open, now),
+                None => open,
+            };
+        };
+        let mut ours: BTreeSet<Key> = turn.flown.iter().copied().collect();
+        let (flown, others): (Vec<Key>, Vec<Key>) =
+            open.into_iter().partition(|key| ours.remove(key));
+        let unsent = self.with_targets(turn.waiting.iter().copied());
+        match (fault, turn.stage) {
+            (Some(fault), TurnStage::InFlight { certain }) if !flown.is_empty() => {
+                self.blame(turn, flown, unsent, (fault, certain), now, fx);
+                others
+            }
+            (Some(_), _) => {
+                self.quarantine.interrupted(turn.targets, unsent);
+                self.accuse(others, now)
+            }
+            (None, _) => {
+                let mut keys = self.hold_all(flown);
+                keys.extend(unsent);
+                self.quarantine.interrupted(turn.targets, keys);
+                others
+            }
+        }
+    }
+
+    /// What was in flight is suspected.
+    fn accuse(&mut self, open: Vec<Key>, now: Now) -> Vec<Key> {
+        self.quarantine.pause_after_fault(now.mono);
+        let accused = self.hold_all(open);
+        self.quarantine.accuse(accused);
+        Vec::new()
+    }
+
+    /// A turn closed the connection.
+    fn blame(
+        &mut self,
+        turn: Turn,
+        flown: Vec<Key>,
+        unsent: Vec<(Target, Key)>,
+        (fault, certain): (Fault, bool),
+        now: Now,
+        fx: &mut Effects,
+    ) {
+        self.quarantine.pause_after_fault(now.mono);
+        let held = self.hold_all(flown);
+        let blamed: BTreeSet<Target> = held.iter().map(|(target, _)| target.clone()).collect();
+        let (_, cleared): (Vec<Target>, Vec<Target>) = turn
+            .targets
+            .into_iter()
+            .partition(|target| blamed.contains(target));
+        self.quarantine.interrupted(cleared, unsent);
+        let words = fault == Fault::Words && certain;
+        match &held[..] {
+            [(target, key)] if words => {
+                let (target, key) = (target.clone(), *key);
+                self.quarantine.watch(target, now.mono);
+                if self.poisoned(key, fx) {
+                    let held = self.hold_all(vec![key]);
+                    self.quarantine.accuse(held);
+                }
+            }
+            [(target, _), ..] if blamed.len() == 1 && !words => {
+                let target = target.clone();
+                let keys = held.into_iter().map(|(_, key)| key).collect();
+                self.convict(target, keys, now, fx);
+            }
+            _ => self.quarantine.halved(held),
+        }
+    }
+
+    /// Its target closes the connection: what goes there is late.
+    fn convict(&mut self, target: Target, keys: Vec<Key>, now: Now, fx: &mut Effects) {
+        if self.quarantine.convict(target.clone(), keys, now.mono) {
+            let (exchange, routing_key) = target.clone();
+            fx.events.push(Event::TargetConvicted {
+                exchange,
+                routing_key,
+            });
+        }
+        for key in self.quarantine.waiting_for(&target) {
+            self.be_late(key, fx);
+        }
+    }
+
+    /// It counts in the quota of its target, as all that has to be tried again, and what is too much is parked.
+    fn be_late(&mut self, key: Key, fx: &mut Effects) {
+        let Some(item) = self.items.get(key).filter(|item| !item.late) else {
+            return;
+        };
+        if self.quota.is_full(item) && !item.stage.is_parking() {
+            return self.give_up(key, Cause::TargetBusy, fx);
+        }
+        self.set_late(key, true);
+    }
+
+    /// Whether it has to wait in the quarantine, and does so now.
+    pub(super) fn is_held(&mut self, key: Key, uptime: Uptime, fx: &mut Effects) -> bool {
+        if self.quarantine.is_empty() {
+            return false;
+        }
+        let Some(item) = self.items.get_mut(key) else {
+            return false;
+        };
+        let target = quarantine::target(item, self.settings.names.parking());
+        if !self.quarantine.holds(&target) {
+            return false;
+        }
+        item.since.get_or_insert(uptime);
+        self.move_to(key, Place::Held);
+        let convicted = self.quarantine.is_convicted(&target);
+        self.quarantine.join(target, key);
+        if convicted {
+            self.be_late(key, fx);
+        }
+        true
+    }
+
+    /// Out of the flight, into the quarantine.
+    fn hold_all(&mut self, keys: Vec<Key>) -> Vec<(Target, Key)> {
+        for &key in &keys {
+            self.move_to(key, Place::Held);
+            if let Some(item) = self.items.get_mut(key) {
+                item.suspect = false;
+            }
+        }
+        self.with_targets(keys)
+    }
+
+    fn with_targets(&self, keys: impl IntoIterator<Item = Key>) -> Vec<(Target, Key)> {
+        let of = |key: Key| {
+            Some(quarantine::target(
+                self.items.get(key)?,
+                self.settings.names.parking(),
+            ))
+        };
+        let both = |key: Key| Some((of(key)?, key));
+        keys.into_iter().filter_map(both).collect()
+    }
+
+    /// Out of the quarantine, as usual.
+    fn release(&mut self, mut keys: Vec<Key>) {
+        keys.retain(|&key| {
+            self.items
+                .get(key)
+                .is_some_and(|item| item.place == Place::Held)
+        });
+        self.enqueue_in_front(&keys);
+    }
+
+    /// Gives up what was tried for long enough.
+    fn expire(&mut self, now: Now, fx: &mut Effects) {
+        let uptime = self.clock.at(now.mono);
+        let retry_for = match self.draining {
+            true => {
+                self.quarantine.hurry(now.mono);
+                Duration::ZERO
+            }
+            false => self.settings.limits.now().retry_for,
+        };
+        let items = &self.items;
+        let over = self.quarantine.expired(now.mono, |key| {
+            let item = items.get(key).filter(|item| item.place == Place::Held)?;
+            Some(
+                retry_for.saturating_sub(
+                    item.since
+                        .map_or(Duration::ZERO, |since| uptime.since(since)),
+                ),
+            )
+        });
+        for key in over {
+            self.give_up(key, Cause::Poison, fx);
+        }
+    }
+
+    /// The broker reads again what we publish: the turn has all of its time.
+    pub(super) fn resume_turn(&mut self, now: Mono) {
+        if let Some(turn) = &mut self.quarantine.turn {
+            turn.until = now.after(TURN);
+        }
+    }
+}

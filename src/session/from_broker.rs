@@ -1,0 +1,354 @@
+//! What the broker sends: it all passes, but replies and deliveries tell us what to keep.
+
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::incoming::Incoming;
+use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
+use crate::amqp::reply;
+use crate::machine::{Change, Event, Learned, Leg};
+use crate::registry::policy::QueueType;
+use crate::registry::refusal;
+
+use super::changes;
+use super::channel::{Consumer, Copying, Transfer};
+use super::frames::{Handled, Method};
+use super::lifecycle::Phase;
+use super::redelivered::Behind;
+use super::replies::{Due, Expected, is_reply};
+use super::unpublished::Instead;
+use super::{Session, Turn};
+
+impl Session {
+    /// A method of channel 0.
+    pub(super) fn broker_connection(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        let passed = turn.pass_method(method);
+        match method.id {
+            MethodId::CONNECTION_OPEN_OK => {
+                self.handshake_until = None;
+                self.registry.enter(self.peer.vhost.clone());
+                turn.event(Event::SessionOpened {
+                    vhost: self.peer.vhost.clone(),
+                    user: self.peer.user.clone(),
+                    name: self.peer.name.clone(),
+                });
+                if self.peer.dialect.is_none() {
+                    self.life.enter(Phase::Raw);
+                }
+            }
+            MethodId::CONNECTION_CLOSE_OK if matches!(self.life.phase(), Phase::Goodbye(_)) => {
+                self.life.broker_is_gone(turn.now.mono);
+            }
+            MethodId::CONNECTION_CLOSE => {
+                self.learn_channel_limit(method.payload, turn);
+                self.pause.end();
+                self.connection_closes();
+            }
+            _ => self.peer.watch(method.id, method.payload),
+        }
+        passed
+    }
+
+    /// The broker closes the connection. If that is for a limit on channels, no session probes for this user any more.
+    fn learn_channel_limit(&self, payload: &[u8], turn: &mut Turn<'_>) {
+        let limit = |close: Close<'_>| refusal::is_channel_limit(close.code, close.text);
+        if Close::parse(payload).is_ok_and(limit) {
+            turn.fx.out.learned.push(Learned::ChannelLimit);
+            if self.probe.is_on_its_way() {
+                turn.event(Event::ProbeOverLimit);
+            }
+        }
+    }
+
+    /// A method of one of its channels.
+    pub(super) fn broker_method(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        let Method {
+            channel,
+            id,
+            payload,
+            ..
+        } = method;
+        let rest = turn.src.get(method.range().end..).unwrap_or_default();
+        if self.probe.channel() == Some(channel) {
+            self.probe_reply(method, turn);
+            return Handled::Done;
+        }
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return turn.pass_method(method);
+        };
+        if state.hidden {
+            return Handled::Done;
+        }
+        match id {
+            MethodId::CHANNEL_CLOSE => {
+                self.abandon_takeover(channel, turn);
+                match self.reworded(method, turn) {
+                    Some(frame) => turn.build(Leg::Client).extend_from_slice(&frame),
+                    None => turn.pass(Leg::Broker, method.range()),
+                }
+                self.abandon(channel);
+                if let Some(state) = self.channels.get_mut(&channel) {
+                    state.due.clear();
+                }
+                return Handled::Done;
+            }
+            MethodId::CHANNEL_CLOSE_OK => {
+                self.forget_channel(channel);
+            }
+            MethodId::BASIC_DELIVER => {
+                let deliver = Deliver::parse(payload).ok();
+                let consumer =
+                    deliver.and_then(|deliver| state.consumers.get(deliver.consumer_tag).cloned());
+                let queue = consumer.as_ref().map(|consumer| &consumer.queue);
+                let by = deliver.map(|deliver| (deliver.exchange, deliver.routing_key));
+                let behind = self.look_behind(channel, queue, by.unwrap_or_default(), rest);
+                if behind == Behind::Awaited {
+                    return Handled::Wait;
+                }
+                let Some(state) = self.channels.get_mut(&channel) else {
+                    return turn.pass_method(method);
+                };
+                state.delivering = Transfer::Header(false);
+                state.came_back = came_back_to(&behind, consumer.as_ref());
+                if let Some(deliver) = deliver {
+                    let shows = self.shows(&behind, consumer.as_ref());
+                    let exchange = self.settings.names.bridges().behind(deliver.exchange);
+                    let (exchange, routing_key) = match &behind {
+                        Behind::CameBack(exchange, key) => (exchange.as_bytes(), key.as_bytes()),
+                        Behind::Awaited | Behind::Ordinary | Behind::Failed(_) => {
+                            (exchange, deliver.routing_key)
+                        }
+                    };
+                    self.delivered(
+                        channel,
+                        deliver.delivery_tag,
+                        consumer,
+                        (deliver.exchange, deliver.routing_key),
+                        deliver.redelivered,
+                        turn,
+                    );
+                    if shows || exchange.len() != deliver.exchange.len() {
+                        let deliver = Deliver {
+                            redelivered: deliver.redelivered || shows,
+                            exchange,
+                            routing_key,
+                            ..deliver
+                        };
+                        turn.replace(Leg::Broker, |out| reply::deliver(out, channel, &deliver));
+                        return Handled::Done;
+                    }
+                }
+            }
+            MethodId::BASIC_RETURN => state.delivering = Transfer::Header(false),
+            MethodId::BASIC_CANCEL => {
+                // The queue is gone, or has moved: what was known of it ends.
+                if let Ok(cancel) = Cancel::parse(payload)
+                    && let Some(consumer) = state.consumers.remove(cancel.consumer_tag)
+                {
+                    self.registry.end(&consumer.queue);
+                }
+            }
+            MethodId::BASIC_GET_OK => {
+                let got = GetOk::parse(payload).ok();
+                let get = state.getting();
+                let queue = get.as_ref().map(|get| &get.queue);
+                let by = got.map(|got| (got.exchange, got.routing_key));
+                let behind = self.look_behind(channel, queue, by.unwrap_or_default(), rest);
+                if behind == Behind::Awaited {
+                    return Handled::Wait;
+                }
+                if let Some(state) = self.channels.get_mut(&channel) {
+                    state.came_back = came_back_to(&behind, get.as_ref());
+                }
+                let shows = self.shows(&behind, get.as_ref());
+                if self.answer(method, turn) || self.got_otherwise(method, &behind, shows, turn) {
+                    return Handled::Done;
+                }
+            }
+            _ if is_reply(id) => {
+                if self.answer(method, turn) {
+                    return Handled::Done;
+                }
+            }
+            _ => {}
+        }
+        turn.pass_method(method)
+    }
+
+    /// A reply: what it means for us. True: it goes nowhere.
+    fn answer(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> bool {
+        let Method {
+            channel,
+            id,
+            payload,
+            ..
+        } = method;
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return false;
+        };
+        let Some(Due {
+            mut what, unseen, ..
+        }) = state.due.answered(id, payload)
+        else {
+            return false;
+        };
+        // What the broker did for its client stays done.
+        let lasts = matches!(
+            what,
+            Expected::Declare(..)
+                | Expected::Delete(_)
+                | Expected::Change(_)
+                | Expected::Published(_)
+        );
+        if state.closing && !lasts {
+            return unseen;
+        }
+        if let Expected::Get(Consumer { queue, .. })
+        | Expected::Consume(_, Consumer { queue, .. })
+        | Expected::Delete(queue) = &mut what
+            && queue.is_empty()
+        {
+            *queue = state.last_queue.clone();
+        }
+        if let Expected::Change(change) = &mut what {
+            changes::name_queue(change, &state.last_queue);
+        }
+        match what {
+            Expected::Declare(_, of_type, declared) => {
+                (state.reword, state.declared) = (None, None);
+                let queue = QueueDeclareOk::parse(payload)
+                    .ok()
+                    .and_then(|ok| ShortStr::copy(ok.queue))
+                    .unwrap_or_default();
+                state.last_queue = queue.clone();
+                state.name_consumers();
+                if let Some(of_type) = of_type {
+                    let quorum = of_type == QueueType::Quorum;
+                    self.settings.types.learn(&self.peer.vhost, &queue, quorum);
+                }
+                if let Some(declared) = declared {
+                    self.manage(queue, declared, turn);
+                }
+            }
+            Expected::Delete(queue) => {
+                self.registry.end(&queue);
+                turn.fx.out.learned.push(Learned::Deleted(queue.clone()));
+                turn.fx.out.changes.push(Change::QueueDeleted(queue));
+            }
+            Expected::Change(change) => {
+                if let Change::Declared(exchange) = &change {
+                    self.exchanges.learn(&exchange.name, turn.now.mono);
+                }
+                turn.fx.out.changes.push(change);
+            }
+            Expected::Published(exchange) => self.exchanges.learn(&exchange, turn.now.mono),
+            Expected::Consume(_, consumer) => {
+                if let Some(tag) = ConsumerTag::parse(payload)
+                    .ok()
+                    .and_then(|ok| ShortStr::copy(ok.consumer_tag))
+                {
+                    self.registry.consumed(&consumer.queue);
+                    state.consumers.insert(tag, consumer);
+                }
+            }
+            Expected::Cancel(_) => {
+                if let Ok(ok) = ConsumerTag::parse(payload) {
+                    state.consumers.remove(ok.consumer_tag);
+                }
+            }
+            Expected::Get(consumer) if id == MethodId::BASIC_GET_OK => {
+                state.delivering = Transfer::Header(false);
+                if let Ok(got) = GetOk::parse(payload) {
+                    let (tag, by) = (got.delivery_tag, (got.exchange, got.routing_key));
+                    self.delivered(channel, tag, Some(consumer), by, got.redelivered, turn);
+                }
+            }
+            Expected::Barrier => self.barrier_passed(turn),
+            Expected::Get(_) | Expected::Recover | Expected::Open | Expected::Other => {}
+        }
+        unseen
+    }
+
+    /// Passes a `basic.get-ok` on with the exchange that is behind a bridge or was before a retry, or shown as redelivered; false when neither
+    /// is to be done.
+    fn got_otherwise(
+        &self,
+        method: Method<'_>,
+        behind: &Behind,
+        shows: bool,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let Ok(got) = GetOk::parse(method.payload) else {
+            return false;
+        };
+        let exchange = self.settings.names.bridges().behind(got.exchange);
+        let (exchange, routing_key) = match behind {
+            Behind::CameBack(exchange, key) => (exchange.as_bytes(), key.as_bytes()),
+            Behind::Awaited | Behind::Ordinary | Behind::Failed(_) => (exchange, got.routing_key),
+        };
+        let otherwise = shows || exchange.len() != got.exchange.len();
+        if otherwise {
+            let got = GetOk {
+                redelivered: got.redelivered || shows,
+                exchange,
+                routing_key,
+                ..got
+            };
+            turn.replace(Leg::Broker, |out| reply::get_ok(out, method.channel, &got));
+        }
+        otherwise
+    }
+
+    /// A delivery begins; a copy is kept of it if its queue is managed.
+    fn delivered(
+        &mut self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        consumer: Option<Consumer>,
+        (exchange, routing_key): (&[u8], &[u8]),
+        redelivered: bool,
+        turn: &Turn<'_>,
+    ) {
+        let exchange = self.settings.names.bridges().behind(exchange);
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        state.copying = None;
+        let no_ack = consumer.as_ref().is_some_and(|consumer| consumer.no_ack);
+        if state.native || no_ack || state.is_recovering() {
+            return;
+        }
+        state.unacked.deliver(tag);
+        let Some(Consumer { queue, retried, .. }) = consumer else {
+            return;
+        };
+        let in_tx = state.tx.is_some();
+        let known = self.registry.get(&queue).is_some();
+        if !(known || retried) || in_tx && self.instead(&queue) == Instead::Forward {
+            return;
+        }
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        if let (Some(exchange), Some(routing_key)) =
+            (ShortStr::copy(exchange), ShortStr::copy(routing_key))
+        {
+            state.copying = Some(Incoming::new(Copying {
+                tag,
+                queue,
+                exchange,
+                routing_key,
+                octets: 0,
+                redelivered,
+                at: turn.now.wall,
+                returnable: None,
+            }));
+        }
+    }
+}
+
+/// The queue that a delivery has come back to.
+fn came_back_to(behind: &Behind, consumer: Option<&Consumer>) -> Option<ShortStr> {
+    let came_back = matches!(behind, Behind::CameBack(..));
+    consumer
+        .filter(|_| came_back)
+        .map(|consumer| consumer.queue.clone())
+}

@@ -1,0 +1,21 @@
+//! What a session has for other machines.
+
+use crate::machine::{Change, Ensure, Learned, Publication, Recall, Ticket};
+
+/// For the links of its vhost, and for the other sessions.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// For the publisher: dead letters. Their originals stay withheld until its outcome names the ticket.
+    pub dead: Vec<(Ticket, Publication)>,
+    /// For the intake: exchanges that must exist; each is answered by one [`Ensured`](crate::machine::Ensured).
+    pub ensure: Vec<Ensure>,
+    /// For the intake: what the client changed about exchanges and bindings.
+    pub changes: Vec<Change>,
+    /// For the other sessions: what the broker told this one.
+    pub learned: Vec<Learned>,
+    /// What the others are asked for; each is answered by one [`Recalled`](crate::machine::Recalled).
+    pub recall: Vec<Recall>,
+}
+
+/// All that it wants done.
+pub type Effects = crate::machine::Effects<Output>;

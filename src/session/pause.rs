@@ -1,0 +1,132 @@
+//! The pause of a client: why it is not read, and when the broker is to hear a heartbeat of the proxy's in its stead.
+
+use std::time::Duration;
+
+use crate::amqp::ids::ChannelId;
+use crate::machine::Mono;
+
+use super::ordering::Channels;
+
+/// Why the client is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// Its next command must stay behind the withheld rejects of these channels, until then.
+    Withheld(Channels, Mono),
+    /// Its next command depends on answers that are due on this channel; until then.
+    Answers(ChannelId, Mono),
+    /// As many dead letters are in flight as may be.
+    Tickets,
+    /// As many replies are due as may be.
+    Replies,
+    /// A declare is being probed, or a probe's channel is being closed.
+    Probe,
+}
+
+/// Whether the client is read.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    hold: Option<Hold>,
+    heartbeat_at: Option<Mono>,
+}
+
+// === impl Pause ===
+
+impl Pause {
+    /// The client is not read, for this reason. `heartbeat`: how often the broker must hear of it.
+    pub(super) fn begin(&mut self, hold: Hold, heartbeat: Option<Duration>, now: Mono) {
+        if self.hold.is_none() {
+            self.keep_alive(heartbeat, now);
+        }
+        self.hold = Some(hold);
+    }
+
+    /// The client is read again.
+    pub(super) fn end(&mut self) {
+        *self = Pause::default();
+    }
+
+    /// The client is gone: what it waited for is of no interest. The broker hears heartbeats as before.
+    pub(super) fn forget_hold(&mut self) {
+        self.hold = None;
+    }
+
+    /// From here on the broker hears heartbeats of the proxy's, whether the client is there or not.
+    pub(super) fn keep_alive(&mut self, heartbeat: Option<Duration>, now: Mono) {
+        self.heartbeat_at = heartbeat.map(|often| now.after(often));
+    }
+
+    /// Why the client is not read, while it is not.
+    pub(super) fn hold(&self) -> Option<Hold> {
+        self.hold
+    }
+
+    /// Until when what it waits for must have come.
+    pub(super) fn until(&self) -> Option<Mono> {
+        match self.hold? {
+            Hold::Withheld(_, until) | Hold::Answers(_, until) => Some(until),
+            Hold::Tickets | Hold::Replies | Hold::Probe => None,
+        }
+    }
+
+    /// When the next heartbeat is due.
+    pub(super) fn heartbeat_at(&self) -> Option<Mono> {
+        self.heartbeat_at
+    }
+
+    /// Whether what the broker sends may be needed for the end of the pause, so that it is read even while the client reads nothing.
+    pub(super) fn needs_the_broker(&self) -> bool {
+        match self.hold {
+            Some(Hold::Probe | Hold::Replies | Hold::Answers(..)) => true,
+            Some(Hold::Withheld(..) | Hold::Tickets) | None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFTEN: Option<Duration> = Some(Duration::from_secs(30));
+
+    fn at(seconds: u64) -> Mono {
+        Mono::default().after(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn heartbeats_go_on_when_one_reason_follows_another() {
+        let mut pause = Pause::default();
+        pause.begin(Hold::Tickets, OFTEN, at(10));
+        pause.begin(Hold::Probe, OFTEN, at(20));
+        assert_eq!(pause.hold(), Some(Hold::Probe));
+        assert_eq!(pause.heartbeat_at(), Some(at(40)));
+        pause.keep_alive(OFTEN, at(40));
+        assert_eq!(pause.heartbeat_at(), Some(at(70)));
+    }
+
+    #[test]
+    fn a_pause_that_ends_has_no_deadline() {
+        let mut pause = Pause::default();
+        pause.begin(Hold::Withheld(Channels::All, at(15)), OFTEN, at(10));
+        assert_eq!(pause.until(), Some(at(15)));
+        pause.end();
+        assert_eq!((pause.hold(), pause.until()), (None, None));
+        assert_eq!(pause.heartbeat_at(), None);
+    }
+
+    #[test]
+    fn the_broker_hears_heartbeats_of_a_client_that_is_gone() {
+        let mut pause = Pause::default();
+        pause.begin(Hold::Answers(ChannelId(1), at(15)), OFTEN, at(10));
+        pause.forget_hold();
+        assert_eq!((pause.hold(), pause.until()), (None, None));
+        assert_eq!(pause.heartbeat_at(), Some(at(40)));
+    }
+
+    #[test]
+    fn without_heartbeats_none_is_due() {
+        let mut pause = Pause::default();
+        pause.begin(Hold::Replies, None, at(10));
+        assert_eq!(pause.heartbeat_at(), None);
+        assert!(pause.needs_the_broker());
+    }
+}

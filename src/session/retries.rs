@@ -1,0 +1,317 @@
+//! Messages that a client returns to a queue with retries: they are withheld like rejects, and go to a delay queue, or die.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::properties::Properties;
+use crate::amqp::reply;
+use crate::amqp::table::Table;
+use crate::amqp::version::Version;
+use crate::dead_letter::retries::{Attempts, OnCrash, Retries, Returned};
+use crate::dead_letter::{self, Disposal, Return};
+use crate::machine::{Event, Fallback, Publication, Purpose, Reason};
+use crate::registry::arguments::DeclareArguments;
+use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::policy::{Mode, Queue, QueueType};
+use crate::registry::said_retries::{self, SaidRetries};
+
+use super::channel::Channel;
+use super::settle::Fate;
+use super::unacked::Retained;
+use super::{Session, Turn};
+
+/// The TTL that a queue gives each message, in milliseconds (S1.2).
+const MESSAGE_TTL: &[u8] = b"x-message-ttl";
+
+impl Session {
+    /// What a declare says of retries, and its method without what the broker does not want to see, if there is such a thing.
+    pub(super) fn retries_of_declare(&self, payload: &[u8]) -> (SaidRetries, Option<Vec<u8>>) {
+        let Ok(declare) = QueueDeclare::parse(payload) else {
+            return Default::default();
+        };
+        let said = SaidRetries::of_arguments(declare.arguments);
+        if said.is_silent() || declare.has(QueueDeclare::PASSIVE) || self.rules().is_none() {
+            return Default::default();
+        }
+        let queue_type = DeclareArguments::read(declare.arguments).queue_type();
+        if self.mode_of(declare.queue, queue_type) == Mode::Native {
+            return Default::default();
+        }
+        let method = |arguments: Vec<u8>| {
+            let mut method = Vec::with_capacity(payload.len());
+            let before = payload.len() - declare.arguments.len() - 4;
+            method.extend_from_slice(payload.get(..before).unwrap_or_default());
+            method.extend_from_slice(&(arguments.len() as u32).to_be_bytes());
+            method.extend_from_slice(&arguments);
+            method
+        };
+        let without = said_retries::without(declare.arguments, queue_type);
+        (said, without.map(method))
+    }
+
+    fn mode_of(&self, name: &[u8], queue_type: QueueType) -> Mode {
+        let ours = self.settings.policies.ours();
+        let policy = ours.matching(Queue {
+            vhost: &self.peer.vhost,
+            name,
+            queue_type,
+        });
+        let by_policy = policy.and_then(|policy| policy.mode);
+        by_policy.unwrap_or(self.settings.mode)
+    }
+
+    /// Whether the queue of a declare that says this will have retries.
+    pub(super) fn is_retried(&self, payload: &[u8], said: SaidRetries) -> bool {
+        let declare = QueueDeclare::parse(payload);
+        let declare = declare
+            .ok()
+            .filter(|declare| !declare.has(QueueDeclare::PASSIVE));
+        declare.is_some_and(|declare| {
+            let queue_type = DeclareArguments::read(declare.arguments).queue_type();
+            self.retries_for(declare.queue, queue_type, said).is_some()
+        })
+    }
+
+    fn retries_for(
+        &self,
+        name: &[u8],
+        queue_type: QueueType,
+        said: SaidRetries,
+    ) -> Option<Retries> {
+        let queue = Queue {
+            vhost: &self.peer.vhost,
+            name,
+            queue_type,
+        };
+        let policies = &self.settings.policies;
+        policies.retries(queue, said, self.settings.mode, self.peer.version)
+    }
+
+    /// What the proxy does with messages that are returned to a queue, whoever declared it.
+    pub(super) fn retries(&self, queue: &[u8]) -> Option<Retries> {
+        match self.registry.get(queue) {
+            Some(known) => {
+                let declared = &known.declared;
+                self.retries_for(queue, declared.queue_type, declared.retries)
+            }
+            None if self.settings.policies.ours().speak_of_retries() => {
+                self.retries_for(queue, self.seen_type(queue), SaidRetries::default())
+            }
+            None => None,
+        }
+    }
+
+    /// The type of a queue that this connection did not declare.
+    fn seen_type(&self, queue: &[u8]) -> QueueType {
+        match self.settings.types.is_quorum(&self.peer.vhost, queue) {
+            Some(true) => QueueType::Quorum,
+            Some(false) | None => QueueType::Default,
+        }
+    }
+
+    /// Whether any queue may have retries: if not, no return is looked into.
+    pub(super) fn any_retries(&self) -> bool {
+        self.registry.any_retries() || self.settings.policies.ours().speak_of_retries()
+    }
+
+    /// Whether a copy is kept of a delivery of a queue with retries.
+    pub(super) fn is_of_a_retried_queue(&self, channel: ChannelId, tag: DeliveryTag) -> bool {
+        let state = self.channels.get(&channel);
+        let retained = state.and_then(|state| state.unacked.retained(tag));
+        retained.is_some_and(|retained| self.retries(&retained.queue).is_some())
+    }
+
+    /// Hands a returned delivery to the publisher, if its queue has retries.
+    pub(super) fn give_back_later(
+        &mut self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        turn: &mut Turn<'_>,
+    ) -> Fate {
+        let Some(state) = self.channels.get(&channel) else {
+            return Fate::Forward;
+        };
+        let Some(retained) = state.unacked.retained(tag) else {
+            return Fate::Forward;
+        };
+        let Some(retries) = self.retries(&retained.queue) else {
+            return Fate::Forward;
+        };
+        if state.may_fail(&self.registry) {
+            return match state.impatient {
+                true => Fate::Forward,
+                false => Fate::Unanswered,
+            };
+        }
+        if self.tickets.len() >= self.max_tickets {
+            return Fate::NoTicket;
+        }
+        let publication = match self.dispose_return(retained, &retries, turn) {
+            None | Some(Disposal::Drop(_)) => return Fate::Forward,
+            Some(Disposal::LeaveToBroker(cause)) => {
+                let queue = retained.queue.clone();
+                turn.event(Event::ReturnForwarded { queue, cause });
+                return Fate::Forward;
+            }
+            Some(Disposal::Publish(publication) | Disposal::Retry(publication)) => publication,
+            Some(Disposal::Park(publication, cause)) => Publication {
+                purpose: Purpose::Park(cause),
+                ..publication
+            },
+        };
+        let ticket = self.publish(channel, tag, publication, turn);
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.unacked.returned(tag);
+            state.unacked.withhold(tag, ticket);
+        }
+        Fate::Withheld
+    }
+
+    /// The client is lost. What a policy counts then of its deliveries is returned by the proxy; the broker returns the others when the connection
+    /// ends.
+    pub(super) fn count_crash(&mut self, turn: &mut Turn<'_>) {
+        if !self.any_retries() {
+            return;
+        }
+        for (channel, tag) in self.left_behind() {
+            if let Fate::NoTicket = self.give_back_later(channel, tag, turn) {
+                return;
+            }
+        }
+    }
+
+    /// The deliveries that count.
+    fn left_behind(&self) -> Vec<(ChannelId, DeliveryTag)> {
+        let mut left = Vec::new();
+        let open = |state: &&Channel| !state.closing && !state.native && state.tx.is_none();
+        for (channel, state) in self.channels.iter().filter(|(_, state)| open(state)) {
+            let mut oldest = BTreeSet::new();
+            for (tag, queue) in state.unacked.retained_queues() {
+                let first = oldest.insert(queue);
+                let on_crash = self.retries(queue).map(|retries| retries.on_crash);
+                match on_crash.unwrap_or_default() {
+                    OnCrash::CountAll => left.push((*channel, tag)),
+                    OnCrash::CountOldest if first => left.push((*channel, tag)),
+                    OnCrash::CountOldest | OnCrash::Requeue => {}
+                }
+            }
+        }
+        left
+    }
+
+    fn dispose_return(
+        &self,
+        retained: &Retained,
+        retries: &Retries,
+        turn: &Turn<'_>,
+    ) -> Option<Disposal> {
+        let rules = self.rules()?;
+        let declared = self
+            .registry
+            .get(&retained.queue)
+            .map(|known| &known.declared);
+        let queue_type = declared.map_or_else(
+            || self.seen_type(&retained.queue),
+            |declared| declared.queue_type,
+        );
+        let queue = Queue {
+            vhost: &self.peer.vhost,
+            name: &retained.queue,
+            queue_type,
+        };
+        let nothing = DeclaredTarget::Policy {
+            at_least_once: false,
+        };
+        let said = declared.map_or(&nothing, |declared| &declared.said);
+        let lookup = self.settings.policies.target(queue, said);
+        let policies = &self.settings.policies;
+        let knows_all =
+            declared.is_some_and(|declared| !policies.broker_dead_letters(queue, declared));
+        let arguments = Table(declared.map_or(&[][..], |declared| &declared.form.arguments));
+        let ttl = arguments.get(MESSAGE_TTL).ok().flatten();
+        let ttl = ttl.and_then(|ttl| ttl.as_integer()?.try_into().ok());
+        let names = &self.settings.names;
+        // Where the broker itself may kill it later, it must have its own key.
+        let way_back = match declared {
+            Some(declared) if declared.taken_over => Ok(None),
+            Some(declared) if declared.is_exclusive() => Err(Fallback::Exclusive),
+            Some(_) | None => match names.return_exchange(&retained.queue) {
+                Some(exchange) => Ok(Some(exchange)),
+                None => Err(Fallback::NameTooLong),
+            },
+        };
+        let content = names.bridges().content(&retained.content);
+        let properties = Properties::parse(&content.properties).ok()?;
+        let headers = Table(properties.headers().unwrap_or_default());
+        let by_the_queue = dead_letter::retry::native_attempts(headers, self.counts_acquired());
+        let returned = match retained.before.nacked {
+            true => Returned::ByNack,
+            false => Returned::ByReject,
+        };
+        let death = self.death(retained, &content, Reason::DeliveryLimit, queue_type);
+        let of = Return {
+            death,
+            returned,
+            attempts: retained
+                .retried
+                .attempts
+                .plus(by_the_queue.unwrap_or_default()),
+            deadline: retained.retried.deadline,
+            queue_ttl: ttl.map(Duration::from_millis),
+            delivered: retained.delivered,
+            knows_all,
+            by_exchange: way_back.as_ref().ok().and_then(Option::as_ref),
+        };
+        let user = &self.settings.user;
+        let disposal = dead_letter::give_back(&of, retries, &lookup, &rules, user, turn.now.wall)?;
+        Some(match (disposal, way_back) {
+            (Disposal::Retry(_), Err(cause)) => Disposal::LeaveToBroker(cause),
+            (disposal, _) => disposal,
+        })
+    }
+
+    /// Whether queues count how often a message was acquired beside how often that failed (4.3).
+    pub(super) fn counts_acquired(&self) -> bool {
+        self.peer
+            .version
+            .is_some_and(|version| version >= Version(4, 3, 0))
+    }
+
+    /// The message of a withheld return goes back to its queue at once.
+    pub(super) fn return_now(
+        &mut self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        queue: ShortStr,
+        cause: Fallback,
+        turn: &mut Turn<'_>,
+    ) {
+        let state = self.channels.get(&channel);
+        let withheld = state.and_then(|state| state.unacked.withheld(tag));
+        let nacked = withheld.is_some_and(|retained| retained.before.nacked);
+        self.end_kept(channel, tag);
+        self.inject(channel, turn, |out| match nacked {
+            true => reply::nack(out, channel, tag, false, true),
+            false => reply::reject(out, channel, tag, true),
+        });
+        turn.event(Event::ReturnForwarded { queue, cause });
+    }
+}
+
+/// Whether the method returns what it settles.
+pub(super) fn returns(id: MethodId, requeue: bool) -> bool {
+    id != MethodId::BASIC_ACK && requeue
+}
+
+/// What a delivery says of its retries.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retried {
+    /// How often it had come back by a retry.
+    pub(crate) attempts: Attempts,
+    /// When its TTL is over, if a retry has fixed that.
+    pub(crate) deadline: Option<crate::machine::Wall>,
+    /// The client has returned it: if that comes to nothing, it goes back at once.
+    pub(crate) returned: bool,
+}

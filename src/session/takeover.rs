@@ -1,0 +1,173 @@
+//! One declare that is being taken over: what the client wrote, how far its probe is, and what that has shown.
+
+use memchr::memmem;
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::QueueDeclare;
+use crate::machine::{Mono, Recall};
+use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::said_retries::SaidRetries;
+
+/// One declare on its way.
+#[derive(Debug)]
+pub(super) struct Takeover {
+    pub(super) channel: ChannelId,
+    /// The client's method, as it came.
+    pub(super) payload: Vec<u8>,
+    /// What its arguments say of dead letters.
+    pub(super) said: DeclaredTarget,
+    /// What they say of retries; they are not in `payload` where the broker does not want to see them.
+    pub(super) retries: SaidRetries,
+    pub(super) intake: ShortStr,
+    pub(super) aim: Aim,
+    /// When it must have been decided.
+    pub(super) until: Mono,
+    /// What was asked of the other sessions' knowledge.
+    pub(super) about: Recall,
+    /// The exchange that the user must be permitted to write to. None: only a policy of ours names one.
+    pub(super) exchange: Option<ShortStr>,
+    /// Which intake exchange the queue had when it was last seen. `Some(None)`: none.
+    pub(super) seen: Option<Option<ShortStr>>,
+    /// This connection has shown that it may write to the exchange and to the intake exchange.
+    pub(super) permitted: bool,
+    /// How often the queue was looked for.
+    pub(super) compared: u8,
+    /// Whether the intake exchange is there.
+    pub(super) ensured: Option<bool>,
+    /// The probe's channel, once there is one.
+    pub(super) probe: Option<ChannelId>,
+    /// Whether the probe's channel is open, as far as the broker will see it.
+    pub(super) open: bool,
+    pub(super) stage: Stage,
+}
+
+/// What it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// The queue shall have an intake exchange.
+    TakeOver,
+    /// The arguments say something that we do not know: the intake exchange is only there for the broker to compare.
+    Compare,
+    /// The queue is left to the broker, unless it was taken over before.
+    Native,
+}
+
+/// How far it is: `declare.rs` has the diagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// What is known already was asked for; the broker has not been asked anything.
+    Recalling,
+    /// A barrier was sent on the client's channel: what went before might fail, and then no queue may come of this declare.
+    Quieting,
+    /// The original form was sent as it is.
+    Trying,
+    /// Where the arguments are not understood, only a queue that exists can be ours: a passive declare was sent.
+    Looking,
+    /// The rewritten form was sent as one that makes no queue.
+    Comparing,
+    /// The original arguments were sent with x-expires -1.
+    Asking,
+    /// The intake exchange was asked for; what follows.
+    Ensuring(Then),
+    /// The rewritten form was sent, which makes the queue.
+    Fitting,
+}
+
+/// What the intake exchange is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// To make the queue.
+    Fit,
+    /// The queue is there, or was: its declare goes on.
+    Forward,
+}
+
+// === impl Takeover ===
+
+impl Takeover {
+    /// The client's method.
+    pub(super) fn declare(&self) -> Option<QueueDeclare<'_>> {
+        QueueDeclare::parse(&self.payload).ok()
+    }
+
+    /// Whether the broker will refuse it for its type, which these words name: it says so only after all that a probe asks.
+    pub(super) fn lacks_what_a_quorum_queue_needs(&self, text: &[u8]) -> bool {
+        const SAID: u8 =
+            QueueDeclare::DURABLE | QueueDeclare::EXCLUSIVE | QueueDeclare::AUTO_DELETE;
+        let quorum = memmem::find(text, b" of queue type rabbit_quorum_queue").is_some();
+        let bits = self.declare().map(|declare| declare.bits & SAID);
+        quorum && bits != Some(QueueDeclare::DURABLE)
+    }
+
+    /// Whether the rewritten form may make the queue.
+    pub(super) fn may_make(&self) -> bool {
+        self.permitted && self.ensured == Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amqp::{frame, reply};
+
+    const QUORUM: &[u8] =
+        b"PRECONDITION_FAILED - invalid property 'non-durable' for queue 'q' of queue type rabbit_quorum_queue";
+
+    fn takeover(bits: u8) -> Takeover {
+        let mut frame = Vec::new();
+        let declare = QueueDeclare {
+            ticket: 0,
+            queue: b"q",
+            bits,
+            arguments: b"",
+        };
+        reply::queue_declare(&mut frame, ChannelId(1), &declare, bits, b"");
+        Takeover {
+            channel: ChannelId(1),
+            payload: frame[frame::HEAD..frame.len() - 1].to_vec(),
+            said: DeclaredTarget::Policy {
+                at_least_once: false,
+            },
+            retries: SaidRetries::default(),
+            intake: ShortStr::EMPTY,
+            aim: Aim::TakeOver,
+            until: Mono::default(),
+            about: Recall {
+                queue: ShortStr::EMPTY,
+            },
+            exchange: None,
+            seen: None,
+            permitted: false,
+            compared: 0,
+            ensured: None,
+            probe: None,
+            open: false,
+            stage: Stage::Recalling,
+        }
+    }
+
+    #[test]
+    fn only_a_durable_queue_of_nobody_can_be_a_quorum_queue() {
+        let lacks = |bits| takeover(bits).lacks_what_a_quorum_queue_needs(QUORUM);
+        assert!(!lacks(QueueDeclare::DURABLE));
+        assert!(!lacks(QueueDeclare::DURABLE | QueueDeclare::NO_WAIT));
+        assert!(lacks(0));
+        assert!(lacks(QueueDeclare::DURABLE | QueueDeclare::EXCLUSIVE));
+        assert!(!takeover(0).lacks_what_a_quorum_queue_needs(b"PRECONDITION_FAILED"));
+    }
+
+    #[test]
+    fn a_form_that_makes_the_queue_needs_the_right_and_the_exchange() {
+        let may_make = |permitted, ensured| {
+            let takeover = Takeover {
+                permitted,
+                ensured,
+                ..takeover(0)
+            };
+            takeover.may_make()
+        };
+        assert!(may_make(true, Some(true)));
+        assert!(!may_make(true, None) && !may_make(true, Some(false)));
+        assert!(!may_make(false, Some(true)));
+    }
+}

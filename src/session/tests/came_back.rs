@@ -1,0 +1,255 @@
+//! Messages that come back after a retry, as a client sees them: as if they had never been away, but for how often they came.
+
+use super::message::{Message, Shown, published, seen, shown, text};
+use super::retries::{AWAY, declared, of, policy, said};
+use super::script::*;
+use crate::amqp::properties::{Change, Edit, Properties, Property};
+use crate::amqp::table::Table;
+use crate::amqp::version::Version;
+use crate::dead_letter::{Disposal, come_back};
+use crate::machine::*;
+use crate::registry::policy::Mode;
+use crate::registry::said_retries::SaidRetries;
+
+/// The only publication is made, and its original acked: the message as it is in its queue again.
+fn again(s: &mut Script, tag: u64) -> Message {
+    let (ticket, publication) = s.dead.remove(0);
+    s.settled(&[(ticket, Outcome::Confirmed)])
+        .broker_gets(&[&ack(tag, false)]);
+    let back = match publication.purpose {
+        Purpose::Delay(delay) => {
+            s.now.wall = s.now.wall.after(delay);
+            let rules = s.session.rules().expect("a known broker");
+            let names = super::names();
+            let by_exchange = |queue: &[u8]| names.return_exchange(queue);
+            let content = &publication.content;
+            let came = come_back(content, &rules, b"dlx-proxy", by_exchange, s.now.wall);
+            match came.expect("ours").disposal {
+                Disposal::Retry(back) => back,
+                other => panic!("{other:?}"),
+            }
+        }
+        _ => publication,
+    };
+    assert_eq!(back.purpose, Purpose::Return);
+    Message {
+        exchange: text(&back.exchange),
+        routing_key: text(&back.routing_key),
+        properties: back.content.properties.to_vec(),
+    }
+}
+
+/// The queue `orders` with these retries; what all sessions may retain.
+fn session(retries: SaidRetries, taken_over: bool) -> (Script, Budget) {
+    let settings = settings(Mode::Keep);
+    let budget = settings.retained.clone();
+    let mut declared = declared(retries);
+    declared.taken_over = taken_over;
+    (of(settings, declared), budget)
+}
+
+#[test]
+fn it_is_shown_with_the_exchange_and_the_key_of_before_and_with_its_counts() {
+    for (version, word, counts) in [
+        (
+            Version(4, 3, 6),
+            reject(1, true),
+            &[("x-delivery-count", 1), ("x-acquired-count", 1)][..],
+        ),
+        (
+            Version(4, 3, 6),
+            nack(1, false, true),
+            &[("x-acquired-count", 1)],
+        ),
+        (
+            Version(4, 2, 9),
+            nack(1, false, true),
+            &[("x-delivery-count", 1)],
+        ),
+    ] {
+        for (retries, taken_over) in [
+            (said(Some(1000), None), false),
+            (said(Some(1000), None), true),
+            (said(None, Some(5)), false),
+            (said(None, Some(5)), true),
+        ] {
+            let (mut s, _) = session(retries, taken_over);
+            s.session.peer.version = Some(version);
+            let first = seen(&mut s, &published().delivered(1).concat());
+            assert_eq!(first, shown(false, &[]));
+            s.client(&word).silent();
+            let message = again(&mut s, 1);
+            match taken_over {
+                true => assert_eq!(message.exchange, ""),
+                false => assert_eq!(message.exchange, "dlx-proxy.return/orders"),
+            }
+            let came = seen(&mut s, &message.delivered(2).concat());
+            assert_eq!(came, shown(true, counts));
+            s.client(&get("orders")).passes();
+            let came = seen(&mut s, &message.fetched(3).concat());
+            assert_eq!(came, shown(true, counts));
+        }
+    }
+}
+
+#[test]
+fn all_that_is_kept_of_it_is_given_back() {
+    for retries in [said(Some(1000), Some(3)), said(None, Some(3))] {
+        let (mut s, budget) = session(retries, false);
+        let mut message = published();
+        let mut sizes = Vec::new();
+        for tag in 1..=3 {
+            seen(&mut s, &message.delivered(tag).concat());
+            sizes.push(s.session.retained());
+            assert_eq!(budget.used(), s.session.retained());
+            s.client(&nack(tag, false, true)).silent();
+            message = again(&mut s, tag);
+            assert_eq!((s.session.retained(), budget.used()), (0, 0));
+        }
+        assert_eq!(sizes, [sizes[0]; 3], "as before it went away");
+        for tag in 4..=5 {
+            seen(&mut s, &message.delivered(tag).concat());
+        }
+        s.client(&ack(4, false)).passes();
+        s.client(&nack(5, false, true)).silent();
+        let ticket = s.ticket();
+        s.settled(&[(ticket, AWAY)])
+            .broker_gets(&[&nack(5, false, true)]);
+        assert_eq!((s.session.retained(), budget.used()), (0, 0));
+        assert_eq!(s.session.withheld(), 0);
+    }
+}
+
+#[test]
+fn the_limit_counts_over_all_its_returns() {
+    for retries in [said(Some(1000), Some(2)), said(None, Some(2))] {
+        let (mut s, _) = session(retries, false);
+        let mut message = published();
+        for tag in 1..=2 {
+            seen(&mut s, &message.delivered(tag).concat());
+            s.client(&nack(tag, false, true)).silent();
+            message = again(&mut s, tag);
+        }
+        let last = seen(&mut s, &message.delivered(3).concat());
+        assert_eq!(last, shown(true, &[("x-acquired-count", 2)]));
+        s.client(&nack(3, false, true)).silent();
+        let dead = s.dead.remove(0).1;
+        assert_eq!(dead.reason, Reason::DeliveryLimit);
+        let properties = Properties::parse(&dead.content.properties).expect("properties");
+        assert_eq!(properties.get(Property::UserId), Some(&b"app"[..]));
+        let table = Table(properties.headers().expect("headers"));
+        let first = table.get(b"x-first-death-exchange").expect("a table");
+        assert_eq!(first.and_then(|value| value.as_longstr()), Some(&b"x"[..]));
+        assert!(table.get(b"x-dlx-proxy-retry").expect("a table").is_none());
+    }
+}
+
+#[test]
+fn what_is_rejected_after_a_retry_dies_as_if_it_had_never_been_away() {
+    let s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    s.policies.set_ours(policy(said(Some(1000), None)));
+    let mut s = s;
+    seen(&mut s, &published().delivered(1).concat());
+    s.client(&reject(1, false)).silent();
+    let before = s.dead.remove(0);
+    s.settled(&[(before.0, Outcome::Confirmed)])
+        .broker_gets(&[&ack(1, false)]);
+    seen(&mut s, &published().delivered(2).concat());
+    s.client(&reject(2, true)).silent();
+    let message = again(&mut s, 2);
+    s.now.wall = Wall::of_seconds(1000); // deaths are dated
+    seen(&mut s, &message.delivered(3).concat());
+    s.client(&reject(3, false)).silent();
+    assert_eq!(s.dead.remove(0).1, before.1);
+}
+
+#[test]
+fn the_method_waits_for_its_header() {
+    let (mut s, _) = session(said(Some(1000), None), true);
+    seen(&mut s, &published().delivered(1).concat());
+    s.client(&reject(1, true)).silent();
+    let message = again(&mut s, 1);
+    let counts = [("x-delivery-count", 1), ("x-acquired-count", 1)];
+    let [method, content, hi] = message.delivered(2);
+    let (head, rest) = content.split_at(40);
+    s.broker(&method).silent();
+    s.broker(head).silent();
+    let came = seen(&mut s, &[rest, &hi].concat());
+    assert_eq!(came, shown(true, &counts));
+    s.client(&get("orders")).passes();
+    let [method, content, hi] = message.fetched(3);
+    s.broker(&method).silent();
+    let came = seen(&mut s, &[content, hi].concat());
+    assert_eq!(came, shown(true, &counts));
+}
+
+#[test]
+fn what_says_so_without_a_proof_or_in_another_queue_counts_for_nothing() {
+    let (mut s, _) = session(said(Some(1000), Some(1)), true);
+    seen(&mut s, &published().delivered(1).concat());
+    s.client(&reject(1, true)).silent();
+    let genuine = again(&mut s, 1);
+    let parsed = Properties::parse(&genuine.properties).expect("properties");
+    let of_user = |user: Change| {
+        let edit = Edit {
+            user_id: user,
+            ..Edit::default()
+        };
+        Message {
+            properties: parsed.edit(&edit).to_vec(),
+            ..genuine.clone()
+        }
+    };
+    let as_it_is = |exchange: &str, routing_key: &str| Shown {
+        exchange: exchange.to_owned(),
+        routing_key: routing_key.to_owned(),
+        expiration: Some(b"59000".to_vec()), // what is left of it
+        ..shown(false, &[])
+    };
+    let app = Some(b"app".to_vec());
+    for (tag, (user, user_id)) in [
+        (Change::Remove, None),
+        (Change::Set(b"app".to_vec()), app.clone()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let forged = of_user(user).delivered(tag as u64 + 2).concat();
+        let expected = Shown {
+            user_id,
+            ..as_it_is("", "orders")
+        };
+        assert_eq!(seen(&mut s, &forged), expected);
+    }
+    // Genuine, but somebody has published it by another way, or into another queue.
+    for (tag, exchange, routing_key) in [(4, "x", "k"), (5, "", "other")] {
+        let mut moved = genuine.clone();
+        (moved.exchange, moved.routing_key) = (exchange.to_owned(), routing_key.to_owned());
+        let came = seen(&mut s, &moved.delivered_to("other", tag).concat());
+        assert_eq!(came, as_it_is(exchange, routing_key));
+    }
+    // None of them counts as a return: with a limit of one each comes back once.
+    for tag in [2, 3] {
+        s.client(&nack(tag, false, true)).silent();
+        let (ticket, back) = s.dead.remove(0);
+        assert_eq!(back.reason, Reason::Rejected);
+        s.settled(&[(ticket, Outcome::Confirmed)])
+            .broker_gets(&[&ack(tag, false)]);
+    }
+}
+
+#[test]
+fn its_dead_letter_says_that_a_delivery_before_a_retry_has_failed() {
+    for (word, failed) in [(reject(1, true), true), (nack(1, false, true), false)] {
+        let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+        s.policies.set_ours(policy(said(Some(1000), None)));
+        seen(&mut s, &published().delivered(1).concat());
+        s.client(&word).silent();
+        let message = again(&mut s, 1);
+        seen(&mut s, &message.delivered(2).concat());
+        s.client(&nack(2, false, false)).silent();
+        let dead = s.dead.remove(0).1;
+        let said = crate::dead_letter::redelivered::published(&dead.content.properties);
+        assert_eq!(said.is_some(), failed);
+    }
+}

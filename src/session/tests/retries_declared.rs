@@ -1,0 +1,216 @@
+//! What a declare says of retries, and what the broker reads of it.
+
+use super::probes::{
+    ABSENT, GRANTED, NO_WAIT, PROBE, asking, close, close_ok, declare_ok, declare_on, if_there,
+    open_ok, opened, probe_closed,
+};
+use super::retries::{LIMIT, MIN, SECOND, table};
+use super::script::*;
+use crate::amqp::method::QueueDeclare;
+use crate::amqp::table::TableBuilder;
+use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::policy::{Mode, Pattern, Policies, Policy, QueueType};
+
+const TYPE: &[u8] = b"x-queue-type";
+const EXCHANGE: &[u8] = b"x-dead-letter-exchange";
+
+/// Arguments of a queue of that type, with what the broker refuses for a classic one if `full`.
+fn arguments(kind: Option<&str>, exchange: Option<&str>, full: bool) -> Vec<u8> {
+    table(|table: &mut TableBuilder| {
+        if full {
+            table.long(MIN, 1000);
+        }
+        if let Some(kind) = kind {
+            table.longstr(TYPE, kind.as_bytes());
+        }
+        if full {
+            table
+                .longstr(b"x-delayed-retry-type", b"all")
+                .long(b"x-delayed-retry-max", 9000)
+                .long(b"x-delayed-retry-multiplier", 2)
+                .long(LIMIT, 3)
+                .longstr(b"x-delivery-limit-counts", b"all");
+        }
+        if let Some(exchange) = exchange {
+            table.longstr(EXCHANGE, exchange.as_bytes());
+        }
+    })
+}
+
+/// The declared queue delivers a message, and its return is withheld.
+fn is_retried(mut s: Script, queue: &str) {
+    s.client(&get(queue)).passes();
+    s.broker(&got(1)).passes();
+    s.client(&nack(1, false, true)).silent();
+    assert_eq!(s.dead[0].1.purpose, SECOND);
+}
+
+#[test]
+fn a_classic_queue_is_declared_without_them() {
+    for kind in [Some("classic"), None] {
+        for exchange in [Some("dlx"), None] {
+            let mut s = Script::open(settings(Mode::Keep));
+            let full = arguments(kind, exchange, true);
+            let rest = arguments(kind, exchange, false);
+            s.client(&declare_on(CH, "q", QueueDeclare::DURABLE, &full))
+                .broker_gets(&[&declare_on(CH, "q", QueueDeclare::DURABLE, &rest)]);
+            s.broker(&declare_ok(CH, "q")).passes();
+            is_retried(s, "q");
+        }
+    }
+}
+
+#[test]
+fn a_quorum_queue_is_declared_with_them() {
+    for exchange in [Some("dlx"), None] {
+        let mut s = Script::open(settings(Mode::Keep));
+        let full = arguments(Some("quorum"), exchange, true);
+        s.client(&declare_on(CH, "q", QueueDeclare::DURABLE, &full))
+            .passes();
+        s.broker(&declare_ok(CH, "q")).passes();
+        is_retried(s, "q"); // since it has a multiplier
+    }
+}
+
+#[test]
+fn a_declare_without_an_answer_is_known_all_the_same() {
+    let mut s = Script::open(settings(Mode::Keep));
+    let (full, rest) = (arguments(None, None, true), arguments(None, None, false));
+    s.client(&declare_on(CH, "q", NO_WAIT, &full))
+        .broker_gets(&[&declare_on(CH, "q", 0, &rest)]);
+    s.broker(&declare_ok(CH, "q")).silent();
+    is_retried(s, "q");
+}
+
+#[test]
+fn no_form_of_a_takeover_has_them() {
+    for (kind, queue_type, seen) in [
+        (None, QueueType::Default, false),
+        (Some("classic"), QueueType::Classic, false),
+        (Some("quorum"), QueueType::Quorum, true),
+    ] {
+        let said = DeclaredTarget::Target(target("dlx"));
+        let intake = super::names().encode(&said, queue_type).expect("short");
+        let intake = std::str::from_utf8(&intake).expect("text");
+        let original = arguments(kind, Some("dlx"), seen);
+        let rewritten = arguments(kind, Some(intake), seen);
+        let mut s = Script::open(settings(Mode::Takeover));
+        s.client(&declare_on(CH, "q", 0, &arguments(kind, Some("dlx"), true)))
+            .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &if_there(&rewritten))]);
+        s.broker(&open_ok()).silent();
+        s.broker(&close(PROBE, 406, ABSENT)).broker_gets(&[
+            &close_ok(PROBE),
+            &opened(),
+            &declare_on(PROBE, "q", 0, &asking(&original)),
+        ]);
+        s.broker(&open_ok()).silent();
+        s.broker(&close(PROBE, 406, GRANTED))
+            .broker_gets(&[&close_ok(PROBE)]);
+        s.ensured(true)
+            .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &rewritten)]);
+        s.broker(&open_ok()).silent();
+        s.broker(&declare_ok(PROBE, "q"))
+            .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &rewritten)]);
+        s.broker(&close_ok(PROBE)).silent();
+        s.broker(&declare_ok(CH, "q")).passes();
+        is_retried(s, "q");
+    }
+}
+
+/// The user may not write to the intake exchange: the client's own form goes on.
+#[test]
+fn nor_has_the_original_that_goes_on() {
+    let mut s = Script::open(settings(Mode::Takeover));
+    let full = arguments(None, Some("dlx"), true);
+    let rest = arguments(None, Some("dlx"), false);
+    let said = DeclaredTarget::Target(target("dlx"));
+    let intake = super::names().encode(&said, QueueType::Default);
+    let intake = intake.expect("short");
+    let rewritten = arguments(None, std::str::from_utf8(&intake).ok(), false);
+    s.client(&declare_on(CH, "q", 0, &full))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &if_there(&rewritten))]);
+    s.broker(&open_ok()).silent();
+    s.broker(&close(PROBE, 406, ABSENT)).broker_gets(&[
+        &close_ok(PROBE),
+        &opened(),
+        &declare_on(PROBE, "q", 0, &asking(&rest)),
+    ]);
+    s.broker(&open_ok()).silent();
+    let text =
+        "ACCESS_REFUSED - write access to exchange 'dlx' in vhost '/' refused for user 'lim'";
+    s.broker(&close(PROBE, 403, text))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &rest)]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    is_retried(s, "q");
+}
+
+/// Should a consumer of it begin late: what asks whether it is the same queue is what was accepted.
+#[test]
+fn nor_has_the_question_whether_it_is_still_the_same() {
+    let mut s = Script::open(settings(Mode::Keep));
+    let rest = arguments(None, None, false);
+    s.client(&declare_on(CH, "q", 0, &arguments(None, None, true)))
+        .broker_gets(&[&declare_on(CH, "q", 0, &rest)]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    s.doubts = true;
+    let mut s = s.consume("q");
+    s.broker(&deliver("q", 1, b"hi")).passes();
+    s.client(&reject(1, true))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &if_there(&rest))]);
+    s.broker(&open_ok()).silent();
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&probe_closed()]);
+    let _resumed = s.resume();
+    assert_eq!(s.dead.len(), 1);
+}
+
+#[test]
+fn in_mode_native_and_in_passive_declares_they_pass() {
+    let passive = Script::open(settings(Mode::Keep));
+    let native = Script::open(settings(Mode::Native));
+    let by_policy = settings(Mode::Keep);
+    by_policy.policies.set_ours(Policies::new(vec![Policy {
+        mode: Some(Mode::Native),
+        pattern: Pattern::new("^q$").expect("a good pattern"),
+        ..Policy::default()
+    }]));
+    let by_policy = Script::open(by_policy);
+    for (mut s, bits) in [
+        (passive, QueueDeclare::PASSIVE),
+        (native, QueueDeclare::DURABLE),
+        (by_policy, QueueDeclare::DURABLE),
+    ] {
+        s.client(&declare_on(CH, "q", bits, &arguments(None, None, true)))
+            .passes();
+        s.broker(&declare_ok(CH, "q")).passes();
+        s.client(&get("q")).passes();
+        s.broker(&got(1)).passes();
+        s.client(&nack(1, false, true)).passes();
+    }
+}
+
+#[test]
+fn a_server_named_queue_has_retries_too() {
+    let mut s = Script::open(settings(Mode::Keep));
+    let (full, rest) = (arguments(None, None, true), arguments(None, None, false));
+    s.client(&declare_on(CH, "", 0, &full))
+        .broker_gets(&[&declare_on(CH, "", 0, &rest)]);
+    s.broker(&declare_ok(CH, "amq.gen-1")).passes();
+    is_retried(s, "");
+}
+
+#[test]
+fn what_the_proxy_cannot_use_is_taken_out_all_the_same() {
+    let disabled = table(|table| {
+        table
+            .longstr(b"x-delayed-retry-type", b"bogus")
+            .long(MIN, 5);
+    });
+    let mut s = Script::open(settings(Mode::Keep));
+    s.client(&declare_on(CH, "q", 0, &disabled))
+        .broker_gets(&[&declare_on(CH, "q", 0, &[])]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    s.client(&get("q")).passes();
+    s.broker(&got(1)).passes();
+    s.client(&nack(1, false, true)).passes();
+}

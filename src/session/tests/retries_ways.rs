@@ -1,0 +1,158 @@
+//! Where a return goes that is not delayed: back at once by an exchange, to the broker, or to the target of what dies.
+
+use super::retries::{CONFIRMED, SECOND, declared, of, said};
+use super::script::*;
+use crate::amqp::method::QueueDeclare;
+use crate::amqp::version::Version;
+use crate::dead_letter::retries::RetryType;
+use crate::machine::*;
+use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy, QueueType};
+use crate::registry::said_retries::SaidRetries;
+use crate::registry::{Declared, Form};
+
+/// Not taken over: where it comes back to the broker itself may kill it, which must be with its own key.
+#[test]
+fn what_is_not_delayed_goes_back_at_once_by_an_exchange_that_leads_to_its_queue() {
+    let mut s = of(settings(Mode::Keep), declared(said(None, Some(2))));
+    s.broker(&deliver("orders", 1, b"hi")).passes();
+    s.client(&nack(1, false, true)).silent();
+    let back = &s.dead[0].1;
+    assert_eq!(back.purpose, Purpose::Return);
+    assert_eq!(back.exchange, name("dlx-proxy.return/orders"));
+    assert_eq!(back.routing_key, name("key"));
+    assert_eq!(back.queue, name("orders"));
+}
+
+#[test]
+fn taken_over_it_goes_back_by_the_default_exchange() {
+    let taken_over = Declared {
+        said: DeclaredTarget::Target(target("dlx")),
+        taken_over: true,
+        ..declared(said(None, Some(2)))
+    };
+    let mut s = of(settings(Mode::Takeover), taken_over);
+    s.broker(&deliver("orders", 1, b"hi")).passes();
+    s.client(&nack(1, false, true)).silent();
+    let back = &s.dead[0].1;
+    assert_eq!(back.purpose, Purpose::Return);
+    assert_eq!(
+        (&back.exchange, &back.routing_key),
+        (&name(""), &name("orders"))
+    );
+}
+
+#[test]
+fn what_comes_back_to_an_exclusive_queue_that_is_not_taken_over_does_so_at_the_broker() {
+    let exclusive = |retries, taken_over| Declared {
+        taken_over,
+        form: Form {
+            bits: QueueDeclare::EXCLUSIVE,
+            arguments: Vec::new(),
+        },
+        ..declared(retries)
+    };
+    for retries in [said(None, Some(2)), said(Some(1000), None)] {
+        let mut s = of(settings(Mode::Keep), exclusive(retries, false));
+        s.broker(&deliver("orders", 1, b"hi")).passes();
+        s.client(&nack(1, false, true)).passes();
+        let queue = name("orders");
+        let cause = Fallback::Exclusive;
+        assert_eq!(s.events, [Event::ReturnForwarded { queue, cause }]);
+        assert_eq!(s.session.retained(), 0);
+    }
+    // It dies as any other, and what is not delayed is no fact.
+    let mut s = of(settings(Mode::Keep), exclusive(said(None, Some(0)), false));
+    s.broker(&deliver("orders", 1, b"hi")).passes();
+    s.client(&nack(1, false, true)).silent();
+    assert_eq!(s.dead[0].1.purpose, Purpose::Park(Cause::NoTarget));
+    let failed = SaidRetries {
+        delayed_retry_type: Some(RetryType::Failed),
+        ..said(Some(1000), Some(-1))
+    };
+    let mut s = of(settings(Mode::Keep), exclusive(failed, false));
+    s.broker(&deliver("orders", 1, b"hi")).passes();
+    s.client(&nack(1, false, true)).passes();
+    assert_eq!(s.events, []);
+    let mut s = of(
+        settings(Mode::Takeover),
+        exclusive(said(Some(1000), None), true),
+    );
+    s.broker(&deliver("orders", 1, b"hi")).passes();
+    s.client(&nack(1, false, true)).silent();
+    assert_eq!(s.dead[0].1.purpose, SECOND);
+}
+
+#[test]
+fn a_name_that_leaves_no_room_for_such_an_exchange_is_the_brokers() {
+    let queue = "q".repeat(255);
+    let settings = settings(Mode::Keep);
+    settings.policies.set_ours(Policies::new(vec![Policy {
+        pattern: Pattern::new("^q").expect("a good pattern"),
+        definition: Definition {
+            retries: said(Some(1000), None),
+            ..Definition::default()
+        },
+        ..Policy::default()
+    }]));
+    let mut s = Script::open(settings);
+    s.client(&get(&queue)).passes();
+    s.broker(&got(1)).passes();
+    s.client(&reject(1, true)).passes();
+    let cause = Fallback::NameTooLong;
+    let queue = name(&queue);
+    assert_eq!(s.events, [Event::ReturnForwarded { queue, cause }]);
+    assert_eq!(s.session.retained(), 0);
+}
+
+#[test]
+fn at_the_limit_it_dies() {
+    for (said_by, exchange, purpose) in [
+        (DeclaredTarget::Target(target("dlx")), "dlx", Purpose::Death),
+        (
+            DeclaredTarget::Policy {
+                at_least_once: false,
+            },
+            "",
+            Purpose::Park(Cause::NoTarget),
+        ),
+    ] {
+        let dying = Declared {
+            said: said_by,
+            ..declared(said(Some(1000), Some(0)))
+        };
+        let mut s = of(settings(Mode::Keep), dying);
+        s.broker(&deliver("orders", 1, b"hi")).passes();
+        s.client(&nack(1, false, true)).silent();
+        let dead = &s.dead[0].1;
+        assert_eq!(dead.reason, Reason::DeliveryLimit);
+        assert_eq!((dead.purpose, &dead.exchange), (purpose, &name(exchange)));
+        assert!(dead.at_least_once, "it is parked rather than dropped");
+        let ticket = s.ticket();
+        s.settled(&[(ticket, CONFIRMED)])
+            .broker_gets(&[&ack(1, false)]);
+        assert_eq!((s.session.retained(), s.session.withheld()), (0, 0));
+    }
+}
+
+#[test]
+fn a_quorum_queue_that_the_broker_delays_itself_is_left_to_it() {
+    for (version, ours) in [(Version(4, 3, 6), false), (Version(4, 2, 9), true)] {
+        let retries = SaidRetries {
+            delayed_retry_type: Some(RetryType::All),
+            ..said(Some(1000), None)
+        };
+        let quorum = Declared {
+            queue_type: QueueType::Quorum,
+            ..declared(retries)
+        };
+        let mut s = of(settings(Mode::Keep), quorum);
+        s.session.peer.version = Some(version);
+        s.broker(&deliver("orders", 1, b"hi")).passes();
+        match ours {
+            true => s.client(&nack(1, false, true)).silent(),
+            false => s.client(&nack(1, false, true)).passes(),
+        }
+        assert_eq!(s.dead.len(), usize::from(ours));
+    }
+}

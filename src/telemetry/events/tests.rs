@@ -1,0 +1,170 @@
+//! The lines that facts become.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use super::super::logging;
+use super::*;
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no test panics").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is written, down to `trace`, while `act` runs.
+fn lines_of(act: impl FnOnce()) -> String {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(Level::TRACE)
+        .with_writer(move || writer.clone())
+        .fmt_fields(logging::fields())
+        .with_ansi(false)
+        .with_target(false)
+        .without_time();
+    tracing::subscriber::with_default(subscriber.finish(), act);
+    let bytes = lines.0.lock().expect("no test panics").clone();
+    String::from_utf8(bytes).expect("UTF-8")
+}
+
+fn name(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).expect("short")
+}
+
+fn dead_letter(queue: &str, outcome: Outcome) -> Event {
+    Event::DeadLetter {
+        queue: name(queue),
+        reason: Reason::Expired,
+        exchange: name("dlx"),
+        outcome,
+    }
+}
+
+#[test]
+fn a_session_is_named_in_its_lines() {
+    let lines = lines_of(|| {
+        let peer = "10.0.0.7:50000".parse().expect("an address");
+        let mut reporter = Reporter::session(Metrics::new(), peer);
+        reporter.report(&Event::ProtocolFault {
+            leg: Leg::Client,
+            what: "wrong end octet",
+        });
+        reporter.report(&Event::SessionOpened {
+            vhost: name("/"),
+            user: Some(name("app")),
+            name: Some("worker 1".into()),
+        });
+        reporter.report(&Event::RejectForwarded {
+            queue: name("orders"),
+            cause: Fallback::Budget,
+        });
+    });
+    insta::assert_snapshot!(lines, @r#"
+     INFO session{peer=10.0.0.7:50000}: fault of the protocol leg="client" what="wrong end octet"
+    DEBUG session{peer=10.0.0.7:50000 vhost=/ user=app name=worker 1}: session opened
+     WARN session{peer=10.0.0.7:50000 vhost=/ user=app name=worker 1}: left to the broker queue=orders request="reject" cause="budget"
+    "#);
+}
+
+#[test]
+fn what_peers_say_stays_in_its_line() {
+    let lines = lines_of(|| {
+        let peer = "10.0.0.7:50000".parse().expect("an address");
+        let mut reporter = Reporter::session(Metrics::new(), peer);
+        let name = "worker\n INFO all is well \u{1b}[31m\u{9b}1m\u{2028}\u{7f}ü";
+        reporter.report(&Event::SessionOpened {
+            vhost: self::name("/"),
+            user: None,
+            name: Some(name.into()),
+        });
+        reporter.report(&Event::LinkDown {
+            role: Role::Intake,
+            cause: "403 no\r\n\u{1b}[2J".to_owned(),
+        });
+    });
+    insta::assert_snapshot!(lines, @r#"
+    DEBUG session{peer=10.0.0.7:50000 vhost=/ name=worker\n INFO all is well \u{1b}[31m\u{9b}1m\u{2028}\u{7f}ü}: session opened
+     WARN session{peer=10.0.0.7:50000 vhost=/ name=worker\n INFO all is well \u{1b}[31m\u{9b}1m\u{2028}\u{7f}ü}: link cannot be opened link="intake" cause="403 no\r\n\u{1b}[2J"
+    "#);
+}
+
+#[test]
+fn the_level_says_who_must_act() {
+    let lines = lines_of(|| {
+        let mut reporter = Reporter::link(Metrics::new(), name("/"));
+        for outcome in [
+            Outcome::Confirmed,
+            Outcome::Parked(Cause::Unroutable),
+            Outcome::Dropped(Cause::Cycle),
+            Outcome::Refused(Cause::PublisherAway),
+            Outcome::Refused(Cause::Poison),
+        ] {
+            reporter.report(&dead_letter("orders", outcome));
+        }
+    });
+    insta::assert_snapshot!(lines, @r#"
+    TRACE link{vhost=/}: dead letter confirmed queue=orders reason="expired" exchange=dlx
+     WARN link{vhost=/}: dead letter parked queue=orders reason="expired" exchange=dlx cause="unroutable"
+     WARN link{vhost=/}: dead letter dropped queue=orders reason="expired" exchange=dlx cause="cycle"
+     WARN link{vhost=/}: dead letter not published queue=orders reason="expired" exchange=dlx cause="publisher_away"
+    ERROR link{vhost=/}: dead letter not published queue=orders reason="expired" exchange=dlx cause="poison"
+    "#);
+}
+
+#[test]
+fn what_repeats_is_written_once_a_minute() {
+    let lines = lines_of(|| {
+        let mut reporter = Reporter::link(Metrics::new(), name("/"));
+        for queue in ["a", "b", "a", "a"] {
+            reporter.report(&dead_letter(queue, Outcome::Parked(Cause::NoExchange)));
+        }
+    });
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+}
+
+#[test]
+fn clients_that_come_while_the_broker_is_away_are_said_once() {
+    let lines = lines_of(|| {
+        let metrics = Metrics::new();
+        for port in 50_000..50_100 {
+            let peer = SocketAddr::from(([10, 0, 0, 7], port));
+            let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+            Reporter::session(metrics.clone(), peer)
+                .client_refused(&("rabbit".to_owned(), 5672), &refused);
+        }
+    });
+    insta::assert_snapshot!(lines, @r#" WARN session{peer=10.0.0.7:50000}: client refused: the broker cannot be reached broker="rabbit:5672" error=connection refused"#);
+}
+
+#[test]
+fn a_link_that_stays_away_is_said_once_and_its_loss_each_time() {
+    let up = || Event::LinkUp {
+        role: Role::Intake,
+        version: "4.3.6".into(),
+    };
+    let down = || Event::LinkDown {
+        role: Role::Intake,
+        cause: "connection refused".to_owned(),
+    };
+    let lines = lines_of(|| {
+        let mut reporter = Reporter::link(Metrics::new(), name("/"));
+        for event in [down(), down(), down(), up(), down(), down(), up(), down()] {
+            reporter.report(&event);
+        }
+    });
+    insta::assert_snapshot!(lines, @r#"
+    WARN link{vhost=/}: link cannot be opened link="intake" cause="connection refused"
+    INFO link{vhost=/}: link is up link="intake" broker=4.3.6
+    WARN link{vhost=/}: link lost link="intake" cause="connection refused"
+    INFO link{vhost=/}: link is up link="intake" broker=4.3.6
+    WARN link{vhost=/}: link lost link="intake" cause="connection refused"
+    "#);
+}

@@ -1,0 +1,112 @@
+"""Parked messages go to their targets by themselves, once these can take them; and only those that the proxy parked."""
+
+import pika
+import pytest
+
+from lab import until
+from own import PARKED, own  # noqa: F401
+
+pytestmark = [pytest.mark.once, pytest.mark.proxied]
+
+
+def park(own, count, exchange="later", queue="source"):
+    """So many messages die towards an exchange that is not there."""
+    source = own.queue(queue, x_dead_letter_exchange=exchange)
+    before = own.depth(PARKED)
+    for number in range(count):
+        own.channel.basic_publish("", source, b"%d" % number, pika.BasicProperties(delivery_mode=2, message_id=f"{exchange} {number}"))
+    for _ in range(count):
+        own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
+    until(lambda: own.depth(PARKED) == before + count, lambda: f"{own.depth(PARKED)} parked")
+
+
+def make(own, exchange="later"):
+    """The target, once it is there."""
+    sink = own.queue(f"sink-{exchange}")
+    with own.via.direct.channel() as channel:
+        channel.exchange_declare(f"own-{exchange}", "fanout", auto_delete=True)
+        channel.queue_bind(sink, f"own-{exchange}")
+    return sink
+
+
+def all_of(own, sink, count):
+    until(lambda: own.depth(sink) >= count, lambda: f"{own.depth(sink)} of {count} arrived")
+    with own.via.direct.channel() as channel:
+        got = [channel.basic_get(sink, auto_ack=True) for _ in range(own.depth(sink))]
+    return got
+
+
+@pytest.mark.parametrize("own", ["quorum", "classic"], indirect=True)
+def test_they_go_when_their_exchange_is_there(own):
+    """As they were before, oldest first."""
+    own.restart(parked_retry="1s")
+    park(own, 20, "own-later")
+    until(lambda: own.metric("dlx_proxy_parked_waiting") == 20, "a lap has moved nothing")
+    got = all_of(own, make(own), 20)
+    assert [body for _, _, body in got] == [b"%d" % number for number in range(20)]
+    for _, properties, _ in got:
+        assert not {"x-parked-exchange", "x-parked-cause", "x-dlx-proxy-user-id", "x-delivery-count"} & properties.headers.keys(), properties
+        assert properties.user_id is None
+        assert [death["count"] for death in properties.headers["x-death"]] == [1]
+    until(lambda: own.depth(PARKED) == 0, "nothing is parked")
+    until(lambda: own.metric("dlx_proxy_parked_moved_total") == 20, "counted")
+    assert own.metric("dlx_proxy_messages_dead_lettered_total") == 20
+
+
+def test_who_writes_into_the_parking_queue_moves_nothing(own):
+    """The proxy would publish it with its own rights."""
+    sink = make(own, "secret")
+    own.restart(parked_retry="500ms")
+    headers = {"x-parked-exchange": "own-secret", "x-parked-cause": "no_exchange", "x-dlx-proxy-user-id": None}
+    with own.via.direct.channel() as channel:
+        channel.basic_publish("", PARKED, b"forged", pika.BasicProperties(headers=headers))
+    until(lambda: own.metric("dlx_proxy_parked_staying") == 1, "counted")
+    park(own, 1, "own-later")
+    all_of(own, make(own), 1)
+    assert own.depth(sink) == 0
+    [(method, properties, body)] = own.parked(1)
+    properties.headers.pop("x-delivery-count", None)
+    assert (body, properties.headers) == (b"forged", headers)
+
+
+def test_one_that_cannot_go_is_in_nobodys_way(own):
+    park(own, 30, "own-never", "blocking")
+    park(own, 30, "own-later", "blocked")
+    own.restart(parked_retry="500ms")
+    got = all_of(own, make(own), 30)
+    assert [body for _, _, body in got] == [b"%d" % number for number in range(30)]
+    until(lambda: own.depth(PARKED) == 30, lambda: f"{own.depth(PARKED)} parked")
+    until(lambda: own.metric("dlx_proxy_parked_waiting") == 30, "counted")
+
+
+def test_two_proxies_take_turns(own, tmp_path):
+    """Each message arrives once."""
+    from lab import Proxy
+
+    park(own, 300, "own-later")
+    own.restart(parked_retry="300ms")
+    settings = {"DLX_PROXY_PREFIX": "own", "DLX_PROXY_PARKED_RETRY": "300ms", "DLX_PROXY_VHOSTS": own.via.vhost}
+    other = Proxy(own.upstream, "takeover", tmp_path / "other", **settings)
+    try:
+        other.wait_ready()
+        for proxy in own.proxy, other:
+            until(lambda: own.metric("dlx_proxy_parked_waiting", proxy) == 300, "each has had a lap")
+        got = all_of(own, make(own), 300)
+        until(lambda: own.depth(PARKED) == 0, "nothing is parked")
+        assert len(got) == 300 and own.depth("own-sink-later") == 0
+    finally:
+        other.stop()
+
+
+def test_kill_9_in_the_middle_loses_nothing(own):
+    park(own, 500, "own-later")
+    sink = make(own)
+    own.restart(parked_retry="100ms")
+    until(lambda: own.depth(sink) > 20, "a lap has begun", pause=0.001)
+    own.proxy.process.kill()
+    own.proxy.process.wait()
+    got = {body for _, _, body in all_of(own, sink, 1)}
+    own.start()
+    until(lambda: own.depth(PARKED) == 0, lambda: f"{own.depth(PARKED)} parked")
+    got |= {body for _, _, body in all_of(own, sink, 500 - len(got))}
+    assert got == {b"%d" % number for number in range(500)}

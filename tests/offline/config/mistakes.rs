@@ -1,0 +1,201 @@
+//! Mistakes in the settings: all are said at once, each with its place and its remedy, none with a password.
+
+use dlx_proxy::config::{Config, Sources};
+
+use super::{File, from_environment, mistakes, sources};
+
+fn mistakes_of_file(name: &str, text: &str) -> String {
+    let file = File::new(name, text);
+    mistakes(Config::load(&sources(Some(&file), &[], &[])), Some(&file))
+}
+
+#[test]
+fn all_mistakes_are_said_at_once_with_their_places() {
+    let file = File::new(
+        "all",
+        r#"
+listen = "localhost"
+log_level = "info"
+max-tickets-per-connection = 0
+prefix = "a/b"
+intake-prefetch = 65536
+retry-for = 60
+vhosts = ["/", "", "/"]
+worker-threads = "many"
+retained-bytes = [1]
+mode.strict = true
+
+[extra]
+key = 1
+
+[[policy]]
+name = "a"
+pattern = "("
+apply-to = "streams"
+priority = "high"
+colour = "red"
+
+[policy.definition]
+dead-letter-exchang = "dlx"
+
+[[policy]]
+name = "a"
+definition = "dlx"
+"#,
+    );
+    let environment = [
+        ("DLX_PROXY_LOG_FORMAT", "yaml"),
+        ("DLX_PROXY_LISTN", "x"),
+        ("DLX_PROXY_POLICY", "x"),
+        ("OTHER", "x"),
+    ];
+    let loaded = Config::load(&sources(
+        Some(&file),
+        &environment,
+        &[("mode", "take-over"), ("upstream", "localhost")],
+    ));
+    insta::assert_snapshot!(mistakes(loaded, Some(&file)), @r#"
+    dlx-proxy.toml:13: extra: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    dlx-proxy.toml:3: log_level: there is no such setting; did you mean `log-level`?
+    dlx-proxy.toml:11: mode: write one value, not a table
+    environment variable DLX_PROXY_LISTN: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    environment variable DLX_PROXY_POLICY: policies are taken from the file only
+    dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673"
+    flag --upstream: upstream: not an AMQP URL; write it like "amqp://user:password@host:5672"
+    dlx-proxy.toml:8: vhosts = "": write 1 to 255 bytes of text
+    dlx-proxy.toml:8: vhosts = "/": is there twice
+    dlx-proxy.toml:5: prefix = "a/b": write 1 to 64 printable ASCII characters other than space, `'`, `/`, `%` and `+`
+    flag --mode: mode = "take-over": write one of "takeover", "keep", "native"
+    dlx-proxy.toml:6: intake-prefetch = 65536: write a number from 1 to 65535
+    dlx-proxy.toml:9: worker-threads = "many": write a number from 1 to 1024, or "auto"
+    environment variable DLX_PROXY_LOG_FORMAT: log-format = "yaml": write one of "text", "json"
+    dlx-proxy.toml:7: retry-for = 60: write a time with its unit, like "500ms", "5s" or "1m 30s", from 1ms to 24h
+    dlx-proxy.toml:4: max-tickets-per-connection = 0: write a number from 1 to 1000000
+    dlx-proxy.toml:10: retained-bytes = […]: write one value, not a list or a table
+    dlx-proxy.toml:18: policy.pattern = "(": not a regular expression: unclosed group
+    dlx-proxy.toml:19: policy.apply-to = "streams": write one of "queues", "classic_queues", "quorum_queues", "all"
+    dlx-proxy.toml:20: policy.priority = "high": write a number from -9223372036854775808 to 9223372036854775807
+    dlx-proxy.toml:24: policy.definition.dead-letter-exchang: there is no such key; `dlx-proxy print-default-config` shows a policy
+    dlx-proxy.toml:21: policy.colour: there is no such key; `dlx-proxy print-default-config` shows a policy
+    dlx-proxy.toml:26: policy.pattern: is missing
+    dlx-proxy.toml:28: policy.definition = "dlx": write a table
+    dlx-proxy.toml:26: policy "a": another policy of its vhost has this name
+    "#);
+}
+
+#[test]
+fn what_is_not_toml_is_said_with_every_line() {
+    insta::assert_snapshot!(mistakes_of_file("syntax", "listen = \nadmin = \"127.0.0.1:1\"\nprefix 'x'\n"), @r#"
+    dlx-proxy.toml:1: not TOML: string values must be quoted, expected literal string
+    dlx-proxy.toml:3: not TOML: key with no value, expected `=`
+    "#);
+}
+
+#[test]
+fn a_file_that_is_missing_is_a_mistake() {
+    let missing = Sources {
+        file: Some("/nowhere/dlx-proxy.toml".into()),
+        ..Sources::default()
+    };
+    insta::assert_snapshot!(mistakes(Config::load(&missing), None), @r#"/nowhere/dlx-proxy.toml: cannot be read: No such file or directory (os error 2)"#);
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_mistakes() {
+    insta::assert_snapshot!(mistakes_of_file("relations", "admin = \"127.0.0.1:5673\""), @r#"dlx-proxy.toml:1: admin = "127.0.0.1:5673": is the same as `listen`; take another port"#);
+    let free = from_environment(&[
+        ("DLX_PROXY_LISTEN", "127.0.0.1:0"),
+        ("DLX_PROXY_ADMIN", "127.0.0.1:0"),
+    ]);
+    assert!(free.is_ok(), "port 0 is another port each time");
+}
+
+#[test]
+fn what_the_broker_cannot_know_is_no_definition_of_a_native_queue() {
+    let policy = "[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"native\"\n";
+    let definition = "definition = { dead-letter-exchange = \"dlx\" }\n";
+    insta::assert_snapshot!(mistakes_of_file("native", &[policy, definition].concat()), @r#"dlx-proxy.toml:1: policy "a": mode `native` leaves its queues to the broker, which does not know this definition; take another mode, or a policy of the broker"#);
+    let without_mode = policy.replace("mode = \"native\"\n", definition);
+    let global = ["mode = \"native\"\n", &without_mode].concat();
+    assert!(mistakes_of_file("native-global", &global).contains("does not know this definition"));
+    let file = File::new("native-good", policy);
+    assert!(Config::load(&sources(Some(&file), &[], &[])).is_ok());
+}
+
+#[test]
+fn names_are_as_long_as_amqp_lets_them_be() {
+    let long = "x".repeat(256);
+    let of_policy = |key: &str| {
+        let policy = "[[policy]]\nname = \"a\"\npattern = 'x'\n";
+        mistakes_of_file("long", &format!("{policy}definition.{key} = \"{long}\""))
+    };
+    for key in ["dead-letter-exchange", "dead-letter-routing-key"] {
+        let expected = format!(
+            "dlx-proxy.toml:4: policy.definition.{key} = \"{long}\": write 0 to 255 bytes of text"
+        );
+        assert_eq!(of_policy(key), expected);
+    }
+    let url = format!("amqp://{long}:secret@host");
+    insta::assert_snapshot!(mistakes(from_environment(&[("DLX_PROXY_UPSTREAM", &url)]), None), @r#"environment variable DLX_PROXY_UPSTREAM: upstream: the user is over 255 bytes; write it like "amqp://user:password@host:5672""#);
+}
+
+#[test]
+fn tls_is_said_to_be_missing() {
+    insta::assert_snapshot!(mistakes(from_environment(&[("DLX_PROXY_UPSTREAM", "amqps://u:secret@host")]), None), @r#"environment variable DLX_PROXY_UPSTREAM: upstream: TLS to the broker is not supported yet; write it like "amqp://user:password@host:5672""#);
+}
+
+#[test]
+fn passwords_are_never_printed() {
+    let printed = |text: String| assert!(!text.contains("s3cret"), "{text}");
+    let urls = [
+        ("DLX_PROXY_UPSTREAM", "amqp://user:s3cret@host:5672"),
+        ("DLX_PROXY_MANAGEMENT_URL", "http://user:s3cret@host:15672"),
+    ];
+    let config = from_environment(&urls).expect("no mistake");
+    assert!(
+        config.to_toml().contains("amqp://user:***@host:5672"),
+        "{}",
+        config.to_toml()
+    );
+    printed(config.to_toml());
+    printed(format!(
+        "{config:?} {config:#?} {} {:?}",
+        config.upstream, config.management_url
+    ));
+    for wrong in [
+        "amqp://user:s3cret@host:port",
+        "amqps://user:s3cret@host",
+        "user:s3cret",
+        "amqp://host:s3cret",
+        "s3cret",
+    ] {
+        printed(mistakes(
+            from_environment(&[("DLX_PROXY_UPSTREAM", wrong)]),
+            None,
+        ));
+        printed(mistakes(
+            from_environment(&[("DLX_PROXY_MANAGEMENT_URL", wrong)]),
+            None,
+        ));
+        printed(mistakes(
+            from_environment(&[("DLX_PROXY_PASSWORD", wrong)]),
+            None,
+        ));
+        printed(mistakes_of_file(
+            "secret-key",
+            &format!("upstraem = \"{wrong}\""),
+        ));
+        printed(mistakes_of_file(
+            "secret-list",
+            &format!("upstream = [\"{wrong}\"]"),
+        ));
+        printed(mistakes_of_file(
+            "secret-syntax",
+            &format!("upstream = \"{wrong}"),
+        ));
+        printed(mistakes_of_file(
+            "secret-bare",
+            &format!("upstream = {wrong}"),
+        ));
+    }
+}

@@ -1,0 +1,72 @@
+//! The tables of limits: whoever meets one finds its setting, its metric and its line there.
+
+use std::collections::BTreeSet;
+
+use dlx_proxy::config::DEFAULT_TOML;
+use dlx_proxy::machine::Limit;
+
+use super::super::text_of;
+use super::found;
+
+/// Settings that bound nothing.
+const OTHERS: [&str; 14] = [
+    "listen",
+    "admin",
+    "upstream",
+    "management-url",
+    "vhosts",
+    "prefix",
+    "mode",
+    "history",
+    "bcc",
+    "on-unroutable",
+    "intake-queue-type",
+    "worker-threads",
+    "log-format",
+    "log-level",
+];
+
+#[test]
+fn the_tables_have_each_limit_that_is_counted_and_name_only_what_there_is() {
+    let settings = found(r"(?m)^([a-z-]+) = ", DEFAULT_TOML);
+    let causes = text_of("src/telemetry/names.rs") + &text_of("src/machine/outcome.rs");
+    let (mut bounding, mut limits) = (BTreeSet::new(), BTreeSet::new());
+    for row in rows() {
+        let [what, bound, _, seen] = &row[..] else {
+            unreachable!("not a row of four: {row:?}")
+        };
+        assert!(!seen.trim().is_empty(), "{what}");
+        let spans = found("`([^`]+)`", bound).into_iter();
+        bounding.extend(spans.filter(|span| span.contains('-')));
+        for list in found("limits? (`[^;]+)", seen) {
+            limits.extend(found("`([^`]+)`", &list));
+        }
+        for list in found("causes? (`[^;]+)", seen) {
+            for cause in found("`([^`]+)`", &list) {
+                assert!(causes.contains(&format!("\"{cause}\"")), "{what}: {cause}");
+            }
+        }
+    }
+    assert_eq!(
+        limits,
+        Limit::ALL.map(|bound| bound.as_str().to_owned()).into()
+    );
+    // Each setting that is a number or a time bounds something.
+    let others = OTHERS.map(str::to_owned).into();
+    assert_eq!(bounding, settings.difference(&others).cloned().collect());
+}
+
+/// The cells of the tables below the heading "Limits".
+fn rows() -> Vec<Vec<String>> {
+    let document = text_of("docs/sizing.md");
+    let (_, tables) = document.split_once("\n## Limits\n").expect("the heading");
+    let rows = tables.lines().filter(|line| line.starts_with("| "));
+    let rows = rows.filter(|line| !line.starts_with("| what | "));
+    let cells = |row: &str| {
+        row.trim_matches('|')
+            .split('|')
+            .map(str::to_owned)
+            .collect()
+    };
+    rows.map(cells).collect()
+}

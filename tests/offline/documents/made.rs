@@ -1,0 +1,141 @@
+//! Tables that are made from the code. In a document they stand between `<!-- made: NAME ... -->` and `<!-- end -->`:
+//!
+//! - `settings`: all settings, each with a heading, from `default.toml`
+//! - `some-settings NAME...`: a table of these, with the first sentence of each
+//! - `metrics`: the table of `src/telemetry/metrics.rs`
+
+use dlx_proxy::config::{DEFAULT_TOML, RELOADED};
+use dlx_proxy::telemetry::Metrics;
+use regex::{Captures, Regex};
+
+use super::super::{assert_made_from_code, text_of};
+use super::documents;
+
+#[test]
+fn tables_are_what_the_code_says() {
+    let mut tables = 0;
+    for document in documents() {
+        let text = text_of(&document);
+        tables += text.matches("<!-- made: ").count();
+        assert_made_from_code(&document, &remade(&text));
+    }
+    assert_eq!(tables, 3);
+}
+
+/// The document with its tables made anew.
+fn remade(text: &str) -> String {
+    let part = Regex::new(r"(?s)(<!-- made: ([^>]*) -->\n).*?(<!-- end -->)").expect("a pattern");
+    let make = |part: &Captures<'_>| {
+        let words: Vec<_> = part[2].split(' ').collect();
+        let made = match words[..] {
+            ["settings"] => sections().iter().map(Section::document).collect(),
+            ["some-settings", ref names @ ..] => some_settings(names),
+            ["metrics"] => metrics(),
+            _ => unreachable!("nothing makes {words:?}"),
+        };
+        format!("{}{made}{}", &part[1], &part[3])
+    };
+    part.replace_all(text, make).into_owned()
+}
+
+fn metrics() -> String {
+    let metrics = Metrics::new();
+    let rows = metrics.descriptions().iter();
+    let rows: String = rows.map(|metric| format!("{metric}\n")).collect();
+    format!("| name | type | labels | what it says |\n|---|---|---|---|\n{rows}")
+}
+
+fn some_settings(names: &[&str]) -> String {
+    let sections = sections();
+    let settings: Vec<_> = sections.iter().flat_map(|part| &part.settings).collect();
+    let row = |name: &&str| {
+        let setting = settings.iter().find(|setting| setting.name == *name);
+        let Setting { default, words, .. } = setting.expect(name);
+        let words = words.replace('\n', " ");
+        let (sentence, _) = words.split_once(". ").unwrap_or((&words, ""));
+        let sentence = sentence.trim_end_matches('.');
+        format!("| [`{name}`](docs/settings.md#{name}) | `{default}` | {sentence} |\n")
+    };
+    let rows: String = names.iter().map(row).collect();
+    format!("| setting | default | meaning |\n|---|---|---|\n{rows}")
+}
+
+/// What stands in `default.toml` below one `# --- title ---`. Its comments are Markdown.
+#[derive(Default)]
+struct Section {
+    title: String,
+    settings: Vec<Setting>,
+    /// Behind its last setting: words, then an example.
+    words: String,
+    example: String,
+}
+
+struct Setting {
+    name: String,
+    default: String,
+    words: String,
+}
+
+impl Section {
+    fn document(&self) -> String {
+        let Section { title, words, .. } = self;
+        let settings: String = self.settings.iter().map(Setting::document).collect();
+        let words = match words.is_empty() {
+            true => String::new(),
+            false => format!("{words}\n\n```toml\n{}```\n\n", self.example),
+        };
+        format!("## {title}\n\n{settings}{words}")
+    }
+}
+
+impl Setting {
+    fn document(&self) -> String {
+        let Setting {
+            name,
+            default,
+            words,
+        } = self;
+        let variable = name.to_uppercase().replace('-', "_");
+        let change = match RELOADED.contains(name) {
+            true => "a reload changes it",
+            false => "needs a restart",
+        };
+        format!("### {name}\n\n`{default}` · `DLX_PROXY_{variable}` · {change}\n\n{words}\n\n")
+    }
+}
+
+fn sections() -> Vec<Section> {
+    let mut sections: Vec<Section> = Vec::new();
+    let mut words: Vec<&str> = Vec::new();
+    for line in DEFAULT_TOML.lines() {
+        if let Some(title) = line.strip_prefix("# --- ") {
+            sections.push(Section {
+                title: title.trim_end_matches([' ', '-']).to_owned(),
+                ..Section::default()
+            });
+            continue;
+        }
+        // What stands above the first section is about the file.
+        let Some(section) = sections.last_mut() else {
+            continue;
+        };
+        if line == "# [[policy]]" || !section.example.is_empty() {
+            let code = line.trim_start_matches('#');
+            let code = code.strip_prefix(' ').unwrap_or(code);
+            section.example += &format!("{code}\n");
+        } else if let Some(comment) = line.strip_prefix('#') {
+            words.push(comment.trim());
+            section.words = words.join("\n").trim().to_owned();
+        } else if let Some((name, default)) = line.split_once(" = ") {
+            assert!(!words.is_empty(), "{name} says nothing");
+            section.settings.push(Setting {
+                name: name.to_owned(),
+                default: default.to_owned(),
+                words: words.join("\n"),
+            });
+            words.clear();
+            section.words.clear();
+        }
+    }
+    sections
+}

@@ -1,0 +1,147 @@
+//! The connections of a world: who opens them, what a broker reads and writes of them, and how they end.
+
+use std::collections::BTreeMap;
+
+use super::super::accounts::Whose;
+use super::super::client::Client;
+use super::super::decoder::Decoder;
+use super::super::net::{End, Found, TcpId};
+use super::super::proxy::Which;
+use super::{HEARTBEAT, Peer, Phase, WALL, World, gist, gist_line};
+
+impl World {
+    /// A connection to the broker, if it lets us.
+    pub(super) fn dial(&mut self, whose: Whose) -> Option<TcpId> {
+        if !self.troubles.reachable(self.at) {
+            return None;
+        }
+        let room = [200, 5_000, 100_000][self.rng.usize(..3)];
+        let tcp = self.net.open(room, End::Dialer);
+        let conn = self.broker.connect();
+        self.accounts.belongs(conn, whose);
+        let client = match whose {
+            Whose::Client(client) => Some(client),
+            Whose::Publisher | Whose::Intake => None,
+        };
+        let peer = Peer {
+            conn,
+            rest: Vec::new(),
+            tap: Decoder::default(),
+            heard: Decoder::behind_header(),
+            sent: BTreeMap::new(),
+            client,
+            closed: false,
+        };
+        self.peers.insert(tcp, peer);
+        Some(tcp)
+    }
+
+    pub(super) fn connect_link(&mut self, at: usize, which: Which) {
+        let whose = match which {
+            Which::Publisher => Whose::Publisher,
+            Which::Intake | Which::Session(_) => Whose::Intake,
+        };
+        let away = which == Which::Publisher && !self.troubles.publisher_reachable(self.at);
+        let tcp = if away { None } else { self.dial(whose) };
+        if let Some(proxy) = &mut self.proxies[at] {
+            proxy.connected(which, tcp, &self.net);
+        }
+    }
+
+    pub(super) fn keep_clients(&mut self) {
+        self.clients.retain(|client| !client.is_gone());
+        while self.clients.len() < self.wanted {
+            let up: Vec<usize> = (0..self.proxies.len())
+                .filter(|at| self.proxies[*at].is_some() && !self.is_ending(*at))
+                .collect();
+            let Some(&at) = self.rng.choice(&up) else {
+                return;
+            };
+            let id = self.next_client;
+            let Some(broker) = self.dial(Whose::Client(id)) else {
+                return;
+            };
+            self.next_client += 1;
+            self.through.insert(id, at);
+            self.behind.insert(id, self.peers[&broker].conn);
+            let room = [200, 5_000, 100_000][self.rng.usize(..3)];
+            let tcp = self.net.open(room, End::Acceptor);
+            if let Some(proxy) = &mut self.proxies[at] {
+                proxy.accept(tcp, broker, &self.net);
+            }
+            let mut client = Client::connect(id, tcp);
+            client.winding_up = self.phase != Phase::Load;
+            client.only_consumes = !self.clients.is_empty() && self.rng.u8(..3) == 0;
+            self.clients.push(client);
+        }
+    }
+
+    pub(super) fn broker_reads(&mut self, tcp: TcpId, most: usize) {
+        let now = self.millis();
+        let mut heard = Vec::new();
+        let Some(peer) = self.peers.get_mut(&tcp) else {
+            return;
+        };
+        match self.net.read(tcp, End::Acceptor, most, self.at) {
+            Found::Bytes(bytes) => {
+                if self.traced {
+                    heard = peer.heard.feed(&bytes).unwrap_or_default();
+                }
+                peer.rest.extend(bytes);
+            }
+            Found::Nothing => {}
+            Found::Fin | Found::Reset => {
+                // What it has not read is lost, as its process ends with the socket.
+                self.broker.hang_up(peer.conn, now);
+                self.net.close(tcp, End::Acceptor);
+                return self.forget(tcp);
+            }
+        }
+        let conn = peer.conn;
+        let taken = self.broker.read(conn, &peer.rest, now);
+        peer.rest.drain(..taken);
+        for (channel, frame) in heard {
+            self.note(|| format!("    {conn:?} {channel} > {}", gist_line(&frame)));
+        }
+    }
+
+    pub(super) fn broker_writes(&mut self, tcp: TcpId, most: usize) -> Result<(), String> {
+        let Some(peer) = self.peers.get_mut(&tcp) else {
+            return Ok(());
+        };
+        let output = self.broker.output(peer.conn);
+        let bytes: Vec<u8> = output.iter().take(most).copied().collect();
+        let Some(taken) = self.net.write(tcp, End::Acceptor, &bytes) else {
+            self.broker.hang_up(peer.conn, WALL + self.at / 1000);
+            self.forget(tcp);
+            return Ok(());
+        };
+        output.drain(..taken);
+        for (channel, frame) in peer.tap.feed(&bytes[..taken])? {
+            if peer.client.is_some() {
+                peer.sent
+                    .entry(channel)
+                    .or_default()
+                    .push_back(gist(&frame));
+            }
+        }
+        Ok(())
+    }
+
+    /// The broker's end of a connection is no more.
+    pub(in super::super) fn forget(&mut self, tcp: TcpId) {
+        if let Some(peer) = self.peers.get_mut(&tcp) {
+            peer.closed = true;
+        }
+    }
+
+    pub(super) fn heartbeats(&mut self) {
+        if self.at < self.heartbeat_at {
+            return;
+        }
+        self.heartbeat_at = self.at + HEARTBEAT;
+        for client in &mut self.clients {
+            client.heartbeat();
+        }
+    }
+}
