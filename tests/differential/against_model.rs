@@ -107,6 +107,7 @@ impl<'a> Both<'a> {
             node,
             vhost: &self.vhost,
             proxy: None,
+            patient: false,
         }
     }
 

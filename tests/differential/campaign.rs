@@ -34,6 +34,9 @@ const ENOUGH: usize = 5;
 /// The broker's own races, per hundred programs: more, and the generator is not what it should be.
 const MOST_RACES: usize = 5;
 
+/// Programs per thousand whose first run through the proxy came later than it was looked at, and that are equal in each patient run.
+const MOST_LATES: usize = 5;
+
 /// One trial per broker, and one for the model of the newest.
 pub(crate) fn trials(brokers: &[Arc<Broker>]) -> Vec<Trial> {
     let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
@@ -99,6 +102,7 @@ struct Tally {
     beyond: usize,
     steps: usize,
     races: Vec<u64>,
+    lates: Vec<u64>,
     /// Compared as far as the stated difference of that name.
     arrivals: Vec<u64>,
     problems: BTreeMap<u64, String>,
@@ -130,6 +134,10 @@ fn campaign(
                         Ok(None) => tally.beyond += 1,
                         Ok(Some((steps, Verdict::Equal))) => tally.steps += steps,
                         Ok(Some((_, Verdict::Racing(_)))) => tally.races.push(seed),
+                        Ok(Some((_, Verdict::Late(found)))) => {
+                            eprintln!("{}: seed {seed} was late\n{found}", broker.version);
+                            tally.lates.push(seed);
+                        }
                         Ok(Some((_, Verdict::Arrival(_)))) => tally.arrivals.push(seed),
                         Ok(Some((_, Verdict::Different(found)))) | Err(found) => {
                             tally.problems.insert(seed, found);
@@ -141,13 +149,14 @@ fn campaign(
     });
     let tally = tally.into_inner().expect("no panic");
     eprintln!(
-        "{}: {} programs from seed {first} on, {} steps, {} beyond; the broker itself raced in {}: {:?}; compared up to an arrival {}: {:?}",
+        "{}: {} programs from seed {first} on, {} steps, {} beyond; the broker itself raced in {}: {:?}; late in {:?}; compared up to an arrival {}: {:?}",
         broker.version,
         tally.run,
         tally.steps,
         tally.beyond,
         tally.races.len(),
         tally.races,
+        tally.lates,
         tally.arrivals.len(),
         tally.arrivals
     );
@@ -158,6 +167,9 @@ fn campaign(
         .collect();
     if tally.races.len() * 100 > tally.run.max(100) * MOST_RACES {
         problems.push("too many programs race".to_owned());
+    }
+    if tally.lates.len() * 1000 > tally.run.max(1000) * MOST_LATES {
+        problems.push("too many programs are late".to_owned());
     }
     match problems.is_empty() {
         true => Ok(()),

@@ -1,6 +1,5 @@
 //! The end of a run: everything comes to rest, what is left in the queues is recorded, and what was made is deleted.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::client::Client;
@@ -8,7 +7,7 @@ use super::frame::Frame;
 use super::methods::{Arg, Args};
 use super::reader::{Channel, Received};
 use super::rest::{QUIET, settled};
-use super::run::{LEFT_IN, Node, Run, connect, text};
+use super::run::{LEFT_IN, Left, Node, Run, connect, text};
 use super::script::Step;
 use super::value::{Bytes, Fallible};
 
@@ -31,17 +30,22 @@ impl Run<'_> {
             client.close();
             self.record.keep(&name, &client);
         }
-        let queues = self.queues();
-        let all = || -> BTreeMap<Bytes, Option<u64>> {
-            let count = |queue: &Bytes| {
-                let counts = self.counts(queue);
-                (queue.clone(), counts.and_then(|counts| counts.ready))
-            };
-            queues.iter().map(count).collect()
+        self.queues().iter().try_for_each(|queue| self.fetch(queue))
+    }
+
+    /// How many are left in all queues when they have come to rest. What was fetched from one may have brought another to its head that expires
+    /// there, and dies into a third.
+    fn left(&mut self) -> Left {
+        let count = |queue: Bytes| {
+            let counts = self.counts(&queue);
+            (queue, counts.and_then(|counts| counts.ready))
         };
-        let wanted = self.other.map(|other| &other.counts);
-        self.record.counts = settled(all, wanted, QUIET);
-        queues.iter().try_for_each(|queue| self.fetch(queue))
+        let all = || -> Left { self.queues().into_iter().map(count).collect() };
+        let lefts = &self.record.lefts;
+        let wanted = self.other.and_then(|other| other.lefts.get(lefts.len()));
+        let left = settled(all, wanted, QUIET);
+        self.record.lefts.push(left.clone());
+        left
     }
 
     /// What has come in the other run may be on its way here: a script does not wait for every frame that it brings.
@@ -74,7 +78,7 @@ impl Run<'_> {
             .way
             .proxy
             .map_or(self.way.node.address(), |proxy| proxy.address);
-        let count = self.record.counts.get(queue).copied().flatten();
+        let count = self.left().get(queue).copied().flatten();
         let left = match count {
             Some(count) => Frame::new("messages", vec![("count", Arg::Number(count))]),
             None => Frame::new("no-such-queue", Args::new()),

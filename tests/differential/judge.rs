@@ -21,6 +21,8 @@ pub(crate) enum Verdict {
     Arrival(String),
     /// The records, side by side.
     Different(String),
+    /// Each run through the proxy that rests long enough is equal.
+    Late(String),
     /// The broker itself does not do the same each time.
     Racing(String),
 }
@@ -36,7 +38,7 @@ pub(crate) fn judge(script: &Script, broker: &Broker, queue_type: &str) -> Falli
         };
         let direct = both.directly(None);
         let direct = direct.map_err(|problem| format!("in the direct run: {problem}"))?;
-        both.judge(&direct, proxy, names)
+        both.judge(&direct, proxy, &names)
     })
 }
 
@@ -51,6 +53,7 @@ pub(crate) fn explore(
             node: Node::Real(broker),
             vhost: &place.vhost,
             proxy: None,
+            patient: false,
         };
         let (direct, drawn) = run::explore(
             &beginning,
@@ -66,7 +69,7 @@ pub(crate) fn explore(
             queue_type: "",
             place,
         };
-        let verdict = both.judge(&direct, proxy, names)?;
+        let verdict = both.judge(&direct, proxy, &names)?;
         Ok((script, verdict))
     })
 }
@@ -97,19 +100,26 @@ struct Both<'a> {
 impl Both<'_> {
     fn directly(&self, other: Option<&Record>) -> Fallible<Record> {
         let names = Names::new(self.script, self.queue_type, &self.place.vhost);
-        self.run(None, names, other)
+        self.run(None, names, other, false)
     }
 
-    fn run(&self, proxy: Option<&Proxy>, names: Names, other: Option<&Record>) -> Fallible<Record> {
+    fn run(
+        &self,
+        proxy: Option<&Proxy>,
+        names: Names,
+        other: Option<&Record>,
+        patient: bool,
+    ) -> Fallible<Record> {
         let way = Way {
             node: Node::Real(self.broker),
             vhost: &self.place.vhost,
             proxy,
+            patient,
         };
         run::run(self.script, &way, names, other)
     }
 
-    fn judge(&self, direct: &Record, proxy: &Proxy, names: Names) -> Fallible<Verdict> {
+    fn judge(&self, direct: &Record, proxy: &Proxy, names: &Names) -> Fallible<Verdict> {
         let facts = Facts {
             is_4x: self.broker.is_4x(),
             counts_failures: self.broker.counts_failures(),
@@ -125,7 +135,7 @@ impl Both<'_> {
             ));
         }
         let proxied = self
-            .run(Some(proxy), names, Some(direct))
+            .run(Some(proxy), names.again(), Some(direct), false)
             .map_err(|problem| format!("in the run through the proxy: {problem}"))?;
         show("proxied", &proxied);
         let Some(found) = difference(&facts, direct, &proxied, None) else {
@@ -149,10 +159,19 @@ impl Both<'_> {
                 "two direct runs (so `proxied` is direct too):\n{found}"
             )));
         }
-        match arrival::explains(&facts, self.script, direct, &proxied) {
-            true => Ok(Verdict::Arrival(found)),
-            false => Ok(Verdict::Different(found)),
+        if arrival::explains(&facts, self.script, direct, &proxied) {
+            return Ok(Verdict::Arrival(found));
         }
+        let patient = || -> Fallible<bool> {
+            let again = self.run(Some(proxy), names.again(), Some(direct), true)?;
+            Ok(difference(&facts, direct, &again, None).is_none())
+        };
+        for _ in 0..REPETITIONS {
+            if direct.rests.is_empty() || !patient()? {
+                return Ok(Verdict::Different(found));
+            }
+        }
+        Ok(Verdict::Late(found))
     }
 
     /// The records are equal; does the scenario show what it says?

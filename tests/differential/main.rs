@@ -182,7 +182,10 @@ fn trials_of_the_model(scripts: &[Arc<Script>], brokers: &[Arc<Broker>]) -> Vec<
             let (script, broker) = (script.clone(), broker.clone());
             let held = move || match against_model::judge(&script, &broker, queue_type)? {
                 Verdict::Equal => Ok(()),
-                Verdict::Different(found) | Verdict::Arrival(found) | Verdict::Racing(found) => {
+                Verdict::Different(found)
+                | Verdict::Arrival(found)
+                | Verdict::Late(found)
+                | Verdict::Racing(found) => {
                     let steps = steps_of(&script);
                     let text =
                         format!("the model (`proxied`) is not as the broker\n{found}\n{steps}");
@@ -201,9 +204,9 @@ fn trial(script: &Script, broker: &Broker, queue_type: &str) -> Result<(), Faile
     match judge(script, broker, queue_type).map_err(&with_script)? {
         Verdict::Equal => Ok(()),
         Verdict::Arrival(_) if script.shows.as_deref() == Some(ARRIVAL) => Ok(()),
-        Verdict::Different(found) | Verdict::Arrival(found) => Err(with_script(format!(
-            "not the same answer as the broker\n{found}"
-        ))),
+        Verdict::Different(found) | Verdict::Arrival(found) | Verdict::Late(found) => Err(
+            with_script(format!("not the same answer as the broker\n{found}")),
+        ),
         Verdict::Racing(found) => Err(with_script(format!(
             "not deterministic: let a step wait for it\n{found}"
         ))),

@@ -37,6 +37,17 @@ impl Names {
         }
     }
 
+    /// The same names for another run, after all that this one made is deleted.
+    pub(crate) fn again(&self) -> Names {
+        Names {
+            suffix: self.suffix.clone(),
+            fresh: self.fresh.clone(),
+            queue_type: self.queue_type.clone(),
+            vhost: self.vhost.clone(),
+            generated: Mutex::default(),
+        }
+    }
+
     /// Script → wire.
     pub(crate) fn insert(&self, text: &mut Bytes) {
         let mut out = Bytes::with_capacity(text.len());

@@ -14,6 +14,9 @@ pub(crate) const QUIET: Duration = Duration::from_millis(60);
 /// not in the direct run.
 const BETWEEN_QUEUES: Duration = Duration::from_millis(200);
 
+/// The rest of a patient run: a difference that goes away with it is one of time.
+const PATIENT: Duration = Duration::from_millis(500);
+
 /// For so long a run through the proxy may stand still somewhere else than the direct one stood.
 const SETTLING: Duration = Duration::from_secs(5);
 
@@ -36,6 +39,7 @@ impl Run<'_> {
         let other = self.other.filter(begun);
         let wanted = other.and_then(|other| other.rests.get(self.record.rests.len()));
         let quiet = match wanted {
+            _ if self.way.patient => PATIENT,
             None => QUIET,
             Some(_) if self.makes_a_way() => BETWEEN_QUEUES,
             Some(_) => QUIET / 4,

@@ -47,14 +47,16 @@ pub(crate) struct Way<'a> {
     pub vhost: &'a str,
     /// Nothing: the direct run.
     pub proxy: Option<&'a Proxy>,
+    /// Whether each rest is a long one, so that nothing is still on its way after it.
+    pub patient: bool,
 }
 
 /// What was observed: frames by connection and channel (`a.1`), what was left by queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub groups: BTreeMap<String, Vec<Received>>,
-    /// Messages in each queue at the end.
-    pub counts: BTreeMap<Bytes, Option<u64>>,
+    /// How many messages were in all queues before each of them was fetched.
+    pub lefts: Vec<Left>,
     /// Steps whose condition was not met.
     pub unmet: Vec<String>,
     /// How it stood at each `rest`.
@@ -62,6 +64,9 @@ pub(crate) struct Record {
     /// In seconds since 1970.
     pub began: u64,
 }
+
+/// Messages in each queue; nothing: there is no such queue.
+pub(crate) type Left = BTreeMap<Bytes, Option<u64>>;
 
 /// Draws the next step when it has seen what came; nothing: it is over.
 pub(crate) type Draw<'a> = &'a mut dyn FnMut(&[(String, Client)]) -> Option<Step>;
