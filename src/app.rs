@@ -127,7 +127,7 @@ impl App {
             workers: Workers::start(config.worker_threads).map_err(BindError::Threads)?,
         };
         Ok(App {
-            kept_policies: live::kept(config),
+            kept_policies: config.policies_of_rejects_only(),
             live,
             listener,
             client_socket,

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::amqp::ids::Vhost;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::intake::QueueType;
 use crate::machine::{Limits, as_size};
 use crate::publisher::OnUnroutable;
 use crate::registry::intake_name::Names;
-use crate::registry::policy::{Mode, Policy};
+use crate::registry::policy::{Definition, Mode, Policy};
 
 mod check;
 mod difference;
@@ -139,6 +139,9 @@ pub enum LogLevel {
     Trace,
 }
 
+/// What is said of [`Config::policies_of_rejects_only`].
+pub const OF_REJECTS_ONLY: &str = "in mode `keep` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange";
+
 // === impl Config ===
 
 impl Config {
@@ -148,6 +151,16 @@ impl Config {
     /// Every mistake in them, each with its place and remedy. A value that a stronger source overrules is not looked at.
     pub fn load(sources: &Sources) -> Result<Self, Mistakes> {
         check::check(raw::read(sources))
+    }
+
+    /// The names of policies with a definition that act on rejects only.
+    pub fn policies_of_rejects_only(&self) -> Vec<ShortStr> {
+        let keep = |policy: &&Policy| {
+            policy.mode.unwrap_or(self.mode) == Mode::Keep
+                && policy.definition != Definition::default()
+        };
+        let policies = self.reloadable.policies.iter().filter(keep);
+        policies.map(|policy| policy.name.clone()).collect()
     }
 
     /// The settings as a file of settings, in the order of `default.toml`, passwords hidden.

@@ -7,7 +7,7 @@ use clap::Parser;
 use dlx_proxy::admin;
 use dlx_proxy::app::App;
 use dlx_proxy::cli::{self, Cli, Command};
-use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes};
+use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, OF_REJECTS_ONLY};
 use dlx_proxy::demo;
 use dlx_proxy::drain::{Drain, Ended};
 use dlx_proxy::reload::Reload;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command() {
         Command::Run(settings) => run(settings),
         Command::CheckConfig(settings) => Config::load(&settings.sources())
-            .map(|config| print!("{}", config.to_toml()))
+            .map(|config| print_config(&config))
             .map_err(Into::into),
         Command::PrintDefaultConfig => {
             print!("{DEFAULT_TOML}");
@@ -46,6 +46,14 @@ fn main() -> ExitCode {
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The settings, and what they do not tell by themselves.
+fn print_config(config: &Config) {
+    print!("{}", config.to_toml());
+    for policy in config.policies_of_rejects_only() {
+        eprintln!("policy {policy:?}: {OF_REJECTS_ONLY}");
     }
 }
 

@@ -3,12 +3,12 @@
 use tracing::warn;
 
 use crate::amqp::ids::ShortStr;
-use crate::config::{Config, Reloadable};
+use crate::config::{Config, OF_REJECTS_ONLY, Reloadable};
 use crate::drain::Drain;
 use crate::machine::{Budget, LiveLimits};
 use crate::net::permits::Permits;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{Definition, Mode, Policies, Policy};
+use crate::registry::policy::Policies;
 
 /// The cells and bounds of a running proxy.
 #[derive(Clone)]
@@ -41,23 +41,13 @@ impl Live {
         self.permits.resize(*max_connections);
         self.admin_permits.resize(*max_admin_connections);
         self.drain.set_grace(*drain_timeout);
-        warn_of_kept(&kept(config));
+        warn_of_kept(&config.policies_of_rejects_only());
     }
-}
-
-/// Policies with a target that act on rejects only.
-pub(super) fn kept(config: &Config) -> Vec<ShortStr> {
-    let kept = |policy: &&Policy| {
-        policy.mode.unwrap_or(config.mode) == Mode::Keep
-            && policy.definition != Definition::default()
-    };
-    let kept = config.reloadable.policies.iter().filter(kept);
-    kept.map(|policy| policy.name.clone()).collect()
 }
 
 pub(super) fn warn_of_kept(policies: &[ShortStr]) {
     for policy in policies {
-        warn!(%policy, "in mode `keep` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange");
+        warn!(%policy, "{OF_REJECTS_ONLY}");
     }
 }
 

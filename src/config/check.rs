@@ -11,7 +11,7 @@ use crate::registry::said_retries::SaidRetries;
 use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw, WRITE_POLICY};
 use super::value::{
     SHORTSTR, address, delay, management_url, number, pattern, prefix, retry_type, shortstr, size,
-    threads, upstream, wait, wait_or_never, word,
+    threads, upstream, wait, wait_or_never, word, yes_or_no,
 };
 use super::{Config, Reloadable};
 
@@ -220,6 +220,9 @@ impl Checker {
                 .field(&mut table, "priority", number(i64::MIN..=i64::MAX))
                 .unwrap_or(default.priority),
             mode: self.field(&mut table, "mode", word),
+            overrules_arguments: self
+                .field(&mut table, "overrules-arguments", yes_or_no)
+                .unwrap_or_default(),
             definition: self.definition(table.entries.remove("definition")),
         };
         self.nothing_left(table);

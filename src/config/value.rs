@@ -63,6 +63,11 @@ pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     T::deserialize(StrDeserializer::<WriteOneOf>::new(text)).map_err(|problem| problem.to_string())
 }
 
+pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {
+    text.parse()
+        .map_err(|_| "write true or false, without quotes".to_owned())
+}
+
 pub(super) fn number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String>
 where
     T: std::str::FromStr + PartialOrd + std::fmt::Display,

@@ -40,18 +40,21 @@ impl DeclaredTarget {
     /// The target of a queue that says this, and has that policy. `None`: it has no dead-letter exchange.
     pub fn target(&self, policy: Option<&Policy>) -> Option<Target> {
         let said = match self {
-            DeclaredTarget::Target(target) => Some(target),
-            DeclaredTarget::Policy { .. } => None,
+            DeclaredTarget::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
+            DeclaredTarget::Policy { .. } => (None, None),
         };
-        let exchange = said
-            .map(|target| &target.exchange)
-            .or(policy.and_then(|policy| policy.definition.dead_letter_exchange.as_ref()))?;
-        let routing_key = said
-            .and_then(|target| target.routing_key.as_ref())
-            .or(policy.and_then(|policy| policy.definition.dead_letter_routing_key.as_ref()));
+        let set = policy.map(|policy| &policy.definition);
+        let set = (
+            set.and_then(|set| set.dead_letter_exchange.as_ref()),
+            set.and_then(|set| set.dead_letter_routing_key.as_ref()),
+        );
+        let (first, then) = match policy.is_some_and(|policy| policy.overrules_arguments) {
+            true => (set, said),
+            false => (said, set),
+        };
         Some(Target {
-            exchange: exchange.clone(),
-            routing_key: routing_key.cloned(),
+            exchange: first.0.or(then.0)?.clone(),
+            routing_key: first.1.or(then.1).cloned(),
             at_least_once: self.at_least_once(),
         })
     }

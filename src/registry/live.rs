@@ -1,7 +1,7 @@
 //! The policies in force, and where a queue's dead letters go by them *now*: a change acts at the next death.
 //!
-//! The queue's own arguments come first, then the policy of ours that it has, then what the broker's policy adds (S2.1), each key by
-//! itself. So ours stand to the broker's as arguments do: it is as an argument that the broker is told of them, at a declare.
+//! The queue's own arguments come first, then the policy of ours that it has (the other way round where that policy overrules arguments), then
+//! what the broker's policy adds (S2.1), each key by itself. So ours stand to the broker's as arguments do: it is as an argument that the broker is told of them, at a declare.
 
 use std::sync::Arc;
 
@@ -67,10 +67,12 @@ impl LivePolicies {
         let policy = ours.matching(queue);
         let mode = policy.and_then(|policy| policy.mode).unwrap_or(mode);
         let by_policy = policy.map(|policy| policy.definition.retries);
+        let overrules = policy.is_some_and(|policy| policy.overrules_arguments);
         match mode {
             Mode::Native => None,
             Mode::Takeover | Mode::Keep => {
-                said.by_us(by_policy.unwrap_or_default(), queue.queue_type, version)
+                let by_policy = by_policy.unwrap_or_default();
+                said.by_us(by_policy, overrules, queue.queue_type, version)
             }
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! As in RabbitMQ (`rabbit_policy:match_all`) the policy of the highest priority wins alone, the patterns are searched anywhere in the
 //! name, and arguments overrule the policy key by key. Differences:
+//! - A policy that says `overrules-arguments` comes before the arguments, key by key.
 //! - Equal priorities: RabbitMQ takes whichever its database lists first, which is no promise; here the first in the file wins.
 //! - Patterns are those of the crate `regex`, which runs in linear time, not PCRE: no look-around, no back-references, no atomic groups, no
 //!   `\Q…\E`. What both can read means the same, but for oddities: possessive repetitions are read as repeated ones, `&&`, `--`, `~~` and `[`
@@ -88,11 +89,14 @@ pub struct Policy {
     /// Instead of what the queue's arguments or the global mode say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// Its keys come before those of a queue's arguments, not behind them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub overrules_arguments: bool,
     /// The keys it sets.
     pub definition: Definition,
 }
 
-/// What a policy sets; a queue's own arguments overrule it key by key.
+/// What a policy sets. A queue's own arguments overrule it key by key, unless [`Policy::overrules_arguments`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Definition {
@@ -200,6 +204,7 @@ impl Default for Policy {
             apply_to: ApplyTo::Queues,
             priority: 0,
             mode: None,
+            overrules_arguments: false,
             definition: Definition::default(),
         }
     }

@@ -111,18 +111,18 @@ impl SaidRetries {
         }
     }
 
-    /// These, completed key by key by those of a policy.
-    fn or(self, policy: SaidRetries) -> SaidRetries {
+    /// These, completed key by key by others.
+    fn or(self, other: SaidRetries) -> SaidRetries {
         SaidRetries {
-            delayed_retry_type: self.delayed_retry_type.or(policy.delayed_retry_type),
-            delayed_retry_min: self.delayed_retry_min.or(policy.delayed_retry_min),
-            delayed_retry_max: self.delayed_retry_max.or(policy.delayed_retry_max),
+            delayed_retry_type: self.delayed_retry_type.or(other.delayed_retry_type),
+            delayed_retry_min: self.delayed_retry_min.or(other.delayed_retry_min),
+            delayed_retry_max: self.delayed_retry_max.or(other.delayed_retry_max),
             delayed_retry_multiplier: self
                 .delayed_retry_multiplier
-                .or(policy.delayed_retry_multiplier),
-            delivery_limit: self.delivery_limit.or(policy.delivery_limit),
-            delivery_limit_counts: self.delivery_limit_counts.or(policy.delivery_limit_counts),
-            on_crash: policy.on_crash,
+                .or(other.delayed_retry_multiplier),
+            delivery_limit: self.delivery_limit.or(other.delivery_limit),
+            delivery_limit_counts: self.delivery_limit_counts.or(other.delivery_limit_counts),
+            on_crash: self.on_crash.or(other.on_crash),
         }
     }
 
@@ -133,6 +133,7 @@ impl SaidRetries {
     pub fn by_us(
         self,
         policy: SaidRetries,
+        overrules: bool,
         queue_type: QueueType,
         version: Option<Version>,
     ) -> Option<Retries> {
@@ -144,9 +145,10 @@ impl SaidRetries {
         match queue_type {
             QueueType::Other => None,
             QueueType::Quorum if policy.is_silent() && (native || !delays) => None,
-            QueueType::Quorum | QueueType::Classic | QueueType::Default => {
-                self.or(policy).retries()
-            }
+            QueueType::Quorum | QueueType::Classic | QueueType::Default => match overrules {
+                true => policy.or(self).retries(),
+                false => self.or(policy).retries(),
+            },
         }
     }
 
@@ -215,7 +217,7 @@ mod tests {
     }
 
     fn by_us(said: SaidRetries, queue_type: QueueType, version: Version) -> Option<Retries> {
-        said.by_us(SaidRetries::default(), queue_type, Some(version))
+        said.by_us(SaidRetries::default(), false, queue_type, Some(version))
     }
 
     const V4_2: Version = Version(4, 2, 9);
@@ -297,7 +299,7 @@ mod tests {
             ..SaidRetries::default()
         };
         let both = said(native)
-            .by_us(policy, QueueType::Quorum, Some(V4_3))
+            .by_us(policy, false, QueueType::Quorum, Some(V4_3))
             .unwrap();
         assert_eq!(both.limit, Some(3));
     }
@@ -314,7 +316,9 @@ mod tests {
             delivery_limit: Some(7),
             ..SaidRetries::default()
         };
-        let retries = said.by_us(policy, QueueType::Default, Some(V4_2)).unwrap();
+        let retries = said
+            .by_us(policy, false, QueueType::Default, Some(V4_2))
+            .unwrap();
         let back_off = retries.back_off.unwrap();
         assert_eq!(back_off.min, Duration::from_millis(500));
         assert_eq!(back_off.max, Duration::from_secs(2));

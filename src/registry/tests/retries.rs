@@ -78,6 +78,25 @@ fn arguments_come_first_and_a_policy_completes_them() {
 }
 
 #[test]
+fn a_policy_that_overrules_comes_first_and_arguments_complete_it() {
+    let overrules = Policy {
+        overrules_arguments: true,
+        ..policy("^a", None, SET)
+    };
+    let live = LivePolicies::new(Policies::new(vec![overrules]));
+    let both = numbers(retries(&live, "a", SAID, Mode::Takeover));
+    assert_eq!(both, Some((9000, Some(3))));
+    let limit = SaidRetries {
+        delivery_limit: Some(9),
+        ..SILENT
+    };
+    let overruled = numbers(retries(&live, "a", limit, Mode::Takeover));
+    assert_eq!(overruled, Some((9000, Some(3))));
+    let others = numbers(retries(&live, "b", SAID, Mode::Takeover));
+    assert_eq!(others, Some((500, Some(20))));
+}
+
+#[test]
 fn mode_native_leaves_returns_to_the_broker() {
     for (of_policy, global, ours) in [
         (None, Mode::Takeover, true),

@@ -406,6 +406,7 @@ fn policy(line: &Line) -> Result<Policy, BadPattern> {
             .text("priority")
             .map_or(0, |number| number.parse().unwrap()),
         mode: line.get("mode").map(mode),
+        overrules_arguments: line.flag("overrules"),
         definition: Definition {
             dead_letter_exchange: short("exchange"),
             dead_letter_routing_key: short("key"),
