@@ -30,11 +30,17 @@ impl Run<'_> {
             client.close();
             self.record.keep(&name, &client);
         }
-        self.queues().iter().try_for_each(|queue| self.fetch(queue))
+        let mut left = self.left();
+        for queue in self.queues() {
+            // What was fetched from the one before may have brought a message to its head that expired there, and died into another one.
+            if self.fetch(&queue, left.get(&queue).copied().flatten())? {
+                left = self.left();
+            }
+        }
+        Ok(())
     }
 
-    /// How many are left in all queues when they have come to rest. What was fetched from one may have brought another to its head that expires
-    /// there, and dies into a third.
+    /// How many are left in all queues when they have come to rest.
     fn left(&mut self) -> Left {
         let count = |queue: Bytes| {
             let counts = self.counts(&queue);
@@ -72,13 +78,13 @@ impl Run<'_> {
         self.clients.iter().enumerate().flat_map(of).collect()
     }
 
-    /// Fetches all that is in a queue, in the way of the run, and records it.
-    fn fetch(&mut self, queue: &Bytes) -> Fallible<()> {
+    /// Fetches all that is in a queue, in the way of the run, and records it. `count`: how many that seem to be; nothing: there is no such queue.
+    /// Returns whether anything was fetched.
+    fn fetch(&mut self, queue: &Bytes, count: Option<u64>) -> Fallible<bool> {
         let address = self
             .way
             .proxy
             .map_or(self.way.node.address(), |proxy| proxy.address);
-        let count = self.left().get(queue).copied().flatten();
         let left = match count {
             Some(count) => Frame::new("messages", vec![("count", Arg::Number(count))]),
             None => Frame::new("no-such-queue", Args::new()),
@@ -91,7 +97,7 @@ impl Run<'_> {
             frame: left,
         });
         if count.is_none_or(|count| count == 0) {
-            return Ok(());
+            return Ok(false);
         }
         let client = connect("left", address, &self.names)?;
         client.log_in("guest", self.way.vhost, &Args::new());
@@ -111,7 +117,7 @@ impl Run<'_> {
             .filter(|came| came.channel == 1 && came.frame.name != "channel.open-ok");
         group.extend(fetched);
         client.close();
-        Ok(())
+        Ok(true)
     }
 
     /// Deletes what the script made. What cannot be deleted goes with the vhost.

@@ -55,7 +55,7 @@ pub(crate) struct Way<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub groups: BTreeMap<String, Vec<Received>>,
-    /// How many messages were in all queues before each of them was fetched.
+    /// How many messages were in all queues at the end, and after each that was emptied.
     pub lefts: Vec<Left>,
     /// Steps whose condition was not met.
     pub unmet: Vec<String>,
