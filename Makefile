@@ -72,7 +72,7 @@ faults-once: setup ## each fault once, on one of two brokers, with short pauses
 	SHORT=1 SEED=1 tests/lab/faults.sh
 clients: setup ## tests with pika: dead letters in every shape, faults, bad input
 	$(CARGO) build
-	$(WITH_BROKERS) python -m pytest -p no:cacheprovider tests/clients
+	$(WITH_BROKERS) tests/lab/clients.sh
 languages: setup ## one script by client libraries of five languages, direct and through the proxy; AMQP 1.0
 	$(CARGO) build --bins --example with_lapin
 	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages
