@@ -15,7 +15,7 @@ use crate::intake::QueueType;
 use crate::machine::{Limits, as_size};
 use crate::publisher::OnUnroutable;
 use crate::registry::intake_name::Names;
-use crate::registry::policy::{Definition, Mode, Policy};
+use crate::registry::policy::{Declares, Definition, Mode, Policy};
 
 mod check;
 mod difference;
@@ -50,6 +50,8 @@ pub struct Config {
     pub names: Names,
     /// Whose the dead letters of queues are.
     pub mode: Mode,
+    /// What becomes of a declare that differs from its queue only in where its dead letters go.
+    pub declares: Declares,
     /// What counts of an `x-death` that a client publishes.
     pub history: History,
     /// Whether BCC keys survive until the next keyless death.

@@ -15,7 +15,7 @@ mod topology;
 mod wire;
 
 pub use budget::Budget;
-pub use event::{Event, Fallback, Limit, Role};
+pub use event::{DeadLettersTo, Event, Fallback, Limit, Role};
 pub use knowledge::{Learned, Recall, Recalled};
 pub(crate) use limits::as_size;
 pub use limits::{Limits, LiveLimits};

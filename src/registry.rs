@@ -12,10 +12,11 @@ use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::Table;
 use crate::machine::Mono;
 
-use self::arguments::DeclareArguments;
+use self::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
 use self::declared_target::DeclaredTarget;
 use self::ended::{Ended, Life};
 use self::policy::QueueType;
+use self::redeclared::Existing;
 use self::said_retries::SaidRetries;
 
 pub mod arguments;
@@ -27,6 +28,7 @@ pub mod ended;
 pub mod intake_name;
 pub mod live;
 pub mod policy;
+pub mod redeclared;
 pub mod refusal;
 pub mod said_retries;
 pub mod shared;
@@ -101,6 +103,11 @@ impl Declared {
         arguments.exchange().filter(|_| self.taken_over)
     }
 
+    /// The dead-letter arguments of the queue.
+    pub fn existing(&self) -> Existing {
+        Existing::of(&self.form.arguments)
+    }
+
     /// It belongs to one connection.
     pub fn is_exclusive(&self) -> bool {
         self.form.bits & QueueDeclare::EXCLUSIVE != 0
@@ -125,7 +132,10 @@ impl Form {
     pub fn of(bits: u8, arguments: &[u8]) -> Form {
         let mut kept = Vec::new();
         for field in Table(arguments).fields().map_while(Result::ok) {
-            let fits = kept.len() + field.raw.len() <= MOST_OCTETS;
+            // Where dead letters go is read from it, too.
+            let needed = [DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY].contains(&field.name)
+                && matches!(Table(&kept).get(field.name), Ok(None));
+            let fits = needed || kept.len() + field.raw.len() <= MOST_OCTETS;
             if fits && field.name.starts_with(b"x-") && field.value.data.len() <= LONGEST_VALUE {
                 kept.extend_from_slice(field.raw);
             }

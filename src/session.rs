@@ -12,6 +12,7 @@ mod from_broker;
 mod from_client;
 mod input;
 mod leaving;
+mod lenient;
 mod lifecycle;
 mod ordering;
 mod outbox;
@@ -50,7 +51,7 @@ use crate::registry::declared_types::DeclaredTypes;
 use crate::registry::ended::Ended;
 use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::Mode;
+use crate::registry::policy::{Declares, Mode};
 
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
@@ -76,6 +77,8 @@ const PROBE_BACKLOG: usize = 1024 * 1024;
 pub struct Settings {
     /// `takeover` or `keep`, where no policy says otherwise.
     pub mode: Mode,
+    /// What becomes of a declare that differs from its queue only in where dead letters go, where no policy says otherwise.
+    pub declares: Declares,
     /// Names of the proxy's objects at the broker.
     pub names: Names,
     /// The user of the proxy's own links: what that one published may say more than others' messages (`dead_letter::proof`).

@@ -18,6 +18,7 @@ use crate::session;
 pub(super) fn session(config: &Config) -> session::Settings {
     session::Settings {
         mode: config.mode,
+        declares: config.declares,
         names: config.names.clone(),
         user: login(config).user,
         policies: LivePolicies::new(Policies::new(config.reloadable.policies.clone())),

@@ -35,6 +35,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         vhosts: c.vhosts("vhosts"),
         names: c.get("prefix", prefix),
         mode: c.get("mode", word),
+        declares: c.get("declares", word),
         history: c.get("history", word),
         bcc: c.get("bcc", word),
         on_unroutable: c.get("on-unroutable", word),
@@ -53,6 +54,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 intake_bytes: c.get("intake-bytes", size),
                 max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
                 max_delay_queues: c.get("max-delay-queues", number(1..=10_000)),
+                max_redeclared_queues: c.get("max-redeclared-queues", number(0..=1_000_000)),
                 retained_bytes_per_connection: c.get("retained-bytes-per-connection", size),
                 max_tickets_per_connection: c
                     .get("max-tickets-per-connection", number(1..=1_000_000)),
@@ -196,14 +198,14 @@ impl Checker {
     }
 
     fn policy(&mut self, mut table: Table) -> Policy {
-        if !["mode", "definition"]
+        if !["mode", "declares", "definition"]
             .iter()
             .any(|key| table.entries.contains_key(*key))
         {
             self.mistake(
                 &table.place,
                 POLICY,
-                "sets nothing; give it a `mode` or a [policy.definition]",
+                "sets nothing; give it a `mode`, `declares` or a [policy.definition]",
             );
         }
         let default = Policy::default();
@@ -220,6 +222,7 @@ impl Checker {
                 .field(&mut table, "priority", number(i64::MIN..=i64::MAX))
                 .unwrap_or(default.priority),
             mode: self.field(&mut table, "mode", word),
+            declares: self.field(&mut table, "declares", word),
             overrules_arguments: self
                 .field(&mut table, "overrules-arguments", yes_or_no)
                 .unwrap_or_default(),

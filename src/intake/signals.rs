@@ -76,7 +76,7 @@ pub(super) fn decide(
         queue_type,
     };
     let policies = &settings.policies;
-    let lookup = policies.target_of_signal(queue, &intake, signal.routing_key);
+    let lookup = policies.target_of_signal(queue, &delivery.exchange, &intake, signal.routing_key);
     // The broker has handed on what it had counted; when it sends a signal again, it counts that too.
     let death = Death {
         failed: failures.before(&content.properties, delivery.redelivered),
@@ -99,6 +99,9 @@ pub(super) fn decide(
         }),
         Disposal::LeaveToBroker(_) => match &lookup {
             Lookup::Target(target) => implausible(target),
+            Lookup::NoExchange if policies.is_redeclared(queue, &delivery.exchange) => {
+                Decision::Drop(event(Outcome::Dropped(Cause::NoTarget)))
+            }
             // Its policy is gone: the broker would drop it, but the operator may not have meant that.
             Lookup::KeyUnknown | Lookup::NoExchange => {
                 Decision::Reject(event(Outcome::Parked(Cause::NoExchange)))

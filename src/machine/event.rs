@@ -1,5 +1,6 @@
 //! Facts for the log and the metrics. The core neither logs nor counts names; `telemetry/events.rs` turns each into one line and one counter.
 
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +27,15 @@ pub enum Event {
         queue: ShortStr,
         /// Its declare was rewritten (take-over); false: its own arguments stay (keep).
         taken_over: bool,
+    },
+    /// A declare said something else of where dead letters go than counted before; it counts from now on.
+    Redeclared {
+        /// The queue.
+        queue: ShortStr,
+        /// As counted before.
+        before: DeadLettersTo,
+        /// As it said.
+        now: DeadLettersTo,
     },
     /// A declare that names a dead-letter exchange was left to the broker.
     DeclareLeft {
@@ -197,6 +207,8 @@ pub enum Limit {
     IntakeExchanges,
     /// Delay queues of a vhost.
     DelayQueues,
+    /// Queues that were declared otherwise than they are.
+    RedeclaredQueues,
     /// Signals that an intake holds.
     IntakeBytes,
     /// Dead letters that a publisher holds.
@@ -209,7 +221,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 17] = [
+    pub const ALL: [Limit; 18] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,
@@ -223,6 +235,7 @@ impl Limit {
         Limit::Replies,
         Limit::IntakeExchanges,
         Limit::DelayQueues,
+        Limit::RedeclaredQueues,
         Limit::IntakeBytes,
         Limit::PublisherBytes,
         Limit::ConfirmTimeout,
@@ -245,10 +258,30 @@ impl Limit {
             Limit::Replies => "max-replies-per-connection",
             Limit::IntakeExchanges => "max-intake-exchanges",
             Limit::DelayQueues => "max-delay-queues",
+            Limit::RedeclaredQueues => "max-redeclared-queues",
             Limit::IntakeBytes => "intake-bytes",
             Limit::PublisherBytes => "publisher-bytes",
             Limit::ConfirmTimeout => "confirm-timeout",
             Limit::History => "max-history",
+        }
+    }
+}
+
+/// Where a declare says that dead letters go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadLettersTo {
+    /// Nothing: it names none.
+    pub exchange: Option<ShortStr>,
+    /// Instead of the message's own keys.
+    pub routing_key: Option<ShortStr>,
+}
+
+impl Display for DeadLettersTo {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (&self.exchange, &self.routing_key) {
+            (None, _) => f.write_str("none"),
+            (Some(exchange), None) => write!(f, "exchange {exchange:?}"),
+            (Some(exchange), Some(key)) => write!(f, "exchange {exchange:?}, key {key:?}"),
         }
     }
 }

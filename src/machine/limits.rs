@@ -33,6 +33,8 @@ pub struct Limits {
     pub max_intake_exchanges: usize,
     /// Delay queues of a vhost.
     pub max_delay_queues: usize,
+    /// Queues whose last declare said something else than their arguments do.
+    pub max_redeclared_queues: usize,
     /// Octets that one session may retain.
     #[serde(serialize_with = "as_size")]
     pub retained_bytes_per_connection: usize,

@@ -16,6 +16,7 @@ use crate::machine::Fallback;
 use super::declared_target::DeclaredTarget;
 use super::intake_name::Names;
 use super::policy::{Mode, Policy, QueueType};
+use super::redeclared::Existing;
 
 pub(super) const DEAD_LETTER_EXCHANGE: &[u8] = b"x-dead-letter-exchange";
 pub(super) const DEAD_LETTER_ROUTING_KEY: &[u8] = b"x-dead-letter-routing-key";
@@ -74,6 +75,13 @@ pub enum Wanted {
     },
     /// Pass it, and leave its dead letters to the broker; but a queue that was taken over before is declared so again.
     Native {
+        /// What its arguments say.
+        said: DeclaredTarget,
+        /// The name of the intake exchange that it would have.
+        intake: ShortStr,
+    },
+    /// Pass it, if it fits the queue; if it differs only in where dead letters go, pass it in the words that fit.
+    Match {
         /// What its arguments say.
         said: DeclaredTarget,
         /// The name of the intake exchange that it would have.
@@ -190,6 +198,18 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
+    /// What becomes of a declare that may differ from its queue in where dead letters go, if `wanted` is what becomes of it otherwise.
+    pub fn to_match(&self, wanted: Wanted, names: &Names) -> Wanted {
+        let said = self.said();
+        let intake = said
+            .as_ref()
+            .and_then(|said| names.encode(said, self.queue_type()));
+        match (said, intake) {
+            (Some(said), Some(intake)) => Wanted::Match { said, intake },
+            (None, _) | (_, None) => wanted,
+        }
+    }
+
     /// The mode of a policy comes first, then what the arguments ask of the broker itself, unless a policy of ours adds to their target.
     fn mode(&self, said: &DeclaredTarget, policy: Option<&Policy>, global: Mode) -> Mode {
         let by_policy = policy.and_then(|policy| policy.mode);
@@ -227,22 +247,17 @@ impl<'a> DeclareArguments<'a> {
     ///
     /// The key is not set there: it would replace the key that the message has, and `x-death` keeps only those of the first death.
     pub fn rewritten(&self, intake: &ShortStr) -> Vec<u8> {
-        let mut table = with_first(self.table, DEAD_LETTER_EXCHANGE, |table| {
-            table.longstr(DEAD_LETTER_EXCHANGE, intake);
-        });
-        if self
-            .members
-            .is_some_and(|members| members.routing_key.is_some())
-        {
-            let mut without = TableBuilder::with_capacity(table.len());
-            for field in Table(&table).fields().map_while(Result::ok) {
-                if field.name != DEAD_LETTER_ROUTING_KEY {
-                    without.raw(&field);
-                }
-            }
-            table = without.finish();
-        }
-        table
+        self.with(&Existing::taken_over(intake))
+    }
+
+    /// The arguments with these dead-letter arguments instead of their own.
+    pub fn with(&self, existing: &Existing) -> Vec<u8> {
+        let exchange = replaced(self.table, DEAD_LETTER_EXCHANGE, &existing.exchange);
+        replaced(
+            Table(&exchange),
+            DEAD_LETTER_ROUTING_KEY,
+            &existing.routing_key,
+        )
     }
 
     /// The arguments in a form that no broker accepts, but only after it has asked whether the user may write to the dead-letter
@@ -275,6 +290,27 @@ fn never_accepted(table: Table<'_>) -> Vec<u8> {
     with_first(table, EXPIRES, |table| {
         table.long(EXPIRES, -1);
     })
+}
+
+/// The table with a member of that name that has this value, or with none.
+///
+/// A table that cannot be walked stays as it is: a cut one could mean something else.
+fn replaced(table: Table<'_>, name: &[u8], value: &Option<ShortStr>) -> Vec<u8> {
+    if let Some(value) = value {
+        return with_first(table, name, |table| {
+            table.longstr(name, value);
+        });
+    }
+    if table.check().is_err() || !table.get(name).is_ok_and(|value| value.is_some()) {
+        return table.0.to_vec();
+    }
+    let mut without = TableBuilder::with_capacity(table.0.len());
+    for field in table.fields().map_while(Result::ok) {
+        if field.name != name {
+            without.raw(&field);
+        }
+    }
+    without.finish()
 }
 
 /// The table with its first member of that name replaced by what `put` writes, or with that at its end.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::Retries;
 use crate::dead_letter::{Lookup, Target};
@@ -15,9 +16,10 @@ use super::Declared;
 use super::broker_policy::BrokerPolicies;
 use super::declared_target::DeclaredTarget;
 use super::policy::{Mode, Policies, Queue};
+use super::redeclared::{Existing, Redeclared};
 use super::said_retries::SaidRetries;
 
-/// Two cells that all machines share, each with a snapshot that is replaced as a whole; no lock. Clones are the same cells.
+/// Cells that all machines share, each with a snapshot that is replaced as a whole; no lock. Clones are the same cells.
 #[derive(Clone, Debug, Default)]
 pub struct LivePolicies(Arc<Cells>);
 
@@ -25,6 +27,7 @@ pub struct LivePolicies(Arc<Cells>);
 struct Cells {
     ours: ArcSwap<Policies>,
     brokers: ArcSwap<BrokerPolicies>,
+    redeclared: ArcSwap<Redeclared>,
 }
 
 // === impl LivePolicies ===
@@ -77,6 +80,16 @@ impl LivePolicies {
         }
     }
 
+    /// Where the dead letters go of a queue that was declared so.
+    pub fn target_of_declared(&self, queue: Queue<'_>, declared: &Declared) -> Lookup {
+        let redeclared = self.0.redeclared.load();
+        let said = match redeclared.is_empty() {
+            true => None,
+            false => redeclared.said(queue.vhost, queue.name, &declared.existing()),
+        };
+        self.target(queue, said.unwrap_or(&declared.said))
+    }
+
     /// Where the dead letters go of a queue whose arguments say this.
     pub fn target(&self, queue: Queue<'_>, said: &DeclaredTarget) -> Lookup {
         let Some(target) = self.said_by_us(queue, said) else {
@@ -93,7 +106,7 @@ impl LivePolicies {
     /// known to be the queue's. If not, a message that is rejected there is discarded.
     pub fn broker_dead_letters(&self, queue: Queue<'_>, declared: &Declared) -> bool {
         declared.taken_over
-            || matches!(declared.said, DeclaredTarget::Target(_))
+            || declared.existing().exchange.is_some()
             || self.0.brokers.load().names_exchange(queue)
     }
 
@@ -104,9 +117,14 @@ impl LivePolicies {
     pub fn target_of_signal(
         &self,
         queue: Queue<'_>,
+        intake: &ShortStr,
         said: &DeclaredTarget,
         routing_key: &[u8],
     ) -> Lookup {
+        let redeclared = self.0.redeclared.load();
+        let said = redeclared
+            .said(queue.vhost, queue.name, &Existing::taken_over(intake))
+            .unwrap_or(said);
         let Some(target) = self.said_by_us(queue, said) else {
             return Lookup::NoExchange;
         };
@@ -122,6 +140,43 @@ impl LivePolicies {
             at_least_once: target.at_least_once || added.at_least_once,
             ..target
         })
+    }
+
+    /// Whether the last declare of a queue with this intake exchange said something else than that says.
+    pub fn is_redeclared(&self, queue: Queue<'_>, intake: &ShortStr) -> bool {
+        let existing = Existing::taken_over(intake);
+        let redeclared = self.0.redeclared.load();
+        redeclared
+            .said(queue.vhost, queue.name, &existing)
+            .is_some()
+    }
+
+    /// How many queues were declared otherwise than they are.
+    pub fn count_redeclared(&self) -> usize {
+        self.0.redeclared.load().len()
+    }
+
+    /// The broker accepted a declare of a queue with those arguments, which say `own`: from now on what it said counts, on all connections.
+    /// Returns what counted before, if that was something else.
+    pub fn redeclare(
+        &self,
+        vhost: &Vhost,
+        queue: &ShortStr,
+        existing: &Existing,
+        own: &DeclaredTarget,
+        said: &DeclaredTarget,
+    ) -> Option<DeclaredTarget> {
+        let is_own = own.is_but_for_the_strategy(said);
+        let before = self.0.redeclared.load();
+        let counted = before.said(vhost, queue, existing).unwrap_or(own);
+        if counted.is_but_for_the_strategy(said) {
+            return None;
+        }
+        self.0.redeclared.rcu(|redeclared| match is_own {
+            true => redeclared.without(vhost, queue),
+            false => redeclared.with(vhost.clone(), queue.clone(), existing.clone(), said.clone()),
+        });
+        Some(counted.clone())
     }
 
     /// The target by the arguments and by our policies alone.

@@ -34,6 +34,16 @@ pub enum Mode {
     Native,
 }
 
+/// What becomes of a declare that differs from the queue only in where its dead letters go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Declares {
+    /// It is refused, as RabbitMQ does (406).
+    Strict,
+    /// It is accepted, and what it says counts from then on.
+    Lenient,
+}
+
 /// The type of a queue, as far as one can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueType {
@@ -89,6 +99,9 @@ pub struct Policy {
     /// Instead of what the queue's arguments or the global mode say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// Instead of the global setting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub declares: Option<Declares>,
     /// Its keys come before those of a queue's arguments, not behind them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub overrules_arguments: bool,
@@ -204,6 +217,7 @@ impl Default for Policy {
             apply_to: ApplyTo::Queues,
             priority: 0,
             mode: None,
+            declares: None,
             overrules_arguments: false,
             definition: Definition::default(),
         }

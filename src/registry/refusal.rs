@@ -21,6 +21,7 @@ use super::arguments::{
 };
 use super::declared_target::DeclaredTarget;
 use super::intake_name::Names;
+use super::redeclared::Existing;
 use super::wording::{self, Wording};
 
 const ACCESS_REFUSED: u16 = 403;
@@ -77,6 +78,12 @@ pub fn permission(code: u16, text: &[u8]) -> Permission {
     }
 }
 
+/// Whether a binding from the default exchange was refused for that alone (S7.13): the user may write to what was to be bound.
+pub fn may_write(code: u16, text: &[u8]) -> bool {
+    code == ACCESS_REFUSED
+        && memmem::find(text, b"operation not permitted on the default exchange").is_some()
+}
+
 /// What the refusal of a form that makes no queue tells.
 pub fn presence(code: u16, text: &[u8]) -> Presence {
     match named(text, INVALID).filter(|_| code == PRECONDITION_FAILED) {
@@ -123,9 +130,30 @@ pub fn may_be_ours(code: u16, text: &[u8]) -> bool {
 
 /// Which intake exchange this queue has, as far as the refusal of a declare shows that. `Some(None)`: it has none.
 pub fn seen_with(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option<Option<ShortStr>> {
+    let exchange = current(code, text, queue, DEAD_LETTER_EXCHANGE)?;
+    Some(exchange.filter(|exchange| names.decode(exchange).is_some()))
+}
+
+/// Which dead-letter arguments this queue has: those that are believed, corrected by the refusal of a declare that had them. `None`: it differs in
+/// something else, or what it has cannot be seen.
+pub fn corrected(code: u16, text: &[u8], queue: &[u8], believed: &Existing) -> Option<Existing> {
+    if let Some(exchange) = current(code, text, queue, DEAD_LETTER_EXCHANGE) {
+        return Some(Existing {
+            exchange,
+            ..believed.clone()
+        });
+    }
+    current(code, text, queue, DEAD_LETTER_ROUTING_KEY).map(|routing_key| Existing {
+        routing_key,
+        ..believed.clone()
+    })
+}
+
+/// The value that an argument of this queue has, if the broker refused a declare for that one. `Some(None)`: it has none.
+fn current(code: u16, text: &[u8], queue: &[u8], argument: &[u8]) -> Option<Option<ShortStr>> {
     let about = [
         INEQUIVALENT,
-        DEAD_LETTER_EXCHANGE,
+        argument,
         b"' for queue '",
         queue,
         b"' in vhost '",
@@ -139,13 +167,12 @@ pub fn seen_with(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option<
     if current == b"none" {
         return Some(None);
     }
-    let exchange = current
+    let value = current
         .strip_prefix(b"the value ")
         .and_then(|current| current.strip_suffix(b" of type 'longstr'"))
         .unwrap_or(current);
-    let exchange = exchange.strip_prefix(b"'")?.strip_suffix(b"'")?;
-    let ours = names.decode(exchange).is_some();
-    Some(ShortStr::copy(exchange).filter(|_| ours))
+    let value = value.strip_prefix(b"'")?.strip_suffix(b"'")?;
+    ShortStr::copy(value).map(Some)
 }
 
 /// Whether a connection was closed because its user, or its node, has as many channels as it may have.

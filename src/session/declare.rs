@@ -88,7 +88,10 @@ impl Session {
                 None
             }
             Wanted::Keep(said) => Some(as_it_is(said, retries, payload)),
-            Wanted::TakeOver { .. } | Wanted::Compare { .. } | Wanted::Native { .. }
+            Wanted::TakeOver { .. }
+            | Wanted::Compare { .. }
+            | Wanted::Native { .. }
+            | Wanted::Match { .. }
                 if self.probe.is_on_its_way() =>
             {
                 return self.hold(Hold::Probe, turn);
@@ -105,6 +108,10 @@ impl Session {
                 let asked = (said, retries, intake);
                 return self.begin_takeover(channel, payload, asked, Aim::Native, turn);
             }
+            Wanted::Match { said, intake } => {
+                let asked = (said, retries, intake);
+                return self.begin_takeover(channel, payload, asked, Aim::Match, turn);
+            }
         };
         self.expect_declare(channel, payload, expected);
         match &taken_out {
@@ -120,7 +127,12 @@ impl Session {
     }
 
     /// A declare goes to the broker. What is known of its queue once it is accepted.
-    fn expect_declare(&mut self, channel: ChannelId, payload: &[u8], declared: Option<Declared>) {
+    pub(super) fn expect_declare(
+        &mut self,
+        channel: ChannelId,
+        payload: &[u8],
+        declared: Option<Declared>,
+    ) {
         let declare = QueueDeclare::parse(payload).ok();
         let queue = declare.and_then(|declare| ShortStr::copy(declare.queue));
         let unseen = declare.is_some_and(|declare| declare.has(QueueDeclare::NO_WAIT));
@@ -147,7 +159,8 @@ impl Session {
             name: declare.queue,
             queue_type: arguments.queue_type(),
         });
-        match arguments.wanted(policy, self.settings.mode, &self.settings.names) {
+        let wanted = arguments.wanted(policy, self.settings.mode, &self.settings.names);
+        match wanted {
             // What the broker names is no queue that is there already.
             Wanted::Compare { .. } if declare.queue.is_empty() => {
                 Wanted::Leave(Fallback::NotSupported)
@@ -161,6 +174,9 @@ impl Session {
                     || !fits(&arguments.permission_probe()) =>
             {
                 Wanted::Leave(Fallback::FrameMax)
+            }
+            Wanted::Nothing | Wanted::Keep(_) if self.is_lenient(declare) => {
+                arguments.to_match(wanted, &self.settings.names)
             }
             wanted => wanted,
         }
@@ -203,6 +219,8 @@ impl Session {
             seen: None,
             permitted: false,
             compared: 0,
+            existing: None,
+            corrected: 0,
             ensured: None,
             probe: None,
             open: false,
@@ -238,7 +256,8 @@ impl Session {
         };
         let queue = takeover.about.queue.clone();
         let declared = as_it_is(takeover.said.clone(), takeover.retries, &takeover.payload);
-        let declared = Some(declared).filter(|_| takeover.aim == Aim::TakeOver);
+        let declared =
+            Some(declared).filter(|_| matches!(takeover.aim, Aim::TakeOver | Aim::Match));
         self.remember_declared(takeover.channel, &takeover.payload);
         self.expect_declare(takeover.channel, &takeover.payload, declared);
         let asking = asked_for(MethodId::QUEUE_DECLARE, &takeover.payload);
@@ -248,13 +267,13 @@ impl Session {
                 out.extend_from_slice(payload)
             });
         });
-        if takeover.aim != Aim::Native {
+        if matches!(takeover.aim, Aim::TakeOver | Aim::Compare) {
             turn.event(Event::DeclareLeft { queue, cause });
         }
     }
 
     /// If the broker refuses this declare, its words may need to be the client's.
-    fn remember_declared(&mut self, channel: ChannelId, payload: &[u8]) {
+    pub(super) fn remember_declared(&mut self, channel: ChannelId, payload: &[u8]) {
         if let (Some(state), Ok(declare)) = (
             self.channels.get_mut(&channel),
             QueueDeclare::parse(payload),
@@ -280,6 +299,10 @@ impl Session {
         // As the intake will read it: for the rejects of a queue the same is true as for all else that dies there.
         let read = self.settings.names.decode(&takeover.intake);
         let (said, queue_type) = read.unwrap_or((takeover.said.clone(), QueueType::Default));
+        let said = match takeover.existing {
+            Some(_) => takeover.said.clone(),
+            None => said,
+        };
         let declared = Declared {
             said,
             retries: takeover.retries,
@@ -313,6 +336,7 @@ impl Session {
         {
             return;
         }
+        self.redeclare(&queue, &declared, turn);
         turn.event(Event::QueueManaged {
             queue: queue.clone(),
             taken_over: declared.taken_over,
@@ -328,7 +352,7 @@ impl Session {
     }
 
     /// Lets the client go on; the probe's channel is closed behind its back.
-    fn end_takeover(&mut self, turn: &mut Turn<'_>) -> Option<Box<Takeover>> {
+    pub(super) fn end_takeover(&mut self, turn: &mut Turn<'_>) -> Option<Box<Takeover>> {
         let takeover = self.probe.take_takeover()?;
         self.release();
         if let Some(probe) = takeover.probe.filter(|_| takeover.open) {

@@ -224,9 +224,11 @@ impl Session {
         let nothing = DeclaredTarget::Policy {
             at_least_once: false,
         };
-        let said = declared.map_or(&nothing, |declared| &declared.said);
-        let lookup = self.settings.policies.target(queue, said);
         let policies = &self.settings.policies;
+        let lookup = match declared {
+            Some(declared) => policies.target_of_declared(queue, declared),
+            None => policies.target(queue, &nothing),
+        };
         let knows_all =
             declared.is_some_and(|declared| !policies.broker_dead_letters(queue, declared));
         let arguments = Table(declared.map_or(&[][..], |declared| &declared.form.arguments));

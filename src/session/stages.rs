@@ -87,7 +87,7 @@ impl Session {
         };
         match takeover.aim {
             Aim::TakeOver => {}
-            Aim::Native => return self.try_form(Stage::Trying, turn),
+            Aim::Native | Aim::Match => return self.try_form(Stage::Trying, turn),
             Aim::Compare => {
                 takeover.stage = Stage::Looking;
                 return self.probe(QueueDeclare::PASSIVE, &[], turn);
@@ -159,7 +159,7 @@ impl Session {
     }
 
     /// Declares on the probe's channel, which is opened for it when it is not open.
-    fn probe(&mut self, bits: u8, arguments: &[u8], turn: &mut Turn<'_>) {
+    pub(super) fn probe(&mut self, bits: u8, arguments: &[u8], turn: &mut Turn<'_>) {
         let Some(takeover) = self.probe.takeover_mut() else {
             return;
         };
@@ -216,14 +216,32 @@ impl Session {
         let Some(takeover) = self.probe.takeover_mut() else {
             return;
         };
-        match (takeover.stage, id) {
+        let (stage, is_native) = (takeover.stage, takeover.aim == Aim::Native);
+        let may_match = matches!(
+            stage,
+            Stage::Trying | Stage::Comparing | Stage::Fitting | Stage::Matching
+        );
+        if let Some(close) = refused.filter(|_| may_match)
+            && self.match_existing(&close, turn)
+        {
+            return;
+        }
+        match (stage, id) {
             (Stage::Trying, MethodId::CHANNEL_CLOSE)
-                if refused.is_some_and(|close| refusal::may_be_ours(close.code, close.text)) =>
+                if is_native
+                    && refused
+                        .is_some_and(|close| refusal::may_be_ours(close.code, close.text)) =>
             {
                 self.compare(turn);
             }
             (Stage::Trying, MethodId::QUEUE_DECLARE_OK | MethodId::CHANNEL_CLOSE) => {
                 self.forward_original(Fallback::NativeQueue, turn);
+            }
+            (Stage::Matching, MethodId::QUEUE_DECLARE_OK) => self.matched(turn),
+            // What else differs is for the broker to say.
+            (Stage::Matching, MethodId::CHANNEL_CLOSE) => self.forward_matched(turn),
+            (Stage::Permitting, MethodId::CHANNEL_CLOSE) => {
+                self.permission_told(&refused.unwrap_or(UNREADABLE), turn);
             }
             (Stage::Looking, MethodId::QUEUE_DECLARE_OK) => self.compare(turn),
             (Stage::Looking, MethodId::CHANNEL_CLOSE) => {

@@ -6,6 +6,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::QueueDeclare;
 use crate::machine::{Mono, Recall};
 use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
 
 /// One declare on its way.
@@ -32,6 +33,10 @@ pub(super) struct Takeover {
     pub(super) permitted: bool,
     /// How often the queue was looked for.
     pub(super) compared: u8,
+    /// The dead-letter arguments that the queue has, as far as refusals told.
+    pub(super) existing: Option<Existing>,
+    /// How often that was corrected.
+    pub(super) corrected: u8,
     /// Whether the intake exchange is there.
     pub(super) ensured: Option<bool>,
     /// The probe's channel, once there is one.
@@ -50,6 +55,8 @@ pub(super) enum Aim {
     Compare,
     /// The queue is left to the broker, unless it was taken over before.
     Native,
+    /// The declare goes on as it is, or in the words that fit the queue ([`lenient`](super::lenient)).
+    Match,
 }
 
 /// How far it is: `declare.rs` has the diagram.
@@ -71,6 +78,10 @@ pub(super) enum Stage {
     Ensuring(Then),
     /// The rewritten form was sent, which makes the queue.
     Fitting,
+    /// The form with the dead-letter arguments that the queue seems to have was sent as one that makes no queue.
+    Matching,
+    /// The user's right to write to the exchange was asked for.
+    Permitting,
 }
 
 /// What the intake exchange is wanted for.
@@ -139,6 +150,8 @@ mod tests {
             seen: None,
             permitted: false,
             compared: 0,
+            existing: None,
+            corrected: 0,
             ensured: None,
             probe: None,
             open: false,

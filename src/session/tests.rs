@@ -11,6 +11,7 @@ mod kept;
 mod late;
 mod leaving;
 mod led_back;
+mod lenient;
 mod message;
 mod names;
 mod native;

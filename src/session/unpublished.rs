@@ -64,7 +64,7 @@ pub(super) fn instead(
     if policies.broker_dead_letters(queue, declared) {
         return Instead::Forward;
     }
-    match policies.target(queue, &declared.said) {
+    match policies.target_of_declared(queue, declared) {
         Lookup::Target(_) | Lookup::KeyUnknown => Instead::Keep,
         // The policy is gone: the queue has no dead letters any more.
         Lookup::NoExchange => Instead::Forward,
@@ -170,7 +170,7 @@ impl Session {
             name: &retained.queue,
             queue_type: declared.queue_type,
         };
-        let lookup = self.settings.policies.target(queue, &declared.said);
+        let lookup = self.settings.policies.target_of_declared(queue, declared);
         let content = self.settings.names.bridges().content(&retained.content);
         let death = self.death(retained, &content, Reason::Rejected, declared.queue_type);
         let now = turn.now.wall.seconds();

@@ -16,7 +16,7 @@ use super::metrics::{
 use super::names;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::version::Version;
-use crate::machine::{Cause, Event, Fallback, Leg, Outcome, Reason, Role};
+use crate::machine::{Cause, DeadLettersTo, Event, Fallback, Leg, Outcome, Reason, Role};
 
 /// Major and minor number of the newest RabbitMQ that was tested.
 const NEWEST: (u32, u32) = (4, 3);
@@ -79,6 +79,7 @@ impl Reporter {
                 self.session_opened(vhost, user.as_ref(), name.as_deref())
             }
             Event::QueueManaged { queue, taken_over } => self.queue_managed(queue, *taken_over),
+            Event::Redeclared { queue, before, now } => self.redeclared(queue, before, now),
             Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
             Event::ReturnForwarded { queue, cause } => self.fell_back("return", queue, *cause),
@@ -156,6 +157,11 @@ impl Reporter {
             .get_or_create(&KindLabels { mode })
             .inc();
         debug!(%queue, mode, "queue is managed");
+    }
+
+    fn redeclared(&self, queue: &ShortStr, before: &DeadLettersTo, now: &DeadLettersTo) {
+        self.metrics.inner().queues_redeclared.inc();
+        info!(%queue, %before, %now, "a declare changed where the dead letters of its queue go");
     }
 
     fn fell_back(&self, request: &'static str, queue: &ShortStr, fallback: Fallback) {

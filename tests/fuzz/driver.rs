@@ -17,7 +17,7 @@ use dlx_proxy::machine::{
 };
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::live::LivePolicies;
-use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
+use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policies, Policy};
 use dlx_proxy::session::{Effects, Input, Session, Settings};
 
 use super::link::method;
@@ -95,6 +95,7 @@ impl Driver {
         let settings = Settings {
             user: ShortStr::copy(b"dlx-proxy").expect("short"),
             mode,
+            declares: Declares::Strict,
             names: Names::default(),
             policies: policies(),
             rules: RuleSettings {

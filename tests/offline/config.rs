@@ -86,6 +86,7 @@ fn the_defaults_are_those_of_the_design() {
     vhosts = ["/"]
     prefix = "dlx-proxy"
     mode = "takeover"
+    declares = "strict"
     history = "continue"
     bcc = "carry"
     on-unroutable = "park"
@@ -98,6 +99,7 @@ fn the_defaults_are_those_of_the_design() {
     intake-prefetch = 1000
     max-intake-exchanges = 1000
     max-delay-queues = 64
+    max-redeclared-queues = 10000
     publisher-bytes = "128MiB"
     intake-bytes = "64MiB"
     max-connections = 20000

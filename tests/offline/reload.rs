@@ -163,6 +163,7 @@ fn exactly_those_settings_are_taken_over_that_say_so() {
 fn other(name: &str, text: &str) -> String {
     let words = [
         ("takeover", "keep"),
+        ("strict", "lenient"),
         ("continue", "broker"),
         ("carry", "forget"),
         ("park", "drop"),

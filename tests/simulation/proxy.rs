@@ -23,7 +23,7 @@ use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::publisher::{self, OnUnroutable, Publisher};
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::live::LivePolicies;
-use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
+use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policies, Policy};
 use dlx_proxy::session::{self, Session};
 use fastrand::Rng;
 
@@ -200,6 +200,7 @@ impl Proxy {
         let session_settings = session::Settings {
             user: login.user.clone(),
             mode: settings.mode,
+            declares: Declares::Strict,
             names: names.clone(),
             policies: policies.clone(),
             rules,

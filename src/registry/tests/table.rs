@@ -239,7 +239,7 @@ impl Scene {
         let live = self.live();
         let said = DeclareArguments::read(&self.arguments).said().unwrap();
         let target = match line.get("signal") {
-            Some(key) => live.target_of_signal(queue(line), &said, key),
+            Some(key) => live.target_of_signal(queue(line), &ShortStr::EMPTY, &said, key),
             None => live.target(queue(line), &said),
         };
         match target {
@@ -256,7 +256,7 @@ impl Scene {
             retries: SaidRetries::default(),
             queue_type: queue_type(line),
             taken_over: line.flag("taken-over"),
-            form: Form::default(),
+            form: Form::of(0, &self.arguments),
         };
         match self.live().broker_dead_letters(queue(line), &declared) {
             true => "dead-letters".to_owned(),
@@ -302,6 +302,7 @@ impl Scene {
             Wanted::Leave(other) => panic!("{other:?}"),
             Wanted::Compare { intake, .. } => format!("compare as {intake}"),
             Wanted::Native { intake, .. } => format!("native, or as {intake}"),
+            Wanted::Match { .. } => unreachable!("no table has lenient declares"),
             Wanted::Keep(said) => format!("keep {}", target(&said)),
             Wanted::TakeOver { said, intake } => [
                 format!("take over {}", target(&said)),
@@ -406,6 +407,7 @@ fn policy(line: &Line) -> Result<Policy, BadPattern> {
             .text("priority")
             .map_or(0, |number| number.parse().unwrap()),
         mode: line.get("mode").map(mode),
+        declares: None,
         overrules_arguments: line.flag("overrules"),
         definition: Definition {
             dead_letter_exchange: short("exchange"),

@@ -11,9 +11,11 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::{RuleSettings, Target};
 use crate::machine::*;
+use crate::registry::arguments::DeclareArguments;
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{Mode, QueueType};
+use crate::registry::policy::{Declares, Mode, QueueType};
+use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::shared::{Shared, Who};
 use crate::registry::{Declared, Form};
@@ -63,6 +65,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
     Settings {
         user: name("dlx-proxy"),
         mode,
+        declares: Declares::Strict,
         names: super::names(),
         policies: LivePolicies::default(),
         rules,
@@ -196,7 +199,23 @@ impl Script {
     }
 
     /// The session knows this queue's target, and the client consumes from it under the same name.
-    pub(super) fn managed(mut self, queue: &str, target: Target) -> Script {
+    pub(super) fn managed(self, queue: &str, target: Target) -> Script {
+        let existing = Existing {
+            exchange: Some(target.exchange.clone()),
+            routing_key: target.routing_key.clone(),
+        };
+        let form = Form::of(0, &DeclareArguments::read(b"").with(&existing));
+        self.managed_as(queue, target, false, form).consume(queue)
+    }
+
+    /// The session knows this queue, its target, and what it has at the broker.
+    pub(super) fn managed_as(
+        mut self,
+        queue: &str,
+        target: Target,
+        taken_over: bool,
+        form: Form,
+    ) -> Script {
         let mut turn = Turn {
             src: &[],
             now: self.now,
@@ -209,17 +228,23 @@ impl Script {
                 said: DeclaredTarget::Target(target),
                 retries: SaidRetries::default(),
                 queue_type: QueueType::Classic,
-                taken_over: false,
-                form: Form::default(),
+                taken_over,
+                form,
             },
             &mut turn,
         );
         self.collect(&[]);
-        self.consume(queue)
+        self
     }
 
     /// The client consumes from a queue, under the queue's name.
     pub(super) fn consume(mut self, queue: &str) -> Script {
+        self.consumes(queue);
+        self
+    }
+
+    /// The same.
+    pub(super) fn consumes(&mut self, queue: &str) {
         let consume = method(CH, MethodId::BASIC_CONSUME, |a| {
             a.short(0)
                 .shortstr(queue.as_bytes())
@@ -233,7 +258,6 @@ impl Script {
             a.shortstr(queue.as_bytes()).end()
         }))
         .passes();
-        self
     }
 
     pub(super) fn client(&mut self, bytes: &[u8]) -> Said<'_> {

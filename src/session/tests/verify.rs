@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::order;
-use super::probes::{declare_on, if_there};
+use super::probes::{declare_on, if_there, original};
 use super::script::*;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
@@ -15,7 +15,7 @@ pub(super) const PROBE: ChannelId = ChannelId(65_535);
 
 /// What was declared, as a form that makes no queue.
 fn declare() -> Vec<u8> {
-    declare_on(PROBE, "q", 0, &if_there(b""))
+    declare_on(PROBE, "q", 0, &if_there(&original()))
 }
 
 fn declare_ok() -> Vec<u8> {

@@ -9,7 +9,7 @@ use super::super::text_of;
 use super::found;
 
 /// Settings that bound nothing.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 15] = [
     "listen",
     "admin",
     "upstream",
@@ -17,6 +17,7 @@ const OTHERS: [&str; 14] = [
     "vhosts",
     "prefix",
     "mode",
+    "declares",
     "history",
     "bcc",
     "on-unroutable",

@@ -1,0 +1,193 @@
+//! A declare that differs from its queue only in where dead letters go, where `declares = "lenient"`: it goes on in the words that fit the queue, and
+//! what it says counts from then on.
+//!
+//! ```text
+//!  refused for x-dead-letter-exchange or -routing-key ──▶ Matching: the same declare with what the queue has (each refusal tells one of the two)
+//!        ▲                                                    │ there is
+//!        │ Trying, Comparing, Fitting (declare.rs)            ▼
+//!                                                          Permitting: may the user write to the exchange? (a binding that no broker makes)
+//!                                                             │ yes              │ no ──▶ the original, which is refused
+//!                                                             ▼
+//!                                                          the form that fits goes on, as one that makes no queue
+//! ```
+//! RabbitMQ asks for the right to write to a dead-letter exchange only when it makes a queue, so here the proxy has to ask.
+
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::{Close, MethodId, QueueDeclare};
+use crate::amqp::reply;
+use crate::machine::{DeadLettersTo, Event, Fallback, Limit};
+use crate::registry::arguments::{DeclareArguments, if_there};
+use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::policy::{Declares, Mode, Queue};
+use crate::registry::redeclared::Existing;
+use crate::registry::refusal;
+use crate::registry::{Declared, Form};
+
+use super::takeover::Stage;
+use super::{Session, Turn};
+
+/// Exchange and routing key, each corrected once, and once more if the queue has become another one.
+const MOST_CORRECTED: u8 = 4;
+
+impl Session {
+    /// Whether a declare may differ from its queue in where dead letters go.
+    pub(super) fn is_lenient(&self, declare: &QueueDeclare<'_>) -> bool {
+        let ours = self.settings.policies.ours();
+        let policy = ours.matching(Queue {
+            vhost: &self.peer.vhost,
+            name: declare.queue,
+            queue_type: DeclareArguments::read(declare.arguments).queue_type(),
+        });
+        let mode = policy.and_then(|policy| policy.mode);
+        let declares = policy.and_then(|policy| policy.declares);
+        !declare.queue.is_empty()
+            && declares.unwrap_or(self.settings.declares) == Declares::Lenient
+            && mode.unwrap_or(self.settings.mode) != Mode::Native
+    }
+
+    /// A form of the declare was refused. Returns false if not for where dead letters go, or if that may not differ.
+    pub(super) fn match_existing(&mut self, close: &Close<'_>, turn: &mut Turn<'_>) -> bool {
+        let Some(takeover) = self.probe.takeover() else {
+            return false;
+        };
+        let Some(declare) = takeover.declare() else {
+            return false;
+        };
+        let believed = match (&takeover.existing, takeover.stage) {
+            (Some(existing), _) => existing.clone(),
+            (None, Stage::Comparing | Stage::Fitting) => Existing::taken_over(&takeover.intake),
+            (None, _) => Existing::of(declare.arguments),
+        };
+        let queue = &takeover.about.queue;
+        let corrected = refusal::corrected(close.code, close.text, queue, &believed);
+        let may = takeover.corrected < MOST_CORRECTED && self.is_lenient(&declare);
+        let Some(existing) = corrected.filter(|existing| may && *existing != believed) else {
+            return false;
+        };
+        let most = self.settings.limits.now().max_redeclared_queues;
+        if self.settings.policies.count_redeclared() >= most {
+            turn.event(Event::LimitMet(Limit::RedeclaredQueues));
+            return false;
+        }
+        let form = if_there(&DeclareArguments::read(declare.arguments).with(&existing));
+        if !self.fits_frame(takeover.payload.len() + form.len()) {
+            return false;
+        }
+        let bits = declare.bits & !QueueDeclare::NO_WAIT;
+        if let Some(takeover) = self.probe.takeover_mut() {
+            takeover.corrected += 1;
+            takeover.existing = Some(existing);
+            takeover.stage = Stage::Matching;
+        }
+        self.probe(bits, &form, turn);
+        true
+    }
+
+    /// The declare fits the queue with what that has. May the user write to the exchange that it named?
+    pub(super) fn matched(&mut self, turn: &mut Turn<'_>) {
+        let Some(takeover) = self.probe.takeover_mut() else {
+            return;
+        };
+        let (Some(exchange), Some(probe)) = (takeover.exchange.clone(), takeover.probe) else {
+            return self.go_on_matched(turn);
+        };
+        takeover.stage = Stage::Permitting;
+        self.inject(probe, turn, |out| {
+            // From the default exchange nothing can be bound, but first the broker asks for the right to write to what is bound.
+            reply::method(out, probe, MethodId::EXCHANGE_BIND, |a| {
+                a.short(0)
+                    .shortstr(&exchange)
+                    .shortstr(b"")
+                    .shortstr(b"")
+                    .octet(0)
+                    .longstr(b"")
+                    .end();
+            });
+        });
+    }
+
+    /// The broker refused the binding: as there can be none from there, or as the user may not write to the exchange.
+    pub(super) fn permission_told(&mut self, close: &Close<'_>, turn: &mut Turn<'_>) {
+        match refusal::may_write(close.code, close.text) {
+            true => self.go_on_matched(turn),
+            false => self.forward_original(Fallback::Forbidden, turn),
+        }
+    }
+
+    fn go_on_matched(&mut self, turn: &mut Turn<'_>) {
+        let existing = self
+            .probe
+            .takeover()
+            .and_then(|takeover| takeover.existing.clone());
+        let intake = existing.as_ref().and_then(|existing| {
+            let exchange = existing.exchange.as_ref()?;
+            self.settings
+                .names
+                .decode(exchange)
+                .map(|_| exchange.clone())
+        });
+        match intake {
+            Some(intake) => self.go_on_as(intake, turn),
+            None => self.forward_matched(turn),
+        }
+    }
+
+    /// The declare goes on with the dead-letter arguments that the queue has.
+    pub(super) fn forward_matched(&mut self, turn: &mut Turn<'_>) {
+        let Some(takeover) = self.end_takeover(turn) else {
+            return;
+        };
+        let (Some(declare), Some(existing)) = (takeover.declare(), &takeover.existing) else {
+            return;
+        };
+        let arguments = DeclareArguments::read(declare.arguments);
+        let table = arguments.with(existing);
+        let intake = existing.exchange.as_ref();
+        let declared = Declared {
+            said: takeover.said.clone(),
+            retries: takeover.retries,
+            queue_type: arguments.queue_type(),
+            taken_over: intake.is_some_and(|name| self.settings.names.decode(name).is_some()),
+            form: Form::of(declare.bits, &table),
+        };
+        self.remember_declared(takeover.channel, &takeover.payload);
+        self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
+        let bits = declare.bits & !QueueDeclare::NO_WAIT;
+        self.inject(takeover.channel, turn, |out| {
+            reply::queue_declare(out, takeover.channel, &declare, bits, &if_there(&table));
+        });
+    }
+
+    /// The broker accepted a declare: what it says counts from now on, on all connections.
+    pub(super) fn redeclare(&self, queue: &ShortStr, declared: &Declared, turn: &mut Turn<'_>) {
+        let existing = declared.existing();
+        let by_intake = existing
+            .exchange
+            .as_ref()
+            .filter(|_| declared.taken_over)
+            .and_then(|exchange| self.settings.names.decode(exchange));
+        let own = match by_intake {
+            Some((said, _)) => said,
+            None => existing.said(),
+        };
+        let policies = &self.settings.policies;
+        let vhost = &self.peer.vhost;
+        if let Some(before) = policies.redeclare(vhost, queue, &existing, &own, &declared.said) {
+            turn.event(Event::Redeclared {
+                queue: queue.clone(),
+                before: dead_letters_to(&before),
+                now: dead_letters_to(&declared.said),
+            });
+        }
+    }
+}
+
+fn dead_letters_to(said: &DeclaredTarget) -> DeadLettersTo {
+    match said {
+        DeclaredTarget::Target(target) => DeadLettersTo {
+            exchange: Some(target.exchange.clone()),
+            routing_key: target.routing_key.clone(),
+        },
+        DeclaredTarget::Policy { .. } => DeadLettersTo::default(),
+    }
+}

@@ -1,0 +1,292 @@
+//! Declares that differ from their queue in where its dead letters go, where `declares = "lenient"`.
+
+use super::frames::{deliver, reject};
+use super::probes::*;
+use super::script::*;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::MethodId;
+use crate::amqp::table::TableBuilder;
+use crate::machine::{DeadLettersTo, Event, Fallback, Limit};
+use crate::registry::policy::{Declares, Mode};
+use crate::session::Settings;
+
+const NOT_BOUND: &str = "ACCESS_REFUSED - operation not permitted on the default exchange";
+const OF_EXCHANGE: &str =
+    "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': ";
+const OF_KEY: &str = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-routing-key' for queue 'q' in vhost '/': ";
+
+fn lenient(mode: Mode) -> Settings {
+    Settings {
+        declares: Declares::Lenient,
+        ..settings(mode)
+    }
+}
+
+fn arguments(exchange: Option<&str>, key: Option<&str>) -> Vec<u8> {
+    let mut table = TableBuilder::default();
+    for (argument, value) in [
+        (&b"x-dead-letter-exchange"[..], exchange),
+        (b"x-dead-letter-routing-key", key),
+    ] {
+        if let Some(value) = value {
+            table.longstr(argument, value.as_bytes());
+        }
+    }
+    table.finish()
+}
+
+/// May the user write to that exchange?
+fn asks_for(exchange: &str) -> Vec<u8> {
+    method(PROBE, MethodId::EXCHANGE_BIND, |a| {
+        a.short(0)
+            .shortstr(exchange.as_bytes())
+            .shortstr(b"")
+            .shortstr(b"")
+            .octet(0)
+            .longstr(b"")
+            .end();
+    })
+}
+
+fn to(exchange: Option<&str>, key: Option<&str>) -> DeadLettersTo {
+    DeadLettersTo {
+        exchange: exchange.map(name),
+        routing_key: key.map(name),
+    }
+}
+
+fn redeclared(before: DeadLettersTo, now: DeadLettersTo) -> Event {
+    Event::Redeclared {
+        queue: name("q"),
+        before,
+        now,
+    }
+}
+
+/// Refused on the probe's channel; the broker is asked this next, on the channel that is opened anew.
+fn corrects(s: &mut Script, said: &str, form: &[u8]) {
+    s.broker(&close(PROBE, 406, said)).broker_gets(&[
+        &close_ok(PROBE),
+        &opened(),
+        &declare_on(PROBE, "q", 0, &if_there(form)),
+    ]);
+    s.broker(&open_ok()).silent();
+}
+
+/// The queue was taken over with the target `old`. A declare says `dlx`, up to the point where the broker has compared all else.
+fn matching() -> Script {
+    let mut s = Script::open(lenient(Mode::Takeover));
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[
+            &opened(),
+            &declare_on(PROBE, "q", 0, &if_there(&rewritten())),
+        ]);
+    s.broker(&open_ok()).silent();
+    let said = format!("{OF_EXCHANGE}received 'dlx-proxy/dlx' but current is 'dlx-proxy/old'");
+    corrects(&mut s, &said, &arguments(Some("dlx-proxy/old"), None));
+    s
+}
+
+/// The same, accepted.
+fn changed() -> Script {
+    let mut s = matching();
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&asks_for("dlx")]);
+    s.broker(&close(PROBE, 403, NOT_BOUND))
+        .broker_gets(&[&close_ok(PROBE)]);
+    s.ensured(true).broker_gets(&[&declare_on(
+        CH,
+        "q",
+        0,
+        &if_there(&arguments(Some("dlx-proxy/old"), None)),
+    )]);
+    s.broker(&declare_ok(CH, "q")).passes();
+    s
+}
+
+/// Of a message that the client reads from the queue and rejects.
+fn rejected(s: &mut Script) -> Said<'_> {
+    s.consumes("q");
+    s.session.registry.trust_all();
+    s.broker(&deliver("q", 1, b"hi")).passes();
+    s.client(&reject(1, false))
+}
+
+/// The exchange to which its dead letter goes.
+fn dies(s: &mut Script) -> ShortStr {
+    rejected(s).silent();
+    s.dead[0].1.exchange.clone()
+}
+
+#[test]
+fn another_target_counts_from_the_declare_on() {
+    let mut s = changed();
+    let event = redeclared(to(Some("old"), None), to(Some("dlx"), None));
+    assert!(s.events.contains(&event), "{:?}", s.events);
+    assert_eq!(dies(&mut s), name("dlx"));
+}
+
+#[test]
+fn the_last_declare_wins() {
+    let mut s = changed().another();
+    s.client(&declare_on(CH, "q", 0, &arguments(Some("old"), None)))
+        .broker_gets(&[
+            &opened(),
+            &declare_on(
+                PROBE,
+                "q",
+                0,
+                &if_there(&arguments(Some("dlx-proxy/old"), None)),
+            ),
+        ]);
+    s.broker(&open_ok()).silent();
+    s.broker(&declare_ok(PROBE, "q")).silent();
+    s.ensured(true).broker_gets(&[
+        &probe_closed(),
+        &declare_on(
+            CH,
+            "q",
+            0,
+            &if_there(&arguments(Some("dlx-proxy/old"), None)),
+        ),
+    ]);
+    s.events.clear();
+    s.broker(&declare_ok(CH, "q")).passes();
+    let event = redeclared(to(Some("dlx"), None), to(Some("old"), None));
+    assert!(s.events.contains(&event), "{:?}", s.events);
+    assert_eq!(s.policies.count_redeclared(), 0);
+}
+
+#[test]
+fn who_may_not_write_to_the_exchange_is_refused() {
+    let mut s = matching();
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&asks_for("dlx")]);
+    let refused =
+        "ACCESS_REFUSED - write access to exchange 'dlx' in vhost '/' refused for user 'lim'";
+    s.broker(&close(PROBE, 403, refused))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
+    let left = Event::DeclareLeft {
+        queue: name("q"),
+        cause: Fallback::Forbidden,
+    };
+    assert!(s.events.contains(&left), "{:?}", s.events);
+}
+
+#[test]
+fn what_else_differs_is_refused_in_the_broker_s_words() {
+    let mut s = matching();
+    let other = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q' in vhost '/': received none but current is the value '5' of type 'long'";
+    s.broker(&close(PROBE, 406, other)).broker_gets(&[
+        &close_ok(PROBE),
+        &declare_on(
+            CH,
+            "q",
+            0,
+            &if_there(&arguments(Some("dlx-proxy/old"), None)),
+        ),
+    ]);
+    s.broker(&close(CH, 406, other))
+        .client_gets(&[&close(CH, 406, other)]);
+    assert_eq!(s.policies.count_redeclared(), 0);
+}
+
+#[test]
+fn without_a_target_what_is_rejected_is_left_to_the_broker() {
+    let mut s = Script::open(lenient(Mode::Takeover));
+    s.client(&declare_on(CH, "q", 0, &[]))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &[])]);
+    s.broker(&open_ok()).silent();
+    let said = format!(
+        "{OF_EXCHANGE}received none but current is the value 'dlx-proxy/old' of type 'longstr'"
+    );
+    let fits = arguments(Some("dlx-proxy/old"), None);
+    corrects(&mut s, &said, &fits);
+    s.broker(&declare_ok(PROBE, "q")).silent();
+    s.ensured(true)
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &if_there(&fits))]);
+    s.broker(&close_ok(PROBE)).silent();
+    s.broker(&declare_ok(CH, "q")).passes();
+    let event = redeclared(to(Some("old"), None), to(None, None));
+    assert!(s.events.contains(&event), "{:?}", s.events);
+    rejected(&mut s).passes();
+    assert_eq!(s.dead, []);
+}
+
+/// In mode `keep`, or where a queue was made without the proxy.
+#[test]
+fn a_native_queue_is_told_by_both_of_its_arguments() {
+    for mode in [Mode::Keep, Mode::Takeover] {
+        let mut s = Script::open(lenient(mode));
+        let first = match mode {
+            Mode::Keep => original(),
+            _ => if_there(&rewritten()),
+        };
+        s.client(&declare_on(CH, "q", 0, &original()))
+            .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &first)]);
+        s.broker(&open_ok()).silent();
+        let said = format!("{OF_EXCHANGE}received 'x' but current is 'old'");
+        corrects(&mut s, &said, &arguments(Some("old"), None));
+        let said = format!("{OF_KEY}received none but current is the value 'k' of type 'longstr'");
+        let fits = arguments(Some("old"), Some("k"));
+        corrects(&mut s, &said, &fits);
+        s.broker(&declare_ok(PROBE, "q"))
+            .broker_gets(&[&asks_for("dlx")]);
+        s.broker(&close(PROBE, 403, NOT_BOUND))
+            .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &if_there(&fits))]);
+        s.broker(&declare_ok(CH, "q")).passes();
+        let event = redeclared(to(Some("old"), Some("k")), to(Some("dlx"), None));
+        assert!(s.events.contains(&event), "{:?}", s.events);
+        assert_eq!(dies(&mut s), name("dlx"));
+    }
+}
+
+#[test]
+fn a_declare_that_fits_goes_on_as_it_is() {
+    let mut s = Script::open(lenient(Mode::Keep));
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &original())]);
+    s.broker(&open_ok()).silent();
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &original())]);
+    s.broker(&close_ok(PROBE)).silent();
+    s.broker(&declare_ok(CH, "q")).passes();
+    let managed = Event::QueueManaged {
+        queue: name("q"),
+        taken_over: false,
+    };
+    assert_eq!(s.events, [managed]);
+}
+
+#[test]
+fn beyond_max_redeclared_queues_declares_are_strict() {
+    let settings = Settings {
+        declares: Declares::Lenient,
+        ..limited(Mode::Keep, |limits| limits.max_redeclared_queues = 0)
+    };
+    let mut s = Script::open(settings);
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &original())]);
+    s.broker(&open_ok()).silent();
+    let said = format!("{OF_EXCHANGE}received 'dlx' but current is 'old'");
+    s.broker(&close(PROBE, 406, &said))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &original())]);
+    assert_eq!(s.events, [Event::LimitMet(Limit::RedeclaredQueues)]);
+}
+
+/// A name that never ends corrections: the queue is another one each time.
+#[test]
+fn a_queue_that_is_another_one_each_time_is_given_up() {
+    let mut s = Script::open(lenient(Mode::Keep));
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &original())]);
+    s.broker(&open_ok()).silent();
+    for turn in 0..4 {
+        let said = format!("{OF_EXCHANGE}received 'dlx' but current is 'a{turn}'");
+        corrects(&mut s, &said, &arguments(Some(&format!("a{turn}")), None));
+    }
+    let said = format!("{OF_EXCHANGE}received 'dlx' but current is 'b'");
+    let last = if_there(&arguments(Some("a3"), None));
+    s.broker(&close(PROBE, 406, &said))
+        .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &last)]);
+}

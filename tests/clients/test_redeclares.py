@@ -1,0 +1,169 @@
+"""Targets that change on a living queue: by a declare that differs from it (`declares = "lenient"`), and by a policy that overrules arguments."""
+
+import signal
+from contextlib import contextmanager
+
+import pika
+import pytest
+
+from lab import PATIENT, until
+from own import PREFIX, own  # noqa: F401
+
+pytestmark = [pytest.mark.once, pytest.mark.proxied]
+
+LENGTH = {"x-max-length": 1000}
+
+
+@pytest.fixture
+def lenient(own):
+    own.restart(declares="lenient")
+    for target in ("old", "new"):
+        own.queue(target)
+    return own
+
+
+def to(target, key=None, **more):
+    """Arguments of a queue whose dead letters go to that queue, or, with a key, through that exchange."""
+    if target is None:
+        return dict(more)
+    if key is None:
+        return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{PREFIX}-{target}", **more}
+    return {"x-dead-letter-exchange": target, "x-dead-letter-routing-key": key, **more}
+
+
+def declare(channel, name, arguments):
+    channel.queue_declare(f"{PREFIX}-{name}", durable=True, arguments=arguments)
+
+
+def reject(own, channel, name):
+    own.publish(f"{PREFIX}-{name}")
+    method, _, _ = until(lambda: next((got for got in [channel.basic_get(f"{PREFIX}-{name}")] if got[0]), None), "a message to reject")
+    channel.basic_reject(method.delivery_tag, requeue=False)
+
+
+def expire(own, name):
+    own.publish(f"{PREFIX}-{name}", expiration="1")
+
+
+def arrives(own, target, count=1):
+    until(lambda: own.depth(f"{PREFIX}-{target}") == count, f"{count} messages in {target}")
+    own.channel.queue_purge(f"{PREFIX}-{target}")
+
+
+@contextmanager
+def refused(code=406):
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+        yield closed
+    assert closed.value.reply_code == code
+
+
+@pytest.mark.parametrize("kind", ("classic", "quorum"))
+def test_the_last_declare_wins_on_all_connections(lenient, kind):
+    kind = {"x-queue-type": kind}
+    lenient.queue("q", **{key.replace("-", "_"): value for key, value in to("old", **kind).items()})
+    other = lenient.connect()
+    channel = other.channel()
+    declare(channel, "q", to("new", **kind))
+    for each in (lenient.channel, channel):
+        reject(lenient, each, "q")
+        arrives(lenient, "new")
+    expire(lenient, "q")
+    arrives(lenient, "new")
+    declare(channel, "q", to("old", **kind))
+    for each in (lenient.channel, channel):
+        reject(lenient, each, "q")
+        arrives(lenient, "old")
+    expire(lenient, "q")
+    arrives(lenient, "old")
+    until(lambda: "dlx_proxy_queues_redeclared_total 2" in lenient.proxy.get("/metrics")[1], "both counted")
+    other.close()
+
+
+def test_a_declare_without_a_target_takes_it_away(lenient):
+    declare(lenient.channel, "q", to("old"))
+    lenient.queues.append(f"{PREFIX}-q")
+    declare(lenient.channel, "q", {})
+    reject(lenient, lenient.channel, "q")
+    expire(lenient, "q")
+    declare(lenient.channel, "q", to("new"))
+    reject(lenient, lenient.channel, "q")
+    arrives(lenient, "new")
+    assert lenient.depth(f"{PREFIX}-old") == 0
+
+
+def test_a_queue_that_was_made_without_the_proxy(lenient):
+    """Its arguments are the broker's, and so is what expires."""
+    direct = lenient.via.connect(direct=True).channel()
+    declare(direct, "q", to("old"))
+    lenient.queues.append(f"{PREFIX}-q")
+    declare(lenient.channel, "q", to("new"))
+    reject(lenient, lenient.channel, "q")
+    arrives(lenient, "new")
+    expire(lenient, "q")
+    arrives(lenient, "old")
+
+
+def test_what_else_differs_is_refused_in_the_broker_s_words(lenient):
+    declare(lenient.channel, "q", to("old", **LENGTH))
+    lenient.queues.append(f"{PREFIX}-q")
+    with refused() as closed:
+        declare(lenient.connect().channel(), "q", to("new"))
+    text = f"PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue '{PREFIX}-q' in vhost '{lenient.via.vhost}': received none but current is the value '1000' of type "
+    assert closed.value.reply_text.startswith(text)
+    reject(lenient, lenient.channel, "q")
+    arrives(lenient, "old")
+
+
+def test_the_user_must_be_allowed_to_write_to_the_new_exchange(lenient):
+    """RabbitMQ asks for that only when it makes a queue."""
+    declare(lenient.channel, "q", to("old"))
+    lenient.queues.append(f"{PREFIX}-q")
+    broker, vhost = lenient.via.broker, lenient.via.vhost
+    broker.permit(vhost, "all-rights", ".*", "^(?!secret$).*", ".*")
+    try:
+        login = pika.PlainCredentials("all-rights", "secret")
+        connection = pika.BlockingConnection(pika.ConnectionParameters(*lenient.proxy.address, vhost, login, **PATIENT))
+        with refused():
+            declare(connection.channel(), "q", to("secret", "k"))
+        declare(connection.channel(), "q", to("new"))
+        connection.close()
+    finally:
+        broker.permit(vhost, "all-rights", ".*", ".*", ".*")
+    reject(lenient, lenient.channel, "q")
+    arrives(lenient, "new")
+
+
+def test_strict_refuses_as_the_broker_does(own):
+    declare(own.channel, "q", to("old"))
+    own.queues.append(f"{PREFIX}-q")
+    with refused() as closed:
+        declare(own.connect().channel(), "q", to("new"))
+    assert "received 'own-new' but current is 'own-old'" in closed.value.reply_text
+
+
+def test_a_policy_that_overrules_arguments_changes_a_living_queue(own, tmp_path):
+    file = tmp_path / "dlx-proxy.toml"
+
+    def write(*definition):
+        head = ["[[policy]]", 'name = "q"', f'vhost = "{own.via.vhost}"', f"pattern = '^{PREFIX}-q$'", "overrules-arguments = true"]
+        file.write_text("\n".join(head + ["[policy.definition]", *definition]))
+
+    write('delayed-retry-type = "disabled"', "delayed-retry-min = 1")
+    own.restart(config=file)
+    for target in ("old", "new"):
+        own.queue(target)
+    declare(own.channel, "q", to("old"))
+    own.queues.append(f"{PREFIX}-q")
+    reject(own, own.channel, "q")
+    arrives(own, "old")
+    write(f'dead-letter-routing-key = "{PREFIX}-new"', "delivery-limit = 0")
+    own.proxy.process.send_signal(signal.SIGHUP)
+    until(lambda: "settings reloaded" in own.proxy.text(), own.proxy.text)
+    reject(own, own.channel, "q")
+    arrives(own, "new")
+    expire(own, "q")
+    arrives(own, "new")
+    own.publish(f"{PREFIX}-q")
+    method, _, _ = until(lambda: next((got for got in [own.channel.basic_get(f"{PREFIX}-q")] if got[0]), None), "a message to return")
+    own.channel.basic_nack(method.delivery_tag, requeue=True)
+    arrives(own, "new")
