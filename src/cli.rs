@@ -164,7 +164,7 @@ pub struct List {
     pub place: Waiting,
     /// Look at the first N messages of each delay queue, to say for which queues they wait; 0: at none
     #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub messages: u64,
+    pub messages: u16,
 }
 
 /// What to let go.

@@ -2,8 +2,8 @@
 //! is in delay queues of the broker, and whoever may read these can do the same by hand.
 //!
 //! ```text
-//! a delay queue ─ basic.get ─▶ looked at ─ put back, unsettled and in its order, at the end ─▶ the delay queue
-//!                                  └────── basic.reject, without requeue ─▶ due ─▶ intake ─▶ a proxy: back in its queue
+//! a delay queue ─ basic.deliver ─▶ looked at ─ its channel is closed ─▶ in its place in the delay queue
+//!                                      └────── basic.reject, without requeue ─▶ due ─▶ intake ─▶ a proxy: back in its queue
 //! ```
 //! Nothing is published and nothing acked here, so that nothing can be lost: it is the broker that moves a message, and the broker that puts one
 //! back when this program is killed.

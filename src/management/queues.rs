@@ -115,3 +115,53 @@ fn limit(said: &Value) -> Option<i64> {
         _ => said.as_i64(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Option<DelayQueue> {
+        let listed: Listed = serde_json::from_str(json).expect("JSON");
+        listed.read(&Names::default())
+    }
+
+    /// As 3.10.8, 4.0.5 and 4.3.6 answer, but for arguments that say nothing of a limit.
+    #[test]
+    fn delay_queues_of_real_nodes_are_understood() {
+        for (json, leaving, has_delivery_limit) in [
+            (
+                r#"{"arguments":{"x-message-ttl":1000},"effective_policy_definition":{},"messages_dlx":1,"name":"dlx-proxy.delay.1000"}"#,
+                Some(1),
+                false,
+            ),
+            (
+                r#"{"arguments":{},"effective_policy_definition":{"delivery-limit":5},"messages_dlx":0,"name":"dlx-proxy.delay.1000"}"#,
+                Some(0),
+                true,
+            ),
+            (
+                r#"{"arguments":{"x-delivery-limit":-1},"delivery_limit":"unlimited","effective_policy_definition":{},"messages_dlx":0,"name":"dlx-proxy.delay.1000"}"#,
+                Some(0),
+                false,
+            ),
+            (
+                r#"{"arguments":{},"delivery_limit":20,"effective_policy_definition":{},"messages_dlx":0,"name":"dlx-proxy.delay.1000"}"#,
+                Some(0),
+                true,
+            ),
+            (
+                r#"{"arguments":{"x-delivery-limit":-1},"effective_policy_definition":[],"name":"dlx-proxy.delay.1000"}"#,
+                None,
+                false,
+            ),
+        ] {
+            let expected = DelayQueue {
+                millis: 1000,
+                leaving,
+                has_delivery_limit,
+            };
+            assert_eq!(read(json), Some(expected), "{json}");
+        }
+        assert_eq!(read(r#"{"name":"dlx-proxy.delay.new"}"#), None);
+    }
+}

@@ -1,9 +1,15 @@
 //! A connection to the broker, and what is done with a queue there: how many messages it has, and a walk along them.
 
+use std::time::Duration;
+
 use amq_protocol::uri::{AMQPAuthority, AMQPScheme, AMQPUri, AMQPUserInfo};
-use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions, QueueDeclareOptions};
-use lapin::types::FieldTable;
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind};
+use futures::StreamExt;
+use lapin::options::{
+    BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions,
+    QueueDeclareOptions,
+};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Consumer, ErrorKind};
 use tokio::time::timeout;
 
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -12,6 +18,8 @@ use super::{Error, PATIENCE, Place};
 
 /// As the management UI shows it.
 const NAME: &str = "dlx-proxy retries";
+/// After so long without a message it is asked whether there is one.
+const PAUSE: Duration = Duration::from_millis(300);
 /// `NOT_FOUND` of AMQP.
 const NOT_FOUND: u16 = 404;
 
@@ -42,7 +50,7 @@ pub(super) struct Bounds {
     /// So many messages.
     pub(super) seen: u64,
     /// So many that stay: until the end of the walk they can neither expire nor be seen by others.
-    pub(super) held: u64,
+    pub(super) held: u16,
 }
 
 /// What a walk has met.
@@ -111,40 +119,62 @@ impl Broker {
         }
     }
 
-    /// Gets the messages of a queue one by one, the oldest first, and asks what becomes of each. Those that stay are put back together, in their
-    /// order; if this is cut short, the broker does that.
+    /// Takes the messages of a queue one after another, the oldest first, and asks what becomes of each. The broker puts those that stay back into
+    /// their places when the channel is closed, or lost. It does so for one consumer alone: not for what was got by `basic.get`, and up to 4.2
+    /// a `basic.nack` puts a message behind all others.
     pub(super) async fn walk(
         &self,
         queue: &ShortStr,
         bounds: Bounds,
         mut fate: impl FnMut(&BasicProperties) -> Fate,
     ) -> Result<Walked, Error> {
-        let channel = self.channel(queue).await?;
         let mut walked = Walked::default();
-        while walked.seen() < bounds.seen && walked.stay < bounds.held {
-            let got = channel.basic_get(queue.to_string().into(), BasicGetOptions::default());
-            let Some(message) = answered(queue, got).await? else {
-                break;
+        let Bounds { seen, held } = bounds;
+        if seen == 0 || held == 0 {
+            return Ok(walked);
+        }
+        let channel = self.channel(queue).await?;
+        answered(queue, channel.basic_qos(held, BasicQosOptions::default())).await?;
+        let consume = channel.basic_consume(
+            queue.to_string().into(),
+            ShortString::default(),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        let mut consumer = answered(queue, consume).await?;
+        while walked.seen() < seen && walked.stay < held.into() {
+            let delivery = match timeout(PAUSE, consumer.next()).await {
+                Ok(Some(delivery)) => delivery.map_err(refused(queue))?,
+                Ok(None) => break,
+                // Some have expired meanwhile, if no others are there.
+                Err(_) if self.count(queue).await?.is_none_or(|it| it.ready == 0) => break,
+                Err(_) => continue,
             };
-            match fate(&message.delivery.properties) {
+            match fate(&delivery.properties) {
                 Fate::Stays => walked.stay += 1,
                 Fate::Goes => {
                     let reject = BasicRejectOptions { requeue: false };
-                    let tag = message.delivery.delivery_tag;
-                    answered(queue, channel.basic_reject(tag, reject)).await?;
+                    answered(queue, channel.basic_reject(delivery.delivery_tag, reject)).await?;
                     walked.gone += 1;
                 }
             }
         }
-        if walked.stay > 0 {
-            let all = BasicNackOptions {
-                multiple: true,
-                requeue: true,
-            };
-            answered(queue, channel.basic_nack(0, all)).await?;
-        }
+        self.settle(queue, &channel, &consumer).await?;
         self.close(queue, &channel).await?;
         Ok(walked)
+    }
+
+    /// Sees to it that the rejects are with the queue before the channel is closed: its process holds some back while it waits for the queue to
+    /// confirm others. The answer to `basic.cancel` comes behind these confirms, and what follows it finds nothing held back.
+    async fn settle(
+        &self,
+        queue: &ShortStr,
+        channel: &Channel,
+        consumer: &Consumer,
+    ) -> Result<(), Error> {
+        let cancel = channel.basic_cancel(consumer.tag(), BasicCancelOptions::default());
+        answered(queue, cancel).await?;
+        answered(queue, channel.basic_qos(1, BasicQosOptions::default())).await
     }
 
     pub(super) async fn end(self) {

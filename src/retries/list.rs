@@ -12,7 +12,7 @@ use super::{Delay, Error, Place};
 ///
 /// # Errors
 /// When the delay queues are not known, or the broker does not answer.
-pub async fn list(place: &Place, delays: &[u64], messages: u64) -> Result<Listing, Error> {
+pub async fn list(place: &Place, delays: &[u64], messages: u16) -> Result<Listing, Error> {
     let mut vhosts = Vec::new();
     for vhost in &place.vhosts {
         let known = place.delays(vhost, delays).await?;
@@ -28,7 +28,7 @@ async fn of_vhost(
     broker: &Broker,
     vhost: &Vhost,
     known: &[Delay],
-    messages: u64,
+    messages: u16,
 ) -> Result<OfVhost, Error> {
     let mut of_vhost = OfVhost::new(vhost);
     let (mut sources, clock) = (Sources::default(), SystemClock::start());
@@ -40,7 +40,7 @@ async fn of_vhost(
         };
         let bounds = Bounds {
             seen: match delay.has_delivery_limit {
-                false => messages.min(counted.ready),
+                false => u64::from(messages).min(counted.ready),
                 true => 0,
             },
             held: messages,

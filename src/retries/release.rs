@@ -7,8 +7,8 @@ use super::report::{Released, Releases};
 use super::waiting::Waiting;
 use super::{Error, Place};
 
-/// So many messages of other queues are put aside at most, until a delay queue has been walked along.
-const MOST_ASIDE: u64 = 100_000;
+/// So many messages of other queues are put aside at most, until a delay queue has been walked along: the largest prefetch there is.
+const MOST_ASIDE: u16 = u16::MAX;
 
 /// What to let go.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> 
                 queue: queue.to_string(),
                 released: walked.gone,
                 put_back: walked.stay,
-                cut_short: walked.stay >= MOST_ASIDE && walked.seen() < counted.ready,
+                cut_short: walked.stay >= MOST_ASIDE.into() && walked.seen() < counted.ready,
             });
         }
         let intake = place.names.intake_queue();

@@ -3,12 +3,15 @@
 import datetime
 import json
 import os
+import re
 import subprocess
+import sys
 import time
 
+import pika
 import pytest
 
-from lab import BINARY, DEADLINE, until
+from lab import BINARY, DEADLINE, REPOSITORY, until
 from own import INTAKE, PREFIX, own  # noqa: F401, a fixture
 from test_retries import counted, counts
 
@@ -41,8 +44,16 @@ def listed(own, *arguments):
     return of_vhost
 
 
+def waiting(own):
+    try:
+        return own.depth(DELAY)
+    except pika.exceptions.ChannelClosedByBroker as refusal:  # the first message that waits makes it
+        assert refusal.reply_code == 404
+        return 0
+
+
 def waits(own, count):
-    until(lambda: own.depth(DELAY) == count, lambda: f"{own.depth(DELAY)} of {count} wait")
+    until(lambda: waiting(own) == count, lambda: f"{waiting(own)} of {count} wait")
 
 
 def send_away(own, label, bodies):
@@ -153,20 +164,46 @@ def test_of_one_queue(own):
 
 
 def test_killed_in_the_middle_it_loses_nothing(own):
-    bodies = numbers(1000)
+    bodies = numbers(300)
     queue = send_away(own, "orders", bodies)
-    waits(own, 1000)
+    waits(own, 300)
     own.stop()
     command = start(own, "release", "--queue", queue)
-    until(lambda: own.depth(INTAKE) > 50, "it has begun", pause=0.001)
+    until(lambda: own.depth(INTAKE) > 20, "it has begun", pause=0.001)
     command.kill()
     command.communicate(timeout=DEADLINE)
-    until(lambda: own.depth(INTAKE) + own.depth(DELAY) == 1000, "each is in one of both")
+    until(lambda: own.depth(INTAKE) + own.depth(DELAY) == 300, "each is in one of both")
     retries(own, "release")
     own.start()
     got = {own.get(queue)[2] for _ in bodies}
     assert got == set(bodies)
     assert own.depth(queue) == own.depth(DELAY) == 0
+
+
+def test_when_there_is_no_proxy_any_more(own):
+    """The script of the document: it moves what waits, in the delay queue or the intake queue, and no dead letter."""
+    queue = own.queue("orders", x_delayed_retry_min=MINUTES)
+    dies = own.queue("dies", x_dead_letter_exchange="", x_message_ttl=1)
+    sent = {"headers": {"n": 1}, "priority": 3, "expiration": "900000", "content_type": "text/plain"}
+    for number in numbers(4):
+        own.publish(queue, number, **sent | {"headers": {"n": 1, "CC": ["copy"]}})  # which would lead elsewhere again
+    give_back(own, queue, 4)
+    waits(own, 4)
+    own.stop()
+    with own.via.direct.channel() as channel:
+        channel.basic_publish("", dies, b"a dead letter")
+        for _ in range(2):
+            channel.basic_reject(channel.basic_get(DELAY)[0].delivery_tag, requeue=False)
+    until(lambda: (own.depth(INTAKE), own.depth(DELAY)) == (3, 2), "two are in the intake queue, and the dead letter")
+    (script,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/retries.md").read_text(), re.DOTALL)
+    subprocess.run([sys.executable, "-c", script, f"{own.upstream}/{own.via.vhost}", INTAKE, DELAY], check=True, timeout=DEADLINE)
+    until(lambda: (own.depth(INTAKE), own.depth(DELAY), own.depth(queue)) == (1, 0, 4), "all but the dead letter are moved")
+    with own.via.direct.channel() as channel:
+        for number in numbers(4):
+            _, properties, body = channel.basic_get(queue, auto_ack=True)
+            assert body == number
+            said = {name: value for name, value in vars(properties).items() if value is not None}
+            assert said == sent | {"delivery_mode": 2}
 
 
 def test_who_may_not_is_told_the_words_of_the_broker(own):
