@@ -28,6 +28,7 @@ use crate::net::workers::Workers;
 use crate::telemetry::Metrics;
 
 pub use live::Live;
+pub use parts::retries;
 
 /// How long the broker may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

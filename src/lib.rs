@@ -32,7 +32,7 @@
 //! - [`management`]: RabbitMQ's management API, for what AMQP does not show
 //! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics
 //! - [`config`]: settings and every mistake in them · [`reload`]: SIGHUP · [`drain`]: how the process ends
-//! - [`app`]: wiring · [`cli`]: the command line · [`demo`]: three dead letters through a proxy
+//! - [`app`]: wiring · [`cli`]: the command line · [`demo`]: three dead letters through a proxy · [`retries`]: what waits for a retry
 //!
 //! The wall between them is enforced below, by lints that are denied on each pure module, and by `tests/offline/walls.rs`.
 
@@ -48,6 +48,7 @@ pub mod admin;
 pub mod amqp;
 pub mod app;
 pub mod cli;
+mod columns;
 pub mod config;
 #[cfg_attr(
     not(test),
@@ -108,6 +109,7 @@ pub mod publisher;
 )]
 pub mod registry;
 pub mod reload;
+pub mod retries;
 #[cfg_attr(
     not(test),
     deny(

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use dlx_proxy::admin;
-use dlx_proxy::app::App;
+use dlx_proxy::amqp::ids::ShortStr;
+use dlx_proxy::app::{self, App};
 use dlx_proxy::cli::{self, Cli, Command};
 use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, OF_REJECTS_ONLY};
 use dlx_proxy::demo;
 use dlx_proxy::drain::{Drain, Ended};
 use dlx_proxy::reload::Reload;
+use dlx_proxy::retries::{self, Wanted};
 use dlx_proxy::telemetry::logging;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
         }
         Command::Demo(arguments) => demonstrate(arguments),
         Command::Healthcheck(settings) => healthcheck(settings),
+        Command::Retries(cli::Retries::List(arguments)) => list(arguments),
+        Command::Retries(cli::Retries::Release(arguments)) => release(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -112,6 +116,41 @@ fn healthcheck(settings: cli::Healthcheck) -> anyhow::Result<()> {
         reasons.is_empty(),
         "not ready: {}",
         reasons.trim_end().replace('\n', "; ")
+    );
+    Ok(())
+}
+
+fn list(arguments: cli::List) -> anyhow::Result<()> {
+    let place = app::retries(&Config::load(&arguments.place.sources())?);
+    let listing = retries::list(&place, &arguments.place.delays, arguments.messages);
+    let listing = runtime()?.block_on(listing)?;
+    print!(
+        "{}",
+        match arguments.place.json {
+            true => listing.json(),
+            false => listing.text(),
+        }
+    );
+    Ok(())
+}
+
+fn release(arguments: cli::Release) -> anyhow::Result<()> {
+    let place = app::retries(&Config::load(&arguments.place.sources())?);
+    let wanted = Wanted {
+        queue: match arguments.queue {
+            Some(name) => Some(ShortStr::new(name).context("--queue is over 255 bytes")?),
+            None => None,
+        },
+        delays: arguments.place.delays.clone(),
+    };
+    let releases = retries::release(&place, &wanted);
+    let releases = runtime()?.block_on(releases)?;
+    print!(
+        "{}",
+        match arguments.place.json {
+            true => releases.json(),
+            false => releases.text(),
+        }
     );
     Ok(())
 }

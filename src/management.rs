@@ -16,11 +16,13 @@ use tracing::{debug, info, warn};
 use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
-pub use http::Api;
+pub use http::{Api, NoAnswer};
+pub use queues::DelayQueue;
 
 mod http;
 mod listed;
 mod policies;
+mod queues;
 mod survey;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use crate::management;
 use crate::publisher;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Policies;
+use crate::retries::Place;
 use crate::session;
 
 /// For every session.
@@ -71,6 +72,19 @@ pub(super) fn management(config: &Config) -> Option<management::Api> {
         user: Bytes::copy_from_slice(user),
         password: Bytes::copy_from_slice(password.reveal().as_bytes()),
     })
+}
+
+/// For `dlx-proxy retries`.
+pub fn retries(config: &Config) -> Place {
+    Place {
+        host: config.upstream.host.clone(),
+        port: config.upstream.port,
+        user: config.upstream.user.clone(),
+        password: config.upstream.password.reveal().to_owned(),
+        vhosts: config.vhosts.clone(),
+        names: config.names.clone(),
+        management: management(config),
+    }
 }
 
 /// As whom the links log in. The seed tells the proxies of one broker apart, so that they do not come back all at once.

@@ -10,6 +10,8 @@ use crate::amqp::table::Table;
 use crate::machine::{Cause, Fallback, Publication, Purpose, Reason, Wall};
 
 use super::disposal::{Disposal, dispose};
+use super::headers::X_DEATH;
+use super::history::{self, Entry};
 use super::plan::plan;
 use super::remembered::{self, Past};
 use super::retries::{Attempts, Retries, Returned, Verdict};
@@ -162,12 +164,13 @@ fn ttl(expiration: Option<&[u8]>, of_the_queue: Option<Duration>) -> Option<Dura
     own.into_iter().chain(of_the_queue).min()
 }
 
-/// Decides about a message that comes out of a delay queue. `return_exchange`: the exchange that leads to a queue alone. `None`: it is none that
-/// the proxy sent there.
+/// Decides about a message that comes out of a delay queue. `is_delay_queue`: whether that is the name of one; `return_exchange`: the exchange that
+/// leads to a queue alone. `None`: it is none that the proxy sent there.
 pub fn come_back(
     content: &Content,
     rules: &Rules,
     own_user: &[u8],
+    is_delay_queue: impl Fn(&[u8]) -> bool,
     return_exchange: impl Fn(&[u8]) -> Option<ShortStr>,
     now: Wall,
 ) -> Option<CameBack> {
@@ -175,7 +178,10 @@ pub fn come_back(
     let (retry, original) = retry::read(&properties, own_user)?;
     let away = retry.away.as_ref()?;
     let queue = retry.queue.clone();
-    let rest = now.until(away.due);
+    let rest = match is_released(&properties, is_delay_queue) {
+        true => Duration::ZERO,
+        false => now.until(away.due),
+    };
     let is_over = retry.deadline.is_some_and(|deadline| deadline <= now);
     let disposal = if !rest.is_zero() {
         // It was in a queue with a shorter delay, as there may not be one for each.
@@ -207,6 +213,15 @@ pub fn come_back(
         Disposal::Retry(put_back(&retry, content, by_exchange.as_ref()))
     };
     Some(CameBack { queue, disposal })
+}
+
+/// Somebody let it go before its time, by a reject in the delay queue. No client can have written that entry: the proxy takes off what there was
+/// when it sends a message away.
+fn is_released(properties: &Properties<'_>, is_delay_queue: impl Fn(&[u8]) -> bool) -> bool {
+    let x_death = properties.headers().map(|table| Table(table).get(X_DEATH));
+    let deaths = history::read(x_death.and_then(Result::ok).flatten());
+    let newest = deaths.first().filter(|newest| newest.is_rejected());
+    newest.and_then(Entry::queue).is_some_and(is_delay_queue)
 }
 
 /// Into a delay queue: the publisher knows which there are.

@@ -5,6 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use humantime_serde::re::humantime::format_rfc3339_seconds;
 use thiserror::Error;
 
+use crate::columns;
+
 /// How far the broker's clock may be from ours.
 const CLOCKS_DIFFER_BY: u64 = 5 * 60;
 
@@ -73,24 +75,7 @@ impl DeadLetters {
             .map(str::to_owned),
         ];
         rows.extend(self.seen.iter().map(DeadLetter::row));
-        let width = |column: usize| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or_default()
-        };
-        let widths: [usize; 6] = std::array::from_fn(width);
-        let mut table = String::new();
-        for row in &rows {
-            let cells: Vec<_> = row
-                .iter()
-                .zip(widths)
-                .map(|(cell, width)| format!("{cell:width$}"))
-                .collect();
-            table.push_str(cells.join("  ").trim_end());
-            table.push('\n');
-        }
-        table
+        columns::aligned(&rows)
     }
 
     /// One object a line.

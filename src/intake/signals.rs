@@ -113,9 +113,11 @@ pub(super) fn decide(
 /// What becomes of a message that was in a delay queue. `None`: the proxy did not send it there.
 fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -> Option<Decision> {
     let own_user = &settings.login.user;
-    let by_exchange = |queue: &[u8]| settings.names.return_exchange(queue);
+    let names = &settings.names;
+    let is_delay_queue = |queue: &[u8]| names.delay_of(queue).is_some();
+    let by_exchange = |queue: &[u8]| names.return_exchange(queue);
     let CameBack { queue, disposal } =
-        dead_letter::come_back(content, rules, own_user, by_exchange, now)?;
+        dead_letter::come_back(content, rules, own_user, is_delay_queue, by_exchange, now)?;
     Some(match disposal {
         Disposal::Publish(publication) | Disposal::Retry(publication) => {
             Decision::Publish(publication)

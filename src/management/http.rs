@@ -45,7 +45,7 @@ pub(super) struct Connection<'a> {
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
-pub(super) enum NoAnswer {
+pub enum NoAnswer {
     /// Nobody accepts there.
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),

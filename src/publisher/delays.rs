@@ -5,7 +5,7 @@
 //! (S11.7). There are `max-delay-queues`. Beyond it a message takes the next longer one; if none is longer it takes the longest, and comes back to
 //! be sent there again, as often as it has to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::amqp::ids::{ChannelId, ShortStr};
@@ -20,6 +20,8 @@ use crate::registry::intake_name::Names;
 const QUEUE: u16 = MethodId::QUEUE_DECLARE.0;
 /// Bit of `queue.bind`.
 const BIND_NO_WAIT: u8 = 1;
+/// The argument by which those that were made on 3.x differ: there -1 would drop a message at its first return.
+const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
 /// None: what waits there is delivered to nobody (S1.4).
 const NO_DELIVERY_LIMIT: i64 = -1;
 
@@ -29,6 +31,8 @@ pub(super) struct Delays {
     names: Names,
     /// By milliseconds. True: it is there, or on its way.
     known: BTreeMap<u64, bool>,
+    /// Those that were made on 3.x, before the broker was upgraded: no declare of today fits, so they are only looked for.
+    older: BTreeSet<u64>,
 }
 
 /// What the broker means by closing a channel over a queue of ours.
@@ -73,6 +77,7 @@ impl Delays {
         Delays {
             names,
             known: BTreeMap::new(),
+            older: BTreeSet::new(),
         }
     }
 
@@ -111,6 +116,10 @@ impl Delays {
             return;
         }
         let queue = self.names.delay_queue(millis);
+        let passive = match self.older.contains(&millis) {
+            true => QueueDeclare::PASSIVE,
+            false => 0,
+        };
         let mut arguments = TableBuilder::default();
         arguments
             .longstr(b"x-queue-type", b"quorum")
@@ -119,16 +128,34 @@ impl Delays {
             .longstr(b"x-dead-letter-strategy", b"at-least-once")
             .longstr(b"x-overflow", b"reject-publish");
         if dialect == Dialect::V4 {
-            arguments.long(b"x-delivery-limit", NO_DELIVERY_LIMIT);
+            arguments.long(DELIVERY_LIMIT, NO_DELIVERY_LIMIT);
         }
         reply::method(out, channel, MethodId::QUEUE_DECLARE, |a| {
             a.short(0)
                 .shortstr(&queue)
-                .octet(QueueDeclare::DURABLE | QueueDeclare::NO_WAIT)
+                .octet(QueueDeclare::DURABLE | QueueDeclare::NO_WAIT | passive)
                 .longstr(&arguments.finish())
                 .end();
         });
         bind(out, channel, &queue, self.names.delay(), key);
+    }
+
+    /// What the broker says by closing a channel. True: a queue was found to be older, and what was published behind its declare may go once more.
+    pub(super) fn learn(&mut self, close: &Close<'_>) -> bool {
+        let says = |words: &[u8]| memchr::memmem::find(close.text, words).is_some();
+        match (close.class, close.code) {
+            (QUEUE, 404) => {
+                self.older.clear();
+                false
+            }
+            (QUEUE, 406) if says(DELIVERY_LIMIT) => {
+                let quoted = |millis: &u64| format!("'{}'", self.names.delay_queue(*millis));
+                let mut known = self.known.keys().copied();
+                let meant = known.find(|millis| says(quoted(millis).as_bytes()));
+                meant.is_some_and(|millis| self.older.insert(millis))
+            }
+            _ => false,
+        }
     }
 
     /// It is not there: somebody has deleted it.

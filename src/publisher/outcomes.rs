@@ -285,6 +285,14 @@ impl Publisher {
             }
             return;
         }
+        if self.delays.learn(&close) {
+            self.delays.doubt();
+            for key in keys {
+                self.move_to(key, Place::BackingOff);
+                self.absolve(key);
+            }
+            return;
+        }
         let blame = blame(at, &close);
         fx.events.push(self.closed_by(&close, blame, &keys));
         let moves = match blame {

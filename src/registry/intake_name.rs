@@ -116,6 +116,13 @@ impl Names {
         ShortStr::new(name).expect("a prefix is short")
     }
 
+    /// The milliseconds for which messages wait in that queue; `None` for every name that [`Names::delay_queue`] never writes.
+    pub fn delay_of(&self, queue: &[u8]) -> Option<u64> {
+        let millis = queue.strip_prefix(&*self.delay_queues)?;
+        let millis = std::str::from_utf8(millis).ok()?.parse().ok()?;
+        (self.delay_queue(millis).as_bytes() == queue).then_some(millis)
+    }
+
     /// The exchange that leads to one queue alone; `None` when its name would be over 255 octets.
     pub fn return_exchange(&self, queue: &[u8]) -> Option<ShortStr> {
         ShortStr::new([&*self.return_exchanges, queue].concat())

@@ -6,6 +6,7 @@
 //! - `multiple`: acks, nacks and rejects in an order drawn at random close a channel exactly when they do so without the proxy
 //! - `sessions`: many connections, large bodies, small frames · `heartbeats`: idle clients, and legs that are held back
 //! - `management`: what policies of the broker's add, read from its management API
+//! - `waiting`: what waits for a retry, in delay queues that the management API tells
 //! - `hostile`: clients that are slow or mean: bounds hold, and nothing is left behind
 //! - `away`: no broker at start, and a vhost in which the proxy's user has no rights
 //! - `outages`: alarms, and times without the publisher's link, that outlast every patience
@@ -43,3 +44,4 @@ mod routing;
 mod scene;
 mod sessions;
 mod vanishing;
+mod waiting;

@@ -24,6 +24,7 @@ from pathlib import Path
 import pika
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("DLX_TEST_PROXY", str(REPOSITORY / "target/debug/dlx-proxy"))
 DEADLINE = 60.0
 """Seconds until a condition that a test waits for counts as never met."""
 PATIENT = {"heartbeat": 0, "socket_timeout": DEADLINE, "stack_timeout": DEADLINE}
@@ -173,7 +174,6 @@ class Proxy:
     """Of all that were started."""
 
     def __init__(self, upstream, mode, log: Path, vhost=None, **environment):
-        binary = os.environ.get("DLX_TEST_PROXY", str(REPOSITORY / "target/debug/dlx-proxy"))
         local = "127.0.0.1:0"
         self.log = log
         Proxy.logs.append(log)
@@ -185,7 +185,7 @@ class Proxy:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [binary, "run", "--listen", local, "--admin", local, "--upstream", upstream],
+                [BINARY, "run", "--listen", local, "--admin", local, "--upstream", upstream],
                 env=inherited | {"DLX_PROXY_MODE": mode, "DLX_PROXY_PARKED_RETRY": "0", "NO_COLOR": "1"} | environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
             )

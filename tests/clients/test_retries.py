@@ -211,3 +211,21 @@ def test_a_queue_that_was_made_anew(scene):
                 scene.channel.basic_nack(method.delivery_tag, requeue=True)
         scene.channel.basic_ack(method.delivery_tag)
         scene.channel.queue_delete(queue)
+
+
+@pytest.mark.once
+def test_a_delay_queue_that_was_made_on_3_x(own):
+    """Its arguments say nothing of a delivery limit; on 4.x the declare of today is refused."""
+    arguments = {
+        "x-queue-type": "quorum", "x-message-ttl": 100, "x-dead-letter-exchange": "own.due",
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    }
+    own.queues.append("own.delay.100")
+    with own.via.direct.channel() as channel:
+        channel.queue_declare("own.delay.100", durable=True, arguments=arguments)
+    queue = own.queue("work", x_delayed_retry_min=100)
+    own.publish(queue)
+    for attempt in range(3):
+        method, properties, _ = own.get(queue)
+        assert counted(properties) == counts(own.via, attempt, 0)
+        own.channel.basic_nack(method.delivery_tag, requeue=True)

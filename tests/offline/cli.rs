@@ -43,6 +43,7 @@ fn help_reads_well() {
       print-default-config  Print every setting with its default and its meaning, as a file of settings
       demo                  Let three messages die through a proxy, show their dead letters, and check them
       healthcheck           Ask a running proxy whether it is ready (exit code 0 or 1)
+      retries               Show what waits for a retry, or let it go now
       help                  Print this message or the help of the given subcommand(s)
 
     Options:
@@ -78,6 +79,7 @@ fn help_reads_well() {
       dlx-proxy print-default-config > dlx-proxy.toml        every setting, explained
       dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
       dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
+      dlx-proxy retries list --delay 1000                    what waits for a retry, and until when
 
     A setting is taken from a flag, else from the environment (DLX_PROXY_LISTEN, DLX_PROXY_RETAINED_BYTES, …), else from the
     file, else from the defaults.
@@ -123,6 +125,98 @@ fn help_of_each_command_reads_well() {
           --admin <ADDR>   Admin address of the proxy [default: 127.0.0.1:15673]
       -h, --help           Print help
     "#);
+}
+
+#[test]
+fn help_of_retries_reads_well() {
+    insta::assert_snapshot!(stdout(&["retries", "--help"]), @r#"
+    Show what waits for a retry, or let it go now
+
+    Usage: dlx-proxy retries <COMMAND>
+
+    Commands:
+      list     Show how many messages wait, in which delay queues, for which queues, and until when
+      release  Let messages go now that wait for a retry: they come back to their queues as soon as a proxy is there
+      help     Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help  Print help
+    "#);
+    insta::assert_snapshot!(stdout(&["retries", "list", "--help"]), @r#"
+    Show how many messages wait, in which delay queues, for which queues, and until when
+
+    Usage: dlx-proxy retries list [OPTIONS]
+
+    Options:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --upstream <URL>        The broker, and a user who may read the delay queues [default:
+                                  amqp://guest:guest@127.0.0.1:5672]
+          --management-url <URL>  RabbitMQ's management API, which knows the delay queues: http://user:password@host:15672
+          --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
+          --delay <MS>            Only the delay queue of so many milliseconds; may be repeated. Without a management URL it
+                                  is needed
+          --json                  Print JSON instead of tables
+          --messages <N>          Look at the first N messages of each delay queue, to say for which queues they wait; 0: at
+                                  none [default: 1000]
+      -h, --help                  Print help
+
+    No proxy has to run. WAITING are messages that wait, LEAVING those whose time is over and that the broker has not moved
+    into the intake queue yet (the management API knows them, up to 5 s late). OVERDUE are messages that wait though they
+    should be back by now.
+
+    To look at a message is to get it and to put it back, in its place. It counts as delivered, which means nothing in a
+    delay queue.
+    "#);
+    insta::assert_snapshot!(stdout(&["retries", "release", "--help"]), @r#"
+    Let messages go now that wait for a retry: they come back to their queues as soon as a proxy is there
+
+    Usage: dlx-proxy retries release [OPTIONS]
+
+    Options:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --upstream <URL>        The broker, and a user who may read the delay queues [default:
+                                  amqp://guest:guest@127.0.0.1:5672]
+          --management-url <URL>  RabbitMQ's management API, which knows the delay queues: http://user:password@host:15672
+          --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
+          --delay <MS>            Only the delay queue of so many milliseconds; may be repeated. Without a management URL it
+                                  is needed
+          --json                  Print JSON instead of tables
+          --queue <NAME>          Only messages that come back to this queue
+      -h, --help                  Print help
+
+    What is there when the command begins is released; what comes meanwhile stays. The broker itself moves each message into
+    the intake queue, and nothing is lost if this command is killed. If no proxy runs, what was released waits there. The
+    messages of other queues are put back in their places at the end, so that some may come back late by the time that the
+    command takes.
+    "#);
+}
+
+#[test]
+fn without_a_management_url_delays_have_to_be_named() {
+    for command in ["list", "release"] {
+        let output = dlx_proxy(&["retries", command]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(
+            said,
+            "dlx-proxy: which delay queues there are is not known: set `management-url`, or name each delay in milliseconds, as in `--delay 1000`\n"
+        );
+    }
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_named_without_its_password() {
+    let upstream = "amqp://user:s3cret@127.0.0.1:1"; // a port that nobody is given by chance
+    for more in [
+        &["--delay", "1"][..],
+        &["--management-url", "http://127.0.0.1:1"],
+    ] {
+        let output = dlx_proxy(&[&["retries", "list", "--upstream", upstream], more].concat());
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(said.contains("cannot connect"), "{said}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
 }
 
 #[test]

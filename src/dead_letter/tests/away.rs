@@ -95,10 +95,20 @@ pub(super) fn sent(of: &Return<'_>, lookup: &Lookup, rules: &Rules) -> Publicati
 
 /// As it comes out of the delay queue at that time.
 pub(super) fn let_go(broker: Broker, away: &Content, at: Wall) -> Content {
+    died(broker, away, ("dlx-proxy.delay.1000", Reason::Expired), at)
+}
+
+/// As it comes out of that queue, where it died of that.
+pub(super) fn died(
+    broker: Broker,
+    away: &Content,
+    (queue, reason): (&str, Reason),
+    at: Wall,
+) -> Content {
     let mut stored = broker.publish(away, "dlx-proxy.delay", "1000");
     let death = Event {
-        queue: "dlx-proxy.delay.1000".to_owned(),
-        reason: Reason::Expired,
+        queue: queue.to_owned(),
+        reason,
         exchange: "dlx-proxy.delay".to_owned(),
         key: "1000".to_owned(),
         time: at.seconds(),
@@ -109,8 +119,9 @@ pub(super) fn let_go(broker: Broker, away: &Content, at: Wall) -> Content {
 
 /// What the intake makes of it then.
 pub(super) fn judged(content: &Content, rules: &Rules, at: Wall) -> Option<CameBack> {
+    let is_delay_queue = |queue: &[u8]| queue.starts_with(b"dlx-proxy.delay.");
     let by_exchange = |queue: &[u8]| ShortStr::new([b"dlx-proxy.return/", queue].concat());
-    come_back(content, rules, OWN, by_exchange, at)
+    come_back(content, rules, OWN, is_delay_queue, by_exchange, at)
 }
 
 /// It comes back a second after it was returned.

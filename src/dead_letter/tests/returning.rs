@@ -13,7 +13,7 @@ use crate::dead_letter::{
 use crate::machine::{Cause, Fallback, Publication, Purpose, Reason, Wall};
 
 use super::away::{
-    BROKERS, NOW, OWN, SECOND, after_a_second, judged, let_go, returned, round, sent,
+    BROKERS, NOW, OWN, SECOND, after_a_second, died, judged, let_go, returned, round, sent,
 };
 use super::message::{build, line, render};
 use super::property::rules;
@@ -61,6 +61,11 @@ fn deadline(content: &Content) -> Option<Wall> {
 }
 
 /// Returned once more than it may be.
+fn attempts(content: &Content) -> Attempts {
+    let properties = Properties::parse(&content.properties).unwrap();
+    retry::read(&properties, OWN).unwrap().0.attempts
+}
+
 fn dies(of: &Return<'_>, lookup: &Lookup, dialect: Dialect) -> Disposal {
     let of = Return {
         attempts: Attempts { all: 2, failed: 0 },
@@ -159,6 +164,37 @@ fn what_is_not_due_goes_away_for_the_rest() {
             members(&away.content),
             "and nothing else"
         );
+    }
+}
+
+#[test]
+fn what_is_rejected_in_its_delay_queue_is_due() {
+    let (queue, message) = (name("q"), build(EXPIRES).content);
+    let of = returned(&queue, ("x", "k"), &message);
+    for broker in BROKERS {
+        let rules = rules(broker.dialect);
+        let away = sent(&of, &target("dlx"), &rules).content;
+        let early = NOW.after(Duration::from_millis(300));
+        for (queue, reason, is_due) in [
+            ("dlx-proxy.delay.1000", Reason::Rejected, true),
+            ("dlx-proxy.delay.1000", Reason::Expired, false),
+            ("dlx-proxy.delay.1000", Reason::DeliveryLimit, false),
+            ("q", Reason::Rejected, false),
+        ] {
+            let died = died(broker, &away, (queue, reason), early);
+            let Disposal::Retry(next) = judged(&died, &rules, early).unwrap().disposal else {
+                panic!("{queue} {reason:?}");
+            };
+            let expected = match is_due {
+                true => Purpose::Return,
+                false => Purpose::Delay(Duration::from_millis(700)),
+            };
+            assert_eq!(next.purpose, expected, "{queue} {reason:?}");
+            if is_due {
+                assert_eq!(expiration(&next.content).as_deref(), Some("1200"));
+                assert_eq!(attempts(&next.content), attempts(&away));
+            }
+        }
     }
 }
 

@@ -117,6 +117,39 @@ fn the_first_message_of_a_delay_builds_its_queue() {
     }
 }
 
+/// Its arguments say nothing of a limit, which 4.x is told there is none.
+#[test]
+fn a_queue_that_was_made_on_3_x_is_only_looked_for() {
+    let refuse = |rig: &mut PublisherRig, code, text| {
+        rig.broker(&close(5, code, text, DECLARE));
+    };
+    let text = "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'dlx-proxy.delay.1000' in vhost '/': received the value '-1'";
+    let mut rig = in_flight();
+    refuse(&mut rig, 406, text);
+    let sent = sent(&mut rig);
+    let declare = sent.iter().find(|sent| sent.method() == Some(DECLARE));
+    let declare = QueueDeclare::parse(&declare.expect("once more").payload).unwrap();
+    assert_ne!(declare.bits & QueueDeclare::PASSIVE, 0);
+    assert_eq!(publishes(&sent), [row(5, DELAY, "1000", "1")]);
+    rig.ack(5, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+
+    // Gone meanwhile: the next one is made as all are.
+    rig.publish(2, delayed(1000, "2"));
+    methods(&mut rig);
+    refuse(
+        &mut rig,
+        404,
+        "NOT_FOUND - no queue 'dlx-proxy.delay.1000' in vhost '/'",
+    );
+    assert_eq!(rig.settled(), [(2, Outcome::Refused(Cause::NoExchange))]);
+    rig.publish(3, delayed(1000, "3"));
+    let sent = self::sent(&mut rig);
+    let declare = sent.iter().find(|sent| sent.method() == Some(DECLARE));
+    let declare = QueueDeclare::parse(&declare.expect("anew").payload).unwrap();
+    assert_eq!(declare.bits & QueueDeclare::PASSIVE, 0);
+}
+
 #[test]
 fn a_queue_that_somebody_has_deleted_is_built_again_once() {
     let mut rig = in_flight();

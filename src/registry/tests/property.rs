@@ -95,6 +95,17 @@ proptest! {
     }
 
     #[test]
+    fn the_name_of_a_delay_queue_says_its_delay(millis in any::<u64>()) {
+        let names = Names::default();
+        prop_assert_eq!(names.delay_of(&names.delay_queue(millis)), Some(millis));
+        for other in ["", "0", "+", "-", "x"] {
+            let name = format!("dlx-proxy.delay.{other}{millis}");
+            prop_assert_eq!(names.delay_of(name.as_bytes()).is_some(), other.is_empty());
+        }
+        prop_assert_eq!(names.delay_of(b"dlx-proxy.delay"), None);
+    }
+
+    #[test]
     fn any_octets_are_read_as_a_name(name in vec(any::<u8>(), 0..300)) {
         Names::default().decode(&name);
         Names::default().is_ours(&name);

@@ -23,7 +23,16 @@ fn again(s: &mut Script, tag: u64) -> Message {
             let names = super::names();
             let by_exchange = |queue: &[u8]| names.return_exchange(queue);
             let content = &publication.content;
-            let came = come_back(content, &rules, b"dlx-proxy", by_exchange, s.now.wall);
+            let is_delay_queue = |queue: &[u8]| names.delay_of(queue).is_some();
+            let now = s.now.wall;
+            let came = come_back(
+                content,
+                &rules,
+                b"dlx-proxy",
+                is_delay_queue,
+                by_exchange,
+                now,
+            );
             match came.expect("ours").disposal {
                 Disposal::Retry(back) => back,
                 other => panic!("{other:?}"),

@@ -1,0 +1,124 @@
+//! `dlx-proxy retries`: shows what waits for a retry, or lets it go now. Apart from the proxy, which it neither needs nor disturbs: all that waits
+//! is in delay queues of the broker, and whoever may read these can do the same by hand.
+//!
+//! ```text
+//! a delay queue ─ basic.deliver ─▶ looked at ─ its channel is closed ─▶ in its place in the delay queue
+//!                                      └────── basic.reject, without requeue ─▶ due ─▶ intake ─▶ a proxy: back in its queue
+//! ```
+//! Nothing is published and nothing acked here, so that nothing can be lost: it is the broker that moves a message, and the broker that puts one
+//! back when this program is killed.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::management::{Api, NoAnswer};
+use crate::registry::intake_name::Names;
+
+mod broker;
+mod list;
+mod release;
+mod report;
+mod waiting;
+
+pub use list::list;
+pub use release::{Wanted, release};
+pub use report::{Listing, Releases};
+
+/// For each answer of the broker.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where to look.
+#[derive(Clone)]
+pub struct Place {
+    /// The broker: name or address.
+    pub host: String,
+    /// Its TCP port.
+    pub port: u16,
+    /// Who reads the delay queues.
+    pub user: ShortStr,
+    /// Its password.
+    pub password: String,
+    /// These.
+    pub vhosts: Vec<Vhost>,
+    /// The names of the proxy's own queues.
+    pub names: Names,
+    /// Knows which delay queues there are.
+    pub management: Option<Api>,
+}
+
+/// Why there is no result, or only a part of one.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// AMQP lists no queues.
+    #[error(
+        "which delay queues there are is not known: set `management-url`, or name each delay in milliseconds, as in `--delay 1000`"
+    )]
+    DelaysUnknown,
+    /// The management API says nothing.
+    #[error("the management API does not say which delay queues there are: {0}")]
+    Management(#[from] NoAnswer),
+    /// Nobody there, or refused.
+    #[error("cannot connect to {host}:{port}, vhost {vhost}: {source}")]
+    Connect {
+        /// As in `upstream`.
+        host: String,
+        /// As in `upstream`.
+        port: u16,
+        /// That was asked for.
+        vhost: Vhost,
+        /// What the broker, or the system, says.
+        source: lapin::Error,
+    },
+    /// Somebody is there, but says nothing.
+    #[error("no answer of the broker within {} seconds", PATIENCE.as_secs())]
+    Silent,
+    /// Something was refused, or the connection was lost.
+    #[error("the broker was asked about {queue}: {source}")]
+    Refused {
+        /// About which queue.
+        queue: String,
+        /// What the broker says.
+        source: lapin::Error,
+    },
+}
+
+/// A delay queue to look into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Delay {
+    /// Its delay.
+    millis: u64,
+    /// What has died there and is not in the intake queue yet, if that is known.
+    leaving: Option<u64>,
+    /// To look into it would let a message go before its time.
+    has_delivery_limit: bool,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// The delay queues of a vhost; `wanted`: only these, unless it is empty. Without a management API those are taken for granted.
+    async fn delays(&self, vhost: &Vhost, wanted: &[u64]) -> Result<Vec<Delay>, Error> {
+        let Some(management) = &self.management else {
+            let of = |millis: &u64| Delay {
+                millis: *millis,
+                leaving: None,
+                has_delivery_limit: false,
+            };
+            return match wanted {
+                [] => Err(Error::DelaysUnknown),
+                wanted => Ok(wanted.iter().map(of).collect()),
+            };
+        };
+        let found = management.delay_queues(vhost, &self.names).await?;
+        let is_wanted = |millis| wanted.is_empty() || wanted.contains(&millis);
+        let found = found.into_iter().filter(|queue| is_wanted(queue.millis));
+        let delays = found.map(|queue| Delay {
+            millis: queue.millis,
+            leaving: queue.leaving,
+            has_delivery_limit: queue.has_delivery_limit,
+        });
+        Ok(delays.collect())
+    }
+}

@@ -1,0 +1,101 @@
+//! `dlx-proxy retries release`.
+
+use crate::amqp::ids::ShortStr;
+
+use super::broker::{Bounds, Broker, Fate};
+use super::report::{Released, Releases};
+use super::waiting::Waiting;
+use super::{Error, Place};
+
+/// So many messages of other queues are put aside at most, until a delay queue has been walked along: the largest prefetch there is.
+const MOST_ASIDE: u16 = u16::MAX;
+
+/// What to let go.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Only messages that come back to this queue.
+    pub queue: Option<ShortStr>,
+    /// Only those of these delays, in milliseconds; none means all.
+    pub delays: Vec<u64>,
+}
+
+/// Lets go what waits in the delay queues now. What comes meanwhile stays.
+///
+/// # Errors
+/// When the delay queues are not known, or the broker does not answer. What was let go by then is on its way.
+pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> {
+    let mut releases = Releases::default();
+    for vhost in &place.vhosts {
+        let known = place.delays(vhost, &wanted.delays).await?;
+        let broker = Broker::connect(place, vhost).await?;
+        for delay in known {
+            let queue = place.names.delay_queue(delay.millis);
+            let Some(counted) = broker.count(&queue).await? else {
+                releases.missing(vhost, &queue);
+                continue;
+            };
+            let bounds = Bounds {
+                seen: counted.ready,
+                held: MOST_ASIDE,
+            };
+            let walk = broker.walk(&queue, bounds, |properties| {
+                match wanted.takes(Waiting::read(properties).as_ref()) {
+                    true => Fate::Goes,
+                    false => Fate::Stays,
+                }
+            });
+            let walked = walk.await?;
+            releases.delay_queues.push(Released {
+                vhost: vhost.to_string(),
+                queue: queue.to_string(),
+                released: walked.gone,
+                put_back: walked.stay,
+                cut_short: walked.stay >= MOST_ASIDE.into() && walked.seen() < counted.ready,
+            });
+        }
+        let intake = place.names.intake_queue();
+        let proxies = broker.count(intake).await?;
+        if proxies.is_none_or(|counted| counted.consumers == 0) {
+            releases.without_proxy(vhost, intake);
+        }
+        broker.end().await;
+    }
+    Ok(releases)
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// What no proxy has sent is nobody's retry: it stays until its time is over.
+    fn takes(&self, message: Option<&Waiting>) -> bool {
+        match (message, &self.queue) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(message), Some(queue)) => message.queue == *queue,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Wall;
+
+    #[test]
+    fn only_what_is_wanted_goes() {
+        let name = |text: &str| ShortStr::copy(text.as_bytes());
+        let message = Waiting {
+            queue: name("orders").expect("short"),
+            due: Wall(1),
+            attempts: 1,
+        };
+        for (queue, expected) in [(None, true), (name("orders"), true), (name("order"), false)] {
+            let wanted = Wanted {
+                queue,
+                delays: Vec::new(),
+            };
+            assert_eq!(wanted.takes(Some(&message)), expected, "{wanted:?}");
+            assert!(!wanted.takes(None), "{wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! What the commands say: as tables or as JSON. Apart because it needs no broker.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use humantime_serde::re::humantime::format_rfc3339_seconds;
+use serde::Serialize;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::columns::aligned;
+use crate::machine::Wall;
+
+use super::waiting::Waiting;
+
+/// The last millisecond that has a name in RFC 3339.
+const LAST: u64 = 253_402_300_799_999;
+/// A message whose time is over is gone a moment later; if it is still there after this, something holds it.
+const OVERDUE_AFTER: Duration = Duration::from_secs(5);
+
+/// What waits for a retry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Listing {
+    /// One after another.
+    pub vhosts: Vec<OfVhost>,
+}
+
+/// What waits in a vhost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct OfVhost {
+    vhost: String,
+    /// Where.
+    pub(super) delay_queues: Vec<DelayQueue>,
+    /// For which queues, as far as it was looked at.
+    pub(super) queues: Vec<Source>,
+    /// Where what is over waits for a proxy, if there ever was one.
+    pub(super) intake: Option<Intake>,
+    /// Delay queues that are not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) missing: Vec<String>,
+}
+
+/// A delay queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct DelayQueue {
+    pub(super) queue: String,
+    pub(super) delay_ms: u64,
+    /// Messages whose time is not over.
+    pub(super) waiting: u64,
+    /// Messages that the broker has not got rid of yet, if that is known.
+    pub(super) leaving: Option<u64>,
+    /// Messages that the other table counts.
+    pub(super) looked_at: u64,
+    /// Then none is looked at.
+    pub(super) has_delivery_limit: bool,
+}
+
+/// What waits for a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Source {
+    /// `None`: no proxy has sent it there.
+    queue: Option<String>,
+    messages: u64,
+    /// When the first one comes back, and the last one, in RFC 3339.
+    earliest: Option<String>,
+    latest: Option<String>,
+    /// How often they have come back then: the least, and the most.
+    attempts: Option<[u64; 2]>,
+    /// Those that should be back by now.
+    overdue: u64,
+}
+
+/// The intake queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Intake {
+    pub(super) queue: String,
+    /// Of all kinds: dead letters too.
+    pub(super) messages: u64,
+    /// Its consumers.
+    pub(super) proxies: u64,
+}
+
+/// Adds up what waits for each queue.
+#[derive(Debug, Default)]
+pub(super) struct Sources(BTreeMap<Option<ShortStr>, Sum>);
+
+#[derive(Debug)]
+struct Sum {
+    messages: u64,
+    due: Option<[Wall; 2]>,
+    attempts: Option<[u64; 2]>,
+    overdue: u64,
+}
+
+/// What was let go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Releases {
+    pub(super) delay_queues: Vec<Released>,
+    /// Things to know beside.
+    notes: Vec<String>,
+}
+
+/// What was let go of a delay queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Released {
+    pub(super) vhost: String,
+    pub(super) queue: String,
+    pub(super) released: u64,
+    pub(super) put_back: u64,
+    /// There were more than can be put aside at once.
+    pub(super) cut_short: bool,
+}
+
+// === impl Listing ===
+
+impl Listing {
+    /// One object.
+    pub fn json(&self) -> String {
+        json(self)
+    }
+
+    /// For people: where messages wait, for which queues, and what is odd about it.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut delays = vec![headings([
+            "VHOST",
+            "DELAY QUEUE",
+            "WAITING",
+            "LEAVING",
+            "LOOKED AT",
+        ])];
+        let mut queues = vec![headings([
+            "VHOST", "QUEUE", "MESSAGES", "EARLIEST", "LATEST", "ATTEMPTS", "OVERDUE",
+        ])];
+        for of in &self.vhosts {
+            delays.extend(of.delay_queues.iter().map(|queue| queue.row(&of.vhost)));
+            queues.extend(of.queues.iter().map(|queue| queue.row(&of.vhost)));
+        }
+        let notes: Vec<_> = self.vhosts.iter().flat_map(OfVhost::notes).collect();
+        text += &match delays.len() {
+            1 => "no delay queue is there\n".to_owned(),
+            _ => aligned(&delays),
+        };
+        if queues.len() > 1 {
+            text += "\n";
+            text += &aligned(&queues);
+        }
+        text + &paragraph(&notes)
+    }
+}
+
+// === impl OfVhost ===
+
+impl OfVhost {
+    pub(super) fn new(vhost: &Vhost) -> OfVhost {
+        OfVhost {
+            vhost: vhost.to_string(),
+            delay_queues: Vec::new(),
+            queues: Vec::new(),
+            intake: None,
+            missing: Vec::new(),
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let vhost = &self.vhost;
+        let mut notes: Vec<_> = self
+            .missing
+            .iter()
+            .map(|queue| not_there(vhost, queue))
+            .collect();
+        for DelayQueue { queue, .. } in self.delay_queues.iter().filter(|it| it.has_delivery_limit)
+        {
+            notes.push(format!(
+                "{queue} in vhost {vhost} has a delivery limit: its messages were not looked at"
+            ));
+        }
+        if let Some(Intake {
+            queue,
+            messages,
+            proxies: 0,
+        }) = &self.intake
+        {
+            notes.push(format!(
+                "no proxy takes messages from {queue} in vhost {vhost}, where {messages} wait; what comes back waits there"
+            ));
+        }
+        notes
+    }
+}
+
+// === impl DelayQueue ===
+
+impl DelayQueue {
+    fn row(&self, vhost: &str) -> [String; 5] {
+        [
+            vhost.to_owned(),
+            self.queue.clone(),
+            self.waiting.to_string(),
+            or_dash(self.leaving),
+            self.looked_at.to_string(),
+        ]
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    fn row(&self, vhost: &str) -> [String; 7] {
+        [
+            vhost.to_owned(),
+            self.queue.clone().unwrap_or("(of no proxy)".to_owned()),
+            self.messages.to_string(),
+            or_dash(self.earliest.as_ref()),
+            or_dash(self.latest.as_ref()),
+            match self.attempts {
+                None => "-".to_owned(),
+                Some([least, most]) if least == most => least.to_string(),
+                Some([least, most]) => format!("{least} to {most}"),
+            },
+            self.overdue.to_string(),
+        ]
+    }
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// One message more.
+    pub(super) fn add(&mut self, message: Option<Waiting>, now: Wall) {
+        let (queue, message) = match message {
+            None => (None, None),
+            Some(Waiting {
+                queue,
+                due,
+                attempts,
+            }) => (Some(queue), Some((due, attempts))),
+        };
+        let sum = self.0.entry(queue).or_insert(Sum {
+            messages: 0,
+            due: None,
+            attempts: None,
+            overdue: 0,
+        });
+        sum.messages += 1;
+        if let Some((due, attempts)) = message {
+            sum.due = Some(widened(sum.due, due));
+            sum.attempts = Some(widened(sum.attempts, attempts));
+            sum.overdue += u64::from(due.after(OVERDUE_AFTER) < now);
+        }
+    }
+
+    /// By name.
+    pub(super) fn finish(self) -> Vec<Source> {
+        let source = |(queue, sum): (Option<ShortStr>, Sum)| Source {
+            queue: queue.map(|queue| queue.to_string()),
+            messages: sum.messages,
+            earliest: sum.due.map(|[earliest, _]| time(earliest)),
+            latest: sum.due.map(|[_, latest]| time(latest)),
+            attempts: sum.attempts,
+            overdue: sum.overdue,
+        };
+        self.0.into_iter().map(source).collect()
+    }
+}
+
+// === impl Releases ===
+
+impl Releases {
+    pub(super) fn missing(&mut self, vhost: &Vhost, queue: &ShortStr) {
+        self.notes.push(not_there(vhost, queue));
+    }
+
+    pub(super) fn without_proxy(&mut self, vhost: &Vhost, intake: &ShortStr) {
+        self.notes.push(format!(
+            "no proxy takes messages from {intake} in vhost {vhost}: what was released waits there until one does"
+        ));
+    }
+
+    /// One object.
+    pub fn json(&self) -> String {
+        json(self)
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut rows = vec![headings(["VHOST", "DELAY QUEUE", "RELEASED", "PUT BACK"])];
+        rows.extend(self.delay_queues.iter().map(|released| {
+            [
+                released.vhost.clone(),
+                released.queue.clone(),
+                released.released.to_string(),
+                released.put_back.to_string(),
+            ]
+        }));
+        let cut_short = self.delay_queues.iter().filter(|it| it.cut_short);
+        let cut_short = cut_short.map(|Released { vhost, queue, .. }| {
+            format!("{queue} in vhost {vhost} was not looked through to its end: too many messages of other queues are in front")
+        });
+        let notes: Vec<_> = self.notes.iter().cloned().chain(cut_short).collect();
+        let total: u64 = self.delay_queues.iter().map(|it| it.released).sum();
+        let mut text = match rows.len() {
+            1 => String::new(),
+            _ => aligned(&rows) + "\n",
+        };
+        text += &format!("{total} released\n");
+        text + &paragraph(&notes)
+    }
+}
+
+fn headings<const N: usize>(names: [&str; N]) -> [String; N] {
+    names.map(str::to_owned)
+}
+
+fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
+fn not_there(vhost: impl std::fmt::Display, queue: impl std::fmt::Display) -> String {
+    format!("there is no queue {queue} in vhost {vhost}")
+}
+
+fn paragraph(notes: &[String]) -> String {
+    let mut text = String::new();
+    for note in notes {
+        text += &format!("\n{note}");
+    }
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// So that it is within.
+fn widened<T: Copy + Ord>(range: Option<[T; 2]>, value: T) -> [T; 2] {
+    let [least, most] = range.unwrap_or([value, value]);
+    [least.min(value), most.max(value)]
+}
+
+fn time(at: Wall) -> String {
+    format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(at.0.min(LAST))).to_string()
+}
+
+/// It has neither maps with odd keys nor numbers that JSON does not know.
+fn json(of: &impl Serialize) -> String {
+    serde_json::to_string(of).unwrap_or_default() + "\n"
+}
+
+#[cfg(test)]
+mod tests;
