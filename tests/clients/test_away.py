@@ -36,7 +36,7 @@ def test_an_alarm(scene):
     """What is away stays there; what is to go comes back at once, uncounted. When the alarm is over all goes on."""
     via = scene.via
     client = via.connect()  # It publishes nothing: the broker would not read it.
-    queue = scene.queue("work", channel=client.channel(), kind="classic", retry_min=3000, limit=5)
+    queue = scene.queue("work", channel=client.channel(), kind="classic", retry_min=1000, limit=5)
     short = scene.queue("short", kind="classic", retry_min=100)
     for body in (b"away", b"goes"):
         scene.publish("", queue, body)
@@ -46,12 +46,15 @@ def test_an_alarm(scene):
     consumer.nack(away)
     consumer.until(lambda: retries(via.proxy, queue, "confirmed") == 1, "a message is away")
     with via.broker.under_memory_alarm():
+        # The first publish of an alarm is in doubt for longer than those behind it: that of the message that is due, if there is time.
+        blocked = lambda: f'dlx_proxy_publisher_blocked{{vhost="{via.vhost}"}} 1' in via.proxy.get("/metrics")[1]
+        consumer.until(lambda: blocked() or consumer.arrived, "the alarm is felt")
         consumer.nack(goes)
         consumer.until(lambda: any(delivery.body == b"goes" for delivery in consumer.arrived), "what cannot be sent away is back")
     back = {delivery.body: delivery for delivery in consumer.take(2)}
     assert retries(via.proxy, queue, "refused") == 1
     assert back[b"goes"].method.redelivered and not counted(back[b"goes"].properties)
-    assert back[b"away"].came - since >= 3, "never early"
+    assert back[b"away"].came - since >= 1, "never early"
     assert counted(back[b"away"].properties) == counts(via, 1, 0)
     comes_back(scene, short, 1)
     for delivery in back.values():
@@ -154,7 +157,7 @@ def test_a_queue_that_is_full(scene):
 
 def test_a_proxy_that_is_killed(own):
     """By kill -9, while 500 are away: the next one brings each of them back, not early, and knows how often it has been away."""
-    count, delay, via = 500, 3, own.via
+    count, delay, via = 500, 2, own.via
     dead = own.queue("dead")
     words = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": dead, "x_delayed_retry_min": delay * 1000, "x_delivery_limit": 1}
     work = own.queue("work", **words)
