@@ -199,10 +199,10 @@ impl Publisher {
         now: Now,
         fx: &mut Effects,
     ) {
-        if let Purpose::Delay(delay) = publication.purpose {
-            self.address(&mut publication, delay, fx);
-        }
         let of_intake = self.settings.intake == Some(owner);
+        if let Purpose::Delay(delay) = publication.purpose {
+            self.address(&mut publication, delay, of_intake, fx);
+        }
         if of_intake && (self.draining || self.away.handed_over) {
             // It returns it to its queue.
             return self.hand_over(now, fx);
@@ -241,10 +241,19 @@ impl Publisher {
         }
     }
 
-    /// Into which delay queue it goes.
-    fn address(&mut self, publication: &mut Publication, delay: Duration, fx: &mut Effects) {
+    /// Into which delay queue it goes. `again`: it has been in one, and the delay is what is left.
+    fn address(
+        &mut self,
+        publication: &mut Publication,
+        delay: Duration,
+        again: bool,
+        fx: &mut Effects,
+    ) {
         let most = self.settings.limits.now().max_delay_queues;
-        let (millis, other) = self.delays.choose(delay, most);
+        let (millis, other) = match again {
+            true => self.delays.choose_rest(delay, most),
+            false => self.delays.choose(delay, most),
+        };
         if other {
             fx.events.push(Event::LimitMet(Limit::DelayQueues));
         }

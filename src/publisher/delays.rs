@@ -4,6 +4,9 @@
 //! first message wants them, on the channel on which it is published, and never deleted: a quorum queue that expires takes its messages with it
 //! (S11.7). There are `max-delay-queues`. Beyond it a message takes the next longer one; if none is longer it takes the longest, and comes back to
 //! be sent there again, as often as it has to.
+//!
+//! A message can come back too soon also where two proxies have clocks that differ, or one was set back. What is left of its delay then is any
+//! number of milliseconds. There are no queues for these but those of powers of two, and it takes several, one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,6 +27,8 @@ const BIND_NO_WAIT: u8 = 1;
 const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
 /// None: what waits there is delivered to nobody (S1.4).
 const NO_DELIVERY_LIMIT: i64 = -1;
+/// Milliseconds, a power of two: so long does it take whatever is left, however little that is.
+const SHORTEST_REST: u64 = 64;
 
 /// The delay queues of a vhost, as far as this link has seen them.
 #[derive(Debug)]
@@ -88,7 +93,16 @@ impl Delays {
 
     /// The milliseconds of the queue that a message takes; `most`: how many queues there may be. True: it is another delay than it wants.
     pub(super) fn choose(&mut self, delay: Duration, most: usize) -> (u64, bool) {
-        let wanted = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.choose_millis(whole_millis(delay), most)
+    }
+
+    /// The same for what is left of a delay: mostly it will not be over then, and comes back.
+    pub(super) fn choose_rest(&mut self, rest: Duration, most: usize) -> (u64, bool) {
+        let rest = whole_millis(rest).max(SHORTEST_REST);
+        self.choose_millis(1 << rest.ilog2(), most)
+    }
+
+    fn choose_millis(&mut self, wanted: u64, most: usize) -> (u64, bool) {
         if self.known.contains_key(&wanted) || self.known.len() < most {
             self.known.entry(wanted).or_insert(false);
             return (wanted, false);
@@ -173,6 +187,10 @@ impl Delays {
     }
 }
 
+fn whole_millis(delay: Duration) -> u64 {
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
 fn millis(key: &ShortStr) -> Option<u64> {
     std::str::from_utf8(key).ok()?.parse().ok()
 }
@@ -195,6 +213,21 @@ mod tests {
             (5000, true),
             "it comes back, and waits for the rest"
         );
+    }
+
+    #[test]
+    fn what_is_left_of_delays_takes_few_queues() {
+        let mut delays = Delays::new(Names::default());
+        delays.choose(Duration::from_millis(1000), 64);
+        let mut takes = |millis| delays.choose_rest(Duration::from_millis(millis), 64).0;
+        for left in 1..=1000 {
+            let millis = takes(left);
+            assert!(millis <= left.max(64) && millis > left / 2, "{left}");
+        }
+        assert_eq!((takes(1), takes(127), takes(128)), (64, 64, 128));
+        assert_eq!(takes(u64::MAX), 1 << 63);
+        let known: Vec<u64> = delays.known.into_keys().collect();
+        assert_eq!(known, [64, 128, 256, 512, 1000, 1 << 63]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-pytest.register_assert_rewrite("amqp10", "lab", "own", "raw", "scene", "sides")
+pytest.register_assert_rewrite("amqp10", "lab", "own", "raw", "retrying", "scene", "sides")
 
 from lab import Proxy, Via, brokers, vhost_of
 from scene import Scene

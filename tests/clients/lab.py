@@ -98,11 +98,23 @@ class Broker:
         assert not answer.startswith("{'EXIT'"), f"{program}: {answer}"
         return answer
 
-    def exchanges(self, vhost):
-        """The names of all exchanges there."""
-        names = f'[Name || {{resource, <<"{vhost}">>, exchange, Name}} <- rabbit_exchange:list_names()]'
+    def _names(self, kind, vhost, listed):
+        names = f'[Name || {{resource, <<"{vhost}">>, {kind}, Name}} <- {listed}]'
         answer = self.eval(f'base64:encode(iolist_to_binary(lists:join("\\n", {names}))).')
         return base64.b64decode(re.fullmatch(r'<<"?(.*?)"?>>', answer)[1]).decode().split("\n")
+
+    def exchanges(self, vhost):
+        """The names of all exchanges there."""
+        return self._names("exchange", vhost, "rabbit_exchange:list_names()")
+
+    def queues(self, vhost):
+        """The names of all queues there."""
+        return self._names("queue", vhost, "rabbit_amqqueue:list_names()")
+
+    def messages(self, vhost, queue):
+        """All in the queue, the unsettled ones too."""
+        found = f'{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<"{vhost}">>, queue, <<"{queue}">>}})'
+        return int(re.search(r"\d+", self.eval(f"{found}, rabbit_amqqueue:info(Q, [messages])."))[0])
 
     @contextlib.contextmanager
     def under_memory_alarm(self):

@@ -94,7 +94,7 @@ class Own:
     def close(self):
         self.stop()
         with self.via.direct.channel() as channel:
-            for queue in [*self.queues, INTAKE, PARKED]:
+            for queue in {*self.queues, *(queue for queue in self.via.broker.queues(self.via.vhost) if queue.startswith(f"{PREFIX}."))}:
                 channel.queue_delete(queue)
             for exchange in self.via.broker.exchanges(self.via.vhost):
                 if exchange.startswith(PREFIX):

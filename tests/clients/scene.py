@@ -12,7 +12,7 @@ from lab import until
 ARGUMENTS = {
     "kind": "x-queue-type", "dlx": "x-dead-letter-exchange", "dlk": "x-dead-letter-routing-key", "ttl": "x-message-ttl",
     "expires": "x-expires", "max_length": "x-max-length", "max_bytes": "x-max-length-bytes", "overflow": "x-overflow",
-    "limit": "x-delivery-limit", "strategy": "x-dead-letter-strategy",
+    "limit": "x-delivery-limit", "strategy": "x-dead-letter-strategy", "max_priority": "x-max-priority", "single_active": "x-single-active-consumer",
     "retry_type": "x-delayed-retry-type", "retry_min": "x-delayed-retry-min", "retry_max": "x-delayed-retry-max",
     "multiplier": "x-delayed-retry-multiplier", "counts": "x-delivery-limit-counts",
 }

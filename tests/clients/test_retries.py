@@ -7,6 +7,7 @@ import pytest
 
 from lab import until
 from own import own  # noqa: F401, a fixture
+from retrying import counted, counts, looks
 
 pytestmark = pytest.mark.proxied
 
@@ -27,27 +28,6 @@ on-crash = "%s"
 @pytest.fixture(params=["classic", "quorum"])
 def kind(request):
     return request.param
-
-
-def counts(via, returns, failed):
-    """The headers that say how often a message has come back."""
-    if via.broker.version.startswith("4.3"):
-        said = {"x-acquired-count": returns, "x-delivery-count": failed}
-    else:
-        said = {"x-delivery-count": returns}
-    return {name: count for name, count in said.items() if count}
-
-
-def looks(method, properties):
-    """All that a consumer sees, but for how often it has come back."""
-    headers = {name: value for name, value in (properties.headers or {}).items() if name not in ("x-delivery-count", "x-acquired-count")}
-    said = {name: value for name, value in vars(properties).items() if name != "headers"}
-    return method.exchange, method.routing_key, headers, said
-
-
-def counted(properties):
-    said = (properties.headers or {}).items()
-    return {name: value for name, value in said if name in ("x-delivery-count", "x-acquired-count") and value}
 
 
 @pytest.mark.parametrize("verb", ["nack", "reject"])

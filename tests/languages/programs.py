@@ -55,14 +55,14 @@ def go():
 
 
 @functools.cache
-def java():
+def java(program="AmqpClient"):
     classes = LAB / "classes"
     (runtime,) = DEBIAN.glob("lib/jvm/java-17-openjdk-*/bin/java")
     jars = [DEBIAN / "share/java" / f"{name}.jar" for name in ("amqp-client", "slf4j-api", "slf4j-nop")]
     path = ":".join(map(str, [*jars, classes]))
     # The runtime has the compiler in it, though not the program `javac`.
-    run(runtime, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-encoding", "UTF-8", "-cp", path, "-d", classes, HERE / "AmqpClient.java")
-    return runtime, "-Dfile.encoding=UTF-8", "-cp", path, "AmqpClient"
+    run(runtime, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-encoding", "UTF-8", "-cp", path, "-d", classes, *HERE.glob("*.java"))
+    return runtime, "-Dfile.encoding=UTF-8", "-cp", path, program
 
 
 @dataclass(frozen=True)

@@ -340,3 +340,12 @@ fn beyond_max_delay_queues_a_delay_is_another() {
     });
     assert_eq!(delays.collect::<Vec<_>>(), [1, 5, 2, 9], "as was asked for");
 }
+
+#[test]
+fn what_the_intake_sends_away_again_takes_one_of_few_queues() {
+    let mut rig = rig();
+    let batch = [997, 951, 30, 31, 70].map(|millis| (millis, delayed(millis, "")));
+    rig.publish_as(INTAKE, batch.to_vec());
+    let keys: Vec<String> = rig.published().into_iter().map(|row| row.2).collect();
+    assert_eq!(keys, ["512", "512", "64", "64", "64"]);
+}
