@@ -6,23 +6,29 @@
 
 mod deaths;
 mod deliveries;
+mod duties;
 mod going_on;
 pub(crate) mod history;
 mod keys;
+mod retries;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::client::{CHANNELS, Said, Verb};
 use super::codec::frame::Frame;
 use super::codec::methods::Arg;
-use super::codec::value::Bytes;
+use super::codec::value::{Bytes, Value};
 use super::model::{Conn, Fact, How, Reason, Why};
 use super::net::Micros;
+use super::plan::Plan;
 use super::proxy::names;
+use super::retries::{Attempts, Known};
 use super::world::WALL;
 use deaths::Deaths;
+use duties::{Duty, Stay, Told};
 use history::{Counts, History};
 use keys::SetKeys;
+use retries::millis;
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +60,7 @@ pub(crate) struct Accounts {
     on_the_way: BTreeMap<Conn, VecDeque<(Bytes, History)>>,
     deaths: Deaths,
     /// Publications of the proxies that have no confirm.
-    flying: BTreeMap<Tag, (Bytes, Counts)>,
+    flying: BTreeMap<Tag, (Bytes, Duty)>,
     /// Proxies said that they dropped so many by a rule: cycles, and what the operator wants dropped.
     pub cycles: usize,
     pub unroutable: usize,
@@ -70,6 +76,15 @@ pub(crate) struct Accounts {
     /// Queues of which only the proxy knows where their dead letters go; and the connections on which their declares were answered.
     kept: BTreeSet<Bytes>,
     declared: BTreeSet<(Conn, Bytes)>,
+    /// What is returned to a queue comes back so.
+    retries: BTreeMap<Bytes, Known>,
+    /// Clients that are lost; what counts of them, where that is one delivery of each queue and channel.
+    crashed: retries::Lost,
+    oldest: BTreeSet<(Conn, u16, Bytes)>,
+    /// Returns that proxies said they leave to the broker, by queue.
+    forwarded: BTreeMap<Bytes, usize>,
+    /// By queue, in milliseconds.
+    ttls: BTreeMap<Bytes, u64>,
     /// An operator deletes exchanges.
     pub exchanges_go: bool,
     /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/differences.md, "What it costs").
@@ -88,6 +103,14 @@ struct Copy {
     since: History,
     /// How often it died by itself since a client published or rejected it.
     by_itself: usize,
+    /// Its property, in milliseconds.
+    expiration: Option<u64>,
+    /// It was returned, and has come back; or it is away.
+    stay: Option<Stay>,
+    away: bool,
+    /// In milliseconds of the wall clock: when it comes back at the earliest, and when its TTL is over, if a return has fixed that.
+    due: u64,
+    deadline: Option<u64>,
 }
 
 impl Copy {
@@ -99,6 +122,30 @@ impl Copy {
             told.push(self.since.counts());
         }
         told
+    }
+
+    /// Somebody has published it into the queues that it enters.
+    fn is_on_its_way(&mut self, duty: &Duty, due: u64, content: &Frame) {
+        let (Duty::Leaves(stay) | Duty::Returns(stay), Some(told)) = (duty, Told::of(content))
+        else {
+            return;
+        };
+        self.stay = Some(stay.clone());
+        self.deadline = told.deadline;
+        self.due = due;
+        if let Some((_, deaths)) = told.away {
+            self.away = true;
+            self.given = deaths;
+        }
+    }
+
+    /// The broker's dead letter begins anew where it comes.
+    fn moved(&mut self) {
+        if !self.away {
+            self.stay = None;
+            self.deadline = None;
+            self.expiration = None;
+        }
     }
 
     /// The same of one that is parked: a message of which the intake could make nothing is parked, and parked again, as the broker has it.
@@ -117,6 +164,11 @@ struct Delivery {
     at: Micros,
     /// Its client had read before that there is such a queue, so its session knew where dead letters go that the broker would discard.
     kept: bool,
+    declared: bool,
+    /// How often its queue says that it came back.
+    native: Attempts,
+    /// Of its queue.
+    ttl: Option<u64>,
     /// What a client was told of its deaths.
     seen: Option<Counts>,
 }
@@ -134,17 +186,23 @@ pub(crate) struct Count {
     pub died_again: usize,
     pub duplicates: usize,
     pub parked: usize,
+    /// Sent away for a retry, come back, dead as they came back as often as they may.
+    pub away: usize,
+    pub back: usize,
+    pub over: usize,
+    /// Returned by proxies that do not know the TTL of the queue.
+    pub without_ttl: usize,
 }
 
 impl Accounts {
-    pub(crate) fn new(
-        set_keys: BTreeMap<Bytes, Bytes>,
-        policies: &[(String, String, String)],
-    ) -> Accounts {
-        let kept = policies.iter().map(|(queue, ..)| queue.clone().into());
+    pub(crate) fn new(plan: &Plan) -> Accounts {
+        let kept = plan.policies.iter();
+        let kept = kept.map(|(queue, ..)| queue.clone().into());
         Accounts {
-            set_keys: SetKeys(set_keys),
+            set_keys: SetKeys(plan.set_keys()),
             kept: kept.collect(),
+            retries: plan.retries.clone(),
+            ttls: plan.ttls(),
             ..Accounts::default()
         }
     }
@@ -165,10 +223,22 @@ impl Accounts {
             Said::Verb(channel, tag, verb) => {
                 let key = (conn, channel, tag);
                 self.verbs.insert(key, (verb, at));
-                if let Some(delivery) = self.delivered.get(&key).filter(|_| verb == Verb::Dead) {
-                    let seen = delivery.seen.clone().unwrap_or_default();
-                    let counts = seen.and_rejected(&delivery.queue);
-                    self.deaths.heard(delivery.copy.body.clone(), counts, 0);
+                let Some(delivery) = self.delivered.get(&key) else {
+                    return;
+                };
+                let body = delivery.copy.body.clone();
+                match verb {
+                    Verb::Ack | Verb::Recovered => {}
+                    Verb::Dead => {
+                        let seen = delivery.seen.clone().unwrap_or_default();
+                        let duty = Duty::Dies(seen.and_rejected(&delivery.queue));
+                        self.deaths.heard(body, duty, 0);
+                    }
+                    Verb::Returned(by) => {
+                        let (now, by_itself) = (millis(at), delivery.copy.by_itself + 1);
+                        let duties = self.returns(conn, delivery, by, now, now);
+                        self.hear_of(&body, by_itself, duties);
+                    }
                 }
             }
             Said::Published(body, history) => {
@@ -215,7 +285,7 @@ impl Accounts {
             return Err(format!("a client reads {name}"));
         }
         delivery.seen = Some(seen);
-        Ok(())
+        Accounts::check_told(delivery, frame)
     }
 
     // --- what the broker says
@@ -228,14 +298,15 @@ impl Accounts {
                 conn,
                 channel,
                 publish,
+                exchange,
                 key,
                 body,
                 properties,
                 into,
-                ..
             } => {
                 let content = Frame::new("", properties.clone());
-                self.published((*conn, *channel, *publish), key, body, &content, into, at)
+                let tag = (*conn, *channel, *publish);
+                self.published(tag, (exchange, key), body, &content, into, at)
             }
             Fact::Queued { copy, .. } => {
                 self.copies.insert(*copy, self.entering.clone());
@@ -253,8 +324,15 @@ impl Accounts {
                 tag,
                 queue,
                 copy,
+                counts: [all, failed],
                 ..
-            } => self.delivered((*conn, *channel, *tag), queue, *copy, at),
+            } => {
+                let native = Attempts {
+                    all: all.unwrap_or(0),
+                    failed: failed.unwrap_or(0),
+                };
+                self.delivered((*conn, *channel, *tag), queue, *copy, native, at)
+            }
             Fact::Settled {
                 conn,
                 channel,
@@ -264,7 +342,7 @@ impl Accounts {
                 ..
             } => {
                 self.heard.insert(*conn, at);
-                self.settled((*conn, *channel, *tag), *copy, *how)
+                self.settled((*conn, *channel, *tag), *copy, *how, at)
             }
             Fact::Died {
                 copy,
@@ -274,6 +352,9 @@ impl Accounts {
             } => {
                 let second = (WALL + at / 1000) / 1000;
                 let copy = self.copy(*copy)?;
+                if copy.away {
+                    return Ok(());
+                }
                 copy.since.died(queue, reason.name(), second.into());
                 copy.by_itself = match reason {
                     Reason::Rejected => 0,
@@ -283,6 +364,7 @@ impl Accounts {
             }
             Fact::Routed { copy, .. } => {
                 self.entering = self.gone(*copy)?;
+                self.entering.moved();
                 Ok(())
             }
             Fact::Dropped {
@@ -312,7 +394,7 @@ impl Accounts {
     fn published(
         &mut self,
         tag: Tag,
-        key: &Bytes,
+        (exchange, key): (&Bytes, &Bytes),
         body: &Bytes,
         content: &Frame,
         into: &[Bytes],
@@ -324,6 +406,7 @@ impl Accounts {
         self.entering = Copy {
             body: body.clone(),
             given: given.clone(),
+            expiration: expiration(content),
             ..Copy::default()
         };
         if matches!(self.whose.get(&tag.0), Some(Whose::Client(_))) {
@@ -341,10 +424,14 @@ impl Accounts {
             };
         }
         let parked = into.iter().any(is_parking);
-        let of = (body, given.counts());
+        let of = (body, Duty::of(content, exchange, key, parked));
         self.count.died_again += another_life;
+        self.deaths.get(&of)?;
+        self.check_return(&of, content, parked, at)?;
         let death = self.deaths.get(&of)?;
         self.entering.by_itself = death.by_itself;
+        self.entering
+            .is_on_its_way(&of.1, death.when.map_or(0, |when| when.due), content);
         if parked {
             self.count.parked += 1;
         } else {
@@ -363,7 +450,7 @@ impl Accounts {
     }
 
     /// Published again, and something happened that explains it.
-    fn explained(&self, of: &(Bytes, Counts), first: Micros, at: Micros) -> Result<(), String> {
+    fn explained(&self, of: &(Bytes, Duty), first: Micros, at: Micros) -> Result<(), String> {
         let then = first.saturating_sub(FAULT_SHOWS)..=at;
         match self.faults.iter().any(|fault| then.contains(fault)) {
             true => Ok(()),
@@ -383,7 +470,11 @@ impl Accounts {
             // Of several queues some may have taken it.
             self.faults.push(at);
         } else {
-            self.count.dead_letters += 1;
+            match &of.1 {
+                Duty::Dies(_) => self.count.dead_letters += 1,
+                Duty::Leaves(_) => self.count.away += 1,
+                Duty::Returns(_) => self.count.back += 1,
+            }
             self.deaths.get(&of)?.confirmed += 1;
         }
         Ok(())
@@ -469,6 +560,12 @@ fn told_in(queue: &Bytes, copy: &Copy) -> Vec<Counts> {
         true => copy.told_parked(),
         false => copy.told(),
     }
+}
+
+/// The property, in milliseconds.
+fn expiration(content: &Frame) -> Option<u64> {
+    let text = content.arg("expiration")?.text();
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// A client has counted the lives of the message.

@@ -84,6 +84,12 @@ impl World {
                     self.troubles.late_confirm();
                     self.accounts.fault(self.at);
                 }
+                Event::ReturnForwarded { queue, cause } => {
+                    self.accounts.forwarded(&queue);
+                    if matches!(cause, Fallback::CloseWait | Fallback::Refused(_)) {
+                        self.accounts.fault(self.at);
+                    }
+                }
                 // It may be at its target too.
                 Event::DeadLetter {
                     outcome: Outcome::Parked(Cause::TargetBusy | Cause::TimedOut),
@@ -99,6 +105,7 @@ impl World {
                 _ => {}
             }
         }
+        self.look_for_crashes();
         for proxy in self.proxies.iter().flatten() {
             let wrong = proxy.over_a_bound().or(proxy.sleeps_through(self.at));
             if let Some(what) = wrong {
@@ -112,8 +119,28 @@ impl World {
         self.consumers_go_on()
     }
 
+    /// Clients that their sessions may know to be lost.
+    fn look_for_crashes(&mut self) {
+        for client in &self.clients {
+            if (client.is_gone() || self.net.is_cut(client.tcp))
+                && let Some(conn) = self.behind.get(&client.id)
+            {
+                let broker = &self.broker;
+                let open = |(conn, channel, tag)| broker.unacked(conn, channel).contains(&tag);
+                self.accounts.crashed(*conn, open, self.at);
+            }
+        }
+    }
+
     /// What is parked has a reason; and where nothing is wrong but what passes by itself, that is not one.
     fn parked(&mut self, which: Which, event: &Event) -> Result<(), String> {
+        if let Event::Retried {
+            outcome: Outcome::Refused(cause),
+            ..
+        } = event
+        {
+            self.accounts.given_up += usize::from(*cause != Cause::PublisherAway);
+        }
         let Event::DeadLetter {
             outcome,
             queue,
@@ -179,6 +206,10 @@ impl World {
         self.broker.jobs() == 0
             && self.proxies.iter().flatten().all(Proxy::is_quiet)
             && empty(&self.broker, &intake)
+            && self.broker.queue_names().iter().all(|queue| {
+                let queue = String::from_utf8_lossy(queue);
+                !queue.starts_with("dlx-proxy.delay.") || empty(&self.broker, &queue)
+            })
             && !self.is_parked_in_vain()
             && self
                 .plan

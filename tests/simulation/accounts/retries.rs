@@ -1,0 +1,326 @@
+//! Messages that clients return to queues with retries: they come back as often as they may, not before their time, and none is forgotten.
+
+use std::collections::BTreeSet;
+
+use super::super::client::Verb;
+use super::super::codec::frame::Frame;
+use super::super::model::Conn;
+use super::super::net::Micros;
+use super::super::retries::{Attempts, By, OnCrash, Retries, Verdict};
+use super::super::world::WALL;
+use super::deaths::When;
+use super::duties::{Duty, Stay, Told};
+use super::history::Counts;
+use super::{Accounts, Bytes, Copy, Delivery, Tag};
+
+/// What a client is told of a message's attempts: of those that failed, and of all (RabbitMQ 4.3).
+const COUNTS: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
+
+pub(super) fn millis(at: Micros) -> u64 {
+    WALL + at / 1000
+}
+
+impl Delivery {
+    /// How often its message has come back: by retries, and as its queue counts it.
+    fn attempts(&self) -> Attempts {
+        let by_retries = self.copy.attempts_in(&self.queue);
+        by_retries.plus(self.native)
+    }
+
+    /// What its session may take for its deaths.
+    fn deaths(&self) -> Vec<Counts> {
+        match &self.seen {
+            Some(seen) => vec![seen.clone()],
+            None => self.copy.told(),
+        }
+    }
+
+    /// What is to be done when it is returned, and when it comes back.
+    fn returned(&self, retries: &Retries, by: By, now: u64, latest: u64) -> Vec<(Duty, When)> {
+        let ttl = [self.copy.expiration, self.ttl].into_iter().flatten().min();
+        let fixed = self.copy.deadline.map(|deadline| (deadline, deadline));
+        let first = || Some((millis(self.at) + ttl?, latest.saturating_add(ttl?)));
+        let deadline = fixed.or_else(first);
+        let duty = |deaths: Counts| match retries.verdict(self.attempts(), by) {
+            Verdict::Native => None,
+            Verdict::Dies => {
+                let counts = deaths.and_died(&self.queue, b"delivery_limit");
+                let when = When {
+                    heard: now,
+                    due: now,
+                    deadline: None,
+                };
+                Some((Duty::Dies(counts), when))
+            }
+            Verdict::Back(delay, attempts) => {
+                let stay = Stay {
+                    queue: self.queue.clone(),
+                    attempts,
+                    deaths,
+                };
+                let when = When {
+                    heard: now,
+                    due: now + delay,
+                    deadline,
+                };
+                Some(match delay {
+                    0 => (Duty::Returns(stay), when),
+                    _ => (Duty::Leaves(stay), when),
+                })
+            }
+        };
+        self.deaths().into_iter().filter_map(duty).collect()
+    }
+}
+
+impl Copy {
+    fn attempts_in(&self, queue: &[u8]) -> Attempts {
+        let here = self.stay.as_ref().filter(|stay| stay.queue == queue);
+        here.map(|stay| stay.attempts).unwrap_or_default()
+    }
+
+    /// What the intake may do with it, if it is or was away.
+    pub(super) fn comes_out(&self, at: Micros) -> Vec<(Duty, When)> {
+        let Some(stay) = &self.stay else {
+            return Vec::new();
+        };
+        let now = millis(at);
+        let when = When {
+            heard: now,
+            due: self.due,
+            deadline: self.deadline.map(|deadline| (deadline, deadline)),
+        };
+        let mut duties = vec![(Duty::Returns(stay.clone()), when)];
+        if self.away {
+            duties.push((Duty::Leaves(stay.clone()), when));
+            if self.deadline.is_some_and(|deadline| deadline <= now) {
+                let counts = stay.deaths.and_died(&stay.queue, b"expired");
+                duties.push((Duty::Dies(counts), when));
+            }
+        }
+        duties
+    }
+}
+
+impl Accounts {
+    /// What sessions may know of the retries of a queue. One that has read its declare's answer knows its arguments.
+    fn retries_of(&self, conn: Conn, queue: &Bytes) -> Vec<Retries> {
+        let Some(retries) = self.retries.get(queue) else {
+            return Vec::new();
+        };
+        let sees = self.declared.contains(&(conn, queue.clone()));
+        let known = [
+            retries.seen,
+            retries.unseen.filter(|_| !sees || self.declares_left),
+        ];
+        known.into_iter().flatten().collect()
+    }
+
+    /// All that may follow when a delivery is returned.
+    pub(super) fn returns(
+        &self,
+        conn: Conn,
+        delivery: &Delivery,
+        by: By,
+        now: u64,
+        latest: u64,
+    ) -> Vec<(Duty, When)> {
+        let retries = self.retries_of(conn, &delivery.queue);
+        let mut duties: Vec<(Duty, When)> = Vec::new();
+        for (duty, when) in retries
+            .iter()
+            .flat_map(|retries| delivery.returned(retries, by, now, latest))
+        {
+            if !duties.iter().any(|(of, _)| *of == duty) {
+                duties.push((duty, when));
+            }
+        }
+        duties
+    }
+
+    pub(super) fn hear_of(&mut self, body: &Bytes, by_itself: usize, duties: Vec<(Duty, When)>) {
+        for (duty, when) in duties {
+            match duty {
+                Duty::Dies(_) => self.deaths.heard(body.clone(), duty, by_itself),
+                Duty::Leaves(_) | Duty::Returns(_) => {
+                    self.deaths.heard_of_return(body.clone(), duty, when);
+                }
+            }
+        }
+    }
+
+    /// The client of that connection is lost; its session may know it from now on. `open`: what the broker has not settled.
+    pub(crate) fn crashed(&mut self, conn: Conn, open: impl Fn(Tag) -> bool, at: Micros) {
+        if !self.crashed.insert(conn) {
+            return;
+        }
+        let tags = self.delivered.keys().copied();
+        let these: Vec<Tag> = tags.filter(|tag| tag.0 == conn && open(*tag)).collect();
+        for tag in these {
+            self.left_behind(tag, at);
+        }
+    }
+
+    /// A delivery whose client is lost.
+    pub(super) fn left_behind(&mut self, tag: Tag, at: Micros) {
+        let Some(delivery) = self.delivered.get(&tag) else {
+            return;
+        };
+        let counts = |of: &Retries| of.on_crash() != OnCrash::Requeue;
+        let known = self.retries_of(tag.0, &delivery.queue);
+        if !known.iter().any(counts) {
+            return;
+        }
+        let duties = self.returns(tag.0, delivery, By::Reject, millis(at), u64::MAX);
+        let (body, by_itself) = (delivery.copy.body.clone(), delivery.copy.by_itself + 1);
+        self.hear_of(&body, by_itself, duties);
+    }
+
+    /// What may have become of a delivery that its session acks though its client has not: it was left behind, and that counts.
+    pub(super) fn counted(
+        &mut self,
+        tag: Tag,
+        delivery: &Delivery,
+        verb: Option<Verb>,
+    ) -> Result<Vec<Duty>, String> {
+        if !self.crashed.contains(&tag.0) {
+            return Ok(Vec::new());
+        }
+        let known = self.retries_of(tag.0, &delivery.queue);
+        let is = |of: OnCrash| known.iter().any(|retries| retries.on_crash() == of);
+        if !is(OnCrash::CountAll) && !is(OnCrash::CountOldest) {
+            return Ok(Vec::new());
+        }
+        let place = (tag.0, tag.1, delivery.queue.clone());
+        if verb.is_none() && !is(OnCrash::CountAll) && !self.oldest.insert(place) {
+            return Err(format!("{tag:?}: a lost client's second delivery counts"));
+        }
+        let duties = self.returns(tag.0, delivery, By::Reject, 0, 0);
+        Ok(duties.into_iter().map(|(duty, _)| duty).collect())
+    }
+
+    /// The broker returns what a client returned.
+    ///
+    /// # Errors
+    /// The proxy should have kept it, or has already sent it away.
+    pub(super) fn returned_natively(
+        &mut self,
+        tag: Tag,
+        delivery: &Delivery,
+        by: By,
+        at: Micros,
+    ) -> Result<(), String> {
+        let body = &delivery.copy.body;
+        let duties = self.returns(tag.0, delivery, by, 0, 0);
+        let now = at.saturating_sub(super::FAULT_SHOWS);
+        let fault = self.faults.iter().any(|fault| *fault >= now);
+        for (duty, _) in &duties {
+            let death = self.deaths.find(&(body.clone(), duty.clone()));
+            if !fault && death.is_some_and(|death| death.confirmed > death.settled) {
+                let body = String::from_utf8_lossy(body);
+                return Err(format!("{body} went back, after {duty} was confirmed"));
+            }
+        }
+        let forwarded = self.forwarded.entry(delivery.queue.clone()).or_default();
+        if duties.is_empty() || !delivery.declared || self.declares_left {
+            return Ok(());
+        }
+        match forwarded.checked_sub(1) {
+            Some(rest) => *forwarded = rest,
+            None => {
+                let (body, queue) = (
+                    String::from_utf8_lossy(body),
+                    String::from_utf8_lossy(&delivery.queue),
+                );
+                return Err(format!(
+                    "{body} went back to {queue} at once, and nobody said why; it has retries"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a proxy's publication.
+    ///
+    /// # Errors
+    /// A message comes back too early or too often, or its TTL begins anew.
+    pub(super) fn check_return(
+        &mut self,
+        of: &(Bytes, Duty),
+        content: &Frame,
+        parked: bool,
+        at: Micros,
+    ) -> Result<(), String> {
+        let now = millis(at);
+        let (stay, leaves) = match &of.1 {
+            Duty::Dies(_) => return Ok(()),
+            Duty::Leaves(stay) => (stay, true),
+            Duty::Returns(stay) => (stay, false),
+        };
+        let body = String::from_utf8_lossy(&of.0).into_owned();
+        let wrong = |what: String| Err(format!("{body}, {}: {what}", of.1));
+        let known = self.retries.get(&stay.queue);
+        let known = known.into_iter().flat_map(|of| [of.seen, of.unseen]);
+        if known.flatten().all(|of| of.is_over(stay.attempts)) {
+            return wrong("it comes back more often than it may".into());
+        }
+        let (Some(told), Some(when)) = (Told::of(content), self.deaths.get(of)?.when) else {
+            return wrong("nobody knows when it comes back".into());
+        };
+        let due = told.away.as_ref().map_or(now, |(due, _)| *due);
+        if due < when.due && !(parked && !leaves) {
+            return wrong(format!("it comes back {} ms too early", when.due - due));
+        }
+        let bounds = when.deadline;
+        match (told.deadline, bounds) {
+            (Some(deadline), Some((first, last))) if deadline < first || deadline > last => {
+                return wrong(format!(
+                    "its TTL is over at {deadline}, and not from {first} to {last}"
+                ));
+            }
+            (Some(_), None) => return wrong("it has no TTL".into()),
+            (None, Some(_)) => self.count.without_ttl += 1,
+            _ => {}
+        }
+        let rest = super::expiration(content);
+        match (leaves || parked, told.deadline, rest) {
+            (true, ..) | (_, None, None) => Ok(()),
+            (_, Some(deadline), Some(rest))
+                if now + rest >= deadline && rest <= deadline.saturating_sub(when.heard) =>
+            {
+                Ok(())
+            }
+            (_, deadline, rest) => wrong(format!(
+                "its TTL is over at {deadline:?}, and it has {rest:?} ms at {now}"
+            )),
+        }
+    }
+
+    /// # Errors
+    /// A client is told of another number of attempts than there were.
+    pub(super) fn check_told(delivery: &Delivery, frame: &Frame) -> Result<(), String> {
+        let told = COUNTS.map(|name| match frame.headers().and_then(|of| of.get(name)) {
+            Some(super::Value::Integer(_, count)) => u64::try_from(*count).unwrap_or(u64::MAX),
+            _ => 0,
+        });
+        let Attempts { all, failed } = delivery.attempts();
+        if told != [failed, all] {
+            let body = String::from_utf8_lossy(&delivery.copy.body);
+            let queue = String::from_utf8_lossy(&delivery.queue);
+            let [failed_told, all_told] = told;
+            return Err(format!(
+                "{body} came back to {queue} {}; a client reads {all_told} and {failed_told}",
+                delivery.attempts()
+            ));
+        }
+        Ok(())
+    }
+
+    /// A proxy says that it leaves a return to the broker.
+    pub(crate) fn forwarded(&mut self, queue: &[u8]) {
+        *self.forwarded.entry(queue.to_vec()).or_default() += 1;
+    }
+}
+
+/// Of a set of connections.
+pub(super) type Lost = BTreeSet<Conn>;
