@@ -22,13 +22,13 @@ use super::model::{Conn, Fact, How, Reason, Why};
 use super::net::Micros;
 use super::plan::Plan;
 use super::proxy::names;
-use super::retries::{Attempts, Known};
+use super::retries::Known;
 use super::world::WALL;
 use deaths::Deaths;
 use duties::{Duty, Stay, Told};
 use history::{Counts, History};
 use keys::SetKeys;
-use retries::millis;
+use retries::{counts, millis};
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +105,15 @@ struct Copy {
     by_itself: usize,
     /// Its property, in milliseconds.
     expiration: Option<u64>,
+    /// What its publisher says of how often it came back.
+    written: [Option<u64>; 2],
     /// It was returned, and has come back; or it is away.
     stay: Option<Stay>,
     away: bool,
-    /// In milliseconds of the wall clock: when it comes back at the earliest, and when its TTL is over, if a return has fixed that.
+    /// In milliseconds of the wall clock: when it comes back at the earliest, by these accounts and by the proxy's word, and when its TTL is over,
+    /// if a return has fixed that.
     due: u64,
+    told_due: u64,
     deadline: Option<u64>,
 }
 
@@ -133,8 +137,9 @@ impl Copy {
         self.stay = Some(stay.clone());
         self.deadline = told.deadline;
         self.due = due;
-        if let Some((_, deaths)) = told.away {
+        if let Some((due, deaths)) = told.away {
             self.away = true;
+            self.told_due = due;
             self.given = deaths;
         }
     }
@@ -165,8 +170,8 @@ struct Delivery {
     /// Its client had read before that there is such a queue, so its session knew where dead letters go that the broker would discard.
     kept: bool,
     declared: bool,
-    /// How often its queue says that it came back.
-    native: Attempts,
+    /// How often its queue says that it came back, and how often after failures.
+    counts: [Option<u64>; 2],
     /// Of its queue.
     ttl: Option<u64>,
     /// What a client was told of its deaths.
@@ -324,15 +329,9 @@ impl Accounts {
                 tag,
                 queue,
                 copy,
-                counts: [all, failed],
+                counts,
                 ..
-            } => {
-                let native = Attempts {
-                    all: all.unwrap_or(0),
-                    failed: failed.unwrap_or(0),
-                };
-                self.delivered((*conn, *channel, *tag), queue, *copy, native, at)
-            }
+            } => self.delivered((*conn, *channel, *tag), queue, *copy, *counts, at),
             Fact::Settled {
                 conn,
                 channel,
@@ -407,6 +406,7 @@ impl Accounts {
             body: body.clone(),
             given: given.clone(),
             expiration: expiration(content),
+            written: counts(content),
             ..Copy::default()
         };
         if matches!(self.whose.get(&tag.0), Some(Whose::Client(_))) {
@@ -435,7 +435,9 @@ impl Accounts {
         if parked {
             self.count.parked += 1;
         } else {
-            self.set_keys.check(key, content)?;
+            if let Duty::Dies(_) = of.1 {
+                self.set_keys.check(key, content)?;
+            }
             death.published.push(at);
             let (first, heard, times) = (death.published[0], death.heard, death.published.len());
             self.count.duplicates += usize::from(times > 1);

@@ -148,6 +148,7 @@ impl Settings {
             self.retained = self.retained.max(20_000);
         }
         if plan.retrying {
+            self.max_queues = 65_536;
             self.max_delay_queues = [1, 2, 64, 64][rng.usize(..4)];
         }
         self

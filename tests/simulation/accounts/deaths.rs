@@ -24,11 +24,13 @@ pub(super) struct Death {
     pub settled: usize,
     /// At most so many deaths of it by itself, this one among them, lie behind it since somebody published or rejected it.
     pub by_itself: usize,
-    /// Of a return.
+    /// It is dead already.
+    pub at_once: bool,
+    /// Of what was returned.
     pub when: Option<When>,
 }
 
-/// When a message comes back, in milliseconds of the wall clock.
+/// When a message comes back, or dies while it is away, in milliseconds of the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct When {
     /// Somebody heard of it no sooner.
@@ -45,12 +47,20 @@ impl Deaths {
         let death = self.0.entry((body, duty)).or_default();
         death.heard += 1;
         death.by_itself = death.by_itself.max(by_itself);
+        death.at_once = true;
     }
 
     /// A client has returned it, or it comes out of a delay queue.
-    pub(super) fn heard_of_return(&mut self, body: Bytes, duty: Duty, when: When) {
+    pub(super) fn heard_of_return(
+        &mut self,
+        body: Bytes,
+        duty: Duty,
+        by_itself: usize,
+        when: When,
+    ) {
         let death = self.0.entry((body, duty)).or_default();
         death.heard += 1;
+        death.by_itself = death.by_itself.max(by_itself);
         death.when = Some(match death.when {
             Some(before) => before.or(when),
             None => when,

@@ -1,9 +1,7 @@
 //! What is delivered, and what becomes of it.
 
 use super::duties::Duty;
-use super::{
-    Accounts, Attempts, Bytes, Copy, Delivery, How, Micros, Tag, Verb, Whose, is_parking, told_in,
-};
+use super::{Accounts, Bytes, Copy, Delivery, How, Micros, Tag, Verb, Whose, is_parking, told_in};
 
 impl Accounts {
     pub(super) fn delivered(
@@ -11,12 +9,12 @@ impl Accounts {
         tag: Tag,
         queue: &Bytes,
         copy: u64,
-        native: Attempts,
+        counts: [Option<u64>; 2],
         at: Micros,
     ) -> Result<(), String> {
         let copy = self.copy(copy)?.clone();
         if self.whose.get(&tag.0) == Some(&Whose::Intake) {
-            let returns = copy.comes_out(at);
+            let returns = copy.comes_out(at, at);
             for duty in taken(queue, &copy) {
                 if !returns.iter().any(|(of, _)| *of == duty) {
                     self.deaths.heard(copy.body.clone(), duty, copy.by_itself);
@@ -31,7 +29,7 @@ impl Accounts {
             at,
             kept: declared && self.kept.contains(queue),
             declared,
-            native,
+            counts,
             ttl: self.ttls.get(queue).copied(),
             seen: None,
         };
@@ -69,6 +67,7 @@ impl Accounts {
             copy: it,
             seen,
             kept,
+            at: then,
             ..
         } = delivery;
         let duties = match (whose, how, verb) {
@@ -86,8 +85,9 @@ impl Accounts {
             }
             (Some(Whose::Client(_)), How::Ack, None) if !counted.is_empty() => counted,
             (Some(Whose::Intake), How::Ack, None) => {
-                let returns = it.comes_out(at).into_iter().map(|(duty, _)| duty);
-                returns.chain(taken(&queue, &it)).collect()
+                let taken = taken(&queue, &it).into_iter();
+                let returns = it.comes_out(then, at).into_iter();
+                taken.chain(returns.map(|(duty, _)| duty)).collect()
             }
             (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead)) if kept => {
                 let queue = String::from_utf8_lossy(&queue);

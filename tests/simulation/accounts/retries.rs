@@ -11,20 +11,36 @@ use super::super::world::WALL;
 use super::deaths::When;
 use super::duties::{Duty, Stay, Told};
 use super::history::Counts;
-use super::{Accounts, Bytes, Copy, Delivery, Tag};
+use super::{Accounts, Bytes, Copy, Delivery, Tag, Value};
 
-/// What a client is told of a message's attempts: of those that failed, and of all (RabbitMQ 4.3).
-const COUNTS: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
+/// How often a message has come back, and how often after failures, as a client is told (RabbitMQ 4.3).
+const COUNTS: [&str; 2] = ["x-acquired-count", "x-delivery-count"];
+
+/// The same of a content.
+pub(super) fn counts(content: &Frame) -> [Option<u64>; 2] {
+    COUNTS.map(|name| match content.headers()?.get(name) {
+        Some(Value::Integer(_, count)) => u64::try_from(*count).ok(),
+        _ => None,
+    })
+}
 
 pub(super) fn millis(at: Micros) -> u64 {
     WALL + at / 1000
 }
 
 impl Delivery {
-    /// How often its message has come back: by retries, and as its queue counts it.
+    /// How often its message has come back: by retries, and as its queue counts it, which writes one number over what it finds, or both.
     fn attempts(&self) -> Attempts {
-        let by_retries = self.copy.attempts_in(&self.queue);
-        by_retries.plus(self.native)
+        let native = match self.counts {
+            [None, None] => Attempts::default(),
+            [all, failed] => {
+                let [written, written_failed] = self.copy.written;
+                let all = all.or(written).unwrap_or(0);
+                let failed = failed.or(written_failed).unwrap_or(0);
+                Attempts { all, failed }
+            }
+        };
+        self.copy.attempts_in(&self.queue).plus(native)
     }
 
     /// What its session may take for its deaths.
@@ -74,13 +90,18 @@ impl Delivery {
 }
 
 impl Copy {
+    fn has_come_back_to(&self, queue: &[u8]) -> bool {
+        self.stay.as_ref().is_some_and(|stay| stay.queue == queue)
+    }
+
     fn attempts_in(&self, queue: &[u8]) -> Attempts {
         let here = self.stay.as_ref().filter(|stay| stay.queue == queue);
         here.map(|stay| stay.attempts).unwrap_or_default()
     }
 
     /// What the intake may do with it, if it is or was away.
-    pub(super) fn comes_out(&self, at: Micros) -> Vec<(Duty, When)> {
+    /// The one that was delivered `then`, as it looks now.
+    pub(super) fn comes_out(&self, then: Micros, at: Micros) -> Vec<(Duty, When)> {
         let Some(stay) = &self.stay else {
             return Vec::new();
         };
@@ -91,12 +112,17 @@ impl Copy {
             deadline: self.deadline.map(|deadline| (deadline, deadline)),
         };
         let mut duties = vec![(Duty::Returns(stay.clone()), when)];
-        if self.away {
+        if let Some(deadline) = self.deadline.filter(|_| self.away) {
+            let counts = stay.deaths.and_died(&stay.queue, b"expired");
+            let when = When {
+                due: deadline,
+                ..when
+            };
+            duties.push((Duty::Dies(counts), when));
+        }
+        // The delay queue was one for a shorter delay. Last, as it left once before.
+        if self.away && millis(then) < self.told_due {
             duties.push((Duty::Leaves(stay.clone()), when));
-            if self.deadline.is_some_and(|deadline| deadline <= now) {
-                let counts = stay.deaths.and_died(&stay.queue, b"expired");
-                duties.push((Duty::Dies(counts), when));
-            }
         }
         duties
     }
@@ -140,12 +166,8 @@ impl Accounts {
 
     pub(super) fn hear_of(&mut self, body: &Bytes, by_itself: usize, duties: Vec<(Duty, When)>) {
         for (duty, when) in duties {
-            match duty {
-                Duty::Dies(_) => self.deaths.heard(body.clone(), duty, by_itself),
-                Duty::Leaves(_) | Duty::Returns(_) => {
-                    self.deaths.heard_of_return(body.clone(), duty, when);
-                }
-            }
+            self.deaths
+                .heard_of_return(body.clone(), duty, by_itself, when);
         }
     }
 
@@ -253,7 +275,7 @@ impl Accounts {
     ) -> Result<(), String> {
         let now = millis(at);
         let (stay, leaves) = match &of.1 {
-            Duty::Dies(_) => return Ok(()),
+            Duty::Dies(_) => return self.check_death(of, now),
             Duty::Leaves(stay) => (stay, true),
             Duty::Returns(stay) => (stay, false),
         };
@@ -296,21 +318,33 @@ impl Accounts {
         }
     }
 
+    fn check_death(&mut self, of: &(Bytes, Duty), now: u64) -> Result<(), String> {
+        let death = self.deaths.get(of)?;
+        match death.when.filter(|_| !death.at_once) {
+            Some(when) if now < when.due => {
+                let body = String::from_utf8_lossy(&of.0);
+                Err(format!("{body}: {} comes before its TTL is over", of.1))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// # Errors
     /// A client is told of another number of attempts than there were.
     pub(super) fn check_told(delivery: &Delivery, frame: &Frame) -> Result<(), String> {
-        let told = COUNTS.map(|name| match frame.headers().and_then(|of| of.get(name)) {
-            Some(super::Value::Integer(_, count)) => u64::try_from(*count).unwrap_or(u64::MAX),
-            _ => 0,
-        });
-        let Attempts { all, failed } = delivery.attempts();
-        if told != [failed, all] {
+        let attempts = delivery.attempts();
+        let should = match delivery.copy.has_come_back_to(&delivery.queue) {
+            true => [Some(attempts.all), Some(attempts.failed)],
+            // What nobody has counted is as it was published.
+            false => [0, 1].map(|at| delivery.counts[at].or(delivery.copy.written[at])),
+        };
+        let should = should.map(|count| count.unwrap_or(0));
+        let told = counts(frame).map(|count| count.unwrap_or(0));
+        if told != should {
             let body = String::from_utf8_lossy(&delivery.copy.body);
             let queue = String::from_utf8_lossy(&delivery.queue);
-            let [failed_told, all_told] = told;
             return Err(format!(
-                "{body} came back to {queue} {}; a client reads {all_told} and {failed_told}",
-                delivery.attempts()
+                "{body} came back to {queue} {attempts}; a client reads {told:?}, and not {should:?}"
             ));
         }
         Ok(())

@@ -84,6 +84,7 @@ impl World {
                     self.troubles.late_confirm();
                     self.accounts.fault(self.at);
                 }
+                Event::NotRetained { queue, .. } => self.accounts.forwarded(&queue),
                 Event::ReturnForwarded { queue, cause } => {
                     self.accounts.forwarded(&queue);
                     if matches!(cause, Fallback::CloseWait | Fallback::Refused(_)) {
@@ -159,7 +160,11 @@ impl World {
             (
                 Which::Publisher,
                 Outcome::Parked(
-                    Cause::Unroutable | Cause::NoExchange | Cause::Forbidden | Cause::Cycle,
+                    Cause::Unroutable
+                    | Cause::NoExchange
+                    | Cause::NoTarget
+                    | Cause::Forbidden
+                    | Cause::Cycle,
                 ),
             ) => {}
             // While others that are parked for it wait for their confirms.
@@ -240,15 +245,18 @@ impl World {
             let proven = message.property("user-id") == Some(&b"dlx-proxy"[..]);
             let heals = !matches!(
                 said("x-parked-cause"),
-                Some(b"cycle" | b"poison" | b"implausible")
+                Some(b"cycle" | b"poison" | b"implausible" | b"no_target")
             );
             let (exchange, key) = (said("x-parked-exchange"), &message.routing_key);
             let routes = match exchange {
-                Some(b"") => self
-                    .plan
-                    .targets
-                    .iter()
-                    .any(|queue| queue.as_bytes() == key),
+                Some(b"") => {
+                    let mut queues = self.plan.sources.iter().chain(&self.plan.targets);
+                    queues.any(|queue| queue.as_bytes() == key)
+                }
+                // What was to come back to its queue alone.
+                Some(exchange) if names().returns_to(exchange).is_some() => {
+                    bindings.iter().any(|of| of.source == exchange)
+                }
                 Some(b"fan") => bindings.iter().any(|of| of.source == b"fan"),
                 Some(exchange) => bindings
                     .iter()
