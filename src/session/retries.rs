@@ -62,7 +62,7 @@ impl Session {
         by_policy.unwrap_or(self.settings.mode)
     }
 
-    /// Whether the queue of a declare that says this will have retries.
+    /// Whether the queue of a declare that says this will have retries; or would have, if the declare did not say otherwise than a policy.
     pub(super) fn is_retried(&self, payload: &[u8], said: SaidRetries) -> bool {
         let declare = QueueDeclare::parse(payload);
         let declare = declare
@@ -70,7 +70,8 @@ impl Session {
             .filter(|declare| !declare.has(QueueDeclare::PASSIVE));
         declare.is_some_and(|declare| {
             let queue_type = DeclareArguments::read(declare.arguments).queue_type();
-            self.retries_for(declare.queue, queue_type, said).is_some()
+            let asks = |said| self.retries_for(declare.queue, queue_type, said).is_some();
+            asks(said) || asks(SaidRetries::default())
         })
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Accounts {
     oldest: BTreeSet<(Conn, u16, Bytes)>,
     /// Returns that proxies said they leave to the broker, by queue.
     forwarded: BTreeMap<Bytes, usize>,
+    /// A session has waited for too long for an answer that may close its channel: then returns are the broker's.
+    pub impatient: bool,
     /// By queue, in milliseconds.
     ttls: BTreeMap<Bytes, u64>,
     /// An operator deletes exchanges.

@@ -168,7 +168,7 @@ impl Plan {
             let by_policy = self.policies.iter().any(|(queue, ..)| *queue == name);
             let arguments = self.arguments_mut(&name);
             let quorum = arguments.get("x-queue-type") == Some(&Value::Text(b"quorum".to_vec()));
-            if rng.u8(..4) == 0 {
+            if rng.u8(..8) == 0 {
                 continue;
             }
             let (argued, ruled) = [(true, false), (false, true), (true, true)][rng.usize(..3)];

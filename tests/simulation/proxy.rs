@@ -149,6 +149,9 @@ impl Settings {
         }
         if plan.retrying {
             self.max_queues = 65_536;
+            self.retained = self
+                .retained
+                .max([2_000, 20_000, 1 << 20, 1 << 20][rng.usize(..4)]);
             self.max_delay_queues = [1, 2, 64, 64][rng.usize(..4)];
         }
         self

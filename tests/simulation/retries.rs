@@ -191,12 +191,17 @@ impl Retries {
     }
 
     /// So many returns, then the message dies.
-    pub(crate) fn is_over(&self, attempts: Attempts) -> bool {
+    fn is_over(&self, attempts: Attempts) -> bool {
         let counted = match self.0.counts {
             Some("failed") => attempts.failed,
             _ => attempts.all,
         };
         self.limit().is_some_and(|limit| counted > limit)
+    }
+
+    /// None comes back so often. Where failures count, what is only nacked does.
+    pub(crate) fn forbids(&self, attempts: Attempts) -> bool {
+        self.0.counts != Some("failed") && self.is_over(attempts)
     }
 
     /// Of a message that had come back so often.

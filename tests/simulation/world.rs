@@ -160,6 +160,11 @@ impl World {
             phase: Phase::Load,
             rng,
         };
+        let said = format!(
+            "policies {:?}, retries {:?}",
+            world.plan.retry_policies, world.plan.retries
+        );
+        world.note(|| said);
         world.clock.set(world.at);
         for at in 0..proxies {
             world.proxies.push(None);

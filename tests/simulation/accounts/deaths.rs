@@ -39,6 +39,8 @@ pub(super) struct When {
     pub due: u64,
     /// Its TTL is over no sooner, and no later; nothing: it has none.
     pub deadline: Option<(u64, u64)>,
+    /// Only a session would do that which does not know what its client has declared.
+    pub blind: bool,
 }
 
 impl Deaths {
@@ -99,6 +101,7 @@ impl When {
             heard: self.heard.min(other.heard),
             due: self.due.min(other.due),
             deadline,
+            blind: self.blind && other.blind,
         }
     }
 }

@@ -83,7 +83,12 @@ impl Accounts {
                 let returned = returned.into_iter().map(|(duty, _)| duty);
                 returned.chain(counted).collect()
             }
-            (Some(Whose::Client(_)), How::Ack, None) if !counted.is_empty() => counted,
+            // A recover may be lost with its connection.
+            (Some(Whose::Client(_)), How::Ack, None | Some(Verb::Recovered))
+                if !counted.is_empty() =>
+            {
+                counted
+            }
             (Some(Whose::Intake), How::Ack, None) => {
                 let taken = taken(&queue, &it).into_iter();
                 let returns = it.comes_out(then, at).into_iter();

@@ -65,6 +65,7 @@ impl Delivery {
                     heard: now,
                     due: now,
                     deadline: None,
+                    blind: false,
                 };
                 Some((Duty::Dies(counts), when))
             }
@@ -78,6 +79,7 @@ impl Delivery {
                     heard: now,
                     due: now + delay,
                     deadline,
+                    blind: false,
                 };
                 Some(match delay {
                     0 => (Duty::Returns(stay), when),
@@ -110,6 +112,7 @@ impl Copy {
             heard: now,
             due: self.due,
             deadline: self.deadline.map(|deadline| (deadline, deadline)),
+            blind: false,
         };
         let mut duties = vec![(Duty::Returns(stay.clone()), when)];
         if let Some(deadline) = self.deadline.filter(|_| self.away) {
@@ -129,17 +132,16 @@ impl Copy {
 }
 
 impl Accounts {
-    /// What sessions may know of the retries of a queue. One that has read its declare's answer knows its arguments.
-    fn retries_of(&self, conn: Conn, queue: &Bytes) -> Vec<Retries> {
+    /// What sessions may know of the retries of a queue. One that has read its declare's answer knows its arguments; true: it does not know what it
+    /// should.
+    fn retries_of(&self, conn: Conn, queue: &Bytes) -> Vec<(Retries, bool)> {
         let Some(retries) = self.retries.get(queue) else {
             return Vec::new();
         };
         let sees = self.declared.contains(&(conn, queue.clone()));
-        let known = [
-            retries.seen,
-            retries.unseen.filter(|_| !sees || self.declares_left),
-        ];
-        known.into_iter().flatten().collect()
+        let seen = retries.seen.map(|retries| (retries, false));
+        let unseen = retries.unseen.map(|retries| (retries, sees));
+        seen.into_iter().chain(unseen).collect()
     }
 
     /// All that may follow when a delivery is returned.
@@ -153,12 +155,12 @@ impl Accounts {
     ) -> Vec<(Duty, When)> {
         let retries = self.retries_of(conn, &delivery.queue);
         let mut duties: Vec<(Duty, When)> = Vec::new();
-        for (duty, when) in retries
-            .iter()
-            .flat_map(|retries| delivery.returned(retries, by, now, latest))
-        {
-            if !duties.iter().any(|(of, _)| *of == duty) {
-                duties.push((duty, when));
+        for (retries, blind) in &retries {
+            for (duty, when) in delivery.returned(retries, by, now, latest) {
+                if !duties.iter().any(|(of, _)| *of == duty) {
+                    let blind = *blind;
+                    duties.push((duty, When { blind, ..when }));
+                }
             }
         }
         duties
@@ -188,7 +190,7 @@ impl Accounts {
         let Some(delivery) = self.delivered.get(&tag) else {
             return;
         };
-        let counts = |of: &Retries| of.on_crash() != OnCrash::Requeue;
+        let counts = |(of, _): &(Retries, bool)| of.on_crash() != OnCrash::Requeue;
         let known = self.retries_of(tag.0, &delivery.queue);
         if !known.iter().any(counts) {
             return;
@@ -209,7 +211,7 @@ impl Accounts {
             return Ok(Vec::new());
         }
         let known = self.retries_of(tag.0, &delivery.queue);
-        let is = |of: OnCrash| known.iter().any(|retries| retries.on_crash() == of);
+        let is = |of: OnCrash| known.iter().any(|(retries, _)| retries.on_crash() == of);
         if !is(OnCrash::CountAll) && !is(OnCrash::CountOldest) {
             return Ok(Vec::new());
         }
@@ -244,7 +246,8 @@ impl Accounts {
             }
         }
         let forwarded = self.forwarded.entry(delivery.queue.clone()).or_default();
-        if duties.is_empty() || !delivery.declared || self.declares_left {
+        let seen = duties.iter().any(|(_, when)| !when.blind);
+        if !seen || !delivery.declared || self.declares_left || self.impatient {
             return Ok(());
         }
         match forwarded.checked_sub(1) {
@@ -283,12 +286,15 @@ impl Accounts {
         let wrong = |what: String| Err(format!("{body}, {}: {what}", of.1));
         let known = self.retries.get(&stay.queue);
         let known = known.into_iter().flat_map(|of| [of.seen, of.unseen]);
-        if known.flatten().all(|of| of.is_over(stay.attempts)) {
+        if known.flatten().all(|of| of.forbids(stay.attempts)) {
             return wrong("it comes back more often than it may".into());
         }
         let (Some(told), Some(when)) = (Told::of(content), self.deaths.get(of)?.when) else {
             return wrong("nobody knows when it comes back".into());
         };
+        if when.blind && !self.declares_left {
+            return wrong("its arguments do not count".into());
+        }
         let due = told.away.as_ref().map_or(now, |(due, _)| *due);
         if due < when.due && !(parked && !leaves) {
             return wrong(format!("it comes back {} ms too early", when.due - due));
@@ -321,6 +327,9 @@ impl Accounts {
     fn check_death(&mut self, of: &(Bytes, Duty), now: u64) -> Result<(), String> {
         let death = self.deaths.get(of)?;
         match death.when.filter(|_| !death.at_once) {
+            Some(when) if when.blind && !self.declares_left => {
+                Err(format!("{}: its arguments do not count", of.1))
+            }
             Some(when) if now < when.due => {
                 let body = String::from_utf8_lossy(&of.0);
                 Err(format!("{body}: {} comes before its TTL is over", of.1))

@@ -30,8 +30,8 @@ impl Client {
         // `multiple` would settle what waits, too.
         let passes = waiting.first().is_none_or(|first| tag < *first);
         let multiple = rng.u8(..4) == 0 && passes;
-        let returns = if plan.retrying { 10 } else { 2 };
-        let acks = if plan.retrying { 14 } else { 7 };
+        let returns = if plan.retrying { 14 } else { 2 };
+        let acks = if plan.retrying { 16 } else { 7 };
         let drawn = rng.u8(..20);
         let is_ack = (returns..acks).contains(&drawn) || drawn < returns && self.winding_up;
         let name = match is_ack {

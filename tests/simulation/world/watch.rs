@@ -84,6 +84,7 @@ impl World {
                     self.troubles.late_confirm();
                     self.accounts.fault(self.at);
                 }
+                Event::LimitMet(Limit::CloseWait) => self.accounts.impatient = true,
                 Event::NotRetained { queue, .. } => self.accounts.forwarded(&queue),
                 Event::ReturnForwarded { queue, cause } => {
                     self.accounts.forwarded(&queue);
@@ -121,7 +122,7 @@ impl World {
     }
 
     /// Clients that their sessions may know to be lost.
-    fn look_for_crashes(&mut self) {
+    pub(super) fn look_for_crashes(&mut self) {
         for client in &self.clients {
             if (client.is_gone() || self.net.is_cut(client.tcp))
                 && let Some(conn) = self.behind.get(&client.id)
