@@ -4,6 +4,7 @@
 //! Kept from the broker's facts and the clients' words alone; the proxy is asked only for what it says it dropped by a rule. The broker
 //! numbers the copies of a message, and each has a history of its own.
 
+mod copies;
 mod deaths;
 mod deliveries;
 mod duties;
@@ -24,9 +25,10 @@ use super::plan::Plan;
 use super::proxy::names;
 use super::retries::Known;
 use super::world::WALL;
+use copies::{Copy, Delivery, expiration, is_parking, told_in};
 use deaths::Deaths;
-use duties::{Duty, Stay, Told};
-use history::{Counts, History};
+use duties::Duty;
+use history::History;
 use keys::SetKeys;
 use retries::{counts, millis};
 
@@ -92,92 +94,6 @@ pub(crate) struct Accounts {
     /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/differences.md, "What it costs").
     pub declares_left: bool,
     pub count: Count,
-}
-
-/// One copy of a message.
-#[derive(Clone, Debug, Default)]
-struct Copy {
-    /// The first octets of its body.
-    body: Bytes,
-    /// What somebody published it with.
-    given: History,
-    /// Its deaths since, all of which the broker knows.
-    since: History,
-    /// How often it died by itself since a client published or rejected it.
-    by_itself: usize,
-    /// Its property, in milliseconds.
-    expiration: Option<u64>,
-    /// What its publisher says of how often it came back.
-    written: [Option<u64>; 2],
-    /// It was returned, and has come back; or it is away.
-    stay: Option<Stay>,
-    away: bool,
-    /// In milliseconds of the wall clock: when it comes back at the earliest, by these accounts and by the proxy's word, and when its TTL is over,
-    /// if a return has fixed that.
-    due: u64,
-    told_due: u64,
-    deadline: Option<u64>,
-}
-
-impl Copy {
-    /// What may be told of its deaths: all that there were; or only what the broker knows, where a reader of both cannot tell whether it is the
-    /// same (docs/differences.md, "What dead letters look like").
-    fn told(&self) -> Vec<Counts> {
-        let mut told = vec![self.given.and(&self.since)];
-        if self.since.repeats(&self.given) {
-            told.push(self.since.counts());
-        }
-        told
-    }
-
-    /// Somebody has published it into the queues that it enters.
-    fn is_on_its_way(&mut self, duty: &Duty, due: u64, content: &Frame) {
-        let (Duty::Leaves(stay) | Duty::Returns(stay), Some(told)) = (duty, Told::of(content))
-        else {
-            return;
-        };
-        self.stay = Some(stay.clone());
-        self.deadline = told.deadline;
-        self.due = due;
-        if let Some((due, deaths)) = told.away {
-            self.away = true;
-            self.told_due = due;
-            self.given = deaths;
-        }
-    }
-
-    /// The broker's dead letter begins anew where it comes.
-    fn moved(&mut self) {
-        if !self.away {
-            self.stay = None;
-            self.deadline = None;
-            self.expiration = None;
-        }
-    }
-
-    /// The same of one that is parked: a message of which the intake could make nothing is parked, and parked again, as the broker has it.
-    fn told_parked(&self) -> Vec<Counts> {
-        let mut told = self.told();
-        told.extend([self.since.counts(), self.given.counts()]);
-        told
-    }
-}
-
-/// A copy as somebody has it.
-#[derive(Debug)]
-struct Delivery {
-    queue: Bytes,
-    copy: Copy,
-    at: Micros,
-    /// Its client had read before that there is such a queue, so its session knew where dead letters go that the broker would discard.
-    kept: bool,
-    declared: bool,
-    /// How often its queue says that it came back, and how often after failures.
-    counts: [Option<u64>; 2],
-    /// Of its queue.
-    ttl: Option<u64>,
-    /// What a client was told of its deaths.
-    seen: Option<Counts>,
 }
 
 /// For the report.
@@ -432,8 +348,11 @@ impl Accounts {
         self.check_return(&of, content, parked, at)?;
         let death = self.deaths.get(&of)?;
         self.entering.by_itself = death.by_itself;
-        self.entering
-            .is_on_its_way(&of.1, death.when.map_or(0, |when| when.due), content);
+        self.entering.is_on_its_way(
+            &of.1,
+            death.when.map_or(0, |when| when.due_if(self.declares_left)),
+            content,
+        );
         if parked {
             self.count.parked += 1;
         } else {
@@ -552,24 +471,6 @@ const FAULT_SHOWS: Micros = 90_000_000;
 /// What tells messages apart: the first eight octets.
 pub(crate) fn id(body: &[u8]) -> Bytes {
     body.iter().take(8).copied().collect()
-}
-
-fn is_parking(queue: &Bytes) -> bool {
-    queue == names().parking().as_bytes()
-}
-
-/// What may be told of a copy that the proxy took from that queue.
-fn told_in(queue: &Bytes, copy: &Copy) -> Vec<Counts> {
-    match is_parking(queue) {
-        true => copy.told_parked(),
-        false => copy.told(),
-    }
-}
-
-/// The property, in milliseconds.
-fn expiration(content: &Frame) -> Option<u64> {
-    let text = content.arg("expiration")?.text();
-    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// A client has counted the lives of the message.

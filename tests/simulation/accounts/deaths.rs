@@ -37,6 +37,8 @@ pub(super) struct When {
     pub heard: u64,
     /// It comes back no sooner.
     pub due: u64,
+    /// The same, if sessions do not know what their clients have declared.
+    pub blind_due: u64,
     /// Its TTL is over no sooner, and no later; nothing: it has none.
     pub deadline: Option<(u64, u64)>,
     /// Only a session would do that which does not know what its client has declared.
@@ -91,15 +93,27 @@ impl Deaths {
 }
 
 impl When {
+    pub(super) fn due_if(&self, declares_left: bool) -> u64 {
+        match declares_left {
+            true => self.blind_due,
+            false => self.due,
+        }
+    }
+
     /// Of one or the other.
-    fn or(self, other: When) -> When {
+    pub(super) fn or(self, other: When) -> When {
         let deadline = match (self.deadline, other.deadline) {
             (Some(one), Some(two)) => Some((one.0.min(two.0), one.1.max(two.1))),
             (one, two) => one.or(two),
         };
         When {
             heard: self.heard.min(other.heard),
-            due: self.due.min(other.due),
+            due: match (self.blind, other.blind) {
+                (true, false) => other.due,
+                (false, true) => self.due,
+                _ => self.due.min(other.due),
+            },
+            blind_due: self.blind_due.min(other.blind_due),
             deadline,
             blind: self.blind && other.blind,
         }

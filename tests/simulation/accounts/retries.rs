@@ -64,6 +64,7 @@ impl Delivery {
                 let when = When {
                     heard: now,
                     due: now,
+                    blind_due: now,
                     deadline: None,
                     blind: false,
                 };
@@ -78,6 +79,7 @@ impl Delivery {
                 let when = When {
                     heard: now,
                     due: now + delay,
+                    blind_due: now + delay,
                     deadline,
                     blind: false,
                 };
@@ -111,6 +113,7 @@ impl Copy {
         let when = When {
             heard: now,
             due: self.due,
+            blind_due: self.due,
             deadline: self.deadline.map(|deadline| (deadline, deadline)),
             blind: false,
         };
@@ -157,9 +160,13 @@ impl Accounts {
         let mut duties: Vec<(Duty, When)> = Vec::new();
         for (retries, blind) in &retries {
             for (duty, when) in delivery.returned(retries, by, now, latest) {
-                if !duties.iter().any(|(of, _)| *of == duty) {
-                    let blind = *blind;
-                    duties.push((duty, When { blind, ..when }));
+                let when = When {
+                    blind: *blind,
+                    ..when
+                };
+                match duties.iter_mut().find(|(of, _)| *of == duty) {
+                    Some((_, before)) => *before = before.or(when),
+                    None => duties.push((duty, when)),
                 }
             }
         }
@@ -296,8 +303,9 @@ impl Accounts {
             return wrong("its arguments do not count".into());
         }
         let due = told.away.as_ref().map_or(now, |(due, _)| *due);
-        if due < when.due && !(parked && !leaves) {
-            return wrong(format!("it comes back {} ms too early", when.due - due));
+        let least = when.due_if(self.declares_left);
+        if due < least && !(parked && !leaves) {
+            return wrong(format!("it comes back {} ms too early", least - due));
         }
         let bounds = when.deadline;
         match (told.deadline, bounds) {
