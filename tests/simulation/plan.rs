@@ -203,10 +203,11 @@ impl Plan {
             |(name, args): &&mut (&str, Args)| *name == "queue.declare" && args[0].1 == text(queue);
         let declare = self.declares.iter_mut().find(is_it);
         let (_, args) = declare.expect("a queue of the plan");
-        match args.iter_mut().find(|(of, _)| *of == "arguments") {
-            Some((_, Arg::Table(table))) => table,
-            _ => panic!("a declare of the plan has arguments"),
-        }
+        let arguments = args.iter_mut().find_map(|(of, arg)| match arg {
+            Arg::Table(table) if *of == "arguments" => Some(table),
+            _ => None,
+        });
+        arguments.expect("a declare of the plan has arguments")
     }
 
     fn queue(&mut self, name: &str, fields: Vec<(Vec<u8>, Value)>) {

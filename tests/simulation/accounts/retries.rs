@@ -304,7 +304,7 @@ impl Accounts {
         }
         let due = told.away.as_ref().map_or(now, |(due, _)| *due);
         let least = when.due_if(self.declares_left);
-        if due < least && !(parked && !leaves) {
+        if due < least && (leaves || !parked) {
             return wrong(format!("it comes back {} ms too early", least - due));
         }
         let bounds = when.deadline;
