@@ -62,7 +62,7 @@ impl Session {
         by_policy.unwrap_or(self.settings.mode)
     }
 
-    /// Whether the queue of a declare that says this will have retries.
+    /// Whether the queue of a declare that says this will have retries; or would have, if the declare did not say otherwise than a policy.
     pub(super) fn is_retried(&self, payload: &[u8], said: SaidRetries) -> bool {
         let declare = QueueDeclare::parse(payload);
         let declare = declare
@@ -70,7 +70,8 @@ impl Session {
             .filter(|declare| !declare.has(QueueDeclare::PASSIVE));
         declare.is_some_and(|declare| {
             let queue_type = DeclareArguments::read(declare.arguments).queue_type();
-            self.retries_for(declare.queue, queue_type, said).is_some()
+            let asks = |said| self.retries_for(declare.queue, queue_type, said).is_some();
+            asks(said) || asks(SaidRetries::default())
         })
     }
 
@@ -247,7 +248,10 @@ impl Session {
         let content = names.bridges().content(&retained.content);
         let properties = Properties::parse(&content.properties).ok()?;
         let headers = Table(properties.headers().unwrap_or_default());
-        let by_the_queue = dead_letter::retry::native_attempts(headers, self.counts_acquired());
+        let by_the_queue = match self.is_counted(retained, queue_type) {
+            true => dead_letter::retry::native_attempts(headers, self.counts_acquired()),
+            false => Ok(Attempts::default()),
+        };
         let returned = match retained.before.nacked {
             true => Returned::ByNack,
             false => Returned::ByReject,
@@ -272,6 +276,21 @@ impl Session {
             (Disposal::Retry(_), Err(cause)) => Disposal::LeaveToBroker(cause),
             (disposal, _) => disposal,
         })
+    }
+
+    /// Whether its queue has written how often it came back. A classic queue never does, and none does before the first return: a number that
+    /// is there all the same is its publisher's.
+    fn is_counted(&self, retained: &Retained, queue_type: QueueType) -> bool {
+        let known = self
+            .settings
+            .types
+            .is_quorum(&self.peer.vhost, &retained.queue);
+        let quorum = match queue_type {
+            QueueType::Quorum => true,
+            QueueType::Classic | QueueType::Other => false,
+            QueueType::Default => known.unwrap_or(true),
+        };
+        quorum && retained.before.redelivered
     }
 
     /// Whether queues count how often a message was acquired beside how often that failed (4.3).

@@ -185,6 +185,7 @@ impl Broker {
             copy: entry.id,
             body: message.body.clone(),
             redelivered,
+            counts,
         });
     }
 

@@ -47,6 +47,8 @@ pub(crate) enum Fact {
         copy: u64,
         body: Bytes,
         redelivered: bool,
+        /// What a quorum queue says of it: `x-acquired-count`, `x-delivery-count`.
+        counts: [Option<u64>; 2],
     },
     /// By a client.
     Settled {

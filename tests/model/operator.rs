@@ -1,7 +1,7 @@
 //! What is done to the broker from outside its protocol: time, faults, an operator's hand.
 
 use crate::codec::methods::Args;
-use crate::codec::value::{Bytes, Table};
+use crate::codec::value::{Bytes, Table, Value};
 
 use super::broker::{Broker, Conn, Millis, User};
 use super::channel::At;
@@ -149,7 +149,9 @@ impl Broker {
             connection.ended = true;
             connection.output.clear();
         }
-        let lost = self.jobs.clear();
+        let (kept, lost): (Vec<Job>, Vec<Job>) = self.jobs.clear().into_iter().partition(
+            |job| matches!(job, Job::DeadLetter { queue, .. } if self.is_at_least_once(queue)),
+        );
         self.lose_in_flight(lost);
         self.alarm = false;
         let transient = self.queues.values().filter(|queue| !queue.durable);
@@ -158,6 +160,7 @@ impl Broker {
             self.remove_queue(&name, Why::Restarted);
         }
         self.jobs.clear();
+        kept.into_iter().for_each(|job| self.jobs.push(job));
         for queue in self.queues.values_mut() {
             queue.used = now;
             if queue.is_quorum() {
@@ -182,6 +185,14 @@ impl Broker {
         for name in names {
             self.remove_exchange(&name);
         }
+    }
+
+    /// Dead letters stay in such a queue until they are where they should be.
+    fn is_at_least_once(&self, queue: &[u8]) -> bool {
+        self.queues.get(queue).is_some_and(|queue| {
+            let strategy = queue.arguments.get("x-dead-letter-strategy");
+            queue.is_quorum() && strategy == Some(&Value::Text(b"at-least-once".to_vec()))
+        })
     }
 
     // === an operator

@@ -4,25 +4,33 @@
 //! Kept from the broker's facts and the clients' words alone; the proxy is asked only for what it says it dropped by a rule. The broker
 //! numbers the copies of a message, and each has a history of its own.
 
+mod copies;
 mod deaths;
 mod deliveries;
+mod duties;
 mod going_on;
 pub(crate) mod history;
 mod keys;
+mod retries;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::client::{CHANNELS, Said, Verb};
 use super::codec::frame::Frame;
 use super::codec::methods::Arg;
-use super::codec::value::Bytes;
+use super::codec::value::{Bytes, Value};
 use super::model::{Conn, Fact, How, Reason, Why};
 use super::net::Micros;
+use super::plan::Plan;
 use super::proxy::names;
+use super::retries::Known;
 use super::world::WALL;
+use copies::{Copy, Delivery, expiration, is_parking, told_in};
 use deaths::Deaths;
-use history::{Counts, History};
+use duties::Duty;
+use history::History;
 use keys::SetKeys;
+use retries::{counts, millis};
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +62,7 @@ pub(crate) struct Accounts {
     on_the_way: BTreeMap<Conn, VecDeque<(Bytes, History)>>,
     deaths: Deaths,
     /// Publications of the proxies that have no confirm.
-    flying: BTreeMap<Tag, (Bytes, Counts)>,
+    flying: BTreeMap<Tag, (Bytes, Duty)>,
     /// Proxies said that they dropped so many by a rule: cycles, and what the operator wants dropped.
     pub cycles: usize,
     pub unroutable: usize,
@@ -70,55 +78,22 @@ pub(crate) struct Accounts {
     /// Queues of which only the proxy knows where their dead letters go; and the connections on which their declares were answered.
     kept: BTreeSet<Bytes>,
     declared: BTreeSet<(Conn, Bytes)>,
+    /// What is returned to a queue comes back so.
+    retries: BTreeMap<Bytes, Known>,
+    /// Clients that are lost; what counts of them, where that is one delivery of each queue and channel.
+    crashed: retries::Lost,
+    oldest: BTreeSet<(Conn, u16, Bytes)>,
+    /// Returns that proxies said they leave to the broker, by queue.
+    forwarded: BTreeMap<Bytes, usize>,
+    /// A session has waited for too long for an answer that may close its channel: then returns are the broker's.
+    pub impatient: bool,
+    /// By queue, in milliseconds.
+    ttls: BTreeMap<Bytes, u64>,
     /// An operator deletes exchanges.
     pub exchanges_go: bool,
     /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/differences.md, "What it costs").
     pub declares_left: bool,
     pub count: Count,
-}
-
-/// One copy of a message.
-#[derive(Clone, Debug, Default)]
-struct Copy {
-    /// The first octets of its body.
-    body: Bytes,
-    /// What somebody published it with.
-    given: History,
-    /// Its deaths since, all of which the broker knows.
-    since: History,
-    /// How often it died by itself since a client published or rejected it.
-    by_itself: usize,
-}
-
-impl Copy {
-    /// What may be told of its deaths: all that there were; or only what the broker knows, where a reader of both cannot tell whether it is the
-    /// same (docs/differences.md, "What dead letters look like").
-    fn told(&self) -> Vec<Counts> {
-        let mut told = vec![self.given.and(&self.since)];
-        if self.since.repeats(&self.given) {
-            told.push(self.since.counts());
-        }
-        told
-    }
-
-    /// The same of one that is parked: a message of which the intake could make nothing is parked, and parked again, as the broker has it.
-    fn told_parked(&self) -> Vec<Counts> {
-        let mut told = self.told();
-        told.extend([self.since.counts(), self.given.counts()]);
-        told
-    }
-}
-
-/// A copy as somebody has it.
-#[derive(Debug)]
-struct Delivery {
-    queue: Bytes,
-    copy: Copy,
-    at: Micros,
-    /// Its client had read before that there is such a queue, so its session knew where dead letters go that the broker would discard.
-    kept: bool,
-    /// What a client was told of its deaths.
-    seen: Option<Counts>,
 }
 
 /// For the report.
@@ -134,17 +109,23 @@ pub(crate) struct Count {
     pub died_again: usize,
     pub duplicates: usize,
     pub parked: usize,
+    /// Sent away for a retry, come back, dead as they came back as often as they may.
+    pub away: usize,
+    pub back: usize,
+    pub over: usize,
+    /// Returned by proxies that do not know the TTL of the queue.
+    pub without_ttl: usize,
 }
 
 impl Accounts {
-    pub(crate) fn new(
-        set_keys: BTreeMap<Bytes, Bytes>,
-        policies: &[(String, String, String)],
-    ) -> Accounts {
-        let kept = policies.iter().map(|(queue, ..)| queue.clone().into());
+    pub(crate) fn new(plan: &Plan) -> Accounts {
+        let kept = plan.policies.iter();
+        let kept = kept.map(|(queue, ..)| queue.clone().into());
         Accounts {
-            set_keys: SetKeys(set_keys),
+            set_keys: SetKeys(plan.set_keys()),
             kept: kept.collect(),
+            retries: plan.retries.clone(),
+            ttls: plan.ttls(),
             ..Accounts::default()
         }
     }
@@ -165,10 +146,22 @@ impl Accounts {
             Said::Verb(channel, tag, verb) => {
                 let key = (conn, channel, tag);
                 self.verbs.insert(key, (verb, at));
-                if let Some(delivery) = self.delivered.get(&key).filter(|_| verb == Verb::Dead) {
-                    let seen = delivery.seen.clone().unwrap_or_default();
-                    let counts = seen.and_rejected(&delivery.queue);
-                    self.deaths.heard(delivery.copy.body.clone(), counts, 0);
+                let Some(delivery) = self.delivered.get(&key) else {
+                    return;
+                };
+                let body = delivery.copy.body.clone();
+                match verb {
+                    Verb::Ack | Verb::Recovered => {}
+                    Verb::Dead => {
+                        let seen = delivery.seen.clone().unwrap_or_default();
+                        let duty = Duty::Dies(seen.and_rejected(&delivery.queue));
+                        self.deaths.heard(body, duty, 0);
+                    }
+                    Verb::Returned(by) => {
+                        let (now, by_itself) = (millis(at), delivery.copy.by_itself + 1);
+                        let duties = self.returns(conn, delivery, by, now, now);
+                        self.hear_of(&body, by_itself, duties);
+                    }
                 }
             }
             Said::Published(body, history) => {
@@ -215,7 +208,7 @@ impl Accounts {
             return Err(format!("a client reads {name}"));
         }
         delivery.seen = Some(seen);
-        Ok(())
+        Accounts::check_told(delivery, frame)
     }
 
     // --- what the broker says
@@ -228,14 +221,15 @@ impl Accounts {
                 conn,
                 channel,
                 publish,
+                exchange,
                 key,
                 body,
                 properties,
                 into,
-                ..
             } => {
                 let content = Frame::new("", properties.clone());
-                self.published((*conn, *channel, *publish), key, body, &content, into, at)
+                let tag = (*conn, *channel, *publish);
+                self.published(tag, (exchange, key), body, &content, into, at)
             }
             Fact::Queued { copy, .. } => {
                 self.copies.insert(*copy, self.entering.clone());
@@ -253,8 +247,9 @@ impl Accounts {
                 tag,
                 queue,
                 copy,
+                counts,
                 ..
-            } => self.delivered((*conn, *channel, *tag), queue, *copy, at),
+            } => self.delivered((*conn, *channel, *tag), queue, *copy, *counts, at),
             Fact::Settled {
                 conn,
                 channel,
@@ -264,7 +259,7 @@ impl Accounts {
                 ..
             } => {
                 self.heard.insert(*conn, at);
-                self.settled((*conn, *channel, *tag), *copy, *how)
+                self.settled((*conn, *channel, *tag), *copy, *how, at)
             }
             Fact::Died {
                 copy,
@@ -274,6 +269,9 @@ impl Accounts {
             } => {
                 let second = (WALL + at / 1000) / 1000;
                 let copy = self.copy(*copy)?;
+                if copy.away {
+                    return Ok(());
+                }
                 copy.since.died(queue, reason.name(), second.into());
                 copy.by_itself = match reason {
                     Reason::Rejected => 0,
@@ -283,6 +281,7 @@ impl Accounts {
             }
             Fact::Routed { copy, .. } => {
                 self.entering = self.gone(*copy)?;
+                self.entering.moved();
                 Ok(())
             }
             Fact::Dropped {
@@ -312,7 +311,7 @@ impl Accounts {
     fn published(
         &mut self,
         tag: Tag,
-        key: &Bytes,
+        (exchange, key): (&Bytes, &Bytes),
         body: &Bytes,
         content: &Frame,
         into: &[Bytes],
@@ -324,6 +323,8 @@ impl Accounts {
         self.entering = Copy {
             body: body.clone(),
             given: given.clone(),
+            expiration: expiration(content),
+            written: counts(content),
             ..Copy::default()
         };
         if matches!(self.whose.get(&tag.0), Some(Whose::Client(_))) {
@@ -341,14 +342,23 @@ impl Accounts {
             };
         }
         let parked = into.iter().any(is_parking);
-        let of = (body, given.counts());
+        let of = (body, Duty::of(content, exchange, key, parked));
         self.count.died_again += another_life;
+        self.deaths.get(&of)?;
+        self.check_return(&of, content, parked, at)?;
         let death = self.deaths.get(&of)?;
         self.entering.by_itself = death.by_itself;
+        self.entering.is_on_its_way(
+            &of.1,
+            death.when.map_or(0, |when| when.due_if(self.declares_left)),
+            content,
+        );
         if parked {
             self.count.parked += 1;
         } else {
-            self.set_keys.check(key, content)?;
+            if let Duty::Dies(_) = of.1 {
+                self.set_keys.check(key, content)?;
+            }
             death.published.push(at);
             let (first, heard, times) = (death.published[0], death.heard, death.published.len());
             self.count.duplicates += usize::from(times > 1);
@@ -363,7 +373,7 @@ impl Accounts {
     }
 
     /// Published again, and something happened that explains it.
-    fn explained(&self, of: &(Bytes, Counts), first: Micros, at: Micros) -> Result<(), String> {
+    fn explained(&self, of: &(Bytes, Duty), first: Micros, at: Micros) -> Result<(), String> {
         let then = first.saturating_sub(FAULT_SHOWS)..=at;
         match self.faults.iter().any(|fault| then.contains(fault)) {
             true => Ok(()),
@@ -383,7 +393,11 @@ impl Accounts {
             // Of several queues some may have taken it.
             self.faults.push(at);
         } else {
-            self.count.dead_letters += 1;
+            match &of.1 {
+                Duty::Dies(_) => self.count.dead_letters += 1,
+                Duty::Leaves(_) => self.count.away += 1,
+                Duty::Returns(_) => self.count.back += 1,
+            }
             self.deaths.get(&of)?.confirmed += 1;
         }
         Ok(())
@@ -457,18 +471,6 @@ const FAULT_SHOWS: Micros = 90_000_000;
 /// What tells messages apart: the first eight octets.
 pub(crate) fn id(body: &[u8]) -> Bytes {
     body.iter().take(8).copied().collect()
-}
-
-fn is_parking(queue: &Bytes) -> bool {
-    queue == names().parking().as_bytes()
-}
-
-/// What may be told of a copy that the proxy took from that queue.
-fn told_in(queue: &Bytes, copy: &Copy) -> Vec<Counts> {
-    match is_parking(queue) {
-        true => copy.told_parked(),
-        false => copy.told(),
-    }
 }
 
 /// A client has counted the lives of the message.

@@ -15,6 +15,7 @@ use super::codec::wire;
 use super::decoder::Decoder;
 use super::net::{End, Found, Micros, Net, TcpId};
 use super::plan::{Plan, text};
+use super::retries::By;
 use consuming::any_queue;
 pub(crate) use publishing::LIVES;
 use publishing::Letter;
@@ -31,7 +32,10 @@ pub(crate) const CHANNELS: u16 = 5;
 pub(crate) enum Verb {
     Ack,
     Dead,
-    Requeue,
+    /// With `requeue`.
+    Returned(By),
+    /// By `basic.recover`.
+    Recovered,
 }
 
 /// What the accounts hear of a client.

@@ -9,6 +9,7 @@
 //! ```
 //! - `net` connections · `task` the proxy's own driver as a task, and the clock · `proxy` a process: machines, tasks, the proxy's own hub
 //! - `client` an application: what it publishes (and publishes again), what it takes · `plan` what it declares · `decoder` frames
+//! - `retries` what queues say of retries, and what is promised for it
 //! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
 //!
 //! The broker is `tests/model`, which the differential tests hold to the real one. Nothing here uses the proxy's own codec.
@@ -24,6 +25,7 @@ mod model;
 mod net;
 mod plan;
 mod proxy;
+mod retries;
 mod task;
 mod world;
 
@@ -144,6 +146,10 @@ impl Sum {
         self.count.dead_letters += other.count.dead_letters;
         self.count.duplicates += other.count.duplicates;
         self.count.parked += other.count.parked;
+        self.count.away += other.count.away;
+        self.count.back += other.count.back;
+        self.count.over += other.count.over;
+        self.count.without_ttl += other.count.without_ttl;
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;
         }
@@ -174,6 +180,10 @@ fn verdict(sum: &Sum) -> ExitCode {
         count.parked,
         count.duplicates,
         sum.faults
+    );
+    println!(
+        "retries: sent away {}, come back {}, dead at the limit {}; by proxies that do not know the TTL {}",
+        count.away, count.back, count.over, count.without_ttl
     );
     let (word, code) = match failed {
         0 => ("ok", ExitCode::SUCCESS),

@@ -166,6 +166,10 @@ impl Net {
         all.tcps[tcp.0].wake();
     }
 
+    pub(crate) fn is_cut(&self, tcp: TcpId) -> bool {
+        self.lock().tcps[tcp.0].reset
+    }
+
     /// Neither end hears of the other again.
     pub(crate) fn swallow(&self, tcp: TcpId) {
         self.lock().tcps[tcp.0].hole = true;

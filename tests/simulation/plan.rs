@@ -6,6 +6,7 @@ use fastrand::Rng;
 
 use super::codec::methods::{Arg, Args};
 use super::codec::value::{Bytes, Table, Value};
+use super::retries::{Known, OnCrash, Retries, Words};
 
 /// Queues and exchanges of one world, and the requests that declare them.
 #[derive(Debug)]
@@ -20,8 +21,14 @@ pub(crate) struct Plan {
     pub republishing: bool,
     /// They use `CC` and `BCC`.
     pub carbon_copies: bool,
-    /// What only policies of the proxy say: queue, exchange, key. The broker knows no target of these.
+    /// What only policies of the proxy say of dead letters: queue, exchange, key. The broker knows no target of these.
     pub policies: Vec<(String, String, String)>,
+    /// What they say of retries, by queue.
+    pub retry_policies: BTreeMap<String, Words>,
+    /// What becomes of what is returned to a queue; to the others the broker returns it.
+    pub retries: BTreeMap<Bytes, Known>,
+    /// Some queue was asked for retries.
+    pub retrying: bool,
     /// In order; each client sends them all.
     pub declares: Vec<(&'static str, Args)>,
 }
@@ -50,6 +57,9 @@ impl Plan {
             republishing: rng.bool(),
             carbon_copies: rng.bool(),
             policies: Vec::new(),
+            retry_policies: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            retrying: false,
             declares: Vec::new(),
         };
         plan.exchange("dlx", "direct", false);
@@ -148,6 +158,58 @@ impl Plan {
         self.sources.push(name);
     }
 
+    /// Sources with retries, in some worlds. Drawn apart, so that the others stay what they are without.
+    pub(crate) fn draw_retries(&mut self, rng: &mut Rng) {
+        if rng.u8(..5) < 3 {
+            return;
+        }
+        self.retrying = true;
+        for name in self.sources.clone() {
+            let by_policy = self.policies.iter().any(|(queue, ..)| *queue == name);
+            let arguments = self.arguments_mut(&name);
+            let quorum = arguments.get("x-queue-type") == Some(&Value::Text(b"quorum".to_vec()));
+            if rng.u8(..8) == 0 {
+                continue;
+            }
+            let (argued, ruled) = [(true, false), (false, true), (true, true)][rng.usize(..3)];
+            let mut said = [Words::default(); 2];
+            if argued {
+                said[0] = Words::draw(rng, !quorum);
+                arguments.fields.extend(said[0].arguments());
+            }
+            if ruled {
+                said[1] = Words::draw(rng, true);
+                let all = [OnCrash::Requeue, OnCrash::CountOldest, OnCrash::CountAll];
+                said[1].on_crash = all[rng.usize(..3)];
+            }
+            // What has nowhere to go is parked at the limit.
+            if !by_policy && rng.u8(..4) == 0 {
+                let is_target = |name: &[u8]| name.starts_with(b"x-dead-letter-");
+                arguments.fields.retain(|(name, _)| !is_target(name));
+            }
+            if ruled {
+                self.retry_policies.insert(name.clone(), said[1]);
+            }
+            let known = Known {
+                seen: Retries::of(said[0], said[1], quorum),
+                unseen: Retries::of(Words::default(), said[1], quorum),
+            };
+            self.retries.insert(name.into(), known);
+        }
+    }
+
+    fn arguments_mut(&mut self, queue: &str) -> &mut Table {
+        let is_it =
+            |(name, args): &&mut (&str, Args)| *name == "queue.declare" && args[0].1 == text(queue);
+        let declare = self.declares.iter_mut().find(is_it);
+        let (_, args) = declare.expect("a queue of the plan");
+        let arguments = args.iter_mut().find_map(|(of, arg)| match arg {
+            Arg::Table(table) if *of == "arguments" => Some(table),
+            _ => None,
+        });
+        arguments.expect("a declare of the plan has arguments")
+    }
+
     fn queue(&mut self, name: &str, fields: Vec<(Vec<u8>, Value)>) {
         let arguments = Table {
             fields,
@@ -176,6 +238,23 @@ impl Plan {
             .iter()
             .flat_map(|(_, args)| args)
             .any(|(_, arg)| matches!(arg, Arg::Table(table) if table.get("x-overflow").is_some()))
+    }
+
+    /// In milliseconds, of each queue that has one.
+    pub(crate) fn ttls(&self) -> BTreeMap<Bytes, u64> {
+        let ttl = |(name, args): &(&str, Args)| {
+            let arguments = args.iter().find(|(of, _)| *of == "arguments");
+            match arguments.filter(|_| *name == "queue.declare")? {
+                (_, Arg::Table(table)) => match table.get("x-message-ttl")? {
+                    Value::Integer(_, ttl) => {
+                        Some((args[0].1.text().to_vec(), u64::try_from(*ttl).ok()?))
+                    }
+                    _ => None,
+                },
+                _ => None,
+            }
+        };
+        self.declares.iter().filter_map(ttl).collect()
     }
 
     /// Queue, exchange, key.

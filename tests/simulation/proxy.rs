@@ -2,7 +2,7 @@
 
 mod watched;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use dlx_proxy::amqp::ids::{ShortStr, Vhost};
 use dlx_proxy::config::Config;
 use dlx_proxy::dead_letter::RuleSettings;
+use dlx_proxy::dead_letter::retries::{self as rules_of_retries, RetryType};
 use dlx_proxy::intake::{self, Intake};
 use dlx_proxy::link::Login;
 use dlx_proxy::machine::{Budget, Event, Leg, Limits, LiveLimits, Owner};
@@ -24,10 +25,13 @@ use dlx_proxy::publisher::{self, OnUnroutable, Publisher};
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::live::LivePolicies;
 use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policies, Policy};
+use dlx_proxy::registry::said_retries::SaidRetries;
 use dlx_proxy::session::{self, Session};
 use fastrand::Rng;
 
 use super::net::{End, Micros, Net, Stream, TcpId};
+use super::plan::Plan;
+use super::retries::{OnCrash, Words};
 use super::task::{Clock, Task};
 use watched::Watched;
 
@@ -45,6 +49,7 @@ pub(crate) struct Settings {
     pub mode: Mode,
     /// Queue, exchange, key; with the mode `keep`.
     pub policies: Vec<(String, String, String)>,
+    pub retry_policies: BTreeMap<String, Words>,
     pub on_unroutable: OnUnroutable,
     pub queue_type: intake::QueueType,
     pub prefetch: u16,
@@ -56,6 +61,7 @@ pub(crate) struct Settings {
     pub retry_for: Duration,
     pub parked_retry: Duration,
     pub nack_retries: u32,
+    pub max_delay_queues: usize,
     /// Batches that wait for the publisher.
     pub publisher_inbox: usize,
 }
@@ -107,6 +113,7 @@ impl Settings {
                 Mode::Takeover
             },
             policies: Vec::new(),
+            retry_policies: BTreeMap::new(),
             on_unroutable: if rng.u8(..5) == 0 {
                 OnUnroutable::Drop
             } else {
@@ -126,34 +133,48 @@ impl Settings {
             retry_for: Duration::from_secs(60),
             parked_retry: Duration::from_secs([0, 3, 30][rng.usize(..3)]),
             nack_retries: rng.u32(..4),
+            max_delay_queues: 64,
             publisher_inbox: [1, 2, 1024][rng.usize(..3)],
         }
     }
 
     /// What those of a plan say. Rejects of queues beyond `max-queues-per-connection` go to the broker whatever it knows (docs/differences.md); and
     /// one of a message that is larger than the budget is never done, as it returns to its queue.
-    pub(crate) fn with_policies(mut self, policies: &[(String, String, String)]) -> Settings {
-        self.policies = policies.to_vec();
-        if !policies.is_empty() {
+    pub(crate) fn with_policies(mut self, plan: &Plan, rng: &mut Rng) -> Settings {
+        self.policies = plan.policies.clone();
+        self.retry_policies = plan.retry_policies.clone();
+        if !self.policies.is_empty() {
             self.max_queues = 65_536;
             self.retained = self.retained.max(20_000);
+        }
+        if plan.retrying {
+            self.max_queues = 65_536;
+            self.retained = self
+                .retained
+                .max([2_000, 20_000, 1 << 20, 1 << 20][rng.usize(..4)]);
+            self.max_delay_queues = [1, 2, 64, 64][rng.usize(..4)];
         }
         self
     }
 
     fn policies(&self) -> Policies {
-        let of_queues = self.policies.iter();
-        let of_queues = of_queues.map(|(queue, exchange, key)| Policy {
-            vhost: vhost(),
-            pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
-            priority: 1,
-            mode: Some(Mode::Keep),
-            definition: Definition {
-                dead_letter_exchange: Some(short(exchange)),
-                dead_letter_routing_key: Some(short(key)),
-                ..Definition::default()
-            },
-            ..Policy::default()
+        let named = self.policies.iter().map(|(queue, ..)| queue);
+        let queues: BTreeSet<&String> = named.chain(self.retry_policies.keys()).collect();
+        let of_queues = queues.into_iter().map(|queue| {
+            let target = self.policies.iter().find(|(of, ..)| of == queue);
+            let retries = self.retry_policies.get(queue);
+            Policy {
+                vhost: vhost(),
+                pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
+                priority: 1,
+                mode: Some(target.map_or(self.mode, |_| Mode::Keep)),
+                definition: Definition {
+                    dead_letter_exchange: target.map(|(_, exchange, _)| short(exchange)),
+                    dead_letter_routing_key: target.map(|(.., key)| short(key)),
+                    retries: retries.map(said).unwrap_or_default(),
+                },
+                ..Policy::default()
+            }
         });
         // Also for queues that would be native by default: the model knows no `at-least-once`.
         let all = Policy {
@@ -168,6 +189,7 @@ impl Settings {
         static DEFAULT: LazyLock<Limits> = LazyLock::new(|| Config::default().reloadable.limits);
         Limits {
             nack_retries: self.nack_retries,
+            max_delay_queues: self.max_delay_queues,
             retry_for: self.retry_for,
             parked_retry: self.parked_retry,
             retained_bytes_per_connection: self.retained,
@@ -177,6 +199,28 @@ impl Settings {
             close_wait: self.close_wait,
             ..DEFAULT.clone()
         }
+    }
+}
+
+/// The same, as the proxy reads it.
+fn said(words: &Words) -> SaidRetries {
+    let counts = words.counts.map(|counts| match counts {
+        "failed" => rules_of_retries::Counts::Failed,
+        _ => rules_of_retries::Counts::All,
+    });
+    let kind = words.kind.map(str::as_bytes);
+    SaidRetries {
+        delayed_retry_type: kind.and_then(RetryType::parse),
+        delayed_retry_min: words.min,
+        delayed_retry_max: words.max,
+        delayed_retry_multiplier: words.multiplier,
+        delivery_limit: words.limit,
+        delivery_limit_counts: counts,
+        on_crash: match words.on_crash {
+            OnCrash::Requeue => None,
+            OnCrash::CountOldest => Some(rules_of_retries::OnCrash::CountOldest),
+            OnCrash::CountAll => Some(rules_of_retries::OnCrash::CountAll),
+        },
     }
 }
 

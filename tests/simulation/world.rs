@@ -27,6 +27,8 @@ const HEARTBEAT: Micros = 4_000_000;
 const HEALED_WITHIN: Micros = 400_000_000;
 /// And within so many steps.
 const STEPS_AT_MOST: u64 = 2_000_000;
+/// Makes another seed of a seed.
+const RETRIES: u64 = 0x7265_7472_6965_7300;
 /// Lines of the trace that are kept.
 const TRACE: usize = 1_000_000;
 
@@ -121,7 +123,10 @@ impl World {
         let proxies = if rng.u8(..4) == 0 { 2 } else { 1 };
         let settings = proxy::Settings::draw(&mut rng);
         let troubles = Troubles::draw(&mut rng);
-        let plan = Plan::draw(&mut rng);
+        let mut plan = Plan::draw(&mut rng);
+        let mut apart = Rng::with_seed(seed ^ RETRIES);
+        plan.draw_retries(&mut apart);
+        let settings = settings.with_policies(&plan, &mut apart);
         let options = Options {
             users: ["guest", "dlx-proxy"].map(User::administrator).to_vec(),
             heartbeat: 10,
@@ -133,13 +138,13 @@ impl World {
             net: Net::default(),
             broker: Broker::new(options),
             proxies: Vec::new(),
-            settings: vec![settings.with_policies(&plan.policies); proxies],
+            settings: vec![settings; proxies],
             clients: Vec::new(),
             peers: BTreeMap::new(),
             behind: BTreeMap::new(),
             through: BTreeMap::new(),
             dismissed: BTreeSet::new(),
-            accounts: Accounts::new(plan.set_keys(), &plan.policies),
+            accounts: Accounts::new(&plan),
             troubles,
             alarm_since: None,
             plan,
@@ -155,6 +160,11 @@ impl World {
             phase: Phase::Load,
             rng,
         };
+        let said = format!(
+            "policies {:?}, retries {:?}",
+            world.plan.retry_policies, world.plan.retries
+        );
+        world.note(|| said);
         world.clock.set(world.at);
         for at in 0..proxies {
             world.proxies.push(None);

@@ -4,7 +4,7 @@ use super::probes::{
     ABSENT, GRANTED, NO_WAIT, PROBE, asking, close, close_ok, declare_ok, declare_on, if_there,
     open_ok, opened, probe_closed,
 };
-use super::retries::{LIMIT, MIN, SECOND, table};
+use super::retries::{LIMIT, MIN, SECOND, policy, said, table};
 use super::script::*;
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::TableBuilder;
@@ -58,6 +58,22 @@ fn a_classic_queue_is_declared_without_them() {
             is_retried(s, "q");
         }
     }
+}
+
+#[test]
+fn arguments_that_ask_for_none_beat_a_policy() {
+    let settings = settings(Mode::Keep);
+    settings.policies.set_ours(policy(said(None, Some(0))));
+    let mut s = Script::open(settings);
+    let unlimited = table(|table| {
+        table.long(LIMIT, -1);
+    });
+    s.client(&declare_on(CH, "orders", 0, &unlimited))
+        .broker_gets(&[&declare_on(CH, "orders", 0, &[])]);
+    s.broker(&declare_ok(CH, "orders")).passes();
+    s.client(&get("orders")).passes();
+    s.broker(&got(1)).passes();
+    s.client(&nack(1, false, true)).passes();
 }
 
 #[test]

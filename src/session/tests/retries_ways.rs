@@ -1,8 +1,11 @@
 //! Where a return goes that is not delayed: back at once by an exchange, to the broker, or to the target of what dies.
 
-use super::retries::{CONFIRMED, SECOND, declared, of, said};
+use super::message::published;
+use super::retries::{CONFIRMED, SECOND, declared, of, said, table};
 use super::script::*;
+use crate::amqp::frame;
 use crate::amqp::method::QueueDeclare;
+use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::RetryType;
 use crate::machine::*;
@@ -132,6 +135,42 @@ fn at_the_limit_it_dies() {
         s.settled(&[(ticket, CONFIRMED)])
             .broker_gets(&[&ack(1, false)]);
         assert_eq!((s.session.retained(), s.session.withheld()), (0, 0));
+    }
+}
+
+#[test]
+fn what_a_publisher_says_of_earlier_deliveries_counts_for_nothing() {
+    let counts = table(|headers| {
+        headers.long(b"x-acquired-count", 9);
+        headers.long(b"x-delivery-count", 9);
+    });
+    let mut message = published();
+    let edit = Edit {
+        headers: Change::Set(counts),
+        ..Edit::default()
+    };
+    let none = Properties::parse(&[0, 0]).expect("none");
+    message.properties = none.edit(&edit).to_vec();
+    for (queue_type, redelivered, counts) in [
+        (QueueType::Classic, false, false),
+        (QueueType::Classic, true, false),
+        (QueueType::Quorum, false, false),
+        // Only this queue writes what it counts over what it finds.
+        (QueueType::Quorum, true, true),
+    ] {
+        let limited = Declared {
+            queue_type,
+            ..declared(said(Some(1000), Some(3)))
+        };
+        let mut s = of(settings(Mode::Keep), limited);
+        let [mut method, header, body] = message.delivered(1);
+        let behind_its_tag = frame::HEAD + 4 + 1 + "orders".len() + 8;
+        method[behind_its_tag] = redelivered.into();
+        let _delivered = s.broker(&[method, header, body].concat());
+        let _ignored = s.sent_to_client();
+        s.client(&reject(1, true)).silent();
+        let dies = s.dead[0].1.reason == Reason::DeliveryLimit;
+        assert_eq!(dies, counts, "{queue_type:?} {redelivered}");
     }
 }
 

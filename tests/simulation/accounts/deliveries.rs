@@ -1,6 +1,7 @@
 //! What is delivered, and what becomes of it.
 
-use super::{Accounts, Bytes, Delivery, How, Micros, Tag, Verb, Whose, told_in};
+use super::duties::Duty;
+use super::{Accounts, Bytes, Copy, Delivery, How, Micros, Tag, Verb, Whose, is_parking, told_in};
 
 impl Accounts {
     pub(super) fn delivered(
@@ -8,13 +9,18 @@ impl Accounts {
         tag: Tag,
         queue: &Bytes,
         copy: u64,
+        counts: [Option<u64>; 2],
         at: Micros,
     ) -> Result<(), String> {
         let copy = self.copy(copy)?.clone();
         if self.whose.get(&tag.0) == Some(&Whose::Intake) {
-            for counts in told_in(queue, &copy) {
-                self.deaths.heard(copy.body.clone(), counts, copy.by_itself);
+            let returns = copy.comes_out(at, at);
+            for duty in taken(queue, &copy) {
+                if !returns.iter().any(|(of, _)| *of == duty) {
+                    self.deaths.heard(copy.body.clone(), duty, copy.by_itself);
+                }
             }
+            self.hear_of(&copy.body, copy.by_itself + 1, returns);
         }
         let declared = self.declared.contains(&(tag.0, queue.clone()));
         let delivery = Delivery {
@@ -22,30 +28,72 @@ impl Accounts {
             copy,
             at,
             kept: declared && self.kept.contains(queue),
+            declared,
+            counts,
+            ttl: self.ttls.get(queue).copied(),
             seen: None,
         };
         self.delivered.insert(tag, delivery);
+        if self.crashed.contains(&tag.0) {
+            self.left_behind(tag, at);
+        }
         Ok(())
     }
 
-    pub(super) fn settled(&mut self, tag: Tag, copy: u64, how: How) -> Result<(), String> {
+    pub(super) fn settled(
+        &mut self,
+        tag: Tag,
+        copy: u64,
+        how: How,
+        at: Micros,
+    ) -> Result<(), String> {
         let whose = self.whose.get(&tag.0).copied();
         let verb = self.verbs.remove(&tag).map(|(verb, _)| verb);
         let unknown = || format!("{tag:?} was never delivered");
+        let delivery = self.delivered.remove(&tag).ok_or_else(unknown)?;
+        let counted = match (whose, how) {
+            (Some(Whose::Client(_)), How::Ack) => self.counted(tag, &delivery, verb)?,
+            _ => Vec::new(),
+        };
+        let returned = match verb {
+            Some(Verb::Returned(by)) if how == How::Requeue => {
+                return self.returned_natively(tag, &delivery, by, at);
+            }
+            Some(Verb::Returned(by)) => self.returns(tag.0, &delivery, by, 0, 0),
+            _ => Vec::new(),
+        };
         let Delivery {
             queue,
             copy: it,
             seen,
             kept,
+            at: then,
             ..
-        } = self.delivered.remove(&tag).ok_or_else(unknown)?;
-        let counts = match (whose, how, verb) {
+        } = delivery;
+        let duties = match (whose, how, verb) {
             (_, How::Requeue, _) => return Ok(()),
             (Some(Whose::Client(_)), How::Ack, Some(Verb::Ack)) => Vec::new(),
             (Some(Whose::Client(_)), How::Ack, Some(Verb::Dead)) => {
-                vec![seen.unwrap_or_default().and_rejected(&queue)]
+                let counts = seen.unwrap_or_default().and_rejected(&queue);
+                [vec![Duty::Dies(counts)], counted].concat()
             }
-            (Some(Whose::Intake), How::Ack, None) => told_in(&queue, &it),
+            (Some(Whose::Client(_)), How::Ack, Some(Verb::Returned(_)))
+                if !returned.is_empty() || !counted.is_empty() =>
+            {
+                let returned = returned.into_iter().map(|(duty, _)| duty);
+                returned.chain(counted).collect()
+            }
+            // A recover may be lost with its connection.
+            (Some(Whose::Client(_)), How::Ack, None | Some(Verb::Recovered))
+                if !counted.is_empty() =>
+            {
+                counted
+            }
+            (Some(Whose::Intake), How::Ack, None) => {
+                let taken = taken(&queue, &it).into_iter();
+                let returns = it.comes_out(then, at).into_iter();
+                taken.chain(returns.map(|(duty, _)| duty)).collect()
+            }
             (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead)) if kept => {
                 let queue = String::from_utf8_lossy(&queue);
                 return Err(format!(
@@ -70,10 +118,17 @@ impl Accounts {
         };
         self.gone(copy)?;
         let mut by_itself = None;
-        for counts in counts {
-            let death = self.deaths.get(&(it.body.clone(), counts))?;
+        for duty in duties {
+            let is_over = matches!(verb, Some(Verb::Returned(_))) && matches!(duty, Duty::Dies(_));
+            // One that may have been, as its time had come, or as its session did not know better.
+            let of = (it.body.clone(), duty);
+            if self.deaths.find(&of).is_none() {
+                continue;
+            }
+            let death = self.deaths.get(&of)?;
             if death.confirmed > death.settled {
                 death.settled += 1;
+                self.count.over += usize::from(is_over);
                 return Ok(());
             }
             by_itself = Some(death.by_itself);
@@ -92,4 +147,12 @@ impl Accounts {
         }
         Ok(())
     }
+}
+
+/// What a proxy that has taken a copy from that queue may publish of it, but for one that is away.
+fn taken(queue: &Bytes, copy: &Copy) -> Vec<Duty> {
+    if copy.away && !is_parking(queue) {
+        return Vec::new();
+    }
+    told_in(queue, copy).into_iter().map(Duty::Dies).collect()
 }

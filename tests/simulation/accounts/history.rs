@@ -86,11 +86,13 @@ impl History {
 
 impl Counts {
     pub(super) fn and_rejected(&self, queue: &[u8]) -> Counts {
+        self.and_died(queue, b"rejected")
+    }
+
+    pub(super) fn and_died(&self, queue: &[u8], reason: &[u8]) -> Counts {
         let mut counts = self.clone();
-        *counts
-            .0
-            .entry((queue.to_vec(), b"rejected".to_vec()))
-            .or_default() += 1;
+        let of = (queue.to_vec(), reason.to_vec());
+        *counts.0.entry(of).or_default() += 1;
         counts
     }
 }

@@ -4,6 +4,7 @@ use fastrand::Rng;
 
 use super::super::codec::methods::Arg;
 use super::super::plan::{Plan, text};
+use super::super::retries::By;
 use super::{Client, Said, Verb};
 
 impl Client {
@@ -29,23 +30,28 @@ impl Client {
         // `multiple` would settle what waits, too.
         let passes = waiting.first().is_none_or(|first| tag < *first);
         let multiple = rng.u8(..4) == 0 && passes;
-        let verb = match rng.u8(..20) {
-            0..2 if !self.winding_up => Verb::Requeue,
-            0..7 => Verb::Ack,
-            _ => Verb::Dead,
+        let returns = if plan.retrying { 14 } else { 2 };
+        let acks = if plan.retrying { 16 } else { 7 };
+        let drawn = rng.u8(..20);
+        let is_ack = (returns..acks).contains(&drawn) || drawn < returns && self.winding_up;
+        let name = match is_ack {
+            true => "basic.ack",
+            false if multiple || rng.bool() => "basic.nack",
+            false => "basic.reject",
+        };
+        let verb = match name {
+            "basic.ack" => Verb::Ack,
+            _ if drawn >= returns => Verb::Dead,
+            "basic.nack" => Verb::Returned(By::Nack),
+            _ => Verb::Returned(By::Reject),
         };
         let these = if multiple { tags[0]..=tag } else { tag..=tag };
         channel.unacked.retain(|tag, _| !these.contains(tag));
         let said = tags.iter().filter(|tag| these.contains(tag));
         self.said.extend(said.map(|tag| Said::Verb(id, *tag, verb)));
         let mut args = vec![("delivery-tag", Arg::Number(tag))];
-        let name = match verb {
-            Verb::Ack => "basic.ack",
-            _ if multiple || rng.bool() => "basic.nack",
-            _ => "basic.reject",
-        };
         args.push(("multiple", Arg::Bit(multiple)));
-        args.push(("requeue", Arg::Bit(verb == Verb::Requeue)));
+        args.push(("requeue", Arg::Bit(matches!(verb, Verb::Returned(_)))));
         self.send(id, name, &args);
     }
 
@@ -119,7 +125,7 @@ impl Client {
             let tags = std::mem::take(&mut channel.unacked);
             self.said.extend(
                 tags.into_keys()
-                    .map(|tag| Said::Verb(id, tag, Verb::Requeue)),
+                    .map(|tag| Said::Verb(id, tag, Verb::Recovered)),
             );
         }
     }

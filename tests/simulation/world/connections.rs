@@ -49,6 +49,7 @@ impl World {
     }
 
     pub(super) fn keep_clients(&mut self) {
+        self.look_for_crashes();
         self.clients.retain(|client| !client.is_gone());
         while self.clients.len() < self.wanted {
             let up: Vec<usize> = (0..self.proxies.len())

@@ -84,6 +84,14 @@ impl World {
                     self.troubles.late_confirm();
                     self.accounts.fault(self.at);
                 }
+                Event::LimitMet(Limit::CloseWait) => self.accounts.impatient = true,
+                Event::NotRetained { queue, .. } => self.accounts.forwarded(&queue),
+                Event::ReturnForwarded { queue, cause } => {
+                    self.accounts.forwarded(&queue);
+                    if matches!(cause, Fallback::CloseWait | Fallback::Refused(_)) {
+                        self.accounts.fault(self.at);
+                    }
+                }
                 // It may be at its target too.
                 Event::DeadLetter {
                     outcome: Outcome::Parked(Cause::TargetBusy | Cause::TimedOut),
@@ -99,6 +107,7 @@ impl World {
                 _ => {}
             }
         }
+        self.look_for_crashes();
         for proxy in self.proxies.iter().flatten() {
             let wrong = proxy.over_a_bound().or(proxy.sleeps_through(self.at));
             if let Some(what) = wrong {
@@ -112,8 +121,28 @@ impl World {
         self.consumers_go_on()
     }
 
+    /// Clients that their sessions may know to be lost.
+    pub(super) fn look_for_crashes(&mut self) {
+        for client in &self.clients {
+            if (client.is_gone() || self.net.is_cut(client.tcp))
+                && let Some(conn) = self.behind.get(&client.id)
+            {
+                let broker = &self.broker;
+                let open = |(conn, channel, tag)| broker.unacked(conn, channel).contains(&tag);
+                self.accounts.crashed(*conn, open, self.at);
+            }
+        }
+    }
+
     /// What is parked has a reason; and where nothing is wrong but what passes by itself, that is not one.
     fn parked(&mut self, which: Which, event: &Event) -> Result<(), String> {
+        if let Event::Retried {
+            outcome: Outcome::Refused(cause),
+            ..
+        } = event
+        {
+            self.accounts.given_up += usize::from(*cause != Cause::PublisherAway);
+        }
         let Event::DeadLetter {
             outcome,
             queue,
@@ -132,7 +161,11 @@ impl World {
             (
                 Which::Publisher,
                 Outcome::Parked(
-                    Cause::Unroutable | Cause::NoExchange | Cause::Forbidden | Cause::Cycle,
+                    Cause::Unroutable
+                    | Cause::NoExchange
+                    | Cause::NoTarget
+                    | Cause::Forbidden
+                    | Cause::Cycle,
                 ),
             ) => {}
             // While others that are parked for it wait for their confirms.
@@ -179,6 +212,10 @@ impl World {
         self.broker.jobs() == 0
             && self.proxies.iter().flatten().all(Proxy::is_quiet)
             && empty(&self.broker, &intake)
+            && self.broker.queue_names().iter().all(|queue| {
+                let queue = String::from_utf8_lossy(queue);
+                !queue.starts_with("dlx-proxy.delay.") || empty(&self.broker, &queue)
+            })
             && !self.is_parked_in_vain()
             && self
                 .plan
@@ -209,15 +246,18 @@ impl World {
             let proven = message.property("user-id") == Some(&b"dlx-proxy"[..]);
             let heals = !matches!(
                 said("x-parked-cause"),
-                Some(b"cycle" | b"poison" | b"implausible")
+                Some(b"cycle" | b"poison" | b"implausible" | b"no_target")
             );
             let (exchange, key) = (said("x-parked-exchange"), &message.routing_key);
             let routes = match exchange {
-                Some(b"") => self
-                    .plan
-                    .targets
-                    .iter()
-                    .any(|queue| queue.as_bytes() == key),
+                Some(b"") => {
+                    let mut queues = self.plan.sources.iter().chain(&self.plan.targets);
+                    queues.any(|queue| queue.as_bytes() == key)
+                }
+                // What was to come back to its queue alone.
+                Some(exchange) if names().returns_to(exchange).is_some() => {
+                    bindings.iter().any(|of| of.source == exchange)
+                }
                 Some(b"fan") => bindings.iter().any(|of| of.source == b"fan"),
                 Some(exchange) => bindings
                     .iter()

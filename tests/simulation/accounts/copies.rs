@@ -1,0 +1,109 @@
+//! One copy of a message: what it carries and what it has been through; and a copy that somebody has been given.
+
+use super::duties::{Duty, Stay, Told};
+use super::history::{Counts, History};
+use super::{Bytes, Frame, Micros, names};
+
+/// One copy of a message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Copy {
+    /// The first octets of its body.
+    pub(super) body: Bytes,
+    /// What somebody published it with.
+    pub(super) given: History,
+    /// Its deaths since, all of which the broker knows.
+    pub(super) since: History,
+    /// How often it died by itself since a client published or rejected it.
+    pub(super) by_itself: usize,
+    /// Its property, in milliseconds.
+    pub(super) expiration: Option<u64>,
+    /// What its publisher says of how often it came back.
+    pub(super) written: [Option<u64>; 2],
+    /// It was returned, and has come back; or it is away.
+    pub(super) stay: Option<Stay>,
+    pub(super) away: bool,
+    /// In milliseconds of the wall clock: when it comes back at the earliest, by these accounts and by the proxy's word, and when its TTL is over,
+    /// if a return has fixed that.
+    pub(super) due: u64,
+    pub(super) told_due: u64,
+    pub(super) deadline: Option<u64>,
+}
+
+impl Copy {
+    /// What may be told of its deaths: all that there were; or only what the broker knows, where a reader of both cannot tell whether it is the
+    /// same (docs/differences.md, "What dead letters look like").
+    pub(super) fn told(&self) -> Vec<Counts> {
+        let mut told = vec![self.given.and(&self.since)];
+        if self.since.repeats(&self.given) {
+            told.push(self.since.counts());
+        }
+        told
+    }
+
+    /// Somebody has published it into the queues that it enters.
+    pub(super) fn is_on_its_way(&mut self, duty: &Duty, due: u64, content: &Frame) {
+        let (Duty::Leaves(stay) | Duty::Returns(stay), Some(told)) = (duty, Told::of(content))
+        else {
+            return;
+        };
+        self.stay = Some(stay.clone());
+        self.deadline = told.deadline;
+        self.due = due;
+        if let Some((due, deaths)) = told.away {
+            self.away = true;
+            self.told_due = due;
+            self.given = deaths;
+        }
+    }
+
+    /// The broker's dead letter begins anew where it comes.
+    pub(super) fn moved(&mut self) {
+        if !self.away {
+            self.stay = None;
+            self.deadline = None;
+            self.expiration = None;
+        }
+    }
+
+    /// The same of one that is parked: a message of which the intake could make nothing is parked, and parked again, as the broker has it.
+    pub(super) fn told_parked(&self) -> Vec<Counts> {
+        let mut told = self.told();
+        told.extend([self.since.counts(), self.given.counts()]);
+        told
+    }
+}
+
+/// A copy as somebody has it.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) queue: Bytes,
+    pub(super) copy: Copy,
+    pub(super) at: Micros,
+    /// Its client had read before that there is such a queue, so its session knew where dead letters go that the broker would discard.
+    pub(super) kept: bool,
+    pub(super) declared: bool,
+    /// How often its queue says that it came back, and how often after failures.
+    pub(super) counts: [Option<u64>; 2],
+    /// Of its queue.
+    pub(super) ttl: Option<u64>,
+    /// What a client was told of its deaths.
+    pub(super) seen: Option<Counts>,
+}
+
+pub(super) fn is_parking(queue: &Bytes) -> bool {
+    queue == names().parking().as_bytes()
+}
+
+/// What may be told of a copy that the proxy took from that queue.
+pub(super) fn told_in(queue: &Bytes, copy: &Copy) -> Vec<Counts> {
+    match is_parking(queue) {
+        true => copy.told_parked(),
+        false => copy.told(),
+    }
+}
+
+/// The property, in milliseconds.
+pub(super) fn expiration(content: &Frame) -> Option<u64> {
+    let text = content.arg("expiration")?.text();
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

@@ -1,0 +1,377 @@
+//! Messages that clients return to queues with retries: they come back as often as they may, not before their time, and none is forgotten.
+
+use std::collections::BTreeSet;
+
+use super::super::client::Verb;
+use super::super::codec::frame::Frame;
+use super::super::model::Conn;
+use super::super::net::Micros;
+use super::super::retries::{Attempts, By, OnCrash, Retries, Verdict};
+use super::super::world::WALL;
+use super::deaths::When;
+use super::duties::{Duty, Stay, Told};
+use super::history::Counts;
+use super::{Accounts, Bytes, Copy, Delivery, Tag, Value};
+
+/// How often a message has come back, and how often after failures, as a client is told (RabbitMQ 4.3).
+const COUNTS: [&str; 2] = ["x-acquired-count", "x-delivery-count"];
+
+/// The same of a content.
+pub(super) fn counts(content: &Frame) -> [Option<u64>; 2] {
+    COUNTS.map(|name| match content.headers()?.get(name) {
+        Some(Value::Integer(_, count)) => u64::try_from(*count).ok(),
+        _ => None,
+    })
+}
+
+pub(super) fn millis(at: Micros) -> u64 {
+    WALL + at / 1000
+}
+
+impl Delivery {
+    /// How often its message has come back: by retries, and as its queue counts it, which writes one number over what it finds, or both.
+    fn attempts(&self) -> Attempts {
+        let native = match self.counts {
+            [None, None] => Attempts::default(),
+            [all, failed] => {
+                let [written, written_failed] = self.copy.written;
+                let all = all.or(written).unwrap_or(0);
+                let failed = failed.or(written_failed).unwrap_or(0);
+                Attempts { all, failed }
+            }
+        };
+        self.copy.attempts_in(&self.queue).plus(native)
+    }
+
+    /// What its session may take for its deaths.
+    fn deaths(&self) -> Vec<Counts> {
+        match &self.seen {
+            Some(seen) => vec![seen.clone()],
+            None => self.copy.told(),
+        }
+    }
+
+    /// What is to be done when it is returned, and when it comes back.
+    fn returned(&self, retries: &Retries, by: By, now: u64, latest: u64) -> Vec<(Duty, When)> {
+        let ttl = [self.copy.expiration, self.ttl].into_iter().flatten().min();
+        let fixed = self.copy.deadline.map(|deadline| (deadline, deadline));
+        let first = || Some((millis(self.at) + ttl?, latest.saturating_add(ttl?)));
+        let deadline = fixed.or_else(first);
+        let duty = |deaths: Counts| match retries.verdict(self.attempts(), by) {
+            Verdict::Native => None,
+            Verdict::Dies => {
+                let counts = deaths.and_died(&self.queue, b"delivery_limit");
+                let when = When {
+                    heard: now,
+                    due: now,
+                    blind_due: now,
+                    deadline: None,
+                    blind: false,
+                };
+                Some((Duty::Dies(counts), when))
+            }
+            Verdict::Back(delay, attempts) => {
+                let stay = Stay {
+                    queue: self.queue.clone(),
+                    attempts,
+                    deaths,
+                };
+                let when = When {
+                    heard: now,
+                    due: now + delay,
+                    blind_due: now + delay,
+                    deadline,
+                    blind: false,
+                };
+                Some(match delay {
+                    0 => (Duty::Returns(stay), when),
+                    _ => (Duty::Leaves(stay), when),
+                })
+            }
+        };
+        self.deaths().into_iter().filter_map(duty).collect()
+    }
+}
+
+impl Copy {
+    fn has_come_back_to(&self, queue: &[u8]) -> bool {
+        self.stay.as_ref().is_some_and(|stay| stay.queue == queue)
+    }
+
+    fn attempts_in(&self, queue: &[u8]) -> Attempts {
+        let here = self.stay.as_ref().filter(|stay| stay.queue == queue);
+        here.map(|stay| stay.attempts).unwrap_or_default()
+    }
+
+    /// What the intake may do with it, if it is or was away.
+    /// The one that was delivered `then`, as it looks now.
+    pub(super) fn comes_out(&self, then: Micros, at: Micros) -> Vec<(Duty, When)> {
+        let Some(stay) = &self.stay else {
+            return Vec::new();
+        };
+        let now = millis(at);
+        let when = When {
+            heard: now,
+            due: self.due,
+            blind_due: self.due,
+            deadline: self.deadline.map(|deadline| (deadline, deadline)),
+            blind: false,
+        };
+        let mut duties = vec![(Duty::Returns(stay.clone()), when)];
+        if let Some(deadline) = self.deadline.filter(|_| self.away) {
+            let counts = stay.deaths.and_died(&stay.queue, b"expired");
+            let when = When {
+                due: deadline,
+                ..when
+            };
+            duties.push((Duty::Dies(counts), when));
+        }
+        // The delay queue was one for a shorter delay. Last, as it left once before.
+        if self.away && millis(then) < self.told_due {
+            duties.push((Duty::Leaves(stay.clone()), when));
+        }
+        duties
+    }
+}
+
+impl Accounts {
+    /// What sessions may know of the retries of a queue. One that has read its declare's answer knows its arguments; true: it does not know what it
+    /// should.
+    fn retries_of(&self, conn: Conn, queue: &Bytes) -> Vec<(Retries, bool)> {
+        let Some(retries) = self.retries.get(queue) else {
+            return Vec::new();
+        };
+        let sees = self.declared.contains(&(conn, queue.clone()));
+        let seen = retries.seen.map(|retries| (retries, false));
+        let unseen = retries.unseen.map(|retries| (retries, sees));
+        seen.into_iter().chain(unseen).collect()
+    }
+
+    /// All that may follow when a delivery is returned.
+    pub(super) fn returns(
+        &self,
+        conn: Conn,
+        delivery: &Delivery,
+        by: By,
+        now: u64,
+        latest: u64,
+    ) -> Vec<(Duty, When)> {
+        let retries = self.retries_of(conn, &delivery.queue);
+        let mut duties: Vec<(Duty, When)> = Vec::new();
+        for (retries, blind) in &retries {
+            for (duty, when) in delivery.returned(retries, by, now, latest) {
+                let when = When {
+                    blind: *blind,
+                    ..when
+                };
+                match duties.iter_mut().find(|(of, _)| *of == duty) {
+                    Some((_, before)) => *before = before.or(when),
+                    None => duties.push((duty, when)),
+                }
+            }
+        }
+        duties
+    }
+
+    pub(super) fn hear_of(&mut self, body: &Bytes, by_itself: usize, duties: Vec<(Duty, When)>) {
+        for (duty, when) in duties {
+            self.deaths
+                .heard_of_return(body.clone(), duty, by_itself, when);
+        }
+    }
+
+    /// The client of that connection is lost; its session may know it from now on. `open`: what the broker has not settled.
+    pub(crate) fn crashed(&mut self, conn: Conn, open: impl Fn(Tag) -> bool, at: Micros) {
+        if !self.crashed.insert(conn) {
+            return;
+        }
+        let tags = self.delivered.keys().copied();
+        let these: Vec<Tag> = tags.filter(|tag| tag.0 == conn && open(*tag)).collect();
+        for tag in these {
+            self.left_behind(tag, at);
+        }
+    }
+
+    /// A delivery whose client is lost.
+    pub(super) fn left_behind(&mut self, tag: Tag, at: Micros) {
+        let Some(delivery) = self.delivered.get(&tag) else {
+            return;
+        };
+        let counts = |(of, _): &(Retries, bool)| of.on_crash() != OnCrash::Requeue;
+        let known = self.retries_of(tag.0, &delivery.queue);
+        if !known.iter().any(counts) {
+            return;
+        }
+        let duties = self.returns(tag.0, delivery, By::Reject, millis(at), u64::MAX);
+        let (body, by_itself) = (delivery.copy.body.clone(), delivery.copy.by_itself + 1);
+        self.hear_of(&body, by_itself, duties);
+    }
+
+    /// What may have become of a delivery that its session acks though its client has not: it was left behind, and that counts.
+    pub(super) fn counted(
+        &mut self,
+        tag: Tag,
+        delivery: &Delivery,
+        verb: Option<Verb>,
+    ) -> Result<Vec<Duty>, String> {
+        if !self.crashed.contains(&tag.0) {
+            return Ok(Vec::new());
+        }
+        let known = self.retries_of(tag.0, &delivery.queue);
+        let is = |of: OnCrash| known.iter().any(|(retries, _)| retries.on_crash() == of);
+        if !is(OnCrash::CountAll) && !is(OnCrash::CountOldest) {
+            return Ok(Vec::new());
+        }
+        let place = (tag.0, tag.1, delivery.queue.clone());
+        if verb.is_none() && !is(OnCrash::CountAll) && !self.oldest.insert(place) {
+            return Err(format!("{tag:?}: a lost client's second delivery counts"));
+        }
+        let duties = self.returns(tag.0, delivery, By::Reject, 0, 0);
+        Ok(duties.into_iter().map(|(duty, _)| duty).collect())
+    }
+
+    /// The broker returns what a client returned.
+    ///
+    /// # Errors
+    /// The proxy should have kept it, or has already sent it away.
+    pub(super) fn returned_natively(
+        &mut self,
+        tag: Tag,
+        delivery: &Delivery,
+        by: By,
+        at: Micros,
+    ) -> Result<(), String> {
+        let body = &delivery.copy.body;
+        let duties = self.returns(tag.0, delivery, by, 0, 0);
+        let now = at.saturating_sub(super::FAULT_SHOWS);
+        let fault = self.faults.iter().any(|fault| *fault >= now);
+        for (duty, _) in &duties {
+            let death = self.deaths.find(&(body.clone(), duty.clone()));
+            if !fault && death.is_some_and(|death| death.confirmed > death.settled) {
+                let body = String::from_utf8_lossy(body);
+                return Err(format!("{body} went back, after {duty} was confirmed"));
+            }
+        }
+        let forwarded = self.forwarded.entry(delivery.queue.clone()).or_default();
+        let seen = duties.iter().any(|(_, when)| !when.blind);
+        if !seen || !delivery.declared || self.declares_left || self.impatient {
+            return Ok(());
+        }
+        match forwarded.checked_sub(1) {
+            Some(rest) => *forwarded = rest,
+            None => {
+                let (body, queue) = (
+                    String::from_utf8_lossy(body),
+                    String::from_utf8_lossy(&delivery.queue),
+                );
+                return Err(format!(
+                    "{body} went back to {queue} at once, and nobody said why; it has retries"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a proxy's publication.
+    ///
+    /// # Errors
+    /// A message comes back too early or too often, or its TTL begins anew.
+    pub(super) fn check_return(
+        &mut self,
+        of: &(Bytes, Duty),
+        content: &Frame,
+        parked: bool,
+        at: Micros,
+    ) -> Result<(), String> {
+        let now = millis(at);
+        let (stay, leaves) = match &of.1 {
+            Duty::Dies(_) => return self.check_death(of, now),
+            Duty::Leaves(stay) => (stay, true),
+            Duty::Returns(stay) => (stay, false),
+        };
+        let body = String::from_utf8_lossy(&of.0).into_owned();
+        let wrong = |what: String| Err(format!("{body}, {}: {what}", of.1));
+        let known = self.retries.get(&stay.queue);
+        let known = known.into_iter().flat_map(|of| [of.seen, of.unseen]);
+        if known.flatten().all(|of| of.forbids(stay.attempts)) {
+            return wrong("it comes back more often than it may".into());
+        }
+        let (Some(told), Some(when)) = (Told::of(content), self.deaths.get(of)?.when) else {
+            return wrong("nobody knows when it comes back".into());
+        };
+        if when.blind && !self.declares_left {
+            return wrong("its arguments do not count".into());
+        }
+        let due = told.away.as_ref().map_or(now, |(due, _)| *due);
+        let least = when.due_if(self.declares_left);
+        if due < least && (leaves || !parked) {
+            return wrong(format!("it comes back {} ms too early", least - due));
+        }
+        let bounds = when.deadline;
+        match (told.deadline, bounds) {
+            (Some(deadline), Some((first, last))) if deadline < first || deadline > last => {
+                return wrong(format!(
+                    "its TTL is over at {deadline}, and not from {first} to {last}"
+                ));
+            }
+            (Some(_), None) => return wrong("it has no TTL".into()),
+            (None, Some(_)) => self.count.without_ttl += 1,
+            _ => {}
+        }
+        let rest = super::expiration(content);
+        match (leaves || parked, told.deadline, rest) {
+            (true, ..) | (_, None, None) => Ok(()),
+            (_, Some(deadline), Some(rest))
+                if now + rest >= deadline && rest <= deadline.saturating_sub(when.heard) =>
+            {
+                Ok(())
+            }
+            (_, deadline, rest) => wrong(format!(
+                "its TTL is over at {deadline:?}, and it has {rest:?} ms at {now}"
+            )),
+        }
+    }
+
+    fn check_death(&mut self, of: &(Bytes, Duty), now: u64) -> Result<(), String> {
+        let death = self.deaths.get(of)?;
+        match death.when.filter(|_| !death.at_once) {
+            Some(when) if when.blind && !self.declares_left => {
+                Err(format!("{}: its arguments do not count", of.1))
+            }
+            Some(when) if now < when.due => {
+                let body = String::from_utf8_lossy(&of.0);
+                Err(format!("{body}: {} comes before its TTL is over", of.1))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// A client is told of another number of attempts than there were.
+    pub(super) fn check_told(delivery: &Delivery, frame: &Frame) -> Result<(), String> {
+        let attempts = delivery.attempts();
+        let should = match delivery.copy.has_come_back_to(&delivery.queue) {
+            true => [Some(attempts.all), Some(attempts.failed)],
+            // What nobody has counted is as it was published.
+            false => [0, 1].map(|at| delivery.counts[at].or(delivery.copy.written[at])),
+        };
+        let should = should.map(|count| count.unwrap_or(0));
+        let told = counts(frame).map(|count| count.unwrap_or(0));
+        if told != should {
+            let body = String::from_utf8_lossy(&delivery.copy.body);
+            let queue = String::from_utf8_lossy(&delivery.queue);
+            return Err(format!(
+                "{body} came back to {queue} {attempts}; a client reads {told:?}, and not {should:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// A proxy says that it leaves a return to the broker.
+    pub(crate) fn forwarded(&mut self, queue: &[u8]) {
+        *self.forwarded.entry(queue.to_vec()).or_default() += 1;
+    }
+}
+
+/// Of a set of connections.
+pub(super) type Lost = BTreeSet<Conn>;

@@ -1,0 +1,250 @@
+//! What the queues of a world say of retries, and what docs/retries.md promises for it. Counted by a stranger, as the accounts are.
+
+use std::fmt;
+
+use fastrand::Rng;
+
+use super::codec::value::{Bytes, Value};
+
+/// How often a message comes back that is delayed, where no limit is said.
+const DEFAULT_LIMIT: u64 = 20;
+
+/// The method by which a client returned a message. The end of a client counts as `Reject`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Nack,
+    Reject,
+}
+
+/// How often a message has come back into its queue: in all, and after failures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Attempts {
+    pub all: u64,
+    pub failed: u64,
+}
+
+/// What becomes of the deliveries of a client that is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnCrash {
+    #[default]
+    Requeue,
+    CountOldest,
+    CountAll,
+}
+
+/// What arguments, or a policy of the proxy, say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Words {
+    pub kind: Option<&'static str>,
+    pub min: Option<u32>,
+    pub max: Option<u32>,
+    pub multiplier: Option<u32>,
+    pub limit: Option<i32>,
+    pub counts: Option<&'static str>,
+    /// Only a policy can say that.
+    pub on_crash: OnCrash,
+}
+
+/// What becomes of a returned message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The broker returns it.
+    Native,
+    /// After so many milliseconds, having come back so often then.
+    Back(u64, Attempts),
+    Dies,
+}
+
+/// The retries of one queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retries(Words);
+
+/// The same, as sessions know it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Those that have seen its declare.
+    pub seen: Option<Retries>,
+    /// The others: what a policy says.
+    pub unseen: Option<Retries>,
+}
+
+// === impl Attempts ===
+
+impl Attempts {
+    pub(crate) fn plus(self, other: Attempts) -> Attempts {
+        Attempts {
+            all: self.all + other.all,
+            failed: self.failed + other.failed,
+        }
+    }
+
+    pub(crate) fn and(self, by: By) -> Attempts {
+        self.plus(Attempts {
+            all: 1,
+            failed: u64::from(by == By::Reject),
+        })
+    }
+}
+
+impl fmt::Display for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} times, {} after failures", self.all, self.failed)
+    }
+}
+
+// === impl Words ===
+
+impl Words {
+    /// Short delays, and limits that are met. `keeps_type`: the queue's broker does nothing by itself when a type is said.
+    pub(crate) fn draw(rng: &mut Rng, keeps_type: bool) -> Words {
+        let min = [None, Some(1), Some(30), Some(400), Some(4_000)][rng.usize(..5)];
+        let multiplier = [None, None, Some(1), Some(2), Some(3)][rng.usize(..5)];
+        let times = [None, Some(1), Some(2), Some(5)][rng.usize(..4)];
+        let kind = [None, Some("all"), Some("failed"), Some("returned")][rng.usize(..4)];
+        let kind = kind.filter(|_| keeps_type || multiplier.is_some());
+        let disabled = rng.u8(..10) == 0;
+        let limit = [None, Some(-1), Some(0), Some(1), Some(2), Some(3)][rng.usize(..6)];
+        let words = Words {
+            kind: kind.filter(|_| min.is_some()),
+            min,
+            max: min.and_then(|min| Some(min * times?)),
+            multiplier: multiplier.filter(|_| min.is_some()),
+            limit,
+            counts: [None, Some("all"), Some("failed")][rng.usize(..3)],
+            on_crash: OnCrash::Requeue,
+        };
+        match disabled && words.kind.is_some() {
+            true => Words {
+                kind: Some("disabled"),
+                ..words
+            },
+            false => words,
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        *self == Words::default()
+    }
+
+    pub(crate) fn arguments(&self) -> Vec<(Bytes, Value)> {
+        let text = |name: &str, word: Option<&str>| {
+            let word = word.map(|word| Value::Text(word.as_bytes().to_vec()));
+            Some((name.as_bytes().to_vec(), word?))
+        };
+        let number = |name: &str, number: Option<i128>| {
+            let number = number.map(|number| Value::Integer(b'I', number));
+            Some((name.as_bytes().to_vec(), number?))
+        };
+        let fields = [
+            text("x-delayed-retry-type", self.kind),
+            number("x-delayed-retry-min", self.min.map(i128::from)),
+            number("x-delayed-retry-max", self.max.map(i128::from)),
+            number(
+                "x-delayed-retry-multiplier",
+                self.multiplier.map(i128::from),
+            ),
+            number("x-delivery-limit", self.limit.map(i128::from)),
+            text("x-delivery-limit-counts", self.counts),
+        ];
+        fields.into_iter().flatten().collect()
+    }
+
+    /// Arguments beat the policy, key by key.
+    fn or(self, policy: Words) -> Words {
+        Words {
+            kind: self.kind.or(policy.kind),
+            min: self.min.or(policy.min),
+            max: self.max.or(policy.max),
+            multiplier: self.multiplier.or(policy.multiplier),
+            limit: self.limit.or(policy.limit),
+            counts: self.counts.or(policy.counts),
+            on_crash: policy.on_crash,
+        }
+    }
+}
+
+// === impl Retries ===
+
+impl Retries {
+    /// Of a queue whose arguments and whose policy say this. `None`: what is returned is the broker's.
+    pub(crate) fn of(arguments: Words, policy: Words, quorum: bool) -> Option<Retries> {
+        // The model is RabbitMQ 4.3, which has a limit for each quorum queue; its delays are not drawn.
+        if quorum && policy.is_silent() && arguments.min.is_none() {
+            return None;
+        }
+        let said = arguments.or(policy);
+        let delays = said.min.is_some() && said.kind != Some("disabled");
+        let does = delays || said.limit.is_some_and(|limit| limit >= 0);
+        does.then_some(Retries(said))
+    }
+
+    pub(crate) fn on_crash(&self) -> OnCrash {
+        self.0.on_crash
+    }
+
+    fn limit(&self) -> Option<u64> {
+        let delays = self.0.min.is_some() && self.0.kind != Some("disabled");
+        match self.0.limit {
+            Some(limit) => u64::try_from(limit).ok(),
+            None => delays.then_some(DEFAULT_LIMIT),
+        }
+    }
+
+    /// So many returns, then the message dies.
+    fn is_over(&self, attempts: Attempts) -> bool {
+        let counted = match self.0.counts {
+            Some("failed") => attempts.failed,
+            _ => attempts.all,
+        };
+        self.limit().is_some_and(|limit| counted > limit)
+    }
+
+    /// None comes back so often. Where failures count, what is only nacked does.
+    pub(crate) fn forbids(&self, attempts: Attempts) -> bool {
+        self.0.counts != Some("failed") && self.is_over(attempts)
+    }
+
+    /// Of a message that had come back so often.
+    pub(crate) fn verdict(&self, before: Attempts, by: By) -> Verdict {
+        let said = &self.0;
+        let now = before.and(by);
+        let failures = said.counts == Some("failed");
+        let counts = !failures || by == By::Reject;
+        if counts && self.is_over(now) {
+            return Verdict::Dies;
+        }
+        let delayed = match said.kind {
+            None | Some("all") => true,
+            Some("failed") => by == By::Reject,
+            Some("returned") => by == By::Nack,
+            Some(_) => false,
+        };
+        match said.min.filter(|_| delayed) {
+            Some(min) => {
+                let times = if failures { now.failed } else { now.all }.max(1);
+                Verdict::Back(self.delay(min.into(), times), now)
+            }
+            None if counts && self.limit().is_some() => Verdict::Back(0, now),
+            None => Verdict::Native,
+        }
+    }
+
+    /// Before a message comes back for the so-manyth time.
+    fn delay(&self, min: u64, times: u64) -> u64 {
+        let delay = match self.0.multiplier {
+            None => min * times,
+            Some(factor) => (1..times).fold(min, |delay, _| {
+                delay.saturating_mul(factor.into()).min(LONGEST)
+            }),
+        };
+        let most = match (self.0.max, self.0.multiplier) {
+            (Some(max), _) => max.into(),
+            (None, None) => min,
+            (None, Some(_)) => LONGEST,
+        };
+        delay.min(most)
+    }
+}
+
+/// Seven days, in milliseconds.
+const LONGEST: u64 = 7 * 24 * 3600 * 1000;
