@@ -128,7 +128,11 @@ impl World {
                 && let Some(conn) = self.behind.get(&client.id)
             {
                 let broker = &self.broker;
-                let open = |(conn, channel, tag)| broker.unacked(conn, channel).contains(&tag);
+                // One that the broker has closed may be open to the session for a while.
+                let open = |(conn, channel, tag)| {
+                    let there = broker.has_channel(conn, channel);
+                    !there || broker.unacked(conn, channel).contains(&tag)
+                };
                 self.accounts.crashed(*conn, open, self.at);
             }
         }
