@@ -85,6 +85,7 @@ def test_a_declare_without_a_target_takes_it_away(lenient):
     declare(lenient.channel, "q", {})
     reject(lenient, lenient.channel, "q")
     expire(lenient, "q")
+    until(lambda: lenient.metric("dlx_proxy_dead_letters_undelivered_total") == 2, "both are dropped")
     declare(lenient.channel, "q", to("new"))
     reject(lenient, lenient.channel, "q")
     arrives(lenient, "new")

@@ -16,6 +16,8 @@ MIN, LIMIT = 200, 3
 DELAYS = [MIN, 2 * MIN, 4 * MIN]
 VHOST = "loops"
 POLICY = f"""
+vhosts = ["{VHOST}"] # ready only with its links: a return that comes before them goes back at once
+
 [[policy]]
 name = "work"
 vhost = "{VHOST}"
