@@ -124,13 +124,11 @@ fn list(arguments: cli::List) -> anyhow::Result<()> {
     let place = app::retries(&Config::load(&arguments.place.sources())?);
     let listing = retries::list(&place, &arguments.place.delays, arguments.messages);
     let listing = runtime()?.block_on(listing)?;
-    print!(
-        "{}",
-        match arguments.place.json {
-            true => listing.json(),
-            false => listing.text(),
-        }
-    );
+    let said = match arguments.place.json {
+        true => listing.json(),
+        false => listing.text(),
+    };
+    print!("{said}");
     Ok(())
 }
 
@@ -145,13 +143,11 @@ fn release(arguments: cli::Release) -> anyhow::Result<()> {
     };
     let releases = retries::release(&place, &wanted);
     let releases = runtime()?.block_on(releases)?;
-    print!(
-        "{}",
-        match arguments.place.json {
-            true => releases.json(),
-            false => releases.text(),
-        }
-    );
+    let said = match arguments.place.json {
+        true => releases.json(),
+        false => releases.text(),
+    };
+    print!("{said}");
     Ok(())
 }
 

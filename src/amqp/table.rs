@@ -96,6 +96,19 @@ impl<'a> Table<'a> {
     pub fn check(self) -> Result<(), Malformed> {
         self.fields().try_for_each(|field| field.map(drop))
     }
+
+    /// The table without the members of these names. `None`: it has none of them, or cannot be walked (a cut one could mean something else).
+    pub fn without(self, dropped: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        self.check().ok()?;
+        let mut out = TableBuilder::with_capacity(self.0.len());
+        for field in self.fields().map_while(Result::ok) {
+            if !dropped(field.name) {
+                out.raw(&field);
+            }
+        }
+        let out = out.finish();
+        (out.len() < self.0.len()).then_some(out)
+    }
 }
 
 // === impl Array ===

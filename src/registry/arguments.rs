@@ -301,16 +301,8 @@ fn replaced(table: Table<'_>, name: &[u8], value: &Option<ShortStr>) -> Vec<u8> 
             table.longstr(name, value);
         });
     }
-    if table.check().is_err() || !table.get(name).is_ok_and(|value| value.is_some()) {
-        return table.0.to_vec();
-    }
-    let mut without = TableBuilder::with_capacity(table.0.len());
-    for field in table.fields().map_while(Result::ok) {
-        if field.name != name {
-            without.raw(&field);
-        }
-    }
-    without.finish()
+    let without = table.without(|other| other == name);
+    without.unwrap_or_else(|| table.0.to_vec())
 }
 
 /// The table with its first member of that name replaced by what `put` writes, or with that at its end.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::amqp::table::{Table, TableBuilder, Value};
+use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::{BackOff, Counts, LONGEST_DELAY, OnCrash, Retries, RetryType};
 
@@ -188,23 +188,13 @@ pub fn without(arguments: &[u8], queue_type: QueueType) -> Option<Vec<u8>> {
         QueueType::Classic | QueueType::Default => {}
         QueueType::Quorum | QueueType::Other => return None,
     }
-    let refused = |name: &[u8]| OF_QUORUM_QUEUES.contains(&name);
-    let table = Table(arguments);
-    table.check().ok()?;
-    let fields = || table.fields().map_while(Result::ok);
-    if !fields().any(|field| refused(field.name)) {
-        return None;
-    }
-    let mut out = TableBuilder::with_capacity(arguments.len());
-    for field in fields().filter(|field| !refused(field.name)) {
-        out.raw(&field);
-    }
-    Some(out.finish())
+    Table(arguments).without(|name| OF_QUORUM_QUEUES.contains(&name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amqp::table::TableBuilder;
 
     fn arguments(build: impl FnOnce(&mut TableBuilder)) -> Vec<u8> {
         let mut table = TableBuilder::default();

@@ -34,7 +34,7 @@ use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Event, Fallback, Learned, Leg, Limit, Recall};
+use crate::machine::{Event, Fallback, Learned, Leg, Limit};
 use crate::registry::arguments::{DeclareArguments, Wanted, if_there};
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::{Queue, QueueType};
@@ -191,41 +191,19 @@ impl Session {
         &mut self,
         channel: ChannelId,
         payload: &[u8],
-        (said, retries, intake): (DeclaredTarget, SaidRetries, ShortStr),
+        asked: (DeclaredTarget, SaidRetries, ShortStr),
         aim: Aim,
         turn: &mut Turn<'_>,
     ) -> Handled {
         self.hold(Hold::Probe, turn);
-        let Ok(declare) = QueueDeclare::parse(payload) else {
-            return Handled::Done;
-        };
-        let about = Recall {
-            queue: ShortStr::copy(declare.queue).unwrap_or_default(),
-        };
-        turn.fx.out.recall.push(about.clone());
-        self.probe = Probe::Takeover(Box::new(Takeover {
-            channel,
-            payload: payload.to_vec(),
-            said,
-            retries,
-            intake,
-            aim,
-            until: turn
-                .now
-                .mono
-                .after(self.settings.limits.now().probe_timeout),
-            about,
-            exchange: DeclareArguments::read(declare.arguments).exchange(),
-            seen: None,
-            permitted: false,
-            compared: 0,
-            existing: None,
-            corrected: 0,
-            ensured: None,
-            probe: None,
-            open: false,
-            stage: Stage::Recalling,
-        }));
+        let until = turn
+            .now
+            .mono
+            .after(self.settings.limits.now().probe_timeout);
+        if let Some(takeover) = Takeover::new(channel, payload, asked, aim, until) {
+            turn.fx.out.recall.push(takeover.about.clone());
+            self.probe = Probe::Takeover(Box::new(takeover));
+        }
         Handled::Done
     }
 

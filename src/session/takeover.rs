@@ -5,6 +5,7 @@ use memchr::memmem;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::QueueDeclare;
 use crate::machine::{Mono, Recall};
+use crate::registry::arguments::DeclareArguments;
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
@@ -96,6 +97,39 @@ pub(super) enum Then {
 // === impl Takeover ===
 
 impl Takeover {
+    /// One of which nothing has been asked yet. `None`: the method cannot be read.
+    pub(super) fn new(
+        channel: ChannelId,
+        payload: &[u8],
+        (said, retries, intake): (DeclaredTarget, SaidRetries, ShortStr),
+        aim: Aim,
+        until: Mono,
+    ) -> Option<Takeover> {
+        let declare = QueueDeclare::parse(payload).ok()?;
+        Some(Takeover {
+            channel,
+            payload: payload.to_vec(),
+            said,
+            retries,
+            intake,
+            aim,
+            until,
+            about: Recall {
+                queue: ShortStr::copy(declare.queue).unwrap_or_default(),
+            },
+            exchange: DeclareArguments::read(declare.arguments).exchange(),
+            seen: None,
+            permitted: false,
+            compared: 0,
+            existing: None,
+            corrected: 0,
+            ensured: None,
+            probe: None,
+            open: false,
+            stage: Stage::Recalling,
+        })
+    }
+
     /// The client's method.
     pub(super) fn declare(&self) -> Option<QueueDeclare<'_>> {
         QueueDeclare::parse(&self.payload).ok()
@@ -133,30 +167,17 @@ mod tests {
             arguments: b"",
         };
         reply::queue_declare(&mut frame, ChannelId(1), &declare, bits, b"");
-        Takeover {
-            channel: ChannelId(1),
-            payload: frame[frame::HEAD..frame.len() - 1].to_vec(),
-            said: DeclaredTarget::Policy {
-                at_least_once: false,
-            },
-            retries: SaidRetries::default(),
-            intake: ShortStr::EMPTY,
-            aim: Aim::TakeOver,
-            until: Mono::default(),
-            about: Recall {
-                queue: ShortStr::EMPTY,
-            },
-            exchange: None,
-            seen: None,
-            permitted: false,
-            compared: 0,
-            existing: None,
-            corrected: 0,
-            ensured: None,
-            probe: None,
-            open: false,
-            stage: Stage::Recalling,
-        }
+        let nothing = DeclaredTarget::Policy {
+            at_least_once: false,
+        };
+        Takeover::new(
+            ChannelId(1),
+            &frame[frame::HEAD..frame.len() - 1],
+            (nothing, SaidRetries::default(), ShortStr::EMPTY),
+            Aim::TakeOver,
+            Mono::default(),
+        )
+        .expect("a declare")
     }
 
     #[test]
