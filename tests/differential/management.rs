@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -20,6 +21,9 @@ pub(crate) struct Management {
     address: String,
     /// `user:password`
     credentials: String,
+    /// Held while a policy is made or deleted. Each change applies all policies of its vhost, which scenarios share: of two at once, one would be
+    /// answered while the other still tells its queues.
+    policies: Arc<Mutex<()>>,
 }
 
 impl Management {
@@ -32,6 +36,7 @@ impl Management {
         Some(Management {
             address: address.to_owned(),
             credentials: credentials.to_owned(),
+            policies: Arc::default(),
         })
     }
 
@@ -68,6 +73,9 @@ impl Management {
         names: &Names,
     ) -> Fallible<()> {
         let name = &*names.inserted(&operation.name);
+        let of_policies = operation.verb.ends_with("policy");
+        let _alone =
+            of_policies.then(|| self.policies.lock().unwrap_or_else(PoisonError::into_inner));
         let option = |of: &str| {
             let mut options = operation.options.iter();
             options.find(|(name, _)| name == of).map(|(_, arg)| arg)
