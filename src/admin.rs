@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 pub mod readiness;
+mod redeclared;
 pub mod server;
 
 pub use readiness::Readiness;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tracing::info;
 
 use crate::admin::Readiness;
@@ -32,6 +33,9 @@ pub use parts::retries;
 
 /// How long the broker may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// For so long clients wait for what was recorded of redeclared queues: not for the end of an alarm.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A proxy whose ports are bound.
 pub struct App {
@@ -92,6 +96,7 @@ impl App {
             dialer: dialer.clone(),
             publisher: parts::publisher(config, &settings),
             intake: parts::intake(config, &settings),
+            recorder: parts::recorder(config, &settings),
             surveyor: management
                 .as_ref()
                 .map(|management| management.surveyor(clock)),
@@ -107,6 +112,7 @@ impl App {
         let admin_server = Server {
             metrics: metrics.clone(),
             readiness: readiness.clone(),
+            redeclared: (settings.policies.clone(), settings.names.clone()),
             permits: Permits::new(config.reloadable.max_admin_connections),
             limits: settings.limits.clone(),
         };
@@ -117,6 +123,7 @@ impl App {
             permits: permits.clone(),
             admin_permits: admin_server.permits.clone(),
             drain: drain.clone(),
+            hub: hub.clone(),
         };
         let listener = Listener {
             settings,
@@ -173,6 +180,14 @@ impl App {
             drain.spawn(Phase::Intake, management.run(first, stopped));
             tokio::select! {
                 _ = read => {}
+                () = drain.begun() => {}
+            }
+        }
+        // Their targets, too, where a declare may have changed them.
+        for vhost in &self.vhosts {
+            let recorded = timeout(RECORD_TIMEOUT, self.hub.recorded(vhost));
+            tokio::select! {
+                _ = recorded => {}
                 () = drain.begun() => {}
             }
         }

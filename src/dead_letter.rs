@@ -49,7 +49,7 @@ pub enum Dialect {
 }
 
 /// Where a queue's dead letters go.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// The dead-letter exchange; empty is the default exchange.
     pub exchange: ShortStr,

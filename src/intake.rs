@@ -88,6 +88,8 @@ pub struct Settings {
     pub rules: RuleSettings,
     /// Surveys are answered: there is a management URL.
     pub surveyed: bool,
+    /// There is a record of redeclared queues: no signal is taken before it counts.
+    pub recorded: bool,
 }
 
 /// The intake of one vhost.
@@ -105,6 +107,8 @@ pub struct Intake {
     hide_users: bool,
     /// The queue is left to other proxies, as the publisher is away.
     handed_over: bool,
+    /// What was recorded of redeclared queues does not count yet.
+    awaits_record: bool,
     draining: bool,
     /// Until when a draining intake waits for the next outcome.
     patience: Option<Mono>,
@@ -129,6 +133,7 @@ impl Intake {
                 settings.names.lock().clone(),
                 now,
             ),
+            awaits_record: settings.recorded,
             settings,
             failures: Failures::default(),
             hide_users: false,
@@ -164,7 +169,8 @@ impl Intake {
 
     /// The queue is there, or may be consumed again.
     fn begin(&mut self, fx: &mut Effects) {
-        if self.topology.is_ready() && !self.draining && !self.handed_over {
+        let may = !self.draining && !self.handed_over && !self.awaits_record;
+        if self.topology.is_ready() && may {
             self.consumer.begin(fx);
         }
     }
@@ -362,6 +368,10 @@ impl Machine for Intake {
                 fx.out.ensured.push((owner, Ensured { exchange, ready }));
             }
             Input::Ensure(owner, ensure) => self.topology.ensure(owner, ensure, now, fx),
+            Input::Record(current) => {
+                self.awaits_record = !current;
+                self.begin(fx);
+            }
             Input::Changed(changes) => self.cycles.changed(changes),
             Input::Surveyed(survey) => {
                 let verdicts = self.cycles.surveyed(survey, now, fx);

@@ -25,7 +25,7 @@
 //! - [`routing`]: where the exchanges of a vhost lead, as far as is known
 //! - [`registry`]: queue arguments, policies, intake names, the broker's refusals
 //! - [`session`]: one client connection and its broker connection
-//! - [`link`]: a broker connection of the proxy's own; [`publisher`] and [`intake`] are built on one
+//! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`] and [`recorder`] are built on one
 //!
 //! **Shell**, thin:
 //! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
@@ -99,6 +99,15 @@ pub mod net;
     )
 )]
 pub mod publisher;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+pub mod recorder;
 #[cfg_attr(
     not(test),
     deny(

@@ -311,6 +311,9 @@ impl Machine for Session {
             Input::Settled(outcomes) => self.settled(&outcomes, &mut turn),
             Input::Ensured(ensured) => self.ensured(&ensured, &mut turn),
             Input::Recalled(recalled) => self.recalled(&recalled, &mut turn),
+            Input::Recorded(queue, is_recorded) => {
+                self.recorded(&queue, is_recorded, &mut turn);
+            }
         }
         self.release();
         self.leave_when_settled(&mut turn);

@@ -156,6 +156,8 @@ impl Links {
             match role {
                 Role::Publisher => *publisher = link,
                 Role::Intake => *intake = link,
+                // Without it dead letters go where the queues' own arguments, or the last declares here, say.
+                Role::Recorder => {}
             }
         }
     }

@@ -4,6 +4,7 @@
 //! - `GET /healthz` answers 200 while the process works
 //! - `GET /readyz` answers 200 when clients shall be sent here, else 503 and the reasons, one a line
 //! - `GET /metrics` is for Prometheus
+//! - `GET /redeclared` lists the queues with another target than their arguments say (`declares = "lenient"`)
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,14 +31,17 @@ use tokio_util::task::TaskTracker;
 use super::Readiness;
 use crate::machine::{Limit, LiveLimits};
 use crate::net::permits::{Permits, accept};
+use crate::registry::intake_name::Names;
+use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
 const ENDPOINTS: &str = "\
 dlx-proxy
 
-/healthz   200 while the process works
-/readyz    200 when clients shall be sent here, else 503 and the reasons
-/metrics   for Prometheus
+/healthz      200 while the process works
+/readyz       200 when clients shall be sent here, else 503 and the reasons
+/metrics      for Prometheus
+/redeclared   queues with another target than their arguments say (`declares`: lenient)
 ";
 
 /// As Prometheus asks for it.
@@ -53,6 +57,8 @@ pub struct Server {
     pub metrics: Metrics,
     /// Whether clients shall be sent here.
     pub readiness: Readiness,
+    /// Where queues with another target stand, and how the names of intake exchanges are read.
+    pub redeclared: (LivePolicies, Names),
     /// How many may ask at once.
     pub permits: Permits,
     /// How long each may take.
@@ -72,7 +78,11 @@ impl Server {
             .route("/", get(ENDPOINTS))
             .route("/healthz", get("ok\n"))
             .route("/readyz", get(readyz).with_state(self.readiness.clone()))
-            .route("/metrics", get(exposition).with_state(self.metrics.clone()));
+            .route("/metrics", get(exposition).with_state(self.metrics.clone()))
+            .route(
+                "/redeclared",
+                get(redeclared).with_state(self.redeclared.clone()),
+            );
         let (stopped, connections) = (CancellationToken::new(), TaskTracker::new());
         let silent = Silent::default();
         let mut stop = pin!(stop);
@@ -169,6 +179,10 @@ async fn exposition(State(metrics): State<Metrics>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, OPENMETRICS)], metrics.encode())
 }
 
+async fn redeclared(State((policies, names)): State<(LivePolicies, Names)>) -> String {
+    super::redeclared::list(&policies, &names)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{self, Read, Write};
@@ -199,6 +213,7 @@ mod tests {
         let server = Server {
             metrics: metrics.clone(),
             readiness,
+            redeclared: Default::default(),
             permits: Permits::new(permits),
             limits: LiveLimits::new(Limits {
                 admin_timeout: patience,

@@ -7,6 +7,7 @@ use crate::config::{Config, OF_REJECTS_ONLY, Reloadable};
 use crate::drain::Drain;
 use crate::machine::{Budget, LiveLimits};
 use crate::net::permits::Permits;
+use crate::net::vhosts::Hub;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Policies;
 
@@ -19,6 +20,7 @@ pub struct Live {
     pub(super) permits: Permits,
     pub(super) admin_permits: Permits,
     pub(super) drain: Drain,
+    pub(super) hub: Hub,
 }
 
 // === impl Live ===
@@ -36,6 +38,7 @@ impl Live {
             policies,
         } = &config.reloadable;
         self.policies.set_ours(Policies::new(policies.clone()));
+        self.hub.policies_changed();
         self.limits.set(limits.clone());
         self.retained.set_limit(*retained_bytes);
         self.permits.resize(*max_connections);

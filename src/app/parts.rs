@@ -1,5 +1,7 @@
 //! What each part is told of the settings: the only place that knows both.
 
+use std::hash::{BuildHasher, RandomState};
+
 use bytes::Bytes;
 
 use crate::amqp::ids::Vhost;
@@ -10,6 +12,7 @@ use crate::link::Login;
 use crate::machine::{Budget, LiveLimits};
 use crate::management;
 use crate::publisher;
+use crate::recorder;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Policies;
 use crate::retries::Place;
@@ -55,6 +58,17 @@ pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::S
         limits: sessions.limits.clone(),
         rules: sessions.rules,
         surveyed: false,
+        recorded: false,
+    }
+}
+
+/// For every recorder; the vhost is the link's own.
+pub(super) fn recorder(config: &Config, sessions: &session::Settings) -> recorder::Settings {
+    recorder::Settings {
+        login: login(config),
+        stream: sessions.names.redeclared().clone(),
+        declares: config.declares,
+        policies: sessions.policies.clone(),
     }
 }
 
@@ -87,13 +101,14 @@ pub fn retries(config: &Config) -> Place {
     }
 }
 
-/// As whom the links log in. The seed tells the proxies of one broker apart, so that they do not come back all at once.
+/// As whom the links log in. The seed tells the proxies of one broker apart, though each be process 1 of a container: so they do not come
+/// back all at once.
 fn login(config: &Config) -> Login {
     Login {
         vhost: Vhost::EMPTY,
         user: config.upstream.user.clone(),
         password: Bytes::copy_from_slice(config.upstream.password.reveal().as_bytes()),
-        seed: u64::from(std::process::id()),
+        seed: RandomState::new().hash_one(std::process::id()),
     }
 }
 

@@ -11,6 +11,8 @@ pub enum Input {
     Ensure(Owner, Ensure),
     /// Whether the publisher takes dead letters. False: its link is away, and it has forgotten all that it had of the intake's.
     Publisher(bool),
+    /// Whether all counts that was recorded of redeclared queues. False: nothing is consumed anew until it does.
+    Record(bool),
     /// A client changed these. Some may be missing: nothing is dropped because of them alone.
     Changed(Vec<Change>),
     /// The vhost was surveyed; `None`: it could not be.

@@ -45,6 +45,7 @@ fn settings() -> Settings {
             continue_history: true,
             carry_bcc: true,
         },
+        recorded: false,
         surveyed: false,
     }
 }

@@ -37,6 +37,16 @@ pub enum Event {
         /// As it said.
         now: DeadLettersTo,
     },
+    /// What the last declare of a queue said could not be written to the record in time: other proxies do not know it yet.
+    NotRecorded {
+        /// The queue.
+        queue: ShortStr,
+    },
+    /// The record of redeclared queues cannot be read, or takes too long: what other proxies wrote there does not count here yet.
+    RecordUnread {
+        /// The broker's words, or ours.
+        cause: String,
+    },
     /// A declare that names a dead-letter exchange was left to the broker.
     DeclareLeft {
         /// The queue.
@@ -293,6 +303,8 @@ pub enum Role {
     Publisher,
     /// Consumes the intake queue and owns the topology.
     Intake,
+    /// Writes and reads the record of redeclared queues.
+    Recorder,
 }
 
 impl Role {
@@ -301,6 +313,7 @@ impl Role {
         match self {
             Role::Publisher => "publisher",
             Role::Intake => "intake",
+            Role::Recorder => "recorder",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The two links of a vhost as tasks: settings become machines, each with its driver.
+//! The links of a vhost as tasks: settings become machines, each with its driver.
 
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use crate::intake::{self, Intake};
 use crate::link::Login;
 use crate::machine::{Event, Machine};
 use crate::publisher::{self, Publisher};
+use crate::recorder::{self, Recorder};
 use crate::telemetry::{Metrics, Reporter};
 
 use super::clock::{Clock, SystemClock};
 use super::drive::{Connector, Drive, Outlet};
-use super::outlet::{IntakeOutlet, Observer, PublisherOutlet};
+use super::outlet::{IntakeOutlet, Observer, PublisherOutlet, RecorderOutlet};
 use super::stream::Dialer;
 use super::vhosts::{Hub, LinkInboxes};
 
@@ -32,6 +33,8 @@ pub struct Opener {
     pub publisher: publisher::Settings,
     /// Of every intake; the vhost, and whether it is surveyed, are filled in.
     pub intake: intake::Settings,
+    /// Of every recorder; the vhost is filled in.
+    pub recorder: recorder::Settings,
     /// If there is a management API to ask.
     pub surveyor: Option<Surveyor>,
     /// The counters.
@@ -54,7 +57,7 @@ struct LinkTelemetry {
 // === impl Opener ===
 
 impl Opener {
-    /// Starts the two tasks of a vhost.
+    /// Starts the tasks of a vhost.
     pub fn open(&self, hub: &Hub, vhost: &Vhost, inboxes: LinkInboxes) {
         debug!(%vhost, "opening links");
         let now = self.clock.now();
@@ -76,9 +79,23 @@ impl Opener {
             inboxes.publisher,
         );
 
+        let settings = recorder::Settings {
+            login: login(&self.recorder.login),
+            ..self.recorder.clone()
+        };
+        let recorder = Recorder::new(settings, now);
+        let recorded = recorder.is_wanted();
+        if !recorded {
+            inboxes.recorded.cancel();
+        }
+        let told = (inboxes.intake_owner, inboxes.recorded);
+        let outlet = RecorderOutlet::new(hub, self.telemetry(vhost), told);
+        self.drive(Phase::Publisher, recorder, outlet, inboxes.recorder);
+
         let settings = intake::Settings {
             login: login(&self.intake.login),
             surveyed: self.surveyor.is_some(),
+            recorded,
             ..self.intake.clone()
         };
         let (surveyed, to_intake) = (vhost.clone(), inboxes.to_intake);

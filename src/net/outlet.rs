@@ -7,12 +7,14 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::mpsc::{self, OwnedPermit};
+use tokio_util::sync::CancellationToken;
 
 use crate::intake::{self, Intake};
 use crate::machine::{
     Budget, Cause, Change, Ensured, Event, Leg, Now, Outcome, Owner, Publication, Ticket,
 };
 use crate::publisher::{self, Publisher};
+use crate::recorder::{self, Recorder};
 use crate::registry::shared::Who;
 use crate::session::{self, Session};
 use crate::telemetry::metrics::Levels;
@@ -72,6 +74,14 @@ pub struct IntakeOutlet {
     survey: Option<Box<dyn Fn() + Send>>,
     /// Taken for changes in its inbox, all of which it has heard when its effects are dispatched.
     unheard: Option<Budget>,
+}
+
+/// What a recorder's effects become.
+pub struct RecorderOutlet {
+    hub: Hub,
+    observer: Box<dyn Observer>,
+    intake: Owner,
+    recorded: CancellationToken,
 }
 
 // === impl Outbox ===
@@ -175,6 +185,14 @@ impl Outlet<Session> for SessionOutlet {
             if !asked {
                 let ready = false;
                 self.answer(session::Input::Ensured(Ensured { exchange, ready }));
+            }
+        }
+        for (queue, waits) in fx.out.record.drain(..) {
+            let record = recorder::Input::Record(queue.clone(), waits.then_some(self.owner));
+            let links = self.links.as_ref();
+            let asked = links.is_some_and(|links| links.recorder.try_send(record).is_ok());
+            if waits && !asked {
+                self.answer(session::Input::Recorded(queue, false));
             }
         }
         if !fx.out.changes.is_empty() {
@@ -302,6 +320,47 @@ impl Outlet<Intake> for IntakeOutlet {
             self.hub.to_session(owner, session::Input::Ensured(ensured));
         }
         self.outbox.hand_over(&mut fx.out.dead, cx);
+    }
+}
+
+// === impl RecorderOutlet ===
+
+impl RecorderOutlet {
+    /// Of the recorder of a vhost. `told`: its intake, and what is cancelled when all counts that was recorded.
+    pub fn new(
+        hub: &Hub,
+        observer: Box<dyn Observer>,
+        told: (Owner, CancellationToken),
+    ) -> RecorderOutlet {
+        let (intake, recorded) = told;
+        RecorderOutlet {
+            hub: hub.clone(),
+            observer,
+            intake,
+            recorded,
+        }
+    }
+}
+
+impl Outlet<Recorder> for RecorderOutlet {
+    fn dispatch(&mut self, _: &Recorder, fx: &mut recorder::Effects, _: Now, _: &mut Context<'_>) {
+        for event in fx.events.drain(..) {
+            // Of an alarm the publisher tells.
+            if !matches!(event, Event::Blocked(_)) {
+                self.observer.event(&event);
+            }
+        }
+        for (owner, queue, is_recorded) in fx.out.recorded.drain(..) {
+            let recorded = session::Input::Recorded(queue, is_recorded);
+            self.hub.to_session(owner, recorded);
+        }
+        if let Some(current) = fx.out.current.take() {
+            if current {
+                self.recorded.cancel();
+            }
+            let current = intake::Input::Record(current);
+            self.hub.to_intake(self.intake, current);
+        }
     }
 }
 

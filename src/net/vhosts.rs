@@ -1,4 +1,4 @@
-//! One publisher and one intake per vhost, shared by its sessions: who sends what to whom.
+//! One publisher, one intake and one recorder per vhost, shared by its sessions: who sends what to whom.
 //!
 //! ```text
 //!   sessions ── dead letters ──▶ publisher ◀── dead letters ── intake ◀── "this exchange must exist" ── sessions
@@ -6,6 +6,10 @@
 //!      └─────── outcomes ─────────┘      └────── outcomes ───────┘ └────────── it does, or not ───────────┘
 //!                                                                ▲
 //!        sessions ── "my client bound this" ─────────────────────┴── surveys ── the management API
+//!
+//!   sessions ── "this queue is declared otherwise now" ──▶ recorder ── "all counts that was recorded" ──▶ intake
+//!      ▲                                                      │
+//!      └──────────────── it is recorded, or not ──────────────┘
 //! ```
 //! Every inbox is bounded. A publisher whose inbox is full slows its sessions (their dead letters wait with them, bounded by their tickets);
 //! answers always fit, because each answers a ticket or a request that its receiver has open.
@@ -18,12 +22,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::amqp::ids::Vhost;
 use crate::machine::{Budget, Learned, Mono, Outcome, Owner, Recall, Recalled, Ticket};
 use crate::registry::shared::{Shared, Who};
-use crate::{intake, publisher, session};
+use crate::{intake, publisher, recorder, session};
 
 use super::outlet::{Observer, SessionOutlet};
 
@@ -31,12 +36,14 @@ use super::outlet::{Observer, SessionOutlet};
 const PUBLISHER_INBOX: usize = 1024;
 /// What waits for an intake: outcomes of at most its prefetch (65,535), and requests of sessions.
 const INTAKE_INBOX: usize = 80_000;
+/// Changes that wait for a recorder.
+const RECORDER_INBOX: usize = 1024;
 /// Octets of what sessions saw change, and the intake has not heard.
 const UNHEARD: usize = 4 << 20;
 /// What waits for a session besides outcomes.
 const SESSION_SPARE: usize = 16;
 
-/// Opens the links of a vhost: given their inboxes, it starts the two tasks.
+/// Opens the links of a vhost: given their inboxes, it starts their tasks.
 pub type OpenLinks = Box<dyn Fn(&Hub, &Vhost, LinkInboxes) + Send + Sync>;
 
 /// Where the links of a vhost are told what to do.
@@ -46,6 +53,10 @@ pub struct LinkInboxes {
     pub publisher: mpsc::Receiver<publisher::Input>,
     /// Of the intake.
     pub intake: mpsc::Receiver<intake::Input>,
+    /// Cancelled when all counts that was recorded of redeclared queues.
+    pub recorded: CancellationToken,
+    /// Of the recorder.
+    pub recorder: mpsc::Receiver<recorder::Input>,
     /// Under which the publisher knows the intake.
     pub intake_owner: Owner,
     /// For what others have to tell the intake.
@@ -74,10 +85,12 @@ enum Inbox {
     Intake(mpsc::Sender<intake::Input>),
 }
 
-/// The two links of one vhost.
+/// The links of one vhost.
 pub(super) struct Links {
     pub(super) publisher: mpsc::Sender<publisher::Input>,
     pub(super) intake: mpsc::Sender<intake::Input>,
+    pub(super) recorder: mpsc::Sender<recorder::Input>,
+    recorded: CancellationToken,
     intake_owner: Owner,
     /// Taken for the changes that are in the inbox of the intake.
     pub(super) unheard: Budget,
@@ -119,6 +132,19 @@ impl Hub {
         (SessionOutlet::new(self.clone(), owner, observer), inbox)
     }
 
+    /// Done when all counts in a vhost that was recorded of redeclared queues, or nothing is recorded there.
+    pub async fn recorded(&self, vhost: &Vhost) {
+        self.links(vhost).recorded.cancelled().await;
+    }
+
+    /// The policies have changed.
+    pub fn policies_changed(&self) {
+        for links in lock(&self.0.links).values() {
+            // One whose inbox is full has work, so it is awake.
+            let _ = links.recorder.try_send(recorder::Input::PoliciesChanged);
+        }
+    }
+
     /// What is taken for changes that the intake of this owner has not heard.
     pub(super) fn unheard(&self, intake: Owner) -> Option<Budget> {
         let all = lock(&self.0.links);
@@ -157,10 +183,14 @@ impl Hub {
         }
         let (publisher, publisher_inbox) = mpsc::channel(self.0.publisher_inbox);
         let (intake, intake_inbox) = mpsc::channel(INTAKE_INBOX);
+        let (recorder, recorder_inbox) = mpsc::channel(RECORDER_INBOX);
+        let recorded = CancellationToken::new();
         let intake_owner = self.register(Inbox::Intake(intake.clone()));
         let links = Arc::new(Links {
             publisher: publisher.clone(),
             intake: intake.clone(),
+            recorder,
+            recorded: recorded.clone(),
             intake_owner,
             unheard: Budget::new(UNHEARD),
         });
@@ -169,6 +199,8 @@ impl Hub {
         let inboxes = LinkInboxes {
             publisher: publisher_inbox,
             intake: intake_inbox,
+            recorder: recorder_inbox,
+            recorded,
             intake_owner,
             to_intake: intake,
             to_publisher: publisher,

@@ -1,11 +1,12 @@
 //! What a queue's arguments say of where its dead letters go.
 
 use crate::dead_letter::Target;
+use crate::machine::DeadLettersTo;
 
 use super::policy::Policy;
 
 /// What the arguments of a queue say of its dead letters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeclaredTarget {
     /// An exchange, and maybe a routing key.
     Target(Target),
@@ -57,5 +58,17 @@ impl DeclaredTarget {
             routing_key: first.1.or(then.1).cloned(),
             at_least_once: self.at_least_once(),
         })
+    }
+}
+
+impl From<&DeclaredTarget> for DeadLettersTo {
+    fn from(said: &DeclaredTarget) -> DeadLettersTo {
+        match said {
+            DeclaredTarget::Target(target) => DeadLettersTo {
+                exchange: Some(target.exchange.clone()),
+                routing_key: target.routing_key.clone(),
+            },
+            DeclaredTarget::Policy { .. } => DeadLettersTo::default(),
+        }
     }
 }

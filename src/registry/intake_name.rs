@@ -47,6 +47,7 @@ pub struct Names {
     intake_queue: ShortStr,
     parking: ShortStr,
     lock: ShortStr,
+    redeclared: ShortStr,
     delay: ShortStr,
     due: ShortStr,
     delay_queues: ShortStr,
@@ -77,6 +78,7 @@ impl Names {
             intake_queue: name(".intake")?,
             parking: name(".parked")?,
             lock: name(".parked.lock")?,
+            redeclared: name(".redeclared")?,
             delay: name(".delay")?,
             due: name(".due")?,
             delay_queues: name(".delay.")?,
@@ -98,6 +100,11 @@ impl Names {
     /// The queue that a proxy has to itself while it tries what is parked.
     pub fn lock(&self) -> &ShortStr {
         &self.lock
+    }
+
+    /// The stream in which proxies record what the last declares of queues said.
+    pub fn redeclared(&self) -> &ShortStr {
+        &self.redeclared
     }
 
     /// The exchange that leads to the delay queues, by their milliseconds.
@@ -213,6 +220,7 @@ impl Names {
             &self.intake_queue,
             &self.parking,
             &self.lock,
+            &self.redeclared,
             &self.delay,
             &self.due,
         ];

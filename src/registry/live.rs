@@ -16,7 +16,7 @@ use super::Declared;
 use super::broker_policy::BrokerPolicies;
 use super::declared_target::DeclaredTarget;
 use super::policy::{Mode, Policies, Queue};
-use super::redeclared::{Existing, Redeclared};
+use super::redeclared::{Entry, Existing, Redeclared};
 use super::said_retries::SaidRetries;
 
 /// Cells that all machines share, each with a snapshot that is replaced as a whole; no lock. Clones are the same cells.
@@ -156,8 +156,19 @@ impl LivePolicies {
         self.0.redeclared.load().len()
     }
 
-    /// The broker accepted a declare of a queue with those arguments, which say `own`: from now on what it said counts, on all connections.
-    /// Returns what counted before, if that was something else.
+    /// What is known of queues whose last declare said something else than their arguments, or did so once.
+    pub fn redeclared(&self) -> Guard<Arc<Redeclared>> {
+        self.0.redeclared.load()
+    }
+
+    /// Other proxies of the vhost, or this one in an earlier life, accepted declares.
+    pub fn learn(&self, vhost: &Vhost, entries: &[(ShortStr, Entry)]) {
+        let with = |before: &Arc<Redeclared>| before.with(vhost, entries.iter().cloned());
+        self.0.redeclared.rcu(with);
+    }
+
+    /// A declare of a queue with those arguments, which say `own`, is accepted: from now on what it said counts, on all connections. Returns
+    /// what counted before, if that was something else.
     pub fn redeclare(
         &self,
         vhost: &Vhost,
@@ -166,17 +177,43 @@ impl LivePolicies {
         own: &DeclaredTarget,
         said: &DeclaredTarget,
     ) -> Option<DeclaredTarget> {
-        let is_own = own.is_but_for_the_strategy(said);
         let before = self.0.redeclared.load();
         let counted = before.said(vhost, queue, existing).unwrap_or(own);
         if counted.is_but_for_the_strategy(said) {
             return None;
         }
-        self.0.redeclared.rcu(|redeclared| match is_own {
-            true => redeclared.without(vhost, queue),
-            false => redeclared.with(vhost.clone(), queue.clone(), existing.clone(), said.clone()),
+        let said = (!own.is_but_for_the_strategy(said)).then(|| said.clone());
+        self.0.redeclared.rcu(|redeclared| {
+            let known = redeclared.entry(vhost, queue);
+            let entry = Entry {
+                number: known.map_or(0, |known| known.number) + 1,
+                existing: existing.clone(),
+                said: said.clone(),
+            };
+            redeclared.with(vhost, [(queue.clone(), entry)])
         });
         Some(counted.clone())
+    }
+
+    /// The queue is deleted: nothing counts any more that was said of it. Returns whether anything did.
+    pub fn forget(&self, vhost: &Vhost, queue: &ShortStr) -> bool {
+        let counted = |redeclared: &Redeclared| {
+            let known = redeclared.entry(vhost, queue)?;
+            known.said.as_ref()?;
+            Some(Entry {
+                number: known.number + 1,
+                existing: known.existing.clone(),
+                said: None,
+            })
+        };
+        let before = self
+            .0
+            .redeclared
+            .rcu(|redeclared| match counted(redeclared) {
+                Some(entry) => Arc::new(redeclared.with(vhost, [(queue.clone(), entry)])),
+                None => redeclared.clone(),
+            });
+        counted(&before).is_some()
     }
 
     /// The target by the arguments and by our policies alone.

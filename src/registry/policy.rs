@@ -183,6 +183,12 @@ impl Policies {
         self.any_retries
     }
 
+    /// Whether one of them lets declares differ from their queues.
+    pub fn any_is_lenient(&self) -> bool {
+        let mut policies = self.policies.iter();
+        policies.any(|policy| policy.declares == Some(Declares::Lenient))
+    }
+
     /// The policy of a queue.
     pub fn matching(&self, queue: Queue<'_>) -> Option<&Policy> {
         self.policies.iter().find(|policy| {

@@ -2,6 +2,9 @@
 //!
 //! RabbitMQ keeps the dead-letter arguments with which a queue was made, whatever is declared later. So an entry says which those are: it
 //! counts only for a queue that has them, and not for the next one of that name that is made with others.
+//!
+//! All proxies of a vhost share these entries: each writes its own to a stream at the broker and reads those of the others there
+//! ([`recorder`](crate::recorder)). The number of an entry tells which is the newer one, wherever it stands in the stream.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +13,10 @@ use crate::dead_letter::Target;
 
 use super::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
 use super::declared_target::DeclaredTarget;
+use super::intake_name::Names;
 
 /// The dead-letter arguments that a queue has at the broker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Existing {
     /// `x-dead-letter-exchange`: the client's, or an intake exchange.
     pub exchange: Option<ShortStr>,
@@ -26,10 +30,16 @@ pub struct Redeclared {
     queues: BTreeMap<(Vhost, ShortStr), Entry>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    existing: Existing,
-    said: DeclaredTarget,
+/// What the last declare said of one queue. Of two entries for a queue the greater counts: it is the newer one, or, of two declares that no
+/// proxy could tell apart, the same one for all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// One more than that of the entry before.
+    pub number: u64,
+    /// The arguments of the queue that it is about.
+    pub existing: Existing,
+    /// Nothing: what these arguments say.
+    pub said: Option<DeclaredTarget>,
 }
 
 // === impl Existing ===
@@ -45,8 +55,12 @@ impl Existing {
         }
     }
 
-    /// What they say.
-    pub fn said(&self) -> DeclaredTarget {
+    /// What they say; the name of an intake exchange says what the declare said that made the queue.
+    pub fn said(&self, names: &Names) -> DeclaredTarget {
+        let intake = self.exchange.as_ref();
+        if let Some((said, _)) = intake.and_then(|exchange| names.decode(exchange)) {
+            return said;
+        }
         match &self.exchange {
             Some(exchange) => DeclaredTarget::Target(Target {
                 exchange: exchange.clone(),
@@ -71,12 +85,19 @@ impl Existing {
 // === impl Redeclared ===
 
 impl Redeclared {
-    /// How many there are.
+    /// How many queues have another target than their arguments say.
     pub fn len(&self) -> usize {
-        self.queues.len()
+        let entries = self.queues.values();
+        entries.filter(|entry| entry.said.is_some()).count()
     }
 
-    /// Whether there is none.
+    /// All that is known: the vhost, the queue, its entry.
+    pub fn iter(&self) -> impl Iterator<Item = (&Vhost, &ShortStr, &Entry)> {
+        let entries = self.queues.iter();
+        entries.map(|((vhost, queue), entry)| (vhost, queue, entry))
+    }
+
+    /// Whether nothing is known of any queue.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
@@ -86,30 +107,40 @@ impl Redeclared {
         if self.is_empty() {
             return None;
         }
-        let key = (ShortStr::copy(vhost)?, ShortStr::copy(queue)?);
-        let entry = self.queues.get(&key)?;
-        (entry.existing == *existing).then_some(&entry.said)
+        let entry = self.entry(&ShortStr::copy(vhost)?, &ShortStr::copy(queue)?)?;
+        entry.said.as_ref().filter(|_| entry.existing == *existing)
     }
 
-    /// The last declare of the queue said that.
+    /// What is known of the queue.
+    pub fn entry(&self, vhost: &Vhost, queue: &ShortStr) -> Option<&Entry> {
+        self.queues.get(&(vhost.clone(), queue.clone()))
+    }
+
+    /// All that is known of the queues of a vhost.
+    pub fn of_vhost(&self, vhost: &Vhost) -> impl Iterator<Item = (&ShortStr, &Entry)> {
+        let first = (vhost.clone(), ShortStr::EMPTY);
+        self.queues
+            .range(first..)
+            .take_while(move |((of, _), _)| of == vhost)
+            .map(|((_, queue), entry)| (queue, entry))
+    }
+
+    /// With an entry for a queue, unless what is known of it already is newer.
     #[must_use]
     pub fn with(
         &self,
-        vhost: Vhost,
-        queue: ShortStr,
-        existing: Existing,
-        said: DeclaredTarget,
+        vhost: &Vhost,
+        entries: impl IntoIterator<Item = (ShortStr, Entry)>,
     ) -> Redeclared {
         let mut queues = self.queues.clone();
-        queues.insert((vhost, queue), Entry { existing, said });
-        Redeclared { queues }
-    }
-
-    /// The last declare of the queue said what its arguments say, or the queue has gone.
-    #[must_use]
-    pub fn without(&self, vhost: &Vhost, queue: &ShortStr) -> Redeclared {
-        let mut queues = self.queues.clone();
-        queues.remove(&(vhost.clone(), queue.clone()));
+        for (queue, entry) in entries {
+            let known = queues
+                .entry((vhost.clone(), queue))
+                .or_insert(entry.clone());
+            if entry > *known {
+                *known = entry;
+            }
+        }
         Redeclared { queues }
     }
 }

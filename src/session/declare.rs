@@ -360,13 +360,16 @@ impl Session {
             return;
         };
         turn.event(Event::LimitMet(Limit::ProbeTimeout));
+        let probe_timeout = self.settings.limits.now().probe_timeout;
         match takeover.stage {
+            Stage::Recording => {
+                takeover.until = turn.now.mono.after(probe_timeout);
+                let queue = takeover.about.queue.clone();
+                self.recorded(&queue, false, turn);
+            }
             Stage::Ensuring(_) => {
                 takeover.ensured = Some(false);
-                takeover.until = turn
-                    .now
-                    .mono
-                    .after(self.settings.limits.now().probe_timeout);
+                takeover.until = turn.now.mono.after(probe_timeout);
                 self.went_for_the_exchange(turn);
             }
             // That makes the queue.

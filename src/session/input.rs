@@ -1,5 +1,6 @@
 //! What a session is told besides the bytes of its legs.
 
+use crate::amqp::ids::ShortStr;
 use crate::machine::{Ensured, Outcome, Recalled, Ticket};
 
 /// From the links of its vhost, and from what other sessions know.
@@ -11,4 +12,6 @@ pub enum Input {
     Ensured(Ensured),
     /// What was learned before, by whichever session.
     Recalled(Recalled),
+    /// What counts for this queue is in the record, or cannot be now.
+    Recorded(ShortStr, bool),
 }

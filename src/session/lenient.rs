@@ -8,6 +8,9 @@
 //!                                                          Permitting: may the user write to the exchange? (a binding that no broker makes)
 //!                                                             │ yes              │ no ──▶ the original, which is refused
 //!                                                             ▼
+//!                                                          Recording: it counts, and all proxies of the vhost are to know (recorder.rs)
+//!                                                             │ recorded, or the time is over
+//!                                                             ▼
 //!                                                          the form that fits goes on, as one that makes no queue
 //! ```
 //! RabbitMQ asks for the right to write to a dead-letter exchange only when it makes a queue, so here the proxy has to ask.
@@ -15,7 +18,7 @@
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{DeadLettersTo, Event, Fallback, Limit};
+use crate::machine::{Event, Fallback, Limit};
 use crate::registry::arguments::{DeclareArguments, if_there};
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::{Declares, Mode, Queue};
@@ -89,7 +92,7 @@ impl Session {
             return;
         };
         let (Some(exchange), Some(probe)) = (takeover.exchange.clone(), takeover.probe) else {
-            return self.go_on_matched(turn);
+            return self.record(turn);
         };
         takeover.stage = Stage::Permitting;
         self.inject(probe, turn, |out| {
@@ -109,9 +112,43 @@ impl Session {
     /// The broker refused the binding: as there can be none from there, or as the user may not write to the exchange.
     pub(super) fn permission_told(&mut self, close: &Close<'_>, turn: &mut Turn<'_>) {
         match refusal::may_write(close.code, close.text) {
-            true => self.go_on_matched(turn),
+            true => self.record(turn),
             false => self.forward_original(Fallback::Forbidden, turn),
         }
+    }
+
+    /// What the declare says counts from here on: only what the broker has just accepted on the probe's channel is still to come.
+    fn record(&mut self, turn: &mut Turn<'_>) {
+        if let Some(takeover) = self.probe.takeover()
+            && let Some(existing) = &takeover.existing
+            && self.count(&takeover.about.queue, existing, &takeover.said, turn)
+        {
+            turn.fx
+                .out
+                .record
+                .push((takeover.about.queue.clone(), true));
+            if let Some(takeover) = self.probe.takeover_mut() {
+                takeover.stage = Stage::Recording;
+            }
+            return;
+        }
+        self.go_on_matched(turn);
+    }
+
+    /// It is recorded, or cannot be now: then the recorder does it when it can.
+    pub(super) fn recorded(&mut self, queue: &ShortStr, is_recorded: bool, turn: &mut Turn<'_>) {
+        let takeover = self.probe.takeover();
+        let waits = takeover.is_some_and(|takeover| {
+            takeover.stage == Stage::Recording && takeover.about.queue == *queue
+        });
+        if !waits {
+            return;
+        }
+        if !is_recorded {
+            let queue = queue.clone();
+            turn.event(Event::NotRecorded { queue });
+        }
+        self.go_on_matched(turn);
     }
 
     fn go_on_matched(&mut self, turn: &mut Turn<'_>) {
@@ -160,34 +197,29 @@ impl Session {
 
     /// The broker accepted a declare: what it says counts from now on, on all connections.
     pub(super) fn redeclare(&self, queue: &ShortStr, declared: &Declared, turn: &mut Turn<'_>) {
-        let existing = declared.existing();
-        let by_intake = existing
-            .exchange
-            .as_ref()
-            .filter(|_| declared.taken_over)
-            .and_then(|exchange| self.settings.names.decode(exchange));
-        let own = match by_intake {
-            Some((said, _)) => said,
-            None => existing.said(),
-        };
-        let policies = &self.settings.policies;
-        let vhost = &self.peer.vhost;
-        if let Some(before) = policies.redeclare(vhost, queue, &existing, &own, &declared.said) {
-            turn.event(Event::Redeclared {
-                queue: queue.clone(),
-                before: dead_letters_to(&before),
-                now: dead_letters_to(&declared.said),
-            });
+        if self.count(queue, &declared.existing(), &declared.said, turn) {
+            turn.fx.out.record.push((queue.clone(), false));
         }
     }
-}
 
-fn dead_letters_to(said: &DeclaredTarget) -> DeadLettersTo {
-    match said {
-        DeclaredTarget::Target(target) => DeadLettersTo {
-            exchange: Some(target.exchange.clone()),
-            routing_key: target.routing_key.clone(),
-        },
-        DeclaredTarget::Policy { .. } => DeadLettersTo::default(),
+    /// Of a queue with these arguments counts what the last declare said. Returns whether that is something else than before.
+    fn count(
+        &self,
+        queue: &ShortStr,
+        existing: &Existing,
+        said: &DeclaredTarget,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let own = existing.said(&self.settings.names);
+        let policies = &self.settings.policies;
+        let before = policies.redeclare(&self.peer.vhost, queue, existing, &own, said);
+        if let Some(before) = &before {
+            turn.event(Event::Redeclared {
+                queue: queue.clone(),
+                before: before.into(),
+                now: said.into(),
+            });
+        }
+        before.is_some()
     }
 }

@@ -83,6 +83,8 @@ pub(super) enum Stage {
     Matching,
     /// The user's right to write to the exchange was asked for.
     Permitting,
+    /// What the declare says counts; it waits until that is recorded.
+    Recording,
 }
 
 /// What the intake exchange is wanted for.

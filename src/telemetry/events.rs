@@ -80,6 +80,8 @@ impl Reporter {
             }
             Event::QueueManaged { queue, taken_over } => self.queue_managed(queue, *taken_over),
             Event::Redeclared { queue, before, now } => self.redeclared(queue, before, now),
+            Event::NotRecorded { queue } => self.not_recorded(queue),
+            Event::RecordUnread { cause } => self.record_unread(cause),
             Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
             Event::ReturnForwarded { queue, cause } => self.fell_back("return", queue, *cause),
@@ -162,6 +164,22 @@ impl Reporter {
     fn redeclared(&self, queue: &ShortStr, before: &DeadLettersTo, now: &DeadLettersTo) {
         self.metrics.inner().queues_redeclared.inc();
         info!(%queue, %before, %now, "a declare changed where the dead letters of its queue go");
+    }
+
+    fn not_recorded(&self, queue: &ShortStr) {
+        self.metrics.inner().redeclares_unrecorded.inc();
+        seldom!(self, Level::WARN, "what a declare said is not recorded yet: other proxies do not know it", Some(queue), "", %queue);
+    }
+
+    fn record_unread(&self, cause: &str) {
+        seldom!(
+            self,
+            Level::WARN,
+            "the record of redeclared queues cannot be read: only what is declared here counts",
+            None,
+            "",
+            cause
+        );
     }
 
     fn fell_back(&self, request: &'static str, queue: &ShortStr, fallback: Fallback) {
@@ -313,9 +331,14 @@ impl Reporter {
             .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
             .inc();
         match role {
-            Role::Publisher => self.vhost_gauge(|inner| &inner.publisher_blocked, 0),
-            Role::Intake => self.vhost_gauge(|inner| &inner.intake_consuming, 0),
-        };
+            Role::Publisher => {
+                self.vhost_gauge(|inner| &inner.publisher_blocked, 0);
+            }
+            Role::Intake => {
+                self.vhost_gauge(|inner| &inner.intake_consuming, 0);
+            }
+            Role::Recorder => {}
+        }
         let link = role.as_str();
         if was_up {
             warn!(link, cause, "link lost");
@@ -333,7 +356,7 @@ impl Reporter {
     }
 
     fn vhost_native(&self, cause: &str) {
-        // Both links find out.
+        // Each link finds out.
         if self.vhost_gauge(|inner| &inner.vhost_native, 1) == 0 {
             warn!(
                 cause,

@@ -76,6 +76,7 @@ pub(super) struct Inner {
     pub(super) rejects_returned: Counter,
     pub(super) queues_managed: Family<KindLabels, Counter>,
     pub(super) queues_redeclared: Counter,
+    pub(super) redeclares_unrecorded: Counter,
     pub(super) probes_over_limit: Counter,
     pub(super) names_refused: Counter,
     pub(super) edits_dropped: Counter,
@@ -275,6 +276,7 @@ impl Metrics {
             ),
             queues_managed: registry.add("queues_managed", &["mode"], "Times that a session began to manage a queue, by mode", Family::default()),
             queues_redeclared: registry.add("queues_redeclared", &[], "Declares that changed where the dead letters of a queue go that exists (`declares = \"lenient\"`)", Counter::default()),
+            redeclares_unrecorded: registry.add("redeclares_unrecorded", &[], "Such declares that went on before they were recorded: other proxies of the vhost may not know them yet", Counter::default()),
             probes_over_limit: registry.add(
                 "probes_over_limit",
                 &[],

@@ -6,11 +6,12 @@ from contextlib import contextmanager
 import pika
 import pytest
 
-from lab import PATIENT, until
-from own import PREFIX, own  # noqa: F401
+from lab import PATIENT, Proxy, until
+from own import INTAKE, PREFIX, own  # noqa: F401
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
+RECORD = f"{PREFIX}.redeclared"
 LENGTH = {"x-max-length": 1000}
 
 
@@ -77,6 +78,96 @@ def test_the_last_declare_wins_on_all_connections(lenient, kind):
     arrives(lenient, "old")
     until(lambda: "dlx_proxy_queues_redeclared_total 2" in lenient.proxy.get("/metrics")[1], "both counted")
     other.close()
+
+
+@pytest.fixture
+def no_record(via):
+    """A user for the proxy that may do all in the vhost but make, read or write the record."""
+    rights = rf"^(?!{PREFIX}\.redeclared$)"
+    via.broker.make([], [("no-record", "secret")], [("no-record", via.vhost, rights, rights, rights)])
+    yield "no-record"
+    via.broker.unmake([], ["no-record"])
+
+
+@pytest.fixture
+def changed(lenient):
+    """The queue `q`, whose messages went to `old` and go to `new` since its last declare."""
+    lenient.queue("q", **{key.replace("-", "_"): value for key, value in to("old").items()})
+    declare(lenient.channel, "q", to("new"))
+    return lenient
+
+
+def test_the_last_declare_outlives_all_proxies(changed):
+    changed.proxy.process.kill()
+    with changed.via.direct.channel() as channel:
+        for _ in range(50):
+            channel.basic_publish("", f"{PREFIX}-q", b"m", pika.BasicProperties(delivery_mode=2, expiration="1"))
+    until(lambda: changed.depth(INTAKE) == 50, "all in the intake queue")
+    changed.proxy.stop()
+    changed.start()
+    arrives(changed, "new", 50)
+    expire(changed, "q")
+    arrives(changed, "new")
+    declare(changed.channel, "q", to("old"))
+    changed.restart(declares="lenient")
+    expire(changed, "q")
+    arrives(changed, "old")
+
+
+def test_other_proxies_of_the_vhost_know_it(changed, tmp_path):
+    declare(changed.channel, "q", to("old"))
+    settings = {"DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_DECLARES": "lenient", "DLX_PROXY_VHOSTS": changed.via.vhost}
+    other = Proxy(changed.upstream, "takeover", tmp_path / "other", **settings)
+    other.wait_ready()
+    login = changed.via.broker.parameters.credentials
+    with pika.BlockingConnection(pika.ConnectionParameters(*other.address, changed.via.vhost, login, **PATIENT)) as connection:
+        channel = connection.channel()
+        declare(channel, "q", to("old"))
+        declare(changed.channel, "q", to("new"))
+        until(lambda: f"{PREFIX}-q" in other.get("/redeclared")[1], "the other one has read it")
+        reject(changed, channel, "q")
+        arrives(changed, "new")
+    other.stop()
+
+
+def test_what_was_redeclared_is_listed_until_it_is_gone(changed):
+    listed = lambda: changed.proxy.get("/redeclared")[1].splitlines()[1:]
+    assert [line.split("  ")[0] for line in listed()] == [changed.via.vhost]
+    assert f'key "{PREFIX}-old"' in listed()[0] and listed()[0].endswith(f'key "{PREFIX}-new"')
+    changed.channel.queue_delete(f"{PREFIX}-q")
+    until(lambda: not listed(), listed)
+    changed.restart(declares="lenient")
+    assert not listed()
+
+
+def test_the_record_is_written_anew_when_it_is_deleted(changed):
+    with changed.via.direct.channel() as channel:
+        channel.queue_delete(RECORD)
+    until(lambda: RECORD in changed.via.broker.queues(changed.via.vhost), "made anew")
+    changed.restart(declares="lenient")
+    expire(changed, "q")
+    arrives(changed, "new")
+
+
+def test_during_an_alarm_a_declare_goes_on_and_is_recorded_when_it_ends(changed):
+    """... after `probe-timeout`: a client that publishes nothing is not blocked."""
+    changed.queue("newer")
+    with changed.via.broker.under_memory_alarm():
+        # The first publish of a connection in an alarm passes, and blocks it.
+        declare(changed.channel, "q", to(None))
+        declare(changed.channel, "q", to("newer"))
+        assert "not recorded yet" in changed.proxy.text()
+    changed.restart(declares="lenient")
+    expire(changed, "q")
+    arrives(changed, "newer")
+
+
+def test_without_a_right_to_the_record_it_counts_here_alone(changed, no_record):
+    changed.restart(user=no_record, declares="lenient")
+    until(lambda: "the record of redeclared queues cannot be read" in changed.proxy.text(), changed.proxy.text)
+    declare(changed.channel, "q", to("new"))
+    expire(changed, "q")
+    arrives(changed, "new")
 
 
 def test_a_declare_without_a_target_takes_it_away(lenient):

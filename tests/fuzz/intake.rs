@@ -52,6 +52,7 @@ fn settings(queue_type: QueueType, surveyed: bool) -> Settings {
             continue_history: true,
             carry_bcc: true,
         },
+        recorded: false,
         surveyed,
     }
 }

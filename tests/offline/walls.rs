@@ -34,6 +34,10 @@ const PURE: &[(&str, &[&str])] = &[
             "publisher",
         ],
     ),
+    (
+        "recorder",
+        &["amqp", "machine", "dead_letter", "registry", "link"],
+    ),
 ];
 
 /// What pure code may name outside the crate. Neither sockets, files, clocks, tasks, locks nor randomness are reachable from here.

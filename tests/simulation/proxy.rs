@@ -277,6 +277,7 @@ impl Proxy {
             prefetch: settings.prefetch,
             limits,
             rules,
+            recorded: false,
             surveyed: false,
         };
         let (dials, events) = (Dials::default(), Events::default());

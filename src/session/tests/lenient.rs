@@ -1,12 +1,13 @@
 //! Declares that differ from their queue in where its dead letters go, where `declares = "lenient"`.
 
 use super::frames::{deliver, reject};
+use super::order::{delete_ok, queue_delete};
 use super::probes::*;
 use super::script::*;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::amqp::table::TableBuilder;
-use crate::machine::{DeadLettersTo, Event, Fallback, Limit};
+use crate::machine::{DeadLettersTo, Event, Fallback, Limit, Limits};
 use crate::registry::policy::{Declares, Mode};
 use crate::session::Settings;
 
@@ -94,6 +95,8 @@ fn changed() -> Script {
         .broker_gets(&[&asks_for("dlx")]);
     s.broker(&close(PROBE, 403, NOT_BOUND))
         .broker_gets(&[&close_ok(PROBE)]);
+    assert_eq!(s.ensure, [], "first it is recorded");
+    s.recorded(true).silent();
     s.ensured(true).broker_gets(&[&declare_on(
         CH,
         "q",
@@ -155,6 +158,44 @@ fn the_last_declare_wins() {
     let event = redeclared(to(Some("dlx"), None), to(Some("old"), None));
     assert!(s.events.contains(&event), "{:?}", s.events);
     assert_eq!(s.policies.count_redeclared(), 0);
+    assert_eq!(s.record, [(name("q"), false)], "nobody waits for that");
+}
+
+/// The recorder is away, or the broker has an alarm: in this proxy it counts all the same.
+#[test]
+fn what_cannot_be_recorded_counts_here() {
+    for in_time in [true, false] {
+        let mut s = matching();
+        s.broker(&declare_ok(PROBE, "q"))
+            .broker_gets(&[&asks_for("dlx")]);
+        s.broker(&close(PROBE, 403, NOT_BOUND))
+            .broker_gets(&[&close_ok(PROBE)]);
+        s.events.clear();
+        match in_time {
+            true => s.recorded(false).silent(),
+            false => s.wait(Limits::of_tests().probe_timeout).silent(),
+        }
+        let not_recorded = Event::NotRecorded { queue: name("q") };
+        assert!(s.events.contains(&not_recorded), "{:?}", s.events);
+        s.ensured(true).broker_gets(&[&declare_on(
+            CH,
+            "q",
+            0,
+            &if_there(&arguments(Some("dlx-proxy/old"), None)),
+        )]);
+        s.broker(&declare_ok(CH, "q")).passes();
+        assert_eq!(dies(&mut s), name("dlx"));
+    }
+}
+
+#[test]
+fn when_the_queue_is_deleted_nothing_counts_any_more() {
+    let mut s = changed();
+    s.record.clear();
+    s.client(&queue_delete("q", 0)).passes();
+    s.broker(&delete_ok()).passes();
+    assert_eq!(s.policies.count_redeclared(), 0);
+    assert_eq!(s.record, [(name("q"), false)]);
 }
 
 #[test]
@@ -203,6 +244,7 @@ fn without_a_target_what_is_rejected_is_left_to_the_broker() {
     let fits = arguments(Some("dlx-proxy/old"), None);
     corrects(&mut s, &said, &fits);
     s.broker(&declare_ok(PROBE, "q")).silent();
+    s.recorded(true).silent();
     s.ensured(true)
         .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &if_there(&fits))]);
     s.broker(&close_ok(PROBE)).silent();
@@ -233,7 +275,9 @@ fn a_native_queue_is_told_by_both_of_its_arguments() {
         s.broker(&declare_ok(PROBE, "q"))
             .broker_gets(&[&asks_for("dlx")]);
         s.broker(&close(PROBE, 403, NOT_BOUND))
-            .broker_gets(&[&close_ok(PROBE), &declare_on(CH, "q", 0, &if_there(&fits))]);
+            .broker_gets(&[&close_ok(PROBE)]);
+        s.recorded(true)
+            .broker_gets(&[&declare_on(CH, "q", 0, &if_there(&fits))]);
         s.broker(&declare_ok(CH, "q")).passes();
         let event = redeclared(to(Some("old"), Some("k")), to(Some("dlx"), None));
         assert!(s.events.contains(&event), "{:?}", s.events);

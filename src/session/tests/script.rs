@@ -34,6 +34,7 @@ pub(super) struct Script {
     to_broker: Vec<u8>,
     pub dead: Vec<(Ticket, Publication)>,
     pub ensure: Vec<Ensure>,
+    pub record: Vec<(ShortStr, bool)>,
     pub changes: Vec<Change>,
     pub events: Vec<Event>,
     /// As the shell keeps it.
@@ -108,6 +109,7 @@ impl Script {
             to_broker: Vec::new(),
             dead: Vec::new(),
             ensure: Vec::new(),
+            record: Vec::new(),
             changes: Vec::new(),
             events: Vec::new(),
             shared: Shared::default(),
@@ -353,6 +355,18 @@ impl Script {
         self.dead.drain(..).map(|(ticket, _)| ticket).collect()
     }
 
+    /// What the recorder answers to the only declare that waits for it.
+    pub(super) fn recorded(&mut self, is_recorded: bool) -> Said<'_> {
+        let record = std::mem::take(&mut self.record);
+        let [(queue, true)] = &record[..] else {
+            panic!("what waits: {record:?}");
+        };
+        let recorded = Input::Recorded(queue.clone(), is_recorded);
+        self.session.input(recorded, self.now, &mut self.fx);
+        self.collect(&[]);
+        self.resume()
+    }
+
     /// What the intake answers to the only request that was made of it.
     pub(super) fn ensured(&mut self, ready: bool) -> Said<'_> {
         assert_eq!(self.ensure.len(), 1, "requests: {:?}", self.ensure);
@@ -385,6 +399,7 @@ impl Script {
         }
         self.dead.append(&mut self.fx.out.dead);
         self.ensure.append(&mut self.fx.out.ensure);
+        self.record.append(&mut self.fx.out.record);
         self.changes.append(&mut self.fx.out.changes);
         self.events.append(&mut self.fx.events);
         self.share();

@@ -1,0 +1,352 @@
+//! The recorder of a vhost, without IO: writes down at the broker where dead letters go of queues that were declared otherwise than they are
+//! (`declares = "lenient"`), and reads there what it, or another proxy, wrote before.
+//!
+//! ```text
+//! link up ─▶ declare the stream ─▶ consume it from its first message on, and publish a mark ─▶ the mark comes: current ─▶ consume on
+//!                                                                                               │
+//!                        sessions ── "this queue's entry has changed" ── publish it ─▶ it comes ─▶ "it is recorded"
+//! ```
+//! A stream, as it gives the same to all who read it, in one order, and takes nothing away. It tells nobody where it ends, and nothing when it
+//! is empty: hence the mark. What counts is in [`LivePolicies`] at once; the stream follows. Whatever is missing there (the link was away, the
+//! stream was deleted, the broker lost a publish) is written when that is seen. What comes back from the stream needs no confirm.
+//!
+//! The stream is bounded by octets, and drops what is oldest. Before that happens to an entry, it is written again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::incoming::Incoming;
+use crate::amqp::reply;
+use crate::link::{Link, Login, Step};
+use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Owner, Role};
+use crate::registry::live::LivePolicies;
+use crate::registry::policy::Declares;
+use crate::registry::redeclared::Entry;
+
+pub use self::input::Input;
+pub use self::output::{Effects, Output};
+
+mod entries;
+mod input;
+mod message;
+mod output;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+const CHANNEL: ChannelId = ChannelId(1);
+/// The name of our consumer.
+const TAG: &[u8] = b"dlx-proxy";
+/// Of a message of the record; others of its stream are not ours.
+const LARGEST: usize = 4096;
+/// Deliveries before an ack. A stream wants a bound.
+const PREFETCH: u16 = 1000;
+/// When there are so many messages between an entry and the end of the stream, the entry is written again.
+const FAR: u64 = 100_000;
+/// Octets that the stream keeps at least: `FAR` messages, none of which has more than 1,600.
+const KEEPS: i64 = 200_000_000;
+const SEGMENT: i64 = 20_000_000;
+/// For so long others wait for what is recorded.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What was refused is tried again after this: a stream that was just made cannot be consumed at once (3.10, 4.0: measured), ...
+const AGAIN: Duration = Duration::from_secs(1);
+/// ... and after this when nobody waits for it any more.
+const SELDOM: Duration = Duration::from_secs(60);
+/// An entry that has not come in this time is written again.
+const COMES: Duration = Duration::from_secs(5);
+/// At the end of the process: for so long it is waited for what was written.
+const LAST: Duration = Duration::from_secs(2);
+/// The user may not have it; the broker has no streams (a feature flag): that does not change soon.
+const FINAL: [u16; 2] = [403, 540];
+/// Sessions that wait at once.
+const MOST_WAITING: usize = 1000;
+
+/// The settings of a recorder.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Vhost and user.
+    pub login: Login,
+    /// The name of the stream.
+    pub stream: ShortStr,
+    /// `declares`, for queues whose policy does not say.
+    pub declares: Declares,
+    /// Where what is read counts, and what is written stands.
+    pub policies: LivePolicies,
+}
+
+/// ```text
+/// Shut ──link up──▶ Declaring ──declare-ok──▶ Reading ──our mark──▶ Current
+///   ▲                 │    ▲                     │                     │
+///   │         refused ▼    │ a minute            │                     │
+///   │              Refused ◀──── channel closed ─┴─────────────────────┤
+///   └──────────────────────────── link lost ───────────────────────────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Shut,
+    Declaring,
+    Reading,
+    Current,
+    Refused,
+}
+
+/// The recorder of one vhost.
+#[derive(Debug)]
+pub struct Recorder {
+    settings: Settings,
+    link: Link,
+    state: State,
+    /// Declares may differ from their queues; until then there is no connection.
+    wanted: bool,
+    /// The stream exists with other arguments: it is used as it is.
+    passive: bool,
+    /// How often the stream was read.
+    laps: u64,
+    incoming: Option<Incoming<u64>>,
+    /// The last delivery, until it is acked.
+    delivered: Option<u64>,
+    /// Entries that were read and do not count yet.
+    read: Vec<(ShortStr, Entry)>,
+    /// The mark has come, but what stands before it does not count yet.
+    marked: bool,
+    /// The newest entry of each queue in the stream, and its place.
+    stands: BTreeMap<ShortStr, (Entry, u64)>,
+    /// The place of the last message.
+    end: u64,
+    /// Entries are not written again before the stream ends there.
+    rewrite_from: u64,
+    /// Sessions that wait for an entry, and its number.
+    waiting: Vec<(Owner, ShortStr, u64)>,
+    /// What the intake was told.
+    told: bool,
+    /// The broker's words when it last refused the stream.
+    refusal: Option<String>,
+    /// When nobody waits any longer.
+    patience: Option<Mono>,
+    /// When something is tried again.
+    again: Option<Mono>,
+    /// Until when a draining recorder waits for confirms.
+    last: Option<Mono>,
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn are_lenient(&self) -> bool {
+        self.declares == Declares::Lenient || self.policies.ours().any_is_lenient()
+    }
+}
+
+// === impl Recorder ===
+
+impl Recorder {
+    /// A recorder that wants its link as soon as declares may differ from their queues.
+    pub fn new(settings: Settings, now: Now) -> Recorder {
+        let wanted = settings.are_lenient();
+        Recorder {
+            wanted,
+            told: !wanted,
+            refusal: None,
+            patience: wanted.then(|| now.mono.after(PATIENCE)),
+            link: Link::new(Role::Recorder, settings.login.clone()),
+            settings,
+            state: State::Shut,
+            passive: false,
+            laps: 0,
+            incoming: None,
+            delivered: None,
+            read: Vec::new(),
+            marked: false,
+            stands: BTreeMap::new(),
+            end: 0,
+            rewrite_from: 0,
+            waiting: Vec::new(),
+            again: None,
+            last: None,
+        }
+    }
+
+    /// Whether declares may differ from their queues, so that there is something to record, or was.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    fn lost(&mut self, now: Now, fx: &mut Effects) {
+        self.state = State::Shut;
+        self.shut();
+        self.passive = false;
+        self.tell(false, now, fx);
+    }
+
+    /// The channel is gone, and with it what was on its way.
+    fn shut(&mut self) {
+        self.incoming = None;
+        self.delivered = None;
+        self.marked = false;
+        self.again = None;
+        self.stands.clear();
+    }
+
+    /// Whether all counts that was recorded, or is to be done without.
+    fn tell(&mut self, current: bool, now: Now, fx: &mut Effects) {
+        if std::mem::replace(&mut self.told, current) != current {
+            fx.out.current = Some(current);
+            self.patience = (!current).then(|| now.mono.after(PATIENCE));
+        }
+    }
+
+    /// The stream cannot be had, and nobody waits for it.
+    fn is_given_up(&self) -> bool {
+        self.told && self.state != State::Current
+    }
+
+    /// What every call ends with: what was read counts.
+    fn after(&mut self, now: Now, fx: &mut Effects) {
+        if !self.read.is_empty() {
+            let read = std::mem::take(&mut self.read);
+            self.settings
+                .policies
+                .learn(&self.settings.login.vhost, &read);
+            self.answer(fx);
+            self.rewrite(fx);
+        }
+        if let Some(tag) = self.delivered.take() {
+            reply::ack(fx.broker.build(&[]), CHANNEL, DeliveryTag(tag), true);
+        }
+        if std::mem::take(&mut self.marked) && self.state == State::Reading {
+            self.state = State::Current;
+            self.refusal = None;
+            self.write_missing(now, fx);
+            self.tell(true, now, fx);
+        }
+        if self.last.is_some() && self.missing().is_empty() {
+            self.last = None;
+            self.link.goodbye(now, fx);
+        }
+    }
+
+    /// Nobody waits any longer for what may be recorded.
+    fn do_without(&mut self, now: Now, fx: &mut Effects) {
+        if !self.told {
+            let refusal = self.refusal.clone();
+            let cause = refusal.unwrap_or_else(|| "it takes too long".to_owned());
+            fx.events.push(Event::RecordUnread { cause });
+        }
+        self.tell(true, now, fx);
+        for (owner, queue, _) in self.waiting.drain(..) {
+            fx.out.recorded.push((owner, queue, false));
+        }
+    }
+
+    fn again(&mut self, now: Now, fx: &mut Effects) {
+        match self.state {
+            State::Refused => self.open(fx),
+            State::Current => self.write_missing(now, fx),
+            State::Shut | State::Declaring | State::Reading => {}
+        }
+    }
+
+    /// Others have waited for long. In an alarm nothing can be published, so that an intake that waits misses nothing.
+    fn lose_patience(&mut self, now: Now, fx: &mut Effects) {
+        match self.link.is_blocked() {
+            true => self.patience = Some(now.mono.after(PATIENCE)),
+            false => self.do_without(now, fx),
+        }
+    }
+}
+
+impl Machine for Recorder {
+    type Input = Input;
+    type Output = Output;
+
+    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+        self.link.connected(now, fx);
+    }
+
+    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
+        self.link.heard(now);
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..) {
+            match self.link.step(rest, now, fx) {
+                Step::More => break,
+                Step::Took(n) => taken += n,
+                Step::Blocked(n) => {
+                    taken += n;
+                    self.write_missing(now, fx);
+                }
+                Step::Up(n) => {
+                    taken += n;
+                    self.open(fx);
+                }
+                Step::Frame(n, frame) => {
+                    taken += n;
+                    if let Err(what) = self.frame(frame, now, fx) {
+                        self.link.fault(what, now, fx);
+                        self.lost(now, fx);
+                        taken = bytes.len();
+                    }
+                }
+                Step::Down(_) => {
+                    self.lost(now, fx);
+                    taken = bytes.len();
+                }
+            }
+        }
+        self.after(now, fx);
+        taken
+    }
+
+    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+        self.link.closed(now, fx);
+        self.lost(now, fx);
+        self.after(now, fx);
+    }
+
+    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+        match input {
+            Input::Record(queue, owner) => self.record(queue, owner, now, fx),
+            Input::PoliciesChanged => {}
+        }
+        self.wanted |= self.settings.are_lenient();
+        self.after(now, fx);
+    }
+
+    fn drain(&mut self, now: Now, fx: &mut Effects) {
+        self.last = Some(now.mono.after(LAST));
+        self.after(now, fx);
+    }
+
+    fn timeout(&mut self, now: Now, fx: &mut Effects) {
+        if self.link.timeout(now, fx).is_some() {
+            self.lost(now, fx);
+        }
+        let is_due = |at: &mut Mono| *at <= now.mono;
+        if self.again.take_if(is_due).is_some() {
+            self.again(now, fx);
+        }
+        if self.patience.take_if(is_due).is_some() {
+            self.lose_patience(now, fx);
+        }
+        if self.last.take_if(is_due).is_some() {
+            self.link.goodbye(now, fx);
+        }
+        self.after(now, fx);
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        let deadlines = [self.link.deadline(), self.again, self.patience, self.last];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn wants_read(&self, _: Leg, _: usize) -> bool {
+        true
+    }
+
+    fn flow(&self) -> Flow {
+        match self.link.flow() {
+            Flow::Reconnect(_) if !self.wanted => Flow::Open,
+            flow => flow,
+        }
+    }
+}
