@@ -216,7 +216,7 @@ impl Recorder {
         }
         if std::mem::take(&mut self.marked) && self.state == State::Reading {
             self.state = State::Current;
-            self.refusal = None;
+            (self.refusal, self.again) = (None, None);
             self.write_missing(now, fx);
             self.tell(true, now, fx);
         }
@@ -243,7 +243,8 @@ impl Recorder {
         match self.state {
             State::Refused => self.open(fx),
             State::Current => self.write_missing(now, fx),
-            State::Shut | State::Declaring | State::Reading => {}
+            State::Reading => self.write_mark(now, fx),
+            State::Shut | State::Declaring => {}
         }
     }
 

@@ -16,6 +16,14 @@ impl Recorder {
         ShortStr::new(mark).unwrap_or_default()
     }
 
+    /// ... and again when it has not come.
+    pub(super) fn write_mark(&mut self, now: Now, fx: &mut Effects) {
+        self.again = Some(now.mono.after(COMES));
+        if !self.link.is_blocked() {
+            self.publish(&Message::Mark(self.mark()), fx);
+        }
+    }
+
     pub(super) fn publish(&mut self, message: &Message, fx: &mut Effects) {
         const MANDATORY: u8 = 1;
         let Some(content) = message.written(self.link.user()) else {

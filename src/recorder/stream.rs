@@ -38,7 +38,7 @@ impl Recorder {
     }
 
     /// The stream is there.
-    pub(super) fn consume(&mut self, fx: &mut Effects) {
+    pub(super) fn consume(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Reading;
         self.laps += 1;
         let mut arguments = TableBuilder::default();
@@ -55,7 +55,7 @@ impl Recorder {
                 .longstr(&arguments.finish())
                 .end();
         });
-        self.publish(&Message::Mark(self.mark()), fx);
+        self.write_mark(now, fx);
     }
 
     /// A message of the stream, whole.
@@ -121,7 +121,7 @@ impl Recorder {
     ) -> Result<(), &'static str> {
         let unreadable = "the broker sent what cannot be read";
         match id {
-            MethodId::QUEUE_DECLARE_OK if self.state == State::Declaring => self.consume(fx),
+            MethodId::QUEUE_DECLARE_OK if self.state == State::Declaring => self.consume(now, fx),
             MethodId::BASIC_DELIVER => {
                 let deliver = Deliver::parse(payload).map_err(|_| unreadable)?;
                 self.incoming = Some(Incoming::new(deliver.delivery_tag.0));

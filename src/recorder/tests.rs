@@ -219,6 +219,18 @@ fn what_was_recorded_counts_before_the_mark_has_come() {
     assert_eq!(rig.published(), [], "all of it stands there");
 }
 
+#[test]
+fn a_mark_that_does_not_come_is_written_again() {
+    let mut rig = reading();
+    rig.pass(5_000);
+    assert_eq!(rig.published(), [mark("1-1")]);
+    rig.comes(0, &mark("1-1"));
+    rig.comes(1, &mark("1-1"));
+    assert_eq!(rig.fx.out.current, Some(true));
+    rig.pass(5_000);
+    assert_eq!(rig.published(), []);
+}
+
 /// Wherever it stands: an old one may have been written again behind a newer one.
 #[test]
 fn the_greatest_number_counts() {

@@ -2,6 +2,29 @@
 
 use super::*;
 
+/// It says where signals go.
+#[test]
+fn no_signal_is_taken_before_the_record_of_redeclared_queues_counts() {
+    let settings = Settings {
+        recorded: true,
+        ..settings()
+    };
+    let mut rig = Rig::new(Intake::new(settings, Now::default()));
+    rig.up("4.3.6");
+    rig.objects();
+    assert_eq!(rig.methods(), []);
+    rig.input(Input::Record(true));
+    rig.consuming();
+    // The record is being read again: what is consumed goes on.
+    rig.input(Input::Record(false));
+    rig.cut();
+    rig.up("4.3.6");
+    rig.objects();
+    assert_eq!(rig.methods(), []);
+    rig.input(Input::Record(true));
+    rig.consuming();
+}
+
 #[test]
 fn a_signal_becomes_a_dead_letter_and_is_acked_after_it() {
     let mut rig = rig();
