@@ -79,7 +79,7 @@ languages: setup ## one script by client libraries of five languages, direct and
 coverage: setup ## which lines of the sessions and the dead-letter rules no test runs; fails below 90 %
 	tests/lab/coverage.sh
 bench: setup ## rates and latencies beside direct use and haproxy; clients that never wait, and a bare relay, on the oldest broker too
-	$(WITH_BROKERS) sh -c "$(CARGO) bench --bench '*' && { test -n '$(BENCH_BROKER)' || BENCH_BROKER=oldest $(CARGO) bench --bench load -- unpaced relay; }"
+	DLX_TEST_SCHEDULERS=$$(nproc) $(WITH_BROKERS) sh -c "$(CARGO) bench --bench '*' && { test -n '$(BENCH_BROKER)' || BENCH_BROKER=oldest $(CARGO) bench --bench load -- unpaced relay; }"
 bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged
 	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --profile dev --bench '*'
 deploy-check: setup ## container, Kubernetes and systemd files: do they parse, and does the proxy know their settings?

@@ -63,7 +63,7 @@ def test_what_was_taken_over_stays_so(own, kind):
     own.channel.basic_publish("", source, b"1")
     own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
     until(lambda: own.depth(sink) == 1, "the dead letter")
-    assert own.metric("dlx_proxy_messages_dead_lettered_total") == 1
+    until(lambda: own.metric("dlx_proxy_messages_dead_lettered_total") == 1, "counted, when its confirm has come")
     fresh = own.queue("fresh", **arguments)
     own.channel.basic_publish("", fresh, b"2")
     own.channel.basic_reject(own.get(fresh)[0].delivery_tag, requeue=False)

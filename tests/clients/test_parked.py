@@ -21,11 +21,13 @@ def park(own, count, exchange="later", queue="source"):
 
 
 def make(own, exchange="later"):
-    """The target, once it is there."""
+    """The target. It leads to its queue from the moment at which it is there: a lap between its declare and a bind of its own would find it
+    unroutable, and put what is oldest behind the others."""
     sink = own.queue(f"sink-{exchange}")
     with own.via.direct.channel() as channel:
-        channel.exchange_declare(f"own-{exchange}", "fanout", auto_delete=True)
-        channel.queue_bind(sink, f"own-{exchange}")
+        channel.exchange_declare(f"own-{exchange}-behind", "fanout")
+        channel.queue_bind(sink, f"own-{exchange}-behind")
+        channel.exchange_declare(f"own-{exchange}", "fanout", arguments={"alternate-exchange": f"own-{exchange}-behind"})
     return sink
 
 

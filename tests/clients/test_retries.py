@@ -85,14 +85,15 @@ def test_without_a_target_it_is_parked(scene):
 
 def test_a_ttl_does_not_begin_anew(scene):
     dlx, sink = scene.target()
-    queue = scene.queue("work", kind="classic", dlx=dlx, ttl=2500, retry_min=1000, retry_max=2000, multiplier=2, limit=-1)
+    # It is got for the second time after one second, and has to be before its six have passed; after those it is away.
+    queue = scene.queue("work", kind="classic", dlx=dlx, ttl=6000, retry_min=1000, retry_max=6000, multiplier=6, limit=-1)
     scene.publish("", queue)
     started = time.monotonic()
     for _ in range(2):
         method, _, _ = scene.get(queue)
         scene.channel.basic_nack(method.delivery_tag, requeue=True)
     method, properties, _ = sink.one()
-    assert time.monotonic() - started > 2.4
+    assert time.monotonic() - started > 5.9
     (death,) = properties.headers["x-death"]
     assert (death["reason"], death["exchange"], death["routing-keys"]) == ("expired", "", [queue])
     assert "original-expiration" not in death
@@ -101,7 +102,7 @@ def test_a_ttl_does_not_begin_anew(scene):
 def test_what_came_back_dies_as_it_would_have(scene, kind):
     """By the broker, of its TTL, behind a retry: with its own exchange and keys."""
     dlx, sink = scene.target()
-    queue = scene.queue("work", kind=kind, dlx=dlx, ttl=3000, retry_min=100, multiplier=1)
+    queue = scene.queue("work", kind=kind, dlx=dlx, ttl=5000, retry_min=100, multiplier=1)  # long enough to get it before
     exchange = scene.exchange("in")
     scene.bind(queue, exchange)
     scene.publish(exchange, "its key")
@@ -114,7 +115,7 @@ def test_what_came_back_dies_as_it_would_have(scene, kind):
 
 
 def test_a_queue_that_is_gone_disturbs_nobody(scene):
-    gone = scene.queue("gone", kind="classic", retry_min=2000)  # long enough to delete it meanwhile
+    gone = scene.queue("gone", kind="classic", retry_min=5000)  # long enough to delete it meanwhile
     stays = scene.queue("stays", kind="classic", retry_min=300)
     lost = scene.publish("", gone)
     scene.publish("", stays, b"other")

@@ -17,6 +17,9 @@ const BETWEEN_QUEUES: Duration = Duration::from_millis(200);
 /// The rest of a patient run: a difference that goes away with it is one of time.
 const PATIENT: Duration = Duration::from_millis(500);
 
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// For so long a run through the proxy may stand still somewhere else than the direct one stood.
 const SETTLING: Duration = Duration::from_secs(5);
 
@@ -76,20 +79,23 @@ impl Run<'_> {
     }
 }
 
-/// What is seen when it has been the same for so long, and is what is wanted; or when that takes too long.
+/// What is seen when it has been the same for so long, and is what is wanted; or when that takes too long. A broker that gets no processor stands
+/// still, too, and is no quieter for that: it is asked so often that it has had its turns.
 pub(crate) fn settled<T: PartialEq>(see: impl Fn() -> T, wanted: Option<&T>, quiet: Duration) -> T {
     let end = Instant::now() + RESTLESS;
-    let (mut seen, mut since) = (see(), Instant::now());
+    let (mut seen, mut since, mut looks) = (see(), Instant::now(), 0);
     loop {
         let right = wanted.is_none_or(|wanted| *wanted == seen);
         let enough = if right { quiet } else { SETTLING };
-        if since.elapsed() > enough || Instant::now() > end {
+        let often = looks >= quiet.as_millis() / (2 * PAUSE.as_millis());
+        if often && since.elapsed() > enough || Instant::now() > end {
             return seen;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(PAUSE);
         let now = see();
+        looks += 1;
         if now != seen {
-            (seen, since) = (now, Instant::now());
+            (seen, since, looks) = (now, Instant::now(), 0);
         }
     }
 }

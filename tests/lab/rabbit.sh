@@ -8,6 +8,7 @@
 #
 # `start` writes DIR/node.env (AMQP_PORT, MANAGEMENT_PORT, NODE_PID, VERSION, ...) and returns when the node takes clients. On a
 # DIR that was kept it starts the same node again: same ports, data and configuration. Never a system service, never root.
+# DLX_TEST_SCHEDULERS: how many of them the node has (see below); one, unless somebody measures it.
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -35,6 +36,11 @@ if [[ -e $dir/node.env ]]; then
   . "$dir/node.env"
 fi
 
+# Two schedulers that meet at a lock of the Erlang machine spin there and yield their processor, some thousand times in a row. On Linux 6.18
+# each yield costs a whole slice of time: where other programs want the processors as well, the node then stands still for half a minute, and
+# its clients find no explanation. One scheduler never meets another: under the same load it answers in a tenth of a second.
+schedulers=${DLX_TEST_SCHEDULERS:-1}
+
 # Become a program with this node's environment and with nothing of the caller's.
 in_env() {
   exec env -i HOME="$dir/home" LANG=C.UTF-8 OPENSSL_CONF=/dev/null \
@@ -43,8 +49,8 @@ in_env() {
     RABBITMQ_NODENAME="$NODENAME" RABBITMQ_DIST_PORT="$DIST_PORT" RABBITMQ_BASE="$dir" \
     RABBITMQ_MNESIA_BASE="$dir/data" RABBITMQ_LOG_BASE="$dir/log" RABBITMQ_PID_FILE="$dir/pid" \
     RABBITMQ_CONFIG_FILE="$dir/rabbitmq.conf" RABBITMQ_CONF_ENV_FILE=/dev/null RABBITMQ_ENABLED_PLUGINS_FILE="$dir/enabled_plugins" \
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' \
-    RABBITMQ_CTL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}' "$@"
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+S $schedulers:$schedulers -kernel inet_dist_use_interface {127,0,0,1}" \
+    RABBITMQ_CTL_ERL_ARGS='+S 1:1 -kernel inet_dist_use_interface {127,0,0,1}' "$@"
 }
 
 # All that runs for this node: the server, its helpers, the epmd that it started, a rabbitmqctl. Numbers kept in a file would
