@@ -68,6 +68,8 @@ pub(crate) struct Broker {
     /// Numbers for messages, and for names that the server makes up.
     pub(super) numbers: u64,
     pub(super) alarm: bool,
+    /// Queues whose names begin so refuse what is published, as an operator has bounded them.
+    pub(super) refusing: Option<Bytes>,
     pub(super) now: Millis,
 }
 
@@ -157,6 +159,7 @@ impl Broker {
             facts: Vec::new(),
             numbers: 0,
             alarm: false,
+            refusing: None,
             now: 0,
         }
     }

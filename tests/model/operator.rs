@@ -136,6 +136,11 @@ impl Broker {
         }
     }
 
+    /// From now on all queues whose names begin so refuse what is published; or none.
+    pub(crate) fn refuse_publishes(&mut self, prefix: Option<&str>) {
+        self.refusing = prefix.map(|prefix| prefix.as_bytes().to_vec());
+    }
+
     /// Killed and started again: connections, what was under way, and what is not durable are gone.
     pub(crate) fn restart(&mut self, now: Millis) {
         self.now = now;

@@ -173,6 +173,8 @@ impl Broker {
             Overflow::RejectPublish if queue.is_quorum() => queue.full,
             Overflow::RejectPublish | Overflow::RejectPublishDlx => over,
         };
+        let closed = self.refusing.as_ref();
+        let refused = refused || closed.is_some_and(|of| name.starts_with(of));
         let ttl = [message.ttl, queue.ttl].into_iter().flatten().min();
         let entry = Entry {
             id,

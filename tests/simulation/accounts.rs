@@ -19,9 +19,10 @@ use super::client::{CHANNELS, Said, Verb};
 use super::codec::frame::Frame;
 use super::codec::methods::Arg;
 use super::codec::value::{Bytes, Value};
+use super::faults::DELAY_QUEUES;
 use super::model::{Conn, Fact, How, Reason, Why};
 use super::net::Micros;
-use super::plan::Plan;
+use super::plan::{Own, Plan};
 use super::proxy::names;
 use super::retries::Known;
 use super::world::WALL;
@@ -78,8 +79,8 @@ pub(crate) struct Accounts {
     /// Queues of which only the proxy knows where their dead letters go; and the connections on which their declares were answered.
     kept: BTreeSet<Bytes>,
     declared: BTreeSet<(Conn, Bytes)>,
-    /// What is returned to a queue comes back so.
-    retries: BTreeMap<Bytes, Known>,
+    /// What is returned to a queue comes back so; a queue that was made anew as another one had others before, which sessions may still go by.
+    retries: BTreeMap<Bytes, Vec<Known>>,
     /// Clients that are lost; what counts of them, where that is one delivery of each queue and channel.
     crashed: retries::Lost,
     oldest: BTreeSet<(Conn, u16, Bytes)>,
@@ -91,6 +92,12 @@ pub(crate) struct Accounts {
     ttls: BTreeMap<Bytes, u64>,
     /// An operator deletes exchanges.
     pub exchanges_go: bool,
+    /// Sources that were deleted. Some of them were made anew as others, and a declare of those was refused.
+    pub gone_once: BTreeSet<Bytes>,
+    changed: BTreeSet<Bytes>,
+    /// What was in queues that are deleted: some of it may be on its way to a consumer.
+    deleted: BTreeMap<u64, Copy>,
+    pub refused: Vec<Bytes>,
     /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/differences.md, "What it costs").
     pub declares_left: bool,
     pub count: Count,
@@ -113,6 +120,8 @@ pub(crate) struct Count {
     pub away: usize,
     pub back: usize,
     pub over: usize,
+    /// Not sent away, as that came to nothing.
+    pub refused: usize,
     /// Returned by proxies that do not know the TTL of the queue.
     pub without_ttl: usize,
 }
@@ -121,10 +130,13 @@ impl Accounts {
     pub(crate) fn new(plan: &Plan) -> Accounts {
         let kept = plan.policies.iter();
         let kept = kept.map(|(queue, ..)| queue.clone().into());
+        let retries = plan.retries.iter();
         Accounts {
             set_keys: SetKeys(plan.set_keys()),
             kept: kept.collect(),
-            retries: plan.retries.clone(),
+            retries: retries
+                .map(|(of, known)| (of.clone(), vec![*known]))
+                .collect(),
             ttls: plan.ttls(),
             ..Accounts::default()
         }
@@ -132,6 +144,24 @@ impl Accounts {
 
     pub(crate) fn belongs(&mut self, conn: Conn, whose: Whose) {
         self.whose.insert(conn, whose);
+    }
+
+    /// A client will declare a queue of its own. `kept`: by the mode of its proxy.
+    pub(crate) fn has_own(&mut self, queue: Bytes, own: &Own, kept: bool) {
+        self.retries.insert(queue.clone(), vec![own.retries(kept)]);
+        self.ttls.extend(own.ttl().map(|ttl| (queue.clone(), ttl)));
+        self.set_keys
+            .0
+            .extend(own.set_key().map(|key| (queue, key)));
+    }
+
+    /// The queue is declared as another one from now on.
+    pub(crate) fn changes(&mut self, queue: &str, known: Option<Known>) {
+        let queue: Bytes = queue.into();
+        if let Some(known) = known {
+            self.retries.entry(queue.clone()).or_default().push(known);
+        }
+        self.changed.insert(queue);
     }
 
     /// Something happened after which a dead letter may be published twice.
@@ -404,12 +434,17 @@ impl Accounts {
     }
 
     fn dropped(&mut self, copy: u64, queue: &Bytes, why: Why, at: Micros) -> Result<(), String> {
-        let Copy { body, .. } = self.gone(copy)?;
+        let it = self.gone(copy)?;
+        let body = it.body.clone();
+        if why == Why::QueueDeleted {
+            self.deleted.insert(copy, it);
+        }
         if matches!(why, Why::Full | Why::Lost) {
             // The publisher is told of it: the client, or a proxy that still has the original.
             self.faults.push(at);
         }
-        let ours = queue.starts_with(b"dlx-proxy");
+        let full = why == Why::Full && queue.starts_with(DELAY_QUEUES.as_bytes());
+        let ours = queue.starts_with(b"dlx-proxy") && !full;
         if ours && !matches!(why, Why::Restarted | Why::Lost) {
             let (body, queue) = (
                 String::from_utf8_lossy(&body),
@@ -431,6 +466,19 @@ impl Accounts {
             && (code == 406 && says(b"dlx-proxy") || code == 404 && says(b"no queue '"));
         if left {
             return Ok(());
+        }
+        let queue = text
+            .split(|octet| *octet == b'\'')
+            .find(|of| of.starts_with(b"source."));
+        if let Some(queue) = queue.filter(|queue| self.gone_once.contains(*queue)) {
+            // A form that makes no queue came when there was none any more (docs/differences.md, "What the proxy does not do").
+            if code == 404 || code == 406 && says(b"'x-max-age'") {
+                return Ok(());
+            }
+            if code == 406 && self.changed.contains(queue) {
+                self.refused.push(queue.to_vec());
+                return Ok(());
+            }
         }
         match whose {
             // A probe's channel is the proxy's own.

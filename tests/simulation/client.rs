@@ -10,13 +10,12 @@ use fastrand::Rng;
 use super::accounts::history::History;
 use super::codec::frame::Frame;
 use super::codec::methods::{Arg, Args, BODY, Method};
-use super::codec::value::Bytes;
+use super::codec::value::{Bytes, Table, Value};
 use super::codec::wire;
 use super::decoder::Decoder;
 use super::net::{End, Found, Micros, Net, TcpId};
-use super::plan::{Plan, text};
+use super::plan::{Plan, own_queue, text};
 use super::retries::By;
-use consuming::any_queue;
 pub(crate) use publishing::LIVES;
 use publishing::Letter;
 
@@ -68,6 +67,10 @@ pub(crate) struct Client {
     pub winding_up: bool,
     /// It publishes nothing, so no alarm is its concern.
     pub only_consumes: bool,
+    /// The queue that it has for itself.
+    own: Option<String>,
+    /// Queues have changed: it declares them all again.
+    pub declares: bool,
     consumers: u32,
 }
 
@@ -109,7 +112,7 @@ struct Held {
 // === impl Client ===
 
 impl Client {
-    pub(crate) fn connect(id: usize, tcp: TcpId) -> Client {
+    pub(crate) fn connect(id: usize, tcp: TcpId, plan: &Plan) -> Client {
         let mut client = Client {
             id,
             tcp,
@@ -122,6 +125,8 @@ impl Client {
             seen: Vec::new(),
             winding_up: false,
             only_consumes: false,
+            own: plan.own.is_some().then(|| own_queue(id)),
+            declares: false,
             consumers: 0,
         };
         client.out.extend(b"AMQP\0\0\x09\x01");
@@ -258,6 +263,9 @@ impl Client {
             Some(state) if state.closing || state.due.len() > 20 => return,
             Some(_) => {}
         }
+        if channel == PUBLISHING && std::mem::take(&mut self.declares) {
+            return self.declare_all(plan);
+        }
         // Nothing new when it winds up but consumers.
         let most = if self.winding_up { 700 } else { 1000 };
         match rng.u16(..most) {
@@ -284,17 +292,34 @@ impl Client {
         self.request(channel, "channel.open", &Args::new(), "channel.open-ok");
         if channel == PUBLISHING {
             self.give_up_waiting();
-            for (name, args) in &plan.declares {
-                self.request(channel, name, args, reply_of(name));
-            }
+            self.declares = false;
+            self.declare_all(plan);
             self.request(channel, "confirm.select", &Args::new(), "confirm.select-ok");
         }
     }
 
+    fn declare_all(&mut self, plan: &Plan) {
+        let own = self.own.as_ref().map(|queue| plan.declare_of(queue));
+        for (name, args) in plan.declares.iter().chain(&own) {
+            self.request(PUBLISHING, name, args, reply_of(name));
+        }
+    }
+
+    /// Deletes the queue, whatever is in it. False: it cannot.
+    pub(crate) fn delete(&mut self, queue: &str) -> bool {
+        let open = |channel: &Channel| !channel.closing && channel.due.is_empty();
+        let mut channels = self.channels.iter();
+        let Some((&id, _)) = channels.find(|(_, channel)| open(channel)) else {
+            return false;
+        };
+        let args = vec![("queue", text(queue))];
+        self.request(id, "queue.delete", &args, "queue.delete-ok");
+        true
+    }
+
     fn declare_again(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
-        let queue = any_queue(rng, plan);
-        let (name, args) = plan.declare(queue);
-        let mut args = args.clone();
+        let queue = self.any_queue(rng, plan);
+        let (name, mut args) = plan.declare_of(&queue);
         if rng.bool() {
             args.push(("passive", Arg::Bit(true)));
         }
@@ -349,11 +374,14 @@ impl Client {
         match &*frame.name {
             "connection.start" => {
                 let response = Arg::Text(b"\0guest\0guest".to_vec());
-                let args = vec![
+                let mut args = vec![
                     ("mechanism", text("PLAIN")),
                     ("response", response),
                     ("locale", text("en_US")),
                 ];
+                if plan.changing {
+                    args.insert(0, ("client-properties", told_of_cancels()));
+                }
                 self.send(0, "connection.start-ok", &args);
             }
             "connection.tune" => {
@@ -432,7 +460,14 @@ impl Client {
                 }
                 return Ok(());
             }
-            "basic.return" | "basic.cancel" => return Ok(()),
+            "basic.return" => return Ok(()),
+            "basic.cancel" => {
+                let tag = frame.arg("consumer-tag").map(Arg::text).unwrap_or_default();
+                let tag = String::from_utf8_lossy(tag).into_owned();
+                channel.consumers.remove(&tag);
+                channel.consuming.remove(&tag);
+                return Ok(());
+            }
             _ => {}
         }
         let wanted = if name == "basic.get-empty" {
@@ -457,6 +492,16 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Its queue may go, and the broker is to say so.
+fn told_of_cancels() -> Arg {
+    let table = |name: &str, value| Table {
+        fields: vec![(name.as_bytes().to_vec(), value)],
+        rest: Bytes::new(),
+    };
+    let notify = table("consumer_cancel_notify", Value::Bool(true));
+    Arg::Table(table("capabilities", Value::Table(notify)))
 }
 
 fn reply_of(request: &str) -> &'static str {

@@ -10,6 +10,9 @@ use super::net::{End, Micros, TcpId};
 use super::proxy::Proxy;
 use super::world::World;
 
+/// With this their names begin.
+pub(crate) const DELAY_QUEUES: &str = "dlx-proxy.delay.";
+
 const SECOND: Micros = 1_000_000;
 
 /// A kind of fault.
@@ -45,6 +48,10 @@ pub(crate) enum Fault {
     Unreachable,
     /// The publisher's link of each proxy is cut, and does not come back for a while; all others work.
     PublisherAway,
+    /// A source is deleted with what is in it, and declared again, perhaps as one of another kind. Only in worlds that say so.
+    QueueDeleted,
+    /// All delay queues refuse what is published for a while, as a policy bounds them. Only in worlds that say so.
+    DelaysFull,
 }
 
 /// What others wait for: afterwards everything is where it should be, and nothing was parked meanwhile.
@@ -77,6 +84,9 @@ enum Remedy {
     Drain(usize, u8),
     /// An end notices that the connection is dead.
     Silence(TcpId),
+    Delays,
+    /// All clients declare again what there should be.
+    Declares,
 }
 
 /// The faults of a world.
@@ -112,6 +122,13 @@ impl Troubles {
             publisher_until: 0,
             happened: Vec::new(),
             slow: false,
+        }
+    }
+
+    /// Where anything goes wrong, these do too.
+    pub(super) fn also(&mut self, kinds: impl IntoIterator<Item = Fault>) {
+        if !self.kinds.is_empty() {
+            self.kinds.extend(kinds);
         }
     }
 
@@ -268,6 +285,11 @@ impl World {
                 self.troubles.unreachable_until = self.at + self.rng.u64(..10 * SECOND);
             }
             Fault::Unreachable => self.troubles.unreachable_until = soon,
+            Fault::QueueDeleted => self.delete_source(),
+            Fault::DelaysFull => {
+                self.broker.refuse_publishes(Some(DELAY_QUEUES));
+                self.troubles.remedies.push((soon, Remedy::Delays));
+            }
             Fault::PublisherAway => {
                 self.troubles.publisher_until = soon;
                 let links = self.proxies.iter().flatten();
@@ -316,6 +338,39 @@ impl World {
             }
             Remedy::Drain(at, phase) => self.drain(at, phase),
             Remedy::Silence(tcp) => self.notice(tcp),
+            Remedy::Delays => self.broker.refuse_publishes(None),
+            Remedy::Declares => self.clients.iter_mut().for_each(|of| of.declares = true),
+        }
+    }
+
+    /// By a client, whose session knows it then, or by an operator.
+    fn delete_source(&mut self) {
+        let Some(name) = self.rng.choice(&self.plan.sources).cloned() else {
+            return;
+        };
+        self.accounts.gone_once.insert(name.clone().into());
+        let client = match self.rng.bool() {
+            true => self.rng.choice(&mut self.clients),
+            false => None,
+        };
+        if !client.is_some_and(|client| client.delete(&name)) {
+            self.broker.delete_queue(&name);
+        }
+        if self.rng.u8(..3) == 0 {
+            let known = self.plan.change_kind(&name, &mut self.rng);
+            self.accounts.changes(&name, known);
+        }
+        let most = [SECOND, 20 * SECOND, 60 * SECOND][self.rng.usize(..3)];
+        let again = self.at + self.rng.u64(..most);
+        self.troubles.remedies.push((again, Remedy::Declares));
+    }
+
+    /// A declare of what there should be was refused, as an older one has come before it: an operator clears the way.
+    pub(super) fn clear_the_way(&mut self) {
+        for queue in std::mem::take(&mut self.accounts.refused) {
+            self.accounts.fault(self.at);
+            self.broker.delete_queue(&String::from_utf8_lossy(&queue));
+            self.put_right(Remedy::Declares);
         }
     }
 

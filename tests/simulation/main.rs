@@ -149,6 +149,7 @@ impl Sum {
         self.count.away += other.count.away;
         self.count.back += other.count.back;
         self.count.over += other.count.over;
+        self.count.refused += other.count.refused;
         self.count.without_ttl += other.count.without_ttl;
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;
@@ -182,8 +183,8 @@ fn verdict(sum: &Sum) -> ExitCode {
         sum.faults
     );
     println!(
-        "retries: sent away {}, come back {}, dead at the limit {}; by proxies that do not know the TTL {}",
-        count.away, count.back, count.over, count.without_ttl
+        "retries: sent away {}, come back {}, dead at the limit {}, refused {}; by proxies that do not know the TTL {}",
+        count.away, count.back, count.over, count.refused, count.without_ttl
     );
     let (word, code) = match failed {
         0 => ("ok", ExitCode::SUCCESS),

@@ -1,5 +1,7 @@
 //! What the clients of a world declare: sources whose messages die, and where their dead letters go.
 
+mod own;
+
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
@@ -7,6 +9,7 @@ use fastrand::Rng;
 use super::codec::methods::{Arg, Args};
 use super::codec::value::{Bytes, Table, Value};
 use super::retries::{Known, OnCrash, Retries, Words};
+pub(crate) use own::{Own, PATTERN as OWN_QUEUES, name as own_queue};
 
 /// Queues and exchanges of one world, and the requests that declare them.
 #[derive(Debug)]
@@ -29,6 +32,10 @@ pub(crate) struct Plan {
     pub retries: BTreeMap<Bytes, Known>,
     /// Some queue was asked for retries.
     pub retrying: bool,
+    /// Each client has a queue for itself.
+    pub own: Option<Own>,
+    /// Sources are deleted, and declared again.
+    pub changing: bool,
     /// In order; each client sends them all.
     pub declares: Vec<(&'static str, Args)>,
 }
@@ -60,6 +67,8 @@ impl Plan {
             retry_policies: BTreeMap::new(),
             retries: BTreeMap::new(),
             retrying: false,
+            own: None,
+            changing: false,
             declares: Vec::new(),
         };
         plan.exchange("dlx", "direct", false);
@@ -198,6 +207,38 @@ impl Plan {
         }
     }
 
+    /// Queues that come and go, in some of the worlds with retries. Drawn apart, too.
+    pub(crate) fn draw_lives(&mut self, rng: &mut Rng) {
+        if self.retrying {
+            self.own = (rng.u8(..3) == 0).then(|| Own::draw(rng, &self.targets));
+            self.changing = rng.u8(..3) == 0;
+        }
+    }
+
+    /// From now on the source is declared as one of the other kind. What that says of retries is new, too.
+    pub(crate) fn change_kind(&mut self, name: &str, rng: &mut Rng) -> Option<Known> {
+        let policy = self.retry_policies.get(name).copied().unwrap_or_default();
+        let retries = self.retries.contains_key(name.as_bytes());
+        let table = self.arguments_mut(name);
+        let quorum = table.get("x-queue-type") != Some(&Value::Text(b"quorum".to_vec()));
+        let stays = |name: &[u8]| {
+            let of_the_kind = [&b"x-queue-type"[..], b"x-dead-letter-strategy"].contains(&name);
+            !of_the_kind && !name.starts_with(b"x-delayed-") && !name.starts_with(b"x-delivery-")
+        };
+        table.fields.retain(|(name, _)| stays(name));
+        let kind = if quorum { "quorum" } else { "classic" };
+        table.fields.push(string("x-queue-type", kind));
+        let said = match retries {
+            true => Words::draw(rng, !quorum),
+            false => Words::default(),
+        };
+        table.fields.extend(said.arguments());
+        retries.then(|| Known {
+            seen: Retries::of(said, policy, quorum),
+            unseen: Retries::of(Words::default(), policy, quorum),
+        })
+    }
+
     fn arguments_mut(&mut self, queue: &str) -> &mut Table {
         let is_it =
             |(name, args): &&mut (&str, Args)| *name == "queue.declare" && args[0].1 == text(queue);
@@ -295,8 +336,15 @@ impl Plan {
             .collect()
     }
 
-    /// The declare of that queue.
-    pub(crate) fn declare(&self, queue: &str) -> &(&'static str, Args) {
+    /// The declare of a queue of all clients, or of the own one of a client.
+    pub(crate) fn declare_of(&self, queue: &str) -> (&'static str, Args) {
+        match &self.own {
+            Some(own) if queue.starts_with("own.") => own.declare(queue),
+            _ => self.declare(queue).clone(),
+        }
+    }
+
+    fn declare(&self, queue: &str) -> &(&'static str, Args) {
         let is_it =
             |(name, args): &&(&str, Args)| *name == "queue.declare" && args[0].1 == text(queue);
         self.declares

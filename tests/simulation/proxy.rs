@@ -30,7 +30,7 @@ use dlx_proxy::session::{self, Session};
 use fastrand::Rng;
 
 use super::net::{End, Micros, Net, Stream, TcpId};
-use super::plan::Plan;
+use super::plan::{OWN_QUEUES, Own, Plan};
 use super::retries::{OnCrash, Words};
 use super::task::{Clock, Task};
 use watched::Watched;
@@ -50,6 +50,8 @@ pub(crate) struct Settings {
     /// Queue, exchange, key; with the mode `keep`.
     pub policies: Vec<(String, String, String)>,
     pub retry_policies: BTreeMap<String, Words>,
+    /// Queues of single clients.
+    pub own: Option<Own>,
     pub on_unroutable: OnUnroutable,
     pub queue_type: intake::QueueType,
     pub prefetch: u16,
@@ -114,6 +116,7 @@ impl Settings {
             },
             policies: Vec::new(),
             retry_policies: BTreeMap::new(),
+            own: None,
             on_unroutable: if rng.u8(..5) == 0 {
                 OnUnroutable::Drop
             } else {
@@ -176,13 +179,24 @@ impl Settings {
                 ..Policy::default()
             }
         });
+        let own = self.own.iter().map(|own| Policy {
+            vhost: vhost(),
+            pattern: Pattern::new(OWN_QUEUES).expect("a pattern"),
+            priority: 1,
+            mode: Some(if own.keep { Mode::Keep } else { self.mode }),
+            definition: Definition {
+                retries: said(&own.policy),
+                ..Definition::default()
+            },
+            ..Policy::default()
+        });
         // Also for queues that would be native by default: the model knows no `at-least-once`.
         let all = Policy {
             vhost: vhost(),
             mode: Some(self.mode),
             ..Policy::default()
         };
-        Policies::new(of_queues.chain([all]).collect())
+        Policies::new(of_queues.chain(own).chain([all]).collect())
     }
 
     fn limits(&self) -> Limits {

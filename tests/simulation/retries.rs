@@ -57,7 +57,11 @@ pub(crate) enum Verdict {
 
 /// The retries of one queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Retries(Words);
+pub(crate) struct Retries {
+    said: Words,
+    /// Nobody could lead a message back into it: only the end is the proxy's.
+    pub stays: bool,
+}
 
 /// The same, as sessions know it.
 #[derive(Clone, Copy, Debug)]
@@ -175,16 +179,24 @@ impl Retries {
         let said = arguments.or(policy);
         let delays = said.min.is_some() && said.kind != Some("disabled");
         let does = delays || said.limit.is_some_and(|limit| limit >= 0);
-        does.then_some(Retries(said))
+        does.then_some(Retries { said, stays: false })
+    }
+
+    /// The same of a queue that nobody can bind.
+    pub(crate) fn staying(self) -> Retries {
+        Retries {
+            stays: true,
+            ..self
+        }
     }
 
     pub(crate) fn on_crash(&self) -> OnCrash {
-        self.0.on_crash
+        self.said.on_crash
     }
 
     fn limit(&self) -> Option<u64> {
-        let delays = self.0.min.is_some() && self.0.kind != Some("disabled");
-        match self.0.limit {
+        let delays = self.said.min.is_some() && self.said.kind != Some("disabled");
+        match self.said.limit {
             Some(limit) => u64::try_from(limit).ok(),
             None => delays.then_some(DEFAULT_LIMIT),
         }
@@ -192,7 +204,7 @@ impl Retries {
 
     /// So many returns, then the message dies.
     fn is_over(&self, attempts: Attempts) -> bool {
-        let counted = match self.0.counts {
+        let counted = match self.said.counts {
             Some("failed") => attempts.failed,
             _ => attempts.all,
         };
@@ -201,12 +213,12 @@ impl Retries {
 
     /// None comes back so often. Where failures count, what is only nacked does.
     pub(crate) fn forbids(&self, attempts: Attempts) -> bool {
-        self.0.counts != Some("failed") && self.is_over(attempts)
+        self.said.counts != Some("failed") && self.is_over(attempts)
     }
 
     /// Of a message that had come back so often.
     pub(crate) fn verdict(&self, before: Attempts, by: By) -> Verdict {
-        let said = &self.0;
+        let said = &self.said;
         let now = before.and(by);
         let failures = said.counts == Some("failed");
         let counts = !failures || by == By::Reject;
@@ -231,13 +243,13 @@ impl Retries {
 
     /// Before a message comes back for the so-manyth time.
     fn delay(&self, min: u64, times: u64) -> u64 {
-        let delay = match self.0.multiplier {
+        let delay = match self.said.multiplier {
             None => min * times,
             Some(factor) => (1..times).fold(min, |delay, _| {
                 delay.saturating_mul(factor.into()).min(LONGEST)
             }),
         };
-        let most = match (self.0.max, self.0.multiplier) {
+        let most = match (self.said.max, self.said.multiplier) {
             (Some(max), _) => max.into(),
             (None, None) => min,
             (None, Some(_)) => LONGEST,

@@ -13,7 +13,7 @@ use super::accounts::Accounts;
 use super::client::Client;
 use super::codec::value::Bytes;
 use super::decoder::Decoder;
-use super::faults::Troubles;
+use super::faults::{Fault, Troubles};
 use super::model::{Broker, Conn, Options, User};
 use super::net::{End, Micros, Net, TcpId};
 use super::plan::Plan;
@@ -29,6 +29,8 @@ const HEALED_WITHIN: Micros = 400_000_000;
 const STEPS_AT_MOST: u64 = 2_000_000;
 /// Makes another seed of a seed.
 const RETRIES: u64 = 0x7265_7472_6965_7300;
+/// And another one.
+const LIVES: u64 = 0x6c69_7665_7300_0000;
 /// Lines of the trace that are kept.
 const TRACE: usize = 1_000_000;
 
@@ -122,11 +124,17 @@ impl World {
         let mut rng = Rng::with_seed(seed);
         let proxies = if rng.u8(..4) == 0 { 2 } else { 1 };
         let settings = proxy::Settings::draw(&mut rng);
-        let troubles = Troubles::draw(&mut rng);
+        let mut troubles = Troubles::draw(&mut rng);
         let mut plan = Plan::draw(&mut rng);
         let mut apart = Rng::with_seed(seed ^ RETRIES);
         plan.draw_retries(&mut apart);
-        let settings = settings.with_policies(&plan, &mut apart);
+        let mut settings = settings.with_policies(&plan, &mut apart);
+        let mut apart = Rng::with_seed(seed ^ LIVES);
+        plan.draw_lives(&mut apart);
+        settings.own.clone_from(&plan.own);
+        let full = plan.retrying && apart.u8(..3) == 0;
+        troubles.also(plan.changing.then_some(Fault::QueueDeleted));
+        troubles.also(full.then_some(Fault::DelaysFull));
         let options = Options {
             users: ["guest", "dlx-proxy"].map(User::administrator).to_vec(),
             heartbeat: 10,

@@ -82,6 +82,8 @@ pub(super) struct Delivery {
     /// Its client had read before that there is such a queue, so its session knew where dead letters go that the broker would discard.
     pub(super) kept: bool,
     pub(super) declared: bool,
+    /// It was another queue before.
+    pub(super) changed: bool,
     /// How often its queue says that it came back, and how often after failures.
     pub(super) counts: [Option<u64>; 2],
     /// Of its queue.

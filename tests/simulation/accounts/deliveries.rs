@@ -1,7 +1,9 @@
 //! What is delivered, and what becomes of it.
 
 use super::duties::Duty;
-use super::{Accounts, Bytes, Copy, Delivery, How, Micros, Tag, Verb, Whose, is_parking, told_in};
+use super::{
+    Accounts, Bytes, Copy, Delivery, How, Micros, Tag, Verb, Whose, is_parking, millis, told_in,
+};
 
 impl Accounts {
     pub(super) fn delivered(
@@ -12,7 +14,10 @@ impl Accounts {
         counts: [Option<u64>; 2],
         at: Micros,
     ) -> Result<(), String> {
-        let copy = self.copy(copy)?.clone();
+        let copy = match self.deleted.get(&copy) {
+            Some(deleted) => deleted.clone(),
+            None => self.copy(copy)?.clone(),
+        };
         if self.whose.get(&tag.0) == Some(&Whose::Intake) {
             let returns = copy.comes_out(at, at);
             for duty in taken(queue, &copy) {
@@ -27,8 +32,9 @@ impl Accounts {
             queue: queue.clone(),
             copy,
             at,
-            kept: declared && self.kept.contains(queue),
+            kept: declared && self.kept.contains(queue) && !self.gone_once.contains(queue),
             declared,
+            changed: self.changed.contains(queue),
             counts,
             ttl: self.ttls.get(queue).copied(),
             seen: None,
@@ -117,6 +123,10 @@ impl Accounts {
             }
         };
         self.gone(copy)?;
+        // What comes back is dropped by no rule, unless its TTL is over meanwhile.
+        let has_to_come_back = whose == Some(Whose::Intake) && it.away && !is_parking(&queue);
+        let has_to_come_back =
+            has_to_come_back && it.deadline.is_none_or(|deadline| millis(at) < deadline);
         let mut by_itself = None;
         for duty in duties {
             let is_over = matches!(verb, Some(Verb::Returned(_))) && matches!(duty, Duty::Dies(_));
@@ -136,6 +146,10 @@ impl Accounts {
         let Some(by_itself) = by_itself else {
             return Ok(());
         };
+        if has_to_come_back {
+            let body = String::from_utf8_lossy(&it.body);
+            return Err(format!("{body} was away, and is neither back nor parked"));
+        }
         self.unexplained += 1;
         // No queue of a plan is its own target: a lap has two.
         self.without_lap += usize::from(by_itself < 2);

@@ -56,8 +56,11 @@ impl Client {
     }
 
     pub(super) fn consume(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
-        let queue = any_queue(rng, plan);
+        let queue = &self.any_queue(rng, plan);
         let most = if self.winding_up { 8 } else { 2 };
+        if self.winding_up && !self.drains(queue, plan) {
+            return;
+        }
         let Some(channel) = self
             .channels
             .get_mut(&id)
@@ -65,9 +68,6 @@ impl Client {
         else {
             return;
         };
-        if self.winding_up && !plan.sources.contains(queue) {
-            return;
-        }
         self.consumers += 1;
         let tag = format!("c{}", self.consumers);
         channel.consumers.insert(tag.clone());
@@ -76,8 +76,8 @@ impl Client {
     }
 
     pub(super) fn get(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
-        let queue = any_queue(rng, plan);
-        if self.winding_up && !plan.sources.contains(queue) {
+        let queue = &self.any_queue(rng, plan);
+        if self.winding_up && !self.drains(queue, plan) {
             return;
         }
         self.request(
@@ -139,12 +139,21 @@ impl Client {
             "basic.qos-ok",
         );
     }
-}
 
-pub(super) fn any_queue<'a>(rng: &mut Rng, plan: &'a Plan) -> &'a String {
-    let seldom = if plan.republishing { 2 } else { 4 };
-    match rng.u8(..seldom) {
-        0 => &plan.targets[rng.usize(..plan.targets.len())],
-        _ => &plan.sources[rng.usize(..plan.sources.len())],
+    pub(super) fn any_queue(&self, rng: &mut Rng, plan: &Plan) -> String {
+        if let Some(own) = self.own.as_ref().filter(|_| rng.u8(..3) == 0) {
+            return own.clone();
+        }
+        let seldom = if plan.republishing { 2 } else { 4 };
+        let queue = match rng.u8(..seldom) {
+            0 => &plan.targets[rng.usize(..plan.targets.len())],
+            _ => &plan.sources[rng.usize(..plan.sources.len())],
+        };
+        queue.clone()
+    }
+
+    /// At the end only sources are consumed.
+    fn drains(&self, queue: &String, plan: &Plan) -> bool {
+        plan.sources.contains(queue) || self.own.as_ref() == Some(queue)
     }
 }

@@ -89,7 +89,10 @@ impl Client {
 
     /// To any source; its number.
     fn publish_as(&mut self, properties: Args, body: Bytes, rng: &mut Rng, plan: &Plan) -> u64 {
-        let queue = &plan.sources[rng.usize(..plan.sources.len())];
+        let queue = match &self.own {
+            Some(own) if rng.u8(..3) == 0 => own,
+            _ => &plan.sources[rng.usize(..plan.sources.len())],
+        };
         let mut args = vec![("exchange", text("")), ("routing-key", text(queue))];
         args.push(("mandatory", Arg::Bit(rng.bool())));
         args.push(("delivery-mode", Arg::Number(2)));

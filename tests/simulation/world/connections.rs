@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use dlx_proxy::registry::policy::Mode;
+
 use super::super::accounts::Whose;
 use super::super::client::Client;
 use super::super::decoder::Decoder;
 use super::super::net::{End, Found, TcpId};
+use super::super::plan::own_queue;
 use super::super::proxy::Which;
 use super::{HEARTBEAT, Peer, Phase, WALL, World, gist, gist_line};
 
@@ -70,7 +73,11 @@ impl World {
             if let Some(proxy) = &mut self.proxies[at] {
                 proxy.accept(tcp, broker, &self.net);
             }
-            let mut client = Client::connect(id, tcp);
+            let mut client = Client::connect(id, tcp, &self.plan);
+            if let Some(own) = &self.plan.own {
+                let kept = self.settings[0].mode == Mode::Keep;
+                self.accounts.has_own(own_queue(id).into(), own, kept);
+            }
             client.winding_up = self.phase != Phase::Load;
             client.only_consumes = !self.clients.is_empty() && self.rng.u8(..3) == 0;
             self.clients.push(client);

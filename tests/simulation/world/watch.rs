@@ -118,6 +118,7 @@ impl World {
             self.note(|| format!("    {}", readable(&format!("{fact:?}"))));
             self.accounts.fact(&fact, self.at)?;
         }
+        self.clear_the_way();
         self.consumers_go_on()
     }
 
@@ -146,6 +147,7 @@ impl World {
         } = event
         {
             self.accounts.given_up += usize::from(*cause != Cause::PublisherAway);
+            self.accounts.count.refused += 1;
         }
         let Event::DeadLetter {
             outcome,
@@ -254,10 +256,7 @@ impl World {
             );
             let (exchange, key) = (said("x-parked-exchange"), &message.routing_key);
             let routes = match exchange {
-                Some(b"") => {
-                    let mut queues = self.plan.sources.iter().chain(&self.plan.targets);
-                    queues.any(|queue| queue.as_bytes() == key)
-                }
+                Some(b"") => self.broker.queue_names().contains(key),
                 // What was to come back to its queue alone.
                 Some(exchange) if names().returns_to(exchange).is_some() => {
                     bindings.iter().any(|of| of.source == exchange)
