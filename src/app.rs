@@ -87,11 +87,8 @@ impl App {
             broker: (config.upstream.host.clone(), config.upstream.port),
             within: CONNECT_TIMEOUT,
         };
-        let management = parts::management(config).map(|api| Management {
-            api,
-            policies: settings.policies.clone(),
-            metrics: metrics.clone(),
-        });
+        let management = parts::management(config)
+            .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
         let opener = Opener {
             dialer: dialer.clone(),
             publisher: parts::publisher(config, &settings),
@@ -100,6 +97,9 @@ impl App {
             surveyor: management
                 .as_ref()
                 .map(|management| management.surveyor(clock)),
+            watchdog: management
+                .as_ref()
+                .map(|management| management.watchdog(config.names.clone())),
             metrics: metrics.clone(),
             readiness: readiness.clone(),
             drain: drain.clone(),

@@ -6,11 +6,15 @@
 //! longer pauses. Those that were read are kept until they are read again, however long that takes: they change seldom, and to forget them
 //! would send dead letters elsewhere only because a port is closed.
 //!
+//! **Delay queues** are looked at every 10 s, in each vhost that is open: the watchdog says when one holds what should be out, and the
+//! publisher has to know how many there are.
+//!
 //! **A survey** of a vhost is made when its intake asks for one, and is never kept: what it decides is decided by how things are now.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::registry::live::LivePolicies;
@@ -21,11 +25,13 @@ pub use queues::DelayQueue;
 
 mod http;
 mod listed;
+mod overdue;
 mod policies;
 mod queues;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 /// From one reading to the next.
 const EVERY: Duration = Duration::from_secs(5);
@@ -41,6 +47,8 @@ pub struct Management {
     pub policies: LivePolicies,
     /// The counters.
     pub metrics: Metrics,
+    /// One answer at a time about a vhost is in memory.
+    turn: Arc<Semaphore>,
 }
 
 /// What was written to the log last, so that it is written once.
@@ -55,6 +63,16 @@ struct Reported {
 // === impl Management ===
 
 impl Management {
+    /// For an API there; what it tells of the broker's policies is told to these.
+    pub fn new(api: Api, policies: LivePolicies, metrics: Metrics) -> Management {
+        Management {
+            api,
+            policies,
+            metrics,
+            turn: Arc::new(Semaphore::new(1)),
+        }
+    }
+
     /// Reads policies until it is stopped. `first`: told when it was read once, or could not be.
     pub async fn run(self, first: oneshot::Sender<()>, stopped: impl Future<Output = ()>) {
         tokio::select! {

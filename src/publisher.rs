@@ -25,6 +25,7 @@ use crate::machine::{
     Cause, Event, Flow, Leg, Limit, LiveLimits, Machine, Mono, Now, Outcome, Owner, Publication,
     Purpose, Role, Ticket,
 };
+use crate::registry::existing_delays::ExistingDelays;
 use crate::registry::intake_name::Names;
 
 use self::away::Away;
@@ -94,6 +95,8 @@ pub struct Settings {
     pub limits: LiveLimits,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,
+    /// The delay queues that there are, as far as the management API tells of them.
+    pub existing_delays: ExistingDelays,
     /// How many signals that owner can hold, as many octets of them as `intake-bytes` says.
     pub prefetch: usize,
 }
@@ -156,7 +159,7 @@ impl Publisher {
             link: Link::new(Role::Publisher, settings.login.clone()),
             quota: Quota::new(settings.intake, settings.prefetch, settings.limits.clone()),
             internal: Known::new(settings.names.bridges().clone()),
-            delays: Delays::new(settings.names.clone()),
+            delays: Delays::new(settings.names.clone(), settings.existing_delays.clone()),
             settings,
             items: Items::default(),
             lanes: Lanes::new(),

@@ -25,6 +25,7 @@ pub mod broker_policy;
 pub mod declared_target;
 pub mod declared_types;
 pub mod ended;
+pub mod existing_delays;
 pub mod intake_name;
 pub mod live;
 pub mod policy;

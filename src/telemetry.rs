@@ -4,6 +4,7 @@ pub mod events;
 pub mod logging;
 pub mod metrics;
 mod names;
+mod overdue;
 mod repeats;
 
 pub use events::Reporter;

@@ -34,7 +34,7 @@ pub(super) fn session(config: &Config) -> session::Settings {
     }
 }
 
-/// For every publisher; vhost and owner are the link's own.
+/// For every publisher; vhost, owner and what is known of delay queues are the link's own.
 pub(super) fn publisher(config: &Config, sessions: &session::Settings) -> publisher::Settings {
     let names = &sessions.names;
     publisher::Settings {
@@ -43,6 +43,7 @@ pub(super) fn publisher(config: &Config, sessions: &session::Settings) -> publis
         on_unroutable: config.on_unroutable,
         limits: sessions.limits.clone(),
         intake: None,
+        existing_delays: Default::default(),
         prefetch: config.intake_prefetch.into(),
     }
 }

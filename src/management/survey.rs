@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
@@ -23,13 +22,10 @@ impl Management {
         let management = self.clone();
         // Vhosts of which it was said that they cannot be surveyed.
         let failing = Arc::new(Mutex::new(BTreeSet::new()));
-        // One at a time has its answers in memory.
-        let turn = Arc::new(Semaphore::new(1));
         Arc::new(move |vhost, to_intake| {
             let (management, failing, vhost) = (management.clone(), failing.clone(), vhost.clone());
-            let turn = turn.clone();
             tokio::spawn(async move {
-                let turn = timeout(PATIENCE, turn.acquire()).await;
+                let turn = timeout(PATIENCE, management.turn.acquire()).await;
                 let survey = match turn {
                     Ok(_) => management.survey(&vhost, clock.now().mono).await,
                     Err(_) => Err(NoAnswer::TooLate),

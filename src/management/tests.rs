@@ -1,11 +1,13 @@
 //! Real answers, and an API that does not answer as it should.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use super::watchdog::Watch;
 use super::*;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Table, TableBuilder, Value};
@@ -15,6 +17,8 @@ use crate::intake::Input;
 use crate::machine::Destination;
 use crate::net::clock::SystemClock;
 use crate::registry::declared_target::DeclaredTarget;
+use crate::registry::existing_delays::ExistingDelays;
+use crate::registry::intake_name::Names;
 use crate::registry::policy::{Queue, QueueType};
 
 /// As captured from a node of each version, one member a line.
@@ -218,17 +222,17 @@ impl Scene {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let scene = Scene {
-            management: Management {
-                api: Api {
+            management: Management::new(
+                Api {
                     host: "127.0.0.1".to_owned(),
                     port,
                     path: "/prefix".to_owned(),
                     user: "us:er".into(),
                     password: "gu%est".into(),
                 },
-                policies: LivePolicies::default(),
-                metrics: Metrics::new(),
-            },
+                LivePolicies::default(),
+                Metrics::new(),
+            ),
             reported: Reported::default(),
             pause: EVERY,
             answers: Arc::default(),
@@ -373,4 +377,35 @@ async fn a_survey_is_always_answered() {
             "{asked}"
         );
     }
+}
+
+#[tokio::test]
+async fn without_an_answer_the_delay_queues_stay_as_they_were() {
+    let scene = Scene::open().await;
+    let existing = ExistingDelays::default();
+    existing.set(BTreeSet::from([1000]));
+    let mut watch = Watch::new(
+        &scene.management,
+        &name("a/b"),
+        &Names::default(),
+        existing.clone(),
+    );
+    let status = |status: &str| format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+    for (answer, seen, left) in [
+        (status("401 Unauthorized"), false, 1),
+        (ok("<html>"), false, 1),
+        // No message was ever sent away here.
+        (status("404 Not Found"), true, 0),
+    ] {
+        *scene.answers.lock().expect("no panic") = answer;
+        assert_eq!(watch.look().await, seen);
+        assert_eq!(existing.now().len(), left);
+    }
+    let asked = scene.asked.lock().expect("no panic").clone();
+    let expected = "GET /prefix/api/exchanges/a%2Fb/dlx%2Dproxy%2Edelay/bindings/source ";
+    assert!(asked.starts_with(expected), "{asked}");
+    assert_eq!(
+        scene.metric("dlx_proxy_retries_overdue{vhost=\"a/b\"}"),
+        "0"
+    );
 }

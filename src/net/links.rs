@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -14,6 +15,7 @@ use crate::link::Login;
 use crate::machine::{Event, Machine};
 use crate::publisher::{self, Publisher};
 use crate::recorder::{self, Recorder};
+use crate::registry::existing_delays::ExistingDelays;
 use crate::telemetry::{Metrics, Reporter};
 
 use super::clock::{Clock, SystemClock};
@@ -25,11 +27,14 @@ use super::vhosts::{Hub, LinkInboxes};
 /// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`intake::Input::Surveyed`] into that inbox. Does not block.
 pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<intake::Input>) + Send + Sync>;
 
+/// Watches the delay queues of a vhost, and tells which there are, as long as it runs.
+pub type Watchdog = Arc<dyn Fn(&Vhost, ExistingDelays) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// Opens links.
 pub struct Opener {
     /// The way to the broker.
     pub dialer: Dialer,
-    /// Of every publisher; vhost and owner are filled in.
+    /// Of every publisher; vhost, owner and what is known of delay queues are filled in.
     pub publisher: publisher::Settings,
     /// Of every intake; the vhost, and whether it is surveyed, are filled in.
     pub intake: intake::Settings,
@@ -37,6 +42,8 @@ pub struct Opener {
     pub recorder: recorder::Settings,
     /// If there is a management API to ask.
     pub surveyor: Option<Surveyor>,
+    /// The same.
+    pub watchdog: Option<Watchdog>,
     /// The counters.
     pub metrics: Metrics,
     /// Told when links come and go.
@@ -66,9 +73,19 @@ impl Opener {
             ..login.clone()
         };
 
+        let existing_delays = ExistingDelays::default();
+        if let Some(watchdog) = &self.watchdog {
+            let watching = watchdog(vhost, existing_delays.clone());
+            let stopped = self.drain.stopped(Phase::Intake);
+            let watching = async {
+                tokio::select! { () = watching => {}, () = stopped => {} }
+            };
+            self.drain.spawn(Phase::Intake, watching);
+        }
         let settings = publisher::Settings {
             login: login(&self.publisher.login),
             intake: Some(inboxes.intake_owner),
+            existing_delays,
             ..self.publisher.clone()
         };
         let outlet = PublisherOutlet::new(hub, self.telemetry(vhost));

@@ -2,8 +2,9 @@
 //!
 //! Each holds messages for one delay, so that the first that came is the first whose time is over, and none hides another. They are made when the
 //! first message wants them, on the channel on which it is published, and never deleted: a quorum queue that expires takes its messages with it
-//! (S11.7). There are `max-delay-queues`. Beyond it a message takes the next longer one; if none is longer it takes the longest, and comes back to
-//! be sent there again, as often as it has to.
+//! (S11.7). There are `max-delay-queues`, counting those of other proxies as far as the management API tells of them; one that exists is always
+//! used. Beyond that a message takes the next longer one; if none is longer it takes the longest, and comes back to be sent there again, as
+//! often as it has to.
 //!
 //! A message can come back too soon also where two proxies have clocks that differ, or one was set back. What is left of its delay then is any
 //! number of milliseconds. There are no queues for these but those of powers of two, and it takes several, one after the other.
@@ -17,6 +18,7 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Dialect;
 use crate::machine::{Cause, Publication, Purpose};
+use crate::registry::existing_delays::ExistingDelays;
 use crate::registry::intake_name::Names;
 
 /// The class of `queue.declare` and `queue.bind`.
@@ -30,11 +32,13 @@ const NO_DELIVERY_LIMIT: i64 = -1;
 /// Milliseconds, a power of two: so long does it take whatever is left, however little that is.
 const SHORTEST_REST: u64 = 64;
 
-/// The delay queues of a vhost, as far as this link has seen them.
+/// The delay queues of a vhost.
 #[derive(Debug)]
 pub(super) struct Delays {
     names: Names,
-    /// By milliseconds. True: it is there, or on its way.
+    /// What others have made, too.
+    existing: ExistingDelays,
+    /// What this link has used, by milliseconds. True: it is there, or on its way.
     known: BTreeMap<u64, bool>,
     /// Those that were made on 3.x, before the broker was upgraded: no declare of today fits, so they are only looked for.
     older: BTreeSet<u64>,
@@ -77,10 +81,11 @@ fn bind(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8], exchange: &[u8], ke
 // === impl Delays ===
 
 impl Delays {
-    /// None known.
-    pub(super) fn new(names: Names) -> Delays {
+    /// None used.
+    pub(super) fn new(names: Names, existing: ExistingDelays) -> Delays {
         Delays {
             names,
+            existing,
             known: BTreeMap::new(),
             older: BTreeSet::new(),
         }
@@ -103,13 +108,19 @@ impl Delays {
     }
 
     fn choose_millis(&mut self, wanted: u64, most: usize) -> (u64, bool) {
-        if self.known.contains_key(&wanted) || self.known.len() < most {
-            self.known.entry(wanted).or_insert(false);
+        if self.known.contains_key(&wanted) {
             return (wanted, false);
         }
-        let longer = self.known.range(wanted..).next();
-        let chosen = longer.or_else(|| self.known.last_key_value());
-        (chosen.map_or(wanted, |(millis, _)| *millis), true)
+        let existing = self.existing.now();
+        let used = self.known.keys();
+        let all: BTreeSet<u64> = used.chain(existing.iter()).copied().collect();
+        if all.contains(&wanted) || all.len() < most {
+            self.known.insert(wanted, false);
+            return (wanted, false);
+        }
+        let longer = all.range(wanted..).next();
+        let chosen = longer.or_else(|| all.last());
+        (chosen.map_or(wanted, |millis| *millis), true)
     }
 
     /// The key of that queue at the exchange.
@@ -201,7 +212,7 @@ mod tests {
 
     #[test]
     fn at_the_bound_a_delay_is_rounded_up_to_one_that_exists() {
-        let mut delays = Delays::new(Names::default());
+        let mut delays = Delays::new(Names::default(), ExistingDelays::default());
         let mut choose = |millis| delays.choose(Duration::from_millis(millis), 2);
         assert_eq!(choose(1000), (1000, false));
         assert_eq!(choose(5000), (5000, false));
@@ -216,8 +227,23 @@ mod tests {
     }
 
     #[test]
+    fn what_others_have_made_counts_and_is_used() {
+        let existing = ExistingDelays::default();
+        let mut delays = Delays::new(Names::default(), existing.clone());
+        let mut choose = |millis| delays.choose(Duration::from_millis(millis), 3);
+        assert_eq!(choose(1000), (1000, false));
+        existing.set(BTreeSet::from([300, 1000, 2000, 4000]));
+        assert_eq!(choose(2000), (2000, false), "it exists");
+        assert_eq!(choose(3000), (4000, true), "there is no room");
+        assert_eq!(choose(9000), (4000, true));
+        existing.set(BTreeSet::from([1000]));
+        assert_eq!(choose(9000), (9000, false), "some were deleted");
+        assert_eq!(choose(8000), (9000, true));
+    }
+
+    #[test]
     fn what_is_left_of_delays_takes_few_queues() {
-        let mut delays = Delays::new(Names::default());
+        let mut delays = Delays::new(Names::default(), ExistingDelays::default());
         delays.choose(Duration::from_millis(1000), 64);
         let mut takes = |millis| delays.choose_rest(Duration::from_millis(millis), 64).0;
         for left in 1..=1000 {
@@ -232,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_made_once_in_each_life_of_a_link() {
-        let mut delays = Delays::new(Names::default());
+        let mut delays = Delays::new(Names::default(), ExistingDelays::default());
         let (millis, _) = delays.choose(Duration::from_millis(5), 2);
         let key = Delays::key(millis);
         let made = |delays: &mut Delays| {

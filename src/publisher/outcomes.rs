@@ -437,7 +437,8 @@ impl Publisher {
         };
         fx.out.settled.push((item.owner, item.ticket, outcome));
         let hidden_next = outcome == Outcome::Refused(Cause::UserId);
-        if hidden_next && self.settings.intake == Some(item.owner) {
+        let of_intake = self.settings.intake == Some(item.owner);
+        if hidden_next && of_intake {
             // Not its end: the intake hides the user-id and comes again.
             return;
         }
@@ -445,6 +446,8 @@ impl Publisher {
         match (item.publication.purpose, outcome) {
             // It died once, and was counted then. Who sent it counts what became of it.
             (Purpose::Unpark | Purpose::Tail, _) => return,
+            // It was sent away once, and counted then: this is the rest of its delay.
+            (Purpose::Delay(_), Outcome::Confirmed) if of_intake => return,
             (Purpose::Delay(delay), _) => {
                 return fx.events.push(Event::Retried {
                     queue,

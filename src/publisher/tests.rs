@@ -44,6 +44,7 @@ fn settings() -> Settings {
             ..Limits::of_tests()
         }),
         intake: Some(INTAKE),
+        existing_delays: Default::default(),
         prefetch: 8,
     }
 }

@@ -133,10 +133,19 @@ fn no_failures(failed: Vec<Option<String>>) {
 }
 
 /// Asks until the answer is yes.
-pub(crate) async fn until(what: impl fmt::Display, mut met: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + DEADLINE;
+pub(crate) async fn until(what: impl fmt::Display, met: impl AsyncFnMut() -> bool) {
+    until_for(DEADLINE, what, met).await;
+}
+
+/// The same for what the proxy itself waits with.
+pub(crate) async fn until_for(
+    deadline: Duration,
+    what: impl fmt::Display,
+    mut met: impl AsyncFnMut() -> bool,
+) {
+    let end = Instant::now() + deadline;
     while !met().await {
-        assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
+        assert!(Instant::now() < end, "not within {deadline:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -23,6 +23,7 @@ mod alarms;
 #[path = "../support/application.rs"]
 mod application;
 mod away;
+mod delay_queues;
 mod drain;
 #[path = "../support/environment.rs"]
 mod environment;

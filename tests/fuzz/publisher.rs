@@ -60,6 +60,7 @@ fn settings(on_unroutable: OnUnroutable) -> Settings {
         on_unroutable,
         limits: LiveLimits::new(limits()),
         intake: Some(INTAKE),
+        existing_delays: Default::default(),
         prefetch: 8,
     }
 }

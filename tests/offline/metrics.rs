@@ -18,6 +18,7 @@ fn every_metric_is_exported_with_the_labels_that_it_says() {
         session.report(&event);
         link.report(&event);
     }
+    metrics.overdue(&name("/"), 1);
     let mut exported = BTreeMap::new();
     for sample in metrics
         .encode()

@@ -281,6 +281,7 @@ impl Proxy {
             on_unroutable: settings.on_unroutable,
             limits: limits.clone(),
             intake: Some(inboxes.intake_owner),
+            existing_delays: Default::default(),
             prefetch: settings.prefetch.into(),
         };
         let intake = intake::Settings {

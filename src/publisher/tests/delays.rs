@@ -349,3 +349,13 @@ fn what_the_intake_sends_away_again_takes_one_of_few_queues() {
     let keys: Vec<String> = rig.published().into_iter().map(|row| row.2).collect();
     assert_eq!(keys, ["512", "512", "64", "64", "64"]);
 }
+
+#[test]
+fn a_message_that_is_sent_away_for_the_rest_is_not_counted_twice() {
+    let mut rig = rig();
+    rig.publish_as(INTAKE, vec![(1, delayed(70, ""))]);
+    methods(&mut rig);
+    rig.ack(5, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
+    assert_eq!(rig.events(), []);
+}
