@@ -57,7 +57,9 @@ pub enum Command {
     /// Let three messages die through a proxy, show their dead letters, and check them
     Demo(Demo),
     /// Ask a running proxy whether it is ready (exit code 0 or 1)
-    Healthcheck(Healthcheck),
+    Healthcheck(AdminPort),
+    /// List the queues that have another target than their arguments say (`declares = "lenient"`), as a running proxy knows them
+    Redeclared(AdminPort),
     /// Show what waits for a retry, or let it go now
     #[command(subcommand)]
     Retries(Retries),
@@ -110,7 +112,7 @@ pub struct Demo {
 
 /// Where the admin port is.
 #[derive(Args, Debug)]
-pub struct Healthcheck {
+pub struct AdminPort {
     /// TOML file of settings [env: DLX_PROXY_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -235,9 +237,9 @@ impl Waiting {
     }
 }
 
-// === impl Healthcheck ===
+// === impl AdminPort ===
 
-impl Healthcheck {
+impl AdminPort {
     /// All sources of settings of this process.
     pub fn sources(self) -> Sources {
         let Self { config, admin } = self;

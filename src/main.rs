@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         }
         Command::Demo(arguments) => demonstrate(arguments),
         Command::Healthcheck(settings) => healthcheck(settings),
+        Command::Redeclared(settings) => redeclared(settings),
         Command::Retries(cli::Retries::List(arguments)) => list(arguments),
         Command::Retries(cli::Retries::Release(arguments)) => release(arguments),
     };
@@ -109,13 +110,23 @@ fn demonstrate(cli::Demo { url, json }: cli::Demo) -> anyhow::Result<()> {
     dead_letters.check().map_err(Into::into)
 }
 
-fn healthcheck(settings: cli::Healthcheck) -> anyhow::Result<()> {
+fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
     let address = Config::load(&settings.sources())?.admin;
     let reasons = admin::ask(address).with_context(|| format!("no answer from {address}"))?;
     anyhow::ensure!(
         reasons.is_empty(),
         "not ready: {}",
         reasons.trim_end().replace('\n', "; ")
+    );
+    Ok(())
+}
+
+fn redeclared(settings: cli::AdminPort) -> anyhow::Result<()> {
+    let address = Config::load(&settings.sources())?.admin;
+    let list = admin::ask_redeclared(address);
+    print!(
+        "{}",
+        list.with_context(|| format!("no answer from {address}"))?
     );
     Ok(())
 }

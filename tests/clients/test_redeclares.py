@@ -1,12 +1,13 @@
 """Targets that change on a living queue: by a declare that differs from it (`declares = "lenient"`), and by a policy that overrules arguments."""
 
 import signal
+import subprocess
 from contextlib import contextmanager
 
 import pika
 import pytest
 
-from lab import PATIENT, Proxy, until
+from lab import BINARY, PATIENT, Proxy, until
 from own import INTAKE, PREFIX, own  # noqa: F401
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
@@ -134,6 +135,8 @@ def test_what_was_redeclared_is_listed_until_it_is_gone(changed):
     listed = lambda: changed.proxy.get("/redeclared")[1].splitlines()[1:]
     assert [line.split("  ")[0] for line in listed()] == [changed.via.vhost]
     assert f'key "{PREFIX}-old"' in listed()[0] and listed()[0].endswith(f'key "{PREFIX}-new"')
+    shown = subprocess.run([BINARY, "redeclared", "--admin", "%s:%d" % changed.proxy.admin], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[1:] == listed()
     changed.channel.queue_delete(f"{PREFIX}-q")
     until(lambda: not listed(), listed)
     changed.restart(declares="lenient")
