@@ -1,8 +1,8 @@
 //! Looks at the delay queues of a vhost every ten seconds: says when one holds what should be out, and tells the publisher which there are.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::FutureExt;
 use tracing::{debug, info, warn};
 
 use crate::amqp::ids::Vhost;
@@ -12,7 +12,7 @@ use crate::registry::intake_name::Names;
 
 use super::http::NoAnswer;
 use super::overdue::{News, Watched};
-use super::{AT_MOST, Duration, Management};
+use super::{AT_MOST, Management};
 
 /// From one look to the next: nodes tell new numbers every five seconds.
 const EVERY: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ impl Management {
         let management = self.clone();
         Arc::new(move |vhost, existing| {
             let mut watch = Watch::new(&management, vhost, &names, existing);
-            let watching = async move {
+            Box::pin(async move {
                 let mut pause = EVERY;
                 loop {
                     pause = match watch.look().await {
@@ -43,8 +43,7 @@ impl Management {
                     };
                     tokio::time::sleep(pause).await;
                 }
-            };
-            watching.boxed()
+            })
         })
     }
 }

@@ -1,8 +1,8 @@
 //! The links of a vhost as tasks: settings become machines, each with its driver.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -28,7 +28,9 @@ use super::vhosts::{Hub, LinkInboxes};
 pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<intake::Input>) + Send + Sync>;
 
 /// Watches the delay queues of a vhost, and tells which there are, as long as it runs.
-pub type Watchdog = Arc<dyn Fn(&Vhost, ExistingDelays) -> BoxFuture<'static, ()> + Send + Sync>;
+pub type Watchdog = Arc<dyn Fn(&Vhost, ExistingDelays) -> Watching + Send + Sync>;
+/// A watchdog at work.
+pub type Watching = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Opens links.
 pub struct Opener {

@@ -53,13 +53,8 @@ async fn close(scene: Scene<'_>) {
         .expect("closed in order");
 }
 
-/// Restarts what moves the dead letters of quorum queues in this vhost: by itself it tries again after three minutes.
-fn once_more(vhost: &str) -> String {
-    format!(
-        "[exit(P, kill) || {{_, P, _, _}} <- supervisor:which_children(rabbit_fifo_dlx_sup), \
-         string:find(io_lib:format(\"~p\", [sys:get_state(P)]), \"{vhost}\") =/= nomatch]."
-    )
-}
+/// Milliseconds after which what moves dead letters of quorum queues tries once more; a delay queue keeps what is said while it is made.
+const ONCE_MORE: &str = "dead_letter_worker_publisher_confirm_timeout";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_should_be_out_of_a_delay_queue_is_seen_until_it_is() {
@@ -78,8 +73,20 @@ async fn what_should_be_out_of_a_delay_queue_is_seen_until_it_is() {
         let due = || ShortString::from("dlx-proxy.due");
         let delete = channel.exchange_delete(due(), ExchangeDeleteOptions::default());
         within("exchange.delete-ok", delete).await.expect("deleted");
+        let set = async |millis: u32| {
+            let set = format!("application:set_env(rabbit, {ONCE_MORE}, {millis}).");
+            broker.eval(&set).await
+        };
+        set(5_000).await;
         let queue = away(&scene, 100).await;
         let longer = away(&scene, 600_000).await;
+        until("both are away", async || {
+            let labels = ["outcome=\"confirmed\""];
+            let admin = way.proxy.admin;
+            admin.metric("dlx_proxy_retries_total", &labels).await == 2
+        })
+        .await;
+        set(180_000).await;
         until_for(WATCHED, "it is overdue", async || overdue().await == 1).await;
 
         let durable = ExchangeDeclareOptions {
@@ -99,7 +106,6 @@ async fn what_should_be_out_of_a_delay_queue_is_seen_until_it_is() {
             FieldTable::default(),
         );
         within("queue.bind-ok", bind).await.expect("bound");
-        broker.eval(&once_more(vhost)).await;
         assert!(get(&scene.channel, &queue).await.redelivered);
         until("nothing is overdue", async || overdue().await == 0).await;
         assert_eq!(ready(&channel, "dlx-proxy.delay.600000").await, 1);
