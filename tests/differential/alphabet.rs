@@ -39,15 +39,19 @@ impl Alphabet {
         self.rng.u8(..100) < percent
     }
 
-    /// The declares of the three queues, and policies of the proxy that say what some of them do not.
-    pub(crate) fn declares(&mut self, is_4x: bool) -> (Vec<String>, Vec<String>) {
+    /// The declares of the three queues, and policies of the proxy that say what some of them do not. `retries`: the broker has them itself.
+    pub(crate) fn declares(&mut self, is_4x: bool, retries: bool) -> (Vec<String>, Vec<String>) {
         // Returns count in ways that depend on more than the client does, but for those of 4.x; and from 4.3 on a death does not end
         // the count of a quorum queue, as a publish does. So whatever returns to the queue with a limit is not dead.
         let mut arguments = if is_4x && self.perhaps(20) {
             let limit = self.rng.u8(1..3);
+            let retries = match retries && self.perhaps(40) {
+                true => self.retries(),
+                false => String::new(),
+            };
             vec![
                 format!(
-                    "x-queue-type: \"quorum\", x-dead-letter-exchange: \"\", x-dead-letter-routing-key: \"q2\", x-delivery-limit: {limit}"
+                    "x-queue-type: \"quorum\", x-dead-letter-exchange: \"\", x-dead-letter-routing-key: \"q2\", x-delivery-limit: {limit}{retries}"
                 ),
                 "x-queue-type: \"classic\"".to_owned(),
                 self.arguments(3, "classic"),
@@ -70,6 +74,12 @@ impl Alphabet {
         let declare =
             |(n, arguments)| format!("queue.declare queue=q{n} durable arguments={{{arguments}}}");
         ((1..).zip(arguments).map(declare).collect(), policies)
+    }
+
+    /// What the proxy leaves to the broker: a type and a minimum, no multiplier.
+    fn retries(&mut self) -> String {
+        let kind = self.one(&["all", "failed", "returned", "disabled"]);
+        format!(", x-delayed-retry-type: {kind:?}, x-delayed-retry-min: {TTL}")
     }
 
     /// Moves from the arguments of a queue what its policy may say: both keys, or the second one.

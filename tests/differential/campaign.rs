@@ -179,7 +179,8 @@ fn campaign(
 
 /// Runs the program of a seed, if that can be done. Returns how many steps it has.
 fn one(broker: &Broker, against: Against, seed: u64) -> Fallible<Option<(usize, Verdict)>> {
-    let (mut program, beginning) = Program::new(seed, broker.is_4x())?;
+    let retries = broker.counts_failures();
+    let (mut program, beginning) = Program::new(seed, broker.is_4x(), retries)?;
     if !against.can(&beginning) {
         return Ok(None);
     }

@@ -1,5 +1,8 @@
 //! Random programs over a small `alphabet`: two channels that consume and one that publishes. The next step is
 //! drawn when the direct run has shown what came of those before, so that most settlements name what is outstanding.
+//!
+//! Retries are drawn where both runs have them from the broker: of a quorum queue of 4.3, which the proxy leaves to it. With the proxy's own there
+//! is nothing to compare, as no queue of the direct run comes back later: `s11-retries` and the simulation judge them by what docs/retries.md says.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +51,8 @@ struct Channel {
 
 impl Program {
     /// The program of a seed, and with what it begins.
-    pub(crate) fn new(seed: u64, is_4x: bool) -> Fallible<(Program, Script)> {
+    /// `retries`: the broker has them itself.
+    pub(crate) fn new(seed: u64, is_4x: bool, retries: bool) -> Fallible<(Program, Script)> {
         let mut program = Program {
             alphabet: Alphabet::new(seed),
             due: Vec::new(),
@@ -68,7 +72,7 @@ impl Program {
             proxy: vec![("management-url".to_owned(), "$management".to_owned())],
             ..Script::default()
         };
-        let (declares, policies) = program.alphabet.declares(is_4x);
+        let (declares, policies) = program.alphabet.declares(is_4x, retries);
         for policy in policies {
             script.policies.push(parse::policy_of(&policy)?);
         }

@@ -11,18 +11,19 @@ mod duties;
 mod going_on;
 pub(crate) mod history;
 mod keys;
+mod lives;
 mod retries;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::client::{CHANNELS, Said, Verb};
+use super::client::{Said, Verb};
 use super::codec::frame::Frame;
 use super::codec::methods::Arg;
 use super::codec::value::{Bytes, Value};
 use super::faults::DELAY_QUEUES;
 use super::model::{Conn, Fact, How, Reason, Why};
 use super::net::Micros;
-use super::plan::{Own, Plan};
+use super::plan::Plan;
 use super::proxy::names;
 use super::retries::Known;
 use super::world::WALL;
@@ -146,24 +147,6 @@ impl Accounts {
         self.whose.insert(conn, whose);
     }
 
-    /// A client will declare a queue of its own. `kept`: by the mode of its proxy.
-    pub(crate) fn has_own(&mut self, queue: Bytes, own: &Own, kept: bool) {
-        self.retries.insert(queue.clone(), vec![own.retries(kept)]);
-        self.ttls.extend(own.ttl().map(|ttl| (queue.clone(), ttl)));
-        self.set_keys
-            .0
-            .extend(own.set_key().map(|key| (queue, key)));
-    }
-
-    /// The queue is declared as another one from now on.
-    pub(crate) fn changes(&mut self, queue: &str, known: Option<Known>) {
-        let queue: Bytes = queue.into();
-        if let Some(known) = known {
-            self.retries.entry(queue.clone()).or_default().push(known);
-        }
-        self.changed.insert(queue);
-    }
-
     /// Something happened after which a dead letter may be published twice.
     pub(crate) fn fault(&mut self, at: Micros) {
         self.faults.push(at);
@@ -210,9 +193,14 @@ impl Accounts {
         }
     }
 
-    /// A client reads that there is a queue as it declared it: from now on its session knows the queue.
+    /// A client reads that there is a queue as it declared it: from now on its session knows the queue. Not if it has messages of an earlier one of
+    /// that name, or of what may be one.
     pub(crate) fn saw_declared(&mut self, conn: Conn, queue: &Bytes) {
-        self.declared.insert((conn, queue.clone()));
+        let open = self.delivered.range((conn, 0, 0)..);
+        let mut open = open.take_while(|(tag, _)| tag.0 == conn);
+        if open.all(|(_, delivery)| delivery.queue != *queue) {
+            self.declared.insert((conn, queue.clone()));
+        }
     }
 
     /// A client reads what it was sent.
@@ -453,43 +441,6 @@ impl Accounts {
             return Err(format!("{body} was dropped from {queue}: {why:?}"));
         }
         Ok(())
-    }
-
-    fn closed(&mut self, conn: Conn, channel: u16, code: u16, text: &[u8]) -> Result<(), String> {
-        let whose = self.whose.get(&conn).copied();
-        let asked_for = self.wrong.contains(&(conn, channel));
-        // A shutdown or an operator; an exchange that an operator has deleted.
-        let by_others = code == 320 || code == 404 && self.exchanges_go;
-        let says = |part: &[u8]| text.windows(part.len()).any(|of| of == part);
-        // The channel that declared it is closed, so what it would have declared next is missing.
-        let left = self.declares_left
-            && (code == 406 && says(b"dlx-proxy") || code == 404 && says(b"no queue '"));
-        if left {
-            return Ok(());
-        }
-        let queue = text
-            .split(|octet| *octet == b'\'')
-            .find(|of| of.starts_with(b"source."));
-        if let Some(queue) = queue.filter(|queue| self.gone_once.contains(*queue)) {
-            // A form that makes no queue came when there was none any more (docs/differences.md, "What the proxy does not do").
-            if code == 404 || code == 406 && says(b"'x-max-age'") {
-                return Ok(());
-            }
-            if code == 406 && self.changed.contains(queue) {
-                self.refused.push(queue.to_vec());
-                return Ok(());
-            }
-        }
-        match whose {
-            // A probe's channel is the proxy's own.
-            Some(Whose::Client(client)) if !asked_for && !by_others && channel <= CHANNELS => {
-                Err(format!(
-                    "the broker closed channel {channel} of client {client}, who did nothing wrong: {code} {}",
-                    String::from_utf8_lossy(text)
-                ))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// What is open when nothing is under way any more.

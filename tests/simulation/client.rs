@@ -1,6 +1,7 @@
 //! An application: declares, publishes, consumes and settles at random, and knows at each moment which answers it may get.
 
 mod consuming;
+mod declaring;
 mod publishing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,12 +11,13 @@ use fastrand::Rng;
 use super::accounts::history::History;
 use super::codec::frame::Frame;
 use super::codec::methods::{Arg, Args, BODY, Method};
-use super::codec::value::{Bytes, Table, Value};
+use super::codec::value::Bytes;
 use super::codec::wire;
 use super::decoder::Decoder;
 use super::net::{End, Found, Micros, Net, TcpId};
 use super::plan::{Plan, own_queue, text};
 use super::retries::By;
+use declaring::told_of_cancels;
 pub(crate) use publishing::LIVES;
 use publishing::Letter;
 
@@ -287,45 +289,6 @@ impl Client {
         }
     }
 
-    fn open_channel(&mut self, channel: u16, plan: &Plan) {
-        self.said.push(Said::Opened(channel));
-        self.request(channel, "channel.open", &Args::new(), "channel.open-ok");
-        if channel == PUBLISHING {
-            self.give_up_waiting();
-            self.declares = false;
-            self.declare_all(plan);
-            self.request(channel, "confirm.select", &Args::new(), "confirm.select-ok");
-        }
-    }
-
-    fn declare_all(&mut self, plan: &Plan) {
-        let own = self.own.as_ref().map(|queue| plan.declare_of(queue));
-        for (name, args) in plan.declares.iter().chain(&own) {
-            self.request(PUBLISHING, name, args, reply_of(name));
-        }
-    }
-
-    /// Deletes the queue, whatever is in it. False: it cannot.
-    pub(crate) fn delete(&mut self, queue: &str) -> bool {
-        let open = |channel: &Channel| !channel.closing && channel.due.is_empty();
-        let mut channels = self.channels.iter();
-        let Some((&id, _)) = channels.find(|(_, channel)| open(channel)) else {
-            return false;
-        };
-        let args = vec![("queue", text(queue))];
-        self.request(id, "queue.delete", &args, "queue.delete-ok");
-        true
-    }
-
-    fn declare_again(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
-        let queue = self.any_queue(rng, plan);
-        let (name, mut args) = plan.declare_of(&queue);
-        if rng.bool() {
-            args.push(("passive", Arg::Bit(true)));
-        }
-        self.request(id, name, &args, "queue.declare-ok");
-    }
-
     fn close_channel(&mut self, id: u16) {
         self.request(id, "channel.close", &Args::new(), "channel.close-ok");
         if let Some(channel) = self.channels.get_mut(&id) {
@@ -491,23 +454,5 @@ impl Client {
             self.channels.remove(&id);
         }
         Ok(())
-    }
-}
-
-/// Its queue may go, and the broker is to say so.
-fn told_of_cancels() -> Arg {
-    let table = |name: &str, value| Table {
-        fields: vec![(name.as_bytes().to_vec(), value)],
-        rest: Bytes::new(),
-    };
-    let notify = table("consumer_cancel_notify", Value::Bool(true));
-    Arg::Table(table("capabilities", Value::Table(notify)))
-}
-
-fn reply_of(request: &str) -> &'static str {
-    match request {
-        "exchange.declare" => "exchange.declare-ok",
-        "queue.bind" => "queue.bind-ok",
-        _ => "queue.declare-ok",
     }
 }

@@ -132,7 +132,7 @@ impl World {
         let mut apart = Rng::with_seed(seed ^ LIVES);
         plan.draw_lives(&mut apart);
         settings.own.clone_from(&plan.own);
-        let full = plan.retrying && apart.u8(..3) == 0;
+        let full = plan.retrying && apart.bool();
         troubles.also(plan.changing.then_some(Fault::QueueDeleted));
         troubles.also(full.then_some(Fault::DelaysFull));
         let options = Options {

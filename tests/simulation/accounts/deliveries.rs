@@ -19,7 +19,7 @@ impl Accounts {
             None => self.copy(copy)?.clone(),
         };
         if self.whose.get(&tag.0) == Some(&Whose::Intake) {
-            let returns = copy.comes_out(at, at);
+            let returns = copy.comes_out(at, at, is_parking(queue));
             for duty in taken(queue, &copy) {
                 if !returns.iter().any(|(of, _)| *of == duty) {
                     self.deaths.heard(copy.body.clone(), duty, copy.by_itself);
@@ -97,7 +97,7 @@ impl Accounts {
             }
             (Some(Whose::Intake), How::Ack, None) => {
                 let taken = taken(&queue, &it).into_iter();
-                let returns = it.comes_out(then, at).into_iter();
+                let returns = it.comes_out(then, at, is_parking(&queue)).into_iter();
                 taken.chain(returns.map(|(duty, _)| duty)).collect()
             }
             (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead)) if kept => {
@@ -123,7 +123,7 @@ impl Accounts {
             }
         };
         self.gone(copy)?;
-        // What comes back is dropped by no rule, unless its TTL is over meanwhile.
+        // What comes back is dropped by no rule, unless its TTL is over meanwhile. Nor is what is returned: at the limit it is parked.
         let has_to_come_back = whose == Some(Whose::Intake) && it.away && !is_parking(&queue);
         let has_to_come_back =
             has_to_come_back && it.deadline.is_none_or(|deadline| millis(at) < deadline);
@@ -146,9 +146,10 @@ impl Accounts {
         let Some(by_itself) = by_itself else {
             return Ok(());
         };
-        if has_to_come_back {
+        let is_returned = matches!(whose, Some(Whose::Client(_))) && verb != Some(Verb::Dead);
+        if has_to_come_back || is_returned {
             let body = String::from_utf8_lossy(&it.body);
-            return Err(format!("{body} was away, and is neither back nor parked"));
+            return Err(format!("{body} is neither away nor back nor parked"));
         }
         self.unexplained += 1;
         // No queue of a plan is its own target: a lap has two.

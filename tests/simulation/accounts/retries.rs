@@ -118,7 +118,8 @@ impl Copy {
 
     /// What the intake may do with it, if it is or was away.
     /// The one that was delivered `then`, as it looks now.
-    pub(super) fn comes_out(&self, then: Micros, at: Micros) -> Vec<(Duty, When)> {
+    /// `parked`: what could not be sent away again was parked, and goes to the end of the parking queue as it is.
+    pub(super) fn comes_out(&self, then: Micros, at: Micros, parked: bool) -> Vec<(Duty, When)> {
         let Some(stay) = &self.stay else {
             return Vec::new();
         };
@@ -140,7 +141,7 @@ impl Copy {
             duties.push((Duty::Dies(counts), when));
         }
         // The delay queue was one for a shorter delay. Last, as it left once before.
-        if self.away && millis(then) < self.told_due {
+        if self.away && (parked || millis(then) < self.told_due) {
             duties.push((Duty::Leaves(stay.clone()), when));
         }
         duties
@@ -329,7 +330,8 @@ impl Accounts {
         let (Some(told), Some(when)) = (Told::of(content), self.deaths.get(of)?.when) else {
             return wrong("nobody knows when it comes back".into());
         };
-        if when.blind && !self.declares_left {
+        let forgets = self.gone_once.contains(&stay.queue);
+        if when.blind && !self.declares_left && !forgets {
             return wrong("its arguments do not count".into());
         }
         let due = told.away.as_ref().map_or(now, |(due, _)| *due);
@@ -365,7 +367,7 @@ impl Accounts {
     fn check_death(&mut self, of: &(Bytes, Duty), now: u64) -> Result<(), String> {
         let death = self.deaths.get(of)?;
         match death.when.filter(|_| !death.at_once) {
-            Some(when) if when.blind && !self.declares_left => {
+            Some(when) if when.blind && !self.declares_left && self.gone_once.is_empty() => {
                 Err(format!("{}: its arguments do not count", of.1))
             }
             Some(when) if now < when.due => {

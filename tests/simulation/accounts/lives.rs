@@ -1,0 +1,71 @@
+//! Queues that come and go, and the channels that are closed for it: who did nothing wrong is not to suffer.
+
+use super::super::client::CHANNELS;
+use super::super::plan::Own;
+use super::super::retries::Known;
+use super::{Accounts, Bytes, Conn, Whose};
+
+impl Accounts {
+    /// A client will declare a queue of its own. `kept`: by the mode of its proxy.
+    pub(crate) fn has_own(&mut self, queue: Bytes, own: &Own, kept: bool) {
+        self.retries.insert(queue.clone(), vec![own.retries(kept)]);
+        self.ttls.extend(own.ttl().map(|ttl| (queue.clone(), ttl)));
+        self.set_keys
+            .0
+            .extend(own.set_key().map(|key| (queue, key)));
+    }
+
+    /// The queue is declared as another one from now on.
+    pub(crate) fn changes(&mut self, queue: &str, known: Option<Known>) {
+        let queue: Bytes = queue.into();
+        if let Some(known) = known {
+            self.retries.entry(queue.clone()).or_default().push(known);
+        }
+        self.changed.insert(queue);
+    }
+
+    /// # Errors
+    /// Nobody asked for that.
+    pub(super) fn closed(
+        &mut self,
+        conn: Conn,
+        channel: u16,
+        code: u16,
+        text: &[u8],
+    ) -> Result<(), String> {
+        let whose = self.whose.get(&conn).copied();
+        let asked_for = self.wrong.contains(&(conn, channel));
+        // A shutdown or an operator; an exchange that an operator has deleted.
+        let by_others = code == 320 || code == 404 && self.exchanges_go;
+        let says = |part: &[u8]| text.windows(part.len()).any(|of| of == part);
+        // The channel that declared it is closed, so what it would have declared next is missing.
+        let left = self.declares_left
+            && (code == 406 && says(b"dlx-proxy") || code == 404 && says(b"no queue '"));
+        if left {
+            return Ok(());
+        }
+        let queue = text
+            .split(|octet| *octet == b'\'')
+            .find(|of| of.starts_with(b"source."));
+        if let Some(queue) = queue.filter(|queue| self.gone_once.contains(*queue)) {
+            // A form that makes no queue came when there was none any more (docs/differences.md, "What the proxy does not do").
+            if code == 404 || code == 406 && says(b"'x-max-age'") {
+                return Ok(());
+            }
+            if code == 406 && self.changed.contains(queue) {
+                self.refused.push(queue.to_vec());
+                return Ok(());
+            }
+        }
+        match whose {
+            // A probe's channel is the proxy's own.
+            Some(Whose::Client(client)) if !asked_for && !by_others && channel <= CHANNELS => {
+                Err(format!(
+                    "the broker closed channel {channel} of client {client}, who did nothing wrong: {code} {}",
+                    String::from_utf8_lossy(text)
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a client declares when it begins and now and then again; and that it deletes a queue.
+
+use fastrand::Rng;
+
+use super::super::codec::methods::{Arg, Args};
+use super::super::codec::value::{Bytes, Table, Value};
+use super::super::plan::{Plan, text};
+use super::{Channel, Client, PUBLISHING, Said};
+
+impl Client {
+    pub(super) fn open_channel(&mut self, channel: u16, plan: &Plan) {
+        self.said.push(Said::Opened(channel));
+        self.request(channel, "channel.open", &Args::new(), "channel.open-ok");
+        if channel == PUBLISHING {
+            self.give_up_waiting();
+            self.declares = false;
+            self.declare_all(plan);
+            self.request(channel, "confirm.select", &Args::new(), "confirm.select-ok");
+        }
+    }
+
+    pub(super) fn declare_all(&mut self, plan: &Plan) {
+        let own = self.own.as_ref().map(|queue| plan.declare_of(queue));
+        for (name, args) in own.iter().chain(&plan.declares) {
+            self.request(PUBLISHING, name, args, reply_of(name));
+        }
+    }
+
+    /// Deletes the queue, whatever is in it. False: it cannot.
+    pub(crate) fn delete(&mut self, queue: &str) -> bool {
+        let open = |channel: &Channel| !channel.closing && channel.due.is_empty();
+        let mut channels = self.channels.iter();
+        let Some((&id, _)) = channels.find(|(_, channel)| open(channel)) else {
+            return false;
+        };
+        let args = vec![("queue", text(queue))];
+        self.request(id, "queue.delete", &args, "queue.delete-ok");
+        true
+    }
+
+    pub(super) fn declare_again(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
+        let queue = self.any_queue(rng, plan);
+        let (name, mut args) = plan.declare_of(&queue);
+        if rng.bool() {
+            args.push(("passive", Arg::Bit(true)));
+        }
+        self.request(id, name, &args, "queue.declare-ok");
+    }
+}
+
+/// Its queue may go, and the broker is to say so.
+pub(super) fn told_of_cancels() -> Arg {
+    let table = |name: &str, value| Table {
+        fields: vec![(name.as_bytes().to_vec(), value)],
+        rest: Bytes::new(),
+    };
+    let notify = table("consumer_cancel_notify", Value::Bool(true));
+    Arg::Table(table("capabilities", Value::Table(notify)))
+}
+
+fn reply_of(request: &str) -> &'static str {
+    match request {
+        "exchange.declare" => "exchange.declare-ok",
+        "queue.bind" => "queue.bind-ok",
+        _ => "queue.declare-ok",
+    }
+}

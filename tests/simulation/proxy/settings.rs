@@ -1,0 +1,186 @@
+//! What an operator has set, and the same as the proxy reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use dlx_proxy::amqp::ids::{ShortStr, Vhost};
+use dlx_proxy::config::Config;
+use dlx_proxy::dead_letter::retries::{self as rules_of_retries, RetryType};
+use dlx_proxy::intake;
+use dlx_proxy::machine::Limits;
+use dlx_proxy::publisher::OnUnroutable;
+use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
+use dlx_proxy::registry::said_retries::SaidRetries;
+use fastrand::Rng;
+
+use super::super::plan::{OWN_QUEUES, Own, Plan};
+use super::super::retries::{OnCrash, Words};
+
+/// What an operator has set.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub mode: Mode,
+    /// Queue, exchange, key; with the mode `keep`.
+    pub policies: Vec<(String, String, String)>,
+    pub retry_policies: BTreeMap<String, Words>,
+    /// Queues of single clients.
+    pub own: Option<Own>,
+    pub on_unroutable: OnUnroutable,
+    pub queue_type: intake::QueueType,
+    pub prefetch: u16,
+    pub max_tickets: usize,
+    pub retained: usize,
+    pub max_queues: usize,
+    pub max_replies: usize,
+    pub close_wait: Duration,
+    pub retry_for: Duration,
+    pub parked_retry: Duration,
+    pub nack_retries: u32,
+    pub max_delay_queues: usize,
+    /// Batches that wait for the publisher.
+    pub publisher_inbox: usize,
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Small bounds, so that they are met.
+    pub(crate) fn draw(rng: &mut Rng) -> Settings {
+        Settings {
+            mode: if rng.u8(..5) == 0 {
+                Mode::Keep
+            } else {
+                Mode::Takeover
+            },
+            policies: Vec::new(),
+            retry_policies: BTreeMap::new(),
+            own: None,
+            on_unroutable: if rng.u8(..5) == 0 {
+                OnUnroutable::Drop
+            } else {
+                OnUnroutable::Park
+            },
+            queue_type: if rng.bool() {
+                intake::QueueType::Quorum
+            } else {
+                intake::QueueType::Classic
+            },
+            prefetch: [1, 2, 5, 20, 1000][rng.usize(..5)],
+            max_tickets: [1, 2, 4, 16, 4096][rng.usize(..5)],
+            retained: [2_000, 20_000, 1 << 20][rng.usize(..3)],
+            max_queues: [1, 2, 65_536, 65_536][rng.usize(..4)],
+            max_replies: [1, 8_192][rng.usize(..2)],
+            close_wait: Duration::from_secs(5),
+            retry_for: Duration::from_secs(60),
+            parked_retry: Duration::from_secs([0, 3, 30][rng.usize(..3)]),
+            nack_retries: rng.u32(..4),
+            max_delay_queues: 64,
+            publisher_inbox: [1, 2, 1024][rng.usize(..3)],
+        }
+    }
+
+    /// What those of a plan say. Rejects of queues beyond `max-queues-per-connection` go to the broker whatever it knows (docs/differences.md); and
+    /// one of a message that is larger than the budget is never done, as it returns to its queue.
+    pub(crate) fn with_policies(mut self, plan: &Plan, rng: &mut Rng) -> Settings {
+        self.policies = plan.policies.clone();
+        self.retry_policies = plan.retry_policies.clone();
+        if !self.policies.is_empty() {
+            self.max_queues = 65_536;
+            self.retained = self.retained.max(20_000);
+        }
+        if plan.retrying {
+            self.max_queues = 65_536;
+            self.retained = self
+                .retained
+                .max([2_000, 20_000, 1 << 20, 1 << 20][rng.usize(..4)]);
+            self.max_delay_queues = [1, 2, 64, 64][rng.usize(..4)];
+        }
+        self
+    }
+
+    pub(super) fn policies(&self) -> Policies {
+        let named = self.policies.iter().map(|(queue, ..)| queue);
+        let queues: BTreeSet<&String> = named.chain(self.retry_policies.keys()).collect();
+        let of_queues = queues.into_iter().map(|queue| {
+            let target = self.policies.iter().find(|(of, ..)| of == queue);
+            let retries = self.retry_policies.get(queue);
+            Policy {
+                vhost: vhost(),
+                pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
+                priority: 1,
+                mode: Some(target.map_or(self.mode, |_| Mode::Keep)),
+                definition: Definition {
+                    dead_letter_exchange: target.map(|(_, exchange, _)| short(exchange)),
+                    dead_letter_routing_key: target.map(|(.., key)| short(key)),
+                    retries: retries.map(said).unwrap_or_default(),
+                },
+                ..Policy::default()
+            }
+        });
+        let own = self.own.iter().map(|own| Policy {
+            vhost: vhost(),
+            pattern: Pattern::new(OWN_QUEUES).expect("a pattern"),
+            priority: 1,
+            mode: Some(if own.keep { Mode::Keep } else { self.mode }),
+            definition: Definition {
+                retries: said(&own.policy),
+                ..Definition::default()
+            },
+            ..Policy::default()
+        });
+        // Also for queues that would be native by default: the model knows no `at-least-once`.
+        let all = Policy {
+            vhost: vhost(),
+            mode: Some(self.mode),
+            ..Policy::default()
+        };
+        Policies::new(of_queues.chain(own).chain([all]).collect())
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        static DEFAULT: LazyLock<Limits> = LazyLock::new(|| Config::default().reloadable.limits);
+        Limits {
+            nack_retries: self.nack_retries,
+            max_delay_queues: self.max_delay_queues,
+            retry_for: self.retry_for,
+            parked_retry: self.parked_retry,
+            retained_bytes_per_connection: self.retained,
+            max_tickets_per_connection: self.max_tickets,
+            max_queues_per_connection: self.max_queues,
+            max_replies_per_connection: self.max_replies,
+            close_wait: self.close_wait,
+            ..DEFAULT.clone()
+        }
+    }
+}
+
+/// The same, as the proxy reads it.
+fn said(words: &Words) -> SaidRetries {
+    let counts = words.counts.map(|counts| match counts {
+        "failed" => rules_of_retries::Counts::Failed,
+        _ => rules_of_retries::Counts::All,
+    });
+    let kind = words.kind.map(str::as_bytes);
+    SaidRetries {
+        delayed_retry_type: kind.and_then(RetryType::parse),
+        delayed_retry_min: words.min,
+        delayed_retry_max: words.max,
+        delayed_retry_multiplier: words.multiplier,
+        delivery_limit: words.limit,
+        delivery_limit_counts: counts,
+        on_crash: match words.on_crash {
+            OnCrash::Requeue => None,
+            OnCrash::CountOldest => Some(rules_of_retries::OnCrash::CountOldest),
+            OnCrash::CountAll => Some(rules_of_retries::OnCrash::CountAll),
+        },
+    }
+}
+
+pub(super) fn short(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).expect("short")
+}
+
+pub(super) fn vhost() -> Vhost {
+    short("/")
+}
