@@ -184,10 +184,15 @@ async fn reader(stage: &Stage) -> Fallible<Client> {
     Ok(client)
 }
 
-/// Nothing is in work anywhere.
+/// Nothing is in work anywhere. Asked twice: a message that is returned goes round, and may be a step ahead of the one who asks.
 async fn is_idle(stage: &Stage) -> Fallible<bool> {
+    Ok(seems_idle(stage).await? && seems_idle(stage).await?)
+}
+
+async fn seems_idle(stage: &Stage) -> Fallible<bool> {
     // A queue that is being recovered has no number to tell.
-    if stage.withheld().await > 0 || stage.in_queue(INTAKE).await != Ok(0) {
+    let elsewhere = [stage.away().await, stage.in_queue(INTAKE).await];
+    if stage.withheld().await > 0 || elsewhere != [Ok(0), Ok(0)] {
         return Ok(false);
     }
     let mut direct = stage.direct().await?;
