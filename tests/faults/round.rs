@@ -14,8 +14,8 @@ use super::plan::{Fault, Plan};
 use super::stage::{INTAKE, PARKED, Stage};
 
 /// After the fault is healed: until everything has arrived. A dead letter that an `at-least-once` queue handed to a queue which was deleted then
-/// is handed over again after three minutes (`dead_letter_worker_publisher_confirm_timeout`).
-const DEADLINE: Duration = Duration::from_secs(240);
+/// is handed over again after three minutes (`dead_letter_worker_publisher_confirm_timeout`), and so is what was on its way when the broker stopped.
+const DEADLINE: Duration = Duration::from_secs(300);
 /// At the end: until what had no ack is in its queue again.
 const RETURNED: Duration = Duration::from_secs(60);
 /// Without an arrival, and with nothing left to do for anybody: nothing more will come.
