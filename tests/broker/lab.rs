@@ -21,6 +21,9 @@ use super::proxy::Proxy;
 /// After which a condition counts as never met. Generous: a machine may be busy.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// The same for a rabbitmqctl: to start one takes a busy machine half a minute, and a vhost with a million messages goes as slowly.
+const CONTROL: Duration = Duration::from_secs(300);
+
 /// Of this process: tests run side by side, and so may several runs on one broker.
 static VHOSTS: AtomicUsize = AtomicUsize::new(0);
 
@@ -152,9 +155,17 @@ pub(crate) async fn until_for(
 
 /// Waits for something that must come.
 pub(crate) async fn within<T>(what: impl fmt::Display, coming: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(DEADLINE, coming).await {
+    within_for(DEADLINE, what, coming).await
+}
+
+async fn within_for<T>(
+    patience: Duration,
+    what: impl fmt::Display,
+    coming: impl Future<Output = T>,
+) -> T {
+    match tokio::time::timeout(patience, coming).await {
         Ok(came) => came,
-        Err(_) => unreachable!("not within {DEADLINE:?}: {what}"),
+        Err(_) => unreachable!("not within {patience:?}: {what}"),
     }
 }
 
@@ -344,7 +355,7 @@ impl Broker {
         let mut command = Command::new(program);
         command.args(first).args(words).stdin(Stdio::null());
         let run = tokio::task::spawn_blocking(move || command.output());
-        let output = within("rabbitmqctl", run)
+        let output = within_for(CONTROL, "rabbitmqctl", run)
             .await
             .expect("no panic")
             .expect(HOW);

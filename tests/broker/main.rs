@@ -33,6 +33,8 @@ mod lab;
 mod management;
 mod multiple;
 mod outages;
+#[path = "../support/port.rs"]
+mod port;
 mod process;
 mod program;
 mod proxy;

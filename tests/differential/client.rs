@@ -15,7 +15,7 @@ use super::script::Call;
 use super::value::{Bytes, Table, Value};
 use super::wire;
 
-/// After which something counts as not coming.
+/// For so long nothing comes: then what is waited for counts as not coming.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A connection.
@@ -190,7 +190,8 @@ impl Client {
         }
     }
 
-    /// Until that many more of these came on the channel than were waited for.
+    /// Until that many more of these came on the channel than were waited for. As long as anything comes it is not late: of a thousand answers
+    /// each takes its time on a machine that is busy.
     pub(crate) fn wait(
         &self,
         channel: u16,
@@ -198,9 +199,14 @@ impl Client {
         count: usize,
         patience: Duration,
     ) -> Wait {
-        let end = Instant::now() + patience;
+        let mut end = Instant::now() + patience;
         let mut state = self.state();
+        let mut progress = state.progress;
         loop {
+            if state.progress != progress {
+                progress = state.progress;
+                end = Instant::now() + patience;
+            }
             let here: usize = names
                 .iter()
                 .map(|name| state.unawaited(channel, name))

@@ -19,7 +19,7 @@
 //! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
 //! - `../model`: a small broker for simulations · `stand_in`: it listens · `against_model`: is it as the real one?
 //! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`, `model_checks`: can the instrument be trusted?
-//! - of `tests/support`: `application`, `admin`, `environment`
+//! - of `tests/support`: `application`, `admin`, `environment`, `port`
 
 #[allow(dead_code)] // tests/broker uses the rest
 #[path = "../support/admin.rs"]
@@ -47,6 +47,8 @@ mod model;
 mod model_checks;
 mod names;
 mod parse;
+#[path = "../support/port.rs"]
+mod port;
 mod proxy;
 mod reader;
 mod rest;

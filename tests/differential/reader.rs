@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub confirmed: HashMap<u16, BTreeSet<u64>>,
     /// Contents of which something is missing.
     pub partial: HashMap<u16, Partial>,
+    /// Frames that came, but for heartbeats.
+    pub progress: usize,
     pub ended: bool,
     pub silent: bool,
     pub paused: bool,
@@ -237,6 +239,7 @@ impl State {
                 .or_default() += new;
         }
         *self.came.entry((channel, frame.name.clone())).or_default() += 1;
+        self.progress += usize::from(frame.name != "heartbeat");
         if !self.silent {
             self.frames.push(Received {
                 channel,

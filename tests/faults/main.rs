@@ -13,7 +13,7 @@
 //! - `stage`: vhost, proxies, targets and clients of a round · `load`: the clients, which come back · `client`: one connection
 //! - `flood`: clients that never wait, beside faults that do not concern them
 //! - `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
-//! - of `tests/support`: `relay` (a cable), `admin`, `environment`
+//! - of `tests/support`: `relay` (a cable), `admin`, `environment`, `port`
 //!
 //! Where RabbitMQ itself may lose (`Fault::may_lose` has the names), what is lost is counted apart, beside the same without the proxy.
 
@@ -26,6 +26,8 @@ mod flood;
 mod lab;
 mod load;
 mod plan;
+#[path = "../support/port.rs"]
+mod port;
 mod proxy;
 #[allow(dead_code)] // tests/broker uses the rest
 #[path = "../support/relay.rs"]

@@ -1,13 +1,14 @@
 //! The program itself, as a process that may be killed, paused and started again at the same ports.
 
 use std::fs::{File, OpenOptions};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::admin;
 use super::lab::{Fallible, signal, until_for};
+use super::port::Port;
 
 /// After SIGTERM: `drain-timeout` by default, and what a busy machine adds.
 pub(crate) const GRACE: Duration = Duration::from_secs(60);
@@ -16,6 +17,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(60);
 pub(crate) struct Proxy {
     pub address: SocketAddr,
     admin: SocketAddr,
+    _ports: [Port; 2],
     settings: Vec<(&'static str, String)>,
     log: PathBuf,
     child: Option<Child>,
@@ -26,12 +28,13 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// One with these settings; not started. `log`: where it writes.
     pub(crate) fn new(settings: Vec<(&'static str, String)>, log: PathBuf) -> Fallible<Proxy> {
-        // Both are taken at the same time, so they differ.
-        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0"));
-        let [address, admin] = ports.map(|port| port.and_then(|port| port.local_addr()));
+        let port = || Port::free().map_err(|error| error.to_string());
+        let ports = [port()?, port()?];
+        let [address, admin] = ports.each_ref().map(|port| port.address);
         Ok(Proxy {
-            address: address.map_err(|error| error.to_string())?,
-            admin: admin.map_err(|error| error.to_string())?,
+            address,
+            admin,
+            _ports: ports,
             settings,
             log,
             child: None,

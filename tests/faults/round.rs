@@ -14,8 +14,8 @@ use super::plan::{Fault, Plan};
 use super::stage::{INTAKE, PARKED, Stage};
 
 /// After the fault is healed: until everything has arrived. A dead letter that an `at-least-once` queue handed to a queue which was deleted then
-/// is handed over again after three minutes (`dead_letter_worker_publisher_confirm_timeout`).
-const DEADLINE: Duration = Duration::from_secs(240);
+/// is handed over again after three minutes (`dead_letter_worker_publisher_confirm_timeout`), and so is what was on its way when the broker stopped.
+const DEADLINE: Duration = Duration::from_secs(300);
 /// At the end: until what had no ack is in its queue again.
 const RETURNED: Duration = Duration::from_secs(60);
 /// Without an arrival, and with nothing left to do for anybody: nothing more will come.
@@ -184,10 +184,15 @@ async fn reader(stage: &Stage) -> Fallible<Client> {
     Ok(client)
 }
 
-/// Nothing is in work anywhere.
+/// Nothing is in work anywhere. Asked twice: a message that is returned goes round, and may be a step ahead of the one who asks.
 async fn is_idle(stage: &Stage) -> Fallible<bool> {
+    Ok(seems_idle(stage).await? && seems_idle(stage).await?)
+}
+
+async fn seems_idle(stage: &Stage) -> Fallible<bool> {
     // A queue that is being recovered has no number to tell.
-    if stage.withheld().await > 0 || stage.in_queue(INTAKE).await != Ok(0) {
+    let elsewhere = [stage.away().await, stage.in_queue(INTAKE).await];
+    if stage.withheld().await > 0 || elsewhere != [Ok(0), Ok(0)] {
         return Ok(false);
     }
     let mut direct = stage.direct().await?;

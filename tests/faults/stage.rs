@@ -22,6 +22,8 @@ pub(crate) const PASSWORD: &str = "secret";
 
 pub(crate) const INTAKE: &str = "dlx-proxy.intake";
 pub(crate) const PARKED: &str = "dlx-proxy.parked";
+/// What the names of delay queues begin with.
+const DELAYS: &str = "dlx-proxy.delay.";
 
 /// Where a target queue that shall be full is so.
 const FULL: i64 = 50;
@@ -276,6 +278,17 @@ impl Stage {
         let program = format!(
             "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{}\">>, queue, <<\"{queue}\">>)),
              {{ok, {{_, N}}, _}} = ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1), N.",
+            self.vhost
+        );
+        let answer = self.node.eval(&program).await?;
+        answer.parse().map_err(|_| answer)
+    }
+
+    /// Messages on their way to a retry: in all delay queues.
+    pub(crate) async fn away(&self) -> Fallible<usize> {
+        let program = format!(
+            "lists:sum([begin {{ok, {{_, N}}, _}} = ra:local_query(amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1), N end
+             || Q <- rabbit_amqqueue:list(<<\"{}\">>), {{resource, _, _, <<\"{DELAYS}\", _/binary>>}} <- [amqqueue:get_name(Q)]]).",
             self.vhost
         );
         let answer = self.node.eval(&program).await?;

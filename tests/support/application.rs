@@ -1,6 +1,6 @@
 //! A proxy in this process: the real application with its ports, links and tasks. Nothing in it is global, so there may be many.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Once;
 use std::time::Duration;
@@ -10,11 +10,14 @@ use dlx_proxy::config::{Config, LogFormat, LogLevel, Sources};
 use dlx_proxy::drain::Drain;
 use dlx_proxy::telemetry::logging;
 
+use super::port::Port;
+
 /// A proxy that may run: where it listens, and its settings.
 pub(crate) struct Application {
     pub address: SocketAddr,
     pub admin: SocketAddr,
     config: Config,
+    _ports: [Port; 2],
 }
 
 /// What runs, and what ends it.
@@ -29,32 +32,28 @@ impl Application {
         file: Option<PathBuf>,
     ) -> Result<(Application, Bound), String> {
         log_if_asked();
-        let mut problem = String::new();
-        for _ in 0..20 {
-            let [address, admin] = free_addresses();
-            let mut flags = vec![
-                ("listen", address.to_string()),
-                ("admin", admin.to_string()),
-                ("parked-retry", "0".to_owned()),
-            ];
-            flags.extend_from_slice(settings);
-            let sources = Sources {
-                file: file.clone(),
-                flags,
-                ..Sources::default()
-            };
-            let application = Application {
-                address,
-                admin,
-                config: Config::load(&sources).map_err(|mistakes| mistakes.to_string())?,
-            };
-            // Somebody else may have taken a port meanwhile.
-            match application.bind().await {
-                Ok(bound) => return Ok((application, bound)),
-                Err(other) => problem = other,
-            }
-        }
-        Err(problem)
+        let port = || Port::free().map_err(|error| error.to_string());
+        let ports = [port()?, port()?];
+        let [address, admin] = ports.each_ref().map(|port| port.address);
+        let mut flags = vec![
+            ("listen", address.to_string()),
+            ("admin", admin.to_string()),
+            ("parked-retry", "0".to_owned()),
+        ];
+        flags.extend_from_slice(settings);
+        let sources = Sources {
+            file,
+            flags,
+            ..Sources::default()
+        };
+        let application = Application {
+            address,
+            admin,
+            config: Config::load(&sources).map_err(|mistakes| mistakes.to_string())?,
+            _ports: ports,
+        };
+        let bound = application.bind().await?;
+        Ok((application, bound))
     }
 
     /// Binds it once more.
@@ -78,10 +77,4 @@ fn log_if_asked() {
         };
         logging::start(LogFormat::Text, level).expect("nobody else logs");
     });
-}
-
-/// Different ones: both are taken at the same time.
-fn free_addresses() -> [SocketAddr; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    listeners.map(|listener| listener.local_addr().expect("bound"))
 }
