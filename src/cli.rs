@@ -58,7 +58,7 @@ pub enum Command {
     Demo(Demo),
     /// Ask a running proxy whether it is ready (exit code 0 or 1)
     Healthcheck(AdminPort),
-    /// List the queues that have another target than their arguments say (`declares = "lenient"`), as a running proxy knows them
+    /// List the queues that have another target than their arguments say
     Redeclared(AdminPort),
     /// Show what waits for a retry, or let it go now
     #[command(subcommand)]

@@ -43,6 +43,7 @@ fn help_reads_well() {
       print-default-config  Print every setting with its default and its meaning, as a file of settings
       demo                  Let three messages die through a proxy, show their dead letters, and check them
       healthcheck           Ask a running proxy whether it is ready (exit code 0 or 1)
+      redeclared            List the queues that have another target than their arguments say
       retries               Show what waits for a retry, or let it go now
       help                  Print this message or the help of the given subcommand(s)
 
