@@ -25,7 +25,8 @@
 //! - [`routing`]: where the exchanges of a vhost lead, as far as is known
 //! - [`registry`]: queue arguments, policies, intake names, the broker's refusals
 //! - [`session`]: one client connection and its broker connection
-//! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`] and [`recorder`] are built on one
+//! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`], [`recorder`] and [`walk`] are built on one
+//! - [`letter`]: a dead letter as people read it: filters, groups, its story
 //!
 //! **Shell**, thin:
 //! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
@@ -70,6 +71,15 @@ pub mod drain;
     )
 )]
 pub mod intake;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+pub mod letter;
 #[cfg_attr(
     not(test),
     deny(
@@ -138,3 +148,12 @@ pub mod routing;
 )]
 pub mod session;
 pub mod telemetry;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+pub mod walk;

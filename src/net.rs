@@ -8,4 +8,5 @@ pub mod outlet;
 pub mod permits;
 pub mod stream;
 pub mod vhosts;
+pub mod walks;
 pub mod workers;

@@ -157,7 +157,7 @@ impl Links {
                 Role::Publisher => *publisher = link,
                 Role::Intake => *intake = link,
                 // Without it dead letters go where the queues' own arguments, or the last declares here, say.
-                Role::Recorder => {}
+                Role::Recorder | Role::Walk => {}
             }
         }
     }

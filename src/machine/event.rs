@@ -305,6 +305,8 @@ pub enum Role {
     Intake,
     /// Writes and reads the record of redeclared queues.
     Recorder,
+    /// Looks at the messages of a queue, in the name of whoever asked.
+    Walk,
 }
 
 impl Role {
@@ -314,6 +316,7 @@ impl Role {
             Role::Publisher => "publisher",
             Role::Intake => "intake",
             Role::Recorder => "recorder",
+            Role::Walk => "walk",
         }
     }
 }

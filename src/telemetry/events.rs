@@ -337,7 +337,7 @@ impl Reporter {
             Role::Intake => {
                 self.vhost_gauge(|inner| &inner.intake_consuming, 0);
             }
-            Role::Recorder => {}
+            Role::Recorder | Role::Walk => {}
         }
         let link = role.as_str();
         if was_up {

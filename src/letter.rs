@@ -1,0 +1,26 @@
+//! A dead letter as it stands in a queue, for people: what it says of itself, which ones are meant, and what they have in common.
+//!
+//! Nothing here changes a message. What moves one takes its octets as they are.
+
+use bytes::Bytes;
+
+use crate::amqp::ids::ShortStr;
+
+/// A message that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// Its place when it was looked at: 1 is the oldest message of its queue.
+    pub position: u64,
+    /// The exchange that it was last published to.
+    pub exchange: ShortStr,
+    /// The key that it was last published with.
+    pub routing_key: ShortStr,
+    /// Whether it was delivered before.
+    pub redelivered: bool,
+    /// From the property flags on, as they came.
+    pub properties: Bytes,
+    /// The body, or the first octets of it.
+    pub body: Bytes,
+    /// Octets of the whole body.
+    pub size: u64,
+}

@@ -1,0 +1,247 @@
+//! What a walk says to the broker, and hears of it.
+
+use crate::amqp::frame::Kind;
+use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::amqp::method::{Close, Deliver, MethodId, QueueDeclare, QueueDeclareOk};
+use crate::amqp::reply;
+use crate::amqp::table::TableBuilder;
+use crate::amqp::version::Version;
+use crate::link::Frame;
+use crate::machine::Now;
+
+use super::{Arriving, Effects, Failure, LONG_PAUSE, PAUSE, QueueType, State, Stopped, Walk};
+
+/// The name of its consumer.
+const TAG: &[u8] = b"dlx-proxy";
+const UNREADABLE: &str = "the broker sent what cannot be read";
+/// `ACCESS_REFUSED` and `PRECONDITION_FAILED` of AMQP.
+const ACCESS_REFUSED: u16 = 403;
+const PRECONDITION_FAILED: u16 = 406;
+/// What the refusal of `x-stream-offset` ends with.
+const QUORUM: &[u8] = b"rabbit_quorum_queue";
+/// From here on a `basic.nack` keeps the order of a quorum queue, and does not count as a failed delivery.
+const NACK_IS_HARMLESS: Version = Version(4, 3, 0);
+
+impl Walk {
+    /// How many messages are there?
+    pub(super) fn count(&mut self, fx: &mut Effects) {
+        self.state = State::Counting;
+        self.open_channel(fx);
+        self.ask_count(fx);
+    }
+
+    /// No message came for a while: are there any still?
+    pub(super) fn quiet(&mut self, now: Now, fx: &mut Effects) {
+        match self.summary.ready {
+            Some(_) => self.ask_count(fx),
+            // The user may not ask that.
+            None => self.stop(Stopped::End, now, fx),
+        }
+    }
+
+    fn ask_count(&self, fx: &mut Effects) {
+        let (channel, queue) = (ChannelId(self.channel), &self.settings.queue);
+        reply::method(
+            fx.broker.build(&[]),
+            channel,
+            MethodId::QUEUE_DECLARE,
+            |a| {
+                a.short(0)
+                    .shortstr(queue)
+                    .octet(QueueDeclare::PASSIVE)
+                    .longstr(b"")
+                    .end();
+            },
+        );
+    }
+
+    fn open_channel(&mut self, fx: &mut Effects) {
+        self.channel += 1;
+        reply::channel_open(fx.broker.build(&[]), ChannelId(self.channel));
+    }
+
+    /// First as if it were a stream: what is none refuses that, and says what it is. So nobody else has to be asked.
+    fn consume(&mut self, as_stream: bool, fx: &mut Effects) {
+        self.state = State::Asking { as_stream };
+        let channel = ChannelId(self.channel);
+        let mut arguments = TableBuilder::default();
+        if as_stream {
+            arguments.longstr(b"x-stream-offset", b"first");
+        }
+        let (queue, prefetch) = (self.settings.queue.clone(), self.prefetch());
+        let out = fx.broker.build(&[]);
+        reply::method(out, channel, MethodId::BASIC_QOS, |a| {
+            a.long(0).short(prefetch).octet(0).end();
+        });
+        reply::method(out, channel, MethodId::BASIC_CONSUME, |a| {
+            a.short(0)
+                .shortstr(&queue)
+                .shortstr(TAG)
+                .octet(0)
+                .longstr(&arguments.finish())
+                .end();
+        });
+    }
+
+    pub(super) fn put_cancel(&mut self, fx: &mut Effects) {
+        let out = fx.broker.build(&[]);
+        reply::method(out, ChannelId(self.channel), MethodId::BASIC_CANCEL, |a| {
+            a.shortstr(TAG).octet(0).end();
+        });
+    }
+
+    /// No message comes any more: all go back to their places.
+    fn put_back(&mut self, fx: &mut Effects) {
+        self.state = State::Closing;
+        let harmless = self.link.version().is_some_and(|it| it >= NACK_IS_HARMLESS);
+        let quorum = self.summary.queue_type == QueueType::Quorum;
+        self.summary.counted = quorum && !harmless && self.summary.seen > 0;
+        let (out, channel) = (fx.broker.build(&[]), ChannelId(self.channel));
+        if quorum && harmless {
+            reply::nack(out, channel, DeliveryTag(0), true, true);
+        }
+        reply::close(out, channel, 200, b"Goodbye", MethodId(0, 0));
+    }
+
+    /// A frame of the broker.
+    ///
+    /// # Errors
+    /// What the broker did wrong.
+    pub(super) fn frame(
+        &mut self,
+        frame: Frame<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        let payload = frame.payload;
+        match frame.kind {
+            Kind::Method => self.method(frame.channel, payload, now, fx)?,
+            Kind::Header => {
+                let arriving = self.arriving.as_mut().ok_or(UNREADABLE)?;
+                arriving.header(payload).map_err(|_| UNREADABLE)?;
+                self.octets += payload.len() as u64;
+            }
+            Kind::Body => {
+                let arriving = self.arriving.as_mut().ok_or(UNREADABLE)?;
+                let kept = arriving.piece(payload, self.settings.body);
+                kept.map_err(|_| UNREADABLE)?;
+                self.octets += payload.len() as u64;
+            }
+            Kind::Heartbeat | Kind::Other(_) => {}
+        }
+        if let Some(whole) = self.arriving.take_if(|arriving| arriving.is_whole()) {
+            self.passed(whole, now, fx);
+        }
+        Ok(())
+    }
+
+    fn passed(&mut self, whole: Arriving, now: Now, fx: &mut Effects) {
+        // What comes behind the end of a walk was not asked for, and goes back like all others.
+        if self.state != State::Walking {
+            return;
+        }
+        self.summary.seen += 1;
+        fx.out.letters.push(whole.finish());
+        let bounds = self.settings.bounds;
+        if self.summary.ready == Some(self.summary.seen) {
+            self.stop(Stopped::End, now, fx);
+        } else if self.summary.seen >= bounds.messages {
+            self.stop(Stopped::Messages, now, fx);
+        } else if self.octets >= bounds.octets {
+            self.stop(Stopped::Octets, now, fx);
+        } else {
+            self.wait(now);
+        }
+    }
+
+    fn wait(&mut self, now: Now) {
+        let pause = match self.summary.ready {
+            Some(_) => PAUSE,
+            None => LONG_PAUSE,
+        };
+        self.quiet = Some(now.mono.after(pause));
+    }
+
+    fn method(
+        &mut self,
+        channel: ChannelId,
+        payload: &[u8],
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        let id = MethodId::peek(payload).ok_or(UNREADABLE)?;
+        match (id, self.state) {
+            (MethodId::QUEUE_DECLARE_OK, _) => {
+                let counted = QueueDeclareOk::parse(payload).map_err(|_| UNREADABLE)?;
+                self.counted(&counted, now, fx);
+            }
+            (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream }) => {
+                if as_stream {
+                    self.summary.queue_type = QueueType::Stream;
+                }
+                self.state = State::Walking;
+                self.wait(now);
+            }
+            (MethodId::BASIC_DELIVER, _) => {
+                let deliver = Deliver::parse(payload).map_err(|_| UNREADABLE)?;
+                self.arriving = Some(Arriving::begin(&deliver, self.summary.seen + 1));
+            }
+            (MethodId::BASIC_CANCEL_OK, State::Cancelling) => self.put_back(fx),
+            // The queue is gone, and its messages with it.
+            (MethodId::BASIC_CANCEL, _) => {
+                self.fail(Failure::Connection("the queue is gone".to_owned()), now, fx)
+            }
+            (MethodId::CHANNEL_CLOSE_OK, State::Closing) if channel == ChannelId(self.channel) => {
+                self.leave(now, fx);
+            }
+            (MethodId::CHANNEL_CLOSE, _) => {
+                reply::close_ok(fx.broker.build(&[]), channel);
+                self.refused(payload, now, fx)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How many messages there are: at the beginning, or when none came for a while.
+    fn counted(&mut self, counted: &QueueDeclareOk<'_>, now: Now, fx: &mut Effects) {
+        let ready = u64::from(counted.message_count);
+        match self.state {
+            State::Counting => {
+                self.summary.ready = Some(ready);
+                self.summary.consumers = Some(counted.consumer_count.into());
+                match ready {
+                    0 => self.stop(Stopped::End, now, fx),
+                    _ => self.consume(true, fx),
+                }
+            }
+            State::Walking if ready == 0 => self.stop(Stopped::End, now, fx),
+            State::Walking => self.wait(now),
+            _ => {}
+        }
+    }
+
+    /// The broker has closed the channel.
+    fn refused(&mut self, payload: &[u8], now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        let close = Close::parse(payload).map_err(|_| UNREADABLE)?;
+        match (self.state, close.code) {
+            // From 4.3 on this takes the right to configure the queue; to read it is enough to look at it.
+            (State::Counting, ACCESS_REFUSED) => {
+                self.open_channel(fx);
+                self.consume(true, fx);
+            }
+            (State::Asking { as_stream: true }, PRECONDITION_FAILED) => {
+                if close.text.ends_with(QUORUM) {
+                    self.summary.queue_type = QueueType::Quorum;
+                }
+                self.open_channel(fx);
+                self.consume(false, fx);
+            }
+            (_, code) => {
+                let text = String::from_utf8_lossy(close.text).into_owned();
+                self.fail(Failure::Refused { code, text }, now, fx);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! A message that is coming: its properties are kept, of its body the first octets.
+
+use bytes::Bytes;
+
+use crate::amqp::content::{PREFIX, body_size};
+use crate::amqp::cursor::Malformed;
+use crate::amqp::ids::ShortStr;
+use crate::amqp::method::Deliver;
+use crate::letter::Letter;
+
+/// A message whose frames are still coming.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    letter: Letter,
+    body: Vec<u8>,
+    /// Octets of the body that have not come, once its header has.
+    left: Option<u64>,
+}
+
+impl Arriving {
+    /// Its method has come; it is the message at this place.
+    pub(super) fn begin(deliver: &Deliver<'_>, position: u64) -> Arriving {
+        let name = |octets| ShortStr::copy(octets).unwrap_or_default();
+        Arriving {
+            letter: Letter {
+                position,
+                exchange: name(deliver.exchange),
+                routing_key: name(deliver.routing_key),
+                redelivered: deliver.redelivered,
+                properties: Bytes::new(),
+                body: Bytes::new(),
+                size: 0,
+            },
+            body: Vec::new(),
+            left: None,
+        }
+    }
+
+    /// The payload of its header.
+    ///
+    /// # Errors
+    /// When that is shorter than its fixed part.
+    pub(super) fn header(&mut self, payload: &[u8]) -> Result<(), Malformed> {
+        let size = body_size(payload)?;
+        let properties = payload.get(PREFIX..).ok_or(Malformed)?;
+        self.letter.properties = Bytes::copy_from_slice(properties);
+        self.letter.size = size;
+        self.left = Some(size);
+        Ok(())
+    }
+
+    /// A body frame. `most`: octets of the body that are kept in all.
+    ///
+    /// # Errors
+    /// When no body was announced.
+    pub(super) fn piece(&mut self, piece: &[u8], most: usize) -> Result<(), Malformed> {
+        let left = self.left.as_mut().ok_or(Malformed)?;
+        *left = left.saturating_sub(piece.len() as u64);
+        let room = most.saturating_sub(self.body.len());
+        self.body
+            .extend_from_slice(piece.get(..room).unwrap_or(piece));
+        Ok(())
+    }
+
+    /// True when its last octet has come.
+    pub(super) fn is_whole(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    /// The message.
+    pub(super) fn finish(self) -> Letter {
+        Letter {
+            body: self.body.into(),
+            ..self.letter
+        }
+    }
+}
