@@ -1,4 +1,4 @@
-//! A walk along a queue, without IO: takes its messages one after another, the oldest first, and puts them back in their places.
+//! A walk along a queue, without IO: takes its messages one after another, the oldest first, and puts them back in their places, or moves them.
 //!
 //! ```text
 //! link up ─▶ count ─▶ consume, as if it were a stream ─▶ it is one ────────────────┐
@@ -15,17 +15,23 @@ use std::time::Duration;
 use crate::amqp::ids::ShortStr;
 use crate::letter::Letter;
 use crate::link::{Link, Login, Step};
-use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role};
+use crate::machine::{
+    Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket,
+};
 
 pub use self::ended::{Ended, Failure, QueueType, Stopped, Summary};
+pub use self::moving::{MOST_AWAY, Move, Moved};
 
 mod channels;
 mod ended;
 mod message;
+mod moving;
+mod rights;
 #[cfg(test)]
 mod tests;
 
 use self::message::Arriving;
+use self::moving::Moving;
 
 /// After so long without a message it is asked whether there is one.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -33,8 +39,6 @@ const PAUSE: Duration = Duration::from_millis(300);
 const LONG_PAUSE: Duration = Duration::from_secs(2);
 /// For so long it is waited for what the broker says at the end of a walk. Then the connection is cut, which puts all back, too.
 const LAST: Duration = Duration::from_secs(5);
-/// Deliveries that a consumer may hold, at most: a number of two octets.
-const MOST_HELD: u64 = u16::MAX as u64;
 
 /// Where to go, and how far.
 #[derive(Clone, Debug)]
@@ -45,8 +49,17 @@ pub struct Settings {
     pub queue: ShortStr,
     /// How far.
     pub bounds: Bounds,
-    /// Octets of each body that are kept.
-    pub body: usize,
+    /// What becomes of the messages.
+    pub task: Task,
+}
+
+/// What becomes of the messages on a walk.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// All stay; of each body, so many octets are shown.
+    Look(usize),
+    /// Some go. How many there are has to be known: a walk that sends messages back could meet the same ones for ever.
+    Move(Move),
 }
 
 /// How far a walk goes. Whatever is met first ends it.
@@ -60,18 +73,24 @@ pub struct Bounds {
     pub time: Duration,
 }
 
-/// From whoever watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a walk is told besides the bytes of its link.
+#[derive(Debug)]
 pub enum Input {
-    /// Enough was seen: put back what was taken, and end.
+    /// Enough: put back what was taken, and end.
     Enough,
+    /// Take nothing more for a while, or go on.
+    Pause(bool),
+    /// What became of publications.
+    Settled(Vec<(Ticket, Outcome)>),
 }
 
 /// What a walk has for whoever watches.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Messages, in the order of the queue.
+    /// Messages that were looked at, in the order of the queue.
     pub letters: Vec<Letter>,
+    /// For the publisher.
+    pub publish: Vec<(Ticket, Publication)>,
     /// How it ended: comes once, last.
     pub ended: Option<Ended>,
 }
@@ -80,7 +99,7 @@ pub struct Output {
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
-/// Shut ─▶ Counting ─▶ Asking ─▶ Walking ─▶ Cancelling ─▶ Closing ─▶ Ended
+/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Cancelling ─▶ Closing ─▶ Ended
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -88,6 +107,8 @@ enum State {
     Shut,
     /// `queue.declare`, passive, is sent.
     Counting,
+    /// Whether the user may publish there.
+    Testing,
     /// `basic.consume` is sent.
     Asking {
         /// With an argument that only streams know.
@@ -95,6 +116,8 @@ enum State {
     },
     /// Messages come.
     Walking,
+    /// No message is taken any more, but some have no outcome yet.
+    Settling,
     /// `basic.cancel` is sent. What still comes was taken, too.
     Cancelling,
     /// `channel.close` is sent.
@@ -112,12 +135,20 @@ pub struct Walk {
     /// The channel in use: each refusal closes one.
     channel: u16,
     arriving: Option<Arriving>,
+    /// If messages move.
+    moving: Option<Moving>,
+    /// Somebody wants it to take nothing for a while.
+    paused: bool,
+    /// It takes nothing now, so nothing is read.
+    rests: bool,
+    /// When that may end.
+    wake: Option<Mono>,
     summary: Summary,
     octets: u64,
     /// Without a message for so long, it is asked whether there is one.
     quiet: Option<Mono>,
-    /// Until when: the bound on time, or on the farewell.
-    until: Mono,
+    /// Until when: the bound on time, or on what the broker is to say at the end.
+    until: Option<Mono>,
     failure: Option<Failure>,
     told: bool,
 }
@@ -129,7 +160,14 @@ impl Walk {
     pub fn new(settings: Settings, now: Now) -> Walk {
         Walk {
             link: Link::new(Role::Walk, settings.login.clone()),
-            until: now.mono.after(settings.bounds.time),
+            until: Some(now.mono.after(settings.bounds.time)),
+            moving: match &settings.task {
+                Task::Look(_) => None,
+                Task::Move(wanted) => Some(Moving::new(wanted.clone(), now)),
+            },
+            paused: false,
+            rests: false,
+            wake: None,
             settings,
             state: State::Shut,
             channel: 0,
@@ -142,22 +180,46 @@ impl Walk {
         }
     }
 
-    /// Puts back what was taken.
+    /// How far it has come: messages that it has met, and what became of them.
+    pub fn progress(&self) -> (u64, Option<&Moved>) {
+        (self.summary.seen, self.moving.as_ref().map(Moving::moved))
+    }
+
+    /// Takes nothing more.
     fn stop(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
         match self.state {
             State::Walking => {
                 self.summary.stopped = why;
-                self.state = State::Cancelling;
-                self.put_cancel(fx);
+                self.state = State::Settling;
+                // What has an outcome in time is known to have gone; what has none may be there twice.
+                self.until = None;
             }
-            State::Shut | State::Counting | State::Asking { .. } => {
+            State::Shut | State::Counting | State::Testing | State::Asking { .. } => {
                 self.summary.stopped = why;
                 self.leave(now, fx);
             }
-            State::Cancelling | State::Closing | State::Ended => return,
+            State::Settling | State::Cancelling | State::Closing | State::Ended => {}
         }
         self.quiet = None;
-        self.until = now.mono.after(LAST);
+    }
+
+    /// Somebody has seen enough: what waits for a publisher does so no longer.
+    fn cancel(&mut self, now: Now, fx: &mut Effects) {
+        if let Some(moving) = &mut self.moving {
+            moving.give_up();
+        }
+        self.stop(Stopped::Enough, now, fx);
+        self.after(now, fx);
+    }
+
+    /// Each publication has an outcome: what was taken and has not gone is put back.
+    fn settle(&mut self, now: Now, fx: &mut Effects) {
+        let is_settled = self.moving.as_ref().is_none_or(Moving::is_settled);
+        if self.state == State::Settling && is_settled {
+            self.state = State::Cancelling;
+            self.until = Some(now.mono.after(LAST));
+            self.put_cancel(fx);
+        }
     }
 
     /// It cannot go on.
@@ -174,18 +236,39 @@ impl Walk {
     }
 
     /// What every call ends with. A link tells its troubles as events; those of a walk are for whoever wants to see the queue.
-    fn after(&mut self, fx: &mut Effects) {
+    fn after(&mut self, now: Now, fx: &mut Effects) {
         for event in std::mem::take(&mut fx.events) {
             if let Event::LinkDown { cause, .. } | Event::VhostNative { cause } = event {
                 self.failure.get_or_insert(Failure::Connection(cause));
             }
         }
+        self.settle(now, fx);
+        self.rest(now);
         if self.state == State::Ended && !std::mem::replace(&mut self.told, true) {
+            if let Some(moving) = &self.moving {
+                self.summary.moved = moving.moved().clone();
+            }
             fx.out.ended = Some(match self.failure.take() {
                 Some(failure) => Err(failure),
                 None => Ok(self.summary.clone()),
             });
         }
+    }
+
+    /// Whether a message may be taken now; if not, nothing is read, so that the broker keeps what it has.
+    fn rest(&mut self, now: Now) -> bool {
+        let moving = self.moving.as_ref().filter(|_| self.state == State::Walking);
+        let rests = match moving {
+            Some(_) if self.paused => Some(None),
+            moving => moving.and_then(|moving| moving.rests(now)),
+        };
+        self.wake = rests.flatten();
+        match (std::mem::replace(&mut self.rests, rests.is_some()), self.rests) {
+            (_, true) => self.quiet = None,
+            (true, false) if self.state == State::Walking => self.wait(now),
+            (_, false) => {}
+        }
+        self.rests
     }
 
     fn lost(&mut self) {
@@ -194,8 +277,11 @@ impl Walk {
     }
 
     fn prefetch(&self) -> u16 {
-        let messages = self.settings.bounds.messages.clamp(1, MOST_HELD);
-        u16::try_from(messages).unwrap_or(u16::MAX)
+        let messages = match &self.moving {
+            None => self.settings.bounds.messages,
+            Some(moving) => moving.prefetch(),
+        };
+        u16::try_from(messages.max(1)).unwrap_or(u16::MAX)
     }
 }
 
@@ -211,6 +297,9 @@ impl Machine for Walk {
         self.link.heard(now);
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..) {
+            if self.rest(now) {
+                break;
+            }
             match self.link.step(rest, now, fx) {
                 Step::More => break,
                 Step::Took(n) | Step::Blocked(n) => taken += n,
@@ -230,50 +319,65 @@ impl Machine for Walk {
                 }
             }
         }
-        self.after(fx);
+        self.after(now, fx);
         taken
     }
 
     fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
         self.link.closed(now, fx);
         self.lost();
-        self.after(fx);
+        self.after(now, fx);
     }
 
-    fn input(&mut self, Input::Enough: Input, now: Now, fx: &mut Effects) {
-        self.stop(Stopped::Enough, now, fx);
-        self.after(fx);
+    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+        match input {
+            Input::Enough => self.cancel(now, fx),
+            Input::Pause(pause) => self.paused = pause,
+            Input::Settled(outcomes) => self.settled(outcomes, now, fx),
+        }
+        self.after(now, fx);
     }
 
     fn drain(&mut self, now: Now, fx: &mut Effects) {
-        self.stop(Stopped::Enough, now, fx);
-        self.after(fx);
+        self.cancel(now, fx);
     }
 
     fn timeout(&mut self, now: Now, fx: &mut Effects) {
+        if self.rests {
+            // What the broker says is left unread on purpose.
+            self.link.heard(now);
+        }
         if self.link.timeout(now, fx).is_some() {
             self.lost();
         }
-        if self.until <= now.mono && self.state != State::Ended {
+        if self.until.take_if(|at| *at <= now.mono).is_some() {
             match self.state {
                 State::Walking => self.stop(Stopped::Time, now, fx),
+                State::Ended => {}
                 _ => self.fail(Failure::Silent, now, fx),
             }
         }
         if self.quiet.take_if(|at| *at <= now.mono).is_some() {
             self.quiet(now, fx);
         }
-        self.after(fx);
+        if let Some(moving) = &mut self.moving {
+            fx.out.publish.extend(moving.again(now));
+        }
+        self.after(now, fx);
     }
 
     fn deadline(&self) -> Option<Mono> {
-        let until = (self.state != State::Ended).then_some(self.until);
-        let deadlines = [self.link.deadline(), until, self.quiet];
-        deadlines.into_iter().flatten().min()
+        let again = self.moving.as_ref().and_then(Moving::deadline);
+        let deadlines = [self.link.deadline(), self.until, self.quiet, self.wake, again];
+        let has_ended = self.state == State::Ended;
+        match has_ended {
+            true => self.link.deadline(),
+            false => deadlines.into_iter().flatten().min(),
+        }
     }
 
     fn wants_read(&self, _: Leg, _: usize) -> bool {
-        true
+        !self.rests
     }
 
     fn flow(&self) -> Flow {

@@ -38,7 +38,7 @@ pub trait Observer: Send {
 }
 
 /// Hands dead letters to a publisher, in order; what does not fit waits with the machine that they come from.
-struct Outbox {
+pub(super) struct Outbox {
     owner: Owner,
     publisher: mpsc::Sender<publisher::Input>,
     room: Option<Room>,
@@ -87,7 +87,7 @@ pub struct RecorderOutlet {
 // === impl Outbox ===
 
 impl Outbox {
-    fn new(owner: Owner, publisher: mpsc::Sender<publisher::Input>) -> Outbox {
+    pub(super) fn new(owner: Owner, publisher: mpsc::Sender<publisher::Input>) -> Outbox {
         Outbox {
             owner,
             publisher,
@@ -95,7 +95,7 @@ impl Outbox {
         }
     }
 
-    fn hand_over(&mut self, dead: &mut Vec<(Ticket, Publication)>, cx: &mut Context<'_>) {
+    pub(super) fn hand_over(&mut self, dead: &mut Vec<(Ticket, Publication)>, cx: &mut Context<'_>) {
         if dead.is_empty() {
             return;
         }

@@ -28,7 +28,7 @@ use tracing::error;
 use crate::amqp::ids::Vhost;
 use crate::machine::{Budget, Learned, Mono, Outcome, Owner, Recall, Recalled, Ticket};
 use crate::registry::shared::{Shared, Who};
-use crate::{intake, publisher, recorder, session};
+use crate::{intake, publisher, recorder, session, walk};
 
 use super::outlet::{Observer, SessionOutlet};
 
@@ -83,6 +83,7 @@ struct Inner {
 enum Inbox {
     Session(mpsc::Sender<session::Input>),
     Intake(mpsc::Sender<intake::Input>),
+    Walk(mpsc::Sender<walk::Input>),
 }
 
 /// The links of one vhost.
@@ -130,6 +131,13 @@ impl Hub {
         let (sender, inbox) = mpsc::channel(max_tickets + SESSION_SPARE);
         let owner = self.register(Inbox::Session(sender));
         (SessionOutlet::new(self.clone(), owner, observer), inbox)
+    }
+
+    /// An inbox for a walk that moves messages, and where others tell it what to do.
+    pub(super) fn walk(&self) -> (Owner, mpsc::Sender<walk::Input>, mpsc::Receiver<walk::Input>) {
+        let (sender, inbox) = mpsc::channel(walk::MOST_AWAY + SESSION_SPARE);
+        let owner = self.register(Inbox::Walk(sender.clone()));
+        (owner, sender, inbox)
     }
 
     /// Done when all counts in a vhost that was recorded of redeclared queues, or nothing is recorded there.
@@ -214,6 +222,7 @@ impl Hub {
         match self.inbox(owner) {
             Some(Inbox::Session(inbox)) => put(&inbox, session::Input::Settled(outcomes)),
             Some(Inbox::Intake(inbox)) => put(&inbox, intake::Input::Settled(outcomes)),
+            Some(Inbox::Walk(inbox)) => put(&inbox, walk::Input::Settled(outcomes)),
             None => {}
         }
     }

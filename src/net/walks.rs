@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::task::Context;
 
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
+use crate::amqp::ids::Vhost;
 use crate::letter::Letter;
-use crate::machine::Now;
-use crate::walk::{self, Ended, Failure, Input, Settings, Walk};
+use crate::machine::{Now, Owner};
+use crate::walk::{self, Ended, Failure, Input, Moved, Settings, Walk};
 
 use super::clock::{Clock, SystemClock};
 use super::drive::{Connector, Drive, Outlet};
+use super::outlet::Outbox;
 use super::stream::Dialer;
+use super::vhosts::Hub;
 
 /// Begins walks.
 #[derive(Clone)]
@@ -22,20 +25,42 @@ pub struct Walks {
     pub dialer: Dialer,
     /// The clock of all machines.
     pub clock: SystemClock,
+    /// The publishers, for what is sent back.
+    pub hub: Hub,
 }
 
-/// Gives each message to a function, which says whether it wants more, and keeps how the walk ended.
-struct WalkOutlet<F> {
+/// How far a walk that moves messages has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Messages that it has met.
+    pub seen: u64,
+    /// What became of them.
+    pub moved: Moved,
+}
+
+/// Gives each message to a function, which says whether it wants more.
+struct LookOutlet<F> {
     wants_more: F,
     stop: mpsc::Sender<Input>,
-    ended: mpsc::Sender<Ended>,
+    ended: Option<Ended>,
+}
+
+/// Hands messages to the publisher, and tells how far the walk has come.
+struct MoveOutlet {
+    hub: Hub,
+    vhost: Vhost,
+    owner: Owner,
+    /// From the first message on: so nobody opens the links of a vhost who may not read there.
+    outbox: Option<Outbox>,
+    progress: watch::Sender<Progress>,
+    ended: Option<Ended>,
 }
 
 // === impl Walks ===
 
 impl Walks {
-    /// Walks along a queue. `wants_more` gets each message, and says whether the walk goes on. If this future is dropped the connection is, too:
-    /// the broker puts back what was taken.
+    /// Looks at a queue. `wants_more` gets each message, and says whether the walk goes on. If this future is dropped the connection is, too: the
+    /// broker puts back what was taken.
     ///
     /// # Errors
     /// When the broker refuses, or cannot be reached.
@@ -45,16 +70,49 @@ impl Walks {
         wants_more: impl FnMut(Letter) -> bool + Send,
     ) -> Ended {
         let (stop, inbox) = mpsc::channel(1);
-        let (ended, mut told) = mpsc::channel(1);
-        let outlet = WalkOutlet {
+        let outlet = LookOutlet {
             wants_more,
             stop,
-            ended,
+            ended: None,
         };
+        let ended = |outlet: &mut LookOutlet<_>| outlet.ended.take();
+        self.run(settings, outlet, inbox, ended).await
+    }
+
+    /// Moves messages of a queue. Whoever has the sender can pause the walk or end it.
+    pub fn moving(
+        &self,
+        settings: Settings,
+        progress: watch::Sender<Progress>,
+    ) -> (mpsc::Sender<Input>, impl Future<Output = Ended> + use<>) {
+        let (owner, sender, inbox) = self.hub.walk();
+        let outlet = MoveOutlet {
+            hub: self.hub.clone(),
+            vhost: settings.login.vhost.clone(),
+            owner,
+            outbox: None,
+            progress,
+            ended: None,
+        };
+        let walks = self.clone();
+        let walking = async move {
+            let ended = |outlet: &mut MoveOutlet| outlet.ended.take();
+            walks.run(settings, outlet, inbox, ended).await
+        };
+        (sender, walking)
+    }
+
+    async fn run<O: Outlet<Walk>>(
+        &self,
+        settings: Settings,
+        outlet: O,
+        inbox: mpsc::Receiver<Input>,
+        ended: impl FnOnce(&mut O) -> Option<Ended>,
+    ) -> Ended {
         let walk = Walk::new(settings, self.clock.now());
-        let drive = Drive::link(walk, outlet, inbox, self.clock, self.connector());
-        drive.run(std::future::pending()).await;
-        told.try_recv().unwrap_or(Err(Failure::Silent))
+        let mut drive = Drive::link(walk, outlet, inbox, self.clock, self.connector());
+        std::future::poll_fn(|cx| drive.poll(cx)).await;
+        ended(drive.outlet_mut()).unwrap_or(Err(Failure::Silent))
     }
 
     fn connector(&self) -> Connector<TcpStream> {
@@ -72,9 +130,9 @@ impl Walks {
     }
 }
 
-// === impl WalkOutlet ===
+// === impl LookOutlet ===
 
-impl<F: FnMut(Letter) -> bool> Outlet<Walk> for WalkOutlet<F> {
+impl<F: FnMut(Letter) -> bool> Outlet<Walk> for LookOutlet<F> {
     fn dispatch(&mut self, _: &Walk, fx: &mut walk::Effects, _: Now, _: &mut Context<'_>) {
         for letter in fx.out.letters.drain(..) {
             if !(self.wants_more)(letter) {
@@ -82,8 +140,35 @@ impl<F: FnMut(Letter) -> bool> Outlet<Walk> for WalkOutlet<F> {
                 let _ = self.stop.try_send(Input::Enough);
             }
         }
-        if let Some(ended) = fx.out.ended.take() {
-            let _ = self.ended.try_send(ended);
+        self.ended = self.ended.take().or(fx.out.ended.take());
+    }
+}
+
+// === impl MoveOutlet ===
+
+impl Outlet<Walk> for MoveOutlet {
+    fn dispatch(&mut self, walk: &Walk, fx: &mut walk::Effects, _: Now, cx: &mut Context<'_>) {
+        if !fx.out.publish.is_empty() {
+            let outbox = self.outbox.get_or_insert_with(|| {
+                let links = self.hub.links(&self.vhost);
+                Outbox::new(self.owner, links.publisher.clone())
+            });
+            outbox.hand_over(&mut fx.out.publish, cx);
         }
+        let (seen, moved) = walk.progress();
+        self.progress.send_if_modified(|progress| {
+            let now = moved.filter(|moved| progress.seen != seen || progress.moved != **moved);
+            let Some(moved) = now else { return false };
+            let moved = moved.clone();
+            *progress = Progress { seen, moved };
+            true
+        });
+        self.ended = self.ended.take().or(fx.out.ended.take());
+    }
+}
+
+impl Drop for MoveOutlet {
+    fn drop(&mut self) {
+        self.hub.forget(self.owner);
     }
 }

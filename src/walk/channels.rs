@@ -7,9 +7,12 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::amqp::version::Version;
 use crate::link::Frame;
-use crate::machine::Now;
+use crate::machine::{Now, Outcome, Ticket};
 
-use super::{Arriving, Effects, Failure, LONG_PAUSE, PAUSE, QueueType, State, Stopped, Walk};
+use super::moving::{Fate, Moving};
+use super::{
+    Arriving, Effects, Failure, LONG_PAUSE, PAUSE, QueueType, State, Stopped, Task, Walk,
+};
 
 /// The name of its consumer.
 const TAG: &[u8] = b"dlx-proxy";
@@ -116,6 +119,8 @@ impl Walk {
         let payload = frame.payload;
         match frame.kind {
             Kind::Method => self.method(frame.channel, payload, now, fx)?,
+            // Of the message that came back.
+            Kind::Header if self.state == State::Testing => self.consume(true, fx),
             Kind::Header => {
                 let arriving = self.arriving.as_mut().ok_or(UNREADABLE)?;
                 arriving.header(payload).map_err(|_| UNREADABLE)?;
@@ -123,7 +128,11 @@ impl Walk {
             }
             Kind::Body => {
                 let arriving = self.arriving.as_mut().ok_or(UNREADABLE)?;
-                let kept = arriving.piece(payload, self.settings.body);
+                let most = match self.settings.task {
+                    Task::Look(most) => most,
+                    Task::Move(_) => usize::MAX,
+                };
+                let kept = arriving.piece(payload, most);
                 kept.map_err(|_| UNREADABLE)?;
                 self.octets += payload.len() as u64;
             }
@@ -141,20 +150,63 @@ impl Walk {
             return;
         }
         self.summary.seen += 1;
-        fx.out.letters.push(whole.finish());
-        let bounds = self.settings.bounds;
-        if self.summary.ready == Some(self.summary.seen) {
-            self.stop(Stopped::End, now, fx);
-        } else if self.summary.seen >= bounds.messages {
-            self.stop(Stopped::Messages, now, fx);
-        } else if self.octets >= bounds.octets {
-            self.stop(Stopped::Octets, now, fx);
-        } else {
-            self.wait(now);
+        let (letter, tag) = whole.finish();
+        match &mut self.moving {
+            None => fx.out.letters.push(letter),
+            Some(moving) => match moving.take(&letter, tag, self.link.dialect(), now) {
+                Fate::Stays => {}
+                Fate::Gone => self.ack(tag, fx),
+                Fate::Publish(ticket, publication) => fx.out.publish.push((ticket, publication)),
+            },
+        }
+        match self.bound() {
+            Some(bound) => self.stop(bound, now, fx),
+            None => self.wait(now),
         }
     }
 
-    fn wait(&mut self, now: Now) {
+    /// Whatever ends the walk here.
+    fn bound(&self) -> Option<Stopped> {
+        let (seen, bounds) = (self.summary.seen, self.settings.bounds);
+        if self.summary.ready == Some(seen) {
+            return Some(Stopped::End);
+        }
+        let moving = self.moving.as_ref();
+        if moving.is_some_and(Moving::is_done) {
+            return Some(Stopped::Enough);
+        }
+        if seen >= bounds.messages || moving.is_some_and(Moving::holds_enough) {
+            return Some(Stopped::Messages);
+        }
+        (self.octets >= bounds.octets).then_some(Stopped::Octets)
+    }
+
+    /// What became of messages that the publisher was handed.
+    pub(super) fn settled(
+        &mut self,
+        outcomes: Vec<(Ticket, Outcome)>,
+        now: Now,
+        fx: &mut Effects,
+    ) {
+        for (ticket, outcome) in outcomes {
+            let moving = self.moving.as_mut();
+            let gone = moving.and_then(|moving| moving.settled(ticket, outcome, now));
+            if let Some(tag) = gone.filter(|_| self.state != State::Ended) {
+                self.ack(tag, fx);
+            }
+        }
+        if self.state == State::Walking
+            && let Some(bound) = self.bound()
+        {
+            self.stop(bound, now, fx);
+        }
+    }
+
+    fn ack(&self, tag: DeliveryTag, fx: &mut Effects) {
+        reply::ack(fx.broker.build(&[]), ChannelId(self.channel), tag, false);
+    }
+
+    pub(super) fn wait(&mut self, now: Now) {
         let pause = match self.summary.ready {
             Some(_) => PAUSE,
             None => LONG_PAUSE,
@@ -175,6 +227,9 @@ impl Walk {
                 let counted = QueueDeclareOk::parse(payload).map_err(|_| UNREADABLE)?;
                 self.counted(&counted, now, fx);
             }
+            (MethodId::EXCHANGE_UNBIND_OK, State::Testing) => self.consume(true, fx),
+            // Its header follows, which is empty: nothing is refused any more.
+            (MethodId::BASIC_RETURN, State::Testing) => {}
             (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream }) => {
                 if as_stream {
                     self.summary.queue_type = QueueType::Stream;
@@ -212,6 +267,7 @@ impl Walk {
                 self.summary.consumers = Some(counted.consumer_count.into());
                 match ready {
                     0 => self.stop(Stopped::End, now, fx),
+                    _ if self.test_rights(fx) => {}
                     _ => self.consume(true, fx),
                 }
             }
@@ -226,7 +282,11 @@ impl Walk {
         let close = Close::parse(payload).map_err(|_| UNREADABLE)?;
         match (self.state, close.code) {
             // From 4.3 on this takes the right to configure the queue; to read it is enough to look at it.
-            (State::Counting, ACCESS_REFUSED) => {
+            (State::Counting, ACCESS_REFUSED) if self.moving.is_none() => {
+                self.open_channel(fx);
+                self.consume(true, fx);
+            }
+            (State::Testing, ACCESS_REFUSED) if self.may_write_after_all(&close) => {
                 self.open_channel(fx);
                 self.consume(true, fx);
             }

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use super::Moved;
+
 /// What was met, or why nothing was.
 pub type Ended = Result<Summary, Failure>;
 
@@ -20,6 +22,8 @@ pub struct Summary {
     pub counted: bool,
     /// Why it went no further.
     pub stopped: Stopped,
+    /// What became of those that were meant.
+    pub moved: Moved,
 }
 
 /// What kind of queue it is.

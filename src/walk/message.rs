@@ -4,13 +4,14 @@ use bytes::Bytes;
 
 use crate::amqp::content::{PREFIX, body_size};
 use crate::amqp::cursor::Malformed;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::amqp::method::Deliver;
 use crate::letter::Letter;
 
 /// A message whose frames are still coming.
 #[derive(Debug)]
 pub(super) struct Arriving {
+    tag: DeliveryTag,
     letter: Letter,
     body: Vec<u8>,
     /// Octets of the body that have not come, once its header has.
@@ -22,6 +23,7 @@ impl Arriving {
     pub(super) fn begin(deliver: &Deliver<'_>, position: u64) -> Arriving {
         let name = |octets| ShortStr::copy(octets).unwrap_or_default();
         Arriving {
+            tag: deliver.delivery_tag,
             letter: Letter {
                 position,
                 exchange: name(deliver.exchange),
@@ -67,11 +69,12 @@ impl Arriving {
         self.left == Some(0)
     }
 
-    /// The message.
-    pub(super) fn finish(self) -> Letter {
-        Letter {
+    /// The message, and the number of its delivery.
+    pub(super) fn finish(self) -> (Letter, DeliveryTag) {
+        let letter = Letter {
             body: self.body.into(),
             ..self.letter
-        }
+        };
+        (letter, self.tag)
     }
 }

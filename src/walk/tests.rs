@@ -26,7 +26,7 @@ fn rig(bounds: Bounds) -> WalkRig {
         },
         queue: name("dead"),
         bounds,
-        body: 4,
+        task: Task::Look(4),
     };
     Rig::new(Walk::new(
         settings,
@@ -165,6 +165,7 @@ fn messages_come_in_order_and_the_walk_ends_where_the_queue_did_when_it_began() 
         queue_type: QueueType::Classic,
         counted: false,
         stopped: Stopped::End,
+        moved: Moved::default(),
     };
     assert_eq!(rig.summary(), expected);
 }

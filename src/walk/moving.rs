@@ -1,0 +1,277 @@
+//! What a walk does with the messages that are meant: sends them back, or removes them. The others stay where they are.
+//!
+//! ```text
+//! a message ─ not meant ───────────────────────────────▶ stays: held until the end, then put back in its place
+//!        └─ meant ─ purge ─────────────────────────────▶ acked
+//!               └─ redrive ─▶ publisher ─ confirmed ───▶ acked
+//!                                 ├─ no route takes it ▶ stays
+//!                                 └─ nobody can now ───▶ handed over again after a while
+//! ```
+//! The publisher's link publishes, as the user-ids of others and the proof of trusted headers would not survive otherwise. A message is acked
+//! when it is confirmed elsewhere, so at every moment it is in one place at least; whatever dies in between, the broker puts it back.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::amqp::content::Content;
+use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::dead_letter::Dialect;
+use crate::dead_letter::redrive::{Destination, Redrive};
+use crate::letter::{Filter, Letter};
+use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
+
+/// Publications without an outcome at once: as many, ...
+pub const MOST_AWAY: usize = 256;
+/// ... and so many octets, unless one is larger.
+const MOST_OCTETS_AWAY: usize = 4 << 20;
+/// While nobody can publish, it is tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// A walk that was held up may catch up with its rate for so long.
+const CATCHES_UP: Duration = Duration::from_millis(50);
+
+/// Which messages go, where, and how fast.
+#[derive(Clone, Debug)]
+pub struct Move {
+    /// These are meant.
+    pub filter: Filter,
+    /// So many go at most.
+    pub most: u64,
+    /// So many go in a second at most.
+    pub per_second: Option<NonZeroU32>,
+    /// So many that stay are held at most: until the end of the walk nobody else sees them.
+    pub held: u64,
+    /// Where they go; `None`: nowhere, they are removed.
+    pub to: Option<Redrive>,
+    /// The user of the publisher's link.
+    pub own_user: ShortStr,
+}
+
+/// How far it has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Messages that are gone from the queue.
+    pub gone: u64,
+    /// Messages that were meant, and stay: why, and how many.
+    pub stay: BTreeMap<String, u64>,
+    /// The publisher cannot publish now.
+    pub waits: bool,
+}
+
+/// Published, or about to be, and not acked.
+#[derive(Debug)]
+struct Away {
+    tag: DeliveryTag,
+    publication: Publication,
+    /// It has to be handed over again.
+    again: bool,
+}
+
+/// The books of a walk that moves messages.
+#[derive(Debug)]
+pub(super) struct Moving {
+    settings: Move,
+    away: BTreeMap<Ticket, Away>,
+    octets: usize,
+    last: u64,
+    /// Messages that stay.
+    held: u64,
+    /// None goes before that, if there is a rate.
+    next: Mono,
+    again: Option<Mono>,
+    /// Nothing waits for a publisher any more.
+    given_up: bool,
+    moved: Moved,
+}
+
+/// What becomes of a message.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// It is held.
+    Stays,
+    /// It is acked.
+    Gone,
+    /// It is handed to the publisher.
+    Publish(Ticket, Publication),
+}
+
+// === impl Moving ===
+
+impl Moving {
+    pub(super) fn new(settings: Move, now: Now) -> Moving {
+        Moving {
+            settings,
+            away: BTreeMap::new(),
+            octets: 0,
+            last: 0,
+            held: 0,
+            next: now.mono,
+            again: None,
+            given_up: false,
+            moved: Moved::default(),
+        }
+    }
+
+    pub(super) fn moved(&self) -> &Moved {
+        &self.moved
+    }
+
+    /// Where messages go, if they are published.
+    pub(super) fn to(&self) -> Option<&Destination> {
+        Some(&self.settings.to.as_ref()?.to)
+    }
+
+    /// Deliveries that its consumer may hold.
+    pub(super) fn prefetch(&self) -> u64 {
+        self.settings.held.saturating_add(MOST_AWAY as u64)
+    }
+
+    /// As many as wanted have gone, or are on their way.
+    pub(super) fn is_done(&self) -> bool {
+        self.moved.gone + self.away.len() as u64 >= self.settings.most
+    }
+
+    /// More that stay would be too many.
+    pub(super) fn holds_enough(&self) -> bool {
+        self.held >= self.settings.held
+    }
+
+    /// Every message that was handed over has an outcome.
+    pub(super) fn is_settled(&self) -> bool {
+        self.away.is_empty()
+    }
+
+    /// Until when no message may be taken. `None`: one may be taken now; `Some(None)`: nobody knows.
+    pub(super) fn rests(&self, now: Now) -> Option<Option<Mono>> {
+        let is_full = self.away.len() >= MOST_AWAY || self.octets >= MOST_OCTETS_AWAY;
+        if is_full || self.moved.waits {
+            return Some(self.again);
+        }
+        (now.mono < self.next).then_some(Some(self.next))
+    }
+
+    /// When messages are handed over again.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.again
+    }
+
+    /// A message came.
+    pub(super) fn take(
+        &mut self,
+        letter: &Letter,
+        tag: DeliveryTag,
+        dialect: Dialect,
+        now: Now,
+    ) -> Fate {
+        if self.is_done() || !self.settings.filter.takes(letter, now.wall) {
+            self.held += 1;
+            return Fate::Stays;
+        }
+        let Some(redrive) = &self.settings.to else {
+            self.goes(now);
+            self.moved.gone += 1;
+            return Fate::Gone;
+        };
+        let content = Content {
+            properties: letter.properties.clone(),
+            body: letter.body.clone(),
+        };
+        let publication = redrive.publication(
+            &letter.exchange,
+            &letter.routing_key,
+            &content,
+            &self.settings.own_user,
+            dialect,
+            now.wall,
+        );
+        let publication = match publication {
+            Ok(publication) => publication,
+            Err(why) => {
+                self.stays(why.to_string());
+                return Fate::Stays;
+            }
+        };
+        self.goes(now);
+        self.last += 1;
+        self.octets += publication.content.len();
+        let ticket = Ticket(self.last);
+        let away = Away {
+            tag,
+            publication: publication.clone(),
+            again: false,
+        };
+        self.away.insert(ticket, away);
+        Fate::Publish(ticket, publication)
+    }
+
+    /// The outcome of a publication: the delivery to ack, if it is gone.
+    pub(super) fn settled(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome,
+        now: Now,
+    ) -> Option<DeliveryTag> {
+        let cause = match outcome {
+            // Not its own fault: it waits, and all behind it.
+            Outcome::Refused(Cause::PublisherAway) if !self.given_up => {
+                self.away.get_mut(&ticket)?.again = true;
+                self.moved.waits = true;
+                self.again.get_or_insert(now.mono.after(AGAIN));
+                return None;
+            }
+            Outcome::Confirmed => None,
+            Outcome::Refused(cause) | Outcome::Parked(cause) | Outcome::Dropped(cause) => {
+                Some(cause)
+            }
+        };
+        let away = self.away.remove(&ticket)?;
+        self.octets -= away.publication.content.len();
+        match cause {
+            None => {
+                self.moved.gone += 1;
+                Some(away.tag)
+            }
+            Some(cause) => {
+                self.stays(cause.as_str().to_owned());
+                None
+            }
+        }
+    }
+
+    /// What has to be handed over again now.
+    pub(super) fn again(&mut self, now: Now) -> Vec<(Ticket, Publication)> {
+        if self.again.take_if(|at| *at <= now.mono).is_none() {
+            return Vec::new();
+        }
+        self.moved.waits = false;
+        let waiting = self.away.iter_mut().filter(|(_, away)| away.again);
+        let again = waiting.map(|(ticket, away)| {
+            away.again = false;
+            (*ticket, away.publication.clone())
+        });
+        again.collect()
+    }
+
+    /// Nothing is handed over any more: what waits for that stays.
+    pub(super) fn give_up(&mut self) {
+        (self.again, self.given_up) = (None, true);
+        let waiting: Vec<_> = self.away.extract_if(.., |_, away| away.again).collect();
+        for (_, away) in waiting {
+            self.octets -= away.publication.content.len();
+            self.stays(Cause::PublisherAway.as_str().to_owned());
+        }
+    }
+
+    fn goes(&mut self, now: Now) {
+        if let Some(rate) = self.settings.per_second {
+            let step = Duration::from_secs(1) / rate.get();
+            let behind = Mono(now.mono.0.saturating_sub(CATCHES_UP.as_micros() as u64));
+            self.next = self.next.max(behind).after(step);
+        }
+    }
+
+    fn stays(&mut self, why: String) {
+        self.held += 1;
+        *self.moved.stay.entry(why).or_default() += 1;
+    }
+}
