@@ -118,6 +118,7 @@ pub mod publisher;
     )
 )]
 pub mod recorder;
+pub mod redrives;
 #[cfg_attr(
     not(test),
     deny(

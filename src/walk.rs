@@ -15,9 +15,7 @@ use std::time::Duration;
 use crate::amqp::ids::ShortStr;
 use crate::letter::Letter;
 use crate::link::{Link, Login, Step};
-use crate::machine::{
-    Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket,
-};
+use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket};
 
 pub use self::ended::{Ended, Failure, QueueType, Stopped, Summary};
 pub use self::moving::{MOST_AWAY, Move, Moved};
@@ -180,9 +178,9 @@ impl Walk {
         }
     }
 
-    /// How far it has come: messages that it has met, and what became of them.
-    pub fn progress(&self) -> (u64, Option<&Moved>) {
-        (self.summary.seen, self.moving.as_ref().map(Moving::moved))
+    /// How far it has come, and what became of the messages if they move.
+    pub fn progress(&self) -> (&Summary, Option<&Moved>) {
+        (&self.summary, self.moving.as_ref().map(Moving::moved))
     }
 
     /// Takes nothing more.
@@ -257,13 +255,19 @@ impl Walk {
 
     /// Whether a message may be taken now; if not, nothing is read, so that the broker keeps what it has.
     fn rest(&mut self, now: Now) -> bool {
-        let moving = self.moving.as_ref().filter(|_| self.state == State::Walking);
+        let moving = self
+            .moving
+            .as_ref()
+            .filter(|_| self.state == State::Walking);
         let rests = match moving {
             Some(_) if self.paused => Some(None),
             moving => moving.and_then(|moving| moving.rests(now)),
         };
         self.wake = rests.flatten();
-        match (std::mem::replace(&mut self.rests, rests.is_some()), self.rests) {
+        match (
+            std::mem::replace(&mut self.rests, rests.is_some()),
+            self.rests,
+        ) {
             (_, true) => self.quiet = None,
             (true, false) if self.state == State::Walking => self.wait(now),
             (_, false) => {}
@@ -368,7 +372,13 @@ impl Machine for Walk {
 
     fn deadline(&self) -> Option<Mono> {
         let again = self.moving.as_ref().and_then(Moving::deadline);
-        let deadlines = [self.link.deadline(), self.until, self.quiet, self.wake, again];
+        let deadlines = [
+            self.link.deadline(),
+            self.until,
+            self.quiet,
+            self.wake,
+            again,
+        ];
         let has_ended = self.state == State::Ended;
         match has_ended {
             true => self.link.deadline(),

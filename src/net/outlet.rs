@@ -95,7 +95,11 @@ impl Outbox {
         }
     }
 
-    pub(super) fn hand_over(&mut self, dead: &mut Vec<(Ticket, Publication)>, cx: &mut Context<'_>) {
+    pub(super) fn hand_over(
+        &mut self,
+        dead: &mut Vec<(Ticket, Publication)>,
+        cx: &mut Context<'_>,
+    ) {
         if dead.is_empty() {
             return;
         }

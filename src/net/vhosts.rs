@@ -134,7 +134,13 @@ impl Hub {
     }
 
     /// An inbox for a walk that moves messages, and where others tell it what to do.
-    pub(super) fn walk(&self) -> (Owner, mpsc::Sender<walk::Input>, mpsc::Receiver<walk::Input>) {
+    pub(super) fn walk(
+        &self,
+    ) -> (
+        Owner,
+        mpsc::Sender<walk::Input>,
+        mpsc::Receiver<walk::Input>,
+    ) {
         let (sender, inbox) = mpsc::channel(walk::MOST_AWAY + SESSION_SPARE);
         let owner = self.register(Inbox::Walk(sender.clone()));
         (owner, sender, inbox)

@@ -32,6 +32,8 @@ pub struct Walks {
 /// How far a walk that moves messages has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Messages that were there when it began, once that is known.
+    pub ready: Option<u64>,
     /// Messages that it has met.
     pub seen: u64,
     /// What became of them.
@@ -155,12 +157,20 @@ impl Outlet<Walk> for MoveOutlet {
             });
             outbox.hand_over(&mut fx.out.publish, cx);
         }
-        let (seen, moved) = walk.progress();
+        let (summary, moved) = walk.progress();
         self.progress.send_if_modified(|progress| {
-            let now = moved.filter(|moved| progress.seen != seen || progress.moved != **moved);
-            let Some(moved) = now else { return false };
-            let moved = moved.clone();
-            *progress = Progress { seen, moved };
+            let is_new = |moved: &&Moved| {
+                (progress.ready, progress.seen) != (summary.ready, summary.seen)
+                    || progress.moved != **moved
+            };
+            let Some(moved) = moved.filter(is_new) else {
+                return false;
+            };
+            *progress = Progress {
+                ready: summary.ready,
+                seen: summary.seen,
+                moved: moved.clone(),
+            };
             true
         });
         self.ended = self.ended.take().or(fx.out.ended.take());

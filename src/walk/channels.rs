@@ -10,9 +10,7 @@ use crate::link::Frame;
 use crate::machine::{Now, Outcome, Ticket};
 
 use super::moving::{Fate, Moving};
-use super::{
-    Arriving, Effects, Failure, LONG_PAUSE, PAUSE, QueueType, State, Stopped, Task, Walk,
-};
+use super::{Arriving, Effects, Failure, LONG_PAUSE, PAUSE, QueueType, State, Stopped, Task, Walk};
 
 /// The name of its consumer.
 const TAG: &[u8] = b"dlx-proxy";
@@ -182,12 +180,7 @@ impl Walk {
     }
 
     /// What became of messages that the publisher was handed.
-    pub(super) fn settled(
-        &mut self,
-        outcomes: Vec<(Ticket, Outcome)>,
-        now: Now,
-        fx: &mut Effects,
-    ) {
+    pub(super) fn settled(&mut self, outcomes: Vec<(Ticket, Outcome)>, now: Now, fx: &mut Effects) {
         for (ticket, outcome) in outcomes {
             let moving = self.moving.as_mut();
             let gone = moving.and_then(|moving| moving.settled(ticket, outcome, now));

@@ -17,9 +17,10 @@ use std::time::Duration;
 use crate::amqp::content::Content;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::dead_letter::Dialect;
-use crate::dead_letter::redrive::{Destination, Redrive};
+use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
 use crate::letter::{Filter, Letter};
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
+use crate::registry::intake_name::Names;
 
 /// Publications without an outcome at once: as many, ...
 pub const MOST_AWAY: usize = 256;
@@ -45,6 +46,8 @@ pub struct Move {
     pub to: Option<Redrive>,
     /// The user of the publisher's link.
     pub own_user: ShortStr,
+    /// The names of the proxy's own queues.
+    pub names: Names,
 }
 
 /// How far it has come.
@@ -176,15 +179,18 @@ impl Moving {
             properties: letter.properties.clone(),
             body: letter.body.clone(),
         };
-        let publication = redrive.publication(
-            &letter.exchange,
-            &letter.routing_key,
-            &content,
-            &self.settings.own_user,
+        let standing = Standing {
+            exchange: &letter.exchange,
+            routing_key: &letter.routing_key,
+            content: &content,
+        };
+        let here = Here {
+            own_user: &self.settings.own_user,
             dialect,
-            now.wall,
-        );
-        let publication = match publication {
+            is_own_queue: &|queue| self.settings.names.is_ours(queue),
+            return_exchange: &|_| None,
+        };
+        let publication = match redrive.publication(&standing, &here, now.wall) {
             Ok(publication) => publication,
             Err(why) => {
                 self.stays(why.to_string());

@@ -5,10 +5,10 @@
 //! - another exchange: to unbind it from an exchange that it is not bound to. RabbitMQ looks first at the right to write to the one, then at
 //!   the right to read from the other, and last at what is there. Which one a refusal means, its text says.
 
+use crate::amqp::content::Content;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
-use crate::amqp::content::Content;
 use crate::dead_letter::redrive::Destination;
 
 use super::{Effects, State, Walk};

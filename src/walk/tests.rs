@@ -8,6 +8,8 @@ use crate::amqp::frame::Kind;
 use crate::amqp::method::MethodId;
 use crate::link::peer::{Rig, Sent, close, content, method, name};
 
+mod moving;
+
 type WalkRig = Rig<Walk>;
 
 const FAR: Bounds = Bounds {
@@ -17,6 +19,10 @@ const FAR: Bounds = Bounds {
 };
 
 fn rig(bounds: Bounds) -> WalkRig {
+    rig_of(Task::Look(4), bounds)
+}
+
+fn rig_of(task: Task, bounds: Bounds) -> WalkRig {
     let settings = Settings {
         login: Login {
             vhost: name("/"),
@@ -26,7 +32,7 @@ fn rig(bounds: Bounds) -> WalkRig {
         },
         queue: name("dead"),
         bounds,
-        task: Task::Look(4),
+        task,
     };
     Rig::new(Walk::new(
         settings,
@@ -81,9 +87,11 @@ impl WalkRig {
 
     fn comes(&mut self, key: &str, body: &str) {
         let channel = self.channel();
+        self.fx.frames[1] += 1;
+        let tag = self.fx.frames[1];
         let deliver = method(channel, MethodId::BASIC_DELIVER, |a| {
             a.shortstr(b"dlx-proxy")
-                .longlong(1)
+                .longlong(tag)
                 .octet(0)
                 .shortstr(b"orders")
                 .shortstr(key.as_bytes())
@@ -100,6 +108,12 @@ impl WalkRig {
     fn puts_back(&mut self) -> Vec<MethodId> {
         let channel = self.channel();
         assert_eq!(self.methods(), [(channel, MethodId::BASIC_CANCEL)]);
+        self.goes_back()
+    }
+
+    /// The same when it was seen that it has cancelled.
+    fn goes_back(&mut self) -> Vec<MethodId> {
+        let channel = self.channel();
         self.broker(&method(channel, MethodId::BASIC_CANCEL_OK, |a| {
             a.shortstr(b"dlx-proxy").end();
         }));

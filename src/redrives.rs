@@ -1,0 +1,335 @@
+//! Redrives and purges: those at work, and the last that have ended. Each is a walk in the name of whoever began it; one at a time in a queue.
+//!
+//! What is known of them is in memory only. One that ends with its process has moved what it has moved; the rest is in its queue, in order.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+use tracing::info;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::dead_letter::redrive::{Destination, Redrive};
+use crate::drain::{Drain, Phase};
+use crate::letter::Filter;
+use crate::link::Login;
+use crate::machine::Wall;
+use crate::net::clock::Clock;
+use crate::net::walks::{Progress, Walks};
+use crate::registry::intake_name::Names;
+use crate::walk::{Bounds, Ended, Input, Move, Settings, Stopped, Task};
+
+/// Of those that have ended, so many are kept.
+const MOST_ENDED: usize = 100;
+/// At the end of the process, for so long the outcomes of what was published are awaited.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Begins redrives, and knows what became of them. Clones are the same.
+#[derive(Clone)]
+pub struct Redrives {
+    walks: Walks,
+    drain: Drain,
+    own_user: ShortStr,
+    names: Names,
+    all: Arc<Mutex<All>>,
+}
+
+#[derive(Default)]
+struct All {
+    last: u64,
+    entries: BTreeMap<u64, Entry>,
+}
+
+/// Without the password, which only the walk needs.
+struct Entry {
+    vhost: Vhost,
+    queue: ShortStr,
+    by: ShortStr,
+    /// In words.
+    to: String,
+    begun: Wall,
+    progress: watch::Receiver<Progress>,
+    /// To the walk.
+    tell: mpsc::Sender<Input>,
+    paused: bool,
+    cancelled: bool,
+    ended: Option<(Wall, Ended)>,
+}
+
+/// What somebody wants moved.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// In whose name, and in which vhost.
+    pub login: Login,
+    /// Out of which queue.
+    pub queue: ShortStr,
+    /// Which messages.
+    pub filter: Filter,
+    /// So many at most.
+    pub most: u64,
+    /// So many in a second at most.
+    pub per_second: Option<NonZeroU32>,
+    /// So many that stay are held at most.
+    pub held: u64,
+    /// Where they go; `None`: nowhere, they are removed.
+    pub to: Option<Redrive>,
+}
+
+/// One redrive at a time in a queue.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("redrive {0} is at work in this queue")]
+pub struct Busy(pub u64);
+
+/// A redrive, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Shown {
+    /// Its number: begins at 1 with each process.
+    pub id: u64,
+    /// Of its queue.
+    pub vhost: String,
+    /// Out of which messages go.
+    pub queue: String,
+    /// Who began it.
+    pub by: String,
+    /// Where messages go: `source`, `queue NAME`, `exchange NAME`, or `nowhere` for a purge.
+    pub to: String,
+    /// What it is doing.
+    pub state: State,
+    /// Milliseconds since 1970.
+    pub begun: u64,
+    /// The same.
+    pub ended: Option<u64>,
+    /// Messages that were there when it began: it meets no others. `None`: that is not known yet.
+    pub ready: Option<u64>,
+    /// Messages that it has met.
+    pub seen: u64,
+    /// Messages that are gone from the queue.
+    pub gone: u64,
+    /// Messages that were meant, and stay: why, and how many.
+    pub stay: BTreeMap<String, u64>,
+    /// Why it failed, or went no further.
+    pub cause: Option<String>,
+}
+
+/// What a redrive is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It moves messages.
+    Running,
+    /// Somebody has paused it.
+    Paused,
+    /// The publisher cannot publish: it goes on when it can.
+    Waiting,
+    /// It has come to the end of what there was when it began, or to its limit.
+    Completed,
+    /// Somebody has cancelled it, or the process ended.
+    Cancelled,
+    /// It could not go on: `cause` says why.
+    Failed,
+}
+
+// === impl Redrives ===
+
+impl Redrives {
+    /// None yet.
+    pub fn new(walks: Walks, drain: Drain, own_user: ShortStr, names: Names) -> Redrives {
+        Redrives {
+            walks,
+            drain,
+            own_user,
+            names,
+            all: Arc::default(),
+        }
+    }
+
+    /// Begins one. It goes on by itself.
+    ///
+    /// # Errors
+    /// When another is at work in that queue.
+    pub fn begin(&self, order: Order) -> Result<u64, Busy> {
+        let mut all = self.all();
+        let in_the_way = |entry: &Entry| {
+            let is_here = entry.vhost == order.login.vhost && entry.queue == order.queue;
+            is_here && entry.ended.is_none()
+        };
+        if let Some((id, _)) = all.entries.iter().find(|(_, entry)| in_the_way(entry)) {
+            return Err(Busy(*id));
+        }
+        all.last += 1;
+        let id = all.last;
+        let (told, progress) = watch::channel(Progress::default());
+        let (tell, walking) = self.walks.moving(self.settings(&order), told);
+        let entry = Entry {
+            vhost: order.login.vhost.clone(),
+            queue: order.queue.clone(),
+            by: order.login.user.clone(),
+            to: order.to(),
+            begun: self.walks.clock.now().wall,
+            progress,
+            tell,
+            paused: false,
+            cancelled: false,
+            ended: None,
+        };
+        let Entry {
+            vhost,
+            queue,
+            by,
+            to,
+            ..
+        } = &entry;
+        info!(redrive = id, %vhost, %queue, %by, to, "redrive begun");
+        all.entries.insert(id, entry);
+        drop(all);
+        let (redrives, stopped) = (self.clone(), self.drain.stopped(Phase::Sessions));
+        self.drain.spawn(Phase::Sessions, async move {
+            let mut walking = std::pin::pin!(walking);
+            let ended = tokio::select! {
+                ended = &mut walking => Some(ended),
+                () = stopped => {
+                    redrives.cancel(id);
+                    tokio::time::timeout(LAST, walking).await.ok()
+                }
+            };
+            redrives.ended(id, ended);
+        });
+        Ok(id)
+    }
+
+    /// All that are known, the newest first.
+    pub fn list(&self) -> Vec<Shown> {
+        let all = self.all();
+        let shown = all.entries.iter().rev();
+        shown.map(|(id, entry)| entry.show(*id)).collect()
+    }
+
+    /// One of them.
+    pub fn show(&self, id: u64) -> Option<Shown> {
+        self.all().entries.get(&id).map(|entry| entry.show(id))
+    }
+
+    /// Holds it up, or lets it go on. What it holds meanwhile, others do not see. False: it has ended, or never was.
+    pub fn pause(&self, id: u64, pause: bool) -> bool {
+        self.tell(id, Input::Pause(pause), |entry| entry.paused = pause)
+    }
+
+    /// Ends it. What is on its way arrives. False: it has ended, or never was.
+    pub fn cancel(&self, id: u64) -> bool {
+        self.tell(id, Input::Enough, |entry| entry.cancelled = true)
+    }
+
+    fn tell(&self, id: u64, input: Input, note: impl FnOnce(&mut Entry)) -> bool {
+        let mut all = self.all();
+        let entry = all.entries.get_mut(&id);
+        let Some(entry) = entry.filter(|entry| entry.ended.is_none()) else {
+            return false;
+        };
+        let told = entry.tell.try_send(input).is_ok();
+        if told {
+            note(entry);
+        }
+        told
+    }
+
+    /// `None`: it did not end in time.
+    fn ended(&self, id: u64, ended: Option<Ended>) {
+        let mut all = self.all();
+        if let Some(entry) = all.entries.get_mut(&id) {
+            entry.cancelled |= ended.is_none();
+            let ended = ended.unwrap_or_else(|| Ok(Default::default()));
+            entry.ended = Some((self.walks.clock.now().wall, ended));
+            let shown = entry.show(id);
+            info!(redrive = id, vhost = shown.vhost, queue = shown.queue, state = ?shown.state, gone = shown.gone, stay = ?shown.stay, cause = shown.cause, "redrive ended");
+        }
+        let ended = all
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.ended.is_some());
+        let ended: Vec<u64> = ended.map(|(id, _)| *id).collect();
+        for id in ended.iter().rev().skip(MOST_ENDED) {
+            all.entries.remove(id);
+        }
+    }
+
+    fn settings(&self, order: &Order) -> Settings {
+        Settings {
+            login: order.login.clone(),
+            queue: order.queue.clone(),
+            bounds: Bounds {
+                messages: u64::MAX,
+                octets: u64::MAX,
+                time: Duration::MAX,
+            },
+            task: Task::Move(Move {
+                filter: order.filter.clone(),
+                most: order.most,
+                per_second: order.per_second,
+                held: order.held,
+                to: order.to.clone(),
+                own_user: self.own_user.clone(),
+                names: self.names.clone(),
+            }),
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Order ===
+
+impl Order {
+    /// Where messages go, in words.
+    fn to(&self) -> String {
+        match self.to.as_ref().map(|redrive| &redrive.to) {
+            None => "nowhere".to_owned(),
+            Some(Destination::Source) => "source".to_owned(),
+            Some(Destination::Queue(queue)) => format!("queue {queue}"),
+            Some(Destination::Exchange { exchange, .. }) => format!("exchange {exchange}"),
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn show(&self, id: u64) -> Shown {
+        let Progress { ready, seen, moved } = self.progress.borrow().clone();
+        let (state, cause) = match &self.ended {
+            None if self.paused => (State::Paused, None),
+            None if moved.waits => (State::Waiting, None),
+            None => (State::Running, None),
+            Some((_, Err(failure))) => (State::Failed, Some(failure.to_string())),
+            Some(_) if self.cancelled => (State::Cancelled, None),
+            Some((_, Ok(summary))) => match summary.stopped {
+                Stopped::Messages => (State::Failed, Some(TOO_MANY_STAY.to_owned())),
+                _ => (State::Completed, None),
+            },
+        };
+        Shown {
+            id,
+            vhost: self.vhost.to_string(),
+            queue: self.queue.to_string(),
+            by: self.by.to_string(),
+            to: self.to.clone(),
+            state,
+            begun: self.begun.0,
+            ended: self.ended.as_ref().map(|(at, _)| at.0),
+            ready,
+            seen,
+            gone: moved.gone,
+            stay: moved.stay,
+            cause,
+        }
+    }
+}
+
+/// Of a walk that holds `look-limit` messages.
+const TOO_MANY_STAY: &str = "too many messages in front stay where they are (look-limit)";

@@ -1,0 +1,313 @@
+//! Messages that go: away, or back to where they came from.
+
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::amqp::ids::DeliveryTag;
+use crate::amqp::method::Settle;
+use crate::dead_letter::redrive::{Destination, Redrive};
+use crate::letter::Filter;
+use crate::machine::{Cause, Outcome, Ticket};
+use crate::registry::intake_name::Names;
+
+/// All messages, to a queue by its name.
+fn redrive() -> Move {
+    Move {
+        filter: Filter::default(),
+        most: u64::MAX,
+        per_second: None,
+        held: 100,
+        to: Some(Redrive {
+            to: Destination::Queue(name("orders")),
+            keep_history: true,
+            by: name("operator"),
+        }),
+        own_user: name("proxy"),
+        names: Names::default(),
+    }
+}
+
+/// All messages, nowhere.
+fn purge() -> Move {
+    Move {
+        to: None,
+        ..redrive()
+    }
+}
+
+/// On a classic queue with so many messages: deliveries are awaited.
+fn moving(wanted: Move, ready: u32) -> WalkRig {
+    let asks = wanted.to.is_some();
+    let mut rig = rig_of(Task::Move(wanted), FAR);
+    rig.up("4.3.6");
+    rig.counted(1, ready);
+    if asks {
+        assert_eq!(rig.methods(), [(1, MethodId::BASIC_PUBLISH)]);
+        rig.returned();
+    }
+    rig.is_of_type("classic");
+    rig
+}
+
+impl WalkRig {
+    /// The message that asked whether the user may publish comes back.
+    fn returned(&mut self) {
+        let channel = self.channel();
+        let back = method(channel, MethodId::BASIC_RETURN, |a| {
+            a.short(312)
+                .shortstr(b"NO_ROUTE")
+                .shortstr(b"")
+                .shortstr(b"dlx-proxy.nobody")
+                .end();
+        });
+        let empty = Content {
+            properties: Bytes::from_static(&[0, 0]),
+            body: Bytes::new(),
+        };
+        self.broker(&content(back, channel, &empty));
+    }
+
+    /// What it acked since the last call.
+    fn acked(&mut self) -> Vec<u64> {
+        let sent = self.sent();
+        let acks = sent.iter().map(|sent| {
+            assert_eq!(sent.method(), Some(MethodId::BASIC_ACK), "{sent:?}");
+            let ack = Settle::parse(&sent.payload).expect("an ack");
+            assert!(!ack.multiple);
+            let DeliveryTag(tag) = ack.delivery_tag;
+            tag
+        });
+        acks.collect::<Vec<u64>>()
+    }
+
+    /// The tickets of what it handed to the publisher since the last call.
+    fn handed(&mut self) -> Vec<u64> {
+        let handed = self.fx.out.publish.drain(..);
+        handed.map(|(Ticket(ticket), _)| ticket).collect()
+    }
+
+    fn settles(&mut self, ticket: u64, outcome: Outcome) {
+        self.input(Input::Settled(vec![(Ticket(ticket), outcome)]));
+    }
+
+    /// It is told of messages, as far as it reads.
+    fn offered(&mut self, messages: u64) -> u64 {
+        let mut taken = 0;
+        while taken < messages && self.machine.wants_read(Leg::Broker, 0) {
+            self.comes("a", "");
+            taken += 1;
+        }
+        taken
+    }
+
+    fn moved(&mut self) -> (Stopped, u64, Vec<(String, u64)>) {
+        let summary = self.summary();
+        let stay = summary.moved.stay.into_iter().collect();
+        (summary.stopped, summary.moved.gone, stay)
+    }
+}
+
+#[test]
+fn what_is_purged_is_acked_up_to_the_number_that_was_there() {
+    let mut rig = moving(purge(), 2);
+    rig.comes("a", "");
+    rig.comes("b", "");
+    let channel = rig.channel();
+    let sent = rig.methods();
+    let expected = [
+        MethodId::BASIC_ACK,
+        MethodId::BASIC_ACK,
+        MethodId::BASIC_CANCEL,
+    ];
+    assert_eq!(sent, expected.map(|id| (channel, id)));
+    rig.goes_back();
+    assert_eq!(rig.moved(), (Stopped::End, 2, vec![]));
+}
+
+#[test]
+fn a_number_is_a_number() {
+    let two = Move { most: 2, ..purge() };
+    let mut rig = moving(two, 100);
+    rig.comes("a", "");
+    rig.comes("b", "");
+    assert_eq!(rig.methods().len(), 3);
+    rig.comes("c", "");
+    rig.goes_back();
+    assert_eq!(rig.moved(), (Stopped::Enough, 2, vec![]));
+}
+
+#[test]
+fn a_message_is_acked_when_it_is_confirmed_elsewhere() {
+    let mut rig = moving(redrive(), 3);
+    rig.comes("a", "");
+    rig.comes("b", "");
+    rig.comes("c", "");
+    assert_eq!(rig.handed(), [1, 2, 3]);
+    assert_eq!(rig.methods(), [], "none has an outcome");
+    rig.settles(2, Outcome::Confirmed);
+    assert_eq!(rig.acked(), [2]);
+    rig.settles(1, Outcome::Refused(Cause::Unroutable));
+    assert_eq!(rig.methods(), [], "it stays");
+    rig.settles(3, Outcome::Confirmed);
+    let channel = rig.channel();
+    let expected = [MethodId::BASIC_ACK, MethodId::BASIC_CANCEL];
+    assert_eq!(rig.methods(), expected.map(|id| (channel, id)));
+    rig.goes_back();
+    let stays = vec![("unroutable".to_owned(), 1)];
+    assert_eq!(rig.moved(), (Stopped::End, 2, stays));
+}
+
+#[test]
+fn what_nobody_can_publish_now_is_handed_over_again() {
+    let mut rig = moving(redrive(), 2);
+    rig.comes("a", "");
+    assert_eq!(rig.handed(), [1]);
+    rig.settles(1, Outcome::Refused(Cause::PublisherAway));
+    assert!(rig.machine.progress().1.expect("it moves").waits);
+    assert!(!rig.machine.wants_read(Leg::Broker, 0), "it waits");
+    rig.pass(999);
+    assert!(rig.handed().is_empty());
+    rig.pass(1);
+    assert_eq!(rig.handed(), [1]);
+    assert!(rig.machine.wants_read(Leg::Broker, 0));
+    rig.comes("b", "");
+    rig.settles(1, Outcome::Confirmed);
+    rig.settles(2, Outcome::Confirmed);
+    assert_eq!(rig.handed(), [2]);
+    rig.sent();
+    rig.goes_back();
+    assert_eq!(rig.moved(), (Stopped::End, 2, vec![]));
+}
+
+#[test]
+fn what_waits_for_a_publisher_stays_when_it_is_cancelled() {
+    let mut rig = moving(redrive(), 100);
+    rig.comes("a", "");
+    rig.comes("b", "");
+    rig.settles(1, Outcome::Refused(Cause::PublisherAway));
+    rig.input(Input::Enough);
+    assert_eq!(rig.methods(), [], "the second one has no outcome");
+    rig.settles(2, Outcome::Refused(Cause::PublisherAway));
+    rig.puts_back();
+    let stay = vec![("publisher_away".to_owned(), 2)];
+    assert_eq!(rig.moved(), (Stopped::Enough, 0, stay));
+}
+
+#[test]
+fn not_more_is_under_way_than_fits() {
+    let mut rig = moving(redrive(), 1_000);
+    assert_eq!(rig.offered(1_000), 256);
+    rig.settles(1, Outcome::Confirmed);
+    assert_eq!(rig.offered(1_000), 1);
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let wanted = Move {
+        per_second: NonZeroU32::new(100),
+        ..purge()
+    };
+    let mut rig = moving(wanted, 1_000);
+    let mut taken = 0;
+    for _ in 0..2_000 {
+        taken += rig.offered(1_000);
+        rig.pass(1);
+    }
+    assert!((198..=207).contains(&taken), "{taken} in two seconds");
+}
+
+#[test]
+fn a_walk_that_rests_is_not_silent() {
+    let mut rig = moving(redrive(), 1_000);
+    rig.input(Input::Pause(true));
+    assert!(!rig.machine.wants_read(Leg::Broker, 0));
+    rig.pass(600_000);
+    assert_eq!(rig.fx.out.ended, None);
+    rig.input(Input::Pause(false));
+    assert_eq!(rig.offered(1), 1);
+}
+
+#[test]
+fn too_many_that_stay_end_it() {
+    let wanted = Move {
+        held: 2,
+        ..redrive()
+    };
+    let mut rig = moving(wanted, 1_000);
+    rig.comes("a", "");
+    rig.comes("b", "");
+    rig.comes("c", "");
+    for ticket in [1, 2] {
+        rig.settles(ticket, Outcome::Refused(Cause::NoExchange));
+    }
+    rig.settles(3, Outcome::Confirmed);
+    rig.sent();
+    rig.goes_back();
+    let stay = vec![("no_exchange".to_owned(), 2)];
+    assert_eq!(rig.moved(), (Stopped::Messages, 1, stay));
+}
+
+#[test]
+fn nobody_sends_back_what_he_may_not_publish() {
+    let text = "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'operator'";
+    let mut rig = rig_of(Task::Move(redrive()), FAR);
+    rig.up("4.3.6");
+    rig.counted(1, 1);
+    rig.sent();
+    rig.broker(&close(1, 403, text, MethodId::BASIC_PUBLISH));
+    let refused = Failure::Refused {
+        code: 403,
+        text: text.to_owned(),
+    };
+    assert_eq!(rig.ended(), Err(refused));
+}
+
+#[test]
+fn the_right_to_another_exchange_is_asked_for_by_what_changes_nothing() {
+    for (exchange, beside) in [("target", "amq.fanout"), ("amq.fanout", "amq.direct")] {
+        let text = |of: &str| {
+            format!("ACCESS_REFUSED - access to exchange '{of}' in vhost '/' refused for user 'o'")
+        };
+        for (refusal, may) in [
+            (None, true),
+            (Some(text(beside)), true),
+            (Some(text(exchange)), false),
+        ] {
+            let wanted = Move {
+                to: Some(Redrive {
+                    to: Destination::Exchange {
+                        exchange: name(exchange),
+                        routing_key: None,
+                    },
+                    keep_history: true,
+                    by: name("operator"),
+                }),
+                ..redrive()
+            };
+            let mut rig = rig_of(Task::Move(wanted), FAR);
+            rig.up("3.10.8");
+            rig.counted(1, 1);
+            assert_eq!(rig.methods(), [(1, MethodId::EXCHANGE_UNBIND)]);
+            rig.broker(&match &refusal {
+                None => method(1, MethodId::EXCHANGE_UNBIND_OK, |_| {}),
+                Some(text) => close(1, 403, text, MethodId::EXCHANGE_UNBIND),
+            });
+            match may {
+                true => rig.is_of_type("classic"),
+                false => assert!(rig.ended().is_err(), "{exchange} {refusal:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_moves_where_it_is_not_known_how_much_there_is() {
+    let text = "ACCESS_REFUSED - configure access to queue 'dead' in vhost '/' refused for user 'operator'";
+    let mut rig = rig_of(Task::Move(purge()), FAR);
+    rig.up("4.3.6");
+    rig.broker(&close(1, 403, text, MethodId::QUEUE_DECLARE));
+    assert!(matches!(
+        rig.ended(),
+        Err(Failure::Refused { code: 403, .. })
+    ));
+}
