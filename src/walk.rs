@@ -6,9 +6,9 @@
 //! ```
 //! It goes in the name of a user, so that the broker says what that user may see. Its connection is its own, and does not come back.
 //!
-//! **How messages come back to their places** (measured on 3.10.8, 4.0.5, 4.3.6; S9.1): a classic queue keeps its order whatever is done. A
-//! quorum queue keeps it when the channel of its one consumer is closed, which counts as a failed delivery of each message; up to 4.2 a
-//! `basic.nack` may put a message behind all others. From 4.3 on a `basic.nack` of all, behind `basic.cancel`, keeps the order and does not count.
+//! **How messages come back to their places** (S12.1, S12.2): a classic queue keeps its order whatever is done. A quorum queue keeps it when the
+//! channel is closed, which counts as a delivery of each message; up to 4.2 a `basic.nack` may put a message behind all others. From 4.3 on a
+//! `basic.nack` of all, behind `basic.cancel`, keeps the order and does not count.
 
 use std::time::Duration;
 

@@ -61,7 +61,7 @@ impl Walk {
         reply::channel_open(fx.broker.build(&[]), ChannelId(self.channel));
     }
 
-    /// First as if it were a stream: what is none refuses that, and says what it is. So nobody else has to be asked.
+    /// First as if it were a stream: what is none refuses that, and says what it is (S12.4). So nobody else has to be asked.
     fn consume(&mut self, as_stream: bool, fx: &mut Effects) {
         self.state = State::Asking { as_stream };
         let channel = ChannelId(self.channel);
@@ -69,18 +69,26 @@ impl Walk {
         if as_stream {
             arguments.longstr(b"x-stream-offset", b"first");
         }
-        let (queue, prefetch) = (self.settings.queue.clone(), self.prefetch());
-        let out = fx.broker.build(&[]);
+        self.set_prefetch(self.prefetch(), fx);
+        reply::method(
+            fx.broker.build(&[]),
+            channel,
+            MethodId::BASIC_CONSUME,
+            |a| {
+                a.short(0)
+                    .shortstr(&self.settings.queue)
+                    .shortstr(TAG)
+                    .octet(0)
+                    .longstr(&arguments.finish())
+                    .end();
+            },
+        );
+    }
+
+    fn set_prefetch(&self, messages: u16, fx: &mut Effects) {
+        let (out, channel) = (fx.broker.build(&[]), ChannelId(self.channel));
         reply::method(out, channel, MethodId::BASIC_QOS, |a| {
-            a.long(0).short(prefetch).octet(0).end();
-        });
-        reply::method(out, channel, MethodId::BASIC_CONSUME, |a| {
-            a.short(0)
-                .shortstr(&queue)
-                .shortstr(TAG)
-                .octet(0)
-                .longstr(&arguments.finish())
-                .end();
+            a.long(0).short(messages).octet(0).end();
         });
     }
 
@@ -234,7 +242,9 @@ impl Walk {
                 let deliver = Deliver::parse(payload).map_err(|_| UNREADABLE)?;
                 self.arriving = Some(Arriving::begin(&deliver, self.summary.seen + 1));
             }
-            (MethodId::BASIC_CANCEL_OK, State::Cancelling) => self.put_back(fx),
+            // The acks are with the queue now, but the channel may hold some of them back (S9.1); behind this question it does not.
+            (MethodId::BASIC_CANCEL_OK, State::Cancelling) => self.set_prefetch(1, fx),
+            (MethodId::BASIC_QOS_OK, State::Cancelling) => self.put_back(fx),
             // The queue is gone, and its messages with it.
             (MethodId::BASIC_CANCEL, _) => {
                 self.fail(Failure::Connection("the queue is gone".to_owned()), now, fx)

@@ -1,6 +1,6 @@
 //! May this user publish there? The publisher's link moves the messages, so the broker is asked in the user's own name before.
 //!
-//! AMQP has no such question, so each of these asks for something that changes nothing (measured on 3.10.8, 4.0.5, 4.3.6):
+//! AMQP has no such question, so each of these asks for something that changes nothing (S12.5):
 //! - the default exchange: an empty message for a queue that nobody has, mandatory. Who may gets it back, who may not loses the channel.
 //! - another exchange: to unbind it from an exchange that it is not bound to. RabbitMQ looks first at the right to write to the one, then at
 //!   the right to read from the other, and last at what is there. Which one a refusal means, its text says.

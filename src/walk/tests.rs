@@ -117,6 +117,8 @@ impl WalkRig {
         self.broker(&method(channel, MethodId::BASIC_CANCEL_OK, |a| {
             a.shortstr(b"dlx-proxy").end();
         }));
+        assert_eq!(self.methods(), [(channel, MethodId::BASIC_QOS)]);
+        self.broker(&method(channel, MethodId::BASIC_QOS_OK, |_| {}));
         let done = self.methods().into_iter().map(|(_, id)| id).collect();
         assert_eq!(self.fx.out.ended, None, "the broker has not answered");
         self.broker(&method(channel, MethodId::CHANNEL_CLOSE_OK, |_| {}));

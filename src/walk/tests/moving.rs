@@ -10,6 +10,13 @@ use crate::letter::Filter;
 use crate::machine::{Cause, Outcome, Ticket};
 use crate::registry::intake_name::Names;
 
+/// It takes as long as it takes.
+const ENDLESS: Bounds = Bounds {
+    messages: u64::MAX,
+    octets: u64::MAX,
+    time: Duration::MAX,
+};
+
 /// All messages, to a queue by its name.
 fn redrive() -> Move {
     Move {
@@ -38,7 +45,7 @@ fn purge() -> Move {
 /// On a classic queue with so many messages: deliveries are awaited.
 fn moving(wanted: Move, ready: u32) -> WalkRig {
     let asks = wanted.to.is_some();
-    let mut rig = rig_of(Task::Move(wanted), FAR);
+    let mut rig = rig_of(Task::Move(wanted), ENDLESS);
     rig.up("4.3.6");
     rig.counted(1, ready);
     if asks {
