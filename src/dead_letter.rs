@@ -19,6 +19,7 @@ mod plan;
 pub mod private;
 pub mod proof;
 pub mod redelivered;
+pub mod redrive;
 mod remembered;
 pub mod retries;
 pub mod retry;

@@ -27,6 +27,8 @@ pub const CC: &[u8] = b"x-dlx-proxy-cc";
 pub const LAP: &[u8] = b"x-dlx-proxy-lap";
 /// When a dead letter was published whose message had been delivered in vain, which its consumers shall see; see `redelivered`.
 pub const REDELIVERED: &[u8] = b"x-dlx-proxy-redelivered";
+/// How often a message was sent back out of a dead-letter queue, for people to read; see `redrive`.
+pub const REDRIVEN: &[u8] = b"x-dlx-proxy-redriven";
 /// Of a message that comes back to its queue, or has come back; see `retry`.
 pub const RETRY: &[u8] = b"x-dlx-proxy-retry";
 /// The user-id of a message whose property says that the proxy published it; see `proof`.
