@@ -231,7 +231,7 @@ impl Publisher {
         } else if let Purpose::Park(cause) = purpose {
             self.park(key, cause);
         } else if foreign && self.foreign_refused {
-            self.finish(key, Outcome::Refused(Cause::UserId), fx);
+            self.refuse_user(key, fx);
         } else if busy
             && !self
                 .items

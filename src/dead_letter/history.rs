@@ -340,9 +340,15 @@ impl<'a> Entry<'a> {
         self.number().unwrap_or(1)
     }
 
+    /// Why it died, if that is a reason of RabbitMQ's.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        self.reason
+            .and_then(Value::as_longstr)
+            .and_then(Reason::parse)
+    }
+
     pub(super) fn is_rejected(&self) -> bool {
-        let reason = self.reason.and_then(Value::as_longstr);
-        reason == Some(Reason::Rejected.as_str().as_bytes())
+        self.reason() == Some(Reason::Rejected)
     }
 
     /// The exchange of the hop before its first death.

@@ -13,15 +13,22 @@
 //! Each redrive counts in a private header ([`REDRIVEN`]). Retries, deaths and the parking queue leave it as it is; clients of the proxy are not shown
 //! it, as they are shown no private header, and cannot publish it. Past the proxy anybody can. It is only for people to read.
 
+use std::fmt::{self, Formatter};
+
 use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::machine::{Publication, Purpose, Reason, Wall};
 
-use super::Dialect;
-use super::private::REDRIVEN;
+use super::headers::{self, HeaderEdit, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH};
+use super::history::{self, Entry};
+use super::private::{self, HISTORY, REDRIVEN};
+use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
+use super::retries::Attempts;
+use super::retry::{self, Retry};
+use super::{Bridges, Dialect, remembered, signalled};
 
 const COUNT: &[u8] = b"count";
 const TIME: &[u8] = b"time";
@@ -72,6 +79,8 @@ pub struct Here<'a> {
     pub own_user: &'a [u8],
     /// Whose rules count.
     pub dialect: Dialect,
+    /// The names of its bridges: these are nobody's exchanges.
+    pub bridges: &'a Bridges,
     /// Whether a queue is one of the proxy's own: nothing is sent back to these, whatever x-death says.
     pub is_own_queue: &'a dyn Fn(&[u8]) -> bool,
     /// The exchange that leads to a queue alone. None: the default exchange.
@@ -103,6 +112,32 @@ pub struct Mark<'a> {
     pub by: Option<&'a [u8]>,
 }
 
+/// The queue that a message goes back to, and how it had come there.
+struct Origin<'a> {
+    queue: ShortStr,
+    exchange: ShortStr,
+    routing_key: ShortStr,
+    /// The keys of `CC` that count for its next death.
+    cc: Vec<&'a [u8]>,
+}
+
+/// A message with its own user-id, and without what retries wrote into it.
+struct Itself {
+    content: Content,
+    /// It was on its way back into its queue.
+    way_back: Option<WayBack>,
+}
+
+/// What the table of such a message says.
+struct WayBack {
+    queue: ShortStr,
+    exchange: ShortStr,
+    routing_key: ShortStr,
+    cc_counts: bool,
+}
+
+// === impl Redrive ===
+
 impl Redrive {
     /// What to publish for this dead letter.
     ///
@@ -114,7 +149,324 @@ impl Redrive {
         here: &Here<'_>,
         now: Wall,
     ) -> Result<Publication, Stays> {
-        let _ = (of, here, now);
-        Err(Stays::NoDeath)
+        let Itself { content, way_back } = of.itself(here)?;
+        let properties = Properties::parse(&content.properties)?;
+        let table = Table(properties.headers().unwrap_or_default());
+        table.check()?;
+        let deaths = retry::deaths(table)?;
+        let entries = history::read(Table(&deaths).get(X_DEATH)?);
+        let newest = entries.iter().find(|entry| {
+            let queue = entry.queue();
+            queue.is_some_and(|queue| !(here.is_own_queue)(queue))
+        });
+        let source = match &way_back {
+            Some(way_back) => Some(way_back.queue.as_bytes()),
+            None => newest.and_then(Entry::queue),
+        };
+        let origin = match (&way_back, newest) {
+            _ if !source.is_some_and(|queue| self.leads_back(queue)) => None,
+            (Some(way_back), _) => Some(way_back.origin(table)?),
+            (None, newest) => newest.map(Origin::of_death).transpose()?,
+        };
+        let return_exchange = origin
+            .as_ref()
+            .and_then(|origin| (here.return_exchange)(&origin.queue));
+        let (exchange, routing_key) = match (&self.to, &origin, &return_exchange) {
+            (_, Some(origin), Some(exchange)) => (exchange.clone(), origin.routing_key.clone()),
+            (_, Some(origin), None) => (ShortStr::EMPTY, origin.queue.clone()),
+            (Destination::Source, None, _) => return Err(Stays::NoDeath),
+            (Destination::Queue(queue), None, _) => (ShortStr::EMPTY, queue.clone()),
+            (
+                Destination::Exchange {
+                    exchange,
+                    routing_key,
+                },
+                None,
+                _,
+            ) => {
+                let key = match routing_key {
+                    Some(key) => key.clone(),
+                    None => first_key(table, &entries, of, here)?,
+                };
+                (exchange.clone(), key)
+            }
+        };
+        let headers = self.headers(table, origin.as_ref(), &return_exchange, here, now)?;
+        let mut edited = properties.edit(&Edit {
+            headers: Change::Set(headers),
+            ..Edit::default()
+        });
+        if let Some(origin) = origin {
+            let retry = Retry {
+                queue: origin.queue,
+                exchange: origin.exchange,
+                routing_key: origin.routing_key,
+                attempts: Attempts::default(),
+                cc_counts: !origin.cc.is_empty(),
+                expiration: properties.get(Property::Expiration),
+                deadline: None,
+                away: None,
+            };
+            let proven = proof::prove(&edited, here.own_user, None).ok_or(Malformed)?;
+            edited = retry.written_into(&proven)?;
+        }
+        Ok(Publication {
+            exchange,
+            routing_key,
+            content: Content {
+                properties: edited,
+                body: content.body.clone(),
+            },
+            queue: source.and_then(ShortStr::copy).unwrap_or_default(),
+            reason: newest.and_then(Entry::reason).unwrap_or(Reason::Rejected),
+            at_least_once: true,
+            history_cut: false,
+            purpose: Purpose::Redrive,
+        })
+    }
+
+    /// Whether it goes back to the queue where it belongs, if that is this one.
+    fn leads_back(&self, source: &[u8]) -> bool {
+        match &self.to {
+            Destination::Source => true,
+            Destination::Queue(queue) => queue.as_bytes() == source,
+            Destination::Exchange { .. } => false,
+        }
+    }
+
+    fn headers(
+        &self,
+        table: Table<'_>,
+        origin: Option<&Origin<'_>>,
+        return_exchange: &Option<ShortStr>,
+        here: &Here<'_>,
+        now: Wall,
+    ) -> Result<Vec<u8>, Malformed> {
+        let mut edit = HeaderEdit::default();
+        put_cc(&mut edit, table, origin, return_exchange.is_some())?;
+        let bcc = headers::routes(table, private::BCC)?;
+        let bcc_counts = origin.is_some_and(|of| bcc.first() == Some(&of.routing_key.as_bytes()));
+        if self.keep_history
+            && let Some(whole) = remembered::restored(table)?
+        {
+            edit.array(X_DEATH, &history::write(&whole.entries));
+            for field in whole.first {
+                edit.raw(field);
+            }
+        }
+        edit.table(REDRIVEN, &self.mark(table, now));
+        let goes = |name: &[u8]| {
+            name.starts_with(private::PREFIX) && !(bcc_counts && name == private::BCC)
+                || [PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
+                || OF_THE_QUEUE.contains(&name)
+                || !self.keep_history && retry::is_of_deaths(name)
+        };
+        let mut headers = edit.apply(table, |name| !goes(name))?;
+        if here.dialect != Dialect::V3 {
+            let forgotten = remembered::is_forgotten(table)?;
+            if let Some(copy) = remembered::copy(Table(&headers), forgotten)? {
+                let mut member = TableBuilder::default();
+                member.table(HISTORY, &copy);
+                headers.extend_from_slice(&member.finish());
+            }
+        }
+        Ok(headers)
+    }
+
+    fn mark(&self, table: Table<'_>, now: Wall) -> TableBuilder {
+        let before = Mark::read(table).map_or(0, |mark| mark.count);
+        let count = i64::try_from(before.saturating_add(1)).unwrap_or(i64::MAX);
+        let mut mark = TableBuilder::default();
+        mark.long(COUNT, count)
+            .timestamp(TIME, now.seconds())
+            .longstr(BY, &self.by);
+        mark
+    }
+}
+
+/// Writes the keys of `CC`: where the broker would route by them, but only clients shall see them, in the private header. What does not count is
+/// shown all the same.
+fn put_cc<'a>(
+    edit: &mut HeaderEdit<'a>,
+    table: Table<'a>,
+    origin: Option<&Origin<'_>>,
+    leads_to_one_queue: bool,
+) -> Result<(), Malformed> {
+    edit.remove(headers::CC);
+    edit.remove(headers::BCC);
+    let of = match table.get(headers::CC)? {
+        Some(_) => headers::CC,
+        None => private::CC,
+    };
+    let counts = origin.map_or(&[][..], |origin| &origin.cc);
+    let name = match leads_to_one_queue && !counts.is_empty() {
+        true => headers::CC,
+        false => private::CC,
+    };
+    match table.get(of)? {
+        Some(shown) if counts.is_empty() || headers::routes(table, of)? == counts => {
+            edit.value(name, &shown);
+        }
+        _ if counts.is_empty() => {}
+        _ => edit.array(name, &headers::longstrs(counts)),
+    }
+    Ok(())
+}
+
+/// The key that a message was first published with, as far as it says.
+fn first_key(
+    table: Table<'_>,
+    entries: &[Entry<'_>],
+    of: &Standing<'_>,
+    here: &Here<'_>,
+) -> Result<ShortStr, Stays> {
+    let [reason, queue, _] = X_FIRST_DEATH;
+    let said = |name| Ok::<_, Malformed>(table.get(name)?.and_then(Value::as_longstr));
+    let (reason, queue) = (said(reason)?, said(queue)?);
+    // 3.x turns the older ones around at each death (S4.2).
+    let first = entries.iter().find(|entry| {
+        let its = entry.reason().map(|reason| reason.as_str().as_bytes());
+        queue.is_some() && (entry.queue(), its) == (queue, reason)
+    });
+    let first = first.or(entries.last());
+    match first.and_then(|entry| entry.routing_keys().next()) {
+        Some(key) => ShortStr::copy(key).ok_or(Stays::TooLong),
+        None => of.own_key(here),
+    }
+}
+
+// === impl Standing ===
+
+impl Standing<'_> {
+    fn itself(&self, here: &Here<'_>) -> Result<Itself, Malformed> {
+        let content = here.bridges.content(self.content);
+        let parsed = Properties::parse(&content.properties)?;
+        let table = Table(parsed.headers().unwrap_or_default());
+        let with = |edit: &Edit, of: &Properties<'_>| Content {
+            properties: of.edit(edit),
+            body: content.body.clone(),
+        };
+        let is_parked = table.get(PARKED_EXCHANGE)?.is_some();
+        let table_of_retry = retry::read(&parsed, here.own_user);
+        if let Some((retry, original)) = &table_of_retry
+            && (is_parked || retry.away.is_some())
+        {
+            let before = retry.before(&content, *original)?;
+            let without_ttl = Edit {
+                expiration: Change::Remove,
+                ..Edit::default()
+            };
+            return Ok(Itself {
+                content: with(&without_ttl, &Properties::parse(&before.properties)?),
+                way_back: Some(WayBack {
+                    queue: retry.queue.clone(),
+                    exchange: retry.exchange.clone(),
+                    routing_key: retry.routing_key.clone(),
+                    cc_counts: retry.cc_counts,
+                }),
+            });
+        }
+        let stands_here = |(retry, _): &(Retry<'_>, _)| self.is_in(&retry.queue);
+        if !table_of_retry.as_ref().is_some_and(stands_here)
+            && let Some((content, _)) = signalled(&content, self.routing_key, here.own_user)
+        {
+            return Ok(Itself {
+                content,
+                way_back: None,
+            });
+        }
+        let user_id = proof::proven(&parsed, here.own_user);
+        let own = Edit {
+            user_id: user_id.map_or(Change::Keep, proof::Original::put_back),
+            ..Edit::default()
+        };
+        Ok(Itself {
+            content: with(&own, &parsed),
+            way_back: None,
+        })
+    }
+
+    /// Whether it came into that queue through the default exchange.
+    fn is_in(&self, queue: &[u8]) -> bool {
+        self.exchange.is_empty() && self.routing_key == queue
+    }
+
+    /// The key that it was published with: where it has come back to its queue, the one of before.
+    fn own_key(&self, here: &Here<'_>) -> Result<ShortStr, Stays> {
+        let parsed = Properties::parse(&self.content.properties)?;
+        match retry::read(&parsed, here.own_user) {
+            Some((retry, _)) => Ok(retry.routing_key),
+            None => ShortStr::copy(self.routing_key).ok_or(Stays::TooLong),
+        }
+    }
+}
+
+// === impl Origin ===
+
+impl<'a> Origin<'a> {
+    /// As the entry of its death tells. 3.x and 4.x keep what was true of the first one in that queue by that reason (S4.2).
+    fn of_death(death: &Entry<'a>) -> Result<Origin<'a>, Stays> {
+        let name = |text: &[u8]| ShortStr::copy(text).ok_or(Stays::TooLong);
+        let queue = name(death.queue().ok_or(Stays::NoDeath)?)?;
+        let mut keys = death.routing_keys();
+        Ok(Origin {
+            exchange: name(death.exchange().unwrap_or_default())?,
+            routing_key: match keys.next() {
+                Some(key) => name(key)?,
+                None => queue.clone(),
+            },
+            queue,
+            cc: keys.collect(),
+        })
+    }
+}
+
+// === impl WayBack ===
+
+impl WayBack {
+    fn origin<'a>(&self, table: Table<'a>) -> Result<Origin<'a>, Malformed> {
+        Ok(Origin {
+            queue: self.queue.clone(),
+            exchange: self.exchange.clone(),
+            routing_key: self.routing_key.clone(),
+            cc: match self.cc_counts {
+                true => headers::routes(table, headers::CC)?,
+                false => Vec::new(),
+            },
+        })
+    }
+}
+
+// === impl Mark ===
+
+impl<'a> Mark<'a> {
+    /// That of a message with these headers. None: it was not redriven.
+    pub fn read(headers: Table<'a>) -> Option<Mark<'a>> {
+        let table = headers.get(REDRIVEN).ok()??.as_table()?;
+        let value = |name: &[u8]| table.get(name).ok().flatten();
+        let count = value(COUNT)?.as_integer()?.try_into().ok()?;
+        Some(Mark {
+            count,
+            time: value(TIME).and_then(Value::as_timestamp),
+            by: value(BY).and_then(Value::as_longstr),
+        })
+    }
+}
+
+// === impl Here ===
+
+impl fmt::Debug for Here<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Here")
+            .field("dialect", &self.dialect)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Stays ===
+
+impl From<Malformed> for Stays {
+    fn from(_: Malformed) -> Stays {
+        Stays::Unreadable
     }
 }

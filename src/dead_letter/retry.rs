@@ -175,7 +175,7 @@ impl Retry<'_> {
     }
 
     /// The properties with this table.
-    fn written_into(&self, properties: &[u8]) -> Result<bytes::Bytes, Malformed> {
+    pub(super) fn written_into(&self, properties: &[u8]) -> Result<bytes::Bytes, Malformed> {
         let parsed = Properties::parse(properties)?;
         let mut edit = HeaderEdit::default();
         edit.table(RETRY, &self.write());
@@ -432,7 +432,8 @@ fn is_the_brokers(name: &[u8]) -> bool {
     is_of_deaths(name) || OF_THE_QUEUE.contains(&name)
 }
 
-fn is_of_deaths(name: &[u8]) -> bool {
+/// The headers of deaths.
+pub(super) fn is_of_deaths(name: &[u8]) -> bool {
     name == X_DEATH || X_FIRST_DEATH.contains(&name) || X_LAST_DEATH.contains(&name)
 }
 

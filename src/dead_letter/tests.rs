@@ -6,6 +6,7 @@ mod bytes;
 mod cycles;
 mod message;
 mod property;
+mod redrive;
 mod retry;
 mod returning;
 mod script;

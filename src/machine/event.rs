@@ -77,6 +77,13 @@ pub enum Event {
         /// What became of it: confirmed, or refused.
         outcome: Outcome,
     },
+    /// A dead letter that an operator sends back has come to the end of its publication.
+    Redriven {
+        /// The queue that it died in.
+        queue: ShortStr,
+        /// What became of it: confirmed, or refused.
+        outcome: Outcome,
+    },
     /// A message that was away is in its queue again.
     CameBack {
         /// The queue.

@@ -47,6 +47,8 @@ pub enum Purpose {
     Return,
     /// It died before and was parked: to its target, if that can take it now.
     Unpark,
+    /// An operator sends a dead letter back: there, or nowhere.
+    Redrive,
     /// It was parked and has to stay so: to the end of the parking queue, as it is.
     Tail,
     /// A message died, and its dead letter is not for its target: to the parking queue, with headers that say why.

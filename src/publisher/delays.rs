@@ -55,7 +55,9 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
 /// The queue to which a message comes back by an exchange that leads there alone.
 pub(super) fn leads_to<'a>(names: &Names, publication: &'a Publication) -> Option<&'a [u8]> {
     match publication.purpose {
-        Purpose::Return | Purpose::Unpark => names.returns_to(&publication.exchange),
+        Purpose::Return | Purpose::Unpark | Purpose::Redrive => {
+            names.returns_to(&publication.exchange)
+        }
         Purpose::Death | Purpose::Delay(_) | Purpose::Tail | Purpose::Park(_) => None,
     }
 }

@@ -8,6 +8,7 @@ use crate::machine::{Cause, Owner, Publication, Purpose, Ticket};
 
 use super::clock::{Downtime, Uptime};
 use super::lanes::ALONE;
+use super::parked;
 use super::returns::Digest;
 
 /// Names an item.
@@ -122,12 +123,13 @@ impl Item {
     }
 
     /// Whether it means nothing where it goes without the proof that it is the proxy's.
-    pub(super) fn needs_proof(&self) -> bool {
-        let is_retry = matches!(
-            self.publication.purpose,
-            Purpose::Delay(_) | Purpose::Return
-        );
-        is_retry && !self.stage.is_parking()
+    pub(super) fn needs_proof(&self, own_user: &ShortStr) -> bool {
+        !self.stage.is_parking()
+            && match self.publication.purpose {
+                Purpose::Delay(_) | Purpose::Return => true,
+                Purpose::Redrive => parked::is_proven(&self.publication.content, own_user),
+                Purpose::Death | Purpose::Unpark | Purpose::Tail | Purpose::Park(_) => false,
+            }
     }
 
     /// Octets of memory that it holds.

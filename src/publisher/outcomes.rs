@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::amqp::content::Content;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
+use crate::dead_letter::proof;
 use crate::link::Loss;
-use crate::machine::{Cause, Event, Limit, Now, Outcome, Purpose, Role};
+use crate::machine::{Cause, Event, Limit, Now, Outcome, Publication, Purpose, Role};
 use crate::publisher::Effects;
 
 use super::item::{Item, Key, Place, Stage};
@@ -177,7 +179,8 @@ impl Publisher {
         let of = |item: &Item| (item.stage, item.publication.purpose);
         match self.items.get(key).map(of) {
             // Where it came from it is safe.
-            Some((Stage::Target, Purpose::Delay(_))) => {
+            Some((Stage::Target, Purpose::Delay(_)))
+            | Some((Stage::Target | Stage::Bridge, Purpose::Redrive)) => {
                 self.finish(key, Outcome::Refused(cause), fx)
             }
             Some((Stage::Target | Stage::Bridge, _)) => self.park(key, cause),
@@ -219,13 +222,17 @@ impl Publisher {
 
     /// It alone can have closed the channel or the connection: to parking, by itself, if true; else it is back with its owner.
     pub(super) fn poisoned(&mut self, key: Key, fx: &mut Effects) -> bool {
-        match self.items.get(key).map(|item| item.stage) {
-            Some(Stage::Target | Stage::Bridge) => {
+        let of = |item: &Item| (item.stage, item.publication.purpose);
+        match self.items.get(key).map(of) {
+            Some((Stage::Target | Stage::Bridge, Purpose::Redrive)) => {
+                self.finish(key, Outcome::Refused(Cause::Poison), fx);
+            }
+            Some((Stage::Target | Stage::Bridge, _)) => {
                 self.describe(key, Cause::Poison);
                 self.set_stage(key, Stage::Apart);
                 return true;
             }
-            Some(Stage::Parking(_) | Stage::Apart) => {
+            Some((Stage::Parking(_) | Stage::Apart, _)) => {
                 self.finish(key, Outcome::Refused(Cause::Poison), fx);
             }
             None => {}
@@ -325,7 +332,7 @@ impl Publisher {
                 }
                 Blame::Exchange(cause) => self.give_up(key, cause, fx),
                 Blame::UserId if self.cannot_prove(key) => {}
-                Blame::UserId => self.finish(key, Outcome::Refused(Cause::UserId), fx),
+                Blame::UserId => self.refuse_user(key, fx),
                 Blame::OneOfThem if innocent.contains(&key) => self.absolve(key),
                 Blame::OneOfThem if at == ALONE => {
                     if self.poisoned(key, fx) {
@@ -430,6 +437,32 @@ impl Publisher {
         latest.map(|(tag, attempt)| (tag, attempt.key)).collect()
     }
 
+    /// The broker does not take its user-id. What an operator sends back goes without, with the proof that it had another one; else it is back with its
+    /// owner.
+    pub(super) fn refuse_user(&mut self, key: Key, fx: &mut Effects) {
+        let own_user = self.link.user();
+        let hidden = self.items.get(key).and_then(|item| {
+            let Publication {
+                purpose, content, ..
+            } = &item.publication;
+            let goes_on = *purpose == Purpose::Redrive && !parked::is_proven(content, own_user);
+            let properties = proof::prove(&content.properties, own_user, None);
+            properties.filter(|_| goes_on).map(|properties| Content {
+                properties,
+                body: content.body.clone(),
+            })
+        });
+        let Some(content) = hidden else {
+            return self.finish(key, Outcome::Refused(Cause::UserId), fx);
+        };
+        self.items.replace(key, content);
+        if let Some(item) = self.items.get_mut(key) {
+            item.foreign = false;
+            item.suspect = false;
+        }
+        self.enqueue(key);
+    }
+
     /// Tells the owner.
     pub(super) fn finish(&mut self, key: Key, outcome: Outcome, fx: &mut Effects) {
         let Some(item) = self.remove(key) else {
@@ -454,6 +487,9 @@ impl Publisher {
                     delay,
                     outcome,
                 });
+            }
+            (Purpose::Redrive, _) => {
+                return fx.events.push(Event::Redriven { queue, outcome });
             }
             (Purpose::Return, Outcome::Confirmed) => {
                 return fx.events.push(Event::CameBack { queue });

@@ -94,8 +94,9 @@ impl Publisher {
         };
         let retry_for = self.settings.limits.now().retry_for;
         let exhausted = |since: Uptime| uptime.since(since) >= retry_for;
-        if item.foreign && self.foreign_refused || item.needs_proof() && !self.provable {
-            return self.finish(key, Outcome::Refused(Cause::UserId), fx);
+        let unproven = !self.provable && item.needs_proof(self.link.user());
+        if item.foreign && self.foreign_refused || unproven {
+            return self.refuse_user(key, fx);
         }
         if item.publication.content.header_frame() > frame_max {
             return self.finish(key, Outcome::Refused(Cause::TooBig), fx);

@@ -21,6 +21,7 @@ mod liveness;
 mod ordinary;
 mod quarantine;
 mod quota;
+mod redrive;
 mod retries;
 mod routes;
 

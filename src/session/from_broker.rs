@@ -112,7 +112,7 @@ impl Session {
                     let shows = self.shows(&behind, consumer.as_ref());
                     let exchange = self.settings.names.bridges().behind(deliver.exchange);
                     let (exchange, routing_key) = match &behind {
-                        Behind::CameBack(exchange, key) => (exchange.as_bytes(), key.as_bytes()),
+                        Behind::CameBack(exchange, key, _) => (exchange.as_bytes(), key.as_bytes()),
                         Behind::Awaited | Behind::Ordinary | Behind::Failed(_) => {
                             (exchange, deliver.routing_key)
                         }
@@ -125,7 +125,8 @@ impl Session {
                         deliver.redelivered,
                         turn,
                     );
-                    if shows || exchange.len() != deliver.exchange.len() {
+                    let came_back = matches!(behind, Behind::CameBack(..));
+                    if shows || came_back || exchange.len() != deliver.exchange.len() {
                         let deliver = Deliver {
                             redelivered: deliver.redelivered || shows,
                             exchange,
@@ -284,10 +285,11 @@ impl Session {
         };
         let exchange = self.settings.names.bridges().behind(got.exchange);
         let (exchange, routing_key) = match behind {
-            Behind::CameBack(exchange, key) => (exchange.as_bytes(), key.as_bytes()),
+            Behind::CameBack(exchange, key, _) => (exchange.as_bytes(), key.as_bytes()),
             Behind::Awaited | Behind::Ordinary | Behind::Failed(_) => (exchange, got.routing_key),
         };
-        let otherwise = shows || exchange.len() != got.exchange.len();
+        let came_back = matches!(behind, Behind::CameBack(..));
+        let otherwise = shows || came_back || exchange.len() != got.exchange.len();
         if otherwise {
             let got = GetOk {
                 redelivered: got.redelivered || shows,

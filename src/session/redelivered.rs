@@ -28,8 +28,9 @@ pub(super) enum Behind {
     Ordinary,
     /// A dead letter of the proxy, published then, whose message had been delivered in vain.
     Failed(u64),
-    /// A message that the proxy has put back into its queue: the exchange and the key that it had been published with before.
-    CameBack(ShortStr, ShortStr),
+    /// A message that the proxy has put back into its queue: the exchange and the key that it had been published with before. True: it was returned
+    /// there; a dead letter that was sent back was not.
+    CameBack(ShortStr, ShortStr, bool),
 }
 
 /// What to look for: hardly any delivery has it.
@@ -72,7 +73,12 @@ fn came_back(properties: &[u8], queue: &ShortStr, own_user: &[u8]) -> Option<Beh
     }
     let properties = Properties::parse(properties).ok()?;
     let (retry, _) = retry::back_in(queue, &properties, own_user)?;
-    Some(Behind::CameBack(retry.exchange, retry.routing_key))
+    let was_returned = retry.attempts.all > 0;
+    Some(Behind::CameBack(
+        retry.exchange,
+        retry.routing_key,
+        was_returned,
+    ))
 }
 
 /// Whether a delivery from that queue with this exchange and this key may have come back to it. With others it came there on a way of its own, whatever
@@ -160,10 +166,10 @@ impl Session {
         before_retries || failures.of_reject(&content.properties, retained.before, quorum)
     }
 
-    /// Whether the client is shown what a header says.
+    /// Whether the client is shown, as a header says, that there was a delivery before this one.
     pub(super) fn shows(&self, behind: &Behind, consumer: Option<&Consumer>) -> bool {
         let (Behind::Failed(at), Some(consumer)) = (behind, consumer) else {
-            return matches!(behind, Behind::CameBack(..));
+            return matches!(behind, Behind::CameBack(_, _, true));
         };
         let types = &self.settings.types;
         let quorum = types.is_quorum(&self.peer.vhost, &consumer.queue);

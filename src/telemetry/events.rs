@@ -11,7 +11,7 @@ use tracing::{Level, Span, debug, error, error_span, info, trace, warn};
 
 use super::metrics::{
     CauseLabels, DeadLetterLabels, FallbackLabels, Inner, KindLabels, LegLabels, LinkLabels,
-    Metrics, RetryLabels, UndeliveredLabels, VhostGauge, VhostLabels,
+    Metrics, RedriveLabels, RetryLabels, UndeliveredLabels, VhostGauge, VhostLabels,
 };
 use super::names;
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -91,6 +91,7 @@ impl Reporter {
                 outcome,
             } => self.retried(queue, *delay, *outcome),
             Event::CameBack { queue } => self.came_back(queue),
+            Event::Redriven { queue, outcome } => self.redriven(queue, *outcome),
             Event::RejectKept { queue, cause } => self.reject_kept(queue, *cause),
             Event::RejectReturned { queue } => self.reject_returned(queue),
             Event::NotRetained { queue, limit } => {
@@ -297,6 +298,19 @@ impl Reporter {
         let labels = self.retry_labels(queue, "returned");
         self.metrics.inner().retries.get_or_create(&labels).inc();
         trace!(%queue, "message is back in its queue");
+    }
+
+    fn redriven(&self, queue: &ShortStr, outcome: Outcome) {
+        let inner = self.metrics.inner();
+        let (outcome, cause) = names::outcome(outcome);
+        let labels = RedriveLabels {
+            vhost: inner.names.vhost(&self.vhost),
+            outcome,
+        };
+        inner.redriven.get_or_create(&labels).inc();
+        // Who asked for it is told why.
+        let cause = cause.map(Cause::as_str);
+        trace!(%queue, outcome, cause, "dead letter was sent back");
     }
 
     fn retry_labels(&self, queue: &ShortStr, outcome: &'static str) -> RetryLabels {

@@ -72,6 +72,7 @@ pub(super) struct Inner {
     pub(super) undelivered: Family<UndeliveredLabels, Counter>,
     pub(super) retries: Family<RetryLabels, Counter>,
     pub(super) retries_overdue: VhostGauge,
+    pub(super) redriven: Family<RedriveLabels, Counter>,
     pub(super) fallbacks: Family<FallbackLabels, Counter>,
     pub(super) rejects_kept: Family<CauseLabels, Counter>,
     pub(super) rejects_returned: Counter,
@@ -118,6 +119,12 @@ pub(super) struct DeadLetterLabels {
     pub(super) vhost: Name,
     pub(super) queue: Name,
     pub(super) reason: &'static str,
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RedriveLabels {
+    pub(super) vhost: Name,
     pub(super) outcome: &'static str,
 }
 
@@ -248,6 +255,12 @@ impl Metrics {
                 "retries",
                 &["vhost", "queue", "outcome"],
                 "Messages that clients returned to queues with retries: sent away (confirmed), refused, and back in their queue (returned)",
+                Family::default(),
+            ),
+            redriven: registry.add(
+                "redriven",
+                &["vhost", "outcome"],
+                "Dead letters that operators sent back: confirmed, or refused, which leaves them in their queue",
                 Family::default(),
             ),
             retries_overdue: registry.add(

@@ -137,6 +137,10 @@ fn every_event() -> Vec<Event> {
         Event::RejectReturned {
             queue: queue.clone(),
         },
+        Event::Redriven {
+            queue: name("orders"),
+            outcome: Outcome::Confirmed,
+        },
         Event::CameBack {
             queue: queue.clone(),
         },

@@ -80,9 +80,9 @@ fn of_user(content: &Content, user_id: Change) -> Content {
 }
 
 /// All that a client sees: headers by name, other properties, body. No client ever sees a `BCC`.
-type Looks = (BTreeMap<Vec<u8>, Vec<u8>>, [Option<Vec<u8>>; 3], Bytes);
+pub(super) type Looks = (BTreeMap<Vec<u8>, Vec<u8>>, [Option<Vec<u8>>; 3], Bytes);
 
-fn looks(content: &Content) -> Looks {
+pub(super) fn looks(content: &Content) -> Looks {
     let shown = private::on_delivery(&content.properties, OWN);
     let shown = shown.unwrap_or_else(|| content.properties.clone());
     let properties = Properties::parse(&shown).unwrap();
@@ -100,7 +100,7 @@ fn looks(content: &Content) -> Looks {
 }
 
 prop_compose! {
-    fn messages()(
+    pub(super) fn messages()(
         mut headers in table(),
         published in prop::option::of(x_death()),
         last in any::<bool>(),

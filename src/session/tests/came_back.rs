@@ -3,10 +3,13 @@
 use super::message::{Message, Shown, published, seen, shown, text};
 use super::retries::{AWAY, declared, of, policy, said};
 use super::script::*;
+use crate::amqp::content::Content;
+use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
-use crate::amqp::table::Table;
+use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
 use crate::amqp::version::Version;
-use crate::dead_letter::{Disposal, come_back};
+use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
+use crate::dead_letter::{Dialect, Disposal, come_back};
 use crate::machine::*;
 use crate::registry::policy::Mode;
 use crate::registry::said_retries::SaidRetries;
@@ -261,4 +264,76 @@ fn its_dead_letter_says_that_a_delivery_before_a_retry_has_failed() {
         let said = crate::dead_letter::redelivered::published(&dead.content.properties);
         assert_eq!(said.is_some(), failed);
     }
+}
+
+/// A dead letter that an operator sends back, its history begun anew: for its queue a new message.
+fn sent_back() -> Message {
+    let letter = published();
+    let parsed = Properties::parse(&letter.properties).expect("properties");
+    let mut death = TableBuilder::default();
+    let mut keys = ArrayBuilder::default();
+    keys.longstr(letter.routing_key.as_bytes());
+    death
+        .longstr(b"queue", b"orders")
+        .longstr(b"exchange", letter.exchange.as_bytes())
+        .array(b"routing-keys", &keys);
+    let mut deaths = ArrayBuilder::default();
+    deaths.table(&death);
+    let mut headers = TableBuilder::default();
+    headers
+        .members(parsed.headers().expect("headers"))
+        .array(b"x-death", &deaths);
+    let properties = parsed.edit(&Edit {
+        headers: Change::Set(headers.finish()),
+        ..Edit::default()
+    });
+    let content = Content {
+        properties,
+        body: bytes::Bytes::from_static(b"hi"),
+    };
+    let of = Standing {
+        exchange: b"dlx",
+        routing_key: b"dead",
+        content: &content,
+    };
+    let names = super::names();
+    let here = Here {
+        own_user: b"dlx-proxy",
+        dialect: Dialect::V4,
+        bridges: names.bridges(),
+        is_own_queue: &|_| false,
+        return_exchange: &|_| None,
+    };
+    let redrive = Redrive {
+        to: Destination::Source,
+        keep_history: false,
+        by: ShortStr::copy(b"ann").expect("short"),
+    };
+    let sent = redrive.publication(&of, &here, Wall::default());
+    let sent = sent.expect("it has a queue");
+    Message {
+        exchange: text(&sent.exchange),
+        routing_key: text(&sent.routing_key),
+        properties: sent.content.properties.to_vec(),
+    }
+}
+
+#[test]
+fn a_dead_letter_that_was_sent_back_is_seen_as_what_it_was_and_as_new() {
+    let (mut s, _) = session(said(Some(1000), None), true);
+    s.session.peer.version = Some(Version(4, 2, 9));
+    let message = sent_back();
+    assert_eq!(
+        (&message.exchange[..], &message.routing_key[..]),
+        ("", "orders")
+    );
+    let first = seen(&mut s, &message.delivered(1).concat());
+    assert_eq!(first, shown(false, &[]));
+    s.client(&nack(1, false, true)).silent();
+    let returned = again(&mut s, 1);
+    let second = seen(&mut s, &returned.delivered(2).concat());
+    assert_eq!(second, shown(true, &[("x-delivery-count", 1)]));
+    s.client(&get("orders")).passes();
+    let fetched = seen(&mut s, &message.fetched(3).concat());
+    assert_eq!(fetched, shown(false, &[]));
 }
