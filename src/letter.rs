@@ -6,6 +6,22 @@ use bytes::Bytes;
 
 use crate::amqp::ids::ShortStr;
 
+mod deaths;
+mod error;
+mod filter;
+mod groups;
+mod headers;
+mod id;
+mod view;
+
+pub use deaths::Death;
+pub use error::ErrorHeaders;
+pub use filter::Filter;
+pub use groups::{Group, Groups};
+pub use headers::Header;
+pub use id::{Id, NoId};
+pub use view::{Body, Detail, Encoding, Summary};
+
 /// A message that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
