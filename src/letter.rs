@@ -40,14 +40,3 @@ pub struct Letter {
     /// Octets of the whole body.
     pub size: u64,
 }
-
-/// Which letters are meant.
-#[derive(Clone, Debug, Default)]
-pub struct Filter;
-
-impl Filter {
-    /// Whether that letter is meant.
-    pub fn takes(&self, _: &Letter, _: crate::machine::Wall) -> bool {
-        true
-    }
-}

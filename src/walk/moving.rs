@@ -189,6 +189,7 @@ impl Moving {
             dialect,
             is_own_queue: &|queue| self.settings.names.is_ours(queue),
             return_exchange: &|_| None,
+            bridges: self.settings.names.bridges(),
         };
         let publication = match redrive.publication(&standing, &here, now.wall) {
             Ok(publication) => publication,
