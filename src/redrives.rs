@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -21,7 +22,7 @@ use crate::machine::Wall;
 use crate::net::clock::Clock;
 use crate::net::walks::{Progress, Walks};
 use crate::registry::intake_name::Names;
-use crate::walk::{Bounds, Ended, Input, Move, Settings, Stopped, Task};
+use crate::walk::{Bounds, Ended, Failure, Input, Move, Settings, Stopped, Task};
 
 /// Of those that have ended, so many are kept.
 const MOST_ENDED: usize = 100;
@@ -58,6 +59,8 @@ struct Entry {
     paused: bool,
     cancelled: bool,
     ended: Option<(Wall, Ended)>,
+    /// Cancelled when `ended` is known.
+    over: CancellationToken,
 }
 
 /// What somebody wants moved.
@@ -176,6 +179,7 @@ impl Redrives {
             paused: false,
             cancelled: false,
             ended: None,
+            over: CancellationToken::new(),
         };
         let Entry {
             vhost,
@@ -214,6 +218,25 @@ impl Redrives {
         self.all().entries.get(&id).map(|entry| entry.show(id))
     }
 
+    /// Done when the broker has let it in; or when it has ended, which says why it did not. `None`: it never was.
+    pub async fn under_way(&self, id: u64) -> Option<Result<Shown, Failure>> {
+        let (mut progress, over) = {
+            let all = self.all();
+            let entry = all.entries.get(&id)?;
+            (entry.progress.clone(), entry.over.clone())
+        };
+        let under_way = progress.wait_for(|progress| progress.under_way).await;
+        if under_way.is_err() {
+            over.cancelled().await;
+        }
+        let all = self.all();
+        let entry = all.entries.get(&id)?;
+        match &entry.ended {
+            Some((_, Err(failure))) => Some(Err(failure.clone())),
+            _ => Some(Ok(entry.show(id))),
+        }
+    }
+
     /// Holds it up, or lets it go on. What it holds meanwhile, others do not see. False: it has ended, or never was.
     pub fn pause(&self, id: u64, pause: bool) -> bool {
         self.tell(id, Input::Pause(pause), |entry| entry.paused = pause)
@@ -244,6 +267,7 @@ impl Redrives {
             entry.cancelled |= ended.is_none();
             let ended = ended.unwrap_or_else(|| Ok(Default::default()));
             entry.ended = Some((self.walks.clock.now().wall, ended));
+            entry.over.cancel();
             let shown = entry.show(id);
             info!(redrive = id, vhost = shown.vhost, queue = shown.queue, state = ?shown.state, gone = shown.gone, stay = ?shown.stay, cause = shown.cause, "redrive ended");
         }
@@ -301,7 +325,9 @@ impl Order {
 
 impl Entry {
     fn show(&self, id: u64) -> Shown {
-        let Progress { ready, seen, moved } = self.progress.borrow().clone();
+        let Progress {
+            ready, seen, moved, ..
+        } = self.progress.borrow().clone();
         let (state, cause) = match &self.ended {
             None if self.paused => (State::Paused, None),
             None if moved.waits => (State::Waiting, None),

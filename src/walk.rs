@@ -183,6 +183,14 @@ impl Walk {
         (&self.summary, self.moving.as_ref().map(Moving::moved))
     }
 
+    /// The broker has let it in, and refuses nothing any more.
+    pub fn is_under_way(&self) -> bool {
+        matches!(
+            self.state,
+            State::Walking | State::Settling | State::Cancelling | State::Closing
+        )
+    }
+
     /// Takes nothing more.
     fn stop(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
         match self.state {

@@ -32,6 +32,8 @@ pub struct Walks {
 /// How far a walk that moves messages has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// The broker has let it in, and it may do what it is to do.
+    pub under_way: bool,
     /// Messages that were there when it began, once that is known.
     pub ready: Option<u64>,
     /// Messages that it has met.
@@ -160,13 +162,15 @@ impl Outlet<Walk> for MoveOutlet {
         let (summary, moved) = walk.progress();
         self.progress.send_if_modified(|progress| {
             let is_new = |moved: &&Moved| {
-                (progress.ready, progress.seen) != (summary.ready, summary.seen)
+                (progress.under_way, progress.ready) != (walk.is_under_way(), summary.ready)
+                    || progress.seen != summary.seen
                     || progress.moved != **moved
             };
             let Some(moved) = moved.filter(is_new) else {
                 return false;
             };
             *progress = Progress {
+                under_way: walk.is_under_way(),
                 ready: summary.ready,
                 seen: summary.seen,
                 moved: moved.clone(),

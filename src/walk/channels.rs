@@ -297,6 +297,10 @@ impl Walk {
                 if close.text.ends_with(QUORUM) {
                     self.summary.queue_type = QueueType::Quorum;
                 }
+                // Whether the user may read the queue was asked first.
+                if self.settings.bounds.messages == 0 {
+                    return Ok(self.stop(Stopped::Messages, now, fx));
+                }
                 self.open_channel(fx);
                 self.consume(false, fx);
             }
