@@ -1,5 +1,6 @@
 //! Walks along queues as tasks: each has a connection of its own, in the name of whoever asked for it.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::task::Context;
 
@@ -34,14 +35,15 @@ struct WalkOutlet<F> {
 // === impl Walks ===
 
 impl Walks {
-    /// Walks along a queue. `wants_more` gets each message, and says whether the walk goes on. If this future is dropped the connection is, too:
-    /// the broker puts back what was taken.
+    /// Walks along a queue. `wants_more` gets each message, and says whether the walk goes on; when `stopped` is done it does not, either. If this
+    /// future is dropped the connection is, too: the broker puts back what was taken, and may count it as failed deliveries.
     ///
     /// # Errors
     /// When the broker refuses, or cannot be reached.
     pub async fn walk(
         &self,
         settings: Settings,
+        stopped: impl Future<Output = ()>,
         wants_more: impl FnMut(Letter) -> bool + Send,
     ) -> Ended {
         let (stop, inbox) = mpsc::channel(1);
@@ -53,7 +55,7 @@ impl Walks {
         };
         let walk = Walk::new(settings, self.clock.now());
         let drive = Drive::link(walk, outlet, inbox, self.clock, self.connector());
-        drive.run(std::future::pending()).await;
+        drive.run(stopped).await;
         told.try_recv().unwrap_or(Err(Failure::Silent))
     }
 
