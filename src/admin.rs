@@ -4,9 +4,17 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+mod api;
+pub mod client;
+mod listing;
+mod login;
+pub mod looks;
+mod parameters;
+mod problem;
 pub mod readiness;
 mod redeclared;
 pub mod server;
+mod slow_down;
 
 pub use readiness::Readiness;
 

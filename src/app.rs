@@ -11,9 +11,10 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::admin::Readiness;
+use crate::admin::looks::Looks;
 use crate::admin::server::Server;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::config::Config;
@@ -25,7 +26,9 @@ use crate::net::listener::Listener;
 use crate::net::permits::Permits;
 use crate::net::stream::Dialer;
 use crate::net::vhosts::Hub;
+use crate::net::walks::Walks;
 use crate::net::workers::Workers;
+use crate::redrives::Redrives;
 use crate::telemetry::Metrics;
 
 pub use live::Live;
@@ -109,12 +112,31 @@ impl App {
             opener.open(hub, vhost, inboxes)
         }));
         let permits = Permits::new(config.reloadable.max_connections);
+        let walks = Walks {
+            dialer: dialer.clone(),
+            clock,
+            hub: hub.clone(),
+        };
+        let redrives = Redrives::new(
+            walks.clone(),
+            drain.clone(),
+            settings.user.clone(),
+            config.names.clone(),
+        );
+        let looks = Looks::new(
+            walks,
+            settings.limits.clone(),
+            Permits::new(config.reloadable.max_looks),
+            config.reloadable.error_headers.clone(),
+            metrics.clone(),
+        );
         let admin_server = Server {
             metrics: metrics.clone(),
             readiness: readiness.clone(),
             redeclared: (settings.policies.clone(), settings.names.clone()),
             permits: Permits::new(config.reloadable.max_admin_connections),
             limits: settings.limits.clone(),
+            api: config.admin_api.then(|| (looks.clone(), redrives)),
         };
         let live = Live {
             policies: settings.policies.clone(),
@@ -122,6 +144,7 @@ impl App {
             retained: settings.retained.clone(),
             permits: permits.clone(),
             admin_permits: admin_server.permits.clone(),
+            looks,
             drain: drain.clone(),
             hub: hub.clone(),
         };
@@ -165,6 +188,9 @@ impl App {
         }
         live::warn_of_kept(&self.kept_policies);
         live::warn_of_shared(&self.listener.settings.user);
+        if self.admin_server.api.is_some() {
+            warn_of_passwords(&self.admin_socket);
+        }
         for vhost in &self.vhosts {
             self.hub.open(vhost);
         }
@@ -199,6 +225,15 @@ impl App {
         drain.begun().await;
         self.readiness.draining();
         drain.finish().await
+    }
+}
+
+/// There is no TLS on the admin port.
+fn warn_of_passwords(admin: &TcpListener) {
+    if let Ok(addr) = admin.local_addr()
+        && !addr.ip().is_loopback()
+    {
+        warn!(%addr, "whoever uses the API of the admin port sends a password of the broker's over the network in the clear: listen on a loopback address, put TLS in front of it, or set `admin-api = false`");
     }
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::intake::QueueType;
+use crate::letter::ErrorHeaders;
 use crate::machine::{Limits, as_size};
 use crate::publisher::OnUnroutable;
 use crate::registry::intake_name::Names;
@@ -24,7 +25,7 @@ mod url;
 mod value;
 
 pub use difference::{Change, RELOADED};
-pub use raw::{Mistake, Mistakes, Sources};
+pub use raw::{Mistake, Mistakes, PASSWORD, Sources, USERNAME};
 pub use url::{ManagementUrl, Secret, Upstream};
 
 /// Every setting with its default and its meaning, as printed by `dlx-proxy print-default-config`.
@@ -38,6 +39,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where health, readiness and metrics are served.
     pub admin: SocketAddr,
+    /// Whether the admin port shows dead letters to users of the broker.
+    pub admin_api: bool,
     /// The broker, and the user of the proxy's own links.
     pub upstream: Upstream,
     /// RabbitMQ's management API, if the proxy may read it.
@@ -85,6 +88,10 @@ pub struct Reloadable {
     pub retained_bytes: usize,
     /// Connections to the admin port at once.
     pub max_admin_connections: usize,
+    /// Looks into queues at once.
+    pub max_looks: usize,
+    /// Headers in which applications say what went wrong.
+    pub error_headers: ErrorHeaders,
     /// Time that sessions have to settle after the stop signal.
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,

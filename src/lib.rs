@@ -31,9 +31,11 @@
 //! **Shell**, thin:
 //! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
 //! - [`management`]: RabbitMQ's management API, for what AMQP does not show
-//! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics
+//! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics, the API
 //! - [`config`]: settings and every mistake in them · [`reload`]: SIGHUP · [`drain`]: how the process ends
 //! - [`app`]: wiring · [`cli`]: the command line · [`demo`]: three dead letters through a proxy · [`retries`]: what waits for a retry
+//! - [`redrives`]: dead letters that are sent back, or removed ·
+//!   [`dead_letters`]: what lies in a queue
 //!
 //! The wall between them is enforced below, by lints that are denied on each pure module, and by `tests/offline/walls.rs`.
 
@@ -60,8 +62,10 @@ pub mod config;
     )
 )]
 pub mod dead_letter;
+pub mod dead_letters;
 pub mod demo;
 pub mod drain;
+mod http;
 #[cfg_attr(
     not(test),
     deny(

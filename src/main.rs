@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use dlx_proxy::admin;
+use dlx_proxy::admin::client::Client;
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::app::{self, App};
 use dlx_proxy::cli::{self, Cli, Command};
-use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, OF_REJECTS_ONLY};
+use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, OF_REJECTS_ONLY, PASSWORD, USERNAME};
+use dlx_proxy::dead_letters;
 use dlx_proxy::demo;
 use dlx_proxy::drain::{Drain, Ended};
 use dlx_proxy::reload::Reload;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demonstrate(arguments),
         Command::Healthcheck(settings) => healthcheck(settings),
         Command::Redeclared(settings) => redeclared(settings),
+        Command::DeadLetters(asked) => dead_letters(asked),
         Command::Retries(cli::Retries::List(arguments)) => list(arguments),
         Command::Retries(cli::Retries::Release(arguments)) => release(arguments),
     };
@@ -128,6 +131,22 @@ fn redeclared(settings: cli::AdminPort) -> anyhow::Result<()> {
         "{}",
         list.with_context(|| format!("no answer from {address}"))?
     );
+    Ok(())
+}
+
+fn dead_letters(asked: cli::DeadLetters) -> anyhow::Result<()> {
+    let queue = asked.queue();
+    let said = |flag: &Option<String>, variable| flag.clone().or(std::env::var(variable).ok());
+    let client = Client {
+        admin: Config::load(&queue.sources())?.admin,
+        user: said(&queue.username, USERNAME).unwrap_or_else(|| "guest".to_owned()),
+        password: said(&queue.password, PASSWORD).unwrap_or_else(|| "guest".to_owned()),
+    };
+    let said = runtime()?.block_on(dead_letters::ask(&client, &asked))?;
+    print!("{}", said.answer);
+    for note in said.notes {
+        eprintln!("dlx-proxy: {note}");
+    }
     Ok(())
 }
 

@@ -93,6 +93,9 @@ pub struct Busy(pub u64);
 pub struct Shown {
     /// Its number: begins at 1 with each process.
     pub id: u64,
+    /// The queue, in its octets.
+    #[serde(skip)]
+    pub of: ShortStr,
     /// Of its queue.
     pub vhost: String,
     /// Out of which messages go.
@@ -225,8 +228,11 @@ impl Redrives {
             let entry = all.entries.get(&id)?;
             (entry.progress.clone(), entry.over.clone())
         };
-        let under_way = progress.wait_for(|progress| progress.under_way).await;
-        if under_way.is_err() {
+        let never = progress
+            .wait_for(|progress| progress.under_way)
+            .await
+            .is_err();
+        if never {
             over.cancelled().await;
         }
         let all = self.all();
@@ -341,6 +347,7 @@ impl Entry {
         };
         Shown {
             id,
+            of: self.queue.clone(),
             vhost: self.vhost.to_string(),
             queue: self.queue.to_string(),
             by: self.by.to_string(),

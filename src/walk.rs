@@ -245,7 +245,7 @@ impl Walk {
     fn after(&mut self, now: Now, fx: &mut Effects) {
         for event in std::mem::take(&mut fx.events) {
             if let Event::LinkDown { cause, .. } | Event::VhostNative { cause } = event {
-                self.failure.get_or_insert(Failure::Connection(cause));
+                self.failure.get_or_insert(Failure::of_connection(cause));
             }
         }
         self.settle(now, fx);

@@ -1,10 +1,12 @@
-//! The HTTP server of the admin port. Whoever reaches it may read everything it shows: no credentials, no bodies.
+//! The HTTP server of the admin port. Whoever reaches it may read all of this, which has no credentials and no bodies:
 //!
 //! - `GET /` lists the endpoints
 //! - `GET /healthz` answers 200 while the process works
 //! - `GET /readyz` answers 200 when clients shall be sent here, else 503 and the reasons, one a line
 //! - `GET /metrics` is for Prometheus
 //! - `GET /redeclared` lists the queues with another target than their arguments say (`declares = "lenient"`)
+//!
+//! Below `/api` it asks for a login: [`api`](super::api).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,14 +26,18 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Readiness;
+use super::api::{self, Peer};
+use super::looks::Looks;
 use crate::machine::{Limit, LiveLimits};
 use crate::net::permits::{Permits, accept};
 use crate::registry::intake_name::Names;
+use crate::redrives::Redrives;
 use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
@@ -42,6 +48,7 @@ dlx-proxy
 /readyz       200 when clients shall be sent here, else 503 and the reasons
 /metrics      for Prometheus
 /redeclared   queues with another target than their arguments say (`declares`: lenient)
+/api/v1       dead letters, for users of the broker (`admin-api`)
 ";
 
 /// As Prometheus asks for it.
@@ -63,6 +70,8 @@ pub struct Server {
     pub permits: Permits,
     /// How long each may take.
     pub limits: LiveLimits,
+    /// Looks into queues, and what goes out of them, if the API is there.
+    pub api: Option<(Looks, Redrives)>,
 }
 
 /// Connections that have not sent a whole request yet, the oldest first. Clones are the same.
@@ -83,6 +92,10 @@ impl Server {
                 "/redeclared",
                 get(redeclared).with_state(self.redeclared.clone()),
             );
+        let router = match self.api.clone() {
+            Some((looks, redrives)) => router.merge(api::router(looks, redrives)),
+            None => router,
+        };
         let (stopped, connections) = (CancellationToken::new(), TaskTracker::new());
         let silent = Silent::default();
         let mut stop = pin!(stop);
@@ -93,21 +106,29 @@ impl Server {
                 silent.let_the_oldest_go();
             };
             let next = async {
-                let (stream, _) = accept(&listener).await;
-                (stream, self.permits.acquire(met).await)
+                let (stream, peer) = accept(&listener).await;
+                (stream, peer, self.permits.acquire(met).await)
             };
-            let (stream, permit) = tokio::select! {
+            let (stream, peer, permit) = tokio::select! {
                 () = &mut stop => break,
                 next = next => next,
             };
             let cut_off = silent.came(number);
             let heard = silent.clone();
             let router = TowerToHyperService::new(router.clone());
-            let service = service_fn(move |request| {
+            let (working, works) = watch::channel(false);
+            let service = service_fn(move |mut request: Request<Incoming>| {
                 heard.spoke(number);
-                router.call(request)
+                working.send_replace(true);
+                request.extensions_mut().insert(Peer(peer.ip()));
+                let (answer, working) = (router.call(request), working.clone());
+                async move {
+                    let answer = answer.await;
+                    working.send_replace(false);
+                    answer
+                }
             });
-            let answered = self.clone().answer(stream, service, stopped.clone());
+            let answered = self.clone().answer(stream, service, works, stopped.clone());
             let silent = silent.clone();
             connections.spawn(async move {
                 cut_off.run_until_cancelled(answered).await;
@@ -118,11 +139,20 @@ impl Server {
         stopped.cancel();
         connections.close();
         connections.wait().await;
+        if let Some((looks, _)) = &self.api {
+            looks.end().await;
+        }
     }
 
-    /// One request, one answer, and the end, all in time: so no peer holds a connection. How it ends is its client's own affair.
-    async fn answer<S>(self, stream: TcpStream, service: S, stopped: CancellationToken)
-    where
+    /// One request, one answer, and the end: so no peer holds a connection. The peer has to send and to read in time; how long an answer is worked
+    /// on has bounds of its own. How it ends is its client's own affair.
+    async fn answer<S>(
+        self,
+        stream: TcpStream,
+        service: S,
+        works: watch::Receiver<bool>,
+        stopped: CancellationToken,
+    ) where
         S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
     {
         let connection = http1::Builder::new()
@@ -133,7 +163,7 @@ impl Server {
         let in_time = self.limits.now().admin_timeout;
         tokio::select! {
             _ = connection.as_mut() => {}
-            () = tokio::time::sleep(in_time) => self.metrics.limit_met(Limit::AdminTimeout),
+            () = too_slow(works, in_time) => self.metrics.limit_met(Limit::AdminTimeout),
             () = stopped.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 let _ = timeout(LAST_ANSWER, connection).await;
@@ -168,6 +198,20 @@ impl Silent {
     }
 }
 
+/// Done when the peer had so much time: to send its request, and once more from when there was an answer.
+async fn too_slow(mut works: watch::Receiver<bool>, in_time: Duration) {
+    loop {
+        let begun = works.wait_for(|works| *works);
+        if timeout(in_time, begun).await.is_err() {
+            return;
+        }
+        // The sender goes with the connection, and this future with it.
+        if works.wait_for(|works| !*works).await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
 async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
     match readiness.reasons() {
         reasons if reasons.is_empty() => (StatusCode::OK, "ready\n".to_owned()),
@@ -184,154 +228,4 @@ async fn redeclared(State((policies, names)): State<(LivePolicies, Names)>) -> S
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{self, Read, Write};
-    use std::net::{SocketAddr, TcpStream};
-    use std::time::Instant;
-
-    use tokio::task::JoinHandle;
-
-    use super::super::ask;
-    use super::*;
-    use crate::machine::Limits;
-
-    const LONG: Duration = Duration::from_secs(3600);
-
-    /// A server on a free port that ends with the test's runtime, or when it is told.
-    struct Served {
-        address: SocketAddr,
-        metrics: Metrics,
-        stop: CancellationToken,
-        task: JoinHandle<()>,
-    }
-
-    /// `permits`: how many may ask at once, `patience`: for how long.
-    async fn start(permits: usize, patience: Duration, readiness: Readiness) -> Served {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        let (metrics, stop) = (Metrics::new(), CancellationToken::new());
-        let server = Server {
-            metrics: metrics.clone(),
-            readiness,
-            redeclared: Default::default(),
-            permits: Permits::new(permits),
-            limits: LiveLimits::new(Limits {
-                admin_timeout: patience,
-                ..Limits::of_tests()
-            }),
-        };
-        let task = tokio::spawn(server.serve(listener, stop.clone().cancelled_owned()));
-        Served {
-            address,
-            metrics,
-            stop,
-            task,
-        }
-    }
-
-    impl Served {
-        fn has_met(&self, limit: &str) -> bool {
-            let sample = format!("dlx_proxy_limits_met_total{{limit=\"{limit}\"}} 1\n");
-            self.metrics.encode().contains(&sample)
-        }
-    }
-
-    /// What a test has to say to the server from beside the runtime.
-    async fn beside<T: Send + 'static>(talk: impl FnOnce() -> T + Send + 'static) -> T {
-        tokio::task::spawn_blocking(talk).await.expect("no panic")
-    }
-
-    /// Somebody who has asked half a question.
-    fn half(address: SocketAddr) -> TcpStream {
-        let mut stream = TcpStream::connect(address).expect("accepted");
-        stream.write_all(b"GET /rea").expect("sent");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .expect("an option");
-        stream
-    }
-
-    /// Waits until the server lets somebody go, without an answer; what it has not read makes that a reset.
-    fn is_cut_off(mut stream: TcpStream) {
-        let mut answer = String::new();
-        if let Err(error) = stream.read_to_string(&mut answer) {
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        }
-        assert!(!answer.contains("200"), "{answer}");
-    }
-
-    /// What is answered, as soon as anything is: [`ask`] has not much patience, and a machine may be busy.
-    fn answer(address: SocketAddr) -> String {
-        let begun = Instant::now();
-        loop {
-            match ask(address) {
-                Ok(answer) => return answer,
-                Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn readiness_is_asked_over_http() {
-        let readiness = Readiness::new([]);
-        let Served { address, .. } = start(1, LONG, readiness.clone()).await;
-        let asked = async || beside(move || answer(address)).await;
-        assert_eq!(asked().await, "not listening yet\n");
-        readiness.listening();
-        assert_eq!(asked().await, "");
-    }
-
-    #[tokio::test]
-    async fn whoever_does_not_end_a_request_is_cut_off() {
-        let soon = Duration::from_millis(50);
-        let served = start(1, soon, Readiness::new([])).await;
-        let address = served.address;
-        beside(move || is_cut_off(half(address))).await;
-        assert!(served.has_met("admin-timeout"));
-    }
-
-    #[tokio::test]
-    async fn the_end_does_not_wait_for_half_a_request() {
-        let served = start(2, LONG, Readiness::new([])).await;
-        let address = served.address;
-        let waiting = beside(move || {
-            let waiting = half(address);
-            answer(address); // so the one before is accepted
-            waiting
-        })
-        .await;
-        served.stop.cancel();
-        let ended = timeout(Duration::from_secs(20), served.task).await;
-        ended.expect("in time").expect("no panic");
-        beside(move || is_cut_off(waiting)).await;
-    }
-
-    #[tokio::test]
-    async fn one_too_many_takes_the_place_of_the_oldest_that_has_not_asked() {
-        let served = start(2, LONG, Readiness::new([])).await;
-        let address = served.address;
-        beside(move || {
-            let (oldest, mut newer) = (half(address), half(address));
-            answer(address);
-            is_cut_off(oldest);
-            newer.write_all(b"dyz HTTP/1.0\r\n\r\n").expect("sent");
-            let mut told = String::new();
-            newer.read_to_string(&mut told).expect("an answer");
-            assert!(told.contains("503"), "{told}");
-        })
-        .await;
-        assert!(served.has_met("max-admin-connections"));
-    }
-
-    /// Whoever asked is not cut off: it is answered, and the next one waits for that. (So it is with all that silent ones do not hold up.)
-    #[test]
-    fn whoever_has_asked_is_not_cut_off() {
-        let silent = Silent::default();
-        let (first, second) = (silent.came(1), silent.came(2));
-        silent.spoke(1);
-        silent.let_the_oldest_go();
-        silent.let_the_oldest_go();
-        assert!(!first.is_cancelled());
-        assert!(second.is_cancelled());
-    }
-}
+mod tests;

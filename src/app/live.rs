@@ -2,6 +2,7 @@
 
 use tracing::warn;
 
+use crate::admin::looks::Looks;
 use crate::amqp::ids::ShortStr;
 use crate::config::{Config, OF_REJECTS_ONLY, Reloadable};
 use crate::drain::Drain;
@@ -19,6 +20,7 @@ pub struct Live {
     pub(super) retained: Budget,
     pub(super) permits: Permits,
     pub(super) admin_permits: Permits,
+    pub(super) looks: Looks,
     pub(super) drain: Drain,
     pub(super) hub: Hub,
 }
@@ -33,6 +35,8 @@ impl Live {
             max_connections,
             retained_bytes,
             max_admin_connections,
+            max_looks,
+            error_headers,
             drain_timeout,
             log_level: _, // `Reload` has the log
             policies,
@@ -43,6 +47,7 @@ impl Live {
         self.retained.set_limit(*retained_bytes);
         self.permits.resize(*max_connections);
         self.admin_permits.resize(*max_admin_connections);
+        self.looks.change(*max_looks, error_headers.clone());
         self.drain.set_grace(*drain_timeout);
         warn_of_kept(&config.policies_of_rejects_only());
     }

@@ -3,15 +3,15 @@
 
 use ::config::{Map, Value, ValueKind};
 
-use crate::amqp::ids::Vhost;
+use crate::letter::ErrorHeaders;
 use crate::machine::Limits;
 use crate::registry::policy::{Definition, Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
 
 use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw, WRITE_POLICY};
 use super::value::{
-    SHORTSTR, address, delay, management_url, number, pattern, prefix, retry_type, shortstr, size,
-    threads, upstream, wait, wait_or_never, word, yes_or_no,
+    SHORTSTR, address, delay, header, management_url, number, pattern, prefix, retry_type,
+    shortstr, size, threads, upstream, wait, wait_or_never, word, yes_or_no,
 };
 use super::{Config, Reloadable};
 
@@ -30,9 +30,10 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
     let config = Config {
         listen: c.get("listen", address),
         admin: c.get("admin", address),
+        admin_api: c.get("admin-api", yes_or_no),
         upstream: c.get_secret("upstream", upstream),
         management_url: c.get_secret("management-url", management_url),
-        vhosts: c.vhosts("vhosts"),
+        vhosts: c.list("vhosts", shortstr(1..=SHORTSTR)),
         names: c.get("prefix", prefix),
         mode: c.get("mode", word),
         declares: c.get("declares", word),
@@ -66,10 +67,15 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 probe_timeout: c.get("probe-timeout", wait),
                 handshake_timeout: c.get("handshake-timeout", wait),
                 admin_timeout: c.get("admin-timeout", wait),
+                look_limit: c.get("look-limit", number(1..=1_000_000)),
+                look_bytes: c.get("look-bytes", size),
+                look_timeout: c.get("look-timeout", wait),
             },
             max_connections: c.get("max-connections", number(1..=1_000_000)),
             retained_bytes: c.get("retained-bytes", size),
             max_admin_connections: c.get("max-admin-connections", number(1..=1_000_000)),
+            max_looks: c.get("max-looks", number(1..=1_000)),
+            error_headers: ErrorHeaders(c.list("error-headers", header)),
             drain_timeout: c.get("drain-timeout", wait),
             log_level: c.get("log-level", word),
             policies: c.policies(),
@@ -143,7 +149,12 @@ impl Checker {
             .push(Mistake::new(place, Some(subject.into()), problem));
     }
 
-    fn vhosts(&mut self, name: &str) -> Vec<Vhost> {
+    /// A list without repetitions.
+    fn list<T: PartialEq>(
+        &mut self,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
         let items = match self.values.get(name) {
             Some(Value {
                 kind: ValueKind::Array(items),
@@ -158,15 +169,15 @@ impl Checker {
             }
             None => Vec::new(),
         };
-        let mut vhosts = Vec::new();
+        let mut list = Vec::new();
         for item in &items {
-            let new = |text: &str| match shortstr(1..=SHORTSTR)(text)? {
-                vhost if vhosts.contains(&vhost) => Err("is there twice".to_owned()),
-                vhost => Ok(vhost),
+            let new = |text: &str| match parse(text)? {
+                value if list.contains(&value) => Err("is there twice".to_owned()),
+                value => Ok(value),
             };
-            vhosts.extend(self.parse(name, item, true, new));
+            list.extend(self.parse(name, item, true, new));
         }
-        vhosts
+        list
     }
 
     fn policies(&mut self) -> Vec<Policy> {

@@ -18,8 +18,14 @@ use super::DEFAULT_TOML;
 pub(super) const DEFAULTS: &str = "the defaults";
 /// What the name of each environment variable of ours begins with.
 const ENVIRONMENT_PREFIX: &str = "DLX_PROXY_";
-/// Names the file, as `--config` does: the one variable that is not a setting.
+/// Names the file, as `--config` does.
 const ENVIRONMENT_FILE: &str = "DLX_PROXY_CONFIG";
+/// Not settings of the proxy, but of the commands that ask it.
+const OF_COMMANDS: [&str; 2] = [USERNAME, PASSWORD];
+/// The environment variable that says as whom a command asks a proxy.
+pub const USERNAME: &str = "DLX_PROXY_USERNAME";
+/// The environment variable with that user's password.
+pub const PASSWORD: &str = "DLX_PROXY_PASSWORD";
 /// The name of the list of policies, which only a file can hold.
 pub(super) const POLICY: &str = "policy";
 /// What to write instead of a single policy.
@@ -139,7 +145,7 @@ fn environment_layer(
         else {
             continue;
         };
-        if name == ENVIRONMENT_FILE || OF_KUBERNETES.is_match(name) {
+        if name == ENVIRONMENT_FILE || OF_COMMANDS.contains(&name) || OF_KUBERNETES.is_match(name) {
             continue;
         }
         let place = format!("environment variable {name}");

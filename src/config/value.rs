@@ -54,6 +54,11 @@ pub(super) fn shortstr(length: RangeInclusive<usize>) -> impl Fn(&str) -> Result
     }
 }
 
+/// The name of a header, which is as long as a short string may be.
+pub(super) fn header(text: &str) -> Result<String, String> {
+    shortstr(1..=SHORTSTR)(text).map(|_| text.to_owned())
+}
+
 pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|bad| bad.to_string())
 }

@@ -216,6 +216,14 @@ pub enum Limit {
     AdminTimeout,
     /// Connections to the admin port at once.
     AdminConnections,
+    /// Looks into queues at once.
+    Looks,
+    /// Messages that a look passes.
+    LookLimit,
+    /// Octets of messages that a look passes.
+    LookBytes,
+    /// A look took too long.
+    LookTimeout,
     /// Queues that a session knows.
     Queues,
     /// Replies that the broker owes a client.
@@ -238,7 +246,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 18] = [
+    pub const ALL: [Limit; 22] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,
@@ -248,6 +256,10 @@ impl Limit {
         Limit::HandshakeTimeout,
         Limit::AdminTimeout,
         Limit::AdminConnections,
+        Limit::Looks,
+        Limit::LookLimit,
+        Limit::LookBytes,
+        Limit::LookTimeout,
         Limit::Queues,
         Limit::Replies,
         Limit::IntakeExchanges,
@@ -271,6 +283,10 @@ impl Limit {
             Limit::HandshakeTimeout => "handshake-timeout",
             Limit::AdminTimeout => "admin-timeout",
             Limit::AdminConnections => "max-admin-connections",
+            Limit::Looks => "max-looks",
+            Limit::LookLimit => "look-limit",
+            Limit::LookBytes => "look-bytes",
+            Limit::LookTimeout => "look-timeout",
             Limit::Queues => "max-queues-per-connection",
             Limit::Replies => "max-replies-per-connection",
             Limit::IntakeExchanges => "max-intake-exchanges",

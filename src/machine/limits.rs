@@ -56,6 +56,14 @@ pub struct Limits {
     /// How long whoever asks at the admin port may take.
     #[serde(with = "humantime_serde")]
     pub admin_timeout: Duration,
+    /// Messages that one look into a queue passes.
+    pub look_limit: u64,
+    /// Octets of messages that one look passes.
+    #[serde(serialize_with = "as_size")]
+    pub look_bytes: usize,
+    /// How long one look may take.
+    #[serde(with = "humantime_serde")]
+    pub look_timeout: Duration,
 }
 
 /// The cell, whose content is replaced as a whole, without a lock. Clones are the same cell.

@@ -6,16 +6,16 @@
 use std::io;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::Empty;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use crate::http;
 
 /// How long the API may take for all of the answers that are wanted together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -155,15 +155,10 @@ impl Connection<'_> {
             user,
             password,
         } = self.api;
-        let credentials = BASE64_STANDARD.encode([user, &b":"[..], password].concat());
-        let host = match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        };
         let path = path.to_owned();
         let request = Request::get(format!("{prefix}/api/{path}"))
-            .header(header::HOST, host)
-            .header(header::AUTHORIZATION, format!("Basic {credentials}"))
+            .header(header::HOST, http::host(host, *port))
+            .header(header::AUTHORIZATION, http::basic(user, password))
             .header(header::ACCEPT, "application/json")
             .body(Empty::new())
             .map_err(|error| NoAnswer::Body {
@@ -175,14 +170,7 @@ impl Connection<'_> {
         if status != StatusCode::OK {
             return Err(NoAnswer::Status { path, status });
         }
-        let mut body = Limited::new(answer.into_body(), LONGEST_ANSWER);
-        let mut octets = Vec::new();
-        while let Some(frame) = body.frame().await {
-            match frame {
-                Ok(frame) => octets.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
-                Err(source) => return Err(NoAnswer::Body { path, source }),
-            }
-        }
-        Ok(octets)
+        let body = http::body(answer.into_body(), LONGEST_ANSWER).await;
+        body.map_err(|source| NoAnswer::Body { path, source })
     }
 }

@@ -181,11 +181,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         })
     }
 
-    /// The outlet.
-    pub(super) fn outlet_mut(&mut self) -> &mut O {
-        &mut self.outlet
-    }
-
     /// The machine.
     pub fn machine(&self) -> &M {
         &self.machine

@@ -1,5 +1,6 @@
 //! Walks along queues as tasks: each has a connection of its own, in the name of whoever asked for it.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::task::Context;
 
@@ -46,7 +47,7 @@ pub struct Progress {
 struct LookOutlet<F> {
     wants_more: F,
     stop: mpsc::Sender<Input>,
-    ended: Option<Ended>,
+    ended: mpsc::Sender<Ended>,
 }
 
 /// Hands messages to the publisher, and tells how far the walk has come.
@@ -57,30 +58,32 @@ struct MoveOutlet {
     /// From the first message on: so nobody opens the links of a vhost who may not read there.
     outbox: Option<Outbox>,
     progress: watch::Sender<Progress>,
-    ended: Option<Ended>,
+    ended: mpsc::Sender<Ended>,
 }
 
 // === impl Walks ===
 
 impl Walks {
-    /// Looks at a queue. `wants_more` gets each message, and says whether the walk goes on. If this future is dropped the connection is, too: the
-    /// broker puts back what was taken.
+    /// Walks along a queue. `wants_more` gets each message, and says whether the walk goes on; when `stopped` is done it does not, either. If this
+    /// future is dropped the connection is, too: the broker puts back what was taken, and may count it as failed deliveries.
     ///
     /// # Errors
     /// When the broker refuses, or cannot be reached.
     pub async fn walk(
         &self,
         settings: Settings,
+        stopped: impl Future<Output = ()>,
         wants_more: impl FnMut(Letter) -> bool + Send,
     ) -> Ended {
         let (stop, inbox) = mpsc::channel(1);
+        let (ended, mut told) = mpsc::channel(1);
         let outlet = LookOutlet {
             wants_more,
             stop,
-            ended: None,
+            ended,
         };
-        let ended = |outlet: &mut LookOutlet<_>| outlet.ended.take();
-        self.run(settings, outlet, inbox, ended).await
+        self.run(settings, outlet, inbox, stopped).await;
+        told.try_recv().unwrap_or(Err(Failure::Silent))
     }
 
     /// Moves messages of a queue. Whoever has the sender can pause the walk or end it.
@@ -90,18 +93,20 @@ impl Walks {
         progress: watch::Sender<Progress>,
     ) -> (mpsc::Sender<Input>, impl Future<Output = Ended> + use<>) {
         let (owner, sender, inbox) = self.hub.walk();
+        let (ended, mut told) = mpsc::channel(1);
         let outlet = MoveOutlet {
             hub: self.hub.clone(),
             vhost: settings.login.vhost.clone(),
             owner,
             outbox: None,
             progress,
-            ended: None,
+            ended,
         };
         let walks = self.clone();
         let walking = async move {
-            let ended = |outlet: &mut MoveOutlet| outlet.ended.take();
-            walks.run(settings, outlet, inbox, ended).await
+            let never = std::future::pending();
+            walks.run(settings, outlet, inbox, never).await;
+            told.try_recv().unwrap_or(Err(Failure::Silent))
         };
         (sender, walking)
     }
@@ -111,12 +116,11 @@ impl Walks {
         settings: Settings,
         outlet: O,
         inbox: mpsc::Receiver<Input>,
-        ended: impl FnOnce(&mut O) -> Option<Ended>,
-    ) -> Ended {
+        stopped: impl Future<Output = ()>,
+    ) {
         let walk = Walk::new(settings, self.clock.now());
-        let mut drive = Drive::link(walk, outlet, inbox, self.clock, self.connector());
-        std::future::poll_fn(|cx| drive.poll(cx)).await;
-        ended(drive.outlet_mut()).unwrap_or(Err(Failure::Silent))
+        let drive = Drive::link(walk, outlet, inbox, self.clock, self.connector());
+        drive.run(stopped).await;
     }
 
     fn connector(&self) -> Connector<TcpStream> {
@@ -144,7 +148,9 @@ impl<F: FnMut(Letter) -> bool> Outlet<Walk> for LookOutlet<F> {
                 let _ = self.stop.try_send(Input::Enough);
             }
         }
-        self.ended = self.ended.take().or(fx.out.ended.take());
+        if let Some(ended) = fx.out.ended.take() {
+            let _ = self.ended.try_send(ended);
+        }
     }
 }
 
@@ -177,7 +183,9 @@ impl Outlet<Walk> for MoveOutlet {
             };
             true
         });
-        self.ended = self.ended.take().or(fx.out.ended.take());
+        if let Some(ended) = fx.out.ended.take() {
+            let _ = self.ended.try_send(ended);
+        }
     }
 }
 

@@ -236,7 +236,10 @@ impl Walk {
                     self.summary.queue_type = QueueType::Stream;
                 }
                 self.state = State::Walking;
-                self.wait(now);
+                match self.looks_at_any() {
+                    true => self.wait(now),
+                    false => self.stop(Stopped::Messages, now, fx),
+                }
             }
             (MethodId::BASIC_DELIVER, _) => {
                 let deliver = Deliver::parse(payload).map_err(|_| UNREADABLE)?;
@@ -269,7 +272,7 @@ impl Walk {
                 self.summary.ready = Some(ready);
                 self.summary.consumers = Some(counted.consumer_count.into());
                 match ready {
-                    0 => self.stop(Stopped::End, now, fx),
+                    0 if self.looks_at_any() => self.stop(Stopped::End, now, fx),
                     _ if self.test_rights(fx) => {}
                     _ => self.consume(true, fx),
                 }
@@ -278,6 +281,11 @@ impl Walk {
             State::Walking => self.wait(now),
             _ => {}
         }
+    }
+
+    /// If not, it only finds out whether the user may read the queue.
+    fn looks_at_any(&self) -> bool {
+        self.settings.bounds.messages > 0
     }
 
     /// The broker has closed the channel.
@@ -298,8 +306,9 @@ impl Walk {
                     self.summary.queue_type = QueueType::Quorum;
                 }
                 // Whether the user may read the queue was asked first.
-                if self.settings.bounds.messages == 0 {
-                    return Ok(self.stop(Stopped::Messages, now, fx));
+                if !self.looks_at_any() {
+                    self.stop(Stopped::Messages, now, fx);
+                    return Ok(());
                 }
                 self.open_channel(fx);
                 self.consume(false, fx);

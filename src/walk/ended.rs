@@ -60,10 +60,14 @@ pub enum Failure {
     /// The connection could not be opened, or was lost: in the broker's words, or ours.
     #[error("{0}")]
     Connection(String),
+    /// The broker knows no such user with this password: in its words.
+    #[error("{0}")]
+    Login(String),
     /// The broker said no: its code and its words.
     #[error("{text}")]
     Refused {
-        /// `404` there is no such queue, `403` the user may not, `405` it is exclusive to another connection.
+        /// `530` the user may not enter the vhost, there is none, or there are too many connections; `404` there is no such queue, `403` the user
+        /// may not, or somebody consumes alone, `405` it is exclusive to another connection.
         code: u16,
         /// In its words, with its name of the code: `ACCESS_REFUSED - …`.
         text: String,
@@ -71,4 +75,58 @@ pub enum Failure {
     /// It took too long.
     #[error("the broker does not answer")]
     Silent,
+}
+
+/// `ACCESS_REFUSED`: of a connection it is about the login alone.
+const ACCESS_REFUSED: &str = "403";
+/// `NOT_ALLOWED`: of a connection it is about the vhost, or about what counts connections.
+const NOT_ALLOWED: &str = "530";
+
+// === impl Failure ===
+
+impl Failure {
+    /// Why a connection ended, as a link says it: the broker's code stands before its words.
+    pub(super) fn of_connection(cause: String) -> Failure {
+        match cause.split_once(' ') {
+            Some((ACCESS_REFUSED, text)) => Failure::Login(text.to_owned()),
+            Some((NOT_ALLOWED, text)) => Failure::Refused {
+                code: 530,
+                text: text.to_owned(),
+            },
+            _ => Failure::Connection(cause),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words are those of 3.10.8, 4.0.5 and 4.3.6.
+    #[test]
+    fn a_refused_login_is_not_a_refused_vhost_and_neither_is_a_lost_connection() {
+        let of = |cause: &str| Failure::of_connection(cause.to_owned());
+        let login = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile.";
+        assert_eq!(
+            of(&format!("403 {login}")),
+            Failure::Login(login.to_owned())
+        );
+        for text in [
+            "NOT_ALLOWED - vhost nope not found",
+            "NOT_ALLOWED - access to vhost '/' refused for user 'u'",
+            "NOT_ALLOWED - connection refused for user 'u': user connection limit (0) is reached",
+        ] {
+            let refused = Failure::Refused {
+                code: 530,
+                text: text.to_owned(),
+            };
+            assert_eq!(of(&format!("530 {text}")), refused);
+        }
+        for lost in [
+            "the broker cannot be reached",
+            "320 CONNECTION_FORCED - bye",
+        ] {
+            assert_eq!(of(lost), Failure::Connection(lost.to_owned()));
+        }
+    }
 }

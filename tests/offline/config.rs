@@ -81,6 +81,7 @@ fn the_defaults_are_those_of_the_design() {
     insta::assert_snapshot!(config.to_toml(), @r#"
     listen = "127.0.0.1:5673"
     admin = "127.0.0.1:15673"
+    admin-api = true
     upstream = "amqp://guest:***@127.0.0.1:5672"
     management-url = ""
     vhosts = ["/"]
@@ -113,6 +114,10 @@ fn the_defaults_are_those_of_the_design() {
     handshake-timeout = "10s"
     max-admin-connections = 64
     admin-timeout = "10s"
+    max-looks = 4
+    look-limit = 10000
+    look-bytes = "64MiB"
+    look-timeout = "30s"
     drain-timeout = "25s"
     worker-threads = 2
     log-format = "text"

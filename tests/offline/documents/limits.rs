@@ -9,9 +9,10 @@ use super::super::text_of;
 use super::found;
 
 /// Settings that bound nothing.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     "listen",
     "admin",
+    "admin-api",
     "upstream",
     "management-url",
     "vhosts",

@@ -1,0 +1,197 @@
+//! The API as a whole, in front of a broker that refuses, is silent or is away. (What it shows of real queues: tests/clients.)
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, to_bytes};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::amqp::method::MethodId;
+use crate::http::basic;
+use crate::link::peer;
+use crate::machine::{Limits, LiveLimits};
+use crate::net::clock::SystemClock;
+use crate::net::permits::Permits;
+use crate::net::stream::Dialer;
+use crate::net::walks::Walks;
+use crate::telemetry::Metrics;
+
+const LIST: &str = "/api/v1/vhosts/%2F/queues/dead/dead-letters";
+const REFUSED: &str = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.";
+const NEAR: Peer = Peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
+const FAR: Peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+
+/// The API in front of what listens there.
+fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
+    let metrics = Metrics::new();
+    let walks = Walks {
+        dialer: Dialer {
+            broker: (broker.ip().to_string(), broker.port()),
+            within: Duration::from_secs(5),
+        },
+        clock: SystemClock::start(),
+    };
+    let limits = LiveLimits::new(Limits {
+        look_timeout: Duration::from_millis(200),
+        ..Limits::of_tests()
+    });
+    let permits = Permits::new(permits);
+    let looks = Looks::new(walks, limits, permits, Default::default(), metrics.clone());
+    (router(looks), metrics)
+}
+
+/// A broker that says this to whoever has sent a login.
+async fn broker(says: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut read = [0; 4096];
+            stream.read_exact(&mut read[..8]).await.expect("a greeting");
+            stream.write_all(&peer::start("4.3.6")).await.expect("sent");
+            let _ = stream.read(&mut read).await;
+            let _ = stream.write_all(&says).await;
+            // Until it is closed from the other side.
+            while stream.read(&mut read).await.is_ok_and(|read| read > 0) {}
+        }
+    });
+    address
+}
+
+fn nowhere() -> SocketAddr {
+    "127.0.0.1:1".parse().expect("an address") // a port that nobody is given by chance
+}
+
+fn refusal(code: u16, text: &str) -> Vec<u8> {
+    peer::close(0, code, text, MethodId(0, 0))
+}
+
+/// One request, and the status and the body of the answer.
+async fn ask(api: &Router, request: Request) -> (u16, Value, Response<()>) {
+    let router = hyper_util::service::TowerToHyperService::new(api.clone());
+    let answer = hyper::service::Service::call(&router, request).await;
+    let (head, body) = answer.expect("infallible").into_parts();
+    let body = to_bytes(body, 1 << 20).await.expect("short");
+    let body = serde_json::from_slice(&body).expect("JSON");
+    let head = Response::from_parts(head, ());
+    (head.status().as_u16(), body, head)
+}
+
+fn get(path: &str, peer: Peer) -> Request {
+    let mut request = Request::get(path).body(Body::empty()).expect("a request");
+    request.extensions_mut().insert(peer);
+    request
+}
+
+fn by(user: &str, path: &str, peer: Peer) -> Request {
+    let mut request = get(path, peer);
+    let login = basic(user.as_bytes(), b"s3cret").parse().expect("a header");
+    request.headers_mut().insert(header::AUTHORIZATION, login);
+    request
+}
+
+#[tokio::test]
+async fn without_a_login_nobody_is_asked() {
+    let (api, _) = api(nowhere(), 1);
+    for request in [
+        get(LIST, NEAR),
+        get(&format!("{LIST}/groups"), NEAR),
+        get(&format!("{LIST}/1"), NEAR),
+        by("guest", LIST, FAR),
+    ] {
+        let (status, body, head) = ask(&api, request).await;
+        assert_eq!(status, 401, "{body}");
+        assert_eq!(body["status"], 401);
+        assert!(head.headers().contains_key(header::WWW_AUTHENTICATE));
+    }
+}
+
+#[tokio::test]
+async fn a_bad_parameter_is_named() {
+    let (api, _) = api(nowhere(), 1);
+    for (query, words) in [
+        ("limit=0", "limit=0: write a number from 1 to 1000"),
+        ("lmit=1", "lmit: there is no such parameter"),
+    ] {
+        let (status, body, _) = ask(&api, by("me", &format!("{LIST}?{query}"), FAR)).await;
+        assert_eq!((status, &body["detail"]), (400, &Value::from(words)));
+    }
+}
+
+#[tokio::test]
+async fn what_the_broker_says_is_handed_on() {
+    for (broker, status, words) in [
+        (broker(refusal(403, REFUSED)).await, 401, REFUSED),
+        (
+            broker(refusal(530, "NOT_ALLOWED - vhost x not found")).await,
+            404,
+            "NOT_ALLOWED - vhost x not found",
+        ),
+        (broker(Vec::new()).await, 504, "the broker does not answer"),
+        (nowhere(), 502, "the broker cannot be reached"),
+    ] {
+        let (api, metrics) = api(broker, 1);
+        let (said, body, head) = ask(&api, by("guest", LIST, NEAR)).await;
+        assert_eq!((said, &body["detail"]), (status, &Value::from(words)));
+        for (name, value) in HEADERS {
+            assert_eq!(head.headers()[name], value);
+        }
+        let slow = metrics.encode().contains("{limit=\"look-timeout\"} 1\n");
+        assert_eq!(slow, status == 504);
+    }
+}
+
+#[tokio::test]
+async fn failed_logins_of_an_address_are_slowed_down() {
+    let (api, _) = api(broker(refusal(403, REFUSED)).await, 1);
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let (status, ..) = ask(&api, by("me", LIST, FAR)).await;
+        assert_eq!(status, 401);
+        waits.push(begun.elapsed());
+    }
+    assert!(waits[1] >= Duration::from_millis(200), "{waits:?}");
+    assert!(waits[2] >= Duration::from_millis(400), "{waits:?}");
+}
+
+#[tokio::test]
+async fn one_look_too_many_is_refused_after_a_short_wait() {
+    let (api, metrics) = api(broker(Vec::new()).await, 0);
+    let (status, body, head) = ask(&api, by("me", LIST, FAR)).await;
+    assert_eq!(status, 503, "{body}");
+    assert!(head.headers().contains_key(header::RETRY_AFTER));
+    let met = "{limit=\"max-looks\"} 1\n";
+    assert!(metrics.encode().contains(met), "{}", metrics.encode());
+}
+
+#[tokio::test]
+async fn a_page_from_elsewhere_is_refused() {
+    let (api, _) = api(nowhere(), 1);
+    for (site, status) in [
+        ("cross-site", 403),
+        ("same-site", 403),
+        ("same-origin", 502),
+        ("none", 502),
+    ] {
+        let mut request = by("me", LIST, FAR);
+        let site = HeaderValue::from_static(site);
+        request.headers_mut().insert(SEC_FETCH_SITE, site);
+        let (said, body, _) = ask(&api, request).await;
+        assert_eq!(said, status, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn what_there_is_not_is_a_problem_too() {
+    let (api, _) = api(nowhere(), 1);
+    for (method, path, status) in [("GET", "/api/v1/nothing", 404), ("DELETE", LIST, 405)] {
+        let mut request = get(path, FAR);
+        *request.method_mut() = method.parse().expect("a method");
+        let (said, body, _) = ask(&api, request).await;
+        assert_eq!((said, &body["status"]), (status, &Value::from(status)));
+    }
+}

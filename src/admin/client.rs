@@ -1,0 +1,112 @@
+//! Asks the API of a proxy that runs.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::reachable;
+use crate::http::{self, BadBody};
+
+/// How long the proxy may take to accept. The answer it bounds itself, by `look-timeout`.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Octets of one answer.
+const LONGEST_ANSWER: usize = 256 << 20;
+
+/// Where the admin port is, and as whom to ask.
+pub struct Client {
+    /// Its address.
+    pub admin: SocketAddr,
+    /// A user of the broker.
+    pub user: String,
+    /// The user's password.
+    pub password: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum NoAnswer {
+    /// Nobody accepts there.
+    #[error("no answer from {admin}")]
+    Connect {
+        /// Where.
+        admin: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The connection ended, or what came is not HTTP.
+    #[error("{admin} does not answer as an admin port does")]
+    Broken {
+        /// Who.
+        admin: SocketAddr,
+        /// What is wrong.
+        source: BadBody,
+    },
+    /// The proxy says why there is none.
+    #[error("{0}")]
+    Problem(String),
+}
+
+// === impl Client ===
+
+impl Client {
+    /// The JSON that this path, which begins with `/`, is answered with.
+    ///
+    /// # Errors
+    /// When there is none, and why.
+    pub async fn get(&self, path: &str) -> Result<Value, NoAnswer> {
+        let (status, body) = self.ask(path).await?;
+        if status == StatusCode::OK {
+            return serde_json::from_slice(&body).map_err(|error| self.broken(error));
+        }
+        let problem = serde_json::from_slice::<Value>(&body).ok();
+        let detail = problem
+            .as_ref()
+            .and_then(|problem| problem["detail"].as_str());
+        Err(NoAnswer::Problem(match detail {
+            Some(detail) => detail.to_owned(),
+            None if status == StatusCode::NOT_FOUND => {
+                "this proxy has no API: `admin-api` is false, or it is older".to_owned()
+            }
+            None => format!("the proxy answers {status}"),
+        }))
+    }
+
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
+        let admin = reachable(self.admin);
+        let connected = timeout(CONNECT, TcpStream::connect(admin)).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let stream = connected.map_err(|source| NoAnswer::Connect { admin, source })?;
+        let broken = |error: hyper::Error| self.broken(error);
+        let opened = http1::handshake(TokioIo::new(stream)).await;
+        let (mut requests, connection) = opened.map_err(broken)?;
+        tokio::spawn(connection);
+        let (user, password) = (self.user.as_bytes(), self.password.as_bytes());
+        let request = Request::get(path)
+            .header(header::HOST, http::host(admin.ip(), admin.port()))
+            .header(header::AUTHORIZATION, http::basic(user, password))
+            .header(header::ACCEPT, "application/json")
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| self.broken(error))?;
+        let answer = requests.send_request(request).await.map_err(broken)?;
+        let status = answer.status();
+        let body = http::body(answer.into_body(), LONGEST_ANSWER).await;
+        Ok((status, body.map_err(|error| self.broken(error))?))
+    }
+
+    fn broken(&self, source: impl Into<BadBody>) -> NoAnswer {
+        NoAnswer::Broken {
+            admin: self.admin,
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! What is shown of a queue: a page of its messages, groups of them, or one; and how far it was looked at.
+
+use axum::http::StatusCode;
+use serde::Serialize;
+
+use super::parameters::{Parameters, Place, bad};
+use super::problem::Problem;
+use crate::amqp::ids::ShortStr;
+use crate::letter::{Detail, ErrorHeaders, Filter, Group, Groups, Id, Letter};
+use crate::machine::Wall;
+use crate::walk::{QueueType, Stopped, Summary};
+
+/// Messages of one page, if nobody says how many, and at most.
+const USUAL: usize = 100;
+const MOST: usize = 1000;
+/// Messages before a page, at most: as many as `look-limit` may allow.
+const FARTHEST: u64 = 1_000_000;
+/// Octets of a body that are searched for a text.
+const SEARCHED: usize = 1 << 20;
+/// Octets of a body that is shown alone: more than are shown of any.
+const SHOWN: usize = 256 << 10;
+
+/// Which messages are meant, and what may be said of them.
+pub(super) struct Wanted {
+    pub(super) filter: Filter,
+    pub(super) errors: ErrorHeaders,
+    pub(super) now: Wall,
+}
+
+/// A page of a list, while it is filled.
+pub(super) struct Page {
+    wanted: Wanted,
+    offset: u64,
+    limit: usize,
+    matched: u64,
+    letters: Vec<crate::letter::Summary>,
+}
+
+/// Groups, while they are counted.
+pub(super) struct Counted {
+    wanted: Wanted,
+    matched: u64,
+    groups: Groups,
+}
+
+/// One message, until it is found.
+pub(super) struct Found {
+    wanted: Wanted,
+    detail: Option<Detail>,
+}
+
+/// How far a queue was looked at, and what was found.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Answer<T> {
+    vhost: ShortStr,
+    queue: ShortStr,
+    queue_type: &'static str,
+    ready: Option<u64>,
+    consumers: Option<u64>,
+    looked_at: u64,
+    matched: u64,
+    stopped: &'static str,
+    notes: Vec<String>,
+    #[serde(flatten)]
+    found: T,
+}
+
+/// What a list answers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Letters {
+    dead_letters: Vec<crate::letter::Summary>,
+}
+
+/// What groups answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Grouped {
+    groups: Vec<Group>,
+}
+
+/// What one message answers.
+#[derive(Debug, Serialize)]
+pub(super) struct Shown {
+    #[serde(flatten)]
+    detail: Detail,
+    notes: Vec<String>,
+}
+
+/// The filter that these parameters describe.
+///
+/// # Errors
+/// When one of them is none.
+pub(super) fn filter(parameters: &mut Parameters) -> Result<Filter, Problem> {
+    let header = |pair: Vec<u8>| match pair.iter().position(|octet| *octet == b'=') {
+        Some(at) => Ok((pair[..at].to_vec(), pair[at + 1..].to_vec())),
+        None => Err(bad(format_args!(
+            "header={}: write NAME=VALUE",
+            String::from_utf8_lossy(&pair)
+        ))),
+    };
+    let headers = parameters.all("header").into_iter().map(header);
+    let id = |text: Vec<u8>| {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let id = text.parse::<Id>();
+        id.map_err(|problem| bad(format_args!("id={text}: {problem}")))
+    };
+    let ids = parameters.all("id").into_iter().map(id);
+    let older_than = |text: &str| {
+        humantime_serde::re::humantime::parse_duration(text)
+            .map_err(|_| "write a time with its unit, like 90s, 15m, 2h or 7d")
+    };
+    Ok(Filter {
+        source: parameters.name("source")?,
+        reason: parameters.read("reason", |text| Ok::<_, String>(text.to_owned()))?,
+        routing_key: parameters.name("routing-key")?,
+        headers: headers.collect::<Result<_, _>>()?,
+        body: parameters.one("body")?,
+        older_than: parameters.read("older-than", older_than)?,
+        ids: ids.collect::<Result<_, _>>()?,
+    })
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    fn takes(&self, letter: &Letter) -> bool {
+        self.filter.takes(letter, self.now)
+    }
+
+    /// Octets of each body that have to be kept.
+    pub(super) fn body(&self) -> usize {
+        match self.filter.body {
+            Some(_) => SEARCHED,
+            None => Id::BODY,
+        }
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    /// An empty page of the size that these parameters say.
+    ///
+    /// # Errors
+    /// When they say none.
+    pub(super) fn new(wanted: Wanted, parameters: &mut Parameters) -> Result<Page, Problem> {
+        Ok(Page {
+            wanted,
+            offset: parameters.number("offset", 0..=FARTHEST)?.unwrap_or(0),
+            limit: parameters.number("limit", 1..=MOST)?.unwrap_or(USUAL),
+            matched: 0,
+            letters: Vec::new(),
+        })
+    }
+
+    /// As many messages as have to be looked at, if that is known before.
+    pub(super) fn messages(&self) -> Option<u64> {
+        let all = self.wanted.filter.is_all();
+        all.then_some(self.offset + self.limit as u64)
+    }
+
+    /// Octets of each body that have to be kept.
+    pub(super) fn body(&self) -> usize {
+        self.wanted.body()
+    }
+
+    /// One message more. False when the page is full; what comes all the same is left out.
+    pub(super) fn see(&mut self, letter: Letter) -> bool {
+        if self.letters.len() < self.limit && self.wanted.takes(&letter) {
+            self.matched += 1;
+            if self.matched > self.offset {
+                let summary = crate::letter::Summary::of(&letter, &self.wanted.errors);
+                self.letters.push(summary);
+            }
+        }
+        self.letters.len() < self.limit
+    }
+
+    /// What is answered.
+    pub(super) fn answer(self, place: Place, walked: Summary) -> Answer<Letters> {
+        let is_full = self.letters.len() >= self.limit;
+        let found = Letters {
+            dead_letters: self.letters,
+        };
+        Answer::new(place, &walked, is_full, self.matched, found)
+    }
+}
+
+// === impl Counted ===
+
+impl Counted {
+    /// None yet.
+    pub(super) fn new(wanted: Wanted) -> Counted {
+        Counted {
+            groups: Groups::new(wanted.errors.clone()),
+            wanted,
+            matched: 0,
+        }
+    }
+
+    /// One message more.
+    pub(super) fn see(&mut self, letter: Letter) -> bool {
+        if self.wanted.takes(&letter) {
+            self.matched += 1;
+            self.groups.add(&letter);
+        }
+        true
+    }
+
+    /// What is answered.
+    pub(super) fn answer(self, place: Place, walked: Summary) -> Answer<Grouped> {
+        let found = Grouped {
+            groups: self.groups.finish(),
+        };
+        Answer::new(place, &walked, false, self.matched, found)
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    /// The message of this name.
+    ///
+    /// # Errors
+    /// When it is no name of a message.
+    pub(super) fn new(id: &[u8], errors: ErrorHeaders, now: Wall) -> Result<Found, Problem> {
+        let id = String::from_utf8_lossy(id).into_owned();
+        let id = id
+            .parse()
+            .map_err(|problem| bad(format_args!("{id}: {problem}")))?;
+        let filter = Filter {
+            ids: vec![id],
+            ..Filter::default()
+        };
+        let wanted = Wanted {
+            filter,
+            errors,
+            now,
+        };
+        Ok(Found {
+            wanted,
+            detail: None,
+        })
+    }
+
+    /// Octets of each body that have to be kept.
+    pub(super) fn body(&self) -> usize {
+        SHOWN
+    }
+
+    /// One message more. False when it is the one.
+    pub(super) fn see(&mut self, letter: Letter) -> bool {
+        if self.detail.is_none() && self.wanted.takes(&letter) {
+            self.detail = Some(Detail::of(&letter, &self.wanted.errors));
+        }
+        self.detail.is_none()
+    }
+
+    /// What is answered.
+    ///
+    /// # Errors
+    /// When the message was not found.
+    pub(super) fn answer(self, walked: Summary) -> Result<Shown, Problem> {
+        let notes = notes(&walked);
+        match self.detail {
+            Some(detail) => Ok(Shown { detail, notes }),
+            None => {
+                let detail = [&["no message has this id".to_owned()], &notes[..]].concat();
+                Err(Problem::new(StatusCode::NOT_FOUND, detail.join("; ")))
+            }
+        }
+    }
+}
+
+// === impl Answer ===
+
+impl<T> Answer<T> {
+    fn new(place: Place, walked: &Summary, is_full: bool, matched: u64, found: T) -> Answer<T> {
+        Answer {
+            vhost: place.vhost,
+            queue: place.queue,
+            queue_type: match walked.queue_type {
+                QueueType::Classic => "classic",
+                QueueType::Quorum => "quorum",
+                QueueType::Stream => "stream",
+            },
+            ready: walked.ready,
+            consumers: walked.consumers,
+            looked_at: walked.seen,
+            matched,
+            stopped: match walked.stopped {
+                Stopped::End => "end",
+                // Of a page without a filter the walk was told its size.
+                _ if is_full => "enough",
+                Stopped::Enough => "enough",
+                Stopped::Messages => "messages",
+                Stopped::Octets => "octets",
+                Stopped::Time => "time",
+            },
+            notes: notes(walked),
+            found,
+        }
+    }
+}
+
+/// What somebody should know who reads the answer.
+fn notes(walked: &Summary) -> Vec<String> {
+    let seen = walked.seen;
+    let mut notes = Vec::new();
+    match walked.ready {
+        Some(ready) if seen == 0 && ready > 0 && walked.stopped == Stopped::Time => {
+            notes.push(format!(
+                "none of {ready} messages came in time: is another consumer the only active one?"
+            ));
+        }
+        Some(ready) if seen < ready && walked.stopped != Stopped::End => {
+            notes.push(format!(
+                "the first {seen} of {ready} messages were looked at"
+            ));
+        }
+        None if walked.stopped != Stopped::End => {
+            notes.push(format!(
+                "the first {seen} messages were looked at; to see how many there are takes the right to configure the queue"
+            ));
+        }
+        _ => {}
+    }
+    if walked.counted {
+        notes.push(
+            "each look counts as a failed delivery: the queue's delivery limit may kill messages"
+                .to_owned(),
+        );
+    }
+    match walked.consumers {
+        None | Some(0) => {}
+        Some(1) => notes.push("another consumer takes messages from this queue".to_owned()),
+        Some(many) => notes.push(format!(
+            "{many} other consumers take messages from this queue"
+        )),
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walked(stopped: Stopped, seen: u64, ready: Option<u64>) -> Summary {
+        Summary {
+            ready,
+            seen,
+            stopped,
+            ..Summary::default()
+        }
+    }
+
+    fn letter(key: &str) -> Letter {
+        Letter {
+            position: 1,
+            exchange: ShortStr::EMPTY,
+            routing_key: ShortStr::copy(key.as_bytes()).expect("short"),
+            redelivered: false,
+            properties: vec![0, 0].into(),
+            body: Default::default(),
+            size: 0,
+        }
+    }
+
+    fn page(query: &str) -> Result<Page, Problem> {
+        let uri = format!("/x?{query}").parse().expect("a URI");
+        let mut parameters = Parameters::of(&uri);
+        let wanted = Wanted {
+            filter: filter(&mut parameters)?,
+            errors: ErrorHeaders::default(),
+            now: Wall::of_seconds(1_700_000_000),
+        };
+        let page = Page::new(wanted, &mut parameters)?;
+        parameters.end().map(|()| page)
+    }
+
+    fn place() -> Place {
+        let uri = "/api/v1/vhosts/v/queues/q/dead-letters".parse();
+        Place::of(&uri.expect("a URI")).expect("short names")
+    }
+
+    #[test]
+    fn a_page_begins_behind_its_offset_and_ends_at_its_limit() {
+        let mut page = page("offset=1&limit=2").expect("a page");
+        assert_eq!(page.messages(), Some(3));
+        let goes_on = ["a", "b", "c", "d"].map(|key| page.see(letter(key)));
+        assert_eq!(goes_on, [true, true, false, false]);
+        let answer = page.answer(place(), walked(Stopped::Messages, 4, Some(9)));
+        assert_eq!((answer.matched, answer.stopped), (3, "enough"));
+        let letters = answer.found.dead_letters.iter();
+        let keys: Vec<_> = letters.map(|it| it.routing_key.as_str()).collect();
+        assert_eq!(keys, ["b", "c"]);
+        assert_eq!(answer.notes, ["the first 4 of 9 messages were looked at"]);
+    }
+
+    #[test]
+    fn a_filter_may_have_to_look_at_everything() {
+        let page = page("routing-key=x&header=a=b=c&older-than=1h+5m&id=00000000000000ff");
+        let page = page.expect("a page");
+        assert_eq!(page.messages(), None);
+        let filter = &page.wanted.filter;
+        assert_eq!(filter.headers, [(b"a".to_vec(), b"b=c".to_vec())]);
+        assert_eq!(filter.older_than.map(|age| age.as_secs()), Some(3900));
+        assert_eq!(filter.ids.len(), 1);
+    }
+
+    #[test]
+    fn a_bad_filter_is_refused_in_its_own_words() {
+        for (query, words) in [
+            ("header=a", "header=a: write NAME=VALUE"),
+            (
+                "older-than=5",
+                "older-than=5: write a time with its unit, like 90s, 15m, 2h or 7d",
+            ),
+            ("id=x", "id=x: an id has 16 hexadecimal digits"),
+            ("limit=1001", "limit=1001: write a number from 1 to 1000"),
+            ("offset=-1", "offset=-1: write a number from 0 to 1000000"),
+            ("reason=%FF", "reason: write it as UTF-8"),
+        ] {
+            assert_eq!(page(query).err(), Some(bad(words)), "{query}");
+        }
+    }
+
+    #[test]
+    fn notes_say_how_far_it_went_what_it_cost_and_who_else_is_there() {
+        let mut all = walked(Stopped::Time, 2, Some(5));
+        all.counted = true;
+        all.consumers = Some(1);
+        assert_eq!(
+            notes(&all),
+            [
+                "the first 2 of 5 messages were looked at",
+                "each look counts as a failed delivery: the queue's delivery limit may kill messages",
+                "another consumer takes messages from this queue",
+            ]
+        );
+        assert_eq!(notes(&walked(Stopped::End, 5, Some(5))), [""; 0]);
+        let none = notes(&walked(Stopped::Time, 0, Some(5)));
+        assert!(none[0].starts_with("none of 5 messages came in time"));
+        let unknown = notes(&walked(Stopped::Messages, 5, None));
+        assert!(unknown[0].contains("the right to configure"), "{unknown:?}");
+    }
+}

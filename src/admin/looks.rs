@@ -1,0 +1,192 @@
+//! Looks into queues: each is a walk in the name of whoever asked, within bounds, and only so many go on at once.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum::http::StatusCode;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::login::Credentials;
+use super::problem::Problem;
+use super::slow_down::SlowDown;
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::letter::{ErrorHeaders, Letter};
+use crate::machine::{Limit, LiveLimits, Wall};
+use crate::net::clock::Clock;
+use crate::net::permits::Permits;
+use crate::net::walks::Walks;
+use crate::telemetry::Metrics;
+use crate::walk::{Bounds, Ended, Failure, Settings, Stopped, Summary, Task};
+
+/// How long one look too many waits for another to end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// All that looks need. Clones are the same.
+#[derive(Clone)]
+pub struct Looks {
+    walks: Walks,
+    limits: LiveLimits,
+    permits: Permits,
+    metrics: Metrics,
+    slow_down: SlowDown,
+    error_headers: Arc<ArcSwap<ErrorHeaders>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// Who wants to look, where, and at how much.
+pub(super) struct Wish {
+    pub(super) credentials: Credentials,
+    pub(super) peer: IpAddr,
+    pub(super) vhost: Vhost,
+    pub(super) queue: ShortStr,
+    /// More messages than these are not of interest, whatever `look-limit` says.
+    pub(super) messages: Option<u64>,
+    /// Octets of each body.
+    pub(super) body: usize,
+}
+
+// === impl Looks ===
+
+impl Looks {
+    /// `permits`: one for each look that may go on.
+    pub fn new(
+        walks: Walks,
+        limits: LiveLimits,
+        permits: Permits,
+        error_headers: ErrorHeaders,
+        metrics: Metrics,
+    ) -> Looks {
+        Looks {
+            walks,
+            limits,
+            permits,
+            metrics,
+            slow_down: SlowDown::default(),
+            error_headers: Arc::new(ArcSwap::from_pointee(error_headers)),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// From now on so many at once, and these headers tell of errors.
+    pub fn change(&self, at_once: usize, error_headers: ErrorHeaders) {
+        self.permits.resize(at_once);
+        self.error_headers.store(Arc::new(error_headers));
+    }
+
+    /// The headers that tell of errors.
+    pub(super) fn error_headers(&self) -> ErrorHeaders {
+        ErrorHeaders::clone(&self.error_headers.load())
+    }
+
+    /// The time of day.
+    pub(super) fn now(&self) -> Wall {
+        self.walks.clock.now().wall
+    }
+
+    /// Ends all looks, and waits until what they have taken is put back.
+    pub(super) async fn end(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Looks at messages until `see` has seen enough. It goes on as a task of its own: if nobody waits for it any more, it puts back what it has
+    /// taken, while a connection that is cut may count as a failed delivery of each message.
+    ///
+    /// # Errors
+    /// When the broker refuses the login or the queue, or cannot be asked.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        wish: Wish,
+        mut seen: T,
+        see: fn(&mut T, Letter) -> bool,
+    ) -> Result<(Summary, T), Problem> {
+        self.turn(wish.peer).await?;
+        let met = || self.metrics.limit_met(Limit::Looks);
+        let permit = timeout(PATIENCE, self.permits.acquire(met)).await;
+        let permit = permit.map_err(|_| {
+            Problem::busy("as many looks as `max-looks` allows go on already; try again soon")
+        })?;
+        let (peer, settings) = (wish.peer, self.settings(wish));
+        let most = settings.bounds.messages;
+        let (looks, stopped) = (self.clone(), self.stop.child_token());
+        // Nobody waits any more when this is dropped.
+        let _waits = stopped.clone().drop_guard();
+        let walk = self.tasks.spawn(async move {
+            let _permit = permit;
+            let wants_more = |letter| see(&mut seen, letter);
+            let ended = looks
+                .walks
+                .walk(settings, stopped.cancelled_owned(), wants_more)
+                .await;
+            (ended, seen)
+        });
+        let (ended, seen) = walk.await.map_err(|_| {
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the look broke off: this is a bug of the proxy",
+            )
+        })?;
+        self.count(&ended, most);
+        self.came(peer, ended.as_ref().err());
+        Ok((ended?, seen))
+    }
+
+    /// Whose logins failed waits for its turn.
+    ///
+    /// # Errors
+    /// When too many failed.
+    pub(super) async fn turn(&self, peer: IpAddr) -> Result<(), Problem> {
+        Ok(self.slow_down.turn(peer).await?)
+    }
+
+    /// Notes whether the broker has let somebody in.
+    pub(super) fn came(&self, peer: IpAddr, failure: Option<&Failure>) {
+        match failure {
+            Some(Failure::Login(_)) => self.slow_down.failed(peer),
+            None | Some(Failure::Refused { .. }) => self.slow_down.succeeded(peer),
+            Some(Failure::Connection(_) | Failure::Silent) => {}
+        }
+    }
+
+    /// So many messages may be held at once.
+    pub(super) fn look_limit(&self) -> u64 {
+        self.limits.now().look_limit
+    }
+
+    fn settings(&self, wish: Wish) -> Settings {
+        let limits = self.limits.now();
+        let wanted = wish.messages.unwrap_or(u64::MAX);
+        Settings {
+            login: wish.credentials.login(wish.vhost),
+            queue: wish.queue,
+            bounds: Bounds {
+                messages: wanted.min(limits.look_limit),
+                octets: limits.look_bytes as u64,
+                time: limits.look_timeout,
+            },
+            task: Task::Look(wish.body),
+        }
+    }
+
+    /// Which of the limits it has met. `most`: the messages that it might look at.
+    fn count(&self, ended: &Ended, most: u64) {
+        let met = match ended {
+            Err(Failure::Silent) => Limit::LookTimeout,
+            Ok(summary) => match summary.stopped {
+                Stopped::Messages if most >= self.limits.now().look_limit => Limit::LookLimit,
+                Stopped::Octets => Limit::LookBytes,
+                Stopped::Time => Limit::LookTimeout,
+                Stopped::Messages | Stopped::End | Stopped::Enough => return,
+            },
+            Err(_) => return,
+        };
+        self.metrics.limit_met(met);
+    }
+}

@@ -1,0 +1,256 @@
+//! What a request names: the vhost and the queue in its path, and the parameters behind it. Names are octets, which need not be UTF-8.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use axum::http::{StatusCode, Uri};
+use percent_encoding::percent_decode_str;
+
+use super::problem::Problem;
+use crate::amqp::ids::{ShortStr, Vhost};
+
+/// What stands before the name of the vhost.
+const VHOSTS: &str = "/api/v1/vhosts/";
+
+/// The queue that a path names, and one message of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) vhost: Vhost,
+    pub(super) queue: ShortStr,
+    /// The segment behind `dead-letters`, decoded.
+    pub(super) last: Vec<u8>,
+}
+
+/// The vhost that a path names, and what follows its second segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OfVhost {
+    pub(super) vhost: Vhost,
+    /// The segment behind `redrives`, decoded.
+    pub(super) last: Vec<u8>,
+}
+
+/// The parameters of a query, in their order, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parameters(Vec<(String, Vec<u8>)>);
+
+// === impl Place ===
+
+impl Place {
+    /// A queue, and no message of it.
+    pub(super) fn new(vhost: Vhost, queue: ShortStr) -> Place {
+        Place {
+            vhost,
+            queue,
+            last: Vec::new(),
+        }
+    }
+
+    /// From a path like `/api/v1/vhosts/%2F/queues/dead/dead-letters/…`.
+    ///
+    /// # Errors
+    /// When a name has more than 255 octets.
+    pub(super) fn of(uri: &Uri) -> Result<Place, Problem> {
+        let path = uri.path().strip_prefix(VHOSTS).unwrap_or_default();
+        let mut segments = path.split('/');
+        let mut next = || percent_decode_str(segments.next().unwrap_or_default()).collect();
+        let (vhost, _queues, queue) = (next(), next(), next());
+        let (_dead_letters, last) = (next(), next());
+        Ok(Place {
+            vhost: short("the vhost", vhost)?,
+            queue: short("the queue", queue)?,
+            last,
+        })
+    }
+}
+
+// === impl OfVhost ===
+
+impl OfVhost {
+    /// From a path like `/api/v1/vhosts/%2F/redrives/…`.
+    ///
+    /// # Errors
+    /// When the name has more than 255 octets.
+    pub(super) fn of(uri: &Uri) -> Result<OfVhost, Problem> {
+        let path = uri.path().strip_prefix(VHOSTS).unwrap_or_default();
+        let mut segments = path.split('/');
+        let mut next = || percent_decode_str(segments.next().unwrap_or_default()).collect();
+        let (vhost, _redrives, last) = (next(), next(), next());
+        Ok(OfVhost {
+            vhost: short("the vhost", vhost)?,
+            last,
+        })
+    }
+}
+
+fn short(what: &str, octets: Vec<u8>) -> Result<ShortStr, Problem> {
+    let name = ShortStr::new(octets);
+    name.ok_or_else(|| bad(format_args!("{what}: a name has up to 255 octets")))
+}
+
+// === impl Parameters ===
+
+impl Parameters {
+    /// All of a request. Those with an empty value count as not given.
+    pub(super) fn of(uri: &Uri) -> Parameters {
+        let pairs = uri.query().unwrap_or_default().split('&');
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let pairs = pairs.map(|(name, value)| (decoded(name), decoded(value)));
+        let given = pairs.filter(|(_, value)| !value.is_empty());
+        let named = |(name, value): (Vec<u8>, _)| (text(name), value);
+        Parameters(given.map(named).collect())
+    }
+
+    /// Takes all of this name.
+    pub(super) fn all(&mut self, name: &str) -> Vec<Vec<u8>> {
+        let taken = self.0.extract_if(.., |(other, _)| other == name);
+        taken.map(|(_, value)| value).collect()
+    }
+
+    /// Takes the one of this name.
+    ///
+    /// # Errors
+    /// When there are several.
+    pub(super) fn one(&mut self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
+        let mut all = self.all(name);
+        match all.len() {
+            0 | 1 => Ok(all.pop()),
+            _ => Err(bad(format_args!("{name}: write it once"))),
+        }
+    }
+
+    /// Takes a name of AMQP.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub(super) fn name(&mut self, name: &str) -> Result<Option<ShortStr>, Problem> {
+        self.one(name)?
+            .map(|octets| short(name, octets))
+            .transpose()
+    }
+
+    /// Takes what `read` makes of a text.
+    ///
+    /// # Errors
+    /// In the words of `read`, or when it is no text.
+    pub(super) fn read<T, E: Display>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, Problem> {
+        let Some(octets) = self.one(name)? else {
+            return Ok(None);
+        };
+        let Ok(typed) = String::from_utf8(octets) else {
+            return Err(bad(format_args!("{name}: write it as UTF-8")));
+        };
+        match read(&typed) {
+            Ok(read) => Ok(Some(read)),
+            Err(problem) => Err(bad(format_args!("{name}={typed}: {problem}"))),
+        }
+    }
+
+    /// Takes a number.
+    ///
+    /// # Errors
+    /// When it is none of these.
+    pub(super) fn number<T>(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<T>,
+    ) -> Result<Option<T>, Problem>
+    where
+        T: FromStr + PartialOrd + Display,
+    {
+        self.read(name, |text| match text.parse() {
+            Ok(number) if range.contains(&number) => Ok(number),
+            _ => Err(format!(
+                "write a number from {} to {}",
+                range.start(),
+                range.end()
+            )),
+        })
+    }
+
+    /// Nothing may be left.
+    ///
+    /// # Errors
+    /// When there is a parameter that nobody took.
+    pub(super) fn end(self) -> Result<(), Problem> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((name, _)) => Err(bad(format_args!("{name}: there is no such parameter"))),
+        }
+    }
+}
+
+/// A request that cannot be meant.
+pub(super) fn bad(detail: impl Display) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail.to_string())
+}
+
+/// As forms write it: `+` is a space.
+fn decoded(text: &str) -> Vec<u8> {
+    percent_decode_str(&text.replace('+', " ")).collect()
+}
+
+fn text(octets: Vec<u8>) -> String {
+    String::from_utf8_lossy(&octets).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Uri {
+        text.parse().expect("a URI")
+    }
+
+    fn parameters(query: &str) -> Parameters {
+        Parameters::of(&uri(&format!("/x?{query}")))
+    }
+
+    #[test]
+    fn names_in_the_path_are_octets() {
+        let place = Place::of(&uri(
+            "/api/v1/vhosts/%2F/queues/a%2Fb%FF+/dead-letters/x%00",
+        ));
+        let place = place.expect("short names");
+        assert_eq!(place.vhost, Vhost::ROOT);
+        assert_eq!(&place.queue[..], b"a/b\xff+");
+        assert_eq!(place.last, b"x\0");
+        let long = format!("/api/v1/vhosts/v/queues/{}/dead-letters", "q".repeat(256));
+        let refused = bad("the queue: a name has up to 255 octets");
+        assert_eq!(Place::of(&uri(&long)), Err(refused));
+    }
+
+    #[test]
+    fn parameters_are_taken_by_name() {
+        let mut query = parameters("source=a%FFb+c&header=x=1&header=y%3D2&id=&limit=7");
+        let source = query.name("source").expect("short").expect("given");
+        assert_eq!(&source[..], b"a\xffb c");
+        assert_eq!(query.all("header"), [b"x=1", b"y=2"]);
+        assert_eq!(query.one("id"), Ok(None));
+        assert_eq!(query.number("limit", 1..=10), Ok(Some(7)));
+        assert_eq!(query.number("limit", 1..=10), Ok(None));
+        assert_eq!(query.end(), Ok(()));
+    }
+
+    #[test]
+    fn a_bad_parameter_is_refused_in_its_own_words() {
+        let number = |query: &str| parameters(query).number("limit", 1..=10).map(|_| ());
+        for (query, words) in [
+            ("limit=x", "limit=x: write a number from 1 to 10"),
+            ("limit=11", "limit=11: write a number from 1 to 10"),
+            ("limit=1&limit=2", "limit: write it once"),
+            ("limit=%FF", "limit: write it as UTF-8"),
+        ] {
+            assert_eq!(number(query), Err(bad(words)), "{query}");
+        }
+        let long = format!("source={}", "a".repeat(256));
+        let refused = bad("source: a name has up to 255 octets");
+        assert_eq!(parameters(&long).name("source"), Err(refused));
+        let left = parameters("limits=1").end();
+        assert_eq!(left, Err(bad("limits: there is no such parameter")));
+    }
+}

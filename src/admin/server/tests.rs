@@ -1,0 +1,152 @@
+//! The admin port over real sockets.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use tokio::task::JoinHandle;
+
+use super::super::ask;
+use super::*;
+use crate::machine::Limits;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A server on a free port that ends with the test's runtime, or when it is told.
+struct Served {
+    address: SocketAddr,
+    metrics: Metrics,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// `permits`: how many may ask at once, `patience`: for how long.
+async fn start(permits: usize, patience: Duration, readiness: Readiness) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (metrics, stop) = (Metrics::new(), CancellationToken::new());
+    let server = Server {
+        metrics: metrics.clone(),
+        readiness,
+        redeclared: Default::default(),
+        permits: Permits::new(permits),
+        limits: LiveLimits::new(Limits {
+            admin_timeout: patience,
+            ..Limits::of_tests()
+        }),
+        looks: None,
+    };
+    let task = tokio::spawn(server.serve(listener, stop.clone().cancelled_owned()));
+    Served {
+        address,
+        metrics,
+        stop,
+        task,
+    }
+}
+
+impl Served {
+    fn has_met(&self, limit: &str) -> bool {
+        let sample = format!("dlx_proxy_limits_met_total{{limit=\"{limit}\"}} 1\n");
+        self.metrics.encode().contains(&sample)
+    }
+}
+
+/// What a test has to say to the server from beside the runtime.
+async fn beside<T: Send + 'static>(talk: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(talk).await.expect("no panic")
+}
+
+/// Somebody who has asked half a question.
+fn half(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("accepted");
+    stream.write_all(b"GET /rea").expect("sent");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("an option");
+    stream
+}
+
+/// Waits until the server lets somebody go, without an answer; what it has not read makes that a reset.
+fn is_cut_off(mut stream: TcpStream) {
+    let mut answer = String::new();
+    if let Err(error) = stream.read_to_string(&mut answer) {
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+    assert!(!answer.contains("200"), "{answer}");
+}
+
+/// What is answered, as soon as anything is: [`ask`] has not much patience, and a machine may be busy.
+fn answer(address: SocketAddr) -> String {
+    let begun = Instant::now();
+    loop {
+        match ask(address) {
+            Ok(answer) => return answer,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn readiness_is_asked_over_http() {
+    let readiness = Readiness::new([]);
+    let Served { address, .. } = start(1, LONG, readiness.clone()).await;
+    let asked = async || beside(move || answer(address)).await;
+    assert_eq!(asked().await, "not listening yet\n");
+    readiness.listening();
+    assert_eq!(asked().await, "");
+}
+
+#[tokio::test]
+async fn whoever_does_not_end_a_request_is_cut_off() {
+    let soon = Duration::from_millis(50);
+    let served = start(1, soon, Readiness::new([])).await;
+    let address = served.address;
+    beside(move || is_cut_off(half(address))).await;
+    assert!(served.has_met("admin-timeout"));
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_half_a_request() {
+    let served = start(2, LONG, Readiness::new([])).await;
+    let address = served.address;
+    let waiting = beside(move || {
+        let waiting = half(address);
+        answer(address); // so the one before is accepted
+        waiting
+    })
+    .await;
+    served.stop.cancel();
+    let ended = timeout(Duration::from_secs(20), served.task).await;
+    ended.expect("in time").expect("no panic");
+    beside(move || is_cut_off(waiting)).await;
+}
+
+#[tokio::test]
+async fn one_too_many_takes_the_place_of_the_oldest_that_has_not_asked() {
+    let served = start(2, LONG, Readiness::new([])).await;
+    let address = served.address;
+    beside(move || {
+        let (oldest, mut newer) = (half(address), half(address));
+        answer(address);
+        is_cut_off(oldest);
+        newer.write_all(b"dyz HTTP/1.0\r\n\r\n").expect("sent");
+        let mut told = String::new();
+        newer.read_to_string(&mut told).expect("an answer");
+        assert!(told.contains("503"), "{told}");
+    })
+    .await;
+    assert!(served.has_met("max-admin-connections"));
+}
+
+/// Whoever asked is not cut off: it is answered, and the next one waits for that. (So it is with all that silent ones do not hold up.)
+#[test]
+fn whoever_has_asked_is_not_cut_off() {
+    let silent = Silent::default();
+    let (first, second) = (silent.came(1), silent.came(2));
+    silent.spoke(1);
+    silent.let_the_oldest_go();
+    silent.let_the_oldest_go();
+    assert!(!first.is_cancelled());
+    assert!(second.is_cancelled());
+}

@@ -1,0 +1,157 @@
+//! `dlx-proxy dead-letters`: what may be typed, and its help.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Settings;
+use crate::config::Sources;
+
+/// Below the help of each command.
+const AFTER_HELP: &str = "\
+The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest first, and puts them back in \
+their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3) the answer says so. Exit code 1: there is no answer, \
+and why.";
+
+/// What to see of the dead letters in a queue.
+#[derive(Debug, Subcommand)]
+pub enum DeadLetters {
+    /// List the messages of a queue, the oldest first
+    #[command(after_help = AFTER_HELP)]
+    List {
+        /// Where.
+        #[command(flatten)]
+        queue: Queue,
+        /// Which.
+        #[command(flatten)]
+        filters: Filters,
+        /// How many.
+        #[command(flatten)]
+        page: Page,
+        /// Only these columns, in this order; the names are those of the JSON
+        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+        columns: Vec<String>,
+    },
+    /// Count the messages of a queue by where they died, why, and with which error
+    #[command(after_help = AFTER_HELP)]
+    Groups {
+        /// Where.
+        #[command(flatten)]
+        queue: Queue,
+        /// Which.
+        #[command(flatten)]
+        filters: Filters,
+        /// Only these columns, in this order; the names are those of the JSON
+        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+        columns: Vec<String>,
+    },
+    /// Show one message: how it died, its properties, its headers and its body
+    #[command(after_help = AFTER_HELP)]
+    Show {
+        /// The message, as `list` names it
+        id: String,
+        /// Where.
+        #[command(flatten)]
+        queue: Queue,
+    },
+}
+
+/// Which queue, by which proxy, and as whom.
+#[derive(Args, Debug)]
+pub struct Queue {
+    /// TOML file of settings [env: DLX_PROXY_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Admin address of the proxy [default: 127.0.0.1:15673]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+    #[arg(long, value_name = "NAME")]
+    pub username: Option<String>,
+    /// The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+    #[arg(long, value_name = "TEXT")]
+    pub password: Option<String>,
+    /// The vhost of the queue
+    #[arg(long, value_name = "NAME", default_value = "/")]
+    pub vhost: OsString,
+    /// The queue
+    #[arg(long, value_name = "NAME")]
+    pub queue: OsString,
+    /// How to print it
+    #[arg(long, value_name = "FORM", default_value = "table")]
+    pub output: Output,
+    /// For scripts: tables without a heading, their cells divided by tabs
+    #[arg(long)]
+    pub non_interactive: bool,
+}
+
+/// How to print what was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// What the proxy answers.
+    Json,
+}
+
+/// Which messages; those that all of these fit.
+#[derive(Args, Debug)]
+pub struct Filters {
+    /// Only messages that died in this queue
+    #[arg(long, value_name = "QUEUE")]
+    pub source: Option<OsString>,
+    /// Only messages that died so: rejected, expired, maxlen or delivery_limit
+    #[arg(long, value_name = "REASON")]
+    pub reason: Option<OsString>,
+    /// Only messages with this routing key
+    #[arg(long, value_name = "KEY")]
+    pub routing_key: Option<OsString>,
+    /// Only messages with this header; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE")]
+    pub headers: Vec<OsString>,
+    /// Only messages with this text in their body
+    #[arg(long, value_name = "TEXT")]
+    pub body: Option<OsString>,
+    /// Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+    #[arg(long, value_name = "TIME")]
+    pub older_than: Option<OsString>,
+}
+
+/// Which part of a list.
+#[derive(Args, Debug)]
+pub struct Page {
+    /// So many messages [default: 100]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Behind so many others
+    #[arg(long, value_name = "N")]
+    pub offset: Option<u64>,
+}
+
+// === impl DeadLetters ===
+
+impl DeadLetters {
+    /// Where to look.
+    pub fn queue(&self) -> &Queue {
+        match self {
+            DeadLetters::List { queue, .. }
+            | DeadLetters::Groups { queue, .. }
+            | DeadLetters::Show { queue, .. } => queue,
+        }
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// All sources of settings of this process.
+    pub fn sources(&self) -> Sources {
+        Settings {
+            config: self.config.clone(),
+            admin: self.admin.clone(),
+            ..Settings::default()
+        }
+        .sources()
+    }
+}

@@ -1,0 +1,74 @@
+//! Text of strangers on a terminal: what would move the cursor, change colours or turn the direction of writing is shown as an escape.
+
+use std::fmt::Write;
+
+/// On one line.
+pub(super) fn line(text: &str) -> String {
+    escaped(text, |_| false)
+}
+
+/// With its line breaks and tabs.
+pub(super) fn lines(text: &str) -> String {
+    escaped(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// JSON: what stands in a string of it is escaped as JSON does, and line breaks stand nowhere else.
+pub(super) fn json(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match is_harmless(character) || character == '\n' {
+            true => plain.push(character),
+            // All of these have four digits. Writing to a String cannot fail.
+            false => drop(write!(plain, "\\u{:04x}", u32::from(character))),
+        }
+    }
+    plain
+}
+
+fn escaped(text: &str, may_stay: fn(char) -> bool) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match is_harmless(character) || may_stay(character) {
+            true => plain.push(character),
+            false => plain.extend(character.escape_default()),
+        }
+    }
+    plain
+}
+
+/// Neither a control character nor one that turns the direction of writing, breaks the line or cannot be seen.
+fn is_harmless(character: char) -> bool {
+    !character.is_control()
+        && !matches!(
+            character,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_reaches_a_terminal_raw() {
+        let hostile = "a\x1b[31m\r\n\tb\u{7f}\u{9b}2J\u{202e}é";
+        assert_eq!(line(hostile), r"a\u{1b}[31m\r\n\tb\u{7f}\u{9b}2J\u{202e}é");
+        assert_eq!(
+            lines(hostile),
+            "a\\u{1b}[31m\\r\n\tb\\u{7f}\\u{9b}2J\\u{202e}é"
+        );
+    }
+
+    #[test]
+    fn json_stays_what_it_was() {
+        let hostile = serde_json::json!({ "a\u{9b}": "\u{7f}\x1b\n\u{202e}\u{feff}é" });
+        let written = serde_json::to_string_pretty(&hostile).expect("JSON");
+        let plain = json(&written);
+        assert!(
+            plain.chars().all(|it| is_harmless(it) || it == '\n'),
+            "{plain}"
+        );
+        let read: serde_json::Value = serde_json::from_str(&plain).expect("JSON");
+        assert_eq!(read, hostile);
+    }
+}
