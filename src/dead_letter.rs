@@ -15,6 +15,7 @@ mod cycle;
 mod disposal;
 mod headers;
 mod history;
+mod mark;
 mod plan;
 pub mod private;
 pub mod proof;
@@ -27,6 +28,7 @@ mod returning;
 mod route;
 mod signal;
 mod signalled;
+mod standing;
 pub mod unparked;
 mod write;
 

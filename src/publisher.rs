@@ -62,6 +62,7 @@ mod stalled;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod users;
 
 pub use input::Input;
 pub use output::{Effects, Output};

@@ -10,8 +10,7 @@
 //! What became of it before ends here, as with a message that a client publishes: its lap, its failed deliveries, the numbers of its queue, and what
 //! the parking queue added. Its history goes on or begins anew, as the operator likes.
 //!
-//! Each redrive counts in a private header ([`REDRIVEN`]). Retries, deaths and the parking queue leave it as it is; clients of the proxy are not shown
-//! it, as they are shown no private header, and cannot publish it. Past the proxy anybody can. It is only for people to read.
+//! Each redrive counts in a private header: see `mark`.
 
 use std::fmt::{self, Formatter};
 
@@ -24,15 +23,16 @@ use crate::machine::{Publication, Purpose, Reason, Wall};
 
 use super::headers::{self, HeaderEdit, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH};
 use super::history::{self, Entry};
+use super::mark;
 use super::private::{self, HISTORY, REDRIVEN};
 use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
 use super::retries::Attempts;
 use super::retry::{self, Retry};
-use super::{Bridges, Dialect, remembered, signalled};
+use super::standing::Itself;
+use super::{Bridges, Dialect, remembered};
 
-const COUNT: &[u8] = b"count";
-const TIME: &[u8] = b"time";
-const BY: &[u8] = b"by";
+pub use super::mark::Mark;
+pub use super::standing::Standing;
 
 /// Where a dead letter is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,17 +59,6 @@ pub struct Redrive {
     pub keep_history: bool,
     /// Who wants that.
     pub by: ShortStr,
-}
-
-/// A dead letter as it stands in its queue.
-#[derive(Clone, Copy, Debug)]
-pub struct Standing<'a> {
-    /// The exchange that it came by.
-    pub exchange: &'a [u8],
-    /// The key that it came by.
-    pub routing_key: &'a [u8],
-    /// As the broker sent it: with the private headers.
-    pub content: &'a Content,
 }
 
 /// The proxy that publishes it.
@@ -101,39 +90,13 @@ pub enum Stays {
     TooLong,
 }
 
-/// How often a message was redriven, as it says itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark<'a> {
-    /// How often.
-    pub count: u64,
-    /// The last time: seconds since 1970.
-    pub time: Option<u64>,
-    /// By whom the last time.
-    pub by: Option<&'a [u8]>,
-}
-
 /// The queue that a message goes back to, and how it had come there.
-struct Origin<'a> {
-    queue: ShortStr,
-    exchange: ShortStr,
-    routing_key: ShortStr,
+pub(super) struct Origin<'a> {
+    pub(super) queue: ShortStr,
+    pub(super) exchange: ShortStr,
+    pub(super) routing_key: ShortStr,
     /// The keys of `CC` that count for its next death.
-    cc: Vec<&'a [u8]>,
-}
-
-/// A message with its own user-id, and without what retries wrote into it.
-struct Itself {
-    content: Content,
-    /// It was on its way back into its queue.
-    way_back: Option<WayBack>,
-}
-
-/// What the table of such a message says.
-struct WayBack {
-    queue: ShortStr,
-    exchange: ShortStr,
-    routing_key: ShortStr,
-    cc_counts: bool,
+    pub(super) cc: Vec<&'a [u8]>,
 }
 
 // === impl Redrive ===
@@ -254,7 +217,7 @@ impl Redrive {
                 edit.raw(field);
             }
         }
-        edit.table(REDRIVEN, &self.mark(table, now));
+        edit.table(REDRIVEN, &mark::counted(table, &self.by, now));
         let goes = |name: &[u8]| {
             name.starts_with(private::PREFIX) && !(bcc_counts && name == private::BCC)
                 || [PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
@@ -271,16 +234,6 @@ impl Redrive {
             }
         }
         Ok(headers)
-    }
-
-    fn mark(&self, table: Table<'_>, now: Wall) -> TableBuilder {
-        let before = Mark::read(table).map_or(0, |mark| mark.count);
-        let count = i64::try_from(before.saturating_add(1)).unwrap_or(i64::MAX);
-        let mut mark = TableBuilder::default();
-        mark.long(COUNT, count)
-            .timestamp(TIME, now.seconds())
-            .longstr(BY, &self.by);
-        mark
     }
 }
 
@@ -335,72 +288,6 @@ fn first_key(
     }
 }
 
-// === impl Standing ===
-
-impl Standing<'_> {
-    fn itself(&self, here: &Here<'_>) -> Result<Itself, Malformed> {
-        let content = here.bridges.content(self.content);
-        let parsed = Properties::parse(&content.properties)?;
-        let table = Table(parsed.headers().unwrap_or_default());
-        let with = |edit: &Edit, of: &Properties<'_>| Content {
-            properties: of.edit(edit),
-            body: content.body.clone(),
-        };
-        let is_parked = table.get(PARKED_EXCHANGE)?.is_some();
-        let table_of_retry = retry::read(&parsed, here.own_user);
-        if let Some((retry, original)) = &table_of_retry
-            && (is_parked || retry.away.is_some())
-        {
-            let before = retry.before(&content, *original)?;
-            let without_ttl = Edit {
-                expiration: Change::Remove,
-                ..Edit::default()
-            };
-            return Ok(Itself {
-                content: with(&without_ttl, &Properties::parse(&before.properties)?),
-                way_back: Some(WayBack {
-                    queue: retry.queue.clone(),
-                    exchange: retry.exchange.clone(),
-                    routing_key: retry.routing_key.clone(),
-                    cc_counts: retry.cc_counts,
-                }),
-            });
-        }
-        let stands_here = |(retry, _): &(Retry<'_>, _)| self.is_in(&retry.queue);
-        if !table_of_retry.as_ref().is_some_and(stands_here)
-            && let Some((content, _)) = signalled(&content, self.routing_key, here.own_user)
-        {
-            return Ok(Itself {
-                content,
-                way_back: None,
-            });
-        }
-        let user_id = proof::proven(&parsed, here.own_user);
-        let own = Edit {
-            user_id: user_id.map_or(Change::Keep, proof::Original::put_back),
-            ..Edit::default()
-        };
-        Ok(Itself {
-            content: with(&own, &parsed),
-            way_back: None,
-        })
-    }
-
-    /// Whether it came into that queue through the default exchange.
-    fn is_in(&self, queue: &[u8]) -> bool {
-        self.exchange.is_empty() && self.routing_key == queue
-    }
-
-    /// The key that it was published with: where it has come back to its queue, the one of before.
-    fn own_key(&self, here: &Here<'_>) -> Result<ShortStr, Stays> {
-        let parsed = Properties::parse(&self.content.properties)?;
-        match retry::read(&parsed, here.own_user) {
-            Some((retry, _)) => Ok(retry.routing_key),
-            None => ShortStr::copy(self.routing_key).ok_or(Stays::TooLong),
-        }
-    }
-}
-
 // === impl Origin ===
 
 impl<'a> Origin<'a> {
@@ -417,38 +304,6 @@ impl<'a> Origin<'a> {
             },
             queue,
             cc: keys.collect(),
-        })
-    }
-}
-
-// === impl WayBack ===
-
-impl WayBack {
-    fn origin<'a>(&self, table: Table<'a>) -> Result<Origin<'a>, Malformed> {
-        Ok(Origin {
-            queue: self.queue.clone(),
-            exchange: self.exchange.clone(),
-            routing_key: self.routing_key.clone(),
-            cc: match self.cc_counts {
-                true => headers::routes(table, headers::CC)?,
-                false => Vec::new(),
-            },
-        })
-    }
-}
-
-// === impl Mark ===
-
-impl<'a> Mark<'a> {
-    /// That of a message with these headers. None: it was not redriven.
-    pub fn read(headers: Table<'a>) -> Option<Mark<'a>> {
-        let table = headers.get(REDRIVEN).ok()??.as_table()?;
-        let value = |name: &[u8]| table.get(name).ok().flatten();
-        let count = value(COUNT)?.as_integer()?.try_into().ok()?;
-        Some(Mark {
-            count,
-            time: value(TIME).and_then(Value::as_timestamp),
-            by: value(BY).and_then(Value::as_longstr),
         })
     }
 }

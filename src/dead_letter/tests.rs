@@ -7,6 +7,7 @@ mod cycles;
 mod message;
 mod property;
 mod redrive;
+mod redriven;
 mod retry;
 mod returning;
 mod script;

@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::amqp::content::Content;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
-use crate::dead_letter::proof;
 use crate::link::Loss;
-use crate::machine::{Cause, Event, Limit, Now, Outcome, Publication, Purpose, Role};
+use crate::machine::{Cause, Event, Limit, Now, Outcome, Purpose, Role};
 use crate::publisher::Effects;
 
 use super::item::{Item, Key, Place, Stage};
@@ -350,25 +348,6 @@ impl Publisher {
         item.is_some_and(|item| std::mem::replace(&mut item.crossings, 1) == 0)
     }
 
-    /// The broker refused a user-id. If it was our own, the proof, the broker knows our user by another name (OAuth 2): until the link is up again
-    /// messages are parked without, and none is published that would be nothing without. True: it is parked so. Else it was a foreign one.
-    fn cannot_prove(&mut self, key: Key) -> bool {
-        if let Some(item) = self.items.get(key)
-            && item.publication.purpose != Purpose::Tail
-            && parked::is_proven(&item.publication.content, self.link.user())
-        {
-            let stage = item.stage;
-            self.provable = false;
-            if stage.is_parking() {
-                self.describe(key, stage.cause());
-                self.restage(key, stage);
-                return true;
-            }
-        }
-        self.foreign_refused = true;
-        false
-    }
-
     /// The fact that a channel was closed; an internal exchange is nothing to worry about.
     fn closed_by(&self, close: &Close<'_>, blame: Blame, flight: &[Key]) -> Event {
         let item = flight.first().and_then(|key| self.items.get(*key));
@@ -435,32 +414,6 @@ impl Publisher {
             item.is_some_and(|item| item.place == (Place::InFlight { lane: at, tag }))
         });
         latest.map(|(tag, attempt)| (tag, attempt.key)).collect()
-    }
-
-    /// The broker does not take its user-id. What an operator sends back goes without, with the proof that it had another one; else it is back with its
-    /// owner.
-    pub(super) fn refuse_user(&mut self, key: Key, fx: &mut Effects) {
-        let own_user = self.link.user();
-        let hidden = self.items.get(key).and_then(|item| {
-            let Publication {
-                purpose, content, ..
-            } = &item.publication;
-            let goes_on = *purpose == Purpose::Redrive && !parked::is_proven(content, own_user);
-            let properties = proof::prove(&content.properties, own_user, None);
-            properties.filter(|_| goes_on).map(|properties| Content {
-                properties,
-                body: content.body.clone(),
-            })
-        });
-        let Some(content) = hidden else {
-            return self.finish(key, Outcome::Refused(Cause::UserId), fx);
-        };
-        self.items.replace(key, content);
-        if let Some(item) = self.items.get_mut(key) {
-            item.foreign = false;
-            item.suspect = false;
-        }
-        self.enqueue(key);
     }
 
     /// Tells the owner.
