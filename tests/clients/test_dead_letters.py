@@ -32,12 +32,14 @@ def path(via, queue, rest="", vhost=None):
     return f"/api/v1/vhosts/{name(vhost or via.vhost)}/queues/{name(queue)}/dead-letters{rest}"
 
 
-def ask(via, path, user=None, password=None, parameters=()):
+def ask(via, path, user=None, password=None, parameters=(), method="GET", header=True):
     """Status, JSON and headers of the answer."""
     login = via.broker.parameters.credentials
     credentials = f"{user or login.username}:{password or ('secret' if user else login.password)}"
     query = "?" + urllib.parse.urlencode(parameters) if parameters else ""
-    request = urllib.request.Request("http://%s:%d" % via.proxy.admin + path + query)
+    request = urllib.request.Request("http://%s:%d" % via.proxy.admin + path + query, method=method)
+    if method != "GET" and header:
+        request.add_header("X-Dlx-Proxy-Request", "1")
     request.add_header("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode())
     try:
         with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
