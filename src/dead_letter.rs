@@ -26,6 +26,7 @@ pub mod retries;
 pub mod retry;
 mod returning;
 mod route;
+mod shown;
 mod signal;
 mod signalled;
 mod standing;
@@ -37,6 +38,7 @@ pub use cycle::closes;
 pub use disposal::{Disposal, dispose};
 pub use plan::plan;
 pub use returning::{CameBack, Return, come_back, give_back};
+pub use shown::{Shown, shown};
 pub use signal::{Implausible, Signal, signal, without_death};
 pub use signalled::signalled;
 
