@@ -11,7 +11,7 @@ use tracing::{Level, Span, debug, error, error_span, info, trace, warn};
 
 use super::metrics::{
     CauseLabels, DeadLetterLabels, FallbackLabels, Inner, KindLabels, LegLabels, LinkLabels,
-    Metrics, RedriveLabels, RetryLabels, UndeliveredLabels, VhostGauge, VhostLabels,
+    Metrics, RetryLabels, UndeliveredLabels, VhostGauge, VhostLabels,
 };
 use super::names;
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -301,16 +301,11 @@ impl Reporter {
     }
 
     fn redriven(&self, queue: &ShortStr, outcome: Outcome) {
-        let inner = self.metrics.inner();
+        let vhost = self.metrics.inner().names.vhost(&self.vhost);
         let (outcome, cause) = names::outcome(outcome);
-        let labels = RedriveLabels {
-            vhost: inner.names.vhost(&self.vhost),
-            outcome,
-        };
-        inner.redriven.get_or_create(&labels).inc();
-        // Who asked for it is told why.
-        let cause = cause.map(Cause::as_str);
-        trace!(%queue, outcome, cause, "dead letter was sent back");
+        let labels = names::RedriveLabels { vhost, outcome };
+        self.metrics.inner().redriven.get_or_create(&labels).inc();
+        trace!(%queue, outcome, cause = cause.map(Cause::as_str), "dead letter was sent back");
     }
 
     fn retry_labels(&self, queue: &ShortStr, outcome: &'static str) -> RetryLabels {

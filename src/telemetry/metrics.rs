@@ -72,7 +72,7 @@ pub(super) struct Inner {
     pub(super) undelivered: Family<UndeliveredLabels, Counter>,
     pub(super) retries: Family<RetryLabels, Counter>,
     pub(super) retries_overdue: VhostGauge,
-    pub(super) redriven: Family<RedriveLabels, Counter>,
+    pub(super) redriven: Family<super::names::RedriveLabels, Counter>,
     pub(super) fallbacks: Family<FallbackLabels, Counter>,
     pub(super) rejects_kept: Family<CauseLabels, Counter>,
     pub(super) rejects_returned: Counter,
@@ -119,12 +119,6 @@ pub(super) struct DeadLetterLabels {
     pub(super) vhost: Name,
     pub(super) queue: Name,
     pub(super) reason: &'static str,
-    pub(super) outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RedriveLabels {
-    pub(super) vhost: Name,
     pub(super) outcome: &'static str,
 }
 

@@ -158,3 +158,10 @@ mod tests {
         assert_eq!(label("/", "q0"), "q0", "a name that was given stays");
     }
 }
+
+/// Of dead letters that were sent back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, prometheus_client::encoding::EncodeLabelSet)]
+pub(super) struct RedriveLabels {
+    pub(super) vhost: Name,
+    pub(super) outcome: &'static str,
+}

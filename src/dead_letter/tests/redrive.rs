@@ -9,9 +9,8 @@ use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::headers::{CC, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, routes};
 use crate::dead_letter::private::{self, REDELIVERED};
 use crate::dead_letter::proof;
-use crate::dead_letter::redrive::{Destination, Here, Redrive, Stays};
+use crate::dead_letter::redrive::{Destination, Here, Mark, Redrive, Standing, Stays};
 use crate::dead_letter::retries::Attempts;
-use crate::dead_letter::standing::Standing;
 use crate::dead_letter::{Bridges, Death, Dialect, Disposal, Lookup, Target, dispose, retry};
 use crate::machine::{Publication, Purpose, Reason};
 
