@@ -82,10 +82,16 @@ pub struct Order {
     pub to: Option<Redrive>,
 }
 
-/// One redrive at a time in a queue.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("redrive {0} is at work in this queue")]
-pub struct Busy(pub u64);
+/// Why one does not begin.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NotBegun {
+    /// One at a time in a queue.
+    #[error("redrive {0} is at work in this queue")]
+    Busy(u64),
+    /// Whoever may publish there decides what the proxy believes.
+    #[error("{0} is one of the proxy's own: nothing is sent there")]
+    Ours(ShortStr),
+}
 
 /// A redrive, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -157,15 +163,18 @@ impl Redrives {
     /// Begins one. It goes on by itself.
     ///
     /// # Errors
-    /// When another is at work in that queue.
-    pub fn begin(&self, order: Order) -> Result<u64, Busy> {
+    /// When another is at work in that queue, or messages are to go where nobody may send them.
+    pub fn begin(&self, order: Order) -> Result<u64, NotBegun> {
+        if let Some(name) = order.goes_to().filter(|name| self.names.is_ours(name)) {
+            return Err(NotBegun::Ours(name.clone()));
+        }
         let mut all = self.all();
         let in_the_way = |entry: &Entry| {
             let is_here = entry.vhost == order.login.vhost && entry.queue == order.queue;
             is_here && entry.ended.is_none()
         };
         if let Some((id, _)) = all.entries.iter().find(|(_, entry)| in_the_way(entry)) {
-            return Err(Busy(*id));
+            return Err(NotBegun::Busy(*id));
         }
         all.last += 1;
         let id = all.last;
@@ -316,6 +325,14 @@ impl Redrives {
 // === impl Order ===
 
 impl Order {
+    /// The queue or the exchange that was named.
+    fn goes_to(&self) -> Option<&ShortStr> {
+        match &self.to.as_ref()?.to {
+            Destination::Source => None,
+            Destination::Queue(name) | Destination::Exchange { exchange: name, .. } => Some(name),
+        }
+    }
+
     /// Where messages go, in words.
     fn to(&self) -> String {
         match self.to.as_ref().map(|redrive| &redrive.to) {

@@ -188,6 +188,7 @@ impl Moving {
             own_user: &self.settings.own_user,
             dialect,
             is_own_queue: &|queue| self.settings.names.is_ours(queue),
+            // The default exchange: it leads to every queue, whoever declared it.
             return_exchange: &|_| None,
             bridges: self.settings.names.bridges(),
         };
@@ -220,7 +221,7 @@ impl Moving {
     ) -> Option<DeliveryTag> {
         let cause = match outcome {
             // Not its own fault: it waits, and all behind it.
-            Outcome::Refused(Cause::PublisherAway) if !self.given_up => {
+            Outcome::Refused(Cause::PublisherAway | Cause::TargetBusy) if !self.given_up => {
                 self.away.get_mut(&ticket)?.again = true;
                 self.moved.waits = true;
                 self.again.get_or_insert(now.mono.after(AGAIN));

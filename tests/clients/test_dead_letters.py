@@ -78,7 +78,7 @@ def die(scene, queues, count):
         scene.publish("", source, b'{"number": %d}' % number, priority=number % 4, headers=headers, message_id=f"m{number}")
         scene.kill(source, "expired" if number % 2 else "rejected")
         for queue in queues:
-            until(lambda: scene.via.broker.messages(scene.via.vhost, queue) == number + 1, f"message {number} in {queue}")
+            until(lambda: scene.depth(queue) == number + 1, f"message {number} in {queue}")
     return orders, slow
 
 

@@ -34,9 +34,14 @@ def ended(scene, begun):
     return until(lambda: (now := state())["state"] not in ("running", "waiting", "paused") and now, lambda: f"the end of {state()}")
 
 
+def numbers(scene, queue):
+    """The messages in a queue, by their bodies, in its order (from 4.3 on quorum queues have priorities, too)."""
+    return [json.loads(letter["preview"])["number"] for letter in look(scene, queue)["dead-letters"]]
+
+
 def taken(scene, queue, count):
     """What a client of the proxy reads: exchange, key, redelivered, headers, body. And acks."""
-    got, channel = [], scene.channel()
+    got, channel = [], scene.channel
     for _ in range(count):
         until(lambda: (one := channel.basic_get(queue, auto_ack=True))[0] is not None and got.append(one) is None, f"message {len(got) + 1} of {count} in {queue}")
     return got
@@ -49,13 +54,14 @@ def test_what_died_goes_back_to_its_queue(scene, kind):
         arguments.pop("limit", None)
     dead = scene.queue("dead", **arguments)
     orders, slow = die(scene, (dead,), 6)
+    before = numbers(scene, dead)
     done = ended(scene, order(scene, dead, source=orders))
     assert (done["state"], done["ready"], done["seen"], done["gone"], done["stay"]) == ("completed", 6, 6, 3, {}), done
-    left = [json.loads(letter["preview"])["number"] for letter in look(scene, dead)["dead-letters"]]
-    assert left == [1, 3, 5], "the others are in their places"
-    for number, (method, properties, body) in zip([0, 2, 4], taken(scene, orders, 3)):
+    assert numbers(scene, dead) == [number for number in before if number % 2], "the others are in their places"
+    went = [number for number in before if number % 2 == 0]
+    for number, (method, properties, body) in zip(went, taken(scene, orders, 3)):
         assert json.loads(body) == {"number": number}
-        assert (method.exchange, method.routing_key) == ("", orders)
+        assert (method.exchange, method.routing_key, method.redelivered) == ("", orders, False)
         assert properties.headers["tenant"] == number % 3
         assert properties.message_id == f"m{number}"
 
@@ -65,9 +71,9 @@ def test_what_dies_again_says_that_it_was_redriven(scene):
     orders, _ = die(scene, (dead,), 1)
     for times in (1, 2):
         assert ended(scene, order(scene, dead))["gone"] == 1
-        until(lambda: scene.via.broker.messages(scene.via.vhost, orders) == 1, "it is back")
+        until(lambda: scene.depth(orders) == 1, "it is back")
         scene.kill(orders, "rejected")
-        until(lambda: scene.via.broker.messages(scene.via.vhost, dead) == 1, "it died again")
+        until(lambda: scene.depth(dead) == 1, "it died again")
         (letter,) = look(scene, dead)["dead-letters"]
         assert (letter["redriven"], letter["deaths"], letter["source-queue"]) == (times, times + 1, orders), letter
 
@@ -75,12 +81,13 @@ def test_what_dies_again_says_that_it_was_redriven(scene):
 def test_a_number_a_rate_and_another_queue(scene):
     dead, other = scene.queue("dead", kind="quorum"), scene.queue("other", kind="classic")
     die(scene, (dead,), 4)
+    before = numbers(scene, dead)
     done = ended(scene, order(scene, dead, to_queue=other, limit=2, rate=1000, history="new"))
     assert (done["state"], done["gone"]) == ("completed", 2), done
-    for number, (_, properties, body) in enumerate(taken(scene, other, 2)):
+    for number, (_, properties, body) in zip(before, taken(scene, other, 2)):
         assert json.loads(body) == {"number": number}
         assert "x-death" not in properties.headers
-    assert [letter["message-id"] if "message-id" in letter else letter["position"] for letter in look(scene, dead)["dead-letters"]] == [1, 2]
+    assert numbers(scene, dead) == before[2:]
 
 
 def test_what_no_route_takes_stays(scene):
@@ -110,6 +117,7 @@ def test_who_may_not_moves_nothing(scene):
     said, answer, _ = ask(scene.via, place, method="POST", header=False)
     assert (said, answer["detail"][:39]) == (403, "what changes something needs the header"), answer
     assert len(look(scene, dead)["dead-letters"]) == 2
+    order(scene, dead, status=403, to_queue="dlx-proxy.intake")
     begun = order(scene, dead)
-    for user, status in (("stranger", 403), ("all-rights", 200)):
+    for user, status in (("stranger", 404), ("all-rights", 200)):
         assert ask(scene.via, redrives(scene.via, f"/{begun['id']}"), user)[0] == status

@@ -24,7 +24,7 @@ use super::super::problem::Problem;
 use super::{Answered, Peer, json, read, wanted, wish};
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::redrive::{Destination, Redrive};
-use crate::redrives::{Order, Redrives, Shown};
+use crate::redrives::{NotBegun, Order, Redrives, Shown};
 
 /// What the handlers need.
 #[derive(Clone)]
@@ -213,7 +213,13 @@ impl Moves {
             to,
         };
         let begun = self.redrives.begin(order);
-        let id = begun.map_err(|busy| Problem::new(StatusCode::CONFLICT, busy.to_string()))?;
+        let id = begun.map_err(|why| {
+            let status = match &why {
+                NotBegun::Busy(_) => StatusCode::CONFLICT,
+                NotBegun::Ours(_) => StatusCode::FORBIDDEN,
+            };
+            Problem::new(status, why.to_string())
+        })?;
         let under_way = self.redrives.under_way(id).await;
         let under_way = under_way.ok_or_else(there_is_none)?;
         self.looks.came(peer.0, under_way.as_ref().err());
