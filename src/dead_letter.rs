@@ -24,6 +24,7 @@ pub mod retries;
 pub mod retry;
 mod returning;
 mod route;
+mod shown;
 mod signal;
 mod signalled;
 pub mod unparked;
@@ -34,6 +35,7 @@ pub use cycle::closes;
 pub use disposal::{Disposal, dispose};
 pub use plan::plan;
 pub use returning::{CameBack, Return, come_back, give_back};
+pub use shown::{Shown, shown};
 pub use signal::{Implausible, Signal, signal, without_death};
 pub use signalled::signalled;
 

@@ -5,6 +5,8 @@
 use bytes::Bytes;
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::Properties;
+use crate::amqp::table::{Table, Value};
 
 mod deaths;
 mod error;
@@ -12,6 +14,11 @@ mod filter;
 mod groups;
 mod headers;
 mod id;
+mod story;
+#[cfg(test)]
+mod tests;
+mod text;
+mod time;
 mod view;
 
 pub use deaths::Death;
@@ -39,4 +46,25 @@ pub struct Letter {
     pub body: Bytes,
     /// Octets of the whole body.
     pub size: u64,
+}
+
+// === impl Letter ===
+
+impl Letter {
+    /// Its properties, if they can be read.
+    fn parsed(&self) -> Option<Properties<'_>> {
+        Properties::parse(&self.properties).ok()
+    }
+
+    /// Its headers, if it has some and they can be found.
+    fn headers(&self) -> Table<'_> {
+        let headers = self.parsed().and_then(|properties| properties.headers());
+        Table(headers.unwrap_or_default())
+    }
+
+    /// The first header of that name. What lies behind a malformed one is not found.
+    fn header(&self, name: &[u8]) -> Option<Value<'_>> {
+        let mut fields = self.headers().fields().map_while(Result::ok);
+        Some(fields.find(|field| field.name == name)?.value)
+    }
 }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::cursor::{Cursor, Malformed};
+use super::table::Table;
 
 /// The properties that somebody here asks for, by their flag bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +40,43 @@ const LAYOUT: [(u16, Type); 14] = [
     (2, Type::Shortstr),
 ];
 
+/// The names of the specification, in the order of the layout.
+const NAMES: [&str; 14] = [
+    "content-type",
+    "content-encoding",
+    "headers",
+    "delivery-mode",
+    "priority",
+    "correlation-id",
+    "reply-to",
+    "expiration",
+    "message-id",
+    "timestamp",
+    "type",
+    "user-id",
+    "app-id",
+    "cluster-id",
+];
+
 #[derive(Clone, Copy)]
 enum Type {
     Shortstr,
     Table,
     Octet,
     Longlong,
+}
+
+/// The value of a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plain<'a> {
+    /// A shortstr, without its length octet.
+    Text(&'a [u8]),
+    /// An octet.
+    Octet(u8),
+    /// A timestamp: seconds since 1970.
+    Time(u64),
+    /// A table, without its length octets.
+    Table(Table<'a>),
 }
 
 /// Properties as they are on the wire: two octets of flags, then the values.
@@ -121,6 +153,18 @@ impl Type {
             Type::Longlong => cursor.longlong().map(drop),
         }
     }
+
+    /// A value with its length octets.
+    fn read(self, value: &[u8]) -> Option<Plain<'_>> {
+        let mut cursor = Cursor::new(value);
+        let plain = match self {
+            Type::Shortstr => cursor.shortstr().map(Plain::Text),
+            Type::Table => cursor.longstr().map(|members| Plain::Table(Table(members))),
+            Type::Octet => cursor.octet().map(Plain::Octet),
+            Type::Longlong => cursor.longlong().map(Plain::Time),
+        };
+        plain.ok()
+    }
 }
 
 // === impl Properties ===
@@ -185,6 +229,15 @@ impl<'a> Properties<'a> {
             let (value, behind) = rest.split_at_checked(rest.len() - cursor.rest().len())?;
             rest = behind;
             Some((bit, value))
+        })
+    }
+
+    /// Each property that is there: its name in the specification, and its value.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, Plain<'a>)> + use<'a> {
+        self.values().filter_map(|(bit, value)| {
+            let at = LAYOUT.iter().position(|(of, _)| *of == bit)?;
+            let (_, kind) = LAYOUT.get(at)?;
+            Some((*NAMES.get(at)?, kind.read(value)?))
         })
     }
 

@@ -324,6 +324,11 @@ impl<'a> Entry<'a> {
         self.queue.and_then(Value::as_longstr)
     }
 
+    /// All fields, raw.
+    pub(super) fn into_fields(self) -> Cow<'a, [u8]> {
+        self.fields
+    }
+
     fn field(&self, name: &[u8]) -> Option<Value<'_>> {
         Table(&self.fields).get(name).ok().flatten()
     }

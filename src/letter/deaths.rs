@@ -1,9 +1,18 @@
 //! What a letter says of its deaths.
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::table::{Array, Field, Table, Value};
+use crate::dead_letter::{Shown, shown};
 use crate::machine::Wall;
 
 use super::Letter;
+
+/// Entries that are read.
+const MOST: usize = 1000;
+/// Octets that are kept of what is no name.
+const LONGEST: usize = 255;
+/// How the name of an intake queue ends.
+const INTAKE: &[u8] = b".intake";
 
 /// One entry of `x-death`: the deaths in one queue for one reason. Whatever a hostile one lacks, or has of another type, is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,24 +33,115 @@ pub struct Death {
     pub original_expiration: Option<String>,
 }
 
+/// Where a letter comes from: one look at its headers for all that is asked.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    pub(super) source: Option<ShortStr>,
+    pub(super) reason: Option<String>,
+    pub(super) died_at: Option<Wall>,
+    pub(super) deaths: Vec<Death>,
+}
+
+// === impl Letter ===
+
 impl Letter {
-    /// Its deaths, the newest first, as the broker wrote them; 1,000 at most.
+    /// Its deaths, the newest first, as the broker wrote them; 1,000 at most. Those that the broker has forgotten, and the proxy has not, are
+    /// among them.
     pub fn deaths(&self) -> Vec<Death> {
-        Vec::new()
+        self.fate().deaths
     }
 
     /// The queue that it died in last.
+    ///
+    /// - A parked message has the deaths of the dead letter that it is, so it is the queue that this one died in. One that was parked on its way
+    ///   back after a retry has not died: it is the queue that it should have come back to, and [`Letter::reason`] is `None`.
+    /// - A message that the broker itself took out of the proxy's intake queue "died" there; that death is passed over.
+    /// - A message without `x-death` says nothing, so neither does this: it was published here, or its history was taken away.
     pub fn source(&self) -> Option<ShortStr> {
-        None
+        self.fate().source
     }
 
     /// Why it died last, in RabbitMQ's words.
     pub fn reason(&self) -> Option<String> {
-        None
+        self.fate().reason
     }
 
-    /// When it died last, as far as that is known.
+    /// When it died last. If it has died in that queue for that reason before, it is when it first did: RabbitMQ does not keep more.
     pub fn died_at(&self) -> Option<Wall> {
-        None
+        self.fate().died_at
     }
+
+    pub(super) fn fate(&self) -> Fate {
+        let Some(properties) = self.parsed() else {
+            return Fate::default();
+        };
+        let Shown { entries, away_from } = shown(&properties, MOST);
+        let deaths: Vec<_> = entries.iter().map(|raw| Death::read(Table(raw))).collect();
+        let last = match away_from {
+            Some(_) => None,
+            None => deaths.iter().find(|death| !death.is_in_intake()),
+        };
+        Fate {
+            reason: last.and_then(|death| death.reason.clone()),
+            died_at: last.and_then(|death| death.time).map(Wall::of_seconds),
+            source: away_from.or_else(|| last?.queue.clone()),
+            deaths,
+        }
+    }
+}
+
+// === impl Fate ===
+
+impl Fate {
+    /// How often it died.
+    pub(super) fn number(&self) -> u64 {
+        let counts = self.deaths.iter().map(|death| death.count.unwrap_or(1));
+        counts.fold(0, u64::saturating_add)
+    }
+}
+
+// === impl Death ===
+
+impl Death {
+    /// Of members with the same name the first one counts.
+    fn read(entry: Table<'_>) -> Death {
+        let mut death = Death::default();
+        let mut has_keys = false;
+        for Field { name, value, .. } in entry.fields().map_while(Result::ok) {
+            let text = || value.as_text().map(text);
+            let name_of = || value.as_text().and_then(ShortStr::copy);
+            let number = || value.as_integer().and_then(|it| u64::try_from(it).ok());
+            match name {
+                b"queue" => death.queue = death.queue.or_else(name_of),
+                b"reason" => death.reason = death.reason.or_else(text),
+                b"count" => death.count = death.count.or_else(number),
+                b"time" => {
+                    let time = || value.as_timestamp().or_else(number);
+                    death.time = death.time.or_else(time);
+                }
+                b"exchange" => death.exchange = death.exchange.or_else(name_of),
+                b"routing-keys" if !std::mem::replace(&mut has_keys, true) => {
+                    let keys = value.as_array().unwrap_or(Array(&[])).values();
+                    let keys = keys.map_while(Result::ok).filter_map(Value::as_text);
+                    death.routing_keys = keys.filter_map(ShortStr::copy).collect();
+                }
+                b"original-expiration" => {
+                    death.original_expiration = death.original_expiration.or_else(text);
+                }
+                _ => {}
+            }
+        }
+        death
+    }
+
+    /// Whether that was the proxy's intake queue, whatever its prefix is: what leads there begins with it, too.
+    fn is_in_intake(&self) -> bool {
+        let prefix = self.queue.as_deref().and_then(|it| it.strip_suffix(INTAKE));
+        let exchange = self.exchange.as_deref().unwrap_or_default();
+        prefix.is_some_and(|prefix| !prefix.is_empty() && exchange.starts_with(prefix))
+    }
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets.get(..LONGEST).unwrap_or(octets)).into_owned()
 }

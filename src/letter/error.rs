@@ -3,16 +3,23 @@
 use serde::{Deserialize, Serialize};
 
 use super::Letter;
+use super::text::line;
 
-/// The names of such headers. The first one that a letter has counts.
+/// Characters of a line that are kept.
+const LONGEST: usize = 200;
+
+/// The names of such headers. The first one in which a letter has text counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ErrorHeaders(pub Vec<String>);
 
+// === impl ErrorHeaders ===
+
 impl ErrorHeaders {
-    /// The first line that is not empty, without white space around it; at most 200 characters.
-    pub fn first_line(&self, _letter: &Letter) -> Option<String> {
-        None
+    /// The first line that is not empty, without white space around it, and with a space for each control character; at most 200 characters.
+    pub fn first_line(&self, letter: &Letter) -> Option<String> {
+        let of = |name: &String| first_line(letter.header(name.as_bytes())?.as_text()?);
+        self.0.iter().find_map(of)
     }
 }
 
@@ -28,4 +35,11 @@ impl Default for ErrorHeaders {
         ];
         ErrorHeaders(names.map(str::to_owned).to_vec())
     }
+}
+
+fn first_line(text: &[u8]) -> Option<String> {
+    let mut lines = text.split(|octet| b"\r\n".contains(octet));
+    let first = lines.find(|line| !line.trim_ascii().is_empty())?;
+    let line = line(first.trim_ascii(), LONGEST);
+    (!line.is_empty()).then_some(line)
 }

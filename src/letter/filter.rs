@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use memchr::memmem;
+
 use crate::amqp::ids::ShortStr;
 use crate::machine::Wall;
 
-use super::{Id, Letter};
+use super::{Id, Letter, headers};
 
 /// Takes the letters that are as each of its parts says; all, if none says anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,17 +16,20 @@ pub struct Filter {
     pub source: Option<ShortStr>,
     /// Why it died last: [`Letter::reason`].
     pub reason: Option<String>,
-    /// The key that it has now, or the one that it was first published with.
+    /// The key that it has now, as lists show it, or the one that it was first published with: a dead-letter routing key may have hidden that.
     pub routing_key: Option<ShortStr>,
-    /// A header of that name has that value, as text. Of several each.
+    /// The first header of that name has that value: octets of a text as they are, numbers and booleans in their usual text, a timestamp in
+    /// RFC 3339 or in seconds, nothing for a void. Tables and arrays have no such text. Of several each.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
     /// These octets are in the body, in the part of it that was kept.
     pub body: Option<Vec<u8>>,
     /// It died at least so long ago. What does not say when it died is not taken.
     pub older_than: Option<Duration>,
-    /// It is one of these; none: no matter which.
+    /// It has one of these; none: no matter which.
     pub ids: Vec<Id>,
 }
+
+// === impl Filter ===
 
 impl Filter {
     /// Whether it takes everything.
@@ -33,7 +38,46 @@ impl Filter {
     }
 
     /// Whether it takes this one.
-    pub fn takes(&self, _letter: &Letter, _now: Wall) -> bool {
-        true
+    pub fn takes(&self, letter: &Letter, now: Wall) -> bool {
+        (self.ids.is_empty() || self.ids.contains(&letter.id()))
+            && self.takes_fate(letter, now)
+            && self.takes_headers(letter)
+            && self.takes_body(&letter.body)
+    }
+
+    fn takes_fate(&self, letter: &Letter, now: Wall) -> bool {
+        let Filter {
+            source,
+            reason,
+            routing_key,
+            older_than,
+            ..
+        } = self;
+        if source.is_none() && reason.is_none() && routing_key.is_none() && older_than.is_none() {
+            return true;
+        }
+        let fate = letter.fate();
+        let has_key = |key: &ShortStr| {
+            let first = fate.deaths.iter().rev().min_by_key(|death| death.time);
+            *key == letter.routing_key
+                || first.is_some_and(|death| death.routing_keys.first() == Some(key))
+        };
+        let is_old = |wait: Duration| fate.died_at.is_some_and(|died| died.after(wait) <= now);
+        (source.is_none() || *source == fate.source)
+            && (reason.is_none() || *reason == fate.reason)
+            && routing_key.as_ref().is_none_or(has_key)
+            && older_than.is_none_or(is_old)
+    }
+
+    fn takes_headers(&self, letter: &Letter) -> bool {
+        self.headers.iter().all(|(name, wanted)| {
+            let header = letter.header(name);
+            header.is_some_and(|value| headers::reads(&value, wanted))
+        })
+    }
+
+    fn takes_body(&self, body: &[u8]) -> bool {
+        let holds = |part: &Vec<u8>| memmem::find(body, part).is_some();
+        self.body.as_ref().is_none_or(holds)
     }
 }

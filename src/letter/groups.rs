@@ -1,13 +1,36 @@
 //! What letters have in common: where they died, why, and of which error.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
+use crate::amqp::ids::ShortStr;
+use crate::machine::Wall;
+
+use super::deaths::Fate;
+use super::text::name;
+use super::time::rfc_3339;
 use super::{ErrorHeaders, Letter};
+
+/// Groups that are told apart: each sender can make as many as it likes.
+const MOST: usize = 1000;
 
 /// Counts letters by group.
 #[derive(Debug, Default)]
 pub struct Groups {
     errors: ErrorHeaders,
+    groups: BTreeMap<Key, Sum>,
+    rest: Sum,
+}
+
+/// Source, reason and error.
+type Key = (Option<ShortStr>, Option<String>, Option<String>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    messages: u64,
+    died: Option<[Wall; 2]>,
 }
 
 /// Letters with the same source, reason and error.
@@ -30,19 +53,70 @@ pub struct Group {
     pub is_rest: bool,
 }
 
+// === impl Groups ===
+
 impl Groups {
     /// None yet.
     pub fn new(errors: ErrorHeaders) -> Groups {
-        Groups { errors }
+        Groups {
+            errors,
+            ..Groups::default()
+        }
     }
 
     /// One letter more.
     pub fn add(&mut self, letter: &Letter) {
-        let _ = self.errors.first_line(letter);
+        let Fate {
+            source,
+            reason,
+            died_at,
+            ..
+        } = letter.fate();
+        let key = (source, reason, self.errors.first_line(letter));
+        let sum = match self.groups.len() < MOST || self.groups.contains_key(&key) {
+            true => self.groups.entry(key).or_default(),
+            false => &mut self.rest,
+        };
+        sum.add(died_at);
     }
 
     /// The largest first; what is beyond 1,000 groups is one group more, the last.
     pub fn finish(self) -> Vec<Group> {
-        Vec::new()
+        let of = |((source, reason, error), sum): (Key, Sum)| Group {
+            source: source.as_deref().map(name),
+            reason,
+            error,
+            ..sum.group()
+        };
+        let mut groups: Vec<_> = self.groups.into_iter().map(of).collect();
+        groups.sort_by_key(|group| Reverse(group.messages));
+        if self.rest.messages > 0 {
+            groups.push(Group {
+                is_rest: true,
+                ..self.rest.group()
+            });
+        }
+        groups
+    }
+}
+
+// === impl Sum ===
+
+impl Sum {
+    fn add(&mut self, died: Option<Wall>) {
+        self.messages += 1;
+        if let Some(died) = died {
+            let [oldest, newest] = self.died.unwrap_or([died, died]);
+            self.died = Some([oldest.min(died), newest.max(died)]);
+        }
+    }
+
+    fn group(self) -> Group {
+        Group {
+            messages: self.messages,
+            oldest: self.died.map(|[oldest, _]| rfc_3339(oldest)),
+            newest: self.died.map(|[_, newest]| rfc_3339(newest)),
+            ..Group::default()
+        }
     }
 }

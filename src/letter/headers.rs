@@ -1,7 +1,21 @@
-//! Headers as JSON.
+//! Headers as JSON and as text. Whatever somebody wrote into them, what comes of it is bounded, and so is the way there.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Number, Value as Json};
+
+use crate::amqp::table::{Array, Table, Value};
+use crate::machine::Wall;
+
+use super::time::rfc_3339;
+
+/// Tables and arrays in each other.
+const DEEPEST: usize = 32;
+/// Octets of headers that are shown, all together.
+const MOST: usize = 64 * 1024;
+/// What a member costs beside its octets: for many that have none.
+const MEMBER: usize = 8;
+/// Where something was left out.
+const CUT: &str = "…";
 
 /// A header.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -12,6 +26,215 @@ pub struct Header {
     /// The name that RabbitMQ has for its type: `longstr`, `long`, `bool`, `timestamp`, `table`, `array`, …
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Its value, with nested tables and arrays.
-    pub value: Value,
+    /// Its value, with nested tables and arrays. Where something was left out stands `…`.
+    pub value: Json,
+}
+
+/// All headers of a letter.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Headers {
+    pub(super) list: Vec<Header>,
+    /// Something was left out.
+    pub(super) cut: bool,
+    /// They cannot be read to their end.
+    pub(super) malformed: bool,
+}
+
+/// What may still be shown.
+struct Reader {
+    left: usize,
+    cut: bool,
+    malformed: bool,
+}
+
+/// Reads the headers, in their order.
+pub(super) fn read(table: Table<'_>) -> Headers {
+    let mut reader = Reader {
+        left: MOST,
+        cut: false,
+        malformed: false,
+    };
+    let mut list = Vec::new();
+    for field in table.fields() {
+        let Ok(field) = field else {
+            reader.malformed = true;
+            break;
+        };
+        if !reader.may_go_on() {
+            break;
+        }
+        list.push(Header {
+            name: reader.text(field.name),
+            kind: kind(field.value.tag),
+            value: reader.value(field.value, DEEPEST),
+        });
+    }
+    Headers {
+        list,
+        cut: reader.cut,
+        malformed: reader.malformed,
+    }
+}
+
+/// Whether a value is this text, as people write it.
+pub(super) fn reads(value: &Value<'_>, wanted: &[u8]) -> bool {
+    if let Some(text) = value.as_text() {
+        return text == wanted;
+    }
+    let Ok(wanted) = std::str::from_utf8(wanted) else {
+        return false;
+    };
+    if let Some(number) = float(value) {
+        return wanted.parse() == Ok(number);
+    }
+    let is_time = value.as_timestamp().map(|time| time.to_string());
+    is_time.is_some_and(|time| time == wanted)
+        || match plain(value) {
+            Some(Json::String(text)) => text == wanted,
+            Some(Json::Null) => wanted.is_empty(),
+            Some(other) => other.to_string() == wanted,
+            None => false,
+        }
+}
+
+/// RabbitMQ's name of a type (`rabbit_binary_parser`).
+fn kind(tag: u8) -> &'static str {
+    match tag {
+        b'S' => "longstr",
+        b'x' => "binary",
+        b'F' => "table",
+        b'A' => "array",
+        b't' => "bool",
+        b'b' => "byte",
+        b'B' => "unsignedbyte",
+        b's' => "short",
+        b'u' => "unsignedshort",
+        b'I' => "signedint",
+        b'i' => "unsignedint",
+        b'l' | b'L' => "long",
+        b'f' => "float",
+        b'd' => "double",
+        b'T' => "timestamp",
+        b'D' => "decimal",
+        b'V' => "void",
+        _ => "unknown",
+    }
+}
+
+/// What is neither text nor nested.
+fn plain(value: &Value<'_>) -> Option<Json> {
+    if let Some(integer) = value.as_integer() {
+        return Some(integer.into());
+    }
+    if let Some(number) = float(value) {
+        // JSON has neither infinity nor what is no number.
+        let text = || Json::String(number.to_string());
+        return Some(Number::from_f64(number).map_or_else(text, Json::Number));
+    }
+    if let Some(time) = value.as_timestamp() {
+        return Some(Json::String(rfc_3339(Wall::of_seconds(time))));
+    }
+    match (value.tag, value.data) {
+        (b't', [octet]) => Some((*octet != 0).into()),
+        (b'V', _) => Some(Json::Null),
+        (b'D', [scale, digits @ ..]) => {
+            let digits = u32::from_be_bytes(digits.try_into().ok()?);
+            Some(Json::String(decimal(*scale, digits)))
+        }
+        _ => None,
+    }
+}
+
+fn float(value: &Value<'_>) -> Option<f64> {
+    match value.tag {
+        // By its text, so that 0.1 stays 0.1.
+        b'f' => f32::from_be_bytes(value.data.try_into().ok()?)
+            .to_string()
+            .parse()
+            .ok(),
+        b'd' => Some(f64::from_be_bytes(value.data.try_into().ok()?)),
+        _ => None,
+    }
+}
+
+/// So many of the digits are behind the point.
+fn decimal(scale: u8, digits: u32) -> String {
+    let scale = usize::from(scale);
+    let digits = format!("{digits:0>width$}", width = scale + 1);
+    match digits.split_at_checked(digits.len() - scale) {
+        Some((whole, part)) if !part.is_empty() => format!("{whole}.{part}"),
+        _ => digits,
+    }
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// Whether there is room for one more.
+    fn may_go_on(&mut self) -> bool {
+        let room = self.left > 0;
+        self.cut |= !room;
+        self.left = self.left.saturating_sub(MEMBER);
+        room
+    }
+
+    fn text(&mut self, octets: &[u8]) -> String {
+        let shown = octets.get(..self.left).unwrap_or(octets);
+        self.left -= shown.len();
+        let mut text = String::from_utf8_lossy(shown).into_owned();
+        if shown.len() < octets.len() {
+            self.cut = true;
+            text.push_str(CUT);
+        }
+        text
+    }
+
+    /// The walk into what is nested ends at depth 0, long before the stack does.
+    fn value(&mut self, value: Value<'_>, depth: usize) -> Json {
+        match (value.as_text(), value.as_table(), value.as_array()) {
+            (Some(text), ..) => Json::String(self.text(text)),
+            (_, None, None) => plain(&value).unwrap_or_default(),
+            _ if depth == 0 => {
+                self.cut = true;
+                CUT.into()
+            }
+            (_, Some(table), _) => self.table(table, depth - 1),
+            (.., Some(array)) => self.array(array, depth - 1),
+        }
+    }
+
+    /// Of members with the same name the first one counts, as for RabbitMQ.
+    fn table(&mut self, table: Table<'_>, depth: usize) -> Json {
+        let mut members = Map::new();
+        for field in table.fields() {
+            let Ok(field) = field else {
+                self.malformed = true;
+                break;
+            };
+            if !self.may_go_on() {
+                members.insert(CUT.to_owned(), CUT.into());
+                break;
+            }
+            let name = self.text(field.name);
+            let value = self.value(field.value, depth);
+            members.entry(name).or_insert(value);
+        }
+        Json::Object(members)
+    }
+
+    fn array(&mut self, array: Array<'_>, depth: usize) -> Json {
+        let mut members = Vec::new();
+        for value in array.values() {
+            let Ok(value) = value else {
+                self.malformed = true;
+                break;
+            };
+            if !self.may_go_on() {
+                members.push(CUT.into());
+                break;
+            }
+            members.push(self.value(value, depth));
+        }
+        Json::Array(members)
+    }
 }

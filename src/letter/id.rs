@@ -6,13 +6,16 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
+use crate::amqp::properties::{Properties, Property};
+use crate::dead_letter::unparked;
+
 use super::Letter;
 
 /// A fingerprint of a letter: of its exchange, routing key, properties, and of its body's size and first [`Id::BODY`] octets.
 ///
 /// It is the same in each look, in each process and in each version. What the broker itself changes from look to look does not count: the
 /// position, the mark `redelivered`, and the headers in which a quorum queue counts deliveries. So two messages that are equal in all this
-/// have one id, and whoever names it means both.
+/// have one id, and whoever names it means both. Nor is it a proof: who knows a letter can make another one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u64);
 
@@ -20,6 +23,11 @@ pub struct Id(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("an id has 16 hexadecimal digits")]
 pub struct NoId;
+
+/// FNV-1a with 64 bits: short, and the same for ever.
+struct Hash(u64);
+
+// === impl Id ===
 
 impl Id {
     /// So many octets of a body count. Whoever takes letters keeps at least as many, or the same message has two ids.
@@ -29,7 +37,25 @@ impl Id {
 impl Letter {
     /// Its fingerprint.
     pub fn id(&self) -> Id {
-        Id(0)
+        let mut hash = Hash::new();
+        hash.text(&self.exchange);
+        hash.text(&self.routing_key);
+        let properties = unparked::of_itself(&self.properties);
+        match Properties::parse(&properties) {
+            // A queue that counts deliveries gives a message the headers that it did not have before, so none is as good as an empty table.
+            Ok(parsed) => parsed
+                .values()
+                .filter(|(bit, value)| *bit != Property::Headers as u16 || value.len() > 4)
+                .for_each(|(bit, value)| {
+                    hash.octets(&bit.to_be_bytes());
+                    hash.octets(value);
+                }),
+            Err(_) => hash.octets(&properties),
+        }
+        hash.octets(&[0]);
+        hash.octets(&self.size.to_be_bytes());
+        hash.octets(self.body.get(..Id::BODY).unwrap_or(&self.body));
+        Id(hash.0)
     }
 }
 
@@ -55,5 +81,25 @@ impl FromStr for Id {
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+// === impl Hash ===
+
+impl Hash {
+    fn new() -> Hash {
+        Hash(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn octets(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.0 = (self.0 ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// With its length, so that two names in a row are not two others.
+    fn text(&mut self, octets: &[u8]) {
+        self.octets(&(octets.len() as u64).to_be_bytes());
+        self.octets(octets);
     }
 }

@@ -5,9 +5,25 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
-use super::headers::Header;
+use crate::amqp::properties::{Plain, Properties};
+use crate::amqp::table::Table;
+use crate::dead_letter::proof::{PARKED_CAUSE, PARKED_EXCHANGE};
+use crate::machine::Wall;
+
+use super::deaths::Fate;
+use super::headers::{self, Header};
+use super::story::story;
+use super::text::{self, name};
+use super::time::rfc_3339;
 use super::{ErrorHeaders, Letter};
+
+/// How often a letter was redriven: a table with a `count`, or a number.
+const REDRIVEN: &[u8] = b"x-dlx-proxy-redriven";
+/// Characters of a body in a list.
+const PREVIEW: usize = 80;
 
 /// A letter in a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -55,7 +71,7 @@ pub struct Detail {
     #[serde(flatten)]
     pub summary: Summary,
     /// Its properties by their names, but for the headers.
-    pub properties: BTreeMap<&'static str, serde_json::Value>,
+    pub properties: BTreeMap<&'static str, Value>,
     /// Its headers, in their order.
     pub headers: Vec<Header>,
     /// There are more headers, or more in them, than what is shown.
@@ -74,7 +90,7 @@ pub struct Detail {
 pub struct Body {
     /// How to read it.
     pub encoding: Encoding,
-    /// The body, or the first part of it.
+    /// The body, or the part of it that was kept.
     pub text: String,
     /// There is more of it.
     pub cut: bool,
@@ -92,33 +108,120 @@ pub enum Encoding {
     Hex,
 }
 
+// === impl Summary ===
+
 impl Summary {
     /// What a list says of a letter.
     pub fn of(letter: &Letter, errors: &ErrorHeaders) -> Summary {
+        Summary::with(letter, &letter.fate(), errors)
+    }
+
+    fn with(letter: &Letter, fate: &Fate, errors: &ErrorHeaders) -> Summary {
+        let said = |header: &[u8]| letter.header(header)?.as_text().map(name);
         Summary {
             position: letter.position,
             id: letter.id().to_string(),
+            source_queue: fate.source.as_deref().map(name),
+            reason: fate.reason.clone(),
+            died_at: fate.died_at.map(rfc_3339),
+            deaths: fate.number(),
+            exchange: name(&letter.exchange),
+            routing_key: name(&letter.routing_key),
+            redelivered: letter.redelivered,
+            size: letter.size,
             error: errors.first_line(letter),
-            ..Summary::default()
+            redriven: letter.redriven(),
+            parked_for: said(PARKED_EXCHANGE),
+            parked_cause: said(PARKED_CAUSE),
+            preview: letter.preview(),
         }
     }
 }
 
+// === impl Detail ===
+
 impl Detail {
     /// All that there is to see of a letter.
     pub fn of(letter: &Letter, errors: &ErrorHeaders) -> Detail {
+        let fate = letter.fate();
+        let parsed = letter.parsed();
+        let headers = headers::read(letter.headers());
         Detail {
-            summary: Summary::of(letter, errors),
-            properties: BTreeMap::new(),
-            headers: Vec::new(),
-            headers_cut: false,
-            malformed: false,
-            story: Vec::new(),
-            body: Body {
-                encoding: Encoding::Text,
-                text: String::new(),
-                cut: false,
-            },
+            summary: Summary::with(letter, &fate, errors),
+            malformed: parsed.is_none() || headers.malformed,
+            properties: parsed
+                .iter()
+                .flat_map(Properties::named)
+                .filter_map(|(name, value)| Some((name, property(value)?)))
+                .collect(),
+            headers: headers.list,
+            headers_cut: headers.cut,
+            story: story(&fate.deaths),
+            body: Body::of(letter),
         }
+    }
+}
+
+fn property(value: Plain<'_>) -> Option<Value> {
+    match value {
+        Plain::Text(text) => Some(text::name(text).into()),
+        Plain::Octet(octet) => Some(octet.into()),
+        Plain::Time(seconds) => Some(rfc_3339(Wall::of_seconds(seconds)).into()),
+        Plain::Table(_) => None,
+    }
+}
+
+// === impl Body ===
+
+impl Body {
+    fn of(letter: &Letter) -> Body {
+        let cut = letter.is_cut();
+        let (encoding, text) = match text::of_body(&letter.body, cut) {
+            Some(text) if !cut && is_json(text) => (Encoding::Json, text.to_owned()),
+            Some(text) => (Encoding::Text, text.to_owned()),
+            None => (Encoding::Hex, text::hex(&letter.body)),
+        };
+        Body {
+            encoding,
+            text,
+            cut,
+        }
+    }
+}
+
+/// A number or a word alone is JSON as well, but nobody means it.
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+// === impl Letter ===
+
+impl Letter {
+    /// Not all of its body was kept.
+    fn is_cut(&self) -> bool {
+        (self.body.len() as u64) < self.size
+    }
+
+    /// What the proxy counts in a header of its own.
+    fn redriven(&self) -> u64 {
+        let count = |value: Table<'_>| {
+            let mut fields = value.fields().map_while(Result::ok);
+            fields
+                .find(|field| field.name == b"count")?
+                .value
+                .as_integer()
+        };
+        let header = self.header(REDRIVEN);
+        let number = header.and_then(|value| match value.as_table() {
+            Some(table) => count(table),
+            None => value.as_integer(),
+        });
+        number.and_then(|it| u64::try_from(it).ok()).unwrap_or(0)
+    }
+
+    fn preview(&self) -> Option<String> {
+        let text = text::of_body(&self.body, self.is_cut())?;
+        let line = text::line(text.as_bytes(), PREVIEW);
+        (!line.is_empty()).then_some(line)
     }
 }

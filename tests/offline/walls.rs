@@ -38,6 +38,11 @@ const PURE: &[(&str, &[&str])] = &[
         "recorder",
         &["amqp", "machine", "dead_letter", "registry", "link"],
     ),
+    ("letter", &["amqp", "machine", "dead_letter"]),
+    (
+        "walk",
+        &["amqp", "machine", "dead_letter", "link", "letter"],
+    ),
 ];
 
 /// What pure code may name outside the crate. Neither sockets, files, clocks, tasks, locks nor randomness are reachable from here.
@@ -48,6 +53,7 @@ const ALLOWED: &[&str] = &[
     "percent_encoding",
     "regex",
     "serde", // how a setting of the core is written and read; derived, with humantime_serde for times
+    "serde_json", // a value in memory: what people see of a message's headers
     "thiserror",
     "std::array",
     "std::borrow",

@@ -1,0 +1,215 @@
+use std::time::Duration;
+
+use crate::amqp::table::{TableBuilder, Value};
+use crate::letter::{Filter, Letter};
+use crate::machine::Wall;
+
+use super::{TEN, died, letter, rejected, short};
+
+const NOW: Wall = Wall((TEN + 60) * 1000);
+
+fn takes(filter: Filter, letter: &Letter) -> bool {
+    assert!(!filter.is_all());
+    filter.takes(letter, NOW)
+}
+
+#[test]
+fn a_filter_that_says_nothing_takes_all() {
+    assert!(Filter::default().is_all());
+    assert!(Filter::default().takes(&letter(TableBuilder::default(), ""), NOW));
+}
+
+#[test]
+fn each_part_takes_and_refuses() {
+    let deaths = [
+        ("retry", "expired", 1, TEN + 5),
+        ("orders", "rejected", 1, TEN),
+    ];
+    let mut headers = died(&deaths);
+    headers.longstr(b"tenant", b"a");
+    let letter = letter(headers, "one two three");
+    let header = |value: &str| vec![(b"tenant".to_vec(), value.as_bytes().to_vec())];
+    let all = Filter::default;
+    for (filter, expected) in [
+        (
+            Filter {
+                source: short("retry"),
+                ..all()
+            },
+            true,
+        ),
+        (
+            Filter {
+                source: short("orders"),
+                ..all()
+            },
+            false,
+        ),
+        (
+            Filter {
+                reason: Some("expired".to_owned()),
+                ..all()
+            },
+            true,
+        ),
+        (
+            Filter {
+                reason: Some("rejected".to_owned()),
+                ..all()
+            },
+            false,
+        ),
+        (
+            Filter {
+                routing_key: short("dead"),
+                ..all()
+            },
+            true,
+        ),
+        (
+            Filter {
+                routing_key: short("k"),
+                ..all()
+            },
+            true,
+        ),
+        (
+            Filter {
+                routing_key: short("x"),
+                ..all()
+            },
+            false,
+        ),
+        (
+            Filter {
+                headers: header("a"),
+                ..all()
+            },
+            true,
+        ),
+        (
+            Filter {
+                headers: header("b"),
+                ..all()
+            },
+            false,
+        ),
+        (
+            Filter {
+                headers: [header("a"), header("b")].concat(),
+                ..all()
+            },
+            false,
+        ),
+        (
+            Filter {
+                body: Some(b"two".to_vec()),
+                ..all()
+            },
+            true,
+        ),
+        (
+            Filter {
+                body: Some(b"four".to_vec()),
+                ..all()
+            },
+            false,
+        ),
+        (
+            Filter {
+                older_than: Some(Duration::from_secs(55)),
+                ..all()
+            },
+            true,
+        ),
+        (
+            Filter {
+                older_than: Some(Duration::from_secs(56)),
+                ..all()
+            },
+            false,
+        ),
+        (
+            Filter {
+                ids: vec![rejected("").id(), letter.id()],
+                ..all()
+            },
+            true,
+        ),
+        (
+            Filter {
+                ids: vec![rejected("").id()],
+                ..all()
+            },
+            false,
+        ),
+        (
+            Filter {
+                source: short("retry"),
+                body: Some(b"four".to_vec()),
+                ..all()
+            },
+            false,
+        ),
+    ] {
+        assert_eq!(takes(filter.clone(), &letter), expected, "{filter:?}");
+    }
+}
+
+#[test]
+fn what_does_not_say_when_it_died_is_not_old() {
+    let filter = Filter {
+        older_than: Some(Duration::ZERO),
+        ..Filter::default()
+    };
+    assert!(!takes(filter, &letter(TableBuilder::default(), "")));
+}
+
+#[test]
+fn a_header_matches_by_its_usual_text() {
+    for (tag, data, text, expected) in [
+        (b'S', &b"\xff"[..], &b"\xff"[..], true),
+        (b'S', b"\xff", "\u{fffd}".as_bytes(), false),
+        (b'x', b"a", b"a", true),
+        (b't', b"\x01", b"true", true),
+        (b't', b"\x00", b"true", false),
+        (b'l', &(-7_i64).to_be_bytes(), b"-7", true),
+        (b'B', b"\xff", b"255", true),
+        (b'b', b"\xff", b"-1", true),
+        (b'd', &1.5_f64.to_be_bytes(), b"1.50", true),
+        (b'f', &0.1_f32.to_be_bytes(), b"0.1", true),
+        (b'f', &0.1_f32.to_be_bytes(), b"0.2", false),
+        (b'D', &[2, 0, 0, 0, 5], b"0.05", true),
+        (b'D', &[0, 0, 0, 0, 5], b"5", true),
+        (b'T', &TEN.to_be_bytes(), b"2026-11-23T10:00:00Z", true),
+        (b'T', &TEN.to_be_bytes(), b"1795428000", true),
+        (b'V', b"", b"", true),
+        (b'V', b"", b"null", false),
+        (b'F', b"", b"", false),
+        (b'A', b"", b"[]", false),
+    ] {
+        let mut headers = TableBuilder::default();
+        headers.value(b"h", &Value { tag, data });
+        let filter = Filter {
+            headers: vec![(b"h".to_vec(), text.to_vec())],
+            ..Filter::default()
+        };
+        let said = takes(filter, &letter(headers, ""));
+        assert_eq!(said, expected, "{} {}", tag as char, text.escape_ascii());
+    }
+}
+
+#[test]
+fn a_body_is_searched_as_far_as_it_was_kept() {
+    let filter = Filter {
+        body: Some(b"end".to_vec()),
+        ..Filter::default()
+    };
+    let whole = letter(TableBuilder::default(), "to the end");
+    let cut = Letter {
+        body: whole.body.slice(..8),
+        ..whole.clone()
+    };
+    assert!(takes(filter.clone(), &whole));
+    assert!(!takes(filter, &cut));
+}

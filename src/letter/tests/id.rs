@@ -1,0 +1,104 @@
+use crate::amqp::table::TableBuilder;
+use crate::letter::{Id, Letter};
+use crate::link::peer::name;
+
+use super::{letter, rejected, with_properties};
+
+#[test]
+fn an_id_is_the_same_in_every_version() {
+    assert_eq!(rejected("bang").id().to_string(), "93633086e3b54d61");
+}
+
+#[test]
+fn what_the_broker_changes_from_look_to_look_does_not_count() {
+    let counted = |headers: TableBuilder| {
+        let mut headers = headers;
+        headers
+            .long(b"x-delivery-count", 3)
+            .long(b"x-acquired-count", 9);
+        headers
+    };
+    let mut headers = TableBuilder::default();
+    headers.longstr(b"a", b"b");
+    let mut same = TableBuilder::default();
+    same.longstr(b"a", b"b");
+    let again = Letter {
+        position: 7,
+        redelivered: true,
+        ..letter(counted(same), "body")
+    };
+    assert_eq!(letter(headers, "body").id(), again.id());
+    // It had no headers at all before.
+    let without = with_properties(vec![0, 0]);
+    let counted = letter(counted(TableBuilder::default()), "body");
+    assert_eq!(without.id(), counted.id());
+}
+
+#[test]
+fn everything_else_counts() {
+    let one = rejected("bang");
+    let mut body = vec![b'a'; Id::BODY];
+    body[Id::BODY - 1] = b'b';
+    let others = [
+        rejected("bong"),
+        Letter {
+            exchange: name("dlxd"),
+            routing_key: name("ead"),
+            ..one.clone()
+        },
+        Letter {
+            routing_key: name("key"),
+            ..one.clone()
+        },
+        Letter {
+            size: 5,
+            ..one.clone()
+        },
+        Letter {
+            body: "BODY".into(),
+            ..one.clone()
+        },
+        Letter {
+            body: vec![b'a'; Id::BODY].into(),
+            ..one.clone()
+        },
+        Letter {
+            body: body.into(),
+            ..one.clone()
+        },
+        // Priority instead of delivery mode.
+        with_properties(vec![0x10, 0, 1]),
+        with_properties(vec![0x08, 0, 1]),
+    ];
+    let mut ids: Vec<_> = others.iter().map(Letter::id).collect();
+    ids.push(one.id());
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), others.len() + 1);
+}
+
+#[test]
+fn it_does_not_matter_how_much_of_a_body_was_kept_beyond_what_counts() {
+    let kept = |octets: usize| Letter {
+        body: vec![b'a'; octets].into(),
+        size: 1_000_000,
+        ..rejected("bang")
+    };
+    assert_eq!(kept(Id::BODY).id(), kept(Id::BODY + 1).id());
+}
+
+#[test]
+fn an_id_is_read_as_it_is_written_and_nothing_else_is() {
+    let id = rejected("bang").id();
+    assert_eq!(id.to_string().parse(), Ok(id));
+    assert_eq!(serde_json::to_string(&id).unwrap(), format!("\"{id}\""));
+    for text in [
+        "",
+        "12",
+        "+123456789abcdef",
+        "0123456789abcdefg",
+        "0123456789abcdeg",
+    ] {
+        assert!(text.parse::<Id>().is_err(), "{text}");
+    }
+}

@@ -1,0 +1,36 @@
+//! Octets of strangers as text in which nothing acts on a terminal.
+
+/// A name or key as JSON has it: what is not UTF-8 is replaced.
+pub(super) fn name(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+/// At most so many characters on one line. What is not UTF-8 is replaced, and a control character is a space.
+pub(super) fn line(octets: &[u8], most: usize) -> String {
+    let enough = octets.get(..most.saturating_mul(4)).unwrap_or(octets);
+    let text = String::from_utf8_lossy(enough);
+    let shown = |char: char| if char.is_control() { ' ' } else { char };
+    let line: String = text.chars().take(most).map(shown).collect();
+    line.trim().to_owned()
+}
+
+/// The text of a body, if it is one: UTF-8 without control characters other than line feed, carriage return and tab. Where it was `cut`, a part
+/// of a character may be left at its end.
+pub(super) fn of_body(octets: &[u8], cut: bool) -> Option<&str> {
+    let text = match std::str::from_utf8(octets) {
+        Ok(text) => text,
+        Err(error) if cut && error.error_len().is_none() => {
+            std::str::from_utf8(octets.get(..error.valid_up_to())?).ok()?
+        }
+        Err(_) => return None,
+    };
+    let acts = |char: char| char.is_control() && !matches!(char, '\n' | '\r' | '\t');
+    (!text.contains(acts)).then_some(text)
+}
+
+/// Two digits for each octet.
+pub(super) fn hex(octets: &[u8]) -> String {
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
+    let digits = |octet: &u8| [digit(octet >> 4), digit(octet & 15)];
+    octets.iter().flat_map(digits).collect()
+}
