@@ -216,67 +216,24 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters list [OPTIONS] --queue <NAME>
 
     Options:
-          --config <FILE>
-              TOML file of settings [env: DLX_PROXY_CONFIG]
-
-          --admin <ADDR>
-              Admin address of the proxy [default: 127.0.0.1:15673]
-
-          --username <NAME>
-              A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-
-          --password <TEXT>
-              The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-
-          --vhost <NAME>
-              The vhost of the queue
-
-              [default: /]
-
-          --queue <NAME>
-              The queue
-
-          --output <FORM>
-              How to print it
-
-              Possible values:
-              - table: For people
-              - json:  What the proxy answers
-
-              [default: table]
-
-          --non-interactive
-              For scripts: tables without a heading, their cells divided by tabs
-
-          --source <QUEUE>
-              Only messages that died in this queue
-
-          --reason <REASON>
-              Only messages that died so: rejected, expired, maxlen or delivery_limit
-
-          --routing-key <KEY>
-              Only messages with this routing key
-
-          --header <NAME=VALUE>
-              Only messages with this header; may be repeated
-
-          --body <TEXT>
-              Only messages with this text in their body
-
-          --older-than <TIME>
-              Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-
-          --limit <N>
-              So many messages [default: 100]
-
-          --offset <N>
-              Behind so many others
-
-          --columns <NAMES>
-              Only these columns, in this order; the names are those of the JSON
-
-      -h, --help
-              Print help (see a summary with '-h')
+          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>         The vhost of the queue [default: /]
+          --queue <NAME>         The queue
+          --output <FORM>        How to print it: table or json [default: table]
+          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
+          --source <QUEUE>       Only messages that died in this queue
+          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>    Only messages with this routing key
+          --header <NAME=VALUE>  Only messages with this header; may be repeated
+          --body <TEXT>          Only messages with this text in their body
+          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --limit <N>            So many messages [default: 100]
+          --offset <N>           Behind so many others
+          --columns <NAMES>      Only these columns, in this order; the names are those of the JSON
+      -h, --help                 Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
@@ -288,61 +245,22 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters groups [OPTIONS] --queue <NAME>
 
     Options:
-          --config <FILE>
-              TOML file of settings [env: DLX_PROXY_CONFIG]
-
-          --admin <ADDR>
-              Admin address of the proxy [default: 127.0.0.1:15673]
-
-          --username <NAME>
-              A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-
-          --password <TEXT>
-              The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-
-          --vhost <NAME>
-              The vhost of the queue
-
-              [default: /]
-
-          --queue <NAME>
-              The queue
-
-          --output <FORM>
-              How to print it
-
-              Possible values:
-              - table: For people
-              - json:  What the proxy answers
-
-              [default: table]
-
-          --non-interactive
-              For scripts: tables without a heading, their cells divided by tabs
-
-          --source <QUEUE>
-              Only messages that died in this queue
-
-          --reason <REASON>
-              Only messages that died so: rejected, expired, maxlen or delivery_limit
-
-          --routing-key <KEY>
-              Only messages with this routing key
-
-          --header <NAME=VALUE>
-              Only messages with this header; may be repeated
-
-          --body <TEXT>
-              Only messages with this text in their body
-
-          --older-than <TIME>
-              Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-
-          --columns <NAMES>
-              Only these columns, in this order; the names are those of the JSON
-
-      -h, --help
-              Print help (see a summary with '-h')
+          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>         The vhost of the queue [default: /]
+          --queue <NAME>         The queue
+          --output <FORM>        How to print it: table or json [default: table]
+          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
+          --source <QUEUE>       Only messages that died in this queue
+          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>    Only messages with this routing key
+          --header <NAME=VALUE>  Only messages with this header; may be repeated
+          --body <TEXT>          Only messages with this text in their body
+          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --columns <NAMES>      Only these columns, in this order; the names are those of the JSON
+      -h, --help                 Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
@@ -354,44 +272,18 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters show [OPTIONS] --queue <NAME> <ID>
 
     Arguments:
-      <ID>
-              The message, as `list` names it
+      <ID>  The message, as `list` names it
 
     Options:
-          --config <FILE>
-              TOML file of settings [env: DLX_PROXY_CONFIG]
-
-          --admin <ADDR>
-              Admin address of the proxy [default: 127.0.0.1:15673]
-
-          --username <NAME>
-              A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-
-          --password <TEXT>
-              The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-
-          --vhost <NAME>
-              The vhost of the queue
-
-              [default: /]
-
-          --queue <NAME>
-              The queue
-
-          --output <FORM>
-              How to print it
-
-              Possible values:
-              - table: For people
-              - json:  What the proxy answers
-
-              [default: table]
-
-          --non-interactive
-              For scripts: tables without a heading, their cells divided by tabs
-
-      -h, --help
-              Print help (see a summary with '-h')
+          --config <FILE>    TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>     Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>  A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>  The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>     The vhost of the queue [default: /]
+          --queue <NAME>     The queue
+          --output <FORM>    How to print it: table or json [default: table]
+          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
+      -h, --help             Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
