@@ -87,14 +87,16 @@ pub(super) fn reads(value: &Value<'_>, wanted: &[u8]) -> bool {
     if let Some(number) = float(value) {
         return wanted.parse() == Ok(number);
     }
-    let is_time = value.as_timestamp().map(|time| time.to_string());
-    is_time.is_some_and(|time| time == wanted)
-        || match plain(value) {
-            Some(Json::String(text)) => text == wanted,
-            Some(Json::Null) => wanted.is_empty(),
-            Some(other) => other.to_string() == wanted,
-            None => false,
-        }
+    if value.as_timestamp().map(|time| time.to_string()).as_deref() == Some(wanted) {
+        return true;
+    }
+    let text = match plain(value) {
+        Some(Json::String(text)) => text,
+        Some(Json::Null) => String::new(),
+        Some(other) => other.to_string(),
+        None => return false,
+    };
+    text == wanted
 }
 
 /// RabbitMQ's name of a type (`rabbit_binary_parser`).
