@@ -55,7 +55,7 @@ pub(super) struct Found {
 pub(super) struct Answer<T> {
     vhost: ShortStr,
     queue: ShortStr,
-    queue_type: &'static str,
+    queue_type: Option<&'static str>,
     ready: Option<u64>,
     consumers: Option<u64>,
     looked_at: u64,
@@ -280,11 +280,12 @@ impl<T> Answer<T> {
         Answer {
             vhost: place.vhost,
             queue: place.queue,
-            queue_type: match walked.queue_type {
+            // Nobody asked an empty queue what it is.
+            queue_type: (walked.ready != Some(0)).then_some(match walked.queue_type {
                 QueueType::Classic => "classic",
                 QueueType::Quorum => "quorum",
                 QueueType::Stream => "stream",
-            },
+            }),
             ready: walked.ready,
             consumers: walked.consumers,
             looked_at: walked.seen,
@@ -343,106 +344,4 @@ fn notes(walked: &Summary) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn walked(stopped: Stopped, seen: u64, ready: Option<u64>) -> Summary {
-        Summary {
-            ready,
-            seen,
-            stopped,
-            ..Summary::default()
-        }
-    }
-
-    fn letter(key: &str) -> Letter {
-        Letter {
-            position: 1,
-            exchange: ShortStr::EMPTY,
-            routing_key: ShortStr::copy(key.as_bytes()).expect("short"),
-            redelivered: false,
-            properties: vec![0, 0].into(),
-            body: Default::default(),
-            size: 0,
-        }
-    }
-
-    fn page(query: &str) -> Result<Page, Problem> {
-        let uri = format!("/x?{query}").parse().expect("a URI");
-        let mut parameters = Parameters::of(&uri);
-        let wanted = Wanted {
-            filter: filter(&mut parameters)?,
-            errors: ErrorHeaders::default(),
-            now: Wall::of_seconds(1_700_000_000),
-        };
-        let page = Page::new(wanted, &mut parameters)?;
-        parameters.end().map(|()| page)
-    }
-
-    fn place() -> Place {
-        let uri = "/api/v1/vhosts/v/queues/q/dead-letters".parse();
-        Place::of(&uri.expect("a URI")).expect("short names")
-    }
-
-    #[test]
-    fn a_page_begins_behind_its_offset_and_ends_at_its_limit() {
-        let mut page = page("offset=1&limit=2").expect("a page");
-        assert_eq!(page.messages(), Some(3));
-        let goes_on = ["a", "b", "c", "d"].map(|key| page.see(letter(key)));
-        assert_eq!(goes_on, [true, true, false, false]);
-        let answer = page.answer(place(), walked(Stopped::Messages, 4, Some(9)));
-        assert_eq!((answer.matched, answer.stopped), (3, "enough"));
-        let letters = answer.found.dead_letters.iter();
-        let keys: Vec<_> = letters.map(|it| it.routing_key.as_str()).collect();
-        assert_eq!(keys, ["b", "c"]);
-        assert_eq!(answer.notes, ["the first 4 of 9 messages were looked at"]);
-    }
-
-    #[test]
-    fn a_filter_may_have_to_look_at_everything() {
-        let page = page("routing-key=x&header=a=b=c&older-than=1h+5m&id=00000000000000ff");
-        let page = page.expect("a page");
-        assert_eq!(page.messages(), None);
-        let filter = &page.wanted.filter;
-        assert_eq!(filter.headers, [(b"a".to_vec(), b"b=c".to_vec())]);
-        assert_eq!(filter.older_than.map(|age| age.as_secs()), Some(3900));
-        assert_eq!(filter.ids.len(), 1);
-    }
-
-    #[test]
-    fn a_bad_filter_is_refused_in_its_own_words() {
-        for (query, words) in [
-            ("header=a", "header=a: write NAME=VALUE"),
-            (
-                "older-than=5",
-                "older-than=5: write a time with its unit, like 90s, 15m, 2h or 7d",
-            ),
-            ("id=x", "id=x: an id has 16 hexadecimal digits"),
-            ("limit=1001", "limit=1001: write a number from 1 to 1000"),
-            ("offset=-1", "offset=-1: write a number from 0 to 1000000"),
-            ("reason=%FF", "reason: write it as UTF-8"),
-        ] {
-            assert_eq!(page(query).err(), Some(bad(words)), "{query}");
-        }
-    }
-
-    #[test]
-    fn notes_say_how_far_it_went_what_it_cost_and_who_else_is_there() {
-        let mut all = walked(Stopped::Time, 2, Some(5));
-        all.counted = true;
-        all.consumers = Some(1);
-        assert_eq!(
-            notes(&all),
-            [
-                "the first 2 of 5 messages were looked at",
-                "each look counts as a failed delivery: the queue's delivery limit may kill messages",
-                "another consumer takes messages from this queue",
-            ]
-        );
-        assert_eq!(notes(&walked(Stopped::End, 5, Some(5))), [""; 0]);
-        let none = notes(&walked(Stopped::Time, 0, Some(5)));
-        assert!(none[0].starts_with("none of 5 messages came in time"));
-        let unknown = notes(&walked(Stopped::Messages, 5, None));
-        assert!(unknown[0].contains("the right to configure"), "{unknown:?}");
-    }
-}
+mod tests;

@@ -153,7 +153,7 @@ mod tests {
             basic(b"me:s3cret").parse().expect("a header"),
         )]);
         let credentials = Credentials::of(&headers, FAR.parse().expect("an address"));
-        let login = credentials.ok().expect("readable").login(Vhost::ROOT);
+        let login = credentials.expect("readable").login(Vhost::ROOT);
         assert_eq!(format!("{login:?}"), "me@/");
     }
 }

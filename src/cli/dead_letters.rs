@@ -78,8 +78,13 @@ pub struct Queue {
     /// The queue
     #[arg(long, value_name = "NAME")]
     pub queue: OsString,
-    /// How to print it
-    #[arg(long, value_name = "FORM", default_value = "table")]
+    /// How to print it: table or json
+    #[arg(
+        long,
+        value_name = "FORM",
+        default_value = "table",
+        hide_possible_values = true
+    )]
     pub output: Output,
     /// For scripts: tables without a heading, their cells divided by tabs
     #[arg(long)]

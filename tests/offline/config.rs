@@ -96,6 +96,7 @@ fn the_defaults_are_those_of_the_design() {
     confirm-timeout = "10s"
     retry-for = "1m"
     parked-retry = "1m"
+    error-headers = ["x-exception-message", "MT-Fault-Message", "NServiceBus.ExceptionInfo.Message", "x-exception-stacktrace", "MT-Fault-ExceptionType"]
     intake-queue-type = "quorum"
     intake-prefetch = 1000
     max-intake-exchanges = 1000
@@ -222,7 +223,10 @@ fn every_setting_has_an_environment_variable() {
         let variable = format!("DLX_PROXY_{}", name.to_uppercase().replace('-', "_"));
         let text = match value {
             toml::Value::String(text) => text,
-            toml::Value::Array(_) => "/".to_owned(),
+            toml::Value::Array(items) => {
+                let items = items.iter().filter_map(toml::Value::as_str);
+                items.collect::<Vec<_>>().join(",")
+            }
             other => other.to_string(),
         };
         assert_eq!(

@@ -19,7 +19,14 @@ use regex::Regex;
 use super::{repository, text_of};
 
 /// Programs that a reader has, or does not need; nothing is checked of them but the files that they name.
-const FOREIGN: [&str; 5] = ["cargo", "docker", "kill", "rabbitmqctl", "systemctl"];
+const FOREIGN: [&str; 6] = [
+    "cargo",
+    "curl",
+    "docker",
+    "kill",
+    "rabbitmqctl",
+    "systemctl",
+];
 
 /// The documents of the repository, by path.
 fn documents() -> Vec<String> {

@@ -142,6 +142,7 @@ fn exactly_those_settings_are_taken_over_that_say_so() {
     for (name, value) in DEFAULT_TOML.parse::<toml::Table>().expect("TOML") {
         let other = match value {
             toml::Value::Integer(number) => (number + 1).to_string(),
+            toml::Value::Boolean(yes) => (!yes).to_string(),
             toml::Value::Array(_) => "[\"/\", \"other\"]".to_owned(),
             toml::Value::String(text) => format!("{:?}", other(&name, &text)),
             value => unreachable!("{name} = {value}"),

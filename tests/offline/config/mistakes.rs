@@ -178,7 +178,7 @@ fn passwords_are_never_printed() {
             None,
         ));
         printed(mistakes(
-            from_environment(&[("DLX_PROXY_PASSWORD", wrong)]),
+            from_environment(&[("DLX_PROXY_PASSWORDS", wrong)]),
             None,
         ));
         printed(mistakes_of_file(

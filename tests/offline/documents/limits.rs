@@ -9,7 +9,7 @@ use super::super::text_of;
 use super::found;
 
 /// Settings that bound nothing.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 17] = [
     "listen",
     "admin",
     "admin-api",
@@ -22,6 +22,7 @@ const OTHERS: [&str; 16] = [
     "history",
     "bcc",
     "on-unroutable",
+    "error-headers",
     "intake-queue-type",
     "worker-threads",
     "log-format",
