@@ -36,8 +36,8 @@ use super::api::{self, Peer};
 use super::looks::Looks;
 use crate::machine::{Limit, LiveLimits};
 use crate::net::permits::{Permits, accept};
-use crate::registry::intake_name::Names;
 use crate::redrives::Redrives;
+use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
