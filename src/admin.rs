@@ -21,6 +21,9 @@ pub use readiness::Readiness;
 /// As long as Kubernetes gives a probe by default, and a little less.
 const PATIENCE: Duration = Duration::from_millis(900);
 
+/// A request that changes something has it: a page of somebody else's cannot make a browser send it.
+const OWN_HEADER: &str = "x-dlx-proxy-request";
+
 /// The longest answer that is read.
 const LONGEST: u64 = 16 << 20;
 

@@ -8,9 +8,15 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::Sources;
 
 mod dead_letters;
+mod moves;
+mod proxy;
+mod redrives;
 mod retries;
 
-pub use dead_letters::{DeadLetters, Filters, Output, Page, Queue};
+pub use dead_letters::{DeadLetters, Filters, Look, Page, Queue};
+pub use moves::{Move, Moving, To};
+pub use proxy::{Output, Printing, Proxy};
+pub use redrives::{OfVhost, Redrives};
 pub use retries::{List, Release, Retries, Waiting};
 
 /// What a new user types first.
@@ -21,6 +27,7 @@ Examples:
   dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
   dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
   dlx-proxy dead-letters groups --queue dead             dead letters of a queue, by source, reason and error
+  dlx-proxy dead-letters redrive --queue dead            send them back to the queues that they died in
   dlx-proxy retries list --delay 1000                    what waits for a retry, and until when
 
 A setting is taken from a flag, else from the environment (DLX_PROXY_LISTEN, DLX_PROXY_RETAINED_BYTES, …), else from the file, \
@@ -54,9 +61,12 @@ pub enum Command {
     Healthcheck(AdminPort),
     /// List the queues that have another target than their arguments say
     Redeclared(AdminPort),
-    /// Look at the dead letters in a queue, through a running proxy
+    /// Look at the dead letters in a queue, send them back or remove them, through a running proxy
     #[command(subcommand)]
     DeadLetters(DeadLetters),
+    /// Show how far redrives and purges are; pause, resume or cancel one
+    #[command(subcommand)]
+    Redrives(Redrives),
     /// Show what waits for a retry, or let it go now
     #[command(subcommand)]
     Retries(Retries),

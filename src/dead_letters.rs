@@ -1,24 +1,29 @@
-//! `dlx-proxy dead-letters`: asks a proxy what lies in a queue, and prints it for people or for scripts.
+//! `dlx-proxy dead-letters` and `redrives`: asks a proxy what lies in a queue, and what becomes of it; prints it for people or for scripts.
 
-use std::ffi::OsStr;
+use std::io;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::percent_encode;
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::admin::client::{Client, NoAnswer};
-use crate::cli::{self, Filters, Output, Page};
+use crate::cli::{self, Output, Page};
 
+mod confirm;
+mod follow;
+mod moves;
 mod plain;
+mod redrives;
+mod request;
 mod show;
 mod table;
+mod words;
 
-/// What needs no escape in a path or a query, whatever it stands for.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~');
+pub use moves::move_them;
+pub use redrives::redrives;
+pub use words::Outcome;
+
+use self::request::{ESCAPED, Query};
 
 /// The columns of a list, and those that a table shows if nobody says.
 const LETTER: [&str; 15] = [
@@ -68,6 +73,23 @@ pub enum Failed {
         /// Those that there are.
         all: String,
     },
+    /// Nobody can say yes.
+    #[error(
+        "this moves messages, and nobody can be asked here: add --approve, or --dry-run to only count them"
+    )]
+    NotApproved,
+    /// Somebody said no.
+    #[error("nothing was moved")]
+    Declined,
+    /// The terminal cannot be read.
+    #[error("cannot ask")]
+    NotAsked(#[from] io::Error),
+    /// Something is missing in the answer, or has another form.
+    #[error("the proxy answers otherwise than expected: it may be of another version")]
+    Strange(#[from] serde_json::Error),
+    /// Numbers begin anew with each process.
+    #[error("the proxy was restarted, which ended this redrive: what had not gone is in its queue")]
+    Restarted,
 }
 
 /// What is to be printed.
@@ -83,36 +105,33 @@ pub struct Said {
 ///
 /// # Errors
 /// When there is no answer, or a column that there is not was asked for.
-pub async fn ask(client: &Client, asked: &cli::DeadLetters) -> Result<Said, Failed> {
+pub async fn ask(client: &Client, asked: &cli::Look) -> Result<Said, Failed> {
     let queue = asked.queue();
-    let (path, query) = (path(queue), query(asked));
+    let path = request::of_queue(queue, "dead-letters");
+    let query = query(asked);
     let answer = match asked {
-        cli::DeadLetters::List { .. } => client.get(&format!("{path}{query}")).await?,
-        cli::DeadLetters::Groups { .. } => client.get(&format!("{path}/groups{query}")).await?,
-        cli::DeadLetters::Show { id, .. } => {
+        cli::Look::List { .. } => client.get(&format!("{path}{query}")).await?,
+        cli::Look::Groups { .. } => client.get(&format!("{path}/groups{query}")).await?,
+        cli::Look::Show { id, .. } => {
             let id = percent_encode(id.as_bytes(), ESCAPED);
             client.get(&format!("{path}/{id}")).await?
         }
     };
-    if queue.output == Output::Json {
-        let json = format!("{answer:#}\n");
-        return Ok(Said {
-            answer: plain::json(&json),
-            notes: Vec::new(),
-        });
+    if queue.printing.output == Output::Json {
+        return Ok(Said::json(&answer));
     }
     let objects = |name: &str| answer[name].as_array().map_or(&[][..], |list| list);
-    let headed = !queue.non_interactive;
+    let headed = !queue.printing.non_interactive;
     let text = match asked {
-        cli::DeadLetters::List { columns, .. } => {
+        cli::Look::List { columns, .. } => {
             let columns = or_usual(columns, &USUAL_OF_LETTER);
             table::table(objects("dead-letters"), &columns, &LETTER, headed)?
         }
-        cli::DeadLetters::Groups { columns, .. } => {
+        cli::Look::Groups { columns, .. } => {
             let columns = or_usual(columns, &USUAL_OF_GROUP);
             table::table(objects("groups"), &columns, &GROUP, headed)?
         }
-        cli::DeadLetters::Show { .. } => show::text(&answer),
+        cli::Look::Show { .. } => show::text(&answer),
     };
     let notes = objects("notes").iter().filter_map(Value::as_str);
     Ok(Said {
@@ -128,54 +147,30 @@ fn or_usual(columns: &[String], usual: &[&str]) -> Vec<String> {
     }
 }
 
-fn path(queue: &cli::Queue) -> String {
-    let (vhost, queue) = (escaped(&queue.vhost), escaped(&queue.queue));
-    format!("/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters")
-}
-
 /// With its `?`; empty if nothing is asked for.
-fn query(asked: &cli::DeadLetters) -> String {
-    let mut pairs = Vec::new();
-    let mut add = |name: &str, value: &OsStr| pairs.push(format!("{name}={}", escaped(value)));
-    if let cli::DeadLetters::List { filters, .. } | cli::DeadLetters::Groups { filters, .. } = asked
-    {
-        let Filters {
-            source,
-            reason,
-            routing_key,
-            headers,
-            body,
-            older_than,
-        } = filters;
-        let given = [
-            ("source", source),
-            ("reason", reason),
-            ("routing-key", routing_key),
-            ("body", body),
-            ("older-than", older_than),
-        ];
-        for (name, value) in given {
-            value.iter().for_each(|value| add(name, value));
-        }
-        headers.iter().for_each(|pair| add("header", pair));
+fn query(asked: &cli::Look) -> String {
+    let mut query = Query::default();
+    if let cli::Look::List { filters, .. } | cli::Look::Groups { filters, .. } = asked {
+        query.filters(filters);
     }
-    if let cli::DeadLetters::List { page, .. } = asked {
+    if let cli::Look::List { page, .. } = asked {
         let Page { limit, offset } = page;
-        for (name, value) in [("limit", limit), ("offset", offset)] {
-            if let Some(value) = value {
-                add(name, value.to_string().as_ref());
-            }
-        }
+        query.number("limit", *limit);
+        query.number("offset", *offset);
     }
-    match pairs.is_empty() {
-        true => String::new(),
-        false => format!("?{}", pairs.join("&")),
-    }
+    query.finish()
 }
 
-/// Octet by octet: names need not be UTF-8.
-fn escaped(name: &OsStr) -> String {
-    percent_encode(name.as_encoded_bytes(), ESCAPED).to_string()
+// === impl Said ===
+
+impl Said {
+    /// What the proxy answers.
+    fn json(answer: &Value) -> Said {
+        Said {
+            answer: plain::json(&format!("{answer:#}\n")),
+            notes: Vec::new(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -183,12 +178,12 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, DeadLetters};
 
-    fn asked(arguments: &[&str]) -> cli::DeadLetters {
+    fn asked(arguments: &[&str]) -> cli::Look {
         let all = [&["dlx-proxy", "dead-letters"], arguments].concat();
         match Cli::parse_from(all).command() {
-            Command::DeadLetters(asked) => asked,
+            Command::DeadLetters(DeadLetters::Look(asked)) => asked,
             other => panic!("{other:?}"),
         }
     }
@@ -200,7 +195,7 @@ mod tests {
             "--header", "l=+", "--limit", "5",
         ]);
         assert_eq!(
-            path(asked.queue()) + &query(&asked),
+            request::of_queue(asked.queue(), "dead-letters") + &query(&asked),
             "/api/v1/vhosts/%C3%BC/queues/a%2Fb%3Fc/dead-letters?source=x%26y&header=k%3Dv&header=l%3D%2B&limit=5"
         );
     }

@@ -27,6 +27,7 @@ pub use filter::Filter;
 pub use groups::{Group, Groups};
 pub use headers::Header;
 pub use id::{Id, NoId};
+pub(crate) use time::rfc_3339;
 pub use view::{Body, Detail, Encoding, Summary};
 
 /// A message that was looked at.

@@ -8,9 +8,9 @@ use dlx_proxy::admin;
 use dlx_proxy::admin::client::Client;
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::app::{self, App};
-use dlx_proxy::cli::{self, Cli, Command};
+use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Look, Move, Redrives};
 use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, OF_REJECTS_ONLY, PASSWORD, USERNAME};
-use dlx_proxy::dead_letters;
+use dlx_proxy::dead_letters::{self, Failed, Outcome, Said};
 use dlx_proxy::demo;
 use dlx_proxy::drain::{Drain, Ended};
 use dlx_proxy::reload::Reload;
@@ -23,27 +23,32 @@ use tracing::{error, info, warn};
 /// `EX_USAGE` of sysexits.h: the settings must be changed before another attempt makes sense.
 const MISTAKES: u8 = 64;
 
+/// What was asked for is done in part.
+const IN_PART: u8 = 3;
+/// `EX_DATAERR` of sysexits.h: what was asked for could not be done.
+const FAILED: u8 = 65;
+/// What a shell says of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().command() {
-        Command::Run(settings) => run(settings),
-        Command::CheckConfig(settings) => Config::load(&settings.sources())
-            .map(|config| print_config(&config))
-            .map_err(Into::into),
-        Command::PrintDefaultConfig => {
-            print!("{DEFAULT_TOML}");
-            Ok(())
+    let command = match Cli::try_parse() {
+        Ok(typed) => typed.command(),
+        Err(said) => {
+            drop(said.print()); // nobody is there to read it
+            return match said.use_stderr() {
+                true => MISTAKES.into(),
+                false => ExitCode::SUCCESS,
+            };
         }
-        Command::Demo(arguments) => demonstrate(arguments),
-        Command::Healthcheck(settings) => healthcheck(settings),
-        Command::Redeclared(settings) => redeclared(settings),
-        Command::DeadLetters(asked) => dead_letters(asked),
-        Command::Retries(cli::Retries::List(arguments)) => list(arguments),
-        Command::Retries(cli::Retries::Release(arguments)) => release(arguments),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    match carry_out(command) {
+        Ok(code) => code,
         Err(error) if error.is::<Mistakes>() => {
             eprintln!("{error}");
+            MISTAKES.into()
+        }
+        Err(error) if matches!(error.downcast_ref(), Some(Failed::NotApproved)) => {
+            eprintln!("dlx-proxy: {error}");
             MISTAKES.into()
         }
         Err(error) => {
@@ -55,6 +60,30 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(settings) => run(settings)?,
+        Command::CheckConfig(settings) => print_config(&Config::load(&settings.sources())?),
+        Command::PrintDefaultConfig => print!("{DEFAULT_TOML}"),
+        Command::Demo(arguments) => demonstrate(arguments)?,
+        Command::Healthcheck(settings) => healthcheck(settings)?,
+        Command::Redeclared(settings) => redeclared(settings)?,
+        Command::DeadLetters(DeadLetters::Look(asked)) => look(&asked)?,
+        Command::DeadLetters(DeadLetters::Redrive { queue, to, moving }) => {
+            let to = Some(to);
+            return move_them(&Move { queue, to, moving });
+        }
+        Command::DeadLetters(DeadLetters::Purge { queue, moving }) => {
+            let to = None;
+            return move_them(&Move { queue, to, moving });
+        }
+        Command::Redrives(asked) => redrives(&asked)?,
+        Command::Retries(cli::Retries::List(arguments)) => list(arguments)?,
+        Command::Retries(cli::Retries::Release(arguments)) => release(arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The settings, and what they do not tell by themselves.
@@ -134,20 +163,45 @@ fn redeclared(settings: cli::AdminPort) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn dead_letters(asked: cli::DeadLetters) -> anyhow::Result<()> {
-    let queue = asked.queue();
+fn look(asked: &Look) -> anyhow::Result<()> {
+    let client = client(&asked.queue().proxy)?;
+    print_said(runtime()?.block_on(dead_letters::ask(&client, asked))?);
+    Ok(())
+}
+
+fn move_them(wanted: &Move) -> anyhow::Result<ExitCode> {
+    let client = client(&wanted.queue.proxy)?;
+    let moved = runtime()?.block_on(dead_letters::move_them(&client, wanted));
+    let (said, outcome) = moved?;
+    print_said(said);
+    Ok(match outcome {
+        Outcome::All => ExitCode::SUCCESS,
+        Outcome::InPart => IN_PART.into(),
+        Outcome::Failed => FAILED.into(),
+        Outcome::Left => INTERRUPTED.into(),
+    })
+}
+
+fn redrives(asked: &Redrives) -> anyhow::Result<()> {
+    let client = client(&asked.place().proxy)?;
+    print_said(runtime()?.block_on(dead_letters::redrives(&client, asked))?);
+    Ok(())
+}
+
+fn client(proxy: &cli::Proxy) -> anyhow::Result<Client> {
     let said = |flag: &Option<String>, variable| flag.clone().or(std::env::var(variable).ok());
-    let client = Client {
-        admin: Config::load(&queue.sources())?.admin,
-        user: said(&queue.username, USERNAME).unwrap_or_else(|| "guest".to_owned()),
-        password: said(&queue.password, PASSWORD).unwrap_or_else(|| "guest".to_owned()),
-    };
-    let said = runtime()?.block_on(dead_letters::ask(&client, &asked))?;
+    Ok(Client {
+        admin: Config::load(&proxy.sources())?.admin,
+        user: said(&proxy.username, USERNAME).unwrap_or_else(|| "guest".to_owned()),
+        password: said(&proxy.password, PASSWORD).unwrap_or_else(|| "guest".to_owned()),
+    })
+}
+
+fn print_said(said: Said) {
     print!("{}", said.answer);
     for note in said.notes {
         eprintln!("dlx-proxy: {note}");
     }
-    Ok(())
 }
 
 fn list(arguments: cli::List) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ use axum::routing::{any, get};
 use axum::{Extension, Router};
 use serde::Serialize;
 
+use super::OWN_HEADER;
 use super::listing::{self, Counted, Found, Page, Wanted};
 use super::login::Credentials;
 use super::looks::{Looks, Wish};
@@ -46,9 +47,6 @@ const HEADERS: [(HeaderName, &str); 4] = [
 
 /// Says from where in a browser a request comes.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
-
-/// A request that changes something has it: a page of somebody else's cannot make a browser send it.
-const OWN_HEADER: &str = "x-dlx-proxy-request";
 
 /// The routes.
 pub(super) fn router(looks: Looks, redrives: Redrives) -> Router {

@@ -7,14 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::reachable;
+use super::{OWN_HEADER, reachable};
 use crate::http::{self, BadBody};
 
 /// How long the proxy may take to accept. The answer it bounds itself, by `look-timeout`.
@@ -52,8 +52,31 @@ pub enum NoAnswer {
         source: BadBody,
     },
     /// The proxy says why there is none.
-    #[error("{0}")]
-    Problem(String),
+    #[error("{detail}")]
+    Problem {
+        /// What kind of reason.
+        status: StatusCode,
+        /// The reason.
+        detail: String,
+    },
+}
+
+// === impl NoAnswer ===
+
+impl NoAnswer {
+    /// Whether there may be an answer if the same is asked again.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            NoAnswer::Connect { .. } | NoAnswer::Broken { .. } => true,
+            NoAnswer::Problem { status, .. } => matches!(
+                *status,
+                StatusCode::TOO_MANY_REQUESTS
+                    | StatusCode::BAD_GATEWAY
+                    | StatusCode::SERVICE_UNAVAILABLE
+                    | StatusCode::GATEWAY_TIMEOUT
+            ),
+        }
+    }
 }
 
 // === impl Client ===
@@ -64,24 +87,37 @@ impl Client {
     /// # Errors
     /// When there is none, and why.
     pub async fn get(&self, path: &str) -> Result<Value, NoAnswer> {
-        let (status, body) = self.ask(path).await?;
-        if status == StatusCode::OK {
+        self.json(Method::GET, path).await
+    }
+
+    /// The same of a request that changes something.
+    ///
+    /// # Errors
+    /// When there is no answer, and why.
+    pub async fn post(&self, path: &str) -> Result<Value, NoAnswer> {
+        self.json(Method::POST, path).await
+    }
+
+    async fn json(&self, method: Method, path: &str) -> Result<Value, NoAnswer> {
+        let (status, body) = self.ask(method, path).await?;
+        if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| self.broken(error));
         }
         let problem = serde_json::from_slice::<Value>(&body).ok();
         let detail = problem
             .as_ref()
             .and_then(|problem| problem["detail"].as_str());
-        Err(NoAnswer::Problem(match detail {
+        let detail = match detail {
             Some(detail) => detail.to_owned(),
             None if status == StatusCode::NOT_FOUND => {
                 "this proxy has no API: `admin-api` is false, or it is older".to_owned()
             }
             None => format!("the proxy answers {status}"),
-        }))
+        };
+        Err(NoAnswer::Problem { status, detail })
     }
 
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
+    async fn ask(&self, method: Method, path: &str) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
         let admin = reachable(self.admin);
         let connected = timeout(CONNECT, TcpStream::connect(admin)).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -91,10 +127,13 @@ impl Client {
         let (mut requests, connection) = opened.map_err(broken)?;
         tokio::spawn(connection);
         let (user, password) = (self.user.as_bytes(), self.password.as_bytes());
-        let request = Request::get(path)
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
             .header(header::HOST, http::host(admin.ip(), admin.port()))
             .header(header::AUTHORIZATION, http::basic(user, password))
             .header(header::ACCEPT, "application/json")
+            .header(OWN_HEADER, "1")
             .body(Empty::<Bytes>::new())
             .map_err(|error| self.broken(error))?;
         let answer = requests.send_request(request).await.map_err(broken)?;

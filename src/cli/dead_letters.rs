@@ -1,12 +1,11 @@
 //! `dlx-proxy dead-letters`: what may be typed, and its help.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
-use super::Settings;
-use crate::config::Sources;
+use super::moves::{self, Moving, To};
+use super::proxy::{Printing, Proxy};
 
 /// Below the help of each command.
 const AFTER_HELP: &str = "\
@@ -14,9 +13,40 @@ The proxy logs in to the broker as that user, who needs the right to read the qu
 their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3) the answer says so. Exit code 1: there is no answer, \
 and why.";
 
-/// What to see of the dead letters in a queue.
+/// What to do with the dead letters in a queue.
 #[derive(Debug, Subcommand)]
 pub enum DeadLetters {
+    /// To see them.
+    #[command(flatten)]
+    Look(Look),
+    /// Send messages back to the queues that they died in, or to another place
+    #[command(after_help = moves::AFTER_HELP)]
+    Redrive {
+        /// Out of which queue.
+        #[command(flatten)]
+        queue: Queue,
+        /// Where to.
+        #[command(flatten)]
+        to: To,
+        /// Which, and how.
+        #[command(flatten)]
+        moving: Moving,
+    },
+    /// Remove messages for good
+    #[command(after_help = moves::AFTER_HELP)]
+    Purge {
+        /// Out of which queue.
+        #[command(flatten)]
+        queue: Queue,
+        /// Which, and how.
+        #[command(flatten)]
+        moving: Moving,
+    },
+}
+
+/// What to see of them.
+#[derive(Debug, Subcommand)]
+pub enum Look {
     /// List the messages of a queue, the oldest first
     #[command(after_help = AFTER_HELP)]
     List {
@@ -60,44 +90,18 @@ pub enum DeadLetters {
 /// Which queue, by which proxy, and as whom.
 #[derive(Args, Debug)]
 pub struct Queue {
-    /// TOML file of settings [env: DLX_PROXY_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Admin address of the proxy [default: 127.0.0.1:15673]
-    #[arg(long, value_name = "ADDR")]
-    admin: Option<String>,
-    /// A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-    #[arg(long, value_name = "NAME")]
-    pub username: Option<String>,
-    /// The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-    #[arg(long, value_name = "TEXT")]
-    pub password: Option<String>,
+    /// By which proxy.
+    #[command(flatten)]
+    pub proxy: Proxy,
     /// The vhost of the queue
     #[arg(long, value_name = "NAME", default_value = "/")]
     pub vhost: OsString,
     /// The queue
     #[arg(long, value_name = "NAME")]
     pub queue: OsString,
-    /// How to print it: table or json
-    #[arg(
-        long,
-        value_name = "FORM",
-        default_value = "table",
-        hide_possible_values = true
-    )]
-    pub output: Output,
-    /// For scripts: tables without a heading, their cells divided by tabs
-    #[arg(long)]
-    pub non_interactive: bool,
-}
-
-/// How to print what was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    Table,
-    /// What the proxy answers.
-    Json,
+    /// How it is printed.
+    #[command(flatten)]
+    pub printing: Printing,
 }
 
 /// Which messages; those that all of these fit.
@@ -134,29 +138,15 @@ pub struct Page {
     pub offset: Option<u64>,
 }
 
-// === impl DeadLetters ===
+// === impl Look ===
 
-impl DeadLetters {
+impl Look {
     /// Where to look.
     pub fn queue(&self) -> &Queue {
         match self {
-            DeadLetters::List { queue, .. }
-            | DeadLetters::Groups { queue, .. }
-            | DeadLetters::Show { queue, .. } => queue,
+            Look::List { queue, .. } | Look::Groups { queue, .. } | Look::Show { queue, .. } => {
+                queue
+            }
         }
-    }
-}
-
-// === impl Queue ===
-
-impl Queue {
-    /// All sources of settings of this process.
-    pub fn sources(&self) -> Sources {
-        Settings {
-            config: self.config.clone(),
-            admin: self.admin.clone(),
-            ..Settings::default()
-        }
-        .sources()
     }
 }

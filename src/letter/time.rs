@@ -9,7 +9,7 @@ const DAY: u64 = 86_400;
 const CYCLE: u64 = 146_097;
 
 /// In RFC 3339, in whole seconds.
-pub(super) fn rfc_3339(at: Wall) -> String {
+pub(crate) fn rfc_3339(at: Wall) -> String {
     let seconds = at.seconds().min(LAST);
     let (year, month, day) = date(seconds / DAY);
     let of_day = seconds % DAY;

@@ -1,0 +1,64 @@
+//! What the commands share that ask a running proxy: where it is, as whom to ask, and how to print the answer.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Settings;
+use crate::config::Sources;
+
+/// Which proxy, and as whom.
+#[derive(Args, Debug)]
+pub struct Proxy {
+    /// TOML file of settings [env: DLX_PROXY_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Admin address of the proxy [default: 127.0.0.1:15673]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+    #[arg(long, value_name = "NAME")]
+    pub username: Option<String>,
+    /// The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+    #[arg(long, value_name = "TEXT")]
+    pub password: Option<String>,
+}
+
+/// For whom to print.
+#[derive(Args, Debug)]
+pub struct Printing {
+    /// How to print it: table or json
+    #[arg(
+        long,
+        value_name = "FORM",
+        default_value = "table",
+        hide_possible_values = true
+    )]
+    pub output: Output,
+    /// For scripts: tables without a heading, their cells divided by tabs
+    #[arg(long)]
+    pub non_interactive: bool,
+}
+
+/// How to print what was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// What the proxy answers.
+    Json,
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// All sources of settings of this process.
+    pub fn sources(&self) -> Sources {
+        Settings {
+            config: self.config.clone(),
+            admin: self.admin.clone(),
+            ..Settings::default()
+        }
+        .sources()
+    }
+}
