@@ -58,13 +58,17 @@ def look(scene, queue, rest="", **parameters):
     return answer
 
 
-def command(scene, *words, **environment):
-    """The command line: exit code, what it prints, what it says beside."""
+def typed(scene, *words, group="dead-letters"):
+    """A command line and its environment, for `subprocess`."""
     login = scene.via.broker.parameters.credentials
-    environment = os.environ | {"DLX_PROXY_USERNAME": login.username, "DLX_PROXY_PASSWORD": login.password} | environment
+    environment = os.environ | {"DLX_PROXY_USERNAME": login.username, "DLX_PROXY_PASSWORD": login.password}
     admin = "%s:%d" % scene.via.proxy.admin
-    words = [BINARY, "dead-letters", *words, "--admin", admin, "--vhost", scene.via.vhost]
-    done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE)
+    return {"args": [BINARY, group, *words, "--admin", admin, "--vhost", scene.via.vhost], "env": environment}
+
+
+def command(scene, *words, **group):
+    """The command line: exit code, what it prints, what it says beside."""
+    done = subprocess.run(**typed(scene, *words, **group), stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

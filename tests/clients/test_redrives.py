@@ -1,12 +1,16 @@
 """Dead letters that are sent back, or removed, over HTTP: nothing is lost, nothing comes twice, and only who may moves anything."""
 
 import json
+import os
+import pty
+import signal
+import subprocess
 import urllib.parse
 
 import pytest
 
-from lab import until
-from test_dead_letters import KINDS, ask, die, look, path
+from lab import DEADLINE, until
+from test_dead_letters import KINDS, ask, command, die, look, path, typed
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
@@ -121,3 +125,93 @@ def test_who_may_not_moves_nothing(scene):
     begun = order(scene, dead)
     for user, status in (("stranger", 404), ("all-rights", 200)):
         assert ask(scene.via, redrives(scene.via, f"/{begun['id']}"), user)[0] == status
+
+
+def known(scene, queue):
+    """What the command line knows of the redrives of a queue, the newest first."""
+    code, printed, said = command(scene, "list", "--output", "json", group="redrives")
+    assert (code, said) == (0, ""), said
+    return [redrive for redrive in json.loads(printed)["redrives"] if redrive["queue"] == queue]
+
+
+def test_the_command_sends_back(scene):
+    dead = scene.queue("dead", kind="classic")
+    orders, slow = die(scene, (dead,), 4)
+    code, printed, said = command(scene, "redrive", "--queue", dead, "--source", orders)
+    assert (code, printed, len(known(scene, dead))) == (64, "", 0) and "--approve" in said, said
+    code, printed, said = command(scene, "redrive", "--queue", dead, "--source", orders, "--dry-run")
+    assert (code, printed) == (0, f"In {dead}, 2 of 4 messages would go back to the queues that they died in.\n"), said
+    assert scene.depth(dead) == 4
+    code, printed, said = command(scene, "redrive", "--queue", dead, "--source", orders, "--approve")
+    (redrive,) = known(scene, dead)
+    assert (code, printed, said) == (0, f"Redrive {redrive['id']} has ended: 2 messages went.\n", "")
+    assert (numbers(scene, dead), scene.depth(orders)) == ([1, 3], 2)
+    assert (redrive["state"], redrive["to"], redrive["gone"]) == ("completed", "source", 2), redrive
+    code, printed, _ = command(scene, "list", "--columns", "id,queue,to,state,gone", "--non-interactive", group="redrives")
+    assert f"{redrive['id']}\t{dead}\tsource\tcompleted\t2" in printed.splitlines(), printed
+    code, printed, _ = command(scene, "show", str(redrive["id"]), group="redrives")
+    assert code == 0 and ["gone", "2"] in [line.split() for line in printed.splitlines()], printed
+    assert command(scene, "cancel", str(redrive["id"]), group="redrives") == (1, "", "dlx-proxy: it has ended\n")
+    assert command(scene, "redrive", "--queue", scene.name("nothing"), "--approve")[0] == 1
+
+
+def test_the_command_says_what_stays(scene):
+    dead, other = scene.queue("dead", kind="classic"), scene.queue("other")
+    orders, slow = die(scene, (dead,), 4)
+    code, printed, _ = command(scene, "redrive", "--queue", dead, "--to-queue", scene.name("nobody"), "--approve")
+    assert code == 65 and printed.endswith(" has ended: no message went; 4 stay (unroutable: 4).\n"), printed
+    exchange = scene.exchange("to", "direct")
+    scene.bind(other, exchange, orders)
+    code, printed, _ = command(scene, "redrive", "--queue", dead, "--to-exchange", exchange, "--approve", "--output", "json")
+    answer = json.loads(printed)
+    assert (code, answer["gone"], answer["stay"]) == (3, 2, {"unroutable": 2}), answer
+    letter = look(scene, dead)["dead-letters"][1]
+    code, printed, _ = command(scene, "redrive", "--queue", dead, "--id", letter["id"], "--to-queue", other, "--approve")
+    assert (code, scene.depth(other), numbers(scene, dead)) == (0, 3, [1]), printed
+
+
+def test_the_command_is_cancelled(scene):
+    """Who follows learns of it; who stops following does not end it."""
+    dead, other = scene.queue("dead", kind="classic"), scene.queue("other")
+    die(scene, (dead,), 8)
+    words = ["redrive", "--queue", dead, "--to-queue", other, "--rate", "1", "--approve"]
+    with subprocess.Popen(**typed(scene, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
+        until(lambda: scene.depth(other) >= 1, "the first one went")
+        follower.send_signal(signal.SIGINT)
+        printed, said = follower.communicate(timeout=DEADLINE)
+    (redrive,) = known(scene, dead)
+    assert (follower.returncode, printed, redrive["state"]) == (130, b"", "running"), said
+    assert f"dlx-proxy redrives cancel {redrive['id']}" in said.decode()
+    number = str(redrive["id"])
+    assert command(scene, "pause", number, group="redrives") == (0, f"Redrive {number} is paused.\n", "")
+    assert known(scene, dead)[0]["state"] == "paused"
+    assert command(scene, "resume", number, group="redrives") == (0, f"Redrive {number} goes on.\n", "")
+    assert command(scene, "cancel", number, group="redrives")[0] == 0
+    until(lambda: known(scene, dead)[0]["state"] == "cancelled", "the end")
+    with subprocess.Popen(**typed(scene, *words), stdout=subprocess.PIPE) as follower:
+        until(lambda: known(scene, dead)[0]["id"] > redrive["id"], "the second one begins")
+        assert command(scene, "cancel", str(known(scene, dead)[0]["id"]), group="redrives")[0] == 0
+        printed, _ = follower.communicate(timeout=DEADLINE)
+    assert follower.returncode == 3 and b" was cancelled. Until then " in printed, printed
+    assert scene.depth(dead) + scene.depth(other) == 8
+
+
+@pytest.mark.parametrize("answer, code", [("y", 1), ("name", 0)])
+def test_the_command_removes_what_somebody_confirms(scene, answer, code):
+    dead = scene.queue("dead", kind="classic")
+    die(scene, (dead,), 2)
+    printed = command(scene, "purge", "--queue", dead, "--reason", "expired", "--dry-run")[1]
+    assert printed == f"In {dead}, 1 of 2 messages would be removed.\n"
+    keyboard, terminal = pty.openpty()
+    try:
+        with subprocess.Popen(**typed(scene, "purge", "--queue", dead, "--reason", "expired"), stdin=terminal, stderr=terminal, stdout=subprocess.PIPE) as purge:
+            asked = b""
+            while not asked.endswith(b"say yes: "):
+                asked += os.read(keyboard, 1000)
+            assert b"Remove 1 of 2 messages in " in asked, asked
+            os.write(keyboard, (dead if answer == "name" else answer).encode() + b"\n")
+            purge.communicate(timeout=DEADLINE)
+    finally:
+        for end in (keyboard, terminal):
+            os.close(end)
+    assert (purge.returncode, numbers(scene, dead)) == (code, [0] if code == 0 else [0, 1])

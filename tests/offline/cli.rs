@@ -4,6 +4,8 @@ use std::process::{Command, Output};
 
 use super::text_of;
 
+mod dead_letters;
+
 /// Runs the program without the environment of whoever runs the tests.
 fn dlx_proxy(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
@@ -25,6 +27,10 @@ fn stdout(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
+fn text(octets: Vec<u8>) -> String {
+    String::from_utf8(octets).expect("UTF-8")
+}
+
 #[test]
 fn help_reads_well() {
     insta::assert_snapshot!(stdout(&["--help"]), @r#"
@@ -44,7 +50,8 @@ fn help_reads_well() {
       demo                  Let three messages die through a proxy, show their dead letters, and check them
       healthcheck           Ask a running proxy whether it is ready (exit code 0 or 1)
       redeclared            List the queues that have another target than their arguments say
-      dead-letters          Look at the dead letters in a queue, through a running proxy
+      dead-letters          Look at the dead letters in a queue, send them back or remove them, through a running proxy
+      redrives              Show how far redrives and purges are; pause, resume or cancel one
       retries               Show what waits for a retry, or let it go now
       help                  Print this message or the help of the given subcommand(s)
 
@@ -82,6 +89,7 @@ fn help_reads_well() {
       dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
       dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
       dlx-proxy dead-letters groups --queue dead             dead letters of a queue, by source, reason and error
+      dlx-proxy dead-letters redrive --queue dead            send them back to the queues that they died in
       dlx-proxy retries list --delay 1000                    what waits for a retry, and until when
 
     A setting is taken from a flag, else from the environment (DLX_PROXY_LISTEN, DLX_PROXY_RETAINED_BYTES, …), else from the
@@ -192,113 +200,6 @@ fn help_of_retries_reads_well() {
     messages of other queues are put back in their places at the end, so that some may come back late by the time that the
     command takes.
     "#);
-}
-
-#[test]
-fn help_of_dead_letters_reads_well() {
-    insta::assert_snapshot!(stdout(&["dead-letters", "--help"]), @r#"
-    Look at the dead letters in a queue, through a running proxy
-
-    Usage: dlx-proxy dead-letters <COMMAND>
-
-    Commands:
-      list    List the messages of a queue, the oldest first
-      groups  Count the messages of a queue by where they died, why, and with which error
-      show    Show one message: how it died, its properties, its headers and its body
-      help    Print this message or the help of the given subcommand(s)
-
-    Options:
-      -h, --help  Print help
-    "#);
-    insta::assert_snapshot!(stdout(&["dead-letters", "list", "--help"]), @r#"
-    List the messages of a queue, the oldest first
-
-    Usage: dlx-proxy dead-letters list [OPTIONS] --queue <NAME>
-
-    Options:
-          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>         The vhost of the queue [default: /]
-          --queue <NAME>         The queue
-          --output <FORM>        How to print it: table or json [default: table]
-          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
-          --source <QUEUE>       Only messages that died in this queue
-          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
-          --routing-key <KEY>    Only messages with this routing key
-          --header <NAME=VALUE>  Only messages with this header; may be repeated
-          --body <TEXT>          Only messages with this text in their body
-          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-          --limit <N>            So many messages [default: 100]
-          --offset <N>           Behind so many others
-          --columns <NAMES>      Only these columns, in this order; the names are those of the JSON
-      -h, --help                 Print help
-
-    The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
-    first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
-    the answer says so. Exit code 1: there is no answer, and why.
-    "#);
-    insta::assert_snapshot!(stdout(&["dead-letters", "groups", "--help"]), @r#"
-    Count the messages of a queue by where they died, why, and with which error
-
-    Usage: dlx-proxy dead-letters groups [OPTIONS] --queue <NAME>
-
-    Options:
-          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>         The vhost of the queue [default: /]
-          --queue <NAME>         The queue
-          --output <FORM>        How to print it: table or json [default: table]
-          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
-          --source <QUEUE>       Only messages that died in this queue
-          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
-          --routing-key <KEY>    Only messages with this routing key
-          --header <NAME=VALUE>  Only messages with this header; may be repeated
-          --body <TEXT>          Only messages with this text in their body
-          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-          --columns <NAMES>      Only these columns, in this order; the names are those of the JSON
-      -h, --help                 Print help
-
-    The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
-    first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
-    the answer says so. Exit code 1: there is no answer, and why.
-    "#);
-    insta::assert_snapshot!(stdout(&["dead-letters", "show", "--help"]), @r#"
-    Show one message: how it died, its properties, its headers and its body
-
-    Usage: dlx-proxy dead-letters show [OPTIONS] --queue <NAME> <ID>
-
-    Arguments:
-      <ID>  The message, as `list` names it
-
-    Options:
-          --config <FILE>    TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>     Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>  A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>  The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>     The vhost of the queue [default: /]
-          --queue <NAME>     The queue
-          --output <FORM>    How to print it: table or json [default: table]
-          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
-      -h, --help             Print help
-
-    The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
-    first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
-    the answer says so. Exit code 1: there is no answer, and why.
-    "#);
-}
-
-#[test]
-fn a_proxy_that_is_not_there_is_named() {
-    let address = "127.0.0.1:1"; // a port that nobody is given by chance
-    let output = dlx_proxy(&["dead-letters", "groups", "--queue", "q", "--admin", address]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).expect("UTF-8");
-    let expected = format!("dlx-proxy: no answer from {address}: ");
-    assert!(said.starts_with(&expected), "{said}");
 }
 
 #[test]

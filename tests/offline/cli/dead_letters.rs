@@ -1,0 +1,293 @@
+//! The commands `dead-letters` and `redrives`: their help, and what they say without a proxy.
+
+use super::{dlx_proxy, stdout, text};
+
+#[test]
+fn help_of_dead_letters_reads_well() {
+    insta::assert_snapshot!(stdout(&["dead-letters", "--help"]), @r#"
+    Look at the dead letters in a queue, send them back or remove them, through a running proxy
+
+    Usage: dlx-proxy dead-letters <COMMAND>
+
+    Commands:
+      list     List the messages of a queue, the oldest first
+      groups   Count the messages of a queue by where they died, why, and with which error
+      show     Show one message: how it died, its properties, its headers and its body
+      redrive  Send messages back to the queues that they died in, or to another place
+      purge    Remove messages for good
+      help     Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help  Print help
+    "#);
+    insta::assert_snapshot!(stdout(&["dead-letters", "list", "--help"]), @r#"
+    List the messages of a queue, the oldest first
+
+    Usage: dlx-proxy dead-letters list [OPTIONS] --queue <NAME>
+
+    Options:
+          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>         The vhost of the queue [default: /]
+          --queue <NAME>         The queue
+          --output <FORM>        How to print it: table or json [default: table]
+          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
+          --source <QUEUE>       Only messages that died in this queue
+          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>    Only messages with this routing key
+          --header <NAME=VALUE>  Only messages with this header; may be repeated
+          --body <TEXT>          Only messages with this text in their body
+          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --limit <N>            So many messages [default: 100]
+          --offset <N>           Behind so many others
+          --columns <NAMES>      Only these columns, in this order; the names are those of the JSON
+      -h, --help                 Print help
+
+    The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
+    first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
+    the answer says so. Exit code 1: there is no answer, and why.
+    "#);
+    insta::assert_snapshot!(stdout(&["dead-letters", "groups", "--help"]), @r#"
+    Count the messages of a queue by where they died, why, and with which error
+
+    Usage: dlx-proxy dead-letters groups [OPTIONS] --queue <NAME>
+
+    Options:
+          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>         The vhost of the queue [default: /]
+          --queue <NAME>         The queue
+          --output <FORM>        How to print it: table or json [default: table]
+          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
+          --source <QUEUE>       Only messages that died in this queue
+          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>    Only messages with this routing key
+          --header <NAME=VALUE>  Only messages with this header; may be repeated
+          --body <TEXT>          Only messages with this text in their body
+          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --columns <NAMES>      Only these columns, in this order; the names are those of the JSON
+      -h, --help                 Print help
+
+    The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
+    first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
+    the answer says so. Exit code 1: there is no answer, and why.
+    "#);
+    insta::assert_snapshot!(stdout(&["dead-letters", "show", "--help"]), @r#"
+    Show one message: how it died, its properties, its headers and its body
+
+    Usage: dlx-proxy dead-letters show [OPTIONS] --queue <NAME> <ID>
+
+    Arguments:
+      <ID>  The message, as `list` names it
+
+    Options:
+          --config <FILE>    TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>     Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>  A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>  The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>     The vhost of the queue [default: /]
+          --queue <NAME>     The queue
+          --output <FORM>    How to print it: table or json [default: table]
+          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
+      -h, --help             Print help
+
+    The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
+    first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
+    the answer says so. Exit code 1: there is no answer, and why.
+    "#);
+}
+
+#[test]
+fn help_of_what_moves_dead_letters_reads_well() {
+    insta::assert_snapshot!(stdout(&["dead-letters", "redrive", "--help"]), @r#"
+    Send messages back to the queues that they died in, or to another place
+
+    Usage: dlx-proxy dead-letters redrive [OPTIONS] --queue <NAME>
+
+    Options:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost of the queue [default: /]
+          --queue <NAME>          The queue
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --to-queue <NAME>       Send them to this queue [default: each to the queue that it died in]
+          --to-exchange <NAME>    Send them to this exchange
+          --to-routing-key <KEY>  ... with this routing key [default: each with its own]
+          --history <HOW>         What they say of their deaths: keep it, or begin anew [default: keep]
+          --source <QUEUE>        Only messages that died in this queue
+          --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>     Only messages with this routing key
+          --header <NAME=VALUE>   Only messages with this header; may be repeated
+          --body <TEXT>           Only messages with this text in their body
+          --older-than <TIME>     Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --id <ID>               Only this message, as `list` names it; may be repeated
+          --limit <N>             So many messages at most, the oldest
+          --rate <N>              So many messages a second at most
+          --dry-run               Only say how many messages are meant
+          --approve               Do not ask
+          --no-wait               Only begin: `dlx-proxy redrives` tells the rest
+      -h, --help                  Print help
+
+    On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with
+    --non-interactive, it wants --approve. Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the
+    proxy goes on, until `dlx-proxy redrives cancel`.
+
+    Messages that come after the beginning are not meant. One that cannot go stays where it is.
+
+    Exit codes: 0 all that were meant have gone; 3 some stay, or it was cancelled; 65 it failed, or none of those that were
+    meant has gone; 1 there is no answer, and why, or nobody said yes; 64 something has to be typed otherwise, or --approve
+    is missing.
+    "#);
+    insta::assert_snapshot!(stdout(&["dead-letters", "purge", "--help"]), @r#"
+    Remove messages for good
+
+    Usage: dlx-proxy dead-letters purge [OPTIONS] --queue <NAME>
+
+    Options:
+          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>         The vhost of the queue [default: /]
+          --queue <NAME>         The queue
+          --output <FORM>        How to print it: table or json [default: table]
+          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
+          --source <QUEUE>       Only messages that died in this queue
+          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>    Only messages with this routing key
+          --header <NAME=VALUE>  Only messages with this header; may be repeated
+          --body <TEXT>          Only messages with this text in their body
+          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --id <ID>              Only this message, as `list` names it; may be repeated
+          --limit <N>            So many messages at most, the oldest
+          --rate <N>             So many messages a second at most
+          --dry-run              Only say how many messages are meant
+          --approve              Do not ask
+          --no-wait              Only begin: `dlx-proxy redrives` tells the rest
+      -h, --help                 Print help
+
+    On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with
+    --non-interactive, it wants --approve. Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the
+    proxy goes on, until `dlx-proxy redrives cancel`.
+
+    Messages that come after the beginning are not meant. One that cannot go stays where it is.
+
+    Exit codes: 0 all that were meant have gone; 3 some stay, or it was cancelled; 65 it failed, or none of those that were
+    meant has gone; 1 there is no answer, and why, or nobody said yes; 64 something has to be typed otherwise, or --approve
+    is missing.
+    "#);
+    insta::assert_snapshot!(stdout(&["redrives", "--help"]), @r#"
+    Show how far redrives and purges are; pause, resume or cancel one
+
+    Usage: dlx-proxy redrives <COMMAND>
+
+    Commands:
+      list    List them, the newest first
+      show    Show one: what it does, how far it is, what stays and why
+      pause   Hold one up; what it has looked at and not moved, others do not see meanwhile
+      resume  Let one go on that was paused
+      cancel  End one; what has gone has gone, the rest stays where it is
+      help    Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help  Print help
+    "#);
+    insta::assert_snapshot!(stdout(&["redrives", "list", "--help"]), @r#"
+    List them, the newest first
+
+    Usage: dlx-proxy redrives list [OPTIONS]
+
+    Options:
+          --config <FILE>    TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>     Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>  A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>  The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>     The vhost of their queues [default: /]
+          --output <FORM>    How to print it: table or json [default: table]
+          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>  Only these columns, in this order; the names are those of the JSON
+      -h, --help             Print help
+
+    The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the
+    queues that the user may read. Exit code 1: there is no answer, and why.
+    "#);
+    insta::assert_snapshot!(stdout(&["redrives", "cancel", "--help"]), @r#"
+    End one; what has gone has gone, the rest stays where it is
+
+    Usage: dlx-proxy redrives cancel [OPTIONS] <ID>
+
+    Arguments:
+      <ID>  Its number, as `list` names it
+
+    Options:
+          --config <FILE>    TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>     Admin address of the proxy [default: 127.0.0.1:15673]
+          --username <NAME>  A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>  The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>     The vhost of their queues [default: /]
+          --output <FORM>    How to print it: table or json [default: table]
+          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
+      -h, --help             Print help
+
+    The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the
+    queues that the user may read. Exit code 1: there is no answer, and why.
+    "#);
+}
+
+#[test]
+fn nothing_is_moved_without_a_yes() {
+    for command in ["redrive", "purge"] {
+        // A port that nobody is given by chance: it is not even asked.
+        let words = [
+            "dead-letters",
+            command,
+            "--queue",
+            "q",
+            "--admin",
+            "127.0.0.1:1",
+        ];
+        let output = dlx_proxy(&words);
+        assert_eq!(output.status.code(), Some(64), "{command}");
+        assert_eq!(
+            text(output.stderr),
+            "dlx-proxy: this moves messages, and nobody can be asked here: add --approve, or --dry-run to only count them\n"
+        );
+        for more in ["--approve", "--dry-run"] {
+            let output = dlx_proxy(&[&words[..], &[more]].concat());
+            assert_eq!(output.status.code(), Some(1), "{command} {more}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_typed_has_the_exit_code_of_mistakes() {
+    for words in [
+        &["dead-letters", "redrive"][..],
+        &["redrives", "cancel"],
+        &["--no-such-flag"],
+    ] {
+        let output = dlx_proxy(words);
+        assert_eq!(output.status.code(), Some(64), "{words:?}");
+        assert!(
+            text(output.stderr).contains("Usage: dlx-proxy"),
+            "{words:?}"
+        );
+    }
+}
+
+#[test]
+fn a_proxy_that_is_not_there_is_named() {
+    let address = "127.0.0.1:1"; // a port that nobody is given by chance
+    let output = dlx_proxy(&["dead-letters", "groups", "--queue", "q", "--admin", address]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    let expected = format!("dlx-proxy: no answer from {address}: ");
+    assert!(said.starts_with(&expected), "{said}");
+}
