@@ -57,7 +57,7 @@ pub enum Task {
     /// All stay; of each body, so many octets are shown.
     Look(usize),
     /// Some go. How many there are has to be known: a walk that sends messages back could meet the same ones for ever.
-    Move(Move),
+    Move(Box<Move>),
 }
 
 /// How far a walk goes. Whatever is met first ends it.
@@ -161,7 +161,7 @@ impl Walk {
             until: Some(now.mono.after(settings.bounds.time)),
             moving: match &settings.task {
                 Task::Look(_) => None,
-                Task::Move(wanted) => Some(Moving::new(wanted.clone(), now)),
+                Task::Move(wanted) => Some(Moving::new(Move::clone(wanted), now)),
             },
             paused: false,
             rests: false,

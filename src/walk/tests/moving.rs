@@ -45,7 +45,7 @@ fn purge() -> Move {
 /// On a classic queue with so many messages: deliveries are awaited.
 fn moving(wanted: Move, ready: u32) -> WalkRig {
     let asks = wanted.to.is_some();
-    let mut rig = rig_of(Task::Move(wanted), ENDLESS);
+    let mut rig = rig_of(Task::Move(Box::new(wanted)), ENDLESS);
     rig.up("4.3.6");
     rig.counted(1, ready);
     if asks {
@@ -257,7 +257,7 @@ fn too_many_that_stay_end_it() {
 #[test]
 fn nobody_sends_back_what_he_may_not_publish() {
     let text = "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'operator'";
-    let mut rig = rig_of(Task::Move(redrive()), FAR);
+    let mut rig = rig_of(Task::Move(Box::new(redrive())), FAR);
     rig.up("4.3.6");
     rig.counted(1, 1);
     rig.sent();
@@ -291,7 +291,7 @@ fn the_right_to_another_exchange_is_asked_for_by_what_changes_nothing() {
                 }),
                 ..redrive()
             };
-            let mut rig = rig_of(Task::Move(wanted), FAR);
+            let mut rig = rig_of(Task::Move(Box::new(wanted)), FAR);
             rig.up("3.10.8");
             rig.counted(1, 1);
             assert_eq!(rig.methods(), [(1, MethodId::EXCHANGE_UNBIND)]);
@@ -310,7 +310,7 @@ fn the_right_to_another_exchange_is_asked_for_by_what_changes_nothing() {
 #[test]
 fn nothing_moves_where_it_is_not_known_how_much_there_is() {
     let text = "ACCESS_REFUSED - configure access to queue 'dead' in vhost '/' refused for user 'operator'";
-    let mut rig = rig_of(Task::Move(purge()), FAR);
+    let mut rig = rig_of(Task::Move(Box::new(purge())), FAR);
     rig.up("4.3.6");
     rig.broker(&close(1, 403, text, MethodId::QUEUE_DECLARE));
     assert!(matches!(
