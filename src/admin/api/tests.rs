@@ -242,6 +242,8 @@ async fn what_there_is_not_is_a_problem_too() {
     for (method, path, status) in [("GET", "/api/v1/nothing", 404), ("DELETE", LIST, 405)] {
         let mut request = get(path, FAR);
         *request.method_mut() = method.parse().expect("a method");
+        let headers = request.headers_mut();
+        headers.insert(OWN_HEADER, HeaderValue::from_static("1"));
         let (said, body, _) = ask(&api, request).await;
         assert_eq!((said, &body["status"]), (status, &Value::from(status)));
     }
