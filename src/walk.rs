@@ -145,12 +145,13 @@ impl Walk {
     /// Puts back what was taken.
     fn stop(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
         match self.state {
-            State::Walking => {
+            // The broker may be delivering already: to close now would count as failed deliveries.
+            State::Walking | State::Asking { as_stream: false } => {
                 self.summary.stopped = why;
                 self.state = State::Cancelling;
                 self.put_cancel(fx);
             }
-            State::Shut | State::Counting | State::Asking { .. } => {
+            State::Shut | State::Counting | State::Asking { as_stream: true } => {
                 self.summary.stopped = why;
                 self.leave(now, fx);
             }

@@ -232,6 +232,32 @@ fn enough_is_enough() {
     assert_eq!(rig.summary().stopped, Stopped::Enough);
 }
 
+/// Somebody hangs up while the broker has heard `basic.consume` and delivers already.
+#[test]
+fn what_comes_before_the_broker_says_so_is_put_back_too() {
+    let mut rig = rig(FAR);
+    rig.up("4.3.6");
+    rig.counted(1, 100);
+    rig.sent();
+    let text = "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'dead' in vhost '/' of queue type rabbit_quorum_queue";
+    rig.broker(&close(1, 406, text, MethodId::BASIC_CONSUME));
+    assert_eq!(consumed(&rig.sent()), Some(false), "as what it is");
+    rig.drain();
+    let channel = rig.channel();
+    assert_eq!(rig.methods(), [(channel, MethodId::BASIC_CANCEL)]);
+    rig.broker(&method(channel, MethodId::BASIC_CONSUME_OK, |a| {
+        a.shortstr(b"dlx-proxy").end();
+    }));
+    rig.comes("a", "");
+    rig.broker(&method(channel, MethodId::BASIC_CANCEL_OK, |a| {
+        a.shortstr(b"dlx-proxy").end();
+    }));
+    let put_back = [MethodId::BASIC_NACK, MethodId::CHANNEL_CLOSE].map(|id| (channel, id));
+    assert_eq!(rig.methods(), put_back);
+    rig.broker(&method(channel, MethodId::CHANNEL_CLOSE_OK, |_| {}));
+    assert_eq!(rig.summary().stopped, Stopped::Enough);
+}
+
 #[test]
 fn a_queue_that_others_empty_is_at_its_end() {
     let mut rig = walking("4.3.6", "classic", 100, FAR);
