@@ -305,7 +305,7 @@ impl Redrives {
                 octets: u64::MAX,
                 time: Duration::MAX,
             },
-            task: Task::Move(Move {
+            task: Task::Move(Box::new(Move {
                 filter: order.filter.clone(),
                 most: order.most,
                 per_second: order.per_second,
@@ -313,7 +313,7 @@ impl Redrives {
                 to: order.to.clone(),
                 own_user: self.own_user.clone(),
                 names: self.names.clone(),
-            }),
+            })),
         }
     }
 

@@ -57,7 +57,7 @@ pub enum Task {
     /// All stay; of each body, so many octets are shown.
     Look(usize),
     /// Some go. How many there are has to be known: a walk that sends messages back could meet the same ones for ever.
-    Move(Move),
+    Move(Box<Move>),
 }
 
 /// How far a walk goes. Whatever is met first ends it.
@@ -97,7 +97,7 @@ pub struct Output {
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
-/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Cancelling ─▶ Closing ─▶ Ended
+/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Emptying ─▶ Cancelling ─▶ Closing ─▶ Ended
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -116,6 +116,9 @@ enum State {
     Walking,
     /// No message is taken any more, but some have no outcome yet.
     Settling,
+    /// Nothing is taken any more, but messages are on their way. A quorum queue would put them in front of those that are here if it were cancelled
+    /// now (S12.6).
+    Emptying,
     /// `basic.cancel` is sent. What still comes was taken, too.
     Cancelling,
     /// `channel.close` is sent.
@@ -143,6 +146,9 @@ pub struct Walk {
     wake: Option<Mono>,
     summary: Summary,
     octets: u64,
+    /// Messages that came, and those that were acked.
+    delivered: u64,
+    acked: u64,
     /// Without a message for so long, it is asked whether there is one.
     quiet: Option<Mono>,
     /// Until when: the bound on time, or on what the broker is to say at the end.
@@ -161,7 +167,7 @@ impl Walk {
             until: Some(now.mono.after(settings.bounds.time)),
             moving: match &settings.task {
                 Task::Look(_) => None,
-                Task::Move(wanted) => Some(Moving::new(wanted.clone(), now)),
+                Task::Move(wanted) => Some(Moving::new(Move::clone(wanted), now)),
             },
             paused: false,
             rests: false,
@@ -172,6 +178,8 @@ impl Walk {
             arriving: None,
             summary: Summary::default(),
             octets: 0,
+            delivered: 0,
+            acked: 0,
             quiet: None,
             failure: None,
             told: false,
@@ -187,26 +195,30 @@ impl Walk {
     pub fn is_under_way(&self) -> bool {
         matches!(
             self.state,
-            State::Walking | State::Settling | State::Cancelling | State::Closing
+            State::Walking | State::Settling | State::Emptying | State::Cancelling | State::Closing
         )
     }
 
     /// Takes nothing more.
     fn stop(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
         match self.state {
-            State::Walking => {
+            // The broker may be delivering already: to close now would count as failed deliveries.
+            State::Walking | State::Asking { as_stream: false } => {
                 self.summary.stopped = why;
                 self.state = State::Settling;
                 // What has an outcome in time is known to have gone; what has none may be there twice.
-                self.until = None;
+                (self.until, self.quiet) = (None, None);
             }
-            State::Shut | State::Counting | State::Testing | State::Asking { .. } => {
+            State::Shut | State::Counting | State::Testing | State::Asking { as_stream: true } => {
                 self.summary.stopped = why;
                 self.leave(now, fx);
             }
-            State::Settling | State::Cancelling | State::Closing | State::Ended => {}
+            State::Settling
+            | State::Emptying
+            | State::Cancelling
+            | State::Closing
+            | State::Ended => {}
         }
-        self.quiet = None;
     }
 
     /// Somebody has seen enough: what waits for a publisher does so no longer.
@@ -215,17 +227,28 @@ impl Walk {
             moving.give_up();
         }
         self.stop(Stopped::Enough, now, fx);
-        self.after(now, fx);
     }
 
     /// Each publication has an outcome: what was taken and has not gone is put back.
     fn settle(&mut self, now: Now, fx: &mut Effects) {
         let is_settled = self.moving.as_ref().is_none_or(Moving::is_settled);
         if self.state == State::Settling && is_settled {
-            self.state = State::Cancelling;
+            self.state = State::Emptying;
             self.until = Some(now.mono.after(LAST));
-            self.put_cancel(fx);
+            self.quiet = Some(now.mono.after(PAUSE));
         }
+        let holds_all = self.delivered - self.acked >= self.prefetch().into();
+        if self.state == State::Emptying && holds_all {
+            self.take_leave(now, fx);
+        }
+    }
+
+    /// Nothing is on its way to it any more.
+    fn take_leave(&mut self, now: Now, fx: &mut Effects) {
+        self.state = State::Cancelling;
+        self.quiet = None;
+        self.until = Some(now.mono.after(LAST));
+        self.put_cancel(fx);
     }
 
     /// It cannot go on.
@@ -288,11 +311,13 @@ impl Walk {
         self.state = State::Ended;
     }
 
+    /// Never more than there are: so none is on its way when the last of them was looked at.
     fn prefetch(&self) -> u16 {
-        let messages = match &self.moving {
+        let wanted = match &self.moving {
             None => self.settings.bounds.messages,
             Some(moving) => moving.prefetch(),
         };
+        let messages = wanted.min(self.summary.ready.unwrap_or(u64::MAX));
         u16::try_from(messages.max(1)).unwrap_or(u16::MAX)
     }
 }
@@ -352,6 +377,7 @@ impl Machine for Walk {
 
     fn drain(&mut self, now: Now, fx: &mut Effects) {
         self.cancel(now, fx);
+        self.after(now, fx);
     }
 
     fn timeout(&mut self, now: Now, fx: &mut Effects) {
@@ -365,12 +391,16 @@ impl Machine for Walk {
         if self.until.take_if(|at| *at <= now.mono).is_some() {
             match self.state {
                 State::Walking => self.stop(Stopped::Time, now, fx),
+                State::Emptying => self.take_leave(now, fx),
                 State::Ended => {}
                 _ => self.fail(Failure::Silent, now, fx),
             }
         }
         if self.quiet.take_if(|at| *at <= now.mono).is_some() {
-            self.quiet(now, fx);
+            match self.state {
+                State::Emptying => self.take_leave(now, fx),
+                _ => self.quiet(now, fx),
+            }
         }
         if let Some(moving) = &mut self.moving {
             fx.out.publish.extend(moving.again(now));

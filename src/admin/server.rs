@@ -6,7 +6,7 @@
 //! - `GET /metrics` is for Prometheus
 //! - `GET /redeclared` lists the queues with another target than their arguments say (`declares = "lenient"`)
 //!
-//! Below `/api` it asks for a login: [`api`](super::api).
+//! Below `/api` it asks for a login: see `api.rs`.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

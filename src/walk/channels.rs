@@ -203,7 +203,8 @@ impl Walk {
         }
     }
 
-    fn ack(&self, tag: DeliveryTag, fx: &mut Effects) {
+    fn ack(&mut self, tag: DeliveryTag, fx: &mut Effects) {
+        self.acked += 1;
         reply::ack(fx.broker.build(&[]), ChannelId(self.channel), tag, false);
     }
 
@@ -244,6 +245,10 @@ impl Walk {
             (MethodId::BASIC_DELIVER, _) => {
                 let deliver = Deliver::parse(payload).map_err(|_| UNREADABLE)?;
                 self.arriving = Some(Arriving::begin(&deliver, self.summary.seen + 1));
+                self.delivered += 1;
+                if self.state == State::Emptying {
+                    self.quiet = Some(now.mono.after(PAUSE));
+                }
             }
             // The acks are with the queue now, but the channel may hold some of them back (S9.1); behind this question it does not.
             (MethodId::BASIC_CANCEL_OK, State::Cancelling) => self.set_prefetch(1, fx),

@@ -263,9 +263,9 @@ impl Moving {
     /// Nothing is handed over any more: what waits for that stays.
     pub(super) fn give_up(&mut self) {
         (self.again, self.given_up) = (None, true);
-        let waiting: Vec<_> = self.away.extract_if(.., |_, away| away.again).collect();
-        for (_, away) in waiting {
-            self.octets -= away.publication.content.len();
+        let before = self.away.len();
+        self.away.retain(|_, away| !away.again);
+        for _ in self.away.len()..before {
             self.stays(Cause::PublisherAway.as_str().to_owned());
         }
     }

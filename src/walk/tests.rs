@@ -107,8 +107,19 @@ impl WalkRig {
     /// It has cancelled; what it does then. And the broker does so, too.
     fn puts_back(&mut self) -> Vec<MethodId> {
         let channel = self.channel();
-        assert_eq!(self.methods(), [(channel, MethodId::BASIC_CANCEL)]);
+        assert_eq!(self.cancelled(), [(channel, MethodId::BASIC_CANCEL)]);
         self.goes_back()
+    }
+
+    /// What it sends until nothing is on its way to it any more.
+    fn cancelled(&mut self) -> Vec<(u16, MethodId)> {
+        let mut sent = self.methods();
+        let is_cancel = |(_, id): &(u16, MethodId)| *id == MethodId::BASIC_CANCEL;
+        if !sent.iter().any(is_cancel) {
+            self.pass(300);
+            sent.extend(self.methods());
+        }
+        sent
     }
 
     /// The same when it was seen that it has cancelled.
@@ -249,6 +260,55 @@ fn enough_is_enough() {
     assert_eq!(rig.summary().stopped, Stopped::Enough);
 }
 
+/// Somebody hangs up while the broker has heard `basic.consume` and delivers already.
+#[test]
+fn what_comes_before_the_broker_says_so_is_put_back_too() {
+    let mut rig = rig(FAR);
+    rig.up("4.3.6");
+    rig.counted(1, 100);
+    rig.sent();
+    let text = "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'dead' in vhost '/' of queue type rabbit_quorum_queue";
+    rig.broker(&close(1, 406, text, MethodId::BASIC_CONSUME));
+    assert_eq!(consumed(&rig.sent()), Some(false), "as what it is");
+    rig.drain();
+    let channel = rig.channel();
+    rig.broker(&method(channel, MethodId::BASIC_CONSUME_OK, |a| {
+        a.shortstr(b"dlx-proxy").end();
+    }));
+    rig.comes("a", "");
+    let put_back = [MethodId::BASIC_NACK, MethodId::CHANNEL_CLOSE];
+    assert_eq!(rig.puts_back(), put_back);
+    assert_eq!(rig.summary().stopped, Stopped::Enough);
+}
+
+/// What is on its way when the consumer is cancelled would stand in front of the others (S12.6).
+#[test]
+fn a_walk_that_has_seen_enough_waits_for_what_is_on_its_way() {
+    let three = Bounds { messages: 3, ..FAR };
+    let mut rig = walking("4.3.6", "quorum", 100, three);
+    rig.comes("a", "");
+    rig.input(Input::Enough);
+    rig.comes("b", "");
+    assert_eq!(rig.methods(), [], "a third one may be on its way");
+    rig.comes("c", "");
+    let channel = rig.channel();
+    assert_eq!(rig.methods(), [(channel, MethodId::BASIC_CANCEL)]);
+    rig.goes_back();
+    assert_eq!(rig.keys(), ["a"]);
+
+    let mut rig = walking("4.3.6", "quorum", 100, FAR);
+    rig.comes("a", "");
+    rig.input(Input::Enough);
+    for _ in 0..100 {
+        rig.pass(299);
+        if rig.methods() == [(rig.channel(), MethodId::BASIC_CANCEL)] {
+            return;
+        }
+        rig.comes("b", "");
+    }
+    panic!("it waits for ever");
+}
+
 #[test]
 fn a_queue_that_others_empty_is_at_its_end() {
     let mut rig = walking("4.3.6", "classic", 100, FAR);
@@ -344,6 +404,7 @@ fn a_broker_that_says_nothing_is_not_waited_for_for_ever() {
 
     let mut leaving = walking("4.3.6", "classic", 100, FAR);
     leaving.input(Input::Enough);
+    leaving.cancelled();
     leaving.pass(4_999);
     assert_eq!(leaving.fx.out.ended, None);
     leaving.pass(1);

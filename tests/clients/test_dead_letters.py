@@ -120,8 +120,11 @@ def test_a_look_changes_nothing(scene, kind):
     assert (listed["looked-at"], listed["matched"], listed["stopped"], len(listed["dead-letters"])) == (6, 6, "end", 6)
     assert [letter["position"] for letter in listed["dead-letters"]] == [1, 2, 3, 4, 5, 6]
     assert sum(group["messages"] for group in groups["groups"]) == 6
+    deaths = [(orders, "rejected"), (scene.name("slow"), "expired")]
+    if kind == "stream" and version < (4,):
+        deaths = [(None, None)] * 2  # such a stream drops headers that are arrays
     assert {(group["source"], group["reason"], group["error"]) for group in groups["groups"]} == {
-        (orders, "rejected", "error 0"), (scene.name("slow"), "expired", "error 1")}
+        (*death, f"error {number}") for number, death in enumerate(deaths)}
     assert shown["id"] == last["id"] and shown["body"]["text"].startswith("{"), shown
 
     counts = kind in ("quorum", "unlimited", "limited") and version < (4, 3)
@@ -167,7 +170,7 @@ def test_pages(scene):
     assert page(limit=2, offset=4) == ([5], 5, "end", [])
     assert page(limit=2, offset=9) == ([], 5, "end", [])
     numbers, looked_at, stopped, _ = page(limit=1, reason="expired")
-    assert (numbers, stopped) == ([2], "enough") and looked_at >= 2
+    assert numbers == [2] and stopped in ("enough", "end") and looked_at >= 2  # the others may have come before it was enough
 
 
 def test_who_may_not(scene):

@@ -9,17 +9,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
+use crate::drain::Drain;
 use crate::http::basic;
 use crate::link::peer;
 use crate::machine::{Limits, LiveLimits};
 use crate::net::clock::SystemClock;
 use crate::net::permits::Permits;
 use crate::net::stream::Dialer;
+use crate::net::vhosts::Hub;
 use crate::net::walks::Walks;
 use crate::telemetry::Metrics;
 
 const LIST: &str = "/api/v1/vhosts/%2F/queues/dead/dead-letters";
+const REDRIVES: &str = "/api/v1/vhosts/%2F/queues/dead/redrives";
 const REFUSED: &str = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.";
 const NEAR: Peer = Peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
 const FAR: Peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
@@ -33,14 +37,17 @@ fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
             within: Duration::from_secs(5),
         },
         clock: SystemClock::start(),
+        hub: Hub::new(Box::new(|_, _, _| panic!("no link is wanted"))),
     };
+    let drain = Drain::new(Duration::ZERO);
+    let redrives = Redrives::new(walks.clone(), drain, ShortStr::EMPTY, Default::default());
     let limits = LiveLimits::new(Limits {
         look_timeout: Duration::from_millis(200),
         ..Limits::of_tests()
     });
     let permits = Permits::new(permits);
     let looks = Looks::new(walks, limits, permits, Default::default(), metrics.clone());
-    (router(looks), metrics)
+    (router(looks, redrives), metrics)
 }
 
 /// A broker that says this to whoever has sent a login.
@@ -185,12 +192,58 @@ async fn a_page_from_elsewhere_is_refused() {
     }
 }
 
+/// As `by`, with the method and the header of what changes something.
+fn change(path: &str) -> Request {
+    let mut request = by("me", path, FAR);
+    *request.method_mut() = Method::POST;
+    let headers = request.headers_mut();
+    headers.insert(OWN_HEADER, HeaderValue::from_static("1"));
+    request
+}
+
+#[tokio::test]
+async fn what_changes_something_has_a_header_of_its_own() {
+    let (api, _) = api(nowhere(), 1);
+    let mut request = change(REDRIVES);
+    let (said, ..) = ask(&api, change(REDRIVES)).await;
+    assert_eq!(said, 502, "asked, but there is no broker");
+    request.headers_mut().remove(OWN_HEADER);
+    let (said, body, _) = ask(&api, request).await;
+    assert_eq!(said, 403, "{body}");
+}
+
+#[tokio::test]
+async fn a_redrive_that_is_none_is_told_at_once() {
+    let (api, _) = api(nowhere(), 1);
+    for (query, status, words) in [
+        ("to-queue=a&to-exchange=b", 400, "write to-queue, or"),
+        ("to-routing-key=a", 400, "write to-queue, or"),
+        ("history=all", 400, "history=all: write keep or new"),
+        ("rate=0", 400, "rate=0: write a number from"),
+        (
+            "to-queue=dlx-proxy.parked",
+            403,
+            "dlx-proxy.parked is one of",
+        ),
+        ("to-exchange=dlx-proxy.due", 403, "dlx-proxy.due is one of"),
+    ] {
+        let (said, body, _) = ask(&api, change(&format!("{REDRIVES}?{query}"))).await;
+        let detail = body["detail"].as_str().expect("a detail");
+        assert!(
+            said == status && detail.starts_with(words),
+            "{query}: {body}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn what_there_is_not_is_a_problem_too() {
     let (api, _) = api(nowhere(), 1);
     for (method, path, status) in [("GET", "/api/v1/nothing", 404), ("DELETE", LIST, 405)] {
         let mut request = get(path, FAR);
         *request.method_mut() = method.parse().expect("a method");
+        let headers = request.headers_mut();
+        headers.insert(OWN_HEADER, HeaderValue::from_static("1"));
         let (said, body, _) = ask(&api, request).await;
         assert_eq!((said, &body["status"]), (status, &Value::from(status)));
     }

@@ -34,7 +34,7 @@ async fn start(permits: usize, patience: Duration, readiness: Readiness) -> Serv
             admin_timeout: patience,
             ..Limits::of_tests()
         }),
-        looks: None,
+        api: None,
     };
     let task = tokio::spawn(server.serve(listener, stop.clone().cancelled_owned()));
     Served {
