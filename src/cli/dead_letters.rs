@@ -30,7 +30,7 @@ pub enum DeadLetters {
         to: To,
         /// Which, and how.
         #[command(flatten)]
-        moving: Moving,
+        moving: Box<Moving>,
     },
     /// Remove messages for good
     #[command(after_help = moves::AFTER_HELP)]
@@ -40,7 +40,7 @@ pub enum DeadLetters {
         queue: Queue,
         /// Which, and how.
         #[command(flatten)]
-        moving: Moving,
+        moving: Box<Moving>,
     },
 }
 

@@ -26,7 +26,12 @@ pub struct To {
     #[arg(long, value_name = "NAME")]
     pub to_exchange: Option<OsString>,
     /// ... with this routing key [default: each with its own]
-    #[arg(long, value_name = "KEY", requires = "to_exchange")]
+    #[arg(
+        long,
+        value_name = "KEY",
+        requires = "to_exchange",
+        conflicts_with = "to_queue"
+    )]
     pub to_routing_key: Option<OsString>,
     /// What they say of their deaths: keep it, or begin anew [default: keep]
     #[arg(long, value_name = "HOW", value_parser = ["keep", "new"], hide_possible_values = true)]
@@ -67,5 +72,5 @@ pub struct Move {
     /// Where to; `None`: nowhere, they are removed.
     pub to: Option<To>,
     /// Which, and how.
-    pub moving: Moving,
+    pub moving: Box<Moving>,
 }
