@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 use crate::amqp::properties::{Properties, Property};
+use crate::amqp::table::Table;
 use crate::dead_letter::unparked;
 
 use super::Letter;
@@ -43,13 +44,18 @@ impl Letter {
         let properties = unparked::of_itself(&self.properties);
         match Properties::parse(&properties) {
             // A queue that counts deliveries gives a message the headers that it did not have before, so none is as good as an empty table.
-            Ok(parsed) => parsed
-                .values()
-                .filter(|(bit, value)| *bit != Property::Headers as u16 || value.len() > 4)
-                .for_each(|(bit, value)| {
-                    hash.octets(&bit.to_be_bytes());
-                    hash.octets(value);
-                }),
+            Ok(parsed) => {
+                for (bit, value) in parsed.values() {
+                    match value.get(4..).filter(|_| bit == Property::Headers as u16) {
+                        Some([]) => {}
+                        Some(headers) => hash.headers(headers),
+                        None => {
+                            hash.octets(&bit.to_be_bytes());
+                            hash.octets(value);
+                        }
+                    }
+                }
+            }
             Err(_) => hash.octets(&properties),
         }
         hash.octets(&[0]);
@@ -94,6 +100,19 @@ impl Hash {
     fn octets(&mut self, octets: &[u8]) {
         for octet in octets {
             self.0 = (self.0 ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// In whatever order they stand: 3.x sorts them when it adds its count.
+    fn headers(&mut self, table: &[u8]) {
+        let fields: Result<Vec<_>, _> = Table(table).fields().collect();
+        match fields {
+            Ok(fields) => {
+                let mut raw: Vec<_> = fields.iter().map(|field| field.raw).collect();
+                raw.sort_unstable();
+                raw.iter().for_each(|field| self.text(field));
+            }
+            Err(_) => self.text(table),
         }
     }
 

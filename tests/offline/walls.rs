@@ -41,7 +41,14 @@ const PURE: &[(&str, &[&str])] = &[
     ("letter", &["amqp", "machine", "dead_letter"]),
     (
         "walk",
-        &["amqp", "machine", "dead_letter", "link", "letter"],
+        &[
+            "amqp",
+            "machine",
+            "dead_letter",
+            "link",
+            "letter",
+            "registry",
+        ],
     ),
 ];
 
