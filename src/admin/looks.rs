@@ -150,7 +150,9 @@ impl Looks {
     pub(super) fn came(&self, peer: IpAddr, failure: Option<&Failure>) {
         match failure {
             Some(Failure::Login(_)) => self.slow_down.failed(peer),
-            None | Some(Failure::Refused { .. }) => self.slow_down.succeeded(peer),
+            None | Some(Failure::Refused { .. } | Failure::Stream) => {
+                self.slow_down.succeeded(peer)
+            }
             Some(Failure::Connection(_) | Failure::Silent) => {}
         }
     }

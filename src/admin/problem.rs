@@ -97,6 +97,7 @@ impl From<Failure> for Problem {
             Failure::Connection(_) => StatusCode::BAD_GATEWAY,
             Failure::Login(_) => StatusCode::UNAUTHORIZED,
             Failure::Refused { code, text } => Problem::of_refusal(*code, text),
+            Failure::Stream => StatusCode::CONFLICT,
             Failure::Silent => StatusCode::GATEWAY_TIMEOUT,
         };
         Problem::new(status, failure.to_string())

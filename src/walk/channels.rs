@@ -232,6 +232,11 @@ impl Walk {
             (MethodId::EXCHANGE_UNBIND_OK, State::Testing) => self.consume(true, fx),
             // Its header follows, which is empty: nothing is refused any more.
             (MethodId::BASIC_RETURN, State::Testing) => {}
+            (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream: true })
+                if self.moving.is_some() =>
+            {
+                self.fail(Failure::Stream, now, fx);
+            }
             (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream }) => {
                 if as_stream {
                     self.summary.queue_type = QueueType::Stream;

@@ -72,6 +72,9 @@ pub enum Failure {
         /// In its words, with its name of the code: `ACCESS_REFUSED - …`.
         text: String,
     },
+    /// Its messages cannot be moved.
+    #[error("a stream keeps its messages: none can be sent back or removed")]
+    Stream,
     /// It took too long.
     #[error("the broker does not answer")]
     Silent,

@@ -111,6 +111,16 @@ def test_purge(scene):
     assert {letter["reason"] for letter in look(scene, dead)["dead-letters"]} == {"rejected"}
 
 
+def test_a_stream_keeps_its_messages(scene):
+    dead, orders = scene.queue("dead", kind="stream"), scene.queue("orders", kind="classic")
+    scene.publish("", dead, b"1")
+    until(lambda: scene.depth(dead) == 1, "the message")  # a stream says so up to 5 s late
+    for what, parameters in (("redrives", {"to_queue": orders}), ("purges", {})):
+        answer = order(scene, dead, what, status=409, **parameters)
+        assert answer["detail"].startswith("a stream keeps its messages"), answer
+    assert scene.depth(orders) == 0
+
+
 def test_who_may_not_moves_nothing(scene):
     dead = scene.queue("dead", kind="classic")
     die(scene, (dead,), 2)

@@ -318,3 +318,14 @@ fn nothing_moves_where_it_is_not_known_how_much_there_is() {
         Err(Failure::Refused { code: 403, .. })
     ));
 }
+
+#[test]
+fn nothing_moves_out_of_a_stream() {
+    let mut rig = rig_of(Task::Move(Box::new(purge())), ENDLESS);
+    rig.up("4.3.6");
+    rig.counted(1, 5);
+    rig.is_of_type("stream");
+    rig.comes("a", "");
+    assert_eq!(rig.methods(), [(0, MethodId::CONNECTION_CLOSE)]);
+    assert_eq!(rig.ended(), Err(Failure::Stream));
+}
