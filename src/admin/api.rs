@@ -118,6 +118,17 @@ async fn groups(
     let (credentials, place, mut parameters) = read(&request, peer)?;
     let wanted = wanted(&looks, &mut parameters)?;
     parameters.end()?;
+    count(&looks, credentials, peer, place, wanted).await
+}
+
+/// Counts the messages that are wanted, by what they have in common.
+async fn count(
+    looks: &Looks,
+    credentials: Credentials,
+    peer: Peer,
+    place: Place,
+    wanted: Wanted,
+) -> Answered {
     let wish = Wish {
         body: wanted.body(),
         ..wish(credentials, peer, &place)

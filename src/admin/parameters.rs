@@ -51,9 +51,7 @@ impl Place {
     /// # Errors
     /// When a name has more than 255 octets.
     pub(super) fn of(uri: &Uri) -> Result<Place, Problem> {
-        let path = uri.path().strip_prefix(VHOSTS).unwrap_or_default();
-        let mut segments = path.split('/');
-        let mut next = || percent_decode_str(segments.next().unwrap_or_default()).collect();
+        let mut next = segments(uri);
         let (vhost, _queues, queue) = (next(), next(), next());
         let (_dead_letters, last) = (next(), next());
         Ok(Place {
@@ -72,15 +70,20 @@ impl OfVhost {
     /// # Errors
     /// When the name has more than 255 octets.
     pub(super) fn of(uri: &Uri) -> Result<OfVhost, Problem> {
-        let path = uri.path().strip_prefix(VHOSTS).unwrap_or_default();
-        let mut segments = path.split('/');
-        let mut next = || percent_decode_str(segments.next().unwrap_or_default()).collect();
+        let mut next = segments(uri);
         let (vhost, _redrives, last) = (next(), next(), next());
         Ok(OfVhost {
             vhost: short("the vhost", vhost)?,
             last,
         })
     }
+}
+
+/// The segments of a path from the vhost on, decoded, one after another; empty ones behind the last.
+fn segments(uri: &Uri) -> impl FnMut() -> Vec<u8> {
+    let path = uri.path().strip_prefix(VHOSTS).unwrap_or_default();
+    let mut segments = path.split('/');
+    move || percent_decode_str(segments.next().unwrap_or_default()).collect()
 }
 
 fn short(what: &str, octets: Vec<u8>) -> Result<ShortStr, Problem> {

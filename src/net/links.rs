@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -19,7 +18,7 @@ use crate::registry::existing_delays::ExistingDelays;
 use crate::telemetry::{Metrics, Reporter};
 
 use super::clock::{Clock, SystemClock};
-use super::drive::{Connector, Drive, Outlet};
+use super::drive::{Drive, Outlet};
 use super::outlet::{IntakeOutlet, Observer, PublisherOutlet, RecorderOutlet};
 use super::stream::Dialer;
 use super::vhosts::{Hub, LinkInboxes};
@@ -134,23 +133,9 @@ impl Opener {
         outlet: impl Outlet<M> + Send + 'static,
         inbox: mpsc::Receiver<M::Input>,
     ) {
-        let drive = Drive::link(machine, outlet, inbox, self.clock, self.connector());
+        let drive = Drive::link(machine, outlet, inbox, self.clock, self.dialer.connector());
         self.drain
             .spawn(phase, drive.run(self.drain.stopped(phase)));
-    }
-
-    fn connector(&self) -> Connector<TcpStream> {
-        let dialer = Arc::new(self.dialer.clone());
-        Box::new(move || {
-            let dialer = dialer.clone();
-            Box::pin(async move {
-                let connected = dialer.dial().await;
-                if let Err(error) = &connected {
-                    debug!(broker = %dialer, %error, "cannot connect");
-                }
-                connected
-            })
-        })
     }
 
     fn telemetry(&self, vhost: &Vhost) -> Box<dyn Observer> {

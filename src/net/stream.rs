@@ -3,11 +3,15 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tracing::debug;
+
+use super::drive::Connector;
 
 /// One connection. The driver writes, flushes, ends its side by `poll_shutdown`, and closes by dropping it.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {
@@ -44,6 +48,21 @@ impl Dialer {
             Ok(connected) => connected.map(at_once),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
         }
+    }
+
+    /// For a machine that wants connections of its own. Why there is none is told by that machine.
+    pub(super) fn connector(&self) -> Connector<TcpStream> {
+        let dialer = Arc::new(self.clone());
+        Box::new(move || {
+            let dialer = dialer.clone();
+            Box::pin(async move {
+                let connected = dialer.dial().await;
+                if let Err(error) = &connected {
+                    debug!(broker = %dialer, %error, "cannot connect");
+                }
+                connected
+            })
+        })
     }
 }
 

@@ -1,12 +1,9 @@
 //! Walks along queues as tasks: each has a connection of its own, in the name of whoever asked for it.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::task::Context;
 
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
 
 use crate::amqp::ids::Vhost;
 use crate::letter::Letter;
@@ -14,7 +11,7 @@ use crate::machine::{Now, Owner};
 use crate::walk::{self, Ended, Failure, Input, Moved, Settings, Walk};
 
 use super::clock::{Clock, SystemClock};
-use super::drive::{Connector, Drive, Outlet};
+use super::drive::{Drive, Outlet};
 use super::outlet::Outbox;
 use super::stream::Dialer;
 use super::vhosts::Hub;
@@ -119,22 +116,8 @@ impl Walks {
         stopped: impl Future<Output = ()>,
     ) {
         let walk = Walk::new(settings, self.clock.now());
-        let drive = Drive::link(walk, outlet, inbox, self.clock, self.connector());
+        let drive = Drive::link(walk, outlet, inbox, self.clock, self.dialer.connector());
         drive.run(stopped).await;
-    }
-
-    fn connector(&self) -> Connector<TcpStream> {
-        let dialer = Arc::new(self.dialer.clone());
-        Box::new(move || {
-            let dialer = dialer.clone();
-            Box::pin(async move {
-                let connected = dialer.dial().await;
-                if let Err(error) = &connected {
-                    debug!(broker = %dialer, %error, "cannot connect");
-                }
-                connected
-            })
-        })
     }
 }
 

@@ -112,10 +112,14 @@ def test_a_look_changes_nothing(scene, kind):
         del arguments["limit"]  # it is the default there, and there is no other word for it
     looked, left = (scene.queue(label, **arguments) for label in ("looked", "left"))
     orders, _ = die(scene, (looked, left), 6)
+    back = lambda: until(lambda: scene.depth(looked) == 6, "all are back: up to 4.2 a little after the channel is closed")
     listed = look(scene, looked)
+    back()
     groups = look(scene, looked, "/groups")
+    back()
     last = listed["dead-letters"][-1]
     shown = look(scene, looked, f"/{last['id']}")
+    back()
 
     assert listed["queue-type"] == arguments["kind"]
     assert (listed["looked-at"], listed["matched"], listed["stopped"], len(listed["dead-letters"])) == (6, 6, "end", 6)

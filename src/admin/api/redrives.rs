@@ -16,12 +16,11 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde::Serialize;
 
-use super::super::listing::Counted;
 use super::super::login::Credentials;
 use super::super::looks::{Looks, Wish};
 use super::super::parameters::{OfVhost, Parameters, Place};
 use super::super::problem::Problem;
-use super::{Answered, Peer, json, read, wanted, wish};
+use super::{Answered, Peer, count, json, read, wanted, wish};
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::redrives::{NotBegun, Order, Redrives, Shown};
@@ -194,13 +193,7 @@ impl Moves {
         })?;
         parameters.end()?;
         if dry_run == Some(true) {
-            let wish = Wish {
-                body: wanted.body(),
-                ..wish(credentials, peer, &place)
-            };
-            let counted = Counted::new(wanted);
-            let (walked, counted) = self.looks.look(wish, counted, Counted::see).await?;
-            return json(&counted.answer(place, walked));
+            return count(&self.looks, credentials, peer, place, wanted).await;
         }
         self.looks.turn(peer.0).await?;
         let order = Order {
