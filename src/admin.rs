@@ -1,21 +1,28 @@
 //! The admin port: what other programs may ask about this one, and the asking itself, for containers that have no curl.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 mod api;
 pub mod client;
+mod exported;
+pub mod files;
 mod listing;
 mod login;
 pub mod looks;
 mod parameters;
+mod place;
 mod problem;
 pub mod readiness;
-mod redeclared;
+pub mod redeclared;
 pub mod server;
 mod slow_down;
+pub mod watches;
+mod web;
 
+pub use api::Api;
+pub use place::Place;
 pub use readiness::Readiness;
 
 /// As long as Kubernetes gives a probe by default, and a little less.
@@ -27,29 +34,33 @@ const OWN_HEADER: &str = "x-dlx-proxy-request";
 /// The longest answer that is read.
 const LONGEST: u64 = 16 << 20;
 
-/// Asks the admin port at `admin` whether the proxy is ready. The answer is empty, or one reason a line why it is not.
+/// Asks the admin port whether the proxy is ready. The answer is empty, or one reason a line why it is not.
 ///
 /// # Errors
 /// Nobody answers there in time, or not as an admin port does.
-pub fn ask(admin: SocketAddr) -> io::Result<String> {
+pub fn ask(admin: &Place) -> io::Result<String> {
     match get(admin, "/readyz")? {
         (true, _) => Ok(String::new()),
         (false, reasons) => Ok(reasons),
     }
 }
 
-/// Asks the admin port at `admin` which queues have another target than their arguments say: one line each below a heading, or nothing.
-///
-/// # Errors
-/// As [`ask`].
-pub fn ask_redeclared(admin: SocketAddr) -> io::Result<String> {
-    get(admin, "/redeclared").map(|(_, list)| list)
+/// A page: whether the proxy says yes (200) or no (503), and the text.
+fn get(admin: &Place, path: &str) -> io::Result<(bool, String)> {
+    let address = (admin.host.as_str(), admin.port).to_socket_addrs()?.next();
+    let address = address.ok_or(io::ErrorKind::NotFound)?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    match &admin.tls {
+        Some(tls) => tls
+            .over(stream, &admin.host)
+            .and_then(|stream| exchange(stream, path))
+            .map_err(|error| tls.words(&error, &admin.host)),
+        None => exchange(stream, path),
+    }
 }
 
-/// A page: whether the proxy says yes (200) or no (503), and the text.
-fn get(admin: SocketAddr, path: &str) -> io::Result<(bool, String)> {
-    let mut stream = TcpStream::connect_timeout(&reachable(admin), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn exchange(mut stream: impl Read + Write, path: &str) -> io::Result<(bool, String)> {
     // HTTP/1.0: the answer ends with the connection, so nothing of HTTP must be parsed.
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
     let mut answer = String::new();
@@ -63,14 +74,4 @@ fn get(admin: SocketAddr, path: &str) -> io::Result<(bool, String)> {
             "the answer is not that of an admin port",
         )),
     }
-}
-
-/// "All addresses" can be listened to, but not connected to.
-fn reachable(admin: SocketAddr) -> SocketAddr {
-    let ip = match admin.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, admin.port())
 }

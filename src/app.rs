@@ -11,30 +11,40 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::admin::Readiness;
+use crate::admin::files::Files;
 use crate::admin::looks::Looks;
+use crate::admin::redeclared::Redeclared;
 use crate::admin::server::Server;
+use crate::admin::watches::Watches;
+use crate::admin::{Api, Readiness};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::config::Config;
 use crate::drain::{Drain, Ended, Phase};
+use crate::hook::Hook;
+use crate::known::KnownQueues;
 use crate::management::Management;
-use crate::net::clock::SystemClock;
+use crate::net::clock::{Clock, SystemClock};
+use crate::net::dial::Dialer;
 use crate::net::links::Opener;
 use crate::net::listener::Listener;
+use crate::net::nodes::Nodes;
 use crate::net::permits::Permits;
-use crate::net::stream::Dialer;
+use crate::net::ports::Ports;
 use crate::net::vhosts::Hub;
 use crate::net::walks::Walks;
 use crate::net::workers::Workers;
+use crate::recent::RecentDeaths;
 use crate::redrives::Redrives;
 use crate::telemetry::Metrics;
+use crate::tls::{Acceptor, Certificates, Problem};
 
 pub use live::Live;
-pub use parts::retries;
+pub use parts::{patient, retries};
 
-/// How long the broker may take to accept a connection.
+/// How long a node of the broker may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// For so long clients wait for what was recorded of redeclared queues: not for the end of an alarm.
@@ -43,14 +53,18 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// A proxy whose ports are bound.
 pub struct App {
     listener: Listener,
-    client_socket: TcpListener,
-    admin_socket: TcpListener,
+    client_ports: Ports,
+    admin_ports: Ports,
+    certificates: Certificates,
     management: Option<Management>,
     admin_server: Server,
+    hook: Option<Hook>,
     readiness: Readiness,
     hub: Hub,
     vhosts: Vec<Vhost>,
     live: Live,
+    /// Cancelled when clients are accepted.
+    listens: CancellationToken,
     kept_policies: Vec<ShortStr>,
 }
 
@@ -60,6 +74,12 @@ pub enum BindError {
     /// `worker-threads` is more than the system allows.
     #[error("cannot start the threads of `worker-threads`")]
     Threads(#[source] std::io::Error),
+    /// A file of certificates was replaced by a wrong one since the settings were read.
+    #[error("{0}")]
+    Certificates(String),
+    /// What the service manager handed over cannot be used.
+    #[error("cannot use the socket that was handed over")]
+    Handed(#[source] std::io::Error),
     /// The port is taken, or the address is not ours.
     #[error("cannot listen on `{setting}` {address}")]
     Listen {
@@ -72,26 +92,67 @@ pub enum BindError {
     },
 }
 
+// === impl BindError ===
+
+impl BindError {
+    fn certificates(problems: Vec<Problem>) -> BindError {
+        let all = problems.iter();
+        let all: Vec<_> = all
+            .map(|Problem { setting, what }| format!("{setting}: {what}"))
+            .collect();
+        BindError::Certificates(all.join("; "))
+    }
+}
+
 // === impl App ===
 
 impl App {
-    /// Binds both ports; clients wait in the kernel's queue until [`App::run`].
+    /// Binds both ports; clients wait in the kernel's queue until [`App::run`]. `handed`: where clients come already, in place of `listen`.
     ///
     /// # Errors
     /// When a port cannot be bound.
-    pub async fn bind(config: &Config, drain: &Drain) -> Result<App, BindError> {
-        let client_socket = listen("listen", config.listen).await?;
-        let admin_socket = listen("admin", config.admin).await?;
+    pub async fn bind(
+        config: &Config,
+        handed: Option<std::net::TcpListener>,
+        drain: &Drain,
+    ) -> Result<App, BindError> {
         let metrics = Metrics::new();
+        let certificates =
+            Certificates::load(&config.reloadable.tls, config.tls_uses(), metrics.clone())
+                .map_err(BindError::certificates)?;
+        let client_ports = ports(
+            ("listen", config.listen.filter(|_| handed.is_none())),
+            ("listen-tls", config.listen_tls),
+            certificates.clients(),
+        );
+        let admin_ports = ports(
+            ("admin", config.admin),
+            ("admin-tls", config.admin_tls),
+            certificates.admin(),
+        );
+        let (mut client_ports, admin_ports) = (client_ports.await?, admin_ports.await?);
+        if let Some(socket) = handed {
+            client_ports.plain = Some(adopt(socket).map_err(BindError::Handed)?);
+        }
         let readiness = Readiness::new(config.vhosts.iter().cloned());
         let clock = SystemClock::start();
+        let recent = RecentDeaths::new(clock.now().wall);
         let settings = Arc::new(parts::session(config));
         let dialer = Dialer {
-            broker: (config.upstream.host.clone(), config.upstream.port),
+            nodes: Nodes::new(
+                &config.upstream.nodes,
+                config.upstream_order,
+                metrics.clone(),
+            ),
+            way: parts::way(config, &certificates),
             within: CONNECT_TIMEOUT,
         };
-        let management = parts::management(config)
+        readiness.behind(dialer.nodes.clone());
+        let management = parts::management(config, certificates.upstream())
             .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
+        let hook = parts::hook(config, certificates.hook())
+            .map(|server| Hook::new(server, settings.limits.clone(), metrics.clone()));
+        let known = KnownQueues::new(config.names.clone(), clock);
         let opener = Opener {
             dialer: dialer.clone(),
             publisher: parts::publisher(config, &settings),
@@ -102,9 +163,12 @@ impl App {
                 .map(|management| management.surveyor(clock)),
             watchdog: management
                 .as_ref()
-                .map(|management| management.watchdog(config.names.clone())),
+                .map(|management| management.watchdog(config.names.clone(), known.clone())),
+            known: known.clone(),
+            hook: hook.clone(),
             metrics: metrics.clone(),
             readiness: readiness.clone(),
+            recent: recent.clone(),
             drain: drain.clone(),
             clock,
         };
@@ -120,8 +184,8 @@ impl App {
         let redrives = Redrives::new(
             walks.clone(),
             drain.clone(),
-            settings.user.clone(),
-            config.names.clone(),
+            (settings.user.clone(), config.names.clone()),
+            (settings.limits.clone(), metrics.clone()),
         );
         let looks = Looks::new(
             walks,
@@ -130,13 +194,31 @@ impl App {
             config.reloadable.error_headers.clone(),
             metrics.clone(),
         );
+        let files = Files {
+            looks: looks.clone(),
+            own_user: settings.user.clone(),
+            names: settings.names.clone(),
+            rules: settings.rules,
+            limits: settings.limits.clone(),
+        };
+        let watches = Watches::new(recent, config.reloadable.max_admin_connections);
         let admin_server = Server {
             metrics: metrics.clone(),
             readiness: readiness.clone(),
-            redeclared: (settings.policies.clone(), settings.names.clone()),
             permits: Permits::new(config.reloadable.max_admin_connections),
             limits: settings.limits.clone(),
-            api: config.admin_api.then(|| (looks.clone(), redrives)),
+            api: config.admin_api.then(|| Api {
+                looks: looks.clone(),
+                redrives,
+                files,
+                watches: watches.clone(),
+                known,
+                redeclared: Redeclared {
+                    policies: settings.policies.clone(),
+                    names: settings.names.clone(),
+                },
+                vhosts: config.vhosts.iter().cloned().collect(),
+            }),
         };
         let live = Live {
             policies: settings.policies.clone(),
@@ -145,12 +227,15 @@ impl App {
             permits: permits.clone(),
             admin_permits: admin_server.permits.clone(),
             looks,
+            watches,
             drain: drain.clone(),
             hub: hub.clone(),
+            certificates: certificates.clone(),
         };
         let listener = Listener {
             settings,
             dialer,
+            trusted: config.listen_proxy_protocol.clone(),
             permits,
             hub: hub.clone(),
             metrics: metrics.clone(),
@@ -161,13 +246,16 @@ impl App {
             kept_policies: config.policies_of_rejects_only(),
             live,
             listener,
-            client_socket,
-            admin_socket,
+            client_ports,
+            admin_ports,
+            certificates,
             management,
             admin_server,
+            hook,
             readiness,
             hub,
             vhosts: config.vhosts.clone(),
+            listens: CancellationToken::new(),
         })
     }
 
@@ -176,20 +264,31 @@ impl App {
         self.live.clone()
     }
 
+    /// The threads that serve clients.
+    pub fn workers(&self) -> Workers {
+        self.listener.workers.clone()
+    }
+
+    /// Done when clients are accepted.
+    pub fn listens(&self) -> impl Future<Output = ()> + use<> {
+        self.listens.clone().cancelled_owned()
+    }
+
     /// Serves until the drain begins, then ends phase by phase.
     pub async fn run(self, drain: Drain) -> Ended {
-        for (leg, listener) in [
-            ("client", &self.client_socket),
-            ("admin", &self.admin_socket),
+        for (leg, with_tls, ports) in [
+            ("client", "client-tls", &self.client_ports),
+            ("admin", "admin-tls", &self.admin_ports),
         ] {
-            if let Ok(addr) = listener.local_addr() {
+            for (addr, tls) in ports.addresses() {
+                let leg = if tls { with_tls } else { leg };
                 info!(leg, %addr, "listening");
             }
         }
         live::warn_of_kept(&self.kept_policies);
         live::warn_of_shared(&self.listener.settings.user);
         if self.admin_server.api.is_some() {
-            warn_of_passwords(&self.admin_socket);
+            warn_of_passwords(&self.admin_ports);
         }
         for vhost in &self.vhosts {
             self.hub.open(vhost);
@@ -197,8 +296,16 @@ impl App {
         let stopped = drain.stopped(Phase::Admin);
         drain.spawn(
             Phase::Admin,
-            self.admin_server.serve(self.admin_socket, stopped),
+            self.admin_server.serve(self.admin_ports, stopped),
         );
+        let (watching, stopped) = (self.certificates.watch(), drain.stopped(Phase::Admin));
+        drain.spawn(Phase::Admin, async {
+            tokio::select! { () = watching => {}, () = stopped => {} }
+        });
+        if let Some(hook) = self.hook {
+            // Behind all that could tell it something.
+            drain.spawn(Phase::Admin, hook.run(drain.stopped(Phase::Admin)));
+        }
         if let Some(management) = self.management {
             // The first rejects shall have their keys already. Clients that come meanwhile wait in the kernel's queue.
             let (first, read) = oneshot::channel();
@@ -219,22 +326,42 @@ impl App {
         }
         drain.spawn(
             Phase::Listener,
-            self.listener.serve(self.client_socket, drain.clone()),
+            self.listener.serve(self.client_ports, drain.clone()),
         );
         self.readiness.listening();
+        self.listens.cancel();
         drain.begun().await;
         self.readiness.draining();
         drain.finish().await
     }
 }
 
-/// There is no TLS on the admin port.
-fn warn_of_passwords(admin: &TcpListener) {
-    if let Ok(addr) = admin.local_addr()
-        && !addr.ip().is_loopback()
-    {
-        warn!(%addr, "whoever uses the API of the admin port sends a password of the broker's over the network in the clear: listen on a loopback address, put TLS in front of it, or set `admin-api = false`");
+/// Where the admin port has no TLS.
+fn warn_of_passwords(admin: &Ports) {
+    let open = |(addr, tls): &(SocketAddr, bool)| !tls && !addr.ip().is_loopback();
+    for (addr, _) in admin.addresses().filter(open) {
+        warn!(%addr, "whoever uses the API of the admin port sends a password of the broker's over the network in the clear: listen on a loopback address, use `admin-tls` instead, or set `admin-api = false`");
     }
+}
+
+async fn ports(
+    plain: (&'static str, Option<SocketAddr>),
+    tls: (&'static str, Option<SocketAddr>),
+    acceptor: Option<Acceptor>,
+) -> Result<Ports, BindError> {
+    let mut ports = Ports::default();
+    if let (setting, Some(address)) = plain {
+        ports.plain = Some(listen(setting, address).await?);
+    }
+    if let ((setting, Some(address)), Some(acceptor)) = (tls, acceptor) {
+        ports.tls = Some((listen(setting, address).await?, acceptor));
+    }
+    Ok(ports)
+}
+
+fn adopt(socket: std::net::TcpListener) -> std::io::Result<TcpListener> {
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket)
 }
 
 async fn listen(setting: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {

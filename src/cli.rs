@@ -4,18 +4,26 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::config::Sources;
 
+mod broker;
 mod dead_letters;
+mod doctor;
 mod moves;
+pub mod papers;
 mod proxy;
+mod queues;
 mod redrives;
 mod retries;
 
+pub use broker::Broker;
 pub use dead_letters::{DeadLetters, Filters, Look, Page, Queue};
+pub use doctor::Doctor;
 pub use moves::{Move, Moving, To};
-pub use proxy::{Output, Printing, Proxy};
+pub use proxy::{Admin, Output, Printing, Proxy};
+pub use queues::Queues;
 pub use redrives::{OfVhost, Redrives};
 pub use retries::{List, Release, Retries, Waiting};
 
@@ -25,6 +33,7 @@ Examples:
   dlx-proxy --upstream amqp://proxy:secret@rabbit:5672   proxy on 127.0.0.1:5673
   dlx-proxy print-default-config > dlx-proxy.toml        every setting, explained
   dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
+  dlx-proxy doctor --config dlx-proxy.toml               what to change at the broker
   dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
   dlx-proxy dead-letters groups --queue dead             dead letters of a queue, by source, reason and error
   dlx-proxy dead-letters redrive --queue dead            send them back to the queues that they died in
@@ -55,12 +64,25 @@ pub enum Command {
     CheckConfig(Settings),
     /// Print every setting with its default and its meaning, as a file of settings
     PrintDefaultConfig,
+    /// Print what makes a shell complete the commands and options of this program
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page of this program
+    Man {
+        /// Write it into this folder instead, with one of each command
+        folder: Option<PathBuf>,
+    },
+    /// Examine the broker, the permissions of users and this machine, and say what to change (exit code 64)
+    #[command(after_help = doctor::AFTER_DOCTOR)]
+    Doctor(Doctor),
     /// Let three messages die through a proxy, show their dead letters, and check them
     Demo(Demo),
     /// Ask a running proxy whether it is ready (exit code 0 or 1)
     Healthcheck(AdminPort),
-    /// List the queues that have another target than their arguments say
-    Redeclared(AdminPort),
+    /// List the queues that have another target than their arguments say, through a running proxy
+    Redeclared(OfVhost),
     /// Look at the dead letters in a queue, send them back or remove them, through a running proxy
     #[command(subcommand)]
     DeadLetters(DeadLetters),
@@ -123,9 +145,9 @@ pub struct AdminPort {
     /// TOML file of settings [env: DLX_PROXY_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Admin address of the proxy [default: 127.0.0.1:15673]
-    #[arg(long, value_name = "ADDR")]
-    admin: Option<String>,
+    /// Its address.
+    #[command(flatten)]
+    pub admin: Admin,
 }
 
 // === impl Cli ===
@@ -165,11 +187,10 @@ impl Settings {
 
 impl AdminPort {
     /// All sources of settings of this process.
-    pub fn sources(self) -> Sources {
-        let Self { config, admin } = self;
+    pub fn sources(&self) -> Sources {
         Settings {
-            config,
-            admin,
+            config: self.config.clone(),
+            admin: self.admin.address(),
             ..Settings::default()
         }
         .sources()

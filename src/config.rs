@@ -5,6 +5,7 @@
 //! Only `app`, `reload` and `main` see a [`Config`]: the other parts get small structs of their own.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,18 +15,23 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::intake::QueueType;
 use crate::letter::ErrorHeaders;
 use crate::machine::{Limits, as_size};
+use crate::net::nodes::Order;
+use crate::net::proxy_protocol::{Told, Trusted};
 use crate::publisher::OnUnroutable;
 use crate::registry::intake_name::Names;
 use crate::registry::policy::{Declares, Definition, Mode, Policy};
+use crate::tls;
 
 mod check;
 mod difference;
+mod hook_url;
 mod raw;
 mod url;
 mod value;
 
 pub use difference::{Change, RELOADED};
-pub use raw::{Mistake, Mistakes, PASSWORD, Sources, USERNAME};
+pub use hook_url::HookUrl;
+pub use raw::{ADMIN_CA_FILE, Mistake, Mistakes, PASSWORD, Sources, USERNAME};
 pub use url::{ManagementUrl, Secret, Upstream};
 
 /// Every setting with its default and its meaning, as printed by `dlx-proxy print-default-config`.
@@ -35,14 +41,28 @@ pub const DEFAULT_TOML: &str = include_str!("config/default.toml");
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// Where AMQP clients connect.
-    pub listen: SocketAddr,
-    /// Where health, readiness and metrics are served.
-    pub admin: SocketAddr,
+    /// Where AMQP clients connect without TLS.
+    #[serde(serialize_with = "none_as_empty")]
+    pub listen: Option<SocketAddr>,
+    /// Where they connect with TLS.
+    #[serde(serialize_with = "none_as_empty")]
+    pub listen_tls: Option<SocketAddr>,
+    /// Load balancers that say by the PROXY protocol where their connections come from.
+    pub listen_proxy_protocol: Trusted,
+    /// Where health, readiness and metrics are served without TLS.
+    #[serde(serialize_with = "none_as_empty")]
+    pub admin: Option<SocketAddr>,
+    /// Where they are served with TLS.
+    #[serde(serialize_with = "none_as_empty")]
+    pub admin_tls: Option<SocketAddr>,
     /// Whether the admin port shows dead letters to users of the broker.
     pub admin_api: bool,
     /// The broker, and the user of the proxy's own links.
     pub upstream: Upstream,
+    /// Whether the broker is told by the PROXY protocol where clients come from.
+    pub upstream_proxy_protocol: Told,
+    /// Which of its nodes is asked first.
+    pub upstream_order: Order,
     /// RabbitMQ's management API, if the proxy may read it.
     #[serde(serialize_with = "none_as_empty")]
     pub management_url: Option<ManagementUrl>,
@@ -55,6 +75,9 @@ pub struct Config {
     pub mode: Mode,
     /// What becomes of a declare that differs from its queue only in where its dead letters go.
     pub declares: Declares,
+    /// Where dead letters are told of, if anywhere.
+    #[serde(serialize_with = "none_as_empty")]
+    pub on_dead_letter: Option<HookUrl>,
     /// What counts of an `x-death` that a client publishes.
     pub history: History,
     /// Whether BCC keys survive until the next keyless death.
@@ -92,6 +115,9 @@ pub struct Reloadable {
     pub max_looks: usize,
     /// Headers in which applications say what went wrong.
     pub error_headers: ErrorHeaders,
+    /// Certificates, and whom to trust.
+    #[serde(flatten)]
+    pub tls: tls::Settings,
     /// Time that sessions have to settle after the stop signal.
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Duration,
@@ -162,6 +188,17 @@ impl Config {
         check::check(raw::read(sources))
     }
 
+    /// What of the proxy speaks TLS.
+    pub fn tls_uses(&self) -> tls::Uses {
+        let management = self.management_url.as_ref();
+        tls::Uses {
+            upstream: self.upstream.tls || management.is_some_and(|url| url.tls),
+            hook: self.on_dead_letter.as_ref().is_some_and(|url| url.tls),
+            clients: self.listen_tls.is_some(),
+            admin: self.admin_tls.is_some(),
+        }
+    }
+
     /// The names of policies with a definition that act on rejects only.
     pub fn policies_of_rejects_only(&self) -> Vec<ShortStr> {
         let keep = |policy: &&Policy| {
@@ -198,9 +235,9 @@ impl Default for Config {
     }
 }
 
-/// An absent URL is written as it is read: as `""`. TOML has no null, and a setting left out would look forgotten.
-fn none_as_empty<S: Serializer>(
-    url: &Option<ManagementUrl>,
+/// What is absent is written as it is read: as `""`. TOML has no null, and a setting left out would look forgotten.
+fn none_as_empty<S: Serializer, U: Display>(
+    url: &Option<U>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     match url {

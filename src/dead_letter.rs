@@ -8,19 +8,21 @@
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::version::Version;
-use crate::machine::Reason;
+use crate::machine::{Reason, Rejecter, Stamp};
 
 mod bridge;
 mod cycle;
 mod disposal;
 mod headers;
 mod history;
+pub mod imported;
 mod mark;
 mod plan;
 pub mod private;
 pub mod proof;
 pub mod redelivered;
 pub mod redrive;
+pub mod rejected_by;
 mod remembered;
 pub mod retries;
 pub mod retry;
@@ -95,6 +97,8 @@ pub struct Rules {
     pub continue_history: bool,
     /// As in [`RuleSettings`].
     pub carry_bcc: bool,
+    /// What the dead letter of a rejected message says of who rejected it.
+    pub stamp: Stamp,
 }
 
 /// A message that died.
@@ -114,6 +118,8 @@ pub struct Death<'a> {
     pub recorded: bool,
     /// A delivery of it has failed; see [`redelivered`].
     pub failed: bool,
+    /// Who rejected it, if a client did whose session this is.
+    pub by: Option<&'a Rejecter>,
 }
 
 /// Where the dead letters of a queue go now, as far as the proxy can tell.
@@ -131,7 +137,7 @@ pub enum Lookup {
 
 impl RuleSettings {
     /// The rules at a broker of this generation.
-    pub fn at(self, dialect: Dialect, max_history: usize) -> Rules {
+    pub fn at(self, dialect: Dialect, max_history: usize, stamp: Stamp) -> Rules {
         let RuleSettings {
             continue_history,
             carry_bcc,
@@ -141,6 +147,7 @@ impl RuleSettings {
             max_history,
             continue_history,
             carry_bcc,
+            stamp,
         }
     }
 }

@@ -10,16 +10,22 @@ use crate::admin::client::{Client, NoAnswer};
 use crate::cli::{self, Output, Page};
 
 mod confirm;
+mod files;
 mod follow;
 mod moves;
 mod plain;
+mod queues;
+mod redeclared;
 mod redrives;
 mod request;
 mod show;
 mod table;
 mod words;
 
+pub use files::{export, import};
 pub use moves::move_them;
+pub use queues::queues;
+pub use redeclared::redeclared;
 pub use redrives::redrives;
 pub use words::Outcome;
 
@@ -81,6 +87,9 @@ pub enum Failed {
     /// Somebody said no.
     #[error("nothing was moved")]
     Declined,
+    /// The file cannot be read.
+    #[error("cannot read the file")]
+    NoFile(#[source] io::Error),
     /// The terminal cannot be read.
     #[error("cannot ask")]
     NotAsked(#[from] io::Error),

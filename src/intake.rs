@@ -198,8 +198,9 @@ impl Intake {
             // It was on its way when the consumer was cancelled.
             return self.consumer.return_one(tag, fx);
         }
-        let max_history = self.settings.limits.now().max_history;
-        let rules = self.settings.rules.at(self.link.dialect(), max_history);
+        let limits = self.settings.limits.now();
+        let (dialect, rules) = (self.link.dialect(), self.settings.rules);
+        let rules = rules.at(dialect, limits.max_history, limits.stamp);
         let decision = signals::decide(&self.settings, &rules, &delivery, self.failures, now.wall);
         match decision {
             Decision::Publish(publication) => {
@@ -215,8 +216,8 @@ impl Intake {
                 }
             }
             Decision::Drop(event) => {
-                if let Event::DeadLetter { exchange, .. } = &event {
-                    self.cycles.late(exchange, now, fx);
+                if let Event::DeadLetter(dead) = &event {
+                    self.cycles.late(&dead.exchange, now, fx);
                 }
                 self.drop_signal(tag, event, fx);
             }
@@ -243,7 +244,7 @@ impl Intake {
                 };
                 self.hand_over(tag, publication, fx);
             } else {
-                self.drop_signal(tag, signals::dropped(&publication), fx);
+                self.drop_signal(tag, signals::dropped(publication), fx);
             }
         }
     }

@@ -14,6 +14,7 @@ mod filter;
 mod groups;
 mod headers;
 mod id;
+mod line;
 mod story;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub use filter::Filter;
 pub use groups::{Group, Groups};
 pub use headers::Header;
 pub use id::{Id, NoId};
+pub use line::{Line, NoLine};
 pub(crate) use time::rfc_3339;
 pub use view::{Body, Detail, Encoding, Summary};
 

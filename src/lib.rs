@@ -25,17 +25,21 @@
 //! - [`routing`]: where the exchanges of a vhost lead, as far as is known
 //! - [`registry`]: queue arguments, policies, intake names, the broker's refusals
 //! - [`session`]: one client connection and its broker connection
-//! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`], [`recorder`] and [`walk`] are built on one
+//! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`], [`recorder`], [`walk`] and [`import`] are built on one
 //! - [`letter`]: a dead letter as people read it: filters, groups, its story
 //!
 //! **Shell**, thin:
 //! - [`net`]: the driver that pumps machines, the listener, and who sends what to whom
 //! - [`management`]: RabbitMQ's management API, for what AMQP does not show
-//! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics, the API
+//! - [`telemetry`]: log lines and counters · [`admin`]: health, readiness, metrics, the API, pages for
+//!   browsers
 //! - [`config`]: settings and every mistake in them · [`reload`]: SIGHUP · [`drain`]: how the process ends
+//! - [`service`]: what systemd is told, and hands over · [`descriptors`]: how many clients the system has room for
 //! - [`app`]: wiring · [`cli`]: the command line · [`demo`]: three dead letters through a proxy · [`retries`]: what waits for a retry
-//! - [`redrives`]: dead letters that are sent back, or removed ·
-//!   [`dead_letters`]: what lies in a queue
+//! - [`connection`]: lapin, for the commands · [`doctor`]: what is to be done before it goes live ·
+//!   [`redrives`]: dead letters that are sent back, or removed ·
+//!   [`dead_letters`]: what lies in a queue · [`known`]: the queues that dead letters went to ·
+//!   [`hook`]: what an HTTP server is told of dead letters · [`recent`]: the last dead letters, in memory
 //!
 //! The wall between them is enforced below, by lints that are denied on each pure module, and by `tests/offline/walls.rs`.
 
@@ -53,6 +57,7 @@ pub mod app;
 pub mod cli;
 mod columns;
 pub mod config;
+pub mod connection;
 #[cfg_attr(
     not(test),
     deny(
@@ -64,7 +69,10 @@ pub mod config;
 pub mod dead_letter;
 pub mod dead_letters;
 pub mod demo;
+pub mod descriptors;
+pub mod doctor;
 pub mod drain;
+pub mod hook;
 mod http;
 #[cfg_attr(
     not(test),
@@ -74,7 +82,17 @@ mod http;
         clippy::disallowed_macros
     )
 )]
+pub mod import;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
 pub mod intake;
+pub mod known;
 #[cfg_attr(
     not(test),
     deny(
@@ -113,6 +131,7 @@ pub mod net;
     )
 )]
 pub mod publisher;
+pub mod recent;
 #[cfg_attr(
     not(test),
     deny(
@@ -143,6 +162,7 @@ pub mod retries;
     )
 )]
 pub mod routing;
+pub mod service;
 #[cfg_attr(
     not(test),
     deny(
@@ -153,6 +173,7 @@ pub mod routing;
 )]
 pub mod session;
 pub mod telemetry;
+pub mod tls;
 #[cfg_attr(
     not(test),
     deny(

@@ -24,6 +24,8 @@ mod tests;
 
 use self::back_off::BackOff;
 
+/// How TLS answers what it does not understand.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 /// Connected, but not open after this long: given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Between two attempts in a vhost that refuses us.
@@ -312,6 +314,11 @@ impl Link {
             } else {
                 Step::Took(bytes.len())
             };
+        }
+        if matches!(self.state, State::Handshake { .. }) && bytes.starts_with(&TLS_ALERT) {
+            let cause =
+                "the broker speaks TLS at this port: is `upstream` to begin with `amqps://`?";
+            return Step::Down(self.lose(cause.into(), now, fx));
         }
         match frame::front(bytes) {
             Front::Short => Step::More,

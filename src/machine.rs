@@ -5,22 +5,28 @@
 //! module knows it; it knows nothing of them but the words of `amqp`.
 
 mod budget;
+mod dead_letter;
 mod event;
 mod knowledge;
 mod limits;
 mod outcome;
 mod publication;
+mod rejecter;
+mod stamp;
 mod time;
 mod topology;
 mod wire;
 
 pub use budget::Budget;
+pub use dead_letter::DeadLetter;
 pub use event::{DeadLettersTo, Event, Fallback, Limit, Role};
 pub use knowledge::{Learned, Recall, Recalled};
 pub(crate) use limits::as_size;
 pub use limits::{Limits, LiveLimits};
 pub use outcome::{Cause, Outcome, Reason};
 pub use publication::{Owner, Publication, Purpose, Ticket};
+pub use rejecter::{ClientConnection, Rejecter};
+pub use stamp::{Stamp, StampField};
 pub use time::{Mono, Now, Wall};
 pub use topology::{Binding, Change, Destination, Ensure, Ensured, Exchange, Survey, UNREADABLE};
 pub use wire::Wire;

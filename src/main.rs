@@ -1,21 +1,29 @@
 //! dlx-proxy: arguments → settings → logging → app → wait → drain. Exit codes live here only.
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use dlx_proxy::admin;
 use dlx_proxy::admin::client::Client;
+use dlx_proxy::admin::{self, Place};
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::app::{self, App};
-use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Look, Move, Redrives};
-use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, OF_REJECTS_ONLY, PASSWORD, USERNAME};
+use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Look, Move, OfVhost, Queues, Redrives};
+use dlx_proxy::config::{
+    ADMIN_CA_FILE, Config, DEFAULT_TOML, Mistake, Mistakes, OF_REJECTS_ONLY, PASSWORD, Sources,
+    USERNAME,
+};
 use dlx_proxy::dead_letters::{self, Failed, Outcome, Said};
 use dlx_proxy::demo;
+use dlx_proxy::descriptors;
+use dlx_proxy::doctor;
 use dlx_proxy::drain::{Drain, Ended};
 use dlx_proxy::reload::Reload;
 use dlx_proxy::retries::{self, Wanted};
+use dlx_proxy::service;
 use dlx_proxy::telemetry::logging;
+use dlx_proxy::tls;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -67,9 +75,16 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(settings) => run(settings)?,
         Command::CheckConfig(settings) => print_config(&Config::load(&settings.sources())?),
         Command::PrintDefaultConfig => print!("{DEFAULT_TOML}"),
+        Command::Completions { shell } => cli::papers::completions(shell, &mut std::io::stdout())?,
+        Command::Man { folder: None } => cli::papers::page(&mut std::io::stdout())?,
+        Command::Man {
+            folder: Some(folder),
+        } => cli::papers::pages(&folder)?,
+        Command::Doctor(asked) => return examine(&asked),
         Command::Demo(arguments) => demonstrate(arguments)?,
         Command::Healthcheck(settings) => healthcheck(settings)?,
-        Command::Redeclared(settings) => redeclared(settings)?,
+        Command::Redeclared(place) => redeclared(&place)?,
+        Command::DeadLetters(DeadLetters::Queues(asked)) => queues(&asked)?,
         Command::DeadLetters(DeadLetters::Look(asked)) => look(&asked)?,
         Command::DeadLetters(DeadLetters::Redrive { queue, to, moving }) => {
             let to = Some(to);
@@ -78,6 +93,20 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::DeadLetters(DeadLetters::Purge { queue, moving }) => {
             let to = None;
             return move_them(&Move { queue, to, moving });
+        }
+        Command::DeadLetters(DeadLetters::Export {
+            queue,
+            filters,
+            limit,
+        }) => {
+            let export =
+                async |client: &Client| dead_letters::export(client, &queue, &filters, limit).await;
+            return move_files(&queue, export);
+        }
+        Command::DeadLetters(DeadLetters::Import { queue, file }) => {
+            let import =
+                async |client: &Client| dead_letters::import(client, &queue, file.as_deref()).await;
+            return move_files(&queue, import);
         }
         Command::Redrives(asked) => redrives(&asked)?,
         Command::Retries(cli::Retries::List(arguments)) => list(arguments)?,
@@ -98,12 +127,20 @@ fn run(settings: cli::Settings) -> anyhow::Result<()> {
     let sources = settings.sources();
     let config = Config::load(&sources)?;
     let level = logging::start(config.log_format, config.reloadable.log_level)?;
+    let handed = service::socket().context("cannot take the socket of the service manager")?;
+    descriptors::raise();
+    descriptors::tell(
+        config.reloadable.max_connections,
+        config.reloadable.max_admin_connections,
+    );
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let drain = Drain::new(config.reloadable.drain_timeout);
         drain.on_signals().context("cannot listen to signals")?;
         let hangups = signal(SignalKind::hangup()).context("cannot listen to signals")?;
-        let app = App::bind(&config, &drain).await?;
+        let app = App::bind(&config, handed, &drain).await?;
+        let follow = service::follow(app.listens(), drain.clone(), app.workers());
+        tokio::spawn(follow);
         let live = app.live();
         let reload = Reload {
             sources,
@@ -142,9 +179,37 @@ fn demonstrate(cli::Demo { url, json }: cli::Demo) -> anyhow::Result<()> {
     dead_letters.check().map_err(Into::into)
 }
 
+fn examine(asked: &cli::Doctor) -> anyhow::Result<ExitCode> {
+    let said = |flag: &Option<String>, variable| flag.clone().or(std::env::var(variable).ok());
+    let client = match said(&asked.username, USERNAME) {
+        Some(user) => Some((
+            ShortStr::new(user).context("--username is over 255 bytes")?,
+            said(&asked.password, PASSWORD).unwrap_or_else(|| "guest".to_owned()),
+        )),
+        None => None,
+    };
+    let patient = app::patient(&Config::load(&asked.broker.sources())?, client)?;
+    let report = runtime()?.block_on(doctor::examine(&patient));
+    print!(
+        "{}",
+        match asked.output {
+            cli::Output::Table => report.text(),
+            cli::Output::Json => report.json(),
+        }
+    );
+    Ok(match report.count(doctor::Kind::Problem) {
+        0 => ExitCode::SUCCESS,
+        _ => MISTAKES.into(),
+    })
+}
+
 fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
-    let address = Config::load(&settings.sources())?.admin;
-    let reasons = admin::ask(address).with_context(|| format!("no answer from {address}"))?;
+    let place = place(
+        &settings.admin,
+        &settings.sources(),
+        tls::Client::of_own_admin,
+    )?;
+    let reasons = admin::ask(&place).with_context(|| format!("no answer from {place}"))?;
     anyhow::ensure!(
         reasons.is_empty(),
         "not ready: {}",
@@ -153,59 +218,108 @@ fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn redeclared(settings: cli::AdminPort) -> anyhow::Result<()> {
-    let address = Config::load(&settings.sources())?.admin;
-    let list = admin::ask_redeclared(address);
-    print!(
-        "{}",
-        list.with_context(|| format!("no answer from {address}"))?
-    );
-    Ok(())
+fn redeclared(place: &OfVhost) -> anyhow::Result<()> {
+    let client = client(&place.proxy)?;
+    print_said(runtime()?.block_on(dead_letters::redeclared(&client, place))?)
 }
 
 fn look(asked: &Look) -> anyhow::Result<()> {
     let client = client(&asked.queue().proxy)?;
-    print_said(runtime()?.block_on(dead_letters::ask(&client, asked))?);
-    Ok(())
+    print_said(runtime()?.block_on(dead_letters::ask(&client, asked))?)
 }
 
 fn move_them(wanted: &Move) -> anyhow::Result<ExitCode> {
     let client = client(&wanted.queue.proxy)?;
     let moved = runtime()?.block_on(dead_letters::move_them(&client, wanted));
     let (said, outcome) = moved?;
-    print_said(said);
-    Ok(match outcome {
+    print_said(said)?;
+    Ok(exit_code(outcome))
+}
+
+fn move_files(
+    queue: &cli::Queue,
+    work: impl AsyncFnOnce(&Client) -> Result<(Said, Outcome), Failed>,
+) -> anyhow::Result<ExitCode> {
+    let client = client(&queue.proxy)?;
+    let (said, outcome) = runtime()?.block_on(work(&client))?;
+    print_said(said)?;
+    Ok(exit_code(outcome))
+}
+
+fn exit_code(outcome: Outcome) -> ExitCode {
+    match outcome {
         Outcome::All => ExitCode::SUCCESS,
         Outcome::InPart => IN_PART.into(),
         Outcome::Failed => FAILED.into(),
         Outcome::Left => INTERRUPTED.into(),
-    })
+    }
+}
+
+fn queues(asked: &Queues) -> anyhow::Result<()> {
+    let client = client(&asked.place.proxy)?;
+    print_said(runtime()?.block_on(dead_letters::queues(&client, asked))?)
 }
 
 fn redrives(asked: &Redrives) -> anyhow::Result<()> {
     let client = client(&asked.place().proxy)?;
-    print_said(runtime()?.block_on(dead_letters::redrives(&client, asked))?);
-    Ok(())
+    print_said(runtime()?.block_on(dead_letters::redrives(&client, asked))?)
 }
 
 fn client(proxy: &cli::Proxy) -> anyhow::Result<Client> {
     let said = |flag: &Option<String>, variable| flag.clone().or(std::env::var(variable).ok());
     Ok(Client {
-        admin: Config::load(&proxy.sources())?.admin,
+        admin: place(&proxy.admin, &proxy.sources(), || of_admin(&proxy.admin))?,
         user: said(&proxy.username, USERNAME).unwrap_or_else(|| "guest".to_owned()),
         password: said(&proxy.password, PASSWORD).unwrap_or_else(|| "guest".to_owned()),
     })
 }
 
-fn print_said(said: Said) {
-    print!("{}", said.answer);
+/// Where to ask: with TLS if it is told so, or if the settings have nothing else, and then as `own` says.
+fn place(
+    admin: &cli::Admin,
+    sources: &Sources,
+    own: impl Fn() -> Result<tls::Client, String>,
+) -> anyhow::Result<Place> {
+    let mistaken = |subject: &str, problem: &str| {
+        Mistakes(vec![Mistake {
+            place: format!("flag --{subject}"),
+            subject: None,
+            problem: problem.to_owned(),
+        }])
+    };
+    if let Some(url) = admin.url() {
+        let tls = of_admin(admin).map_err(|problem| mistaken("admin-ca-file", &problem))?;
+        return Ok(Place::parse(url, tls).map_err(|problem| mistaken("admin", problem))?);
+    }
+    let config = Config::load(sources)?;
+    Ok(match (config.admin, config.admin_tls) {
+        (None, Some(address)) => {
+            let tls = own().map_err(|problem| mistaken("admin-ca-file", &problem))?;
+            Place::of(address, Some(tls))
+        }
+        (address, _) => Place::of(address.context("there is no admin port")?, None),
+    })
+}
+
+fn of_admin(admin: &cli::Admin) -> Result<tls::Client, String> {
+    let file = admin.admin_ca_file.clone();
+    let file = file.or_else(|| std::env::var(ADMIN_CA_FILE).ok());
+    tls::Client::of_admin(file.as_deref())
+}
+
+fn print_said(said: Said) -> anyhow::Result<()> {
     for note in said.notes {
         eprintln!("dlx-proxy: {note}");
+    }
+    // Whoever reads it may have seen enough.
+    match std::io::stdout().write_all(said.answer.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write"),
+        _ => Ok(()),
     }
 }
 
 fn list(arguments: cli::List) -> anyhow::Result<()> {
-    let place = app::retries(&Config::load(&arguments.place.sources())?);
+    let place = app::retries(&Config::load(&arguments.place.broker.sources())?)?;
     let listing = retries::list(&place, &arguments.place.delays, arguments.messages);
     let listing = runtime()?.block_on(listing)?;
     let said = match arguments.place.json {
@@ -217,7 +331,7 @@ fn list(arguments: cli::List) -> anyhow::Result<()> {
 }
 
 fn release(arguments: cli::Release) -> anyhow::Result<()> {
-    let place = app::retries(&Config::load(&arguments.place.sources())?);
+    let place = app::retries(&Config::load(&arguments.place.broker.sources())?)?;
     let wanted = Wanted {
         queue: match arguments.queue {
             Some(name) => Some(ShortStr::new(name).context("--queue is over 255 bytes")?),

@@ -17,12 +17,16 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::{debug, info, warn};
 
+use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
+pub use examined::ListedPolicy;
 pub use http::{Api, NoAnswer};
 pub use queues::DelayQueue;
 
+mod dead_letter_queues;
+mod examined;
 mod http;
 mod listed;
 mod overdue;
@@ -63,8 +67,10 @@ struct Reported {
 // === impl Management ===
 
 impl Management {
-    /// For an API there; what it tells of the broker's policies is told to these.
+    /// For an API there; what it tells of the broker's policies is told to these. Until then they say that they do not know: a message that
+    /// the broker would send by the key of a policy must not go by its own.
     pub fn new(api: Api, policies: LivePolicies, metrics: Metrics) -> Management {
+        policies.set_brokers(BrokerPolicies::unread());
         Management {
             api,
             policies,
@@ -117,7 +123,7 @@ impl Management {
                 if reported.error.as_ref() == Some(&error) {
                     debug!(%error, "the management API still cannot be read");
                 } else {
-                    warn!(%error, "the management API cannot be read: what is known of the broker's policies stays as it was");
+                    warn!(%error, "the management API cannot be read: what is known of the broker's policies stays as it was; if that is nothing, rejects are left to the broker where a key of its policies may matter");
                 }
                 reported.error = Some(error);
             }

@@ -12,16 +12,18 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
+use utoipa::ToSchema;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::drain::{Drain, Phase};
 use crate::letter::Filter;
 use crate::link::Login;
-use crate::machine::Wall;
+use crate::machine::{Limit, LiveLimits, Wall};
 use crate::net::clock::Clock;
 use crate::net::walks::{Progress, Walks};
 use crate::registry::intake_name::Names;
+use crate::telemetry::Metrics;
 use crate::walk::{Bounds, Ended, Failure, Input, Move, Settings, Stopped, Task};
 
 /// Of those that have ended, so many are kept.
@@ -36,6 +38,8 @@ pub struct Redrives {
     drain: Drain,
     own_user: ShortStr,
     names: Names,
+    limits: LiveLimits,
+    metrics: Metrics,
     all: Arc<Mutex<All>>,
 }
 
@@ -88,14 +92,18 @@ pub enum NotBegun {
     /// One at a time in a queue.
     #[error("redrive {0} is at work in this queue")]
     Busy(u64),
+    /// As many as `max-redrives`.
+    #[error("as many redrives as `max-redrives` allows are at work: wait for the end of one")]
+    TooMany,
     /// Whoever may publish there decides what the proxy believes.
     #[error("{0} is one of the proxy's own: nothing is sent there")]
     Ours(ShortStr),
 }
 
 /// A redrive, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schema(as = Redrive)]
 pub struct Shown {
     /// Its number: begins at 1 with each process.
     pub id: u64,
@@ -129,7 +137,7 @@ pub struct Shown {
 }
 
 /// What a redrive is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// It moves messages.
@@ -150,9 +158,16 @@ pub enum State {
 
 impl Redrives {
     /// None yet.
-    pub fn new(walks: Walks, drain: Drain, own_user: ShortStr, names: Names) -> Redrives {
+    pub fn new(
+        walks: Walks,
+        drain: Drain,
+        (own_user, names): (ShortStr, Names),
+        (limits, metrics): (LiveLimits, Metrics),
+    ) -> Redrives {
         Redrives {
             walks,
+            limits,
+            metrics,
             drain,
             own_user,
             names,
@@ -163,7 +178,7 @@ impl Redrives {
     /// Begins one. It goes on by itself.
     ///
     /// # Errors
-    /// When another is at work in that queue, or messages are to go where nobody may send them.
+    /// When another is at work in that queue, or too many are in all, or messages are to go where nobody may send them.
     pub fn begin(&self, order: Order) -> Result<u64, NotBegun> {
         if let Some(name) = order.goes_to().filter(|name| self.names.is_ours(name)) {
             return Err(NotBegun::Ours(name.clone()));
@@ -175,6 +190,11 @@ impl Redrives {
         };
         if let Some((id, _)) = all.entries.iter().find(|(_, entry)| in_the_way(entry)) {
             return Err(NotBegun::Busy(*id));
+        }
+        let at_work = all.entries.values().filter(|entry| entry.ended.is_none());
+        if at_work.count() >= self.limits.now().max_redrives {
+            self.metrics.limit_met(Limit::Redrives);
+            return Err(NotBegun::TooMany);
         }
         all.last += 1;
         let id = all.last;

@@ -6,6 +6,7 @@ use tracing::{error, info};
 
 use crate::app::Live;
 use crate::config::{Change, Config, Sources};
+use crate::service;
 use crate::telemetry::logging::Level;
 
 /// Where the settings come from, which are in force, and what they act on.
@@ -26,6 +27,7 @@ impl Reload {
     /// Reads the settings at each of these signals.
     pub async fn at(mut self, mut signals: Signal) {
         while signals.recv().await.is_some() {
+            service::reloading();
             let sources = self.sources.clone();
             match spawn_blocking(move || Config::load(&sources)).await {
                 Ok(Ok(config)) => self.apply(&config),
@@ -41,6 +43,7 @@ impl Reload {
                 }
                 Err(error) => error!(%error, "settings not reloaded: nothing has changed"),
             }
+            service::reloaded();
         }
     }
 

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::Vhost;
+use crate::connection::Access;
 use crate::management::{Api, NoAnswer};
+use crate::net::nodes::Node;
 use crate::registry::intake_name::Names;
 
 mod broker;
@@ -32,14 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Where to look.
 #[derive(Clone)]
 pub struct Place {
-    /// The broker: name or address.
-    pub host: String,
-    /// Its TCP port.
-    pub port: u16,
-    /// Who reads the delay queues.
-    pub user: ShortStr,
-    /// Its password.
-    pub password: String,
+    /// The broker: the first that lets us in.
+    pub nodes: Vec<Node>,
+    /// As who may read the delay queues.
+    pub access: Access,
     /// These.
     pub vhosts: Vec<Vhost>,
     /// The names of the proxy's own queues.
@@ -60,12 +58,10 @@ pub enum Error {
     #[error("the management API does not say which delay queues there are: {0}")]
     Management(#[from] NoAnswer),
     /// Nobody there, or refused.
-    #[error("cannot connect to {host}:{port}, vhost {vhost}: {source}")]
+    #[error("cannot connect to {node}, vhost {vhost}: {source}")]
     Connect {
-        /// As in `upstream`.
-        host: String,
-        /// As in `upstream`.
-        port: u16,
+        /// The last that was tried.
+        node: Node,
         /// That was asked for.
         vhost: Vhost,
         /// What the broker, or the system, says.

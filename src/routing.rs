@@ -14,6 +14,7 @@ use crate::machine::{Binding, Change, Destination, Exchange, Survey};
 use self::headers::Criteria;
 
 mod headers;
+mod leads;
 #[cfg(test)]
 pub(crate) mod tests;
 mod topic;

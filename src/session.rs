@@ -7,6 +7,7 @@ mod changes;
 mod channel;
 mod contents;
 mod declare;
+mod external;
 mod frames;
 mod from_broker;
 mod from_client;
@@ -53,6 +54,7 @@ use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Declares, Mode};
 
+pub use self::external::External;
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
 
@@ -83,6 +85,8 @@ pub struct Settings {
     pub names: Names,
     /// The user of the proxy's own links: what that one published may say more than others' messages (`dead_letter::proof`).
     pub user: ShortStr,
+    /// What becomes of EXTERNAL in the handshake.
+    pub external: External,
     /// The proxy's own policies, and what is known of the broker's.
     pub policies: LivePolicies,
     /// How dead letters look, by dialect of the broker.
@@ -104,6 +108,8 @@ pub struct Session {
     life: Lifecycle,
     /// Until when the connection must be open, while it is not.
     handshake_until: Option<Mono>,
+    /// The client has said how it logs in, and it may.
+    mechanism_is_chosen: bool,
     peer: Peer,
     client: Stream,
     broker: Stream,
@@ -174,6 +180,7 @@ impl Session {
         let limits = settings.limits.now();
         Session {
             handshake_until: Some(now.mono.after(limits.handshake_timeout)),
+            mechanism_is_chosen: false,
             life: Lifecycle::new(),
             peer: Peer::default(),
             client: Stream::default(),
@@ -194,6 +201,13 @@ impl Session {
             outbox: Outbox::default(),
             settings: settings.clone(),
         }
+    }
+
+    /// The same, of a client with this address: who rejected a message is told with it.
+    pub fn of_client(settings: Arc<Settings>, host: ShortStr, now: Now) -> Session {
+        let mut session = Session::new(settings, now);
+        session.peer.comes_from(host);
+        session
     }
 
     /// How many outcomes it may be owed.

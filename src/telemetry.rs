@@ -1,11 +1,14 @@
 //! What an operator sees: log lines and metrics. The core returns facts and plain numbers; here they get words, levels and names.
 
+mod dead_letter_queues;
 pub mod events;
+mod hook;
 pub mod logging;
 pub mod metrics;
 mod names;
 mod overdue;
 mod repeats;
+mod upstream;
 
 pub use events::Reporter;
 pub use metrics::Metrics;

@@ -8,7 +8,8 @@
 //!
 //! **How messages come back to their places** (S12.1, S12.2): a classic queue keeps its order whatever is done. A quorum queue keeps it when the
 //! channel is closed, which counts as a delivery of each message; up to 4.2 a `basic.nack` may put a message behind all others. From 4.3 on a
-//! `basic.nack` of all, behind `basic.cancel`, keeps the order and does not count.
+//! `basic.nack` of all, behind `basic.cancel`, keeps the order and does not count. They may be in the queue only a little after the broker has said
+//! that the channel is closed, so a walk ends when the queue counts them again.
 
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ use self::moving::Moving;
 const PAUSE: Duration = Duration::from_millis(300);
 /// The same for a user who may not ask that: then there is none.
 const LONG_PAUSE: Duration = Duration::from_secs(2);
+/// For so long it is waited until the broker counts all that was put back, and so often it is asked. Without that the next walk may miss some.
+const RETURN: Duration = Duration::from_secs(2);
+const RETURN_PAUSE: Duration = Duration::from_millis(20);
 /// For so long it is waited for what the broker says at the end of a walk. Then the connection is cut, which puts all back, too.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -97,7 +101,7 @@ pub struct Output {
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
-/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Emptying ─▶ Cancelling ─▶ Closing ─▶ Ended
+/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Emptying ─▶ Cancelling ─▶ Closing ─▶ Returning ─▶ Ended
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -123,6 +127,8 @@ enum State {
     Cancelling,
     /// `channel.close` is sent.
     Closing,
+    /// What was put back is on its way into the queue.
+    Returning,
     /// All is put back.
     Ended,
 }
@@ -195,7 +201,12 @@ impl Walk {
     pub fn is_under_way(&self) -> bool {
         matches!(
             self.state,
-            State::Walking | State::Settling | State::Emptying | State::Cancelling | State::Closing
+            State::Walking
+                | State::Settling
+                | State::Emptying
+                | State::Cancelling
+                | State::Closing
+                | State::Returning
         )
     }
 
@@ -217,6 +228,7 @@ impl Walk {
             | State::Emptying
             | State::Cancelling
             | State::Closing
+            | State::Returning
             | State::Ended => {}
         }
     }
@@ -249,6 +261,24 @@ impl Walk {
         self.quiet = None;
         self.until = Some(now.mono.after(LAST));
         self.put_cancel(fx);
+    }
+
+    /// The broker has closed the channel, and puts back what that held. If nobody else takes messages, the queue counts all of them again soon.
+    fn returning(&mut self, now: Now, fx: &mut Effects) {
+        let held = self.delivered > self.acked;
+        let waits = self.left().is_some() && self.summary.consumers == Some(0);
+        if !held || !waits || self.summary.queue_type == QueueType::Stream {
+            return self.leave(now, fx);
+        }
+        self.state = State::Returning;
+        self.until = Some(now.mono.after(RETURN));
+        self.open_channel(fx);
+        self.ask_count(fx);
+    }
+
+    /// As many messages as the queue had when it began, without those that are gone.
+    fn left(&self) -> Option<u64> {
+        Some(self.summary.ready?.saturating_sub(self.acked))
     }
 
     /// It cannot go on.
@@ -392,6 +422,7 @@ impl Machine for Walk {
             match self.state {
                 State::Walking => self.stop(Stopped::Time, now, fx),
                 State::Emptying => self.take_leave(now, fx),
+                State::Returning => self.leave(now, fx),
                 State::Ended => {}
                 _ => self.fail(Failure::Silent, now, fx),
             }

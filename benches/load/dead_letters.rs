@@ -218,11 +218,11 @@ fn arrived(control: &mut Connection, deaths: u64) -> anyhow::Result<()> {
 }
 
 /// Fills a queue; when it returns, all messages are in it.
-pub(crate) fn load(
+pub(crate) fn load<'m>(
     control: &mut Connection,
     source: &str,
     count: u64,
-    message: impl Fn(u64) -> Message<'static>,
+    message: impl Fn(u64) -> Message<'m>,
 ) -> anyhow::Result<()> {
     control.confirms()?;
     let mut unconfirmed = Unconfirmed::default();

@@ -14,9 +14,11 @@
 mod client;
 mod confirms;
 mod dead_letters;
+mod encrypted;
 mod floods;
 mod pass_through;
 mod process;
+mod redrives;
 mod relay;
 mod report;
 mod retries;
@@ -34,7 +36,7 @@ use crate::floods::Flood;
 use crate::pass_through::{BATCH, PAIRS, PREFETCH, RATE};
 use crate::process::{Route, Scratch, haproxy_version};
 use crate::relay::Way;
-use crate::report::{Series, Table, interleave, interleave_ways};
+use crate::report::{Series, Table, compare, interleave, interleave_ways};
 use crate::settings::Settings;
 use crate::unpaced::Load;
 
@@ -89,10 +91,12 @@ fn run() -> anyhow::Result<()> {
     };
     bench.machine(haproxy.as_deref())?;
     bench.throughput();
+    bench.encrypted()?;
     bench.unpaced()?;
     bench.latency();
     bench.floods();
     bench.relay();
+    bench.redrives();
     bench.retries();
     bench.dead_letters()?;
     ensure!(
@@ -170,6 +174,24 @@ impl Bench {
                 report::number(scale.messages as f64)
             );
         }
+    }
+
+    /// The same with TLS on both legs.
+    fn encrypted(&mut self) -> anyhow::Result<()> {
+        let Some(encrypted) = &self.settings.encrypted else {
+            return Ok(());
+        };
+        // The other proxy is haproxy, which may be missing where nothing is judged.
+        if !self.settings.wants("tls") || haproxy_version().is_none() {
+            return Ok(());
+        }
+        let ways = encrypted::Ways::start(encrypted, &self.settings, &self.scratch)?;
+        let (table, failed) = ways.measure(&self.settings);
+        self.failures += failed;
+        println!(
+            "\nTLS on both legs: throughput as above, a haproxy of their own puts TLS on the clients' connections\n{table}"
+        );
+        Ok(())
     }
 
     /// Floods, with one, two and four worker threads of the proxy.
@@ -271,6 +293,36 @@ impl Bench {
         self.failures += all.iter().filter(|series| series.failed()).count();
         println!(
             "\nDead letters beside a bare relay: a queue that is filled, rejected and read at the same time\n{table}"
+        );
+    }
+
+    /// A queue full of dead letters that is emptied into another one: by a redrive, and by a bare relay.
+    fn redrives(&mut self) {
+        let proxied = self.routes.iter().find(|route| route.name == "dlx-proxy");
+        let (Some(proxied), true) = (proxied, self.settings.wants("redrive")) else {
+            return;
+        };
+        let ways = [
+            ("relay", redrives::Way::Relay),
+            ("dlx-proxy", redrives::Way::Redrive(proxied)),
+        ];
+        let all = interleave_ways(self.settings.scale.rounds, ways.to_vec(), |way| {
+            redrives::run(*way, &self.settings)
+        });
+        let mut table = Table::new(["", "relay", "dlx-proxy", ": relay"]);
+        let metrics = ["messages/s", "first 100 in s", "memory, at most, in MiB"];
+        for (i, metric) in metrics.into_iter().enumerate() {
+            let mut cells = vec![metric.to_owned()];
+            cells.extend(all.iter().map(|series| series.figure(i)));
+            if let ([relay, own], 0) = (&all[..], i) {
+                cells.push(own.ratio(relay, i));
+            }
+            table.row(cells);
+        }
+        self.failures += all.iter().filter(|series| series.failed()).count();
+        println!(
+            "\nRedrive: {} dead letters into another queue\n{table}",
+            report::number(self.settings.redriven() as f64)
         );
     }
 
@@ -432,22 +484,5 @@ impl Bench {
         head.extend(self.routes.iter().map(|route| route.name));
         head.push("dlx-proxy : haproxy");
         Table::new(head)
-    }
-}
-
-/// One row per metric.
-fn compare(table: &mut Table, name: &str, metrics: &[&str], all: &[Series]) {
-    let find = |name| all.iter().find(|series| series.name == name);
-    for (i, metric) in metrics.iter().enumerate() {
-        let mut cells = vec![
-            if i == 0 { name.into() } else { String::new() },
-            (*metric).into(),
-        ];
-        cells.extend(all.iter().map(|series| series.figure(i)));
-        cells.push(match (find("dlx-proxy"), find("haproxy")) {
-            (Some(own), Some(haproxy)) => own.ratio(haproxy, i),
-            _ => "-".into(),
-        });
-        table.row(cells);
     }
 }

@@ -54,21 +54,34 @@ impl Route {
     /// haproxy in TCP mode, with its defaults.
     pub(crate) fn haproxy(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Route> {
         let port = free_port()?;
+        let listener = format!(
+            "listen amqp\n  bind 127.0.0.1:{port}\n  server broker {}\n",
+            settings.broker
+        );
+        Route::haproxy_with("haproxy", port, &listener, settings, scratch)
+    }
+
+    /// One that listens as it is told. `port`: where it takes clients.
+    pub(crate) fn haproxy_with(
+        name: &'static str,
+        port: u16,
+        listeners: &str,
+        settings: &Settings,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Route> {
         let threads = settings.haproxy_threads.map_or(String::new(), |threads| {
             format!("global\n  nbthread {threads}\n")
         });
-        let configuration = scratch.0.join("haproxy.cfg");
+        let configuration = scratch.file(&format!("{name}.cfg"));
         fs::write(
             &configuration,
             format!(
-                "{threads}defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n\
-                 listen amqp\n  bind 127.0.0.1:{port}\n  server broker {}\n",
-                settings.broker
+                "{threads}defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n{listeners}"
             ),
         )?;
         let mut command = Command::new(haproxy_binary());
         command.arg("-db").arg("-f").arg(configuration);
-        Route::start("haproxy", settings.broker.at(port), command, None, scratch)
+        Route::start(name, settings.broker.at(port), command, None, scratch)
     }
 
     /// The proxy that all this is about.
@@ -83,14 +96,26 @@ impl Route {
         settings: &Settings,
         scratch: &Scratch,
     ) -> anyhow::Result<Route> {
-        let (port, admin) = (free_port()?, free_port()?);
+        let port = free_port()?;
+        let own = [
+            ("DLX_PROXY_UPSTREAM", settings.url.clone()),
+            ("DLX_PROXY_LISTEN", format!("127.0.0.1:{port}")),
+        ];
+        Route::dlx_proxy_at(name, port, &[&own, environment].concat(), settings, scratch)
+    }
+
+    /// One whose settings say where it listens, and to which broker it connects. `port`: where it takes clients.
+    pub(crate) fn dlx_proxy_at(
+        name: &'static str,
+        port: u16,
+        environment: &[(&str, String)],
+        settings: &Settings,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Route> {
+        let admin = free_port()?;
         let mut command = Command::new(&settings.binary);
         command
             .arg("run")
-            .arg("--upstream")
-            .arg(&settings.url)
-            .arg("--listen")
-            .arg(format!("127.0.0.1:{port}"))
             .arg("--admin")
             .arg(format!("127.0.0.1:{admin}"))
             // Not settings of the proxy, which refuses what it does not know. Real ones (DLX_PROXY_INTAKE_QUEUE_TYPE, …) pass.
@@ -115,7 +140,7 @@ impl Route {
         admin: Option<u16>,
         scratch: &Scratch,
     ) -> anyhow::Result<Route> {
-        let log = scratch.0.join(format!("{name}.log"));
+        let log = scratch.file(&format!("{name}.log"));
         let output = File::create(&log)?;
         let child = command
             .stdin(Stdio::null())
@@ -162,6 +187,15 @@ impl Process {
         cpu(self.child.id())
     }
 
+    /// The most memory that it has had, in MiB.
+    pub(crate) fn peak_memory(&self) -> anyhow::Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = peak.and_then(|peak| peak.trim().split(' ').next());
+        let kilobytes: f64 = kilobytes.context("no VmHWM")?.parse()?;
+        Ok(kilobytes / 1024.0)
+    }
+
     /// How many threads it has.
     pub(crate) fn threads(&self) -> anyhow::Result<String> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
@@ -199,12 +233,17 @@ impl Process {
     }
 
     fn get(&self, path: &str) -> anyhow::Result<String> {
+        self.ask("GET", path, "")
+    }
+
+    /// The answer of its admin port, with its head. `headers`: further ones, each with its line break.
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str) -> anyhow::Result<String> {
         let port = self.admin.context("it has no admin port")?;
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(START))?;
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n{headers}\r\n"
         )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -253,6 +292,11 @@ impl Scratch {
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Scratch(path))
     }
+
+    /// A file in it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
 }
 
 impl Drop for Scratch {
@@ -279,6 +323,6 @@ fn haproxy_binary() -> &'static Path {
 }
 
 /// A port that is free now. haproxy cannot say which one it was given, so both are told.
-fn free_port() -> anyhow::Result<u16> {
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

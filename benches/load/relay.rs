@@ -78,8 +78,10 @@ fn measure(
         let reading = scope.spawn(|| settle_all(&mut reader, messages, Settlement::Ack));
         match way {
             Way::Nack(_) => settle_all(&mut consumer, messages, Settlement::Nack)?,
-            Way::Relay(_) => relay(&mut consumer, &mut publisher, messages, &[])?,
-            Way::RelayWithHeaders(_) => relay(&mut consumer, &mut publisher, messages, &headers())?,
+            Way::Relay(_) => relay(&mut consumer, &mut publisher, DEAD, messages, &[])?,
+            Way::RelayWithHeaders(_) => {
+                relay(&mut consumer, &mut publisher, DEAD, messages, &headers())?
+            }
         }
         join(producing)?;
         join(reading)
@@ -107,9 +109,10 @@ fn settle_all(connection: &mut Connection, messages: u64, how: Settlement) -> an
 }
 
 /// The relay: what is delivered with a tag is published as the message of the same number, so that a confirm names the delivery to ack.
-fn relay(
+pub(crate) fn relay(
     consumer: &mut Connection,
     publisher: &mut Connection,
+    to: &str,
     messages: u64,
     headers: &[u8],
 ) -> anyhow::Result<()> {
@@ -139,7 +142,7 @@ fn relay(
                 headers,
                 ..Message::default()
             };
-            client::publish(&mut frames, DEAD, message, number);
+            client::publish(&mut frames, to, message, number);
             if !consumer.has_frame() || frames.len() > 64 * 1024 {
                 publishes.write(&frames)?;
                 frames.clear();
@@ -150,7 +153,7 @@ fn relay(
 }
 
 /// What a message that was rejected once says of it.
-fn headers() -> Vec<u8> {
+pub(crate) fn headers() -> Vec<u8> {
     let mut keys = ArrayBuilder::default();
     keys.longstr(SOURCE.as_bytes());
     let mut death = TableBuilder::default();

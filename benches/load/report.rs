@@ -184,3 +184,20 @@ impl fmt::Display for Table {
         Ok(())
     }
 }
+
+/// One row per metric, with the ratio of dlx-proxy to haproxy.
+pub(crate) fn compare(table: &mut Table, name: &str, metrics: &[&str], all: &[Series]) {
+    let find = |name| all.iter().find(|series| series.name == name);
+    for (i, metric) in metrics.iter().enumerate() {
+        let mut cells = vec![
+            if i == 0 { name.into() } else { String::new() },
+            (*metric).into(),
+        ];
+        cells.extend(all.iter().map(|series| series.figure(i)));
+        cells.push(match (find("dlx-proxy"), find("haproxy")) {
+            (Some(own), Some(haproxy)) => own.ratio(haproxy, i),
+            _ => "-".into(),
+        });
+        table.row(cells);
+    }
+}

@@ -1,7 +1,7 @@
 //! What to measure, how much of it, and on which broker: environment and arguments, read once.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     pub(crate) url: String,
     /// Its process, if it is one of the lab's.
     pub(crate) broker_pid: Option<u32>,
+    /// The same broker with TLS, if it is one of the lab's.
+    pub(crate) encrypted: Option<Encrypted>,
     /// The proxy's binary.
     pub(crate) binary: PathBuf,
     /// Its `mode`.
@@ -27,6 +29,16 @@ pub(crate) struct Settings {
     pub(crate) small: bool,
     /// Only scenes whose name contains one of these words; none: all.
     only: Vec<String>,
+}
+
+/// The broker's port with TLS.
+pub(crate) struct Encrypted {
+    /// The port.
+    pub(crate) broker: u16,
+    /// Its URL, for the proxy.
+    pub(crate) url: String,
+    /// The folder of the certificates, see tests/lab/certificates.sh.
+    pub(crate) certificates: PathBuf,
 }
 
 /// Where and as whom to log in.
@@ -99,7 +111,17 @@ impl Settings {
              `make bench` starts one and sets it",
         )?;
         let (version, url) = choose(&brokers, env("BENCH_BROKER").as_deref())?;
-        let pid = env("DLX_TEST_DIR").and_then(|dirs| node_pid(&dirs, &version));
+        let folder = env("DLX_TEST_DIR").and_then(|dirs| folder(&dirs, &version));
+        let pid = folder.as_deref().and_then(node_pid);
+        let encrypted = env("DLX_TEST_TLS").and_then(|urls| {
+            let (_, url) = choose(&urls, Some(&version)).ok()?;
+            let uri: AMQPUri = url.parse().ok()?;
+            Some(Encrypted {
+                broker: uri.authority.port,
+                url,
+                certificates: folder?.join("tls"),
+            })
+        });
         let small = env("BENCH_SMALL").is_some_and(|value| value != "0");
         let mut scale = if small { SMALL } else { FULL };
         if let Some(rounds) = env("BENCH_ROUNDS") {
@@ -109,6 +131,7 @@ impl Settings {
             broker: Address::parse(&url)?,
             url,
             broker_pid: pid,
+            encrypted,
             // Cargo builds it beside every bench, in the same profile.
             binary: env("DLX_TEST_PROXY").map_or_else(
                 || PathBuf::from(env!("CARGO_BIN_EXE_dlx-proxy")),
@@ -127,6 +150,11 @@ impl Settings {
                 .filter(|argument| !argument.starts_with('-'))
                 .collect(),
         })
+    }
+
+    /// Messages of one redrive.
+    pub(crate) fn redriven(&self) -> u64 {
+        self.scale.messages
     }
 
     /// Whether the command line asks for that scene.
@@ -169,12 +197,16 @@ fn choose(brokers: &str, version: Option<&str>) -> anyhow::Result<(String, Strin
         })
 }
 
-/// The process of a node of the lab, from `3.10.8=DIR;4.3.6=DIR`.
-fn node_pid(dirs: &str, version: &str) -> Option<u32> {
-    let dir = dirs
-        .split(';')
-        .find_map(|entry| entry.strip_prefix(version)?.strip_prefix('='))?;
-    let node = std::fs::read_to_string(PathBuf::from(dir).join("node.env")).ok()?;
+/// The folder of a node of the lab, from `3.10.8=DIR;4.3.6=DIR`.
+fn folder(dirs: &str, version: &str) -> Option<PathBuf> {
+    let mut entries = dirs.split(';');
+    let folder = entries.find_map(|entry| entry.strip_prefix(version)?.strip_prefix('='))?;
+    Some(PathBuf::from(folder))
+}
+
+/// Its process.
+fn node_pid(folder: &Path) -> Option<u32> {
+    let node = std::fs::read_to_string(folder.join("node.env")).ok()?;
     node.lines()
         .find_map(|line| line.strip_prefix("NODE_PID="))?
         .trim_matches(['\'', '"'])

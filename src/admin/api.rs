@@ -4,11 +4,15 @@
 //! - `GET /api/v1/vhosts/{vhost}/queues/{queue}/dead-letters` lists messages, the oldest first
 //! - `GET …/dead-letters/groups` counts them by what they have in common
 //! - `GET …/dead-letters/{id}` shows one
-//! - [`redrives`] has what moves them
+//! - [`files`] has what writes them to files and reads them back
+//! - `GET /api/v1/vhosts/{vhost}/dead-letter-queues` lists the queues that dead letters went to
+//! - `GET /api/v1/vhosts/{vhost}/redeclared` lists the queues with another target than their arguments say
+//! - [`redrives`] has what moves them, [`deaths`] the last ones of a vhost
 //!
 //! Names in the path are percent-encoded octets: the vhost `/` is `%2F`. What is no answer is a problem as of RFC 9457.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -16,19 +20,39 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
+use bytes::Bytes;
 use serde::Serialize;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::OWN_HEADER;
-use super::listing::{self, Counted, Found, Page, Wanted};
+use super::files::Files;
+use super::listing::{self, Answer, Counted, Found, Grouped, Letters, Page, Part, Shown, Wanted};
 use super::login::Credentials;
 use super::looks::{Looks, Wish};
 use super::parameters::{Parameters, Place};
 use super::problem::Problem;
+use super::redeclared::Redeclared;
+use super::watches::Watches;
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::known::KnownQueues;
 use crate::redrives::Redrives;
 
-mod redrives;
+mod deaths;
+mod description;
+mod files;
+pub(super) mod queues;
+mod redeclared;
+pub(super) mod redrives;
+mod remembered;
+mod rights;
 
-use self::redrives::Moves;
+use self::deaths::Deaths;
+use self::description::{Description, Filters, OfQueue};
+pub(super) use self::queues::Queues;
+pub(super) use self::redrives::Moves;
+use self::rights::may_read;
 
 /// Who asks, as far as the connection tells.
 #[derive(Clone, Copy, Debug)]
@@ -48,21 +72,64 @@ const HEADERS: [(HeaderName, &str); 4] = [
 /// Says from where in a browser a request comes.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
+/// All that the answers need.
+#[derive(Clone)]
+pub struct Api {
+    /// Looks into queues.
+    pub looks: Looks,
+    /// What goes out of queues.
+    pub redrives: Redrives,
+    /// Files.
+    pub files: Files,
+    /// What has died.
+    pub watches: Watches,
+    /// Where dead letters went.
+    pub known: KnownQueues,
+    /// Queues with another target than their arguments say.
+    pub redeclared: Redeclared,
+    /// Those of the settings: pages begin with them.
+    pub vhosts: Arc<[Vhost]>,
+}
+
 /// The routes.
-pub(super) fn router(looks: Looks, redrives: Redrives) -> Router {
+pub(super) fn router(api: Api, queues: Queues) -> Router {
+    let Api {
+        looks,
+        redrives,
+        files,
+        watches,
+        known: _,
+        redeclared,
+        vhosts: _,
+    } = api;
+    let deaths = Deaths {
+        looks: looks.clone(),
+        watches,
+    };
     let moves = Moves {
         looks: looks.clone(),
         redrives,
     };
-    let queue = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters";
     let there_is_none = || async { Problem::new(StatusCode::NOT_FOUND, "there is no such page") };
-    Router::new()
-        .route(queue, get(list))
-        .route(&format!("{queue}/groups"), get(groups))
-        .route(&format!("{queue}/{{id}}"), get(show))
-        .route("/api/{*rest}", any(there_is_none))
-        .with_state(looks)
+    let (routes, api) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(list))
+        .routes(routes!(groups))
+        .routes(routes!(show))
+        .with_state(looks.clone())
         .merge(redrives::router(moves))
+        .merge(files::router(files))
+        .merge(redeclared::router(queues.clone(), redeclared))
+        .merge(queues::router(queues))
+        .merge(deaths::router(deaths))
+        .split_for_parts();
+    let text = description::finished(api).to_json();
+    let text = Bytes::from(text.unwrap_or_default());
+    routes
+        .route(
+            "/api/v1/openapi.json",
+            get(described).with_state((looks, text)),
+        )
+        .route("/api/{*rest}", any(there_is_none))
         .method_not_allowed_fallback(|| async {
             let detail = "this page does not take that method";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
@@ -72,33 +139,74 @@ pub(super) fn router(looks: Looks, redrives: Redrives) -> Router {
 
 /// A look is felt by the queue, so that no page of somebody else's may make a browser ask for one with a password that it remembers.
 async fn guarded(request: Request, next: Next) -> Response {
-    let site = request.headers().get(SEC_FETCH_SITE);
-    let foreign = site.is_some_and(|site| site != "same-origin" && site != "none");
     let changes = request.method() != Method::GET && request.method() != Method::HEAD;
     let refuse = |detail| Problem::new(StatusCode::FORBIDDEN, detail).into_response();
-    let mut answer = if foreign {
+    let mut answer = if is_foreign(&request) {
         refuse("a page from elsewhere asked for this")
     } else if changes && !request.headers().contains_key(OWN_HEADER) {
         refuse("what changes something needs the header `X-Dlx-Proxy-Request`, with any value")
     } else {
         next.run(request).await
     };
-    for (name, value) in HEADERS {
+    put(&mut answer, HEADERS);
+    answer
+}
+
+/// Whether a page of somebody else's made a browser send this.
+pub(super) fn is_foreign(request: &Request) -> bool {
+    let site = request.headers().get(SEC_FETCH_SITE);
+    site.is_some_and(|site| site != "same-origin" && site != "none")
+}
+
+pub(super) fn put<const N: usize>(answer: &mut Response, headers: [(HeaderName, &'static str); N]) {
+    for (name, value) in headers {
         let value = HeaderValue::from_static(value);
         answer.headers_mut().insert(name, value);
     }
-    answer
 }
 
 type Answered = Result<Response, Problem>;
 
+/// Who asks, and for what.
+pub(super) type Asked = (Credentials, Place, Parameters);
+
+/// Lists the messages of a queue, the oldest first.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters", tag = "dead letters", params(OfQueue, Filters, Part), responses((status = OK, body = Answer<Letters>)))]
 async fn list(
     State(looks): State<Looks>,
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Answered {
-    let (credentials, place, mut parameters) = read(&request, peer)?;
-    let wanted = wanted(&looks, &mut parameters)?;
+    json(&listed(&looks, peer, read(&request, peer)?).await?)
+}
+
+/// Counts the messages of a queue by where they died, why, and with which error.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/groups", tag = "dead letters", params(OfQueue, Filters), responses((status = OK, body = Answer<Grouped>)))]
+async fn groups(
+    State(looks): State<Looks>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    json(&grouped(&looks, peer, read(&request, peer)?).await?)
+}
+
+/// Shows one message: how it died, its properties, its headers and its body.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/{id}", tag = "dead letters", params(OfQueue, ("id" = String, Path, description = "The message, as a list names it")), responses((status = OK, body = listing::Shown)))]
+async fn show(
+    State(looks): State<Looks>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    json(&shown(&looks, peer, read(&request, peer)?).await?)
+}
+
+/// A page of a list.
+pub(super) async fn listed(
+    looks: &Looks,
+    peer: Peer,
+    (credentials, place, mut parameters): Asked,
+) -> Result<Answer<Letters>, Problem> {
+    let wanted = wanted(looks, &mut parameters)?;
     let page = Page::new(wanted, &mut parameters)?;
     parameters.end()?;
     let wish = Wish {
@@ -107,18 +215,34 @@ async fn list(
         ..wish(credentials, peer, &place)
     };
     let (walked, page) = looks.look(wish, page, Page::see).await?;
-    json(&page.answer(place, walked))
+    Ok(page.answer(place, walked))
 }
 
-async fn groups(
-    State(looks): State<Looks>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, place, mut parameters) = read(&request, peer)?;
-    let wanted = wanted(&looks, &mut parameters)?;
+/// The groups of those that are wanted.
+pub(super) async fn grouped(
+    looks: &Looks,
+    peer: Peer,
+    (credentials, place, mut parameters): Asked,
+) -> Result<Answer<Grouped>, Problem> {
+    let wanted = wanted(looks, &mut parameters)?;
     parameters.end()?;
-    count(&looks, credentials, peer, place, wanted).await
+    count(looks, credentials, peer, place, wanted).await
+}
+
+/// One message.
+pub(super) async fn shown(
+    looks: &Looks,
+    peer: Peer,
+    (credentials, place, parameters): Asked,
+) -> Result<Shown, Problem> {
+    parameters.end()?;
+    let found = Found::new(&place.last, looks.error_headers(), looks.now())?;
+    let wish = Wish {
+        body: found.body(),
+        ..wish(credentials, peer, &place)
+    };
+    let (walked, found) = looks.look(wish, found, Found::see).await?;
+    found.answer(walked)
 }
 
 /// Counts the messages that are wanted, by what they have in common.
@@ -128,34 +252,31 @@ async fn count(
     peer: Peer,
     place: Place,
     wanted: Wanted,
-) -> Answered {
+) -> Result<Answer<Grouped>, Problem> {
     let wish = Wish {
         body: wanted.body(),
         ..wish(credentials, peer, &place)
     };
     let counted = Counted::new(wanted);
     let (walked, counted) = looks.look(wish, counted, Counted::see).await?;
-    json(&counted.answer(place, walked))
+    Ok(counted.answer(place, walked))
 }
 
-async fn show(
-    State(looks): State<Looks>,
+/// What the API says of itself, to whoever the broker knows.
+async fn described(
+    State((looks, text)): State<(Looks, Bytes)>,
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Answered {
-    let (credentials, place, parameters) = read(&request, peer)?;
-    parameters.end()?;
-    let found = Found::new(&place.last, looks.error_headers(), looks.now())?;
-    let wish = Wish {
-        body: found.body(),
-        ..wish(credentials, peer, &place)
-    };
-    let (walked, found) = looks.look(wish, found, Found::see).await?;
-    json(&found.answer(walked)?)
+    let credentials = Credentials::of(request.headers(), peer.0)?;
+    // Whatever that user may do there.
+    let nowhere = Place::new(Vhost::ROOT, ShortStr::EMPTY);
+    may_read(&looks, credentials, peer, &nowhere).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Who asks, and for what.
-fn read(request: &Request, Peer(peer): Peer) -> Result<(Credentials, Place, Parameters), Problem> {
+/// What a request asks.
+pub(super) fn read(request: &Request, Peer(peer): Peer) -> Result<Asked, Problem> {
     let credentials = Credentials::of(request.headers(), peer)?;
     let place = Place::of(request.uri())?;
     Ok((credentials, place, Parameters::of(request.uri())))
@@ -169,7 +290,7 @@ fn wanted(looks: &Looks, parameters: &mut Parameters) -> Result<Wanted, Problem>
     })
 }
 
-fn wish(credentials: Credentials, Peer(peer): Peer, place: &Place) -> Wish {
+pub(super) fn wish(credentials: Credentials, Peer(peer): Peer, place: &Place) -> Wish {
     Wish {
         credentials,
         peer,
@@ -177,6 +298,25 @@ fn wish(credentials: Credentials, Peer(peer): Peer, place: &Place) -> Wish {
         queue: place.queue.clone(),
         messages: None,
         body: 0,
+    }
+}
+
+/// Whether the broker lets the user into the vhost.
+///
+/// # Errors
+/// When it does not.
+pub(super) async fn enter(
+    looks: &Looks,
+    credentials: Credentials,
+    peer: Peer,
+    vhost: &Vhost,
+) -> Result<(), Problem> {
+    let place = Place::new(vhost.clone(), ShortStr::EMPTY);
+    match rights::ask(looks, credentials, peer, &place).await {
+        Err(problem) if problem.is_about_the_vhost() || !problem.is_about_the_queue() => {
+            Err(problem)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -188,4 +328,4 @@ fn json(answer: &impl Serialize) -> Answered {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,21 +1,20 @@
 //! Asks the API of a proxy that runs.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Empty;
+use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{OWN_HEADER, reachable};
+use super::{OWN_HEADER, Place};
 use crate::http::{self, BadBody};
+use crate::net::dial::connect;
 
 /// How long the proxy may take to accept. The answer it bounds itself, by `look-timeout`.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -25,7 +24,7 @@ const LONGEST_ANSWER: usize = 256 << 20;
 /// Where the admin port is, and as whom to ask.
 pub struct Client {
     /// Its address.
-    pub admin: SocketAddr,
+    pub admin: Place,
     /// A user of the broker.
     pub user: String,
     /// The user's password.
@@ -39,15 +38,15 @@ pub enum NoAnswer {
     #[error("no answer from {admin}")]
     Connect {
         /// Where.
-        admin: SocketAddr,
-        /// What the system says.
+        admin: String,
+        /// What the system says, or TLS.
         source: io::Error,
     },
     /// The connection ended, or what came is not HTTP.
     #[error("{admin} does not answer as an admin port does")]
     Broken {
         /// Who.
-        admin: SocketAddr,
+        admin: String,
         /// What is wrong.
         source: BadBody,
     },
@@ -87,7 +86,16 @@ impl Client {
     /// # Errors
     /// When there is none, and why.
     pub async fn get(&self, path: &str) -> Result<Value, NoAnswer> {
-        self.json(Method::GET, path).await
+        let answer = self.ask(Method::GET, path, Bytes::new()).await?;
+        self.json(&answer)
+    }
+
+    /// What this path is answered with, whatever it is.
+    ///
+    /// # Errors
+    /// When there is no answer, and why.
+    pub async fn file(&self, path: &str) -> Result<Vec<u8>, NoAnswer> {
+        self.ask(Method::GET, path, Bytes::new()).await
     }
 
     /// The same of a request that changes something.
@@ -95,13 +103,26 @@ impl Client {
     /// # Errors
     /// When there is no answer, and why.
     pub async fn post(&self, path: &str) -> Result<Value, NoAnswer> {
-        self.json(Method::POST, path).await
+        self.send(path, Bytes::new()).await
     }
 
-    async fn json(&self, method: Method, path: &str) -> Result<Value, NoAnswer> {
-        let (status, body) = self.ask(method, path).await?;
+    /// The same of a request with a file.
+    ///
+    /// # Errors
+    /// When there is no answer, and why.
+    pub async fn send(&self, path: &str, file: Bytes) -> Result<Value, NoAnswer> {
+        let answer = self.ask(Method::POST, path, file).await?;
+        self.json(&answer)
+    }
+
+    fn json(&self, answer: &[u8]) -> Result<Value, NoAnswer> {
+        serde_json::from_slice(answer).map_err(|error| self.broken(error))
+    }
+
+    async fn ask(&self, method: Method, path: &str, file: Bytes) -> Result<Vec<u8>, NoAnswer> {
+        let (status, body) = self.exchange(method, path, file).await?;
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|error| self.broken(error));
+            return Ok(body);
         }
         let problem = serde_json::from_slice::<Value>(&body).ok();
         let detail = problem
@@ -117,11 +138,19 @@ impl Client {
         Err(NoAnswer::Problem { status, detail })
     }
 
-    async fn ask(&self, method: Method, path: &str) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
-        let admin = reachable(self.admin);
-        let connected = timeout(CONNECT, TcpStream::connect(admin)).await;
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        file: Bytes,
+    ) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
+        let Place { host, port, tls } = &self.admin;
+        let connected = timeout(CONNECT, connect(host, *port, tls.as_ref())).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = connected.map_err(|source| NoAnswer::Connect { admin, source })?;
+        let stream = connected.map_err(|source| NoAnswer::Connect {
+            admin: self.admin.to_string(),
+            source,
+        })?;
         let broken = |error: hyper::Error| self.broken(error);
         let opened = http1::handshake(TokioIo::new(stream)).await;
         let (mut requests, connection) = opened.map_err(broken)?;
@@ -130,11 +159,11 @@ impl Client {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, http::host(admin.ip(), admin.port()))
+            .header(header::HOST, http::host(host, *port))
             .header(header::AUTHORIZATION, http::basic(user, password))
             .header(header::ACCEPT, "application/json")
             .header(OWN_HEADER, "1")
-            .body(Empty::<Bytes>::new())
+            .body(Full::new(file))
             .map_err(|error| self.broken(error))?;
         let answer = requests.send_request(request).await.map_err(broken)?;
         let status = answer.status();
@@ -144,7 +173,7 @@ impl Client {
 
     fn broken(&self, source: impl Into<BadBody>) -> NoAnswer {
         NoAnswer::Broken {
-            admin: self.admin,
+            admin: self.admin.to_string(),
             source: source.into(),
         }
     }

@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
 
 use super::parameters::{Parameters, Place, bad};
 use super::problem::Problem;
@@ -11,7 +12,7 @@ use crate::machine::Wall;
 use crate::walk::{QueueType, Stopped, Summary};
 
 /// Messages of one page, if nobody says how many, and at most.
-const USUAL: usize = 100;
+pub(super) const USUAL: usize = 100;
 const MOST: usize = 1000;
 /// Messages before a page, at most: as many as `look-limit` may allow.
 const FARTHEST: u64 = 1_000_000;
@@ -19,6 +20,18 @@ const FARTHEST: u64 = 1_000_000;
 const SEARCHED: usize = 1 << 20;
 /// Octets of a body that is shown alone: more than are shown of any.
 const SHOWN: usize = 256 << 10;
+
+/// Which part of a list.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it is only described; `Page::new` reads it")]
+pub(super) struct Part {
+    /// So many messages [default: 100].
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u64>,
+    /// Behind so many others.
+    offset: Option<u64>,
+}
 
 /// Which messages are meant, and what may be said of them.
 pub(super) struct Wanted {
@@ -50,41 +63,44 @@ pub(super) struct Found {
 }
 
 /// How far a queue was looked at, and what was found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Answer<T> {
-    vhost: ShortStr,
-    queue: ShortStr,
-    queue_type: Option<&'static str>,
-    ready: Option<u64>,
-    consumers: Option<u64>,
-    looked_at: u64,
-    matched: u64,
-    stopped: &'static str,
-    notes: Vec<String>,
+    #[schema(value_type = String)]
+    pub(super) vhost: ShortStr,
+    #[schema(value_type = String)]
+    pub(super) queue: ShortStr,
+    pub(super) queue_type: Option<&'static str>,
+    pub(super) ready: Option<u64>,
+    pub(super) consumers: Option<u64>,
+    pub(super) looked_at: u64,
+    pub(super) matched: u64,
+    pub(super) stopped: &'static str,
+    pub(super) notes: Vec<String>,
     #[serde(flatten)]
-    found: T,
+    pub(super) found: T,
 }
 
 /// What a list answers.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Letters {
-    dead_letters: Vec<crate::letter::Summary>,
+    pub(super) dead_letters: Vec<crate::letter::Summary>,
 }
 
 /// What groups answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Grouped {
-    groups: Vec<Group>,
+    pub(super) groups: Vec<Group>,
 }
 
 /// What one message answers.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DeadLetter)]
 pub(super) struct Shown {
     #[serde(flatten)]
-    detail: Detail,
-    notes: Vec<String>,
+    pub(super) detail: Detail,
+    pub(super) notes: Vec<String>,
 }
 
 /// The filter that these parameters describe.
@@ -124,7 +140,7 @@ pub(super) fn filter(parameters: &mut Parameters) -> Result<Filter, Problem> {
 // === impl Wanted ===
 
 impl Wanted {
-    fn takes(&self, letter: &Letter) -> bool {
+    pub(super) fn takes(&self, letter: &Letter) -> bool {
         self.filter.takes(letter, self.now)
     }
 
@@ -276,7 +292,14 @@ impl Found {
 // === impl Answer ===
 
 impl<T> Answer<T> {
-    fn new(place: Place, walked: &Summary, is_full: bool, matched: u64, found: T) -> Answer<T> {
+    /// How far the queue was looked at, and what was found. `is_full`: there is no room for more.
+    pub(super) fn new(
+        place: Place,
+        walked: &Summary,
+        is_full: bool,
+        matched: u64,
+        found: T,
+    ) -> Answer<T> {
         Answer {
             vhost: place.vhost,
             queue: place.queue,

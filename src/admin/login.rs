@@ -16,7 +16,7 @@ use crate::link::Login;
 const GUEST: &[u8] = b"guest";
 
 /// A name and a password, as somebody typed them. Never printed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Credentials {
     user: ShortStr,
     password: Bytes,

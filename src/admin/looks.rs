@@ -14,10 +14,11 @@ use super::login::Credentials;
 use super::problem::Problem;
 use super::slow_down::SlowDown;
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::import::{self, Imported};
 use crate::letter::{ErrorHeaders, Letter};
 use crate::machine::{Limit, LiveLimits, Wall};
 use crate::net::clock::Clock;
-use crate::net::permits::Permits;
+use crate::net::permits::{Permit, Permits};
 use crate::net::walks::Walks;
 use crate::telemetry::Metrics;
 use crate::walk::{Bounds, Ended, Failure, Settings, Stopped, Summary, Task};
@@ -107,12 +108,7 @@ impl Looks {
         mut seen: T,
         see: fn(&mut T, Letter) -> bool,
     ) -> Result<(Summary, T), Problem> {
-        self.turn(wish.peer).await?;
-        let met = || self.metrics.limit_met(Limit::Looks);
-        let permit = timeout(PATIENCE, self.permits.acquire(met)).await;
-        let permit = permit.map_err(|_| {
-            Problem::busy("as many looks as `max-looks` allows go on already; try again soon")
-        })?;
+        let permit = self.permit(wish.peer).await?;
         let (peer, settings) = (wish.peer, self.settings(wish));
         let most = settings.bounds.messages;
         let (looks, stopped) = (self.clone(), self.stop.child_token());
@@ -127,15 +123,43 @@ impl Looks {
                 .await;
             (ended, seen)
         });
-        let (ended, seen) = walk.await.map_err(|_| {
-            Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the look broke off: this is a bug of the proxy",
-            )
-        })?;
+        let (ended, seen) = walk.await.map_err(|_| broke_off())?;
         self.count(&ended, most);
         self.came(peer, ended.as_ref().err());
         Ok((ended?, seen))
+    }
+
+    /// Puts messages into a queue. It goes on as a task of its own, like a look.
+    ///
+    /// # Errors
+    /// When it broke off.
+    pub(super) async fn import(
+        &self,
+        peer: IpAddr,
+        permit: Permit,
+        settings: import::Settings,
+    ) -> Result<Imported, Problem> {
+        let (walks, stopped) = (self.walks.clone(), self.stop.child_token());
+        let import = self.tasks.spawn(async move {
+            let _permit = permit;
+            walks.import(settings, stopped.cancelled_owned()).await
+        });
+        let imported = import.await.ok().flatten().ok_or_else(broke_off)?;
+        self.came(peer, imported.failure.as_ref());
+        Ok(imported)
+    }
+
+    /// One of `max-looks`, for somebody whose logins have not failed too often.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) async fn permit(&self, peer: IpAddr) -> Result<Permit, Problem> {
+        self.turn(peer).await?;
+        let met = || self.metrics.limit_met(Limit::Looks);
+        let permit = timeout(PATIENCE, self.permits.acquire(met)).await;
+        permit.map_err(|_| {
+            Problem::busy("as many looks as `max-looks` allows go on already; try again soon")
+        })
     }
 
     /// Whose logins failed waits for its turn.
@@ -191,4 +215,11 @@ impl Looks {
         };
         self.metrics.limit_met(met);
     }
+}
+
+fn broke_off() -> Problem {
+    Problem::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "it broke off: this is a bug of the proxy",
+    )
 }

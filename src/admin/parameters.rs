@@ -10,15 +10,15 @@ use percent_encoding::percent_decode_str;
 use super::problem::Problem;
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// What stands before the name of the vhost.
-const VHOSTS: &str = "/api/v1/vhosts/";
+/// What stands before the name of the vhost: for pages of the browser, and for the API.
+const VHOSTS: [&str; 2] = ["/vhosts/", "/api/v1/vhosts/"];
 
 /// The queue that a path names, and one message of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) vhost: Vhost,
     pub(super) queue: ShortStr,
-    /// The segment behind `dead-letters`, decoded.
+    /// The segment behind `dead-letters` or `messages`, decoded.
     pub(super) last: Vec<u8>,
 }
 
@@ -81,7 +81,8 @@ impl OfVhost {
 
 /// The segments of a path from the vhost on, decoded, one after another; empty ones behind the last.
 fn segments(uri: &Uri) -> impl FnMut() -> Vec<u8> {
-    let path = uri.path().strip_prefix(VHOSTS).unwrap_or_default();
+    let path = VHOSTS.iter().find_map(|it| uri.path().strip_prefix(it));
+    let path = path.unwrap_or_default();
     let mut segments = path.split('/');
     move || percent_decode_str(segments.next().unwrap_or_default()).collect()
 }
@@ -102,6 +103,13 @@ impl Parameters {
         let given = pairs.filter(|(_, value)| !value.is_empty());
         let named = |(name, value): (Vec<u8>, _)| (text(name), value);
         Parameters(given.map(named).collect())
+    }
+
+    /// All that were not taken.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 
     /// Takes all of this name.
@@ -222,6 +230,8 @@ mod tests {
         assert_eq!(place.vhost, Vhost::ROOT);
         assert_eq!(&place.queue[..], b"a/b\xff+");
         assert_eq!(place.last, b"x\0");
+        let page = Place::of(&uri("/vhosts/%2F/queues/a%2Fb%FF+/messages/x%00"));
+        assert_eq!(page, Ok(place));
         let long = format!("/api/v1/vhosts/v/queues/{}/dead-letters", "q".repeat(256));
         let refused = bad("the queue: a name has up to 255 octets");
         assert_eq!(Place::of(&uri(&long)), Err(refused));

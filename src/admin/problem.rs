@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::login::NoCredentials;
 use super::slow_down::ComeBackAfter;
@@ -20,14 +21,20 @@ pub(super) struct Problem {
     status: StatusCode,
     detail: String,
     retry_after: Option<Duration>,
+    about_the_vhost: bool,
 }
 
-/// As it is written. `about:blank` means that there is no more to say than the status and the detail do.
-#[derive(Serialize)]
-struct Written<'a> {
+/// Why there is no answer (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct Written<'a> {
+    /// `about:blank`: there is no more to say than the status and the detail do.
     r#type: &'static str,
+    /// The name of the status.
     title: &'a str,
+    /// The status.
     status: u16,
+    /// Why, in the broker's own words where it was the broker that said no.
     detail: &'a str,
 }
 
@@ -39,6 +46,7 @@ impl Problem {
             status,
             detail: detail.into(),
             retry_after: None,
+            about_the_vhost: false,
         }
     }
 
@@ -50,6 +58,11 @@ impl Problem {
         }
     }
 
+    /// In words.
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The user is let in, and refused the queue; or there is none.
     pub(super) fn is_about_the_queue(&self) -> bool {
         let of_queues = [
@@ -58,6 +71,40 @@ impl Problem {
             StatusCode::CONFLICT,
         ];
         of_queues.contains(&self.status)
+    }
+
+    /// The user may not even enter the vhost, or there is none.
+    pub(super) fn is_about_the_vhost(&self) -> bool {
+        self.about_the_vhost
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// It may be otherwise in a while.
+    pub(super) fn is_to_wait(&self) -> bool {
+        self.retry_after.is_some() || self.status.is_server_error()
+    }
+
+    /// An answer with this body, and with the headers that belong to this problem.
+    pub(super) fn answer(&self, kind: &'static str, body: String) -> Response {
+        let mut answer = (self.status, body).into_response();
+        let mut put = |name: HeaderName, value| {
+            answer.headers_mut().insert(name, value);
+        };
+        put(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        if self.status == StatusCode::UNAUTHORIZED {
+            put(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static(CHALLENGE),
+            );
+        }
+        if let Some(wait) = self.retry_after {
+            // Whole seconds, and no second too early.
+            put(header::RETRY_AFTER, (wait.as_secs() + 1).into());
+        }
+        answer
     }
 
     /// The status that the broker's refusal comes near to. Of a connection its code says little, so its words have to be read (the same on
@@ -100,7 +147,10 @@ impl From<Failure> for Problem {
             Failure::Stream => StatusCode::CONFLICT,
             Failure::Silent => StatusCode::GATEWAY_TIMEOUT,
         };
-        Problem::new(status, failure.to_string())
+        Problem {
+            about_the_vhost: matches!(failure, Failure::Refused { code: 530, .. }),
+            ..Problem::new(status, failure.to_string())
+        }
     }
 }
 
@@ -113,22 +163,7 @@ impl IntoResponse for Problem {
             detail: &self.detail,
         };
         let body = serde_json::to_string(&written).unwrap_or_default();
-        let mut answer = (self.status, body).into_response();
-        let mut put = |name: HeaderName, value| {
-            answer.headers_mut().insert(name, value);
-        };
-        put(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
-        if self.status == StatusCode::UNAUTHORIZED {
-            put(
-                header::WWW_AUTHENTICATE,
-                HeaderValue::from_static(CHALLENGE),
-            );
-        }
-        if let Some(wait) = self.retry_after {
-            // Whole seconds, and no second too early.
-            put(header::RETRY_AFTER, (wait.as_secs() + 1).into());
-        }
-        answer
+        self.answer(JSON, body)
     }
 }
 

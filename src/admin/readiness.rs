@@ -9,6 +9,7 @@ use tracing::{info, warn};
 
 use crate::amqp::ids::Vhost;
 use crate::machine::{Event, Role};
+use crate::net::nodes::Nodes;
 
 /// The readiness of one proxy. Clones are the same.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ struct State {
     draining: bool,
     /// Only the vhosts of the settings: one that a client names must not make the proxy unready for the others.
     vhosts: BTreeMap<Vhost, Links>,
+    /// Where the links lead, to say why they are down.
+    nodes: Option<Nodes>,
     /// What was said last.
     said_ready: Option<bool>,
 }
@@ -53,8 +56,14 @@ impl Readiness {
             listening: false,
             draining: false,
             vhosts,
+            nodes: None,
             said_ready: None,
         })))
+    }
+
+    /// What is known of these nodes is a part of the reasons, while a link is not up.
+    pub fn behind(&self, nodes: Nodes) {
+        self.change(|state| state.nodes = Some(nodes));
     }
 
     /// The listener is bound.
@@ -118,6 +127,7 @@ impl State {
         if self.draining {
             reasons.push("draining".to_owned());
         }
+        let mut is_away = false;
         for (vhost, links) in &self.vhosts {
             if let Links::Ours { publisher, intake } = links {
                 for (role, link) in [(Role::Publisher, publisher), (Role::Intake, intake)] {
@@ -126,9 +136,14 @@ impl State {
                             "the {} link of vhost {vhost} is {link}",
                             role.as_str()
                         ));
+                        is_away = true;
                     }
                 }
             }
+        }
+        if let Some(nodes) = self.nodes.as_ref().filter(|_| is_away) {
+            let failing = nodes.failing().into_iter();
+            reasons.extend(failing.map(|node| format!("node {node} did not answer")));
         }
         reasons
     }

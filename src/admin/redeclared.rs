@@ -1,33 +1,52 @@
-//! The list of queues whose last declare said something else of dead letters than their own arguments, for people.
+//! The queues whose last declare said something else of dead letters than their own arguments, for people.
 
-use crate::columns::aligned;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::DeadLettersTo;
 use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 
-/// One line a queue, below a heading; nothing if there is none.
-pub(super) fn list(policies: &LivePolicies, names: &Names) -> String {
-    let redeclared = policies.redeclared();
-    let heading = [
-        "VHOST",
-        "QUEUE",
-        "ITS ARGUMENTS SAY",
-        "THE LAST DECLARE SAID",
-    ];
-    let mut rows = vec![heading.map(str::to_owned)];
-    rows.extend(redeclared.iter().filter_map(|(vhost, queue, entry)| {
-        let own = DeadLettersTo::from(&entry.existing.said(names));
-        let said = DeadLettersTo::from(entry.said.as_ref()?);
-        Some([
-            vhost.to_string(),
-            queue.to_string(),
-            own.to_string(),
-            said.to_string(),
-        ])
-    }));
-    match rows.len() {
-        1 => String::new(),
-        _ => aligned(&rows),
+/// What they are known from, and how the names of intake exchanges are read. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Redeclared {
+    /// Where the last declares stand.
+    pub policies: LivePolicies,
+    /// The names of the proxy's own objects.
+    pub names: Names,
+}
+
+/// A queue, and what was said of it.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct RedeclaredQueue {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub(super) queue: ShortStr,
+    /// Where its own arguments send dead letters.
+    pub(super) own_arguments: String,
+    /// Where its last declare sends them.
+    pub(super) last_declare: String,
+}
+
+// === impl Redeclared ===
+
+impl Redeclared {
+    /// Those of a vhost.
+    pub(super) fn of(&self, vhost: &Vhost) -> Vec<RedeclaredQueue> {
+        let redeclared = self.policies.redeclared();
+        let of_vhost = redeclared.iter().filter(|(of, ..)| *of == vhost);
+        let listed = of_vhost.filter_map(|(_, queue, entry)| {
+            let own = DeadLettersTo::from(&entry.existing.said(&self.names));
+            let said = DeadLettersTo::from(entry.said.as_ref()?);
+            Some(RedeclaredQueue {
+                queue: queue.clone(),
+                own_arguments: own.to_string(),
+                last_declare: said.to_string(),
+            })
+        });
+        listed.collect()
     }
 }
 
@@ -49,24 +68,24 @@ mod tests {
                 at_least_once: false,
             })
         };
-        let (policies, names) = (LivePolicies::default(), Names::default());
+        let redeclared = Redeclared::default();
         let existing = Existing::taken_over(&name("dlx-proxy//old"));
         let declare = |key| {
             let (vhost, queue) = (name("/"), name("orders"));
-            policies.redeclare(&vhost, &queue, &existing, &said("old"), &said(key))
+            redeclared
+                .policies
+                .redeclare(&vhost, &queue, &existing, &said("old"), &said(key))
         };
-        assert_eq!(list(&policies, &names), "");
+        assert_eq!(redeclared.of(&name("/")), []);
         declare("new");
-        let listed = list(&policies, &names);
-        let lines: Vec<_> = listed.lines().collect();
-        assert_eq!(
-            lines,
-            [
-                "VHOST  QUEUE   ITS ARGUMENTS SAY       THE LAST DECLARE SAID",
-                "/      orders  exchange \"\", key \"old\"  exchange \"\", key \"new\"",
-            ]
-        );
+        let listed = RedeclaredQueue {
+            queue: name("orders"),
+            own_arguments: "exchange \"\", key \"old\"".to_owned(),
+            last_declare: "exchange \"\", key \"new\"".to_owned(),
+        };
+        assert_eq!(redeclared.of(&name("/")), [listed]);
+        assert_eq!(redeclared.of(&name("other")), []);
         declare("old");
-        assert_eq!(list(&policies, &names), "");
+        assert_eq!(redeclared.of(&name("/")), []);
     }
 }

@@ -1,12 +1,11 @@
 //! The HTTP server of the admin port. Whoever reaches it may read all of this, which has no credentials and no bodies:
 //!
-//! - `GET /` lists the endpoints
+//! - `GET /` lists these, where there are no pages for browsers
 //! - `GET /healthz` answers 200 while the process works
 //! - `GET /readyz` answers 200 when clients shall be sent here, else 503 and the reasons, one a line
 //! - `GET /metrics` is for Prometheus
-//! - `GET /redeclared` lists the queues with another target than their arguments say (`declares = "lenient"`)
 //!
-//! Below `/api` it asks for a login: see `api.rs`.
+//! All else asks for a login: `api.rs` has what is below `/api`, `web.rs` the pages for browsers.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,21 +24,22 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::debug;
 
 use super::Readiness;
-use super::api::{self, Peer};
-use super::looks::Looks;
+use super::api::{self, Api, Moves, Peer, Queues};
+use super::watches::{LIVE_FOR, Live};
+use super::web::{self, Pages};
 use crate::machine::{Limit, LiveLimits};
-use crate::net::permits::{Permits, accept};
-use crate::redrives::Redrives;
-use crate::registry::intake_name::Names;
-use crate::registry::live::LivePolicies;
+use crate::net::permits::Permits;
+use crate::net::ports::{Came, Ports};
+use crate::net::stream::{Plain, Socket, plain};
 use crate::telemetry::Metrics;
+use crate::tls::Acceptor;
 
 const ENDPOINTS: &str = "\
 dlx-proxy
@@ -47,8 +47,8 @@ dlx-proxy
 /healthz      200 while the process works
 /readyz       200 when clients shall be sent here, else 503 and the reasons
 /metrics      for Prometheus
-/redeclared   queues with another target than their arguments say (`declares`: lenient)
-/api/v1       dead letters, for users of the broker (`admin-api`)
+
+`admin-api = true` adds dead letters, for users of the broker.
 ";
 
 /// As Prometheus asks for it.
@@ -64,14 +64,23 @@ pub struct Server {
     pub metrics: Metrics,
     /// Whether clients shall be sent here.
     pub readiness: Readiness,
-    /// Where queues with another target stand, and how the names of intake exchanges are read.
-    pub redeclared: (LivePolicies, Names),
     /// How many may ask at once.
     pub permits: Permits,
     /// How long each may take.
     pub limits: LiveLimits,
-    /// Looks into queues, and what goes out of them, if the API is there.
-    pub api: Option<(Looks, Redrives)>,
+    /// The API, if it is to be there.
+    pub api: Option<Api>,
+}
+
+/// How far the answer of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The peer has to send its request, or to read its answer.
+    Waits,
+    /// It is worked on.
+    Works,
+    /// It goes on.
+    Live,
 }
 
 /// Connections that have not sent a whole request yet, the oldest first. Clones are the same.
@@ -82,19 +91,19 @@ struct Silent(Arc<Mutex<BTreeMap<u64, CancellationToken>>>);
 
 impl Server {
     /// Serves until `stop`.
-    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+    pub async fn serve(self, ports: Ports, stop: impl Future<Output = ()>) {
         let router = Router::new()
-            .route("/", get(ENDPOINTS))
             .route("/healthz", get("ok\n"))
             .route("/readyz", get(readyz).with_state(self.readiness.clone()))
-            .route("/metrics", get(exposition).with_state(self.metrics.clone()))
-            .route(
-                "/redeclared",
-                get(redeclared).with_state(self.redeclared.clone()),
-            );
+            .route("/metrics", get(exposition).with_state(self.metrics.clone()));
         let router = match self.api.clone() {
-            Some((looks, redrives)) => router.merge(api::router(looks, redrives)),
-            None => router,
+            Some(api) => {
+                let queues = Queues::new(api.looks.clone(), api.known.clone());
+                router
+                    .merge(web::router(self.pages(&api, queues.clone())))
+                    .merge(api::router(api, queues))
+            }
+            None => router.route("/", get(ENDPOINTS)),
         };
         let (stopped, connections) = (CancellationToken::new(), TaskTracker::new());
         let silent = Silent::default();
@@ -106,29 +115,35 @@ impl Server {
                 silent.let_the_oldest_go();
             };
             let next = async {
-                let (stream, peer) = accept(&listener).await;
-                (stream, peer, self.permits.acquire(met).await)
+                let came = ports.accept().await;
+                (came, self.permits.acquire(met).await)
             };
-            let (stream, peer, permit) = tokio::select! {
+            let (Came { stream, peer, tls }, permit) = tokio::select! {
                 () = &mut stop => break,
                 next = next => next,
             };
             let cut_off = silent.came(number);
             let heard = silent.clone();
             let router = TowerToHyperService::new(router.clone());
-            let (working, works) = watch::channel(false);
+            let (working, works) = watch::channel(Stage::Waits);
             let service = service_fn(move |mut request: Request<Incoming>| {
                 heard.spoke(number);
-                working.send_replace(true);
+                working.send_replace(Stage::Works);
                 request.extensions_mut().insert(Peer(peer.ip()));
                 let (answer, working) = (router.call(request), working.clone());
                 async move {
                     let answer = answer.await;
-                    working.send_replace(false);
+                    let is_live = |answer: &Response| answer.extensions().get::<Live>().is_some();
+                    working.send_replace(match answer.as_ref().is_ok_and(is_live) {
+                        true => Stage::Live,
+                        false => Stage::Waits,
+                    });
                     answer
                 }
             });
-            let answered = self.clone().answer(stream, service, works, stopped.clone());
+            let answered =
+                self.clone()
+                    .answer((plain(stream), tls), service, works, stopped.clone());
             let silent = silent.clone();
             connections.spawn(async move {
                 cut_off.run_until_cancelled(answered).await;
@@ -136,11 +151,28 @@ impl Server {
                 drop(permit);
             });
         }
+        if let Some(api) = &self.api {
+            api.watches.end();
+        }
         stopped.cancel();
         connections.close();
         connections.wait().await;
-        if let Some((looks, _)) = &self.api {
-            looks.end().await;
+        if let Some(api) = &self.api {
+            api.looks.end().await;
+        }
+    }
+
+    fn pages(&self, api: &Api, queues: Queues) -> Pages {
+        Pages {
+            moves: Moves {
+                looks: api.looks.clone(),
+                redrives: api.redrives.clone(),
+            },
+            queues,
+            watches: api.watches.clone(),
+            metrics: self.metrics.clone(),
+            readiness: self.readiness.clone(),
+            vhosts: api.vhosts.clone(),
         }
     }
 
@@ -148,19 +180,36 @@ impl Server {
     /// on has bounds of its own. How it ends is its client's own affair.
     async fn answer<S>(
         self,
-        stream: TcpStream,
+        (stream, tls): (Plain, Option<Acceptor>),
         service: S,
-        works: watch::Receiver<bool>,
+        works: watch::Receiver<Stage>,
         stopped: CancellationToken,
     ) where
         S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
     {
+        let in_time = self.limits.now().admin_timeout;
+        let dressed = async {
+            match tls {
+                Some(tls) => tls.accept(stream).await,
+                None => Ok(Socket::Left(stream)),
+            }
+        };
+        let dressed = tokio::select! {
+            dressed = timeout(in_time, dressed) => dressed,
+            () = stopped.cancelled() => return,
+        };
+        let stream = match dressed {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                return debug!(%error, "the handshake of TLS on the admin port came to nothing");
+            }
+            Err(_) => return self.metrics.limit_met(Limit::AdminTimeout),
+        };
         let connection = http1::Builder::new()
             .keep_alive(false)
             .header_read_timeout(None)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
-        let in_time = self.limits.now().admin_timeout;
         tokio::select! {
             _ = connection.as_mut() => {}
             () = too_slow(works, in_time) => self.metrics.limit_met(Limit::AdminTimeout),
@@ -198,16 +247,19 @@ impl Silent {
     }
 }
 
-/// Done when the peer had so much time: to send its request, and once more from when there was an answer.
-async fn too_slow(mut works: watch::Receiver<bool>, in_time: Duration) {
+/// Done when the peer had so much time: to send its request, and once more from when there was an answer, or from when a live one has to end.
+async fn too_slow(mut works: watch::Receiver<Stage>, in_time: Duration) {
     loop {
-        let begun = works.wait_for(|works| *works);
+        let begun = works.wait_for(|stage| *stage != Stage::Waits);
         if timeout(in_time, begun).await.is_err() {
             return;
         }
-        // The sender goes with the connection, and this future with it.
-        if works.wait_for(|works| !*works).await.is_err() {
-            return std::future::pending().await;
+        let answered = works.wait_for(|stage| *stage != Stage::Works).await;
+        match answered.map(|stage| *stage) {
+            Ok(Stage::Live) => return sleep(LIVE_FOR + in_time).await,
+            Ok(_) => {}
+            // The sender goes with the connection, and this future with it.
+            Err(_) => return std::future::pending().await,
         }
     }
 }
@@ -221,10 +273,6 @@ async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
 
 async fn exposition(State(metrics): State<Metrics>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, OPENMETRICS)], metrics.encode())
-}
-
-async fn redeclared(State((policies, names)): State<(LivePolicies, Names)>) -> String {
-    super::redeclared::list(&policies, &names)
 }
 
 #[cfg(test)]

@@ -3,14 +3,17 @@
 use tracing::warn;
 
 use crate::admin::looks::Looks;
+use crate::admin::watches::Watches;
 use crate::amqp::ids::ShortStr;
 use crate::config::{Config, OF_REJECTS_ONLY, Reloadable};
+use crate::descriptors;
 use crate::drain::Drain;
 use crate::machine::{Budget, LiveLimits};
 use crate::net::permits::Permits;
 use crate::net::vhosts::Hub;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Policies;
+use crate::tls::Certificates;
 
 /// The cells and bounds of a running proxy.
 #[derive(Clone)]
@@ -21,8 +24,10 @@ pub struct Live {
     pub(super) permits: Permits,
     pub(super) admin_permits: Permits,
     pub(super) looks: Looks,
+    pub(super) watches: Watches,
     pub(super) drain: Drain,
     pub(super) hub: Hub,
+    pub(super) certificates: Certificates,
 }
 
 // === impl Live ===
@@ -37,6 +42,7 @@ impl Live {
             max_admin_connections,
             max_looks,
             error_headers,
+            tls,
             drain_timeout,
             log_level: _, // `Reload` has the log
             policies,
@@ -47,9 +53,12 @@ impl Live {
         self.retained.set_limit(*retained_bytes);
         self.permits.resize(*max_connections);
         self.admin_permits.resize(*max_admin_connections);
+        self.watches.change(*max_admin_connections);
         self.looks.change(*max_looks, error_headers.clone());
+        self.certificates.change(tls);
         self.drain.set_grace(*drain_timeout);
         warn_of_kept(&config.policies_of_rejects_only());
+        descriptors::warn_of_few(*max_connections, *max_admin_connections);
     }
 }
 

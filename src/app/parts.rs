@@ -4,19 +4,28 @@ use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
 
-use crate::amqp::ids::Vhost;
+use crate::admin;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::config::{Bcc, Config, History};
+use crate::connection::Access;
 use crate::dead_letter::RuleSettings;
+use crate::doctor::Patient;
+use crate::hook;
 use crate::intake;
 use crate::link::Login;
 use crate::machine::{Budget, LiveLimits};
 use crate::management;
+use crate::net::dial::Way;
 use crate::publisher;
 use crate::recorder;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Policies;
 use crate::retries::Place;
-use crate::session;
+use crate::session::{self, External};
+use crate::telemetry::Metrics;
+use crate::tls::{Certificates, Client, Connector};
+
+use super::BindError;
 
 /// For every session.
 pub(super) fn session(config: &Config) -> session::Settings {
@@ -25,6 +34,7 @@ pub(super) fn session(config: &Config) -> session::Settings {
         declares: config.declares,
         names: config.names.clone(),
         user: login(config).user,
+        external: external(config),
         policies: LivePolicies::new(Policies::new(config.reloadable.policies.clone())),
         rules: rules(config),
         retained: Budget::new(config.reloadable.retained_bytes),
@@ -74,7 +84,7 @@ pub(super) fn recorder(config: &Config, sessions: &session::Settings) -> recorde
 }
 
 /// Where the management API is, if it shall be read.
-pub(super) fn management(config: &Config) -> Option<management::Api> {
+pub(super) fn management(config: &Config, tls: Option<Connector>) -> Option<management::Api> {
     let url = config.management_url.as_ref()?;
     let (user, password) = match &url.user {
         Some((user, password)) => (user.as_bytes(), password),
@@ -83,23 +93,102 @@ pub(super) fn management(config: &Config) -> Option<management::Api> {
     Some(management::Api {
         host: url.host.clone(),
         port: url.port,
+        tls: tls.filter(|_| url.tls),
         path: url.path.clone(),
         user: Bytes::copy_from_slice(user),
         password: Bytes::copy_from_slice(password.reveal().as_bytes()),
     })
 }
 
+/// Where dead letters are told of, if anywhere.
+pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Server> {
+    let url = config.on_dead_letter.as_ref()?;
+    let octets = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+    let user = url.user.as_ref();
+    Some(hook::Server {
+        host: url.host.clone(),
+        port: url.port,
+        tls,
+        target: url.target.reveal().to_owned(),
+        user: user.map(|(user, password)| (octets(user), octets(password.reveal()))),
+    })
+}
+
 /// For `dlx-proxy retries`.
-pub fn retries(config: &Config) -> Place {
-    Place {
-        host: config.upstream.host.clone(),
-        port: config.upstream.port,
-        user: config.upstream.user.clone(),
-        password: config.upstream.password.reveal().to_owned(),
+///
+/// # Errors
+/// A file of certificates has changed since the settings were read.
+pub fn retries(config: &Config) -> Result<Place, BindError> {
+    let certificates = certificates(config)?;
+    Ok(Place {
+        nodes: config.upstream.nodes.clone(),
+        access: access(config, &certificates),
         vhosts: config.vhosts.clone(),
         names: config.names.clone(),
-        management: management(config),
+        management: management(config, certificates.upstream()),
+    })
+}
+
+/// For `dlx-proxy doctor`. `client`: the user and the password of a client that is to be examined, too.
+///
+/// # Errors
+/// A file of certificates has changed since the settings were read.
+pub fn patient(config: &Config, client: Option<(ShortStr, String)>) -> Result<Patient, BindError> {
+    let certificates = certificates(config)?;
+    let access = access(config, &certificates);
+    let client = client.map(|(user, password)| Access {
+        user,
+        password,
+        ..access.clone()
+    });
+    let limits = &config.reloadable;
+    Ok(Patient {
+        nodes: config.upstream.nodes.clone(),
+        access,
+        client,
+        vhosts: config.vhosts.clone(),
+        names: config.names.clone(),
+        intake_queue_type: config.intake_queue_type,
+        management: management(config, certificates.upstream()),
+        admin: admin(config),
+        certificates: certificates.expire(),
+        max_connections: limits.max_connections,
+        max_admin_connections: limits.max_admin_connections,
+    })
+}
+
+/// Where this machine finds the admin port.
+fn admin(config: &Config) -> Option<admin::Place> {
+    match (config.admin, config.admin_tls) {
+        (Some(address), _) => Some(admin::Place::of(address, None)),
+        (None, Some(address)) => {
+            let tls = Client::of_own_admin().ok()?;
+            Some(admin::Place::of(address, Some(tls)))
+        }
+        (None, None) => None,
     }
+}
+
+/// What is spoken with the broker before AMQP.
+pub(super) fn way(config: &Config, certificates: &Certificates) -> Way {
+    Way {
+        tls: certificates.upstream().filter(|_| config.upstream.tls),
+        told: config.upstream_proxy_protocol,
+    }
+}
+
+fn access(config: &Config, certificates: &Certificates) -> Access {
+    Access {
+        user: config.upstream.user.clone(),
+        password: config.upstream.password.reveal().to_owned(),
+        way: way(config, certificates),
+    }
+}
+
+/// Read once more: settings tell where they are.
+fn certificates(config: &Config) -> Result<Certificates, BindError> {
+    let (settings, uses) = (&config.reloadable.tls, config.tls_uses());
+    Certificates::load(settings, uses, Metrics::new()).map_err(BindError::certificates)
 }
 
 /// As whom the links log in. The seed tells the proxies of one broker apart, though each be process 1 of a container: so they do not come
@@ -110,6 +199,15 @@ fn login(config: &Config) -> Login {
         user: config.upstream.user.clone(),
         password: Bytes::copy_from_slice(config.upstream.password.reveal().as_bytes()),
         seed: RandomState::new().hash_one(std::process::id()),
+    }
+}
+
+/// What the proxy's own certificate, if it has one, would let clients do.
+fn external(config: &Config) -> External {
+    match config.reloadable.tls.upstream_cert_file {
+        _ if !config.upstream.tls => External::Passes,
+        None => External::NotOffered,
+        Some(_) => External::Guarded,
     }
 }
 

@@ -1,11 +1,13 @@
 //! `dlx-proxy dead-letters`: what may be typed, and its help.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use super::moves::{self, Moving, To};
 use super::proxy::{Printing, Proxy};
+use super::queues::{self, Queues};
 
 /// Below the help of each command.
 const AFTER_HELP: &str = "\
@@ -13,12 +15,44 @@ The proxy logs in to the broker as that user, who needs the right to read the qu
 their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3) the answer says so. Exit code 1: there is no answer, \
 and why.";
 
+/// Below the help of `export` and `import`.
+const AFTER_HELP_OF_FILES: &str = "\
+A line is what `show` prints as JSON, and the properties as octets. `import` makes a message of it with those properties and with the body that stands \
+in the line; other changes of a line count nothing. A CC header is shown on and does not route; a user-id that is not yours is left out.
+
+Exit codes: 0 all is done; 3 a part of it, and which is said; 65 nothing of it; 1 there is no answer, and why.";
+
 /// What to do with the dead letters in a queue.
 #[derive(Debug, Subcommand)]
 pub enum DeadLetters {
+    /// List the queues that dead letters went to, with what is known of them
+    #[command(after_help = queues::AFTER_HELP)]
+    Queues(Queues),
     /// To see them.
     #[command(flatten)]
     Look(Look),
+    /// Write messages to standard output, one a line, as JSON; they stay in the queue
+    #[command(after_help = AFTER_HELP_OF_FILES)]
+    Export {
+        /// Where.
+        #[command(flatten)]
+        queue: Queue,
+        /// Which.
+        #[command(flatten)]
+        filters: Filters,
+        /// So many messages at most, the oldest
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
+    },
+    /// Put messages that were exported into a queue
+    #[command(after_help = AFTER_HELP_OF_FILES)]
+    Import {
+        /// Where.
+        #[command(flatten)]
+        queue: Queue,
+        /// The file [default: standard input]
+        file: Option<PathBuf>,
+    },
     /// Send messages back to the queues that they died in, or to another place
     #[command(after_help = moves::AFTER_HELP)]
     Redrive {

@@ -13,15 +13,26 @@ pub struct Proxy {
     /// TOML file of settings [env: DLX_PROXY_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Admin address of the proxy [default: 127.0.0.1:15673]
-    #[arg(long, value_name = "ADDR")]
-    admin: Option<String>,
+    /// Its address.
+    #[command(flatten)]
+    pub admin: Admin,
     /// A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
     #[arg(long, value_name = "NAME")]
     pub username: Option<String>,
     /// The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
     #[arg(long, value_name = "TEXT")]
     pub password: Option<String>,
+}
+
+/// Where its admin port is.
+#[derive(Args, Clone, Debug)]
+pub struct Admin {
+    /// Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// With TLS: who signs its certificate, if not one whom the system trusts [env: DLX_PROXY_ADMIN_CA_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub admin_ca_file: Option<String>,
 }
 
 /// For whom to print.
@@ -56,9 +67,24 @@ impl Proxy {
     pub fn sources(&self) -> Sources {
         Settings {
             config: self.config.clone(),
-            admin: self.admin.clone(),
+            admin: self.admin.address(),
             ..Settings::default()
         }
         .sources()
+    }
+}
+
+// === impl Admin ===
+
+impl Admin {
+    /// The address of a port without TLS.
+    pub(super) fn address(&self) -> Option<String> {
+        self.admin.clone().filter(|_| self.url().is_none())
+    }
+
+    /// The URL of one with TLS.
+    pub fn url(&self) -> Option<&str> {
+        let admin = self.admin.as_deref()?;
+        admin.starts_with("https://").then_some(admin)
     }
 }

@@ -1,11 +1,8 @@
 //! `dlx-proxy retries`: what may be typed, and its help.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
-use super::Settings;
-use crate::config::Sources;
+use super::Broker;
 
 /// Below the help of `retries list`.
 const AFTER_LIST: &str = "\
@@ -34,21 +31,9 @@ pub enum Retries {
 /// Where messages wait.
 #[derive(Args, Debug)]
 pub struct Waiting {
-    /// TOML file of settings [env: DLX_PROXY_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    #[arg(
-        long,
-        value_name = "URL",
-        help = "The broker, and a user who may read the delay queues [default: amqp://guest:guest@127.0.0.1:5672]"
-    )]
-    upstream: Option<String>,
-    /// RabbitMQ's management API, which knows the delay queues: http://user:password@host:15672
-    #[arg(long, value_name = "URL")]
-    management_url: Option<String>,
-    /// Only this vhost; may be repeated [default: those of the settings]
-    #[arg(long = "vhost", value_name = "NAME")]
-    vhosts: Vec<String>,
+    /// The broker.
+    #[command(flatten)]
+    pub broker: Broker,
     /// Only the delay queue of so many milliseconds; may be repeated. Without a management URL it is needed
     #[arg(long = "delay", value_name = "MS")]
     pub delays: Vec<u64>,
@@ -77,28 +62,4 @@ pub struct Release {
     /// Only messages that come back to this queue
     #[arg(long, value_name = "NAME")]
     pub queue: Option<String>,
-}
-
-// === impl Waiting ===
-
-impl Waiting {
-    /// All sources of settings of this process.
-    pub fn sources(&self) -> Sources {
-        let settings = Settings {
-            config: self.config.clone(),
-            upstream: self.upstream.clone(),
-            ..Settings::default()
-        };
-        let mut sources = settings.sources();
-        let vhosts = (!self.vhosts.is_empty()).then(|| self.vhosts.join(","));
-        let flags = [
-            ("management-url", self.management_url.clone()),
-            ("vhosts", vhosts),
-        ];
-        let flags = flags.into_iter();
-        sources
-            .flags
-            .extend(flags.filter_map(|(name, text)| Some((name, text?))));
-        sources
-    }
 }

@@ -5,13 +5,16 @@ use ::config::{Map, Value, ValueKind};
 
 use crate::letter::ErrorHeaders;
 use crate::machine::Limits;
+use crate::net::proxy_protocol::{Network, Trusted};
 use crate::registry::policy::{Definition, Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
+use crate::tls;
 
 use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw, WRITE_POLICY};
 use super::value::{
-    SHORTSTR, address, delay, header, management_url, number, pattern, prefix, retry_type,
-    shortstr, size, threads, upstream, wait, wait_or_never, word, yes_or_no,
+    SHORTSTR, address_or_none, delay, header, hook_url, management_url, number, pattern, prefix,
+    retry_type, shortstr, size, text_or_none, threads, upstream, wait, wait_or_never, word,
+    yes_or_no,
 };
 use super::{Config, Reloadable};
 
@@ -28,15 +31,21 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         mistakes,
     };
     let config = Config {
-        listen: c.get("listen", address),
-        admin: c.get("admin", address),
+        listen: c.get("listen", address_or_none),
+        listen_tls: c.get("listen-tls", address_or_none),
+        listen_proxy_protocol: Trusted(c.list("listen-proxy-protocol", Network::parse)),
+        admin: c.get("admin", address_or_none),
+        admin_tls: c.get("admin-tls", address_or_none),
         admin_api: c.get("admin-api", yes_or_no),
         upstream: c.get_secret("upstream", upstream),
+        upstream_proxy_protocol: c.get("upstream-proxy-protocol", word),
+        upstream_order: c.get("upstream-order", word),
         management_url: c.get_secret("management-url", management_url),
         vhosts: c.list("vhosts", shortstr(1..=SHORTSTR)),
         names: c.get("prefix", prefix),
         mode: c.get("mode", word),
         declares: c.get("declares", word),
+        on_dead_letter: c.get_secret("on-dead-letter", hook_url),
         history: c.get("history", word),
         bcc: c.get("bcc", word),
         on_unroutable: c.get("on-unroutable", word),
@@ -47,6 +56,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         reloadable: Reloadable {
             limits: Limits {
                 max_history: c.get("max-history", number(1..=100_000)),
+                stamp: c.list("stamp", word).into_iter().collect(),
                 nack_retries: c.get("nack-retries", number(0..=1_000)),
                 confirm_timeout: c.get("confirm-timeout", wait),
                 retry_for: c.get("retry-for", wait),
@@ -67,20 +77,34 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 probe_timeout: c.get("probe-timeout", wait),
                 handshake_timeout: c.get("handshake-timeout", wait),
                 admin_timeout: c.get("admin-timeout", wait),
+                max_redrives: c.get("max-redrives", number(1..=1_000)),
                 look_limit: c.get("look-limit", number(1..=1_000_000)),
                 look_bytes: c.get("look-bytes", size),
                 look_timeout: c.get("look-timeout", wait),
+                max_hook_letters: c.get("max-hook-letters", number(1..=1_000_000)),
             },
             max_connections: c.get("max-connections", number(1..=1_000_000)),
             retained_bytes: c.get("retained-bytes", size),
             max_admin_connections: c.get("max-admin-connections", number(1..=1_000_000)),
             max_looks: c.get("max-looks", number(1..=1_000)),
             error_headers: ErrorHeaders(c.list("error-headers", header)),
+            tls: tls::Settings {
+                upstream_ca_file: c.get("upstream-ca-file", text_or_none),
+                upstream_tls_name: c.get("upstream-tls-name", text_or_none),
+                upstream_cert_file: c.get("upstream-cert-file", text_or_none),
+                upstream_key_file: c.get("upstream-key-file", text_or_none),
+                upstream_tls_verify: c.get("upstream-tls-verify", yes_or_no),
+                tls_cert_file: c.get("tls-cert-file", text_or_none),
+                tls_key_file: c.get("tls-key-file", text_or_none),
+                tls_client_ca_file: c.get("tls-client-ca-file", text_or_none),
+                tls_client_auth: c.get("tls-client-auth", word),
+            },
             drain_timeout: c.get("drain-timeout", wait),
             log_level: c.get("log-level", word),
             policies: c.policies(),
         },
     };
+    c.tls(&config);
     c.ports(&config);
     c.natives(&config);
     if c.mistakes.is_empty() {
@@ -89,6 +113,18 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         Err(Mistakes(c.mistakes))
     }
 }
+
+/// What decides whether a file of certificates is of use.
+const TLS_DEPENDS_ON: [&str; 8] = [
+    "listen-tls",
+    "admin-tls",
+    "upstream",
+    "management-url",
+    "on-dead-letter",
+    "upstream-tls-verify",
+    "tls-client-auth",
+    "tls-cert-file",
+];
 
 /// What was read, while it is checked.
 struct Checker {
@@ -160,10 +196,11 @@ impl Checker {
                 kind: ValueKind::Array(items),
                 ..
             }) => items.clone(),
-            // One text: from the environment, which has no lists.
+            // One text: from the environment, which has no lists. An empty one is one without items.
             Some(list) => {
                 let text = text(list).unwrap_or_default();
-                text.split(',')
+                let items = text.split(',').filter(|_| !text.is_empty());
+                items
                     .map(|item| Value::new(Some(&place(list).to_owned()), item))
                     .collect()
             }
@@ -328,21 +365,74 @@ impl Checker {
     }
 
     fn ports(&mut self, config: &Config) {
-        if config.listen != config.admin || config.listen.port() == 0 {
+        let ports = [
+            ("listen", config.listen),
+            ("listen-tls", config.listen_tls),
+            ("admin", config.admin),
+            ("admin-tls", config.admin_tls),
+        ];
+        for (at, (name, address)) in ports.iter().enumerate() {
+            let Some(address) = address.filter(|address| address.port() != 0) else {
+                continue;
+            };
+            for (other, _) in ports[..at]
+                .iter()
+                .filter(|(_, port)| *port == Some(address))
+            {
+                let place = self.written(&[name, other]);
+                let subject = format!("{name} = \"{address}\"");
+                let problem = format!("is the same as `{other}`; take another port");
+                self.mistake(&place, subject, problem);
+            }
+        }
+        for [plain, tls] in [["listen", "listen-tls"], ["admin", "admin-tls"]] {
+            let is_off = |name| ports.contains(&(name, None));
+            if is_off(plain) && is_off(tls) && !self.is_mistaken(&[plain, tls]) {
+                let place = self.written(&[plain, tls]);
+                let problem = format!("neither `{plain}` nor `{tls}` has an address: set one");
+                self.mistake(&place, plain, problem);
+            }
+        }
+    }
+
+    /// What the files of certificates say, and whether they are of use.
+    fn tls(&mut self, config: &Config) {
+        // What stands in for a mistake would make others.
+        if self.is_mistaken(&TLS_DEPENDS_ON) {
             return;
         }
-        let places = ["admin", "listen"].map(|name| self.values.get(name).map(place));
-        let written = places
-            .into_iter()
-            .flatten()
-            .find(|place| !place.starts_with(DEFAULTS));
-        let written = written.unwrap_or(DEFAULTS).to_owned();
-        let subject = format!("admin = \"{}\"", config.admin);
-        self.mistake(
-            &written,
-            subject,
-            "is the same as `listen`; take another port",
-        );
+        let settings = &config.reloadable.tls;
+        let files = tls::Contents::read(settings);
+        let checked = tls::Material::new(settings, config.tls_uses(), &files, tls::now());
+        for tls::Problem { setting, what } in checked.err().unwrap_or_default() {
+            let mut places = vec![setting];
+            places.extend(TLS_DEPENDS_ON);
+            let place = self.written(&places);
+            let subject = match self.values.get(setting) {
+                Some(value) if self::place(value) == place && setting != "on-dead-letter" => {
+                    format!("{setting} = {}", shown(value))
+                }
+                _ => setting.to_owned(),
+            };
+            self.mistake(&place, subject, what);
+        }
+    }
+
+    /// The place of the first of these settings that somebody wrote.
+    fn written(&self, names: &[&str]) -> String {
+        let places = names
+            .iter()
+            .filter_map(|name| self.values.get(*name).map(place));
+        let mut written = places.filter(|place| !place.starts_with(DEFAULTS));
+        written.next().unwrap_or(DEFAULTS).to_owned()
+    }
+
+    fn is_mistaken(&self, names: &[&str]) -> bool {
+        self.mistakes.iter().any(|mistake| {
+            let subject = mistake.subject.as_deref().unwrap_or_default();
+            let name = subject.split(" = ").next().unwrap_or_default();
+            names.contains(&name)
+        })
     }
 
     /// Policies that say to the broker what it cannot hear.

@@ -67,6 +67,13 @@ impl Config {
         if self.management_url != new.management_url && old_table.get(url) == new_table.get(url) {
             changes.push(change(url, hidden.to_owned()));
         }
+        let hook = "on-dead-letter";
+        if self.on_dead_letter != new.on_dead_letter && old_table.get(hook) == new_table.get(hook) {
+            changes.push(change(
+                hook,
+                "has another password, path or query".to_owned(),
+            ));
+        }
         changes.extend(changes_of_policies(
             &self.reloadable.policies,
             &new.reloadable.policies,

@@ -21,11 +21,13 @@ const ENVIRONMENT_PREFIX: &str = "DLX_PROXY_";
 /// Names the file, as `--config` does.
 const ENVIRONMENT_FILE: &str = "DLX_PROXY_CONFIG";
 /// Not settings of the proxy, but of the commands that ask it.
-const OF_COMMANDS: [&str; 2] = [USERNAME, PASSWORD];
+const OF_COMMANDS: [&str; 3] = [USERNAME, PASSWORD, ADMIN_CA_FILE];
 /// The environment variable that says as whom a command asks a proxy.
 pub const USERNAME: &str = "DLX_PROXY_USERNAME";
 /// The environment variable with that user's password.
 pub const PASSWORD: &str = "DLX_PROXY_PASSWORD";
+/// The environment variable that names who signs the certificate of an admin port.
+pub const ADMIN_CA_FILE: &str = "DLX_PROXY_ADMIN_CA_FILE";
 /// The name of the list of policies, which only a file can hold.
 pub(super) const POLICY: &str = "policy";
 /// What to write instead of a single policy.

@@ -14,6 +14,7 @@ use crate::dead_letter::retries::RetryType;
 use crate::registry::intake_name::Names;
 use crate::registry::policy::Pattern;
 
+use super::hook_url::HookUrl;
 use super::url::{ManagementUrl, Upstream};
 
 /// AMQP's short strings (names, keys) have at most this many bytes.
@@ -21,10 +22,23 @@ pub(super) const SHORTSTR: usize = 255;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "write an IP address and a port, like \"127.0.0.1:5673\" or \"[::]:5673\"".to_owned()
     })
+}
+
+pub(super) fn address_or_none(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text {
+        "" => Ok(None),
+        _ => address(text)
+            .map(Some)
+            .map_err(|problem| format!("{problem}, or \"\" for none")),
+    }
+}
+
+pub(super) fn text_or_none(text: &str) -> Result<Option<String>, String> {
+    Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
 pub(super) fn upstream(text: &str) -> Result<Upstream, String> {
@@ -38,6 +52,16 @@ pub(super) fn management_url(text: &str) -> Result<Option<ManagementUrl>, String
     }
     let url = ManagementUrl::parse(text).map_err(|problem| {
         format!("{problem}; write it like \"http://user:password@host:15672\"")
+    })?;
+    Ok(Some(url))
+}
+
+pub(super) fn hook_url(text: &str) -> Result<Option<HookUrl>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let url = HookUrl::parse(text).map_err(|problem| {
+        format!("{problem}; write it like \"http://user:password@host/path\"")
     })?;
     Ok(Some(url))
 }

@@ -55,18 +55,24 @@ pub fn on_publish(properties: &[u8], routing_key: &[u8], rules: &Rules) -> Optio
                 changed = true;
             }
         }
-        let forget = match rules.dialect {
-            Dialect::V3 => return Ok(changed),
-            // It forgets by itself what it does not take over (S5.3).
-            Dialect::V3_13 if !rules.continue_history => return Ok(changed),
-            Dialect::V3_13 | Dialect::V4 => !rules.continue_history,
-        };
-        if let Some(copy) = remembered::copy(table, forget)? {
+        if let Some(copy) = carried(table, rules)? {
             edit.table(HISTORY, &copy);
             changed = true;
         }
         Ok(changed)
     })
+}
+
+/// What has to be remembered of the x-death that a client publishes, because the broker forgets it; or, with `history = "broker"`, that it is to be
+/// forgotten.
+pub(super) fn carried(table: Table<'_>, rules: &Rules) -> Result<Option<TableBuilder>, Malformed> {
+    let forget = match rules.dialect {
+        Dialect::V3 => return Ok(None),
+        // It forgets by itself what it does not take over (S5.3).
+        Dialect::V3_13 if !rules.continue_history => return Ok(None),
+        Dialect::V3_13 | Dialect::V4 => !rules.continue_history,
+    };
+    remembered::copy(table, forget)
 }
 
 /// For a publish of a client to which nothing can be added: removes private names. That always fits.

@@ -185,6 +185,7 @@ impl Redrive {
             at_least_once: true,
             history_cut: false,
             purpose: Purpose::Redrive,
+            by: None,
         })
     }
 

@@ -199,6 +199,7 @@ pub fn come_back(
             content: &before,
             recorded: false,
             failed: away.in_vain,
+            by: None,
         };
         dispose(&death, &away.target, rules, now.seconds())
     } else {
@@ -235,6 +236,7 @@ fn delayed(queue: &ShortStr, content: Content, delay: Duration) -> Publication {
         at_least_once: true,
         history_cut: false,
         purpose: Purpose::Delay(delay),
+        by: None,
     }
 }
 
@@ -253,5 +255,6 @@ fn put_back(retry: &Retry<'_>, content: Content, by_exchange: Option<&ShortStr>)
         at_least_once: true,
         history_cut: false,
         purpose: Purpose::Return,
+        by: None,
     }
 }

@@ -126,6 +126,7 @@ impl Signal<'_> {
             content: self.content,
             recorded: true,
             failed: false,
+            by: None,
         }
     }
 }

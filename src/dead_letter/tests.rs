@@ -8,6 +8,7 @@ mod message;
 mod property;
 mod redrive;
 mod redriven;
+mod rejected_by;
 mod retry;
 mod returning;
 mod script;

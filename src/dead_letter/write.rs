@@ -13,6 +13,7 @@ use super::headers::{
 };
 use super::history::{self, NewDeath};
 use super::private;
+use super::rejected_by;
 use super::remembered::{self, Whole};
 use super::route::Keys;
 use super::{Death, Dialect, Rules, Target};
@@ -75,6 +76,7 @@ impl Writing<'_> {
             at_least_once: target.at_least_once,
             history_cut,
             purpose: Purpose::Death,
+            by: death.by.cloned().map(Box::new),
         })
     }
 
@@ -104,7 +106,13 @@ impl Writing<'_> {
         if self.death.failed || self.headers.get(private::REDELIVERED)?.is_some() {
             edit.timestamp(private::REDELIVERED, self.now);
         }
-        let mut headers = edit.apply(self.headers, |_| true)?;
+        let stamp = self.rules.stamp;
+        if !stamp.is_empty() {
+            rejected_by::put(&mut edit, self.death, stamp, self.now);
+        }
+        // A second header of that name would say of another death who it was.
+        let keep = |name: &[u8]| stamp.is_empty() || name != rejected_by::X_REJECTED_BY;
+        let mut headers = edit.apply(self.headers, keep)?;
         if dialect != Dialect::V3
             && let Some(copy) = remembered::copy(Table(&headers), false)?
         {

@@ -28,6 +28,16 @@ pub(super) fn redrives(vhost: &OsStr) -> String {
     format!("/api/v1/vhosts/{}/redrives", escaped(vhost))
 }
 
+/// The dead-letter queues of a vhost.
+pub(super) fn dead_letter_queues(vhost: &OsStr) -> String {
+    format!("/api/v1/vhosts/{}/dead-letter-queues", escaped(vhost))
+}
+
+/// The queues of a vhost with another target than their arguments say.
+pub(super) fn redeclared(vhost: &OsStr) -> String {
+    format!("/api/v1/vhosts/{}/redeclared", escaped(vhost))
+}
+
 fn escaped(name: &OsStr) -> String {
     percent_encode(name.as_encoded_bytes(), ESCAPED).to_string()
 }

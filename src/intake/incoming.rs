@@ -29,6 +29,17 @@ pub(super) struct Announced {
     redelivered: bool,
 }
 
+// === impl Delivery ===
+
+impl Delivery {
+    /// Octets of its body, as far as it was taken in.
+    pub(super) fn octets(&self) -> usize {
+        self.content
+            .as_ref()
+            .map_or(0, |content| content.body.len())
+    }
+}
+
 // === impl Announced ===
 
 impl Announced {

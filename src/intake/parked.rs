@@ -290,6 +290,7 @@ impl Parked {
             at_least_once: true,
             history_cut: false,
             purpose,
+            by: None,
         };
         let bytes = publication.content.len();
         self.tickets += 1;

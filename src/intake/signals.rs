@@ -1,12 +1,13 @@
 //! What becomes of one signal: its exchange says the target, its newest x-death entry the death, `dispose` the rest.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::redelivered::Failures;
 use crate::dead_letter::{self, CameBack, Death, Disposal, Lookup, Rules, Target};
-use crate::machine::{Cause, Event, Outcome, Publication, Purpose, Reason, Wall};
+use crate::machine::{Cause, DeadLetter, Event, Outcome, Publication, Purpose, Reason, Wall};
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::Queue;
 
@@ -32,15 +33,13 @@ pub(super) fn decide(
     failures: Failures,
     now: Wall,
 ) -> Decision {
+    let octets = delivery.octets();
     // What says nothing we can trust died in the intake queue itself, as far as anybody knows.
     let distrusted = |cause| {
         let queue = settings.names.intake_queue();
-        Decision::Reject(event(
-            queue,
-            Reason::Rejected,
-            &delivery.exchange,
-            Outcome::Parked(cause),
-        ))
+        let to = (&delivery.exchange, &delivery.routing_key);
+        let outcome = Outcome::Parked(cause);
+        Decision::Reject(event(queue, Reason::Rejected, to, octets, outcome))
     };
     let Some(content) = &delivery.content else {
         return distrusted(Cause::TooBig);
@@ -83,11 +82,14 @@ pub(super) fn decide(
         ..signal.death()
     };
     let none = ShortStr::EMPTY;
-    let exchange = match &lookup {
-        Lookup::Target(target) => &target.exchange,
-        Lookup::KeyUnknown | Lookup::NoExchange => &none,
+    let to = match &lookup {
+        Lookup::Target(target) => {
+            let key = target.routing_key.as_ref().unwrap_or(&routing_key);
+            (&target.exchange, key)
+        }
+        Lookup::KeyUnknown | Lookup::NoExchange => (&none, &routing_key),
     };
-    let event = |outcome| event(&signal.queue, signal.reason, exchange, outcome);
+    let event = |outcome| event(&signal.queue, signal.reason, to, octets, outcome);
     match dead_letter::dispose(&death, &lookup, rules, now.seconds()) {
         Disposal::Publish(publication) | Disposal::Retry(publication) => {
             Decision::Publish(publication)
@@ -133,7 +135,9 @@ fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -
                 false => Cause::Cycle,
             };
             let outcome = Outcome::Dropped(cause);
-            Decision::Drop(event(&queue, Reason::Expired, &ShortStr::EMPTY, outcome))
+            let nowhere = (&ShortStr::EMPTY, &ShortStr::EMPTY);
+            let octets = content.body.len();
+            Decision::Drop(event(&queue, Reason::Expired, nowhere, octets, outcome))
         }
         Disposal::LeaveToBroker(_) => return None,
     })
@@ -155,6 +159,7 @@ fn meant_for(
         at_least_once: target.at_least_once,
         history_cut: false,
         purpose: Purpose::Park(Cause::Implausible),
+        by: None,
     })
 }
 
@@ -168,21 +173,25 @@ pub(super) fn hide_user(publication: &mut Publication, own_user: &[u8]) {
 }
 
 /// A dead letter that goes nowhere, as it would go round.
-pub(super) fn dropped(publication: &Publication) -> Event {
-    let Publication {
-        queue,
-        reason,
-        exchange,
-        ..
-    } = publication;
-    event(queue, *reason, exchange, Outcome::Dropped(Cause::Cycle))
+pub(super) fn dropped(publication: Publication) -> Event {
+    let dead = DeadLetter::of(publication, Outcome::Dropped(Cause::Cycle));
+    Event::DeadLetter(Arc::new(dead))
 }
 
-fn event(queue: &ShortStr, reason: Reason, exchange: &ShortStr, outcome: Outcome) -> Event {
-    Event::DeadLetter {
+fn event(
+    queue: &ShortStr,
+    reason: Reason,
+    (exchange, routing_key): (&ShortStr, &ShortStr),
+    octets: usize,
+    outcome: Outcome,
+) -> Event {
+    Event::DeadLetter(Arc::new(DeadLetter {
         queue: queue.clone(),
         reason,
         exchange: exchange.clone(),
+        routing_key: routing_key.clone(),
+        octets,
         outcome,
-    }
+        by: None,
+    }))
 }

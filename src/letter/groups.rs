@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::amqp::ids::ShortStr;
 use crate::machine::Wall;
@@ -34,10 +35,13 @@ struct Sum {
 }
 
 /// Letters with the same source, reason and error.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Group {
-    /// The queue that they died in last.
+    /// The queue that they died in last, in its octets.
+    #[serde(skip)]
+    pub of: Option<ShortStr>,
+    /// The same, as text.
     pub source: Option<String>,
     /// Why.
     pub reason: Option<String>,
@@ -84,6 +88,7 @@ impl Groups {
     pub fn finish(self) -> Vec<Group> {
         let of = |((source, reason, error), sum): (Key, Sum)| Group {
             source: source.as_deref().map(name),
+            of: source,
             reason,
             error,
             ..sum.group()

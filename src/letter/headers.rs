@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Number, Value as Json};
+use utoipa::ToSchema;
 
 use crate::amqp::table::{Array, Table, Value};
 use crate::machine::Wall;
@@ -18,7 +19,7 @@ const MEMBER: usize = 8;
 const CUT: &str = "…";
 
 /// A header.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Header {
     /// Its name; what of it is not UTF-8 is replaced.
@@ -27,6 +28,7 @@ pub struct Header {
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// Its value, with nested tables and arrays. Where something was left out stands `…`.
+    #[schema(value_type = Value)]
     pub value: Json,
 }
 

@@ -14,6 +14,7 @@ mod filter;
 mod groups;
 mod hostile;
 mod id;
+mod line;
 mod time;
 mod view;
 

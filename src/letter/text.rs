@@ -34,3 +34,13 @@ pub(super) fn hex(octets: &[u8]) -> String {
     let digits = |octet: &u8| [digit(octet >> 4), digit(octet & 15)];
     octets.iter().flat_map(digits).collect()
 }
+
+/// What [`hex`] wrote. `None`: it did not.
+pub(super) fn of_hex(digits: &str) -> Option<Vec<u8>> {
+    let value = |digit: &u8| char::from(*digit).to_digit(16);
+    let octet = |pair: &[u8]| match pair {
+        [high, low] => u8::try_from(value(high)? << 4 | value(low)?).ok(),
+        _ => None,
+    };
+    digits.as_bytes().chunks(2).map(octet).collect()
+}

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::amqp::properties::{Plain, Properties};
 use crate::amqp::table::Table;
@@ -26,7 +27,7 @@ const REDRIVEN: &[u8] = b"x-dlx-proxy-redriven";
 const PREVIEW: usize = 80;
 
 /// A letter in a list.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Summary {
     /// Its place in the queue: 1 is the oldest message.
@@ -64,13 +65,14 @@ pub struct Summary {
 }
 
 /// A letter alone.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Detail {
     /// What a list says of it.
     #[serde(flatten)]
     pub summary: Summary,
     /// Its properties by their names, but for the headers.
+    #[schema(value_type = BTreeMap<String, Value>)]
     pub properties: BTreeMap<&'static str, Value>,
     /// Its headers, in their order.
     pub headers: Vec<Header>,
@@ -85,7 +87,7 @@ pub struct Detail {
 }
 
 /// A body.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Body {
     /// How to read it.
@@ -97,7 +99,7 @@ pub struct Body {
 }
 
 /// How a body is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encoding {
     /// It is UTF-8.

@@ -95,6 +95,19 @@ fn cut(rig: &mut Rig<Bare>) {
 }
 
 #[test]
+fn a_port_that_speaks_tls_is_told_apart() {
+    let mut rig = rig();
+    rig.machine.connected(Leg::Broker, rig.now, &mut rig.fx);
+    rig.broker(b"\x15\x03\x03\x00\x02\x02\x0a");
+    let said = format!("{:?}", rig.events());
+    assert!(
+        said.contains("the broker speaks TLS at this port"),
+        "{said}"
+    );
+    assert_eq!(rig.machine.losses, [Loss::Lost]);
+}
+
+#[test]
 fn says_who_it_is_and_opens_its_vhost() {
     let mut rig = rig();
     assert_eq!(rig.machine.flow(), Flow::Reconnect(Mono(0)));

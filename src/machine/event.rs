@@ -1,13 +1,14 @@
 //! Facts for the log and the metrics. The core neither logs nor counts names; `telemetry/events.rs` turns each into one line and one counter.
 
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 
-use super::{Cause, Leg, Outcome, Reason};
+use super::{Cause, DeadLetter, Leg, Outcome};
 
 /// Something that an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,17 +114,10 @@ pub enum Event {
         /// The object.
         name: ShortStr,
     },
-    /// A publication came to its end.
-    DeadLetter {
-        /// The queue it died in.
-        queue: ShortStr,
-        /// Why it died.
-        reason: Reason,
-        /// Where it should have gone.
-        exchange: ShortStr,
-        /// What became of it.
-        outcome: Outcome,
-    },
+    /// A client was refused that chose EXTERNAL, or a protocol in which it could choose that unseen.
+    ExternalRefused,
+    /// A dead letter came to its end. Whoever keeps it for a while shares it.
+    DeadLetter(Arc<DeadLetter>),
     /// An edit of a header would not have fitted the frame and was dropped.
     EditDropped,
     /// A link of the proxy's own is up.
@@ -220,10 +214,14 @@ pub enum Limit {
     Looks,
     /// Messages that a look passes.
     LookLimit,
+    /// Redrives at work.
+    Redrives,
     /// Octets of messages that a look passes.
     LookBytes,
     /// A look took too long.
     LookTimeout,
+    /// Dead letters of which the hook is not told yet.
+    HookLetters,
     /// Queues that a session knows.
     Queues,
     /// Replies that the broker owes a client.
@@ -246,7 +244,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 22] = [
+    pub const ALL: [Limit; 24] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,
@@ -258,8 +256,10 @@ impl Limit {
         Limit::AdminConnections,
         Limit::Looks,
         Limit::LookLimit,
+        Limit::Redrives,
         Limit::LookBytes,
         Limit::LookTimeout,
+        Limit::HookLetters,
         Limit::Queues,
         Limit::Replies,
         Limit::IntakeExchanges,
@@ -285,8 +285,10 @@ impl Limit {
             Limit::AdminConnections => "max-admin-connections",
             Limit::Looks => "max-looks",
             Limit::LookLimit => "look-limit",
+            Limit::Redrives => "max-redrives",
             Limit::LookBytes => "look-bytes",
             Limit::LookTimeout => "look-timeout",
+            Limit::HookLetters => "max-hook-letters",
             Limit::Queues => "max-queues-per-connection",
             Limit::Replies => "max-replies-per-connection",
             Limit::IntakeExchanges => "max-intake-exchanges",

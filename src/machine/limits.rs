@@ -6,12 +6,16 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use serde::{Serialize, Serializer};
 
+use super::Stamp;
+
 /// Settings that may change while machines work. Their names are those of the settings, with `-` for `_`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Limits {
     /// Entries of `x-death`.
     pub max_history: usize,
+    /// What dead letters say of who rejected their messages.
+    pub stamp: Stamp,
     /// Attempts after the first at a dead letter that was nacked.
     pub nack_retries: u32,
     /// How long a confirm is waited for.
@@ -58,12 +62,16 @@ pub struct Limits {
     pub admin_timeout: Duration,
     /// Messages that one look into a queue passes.
     pub look_limit: u64,
+    /// Redrives that may be at work at once.
+    pub max_redrives: usize,
     /// Octets of messages that one look passes.
     #[serde(serialize_with = "as_size")]
     pub look_bytes: usize,
     /// How long one look may take.
     #[serde(with = "humantime_serde")]
     pub look_timeout: Duration,
+    /// Dead letters that wait for the hook.
+    pub max_hook_letters: usize,
 }
 
 /// The cell, whose content is replaced as a whole, without a lock. Clones are the same cell.

@@ -6,6 +6,7 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 
 use super::outcome::{Cause, Reason};
+use super::rejecter::Rejecter;
 
 /// Ties one dead letter to the outcome of its publication. Unique within the machine that drew it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +35,8 @@ pub struct Publication {
     pub history_cut: bool,
     /// Why it is published.
     pub purpose: Purpose,
+    /// Who rejected the message, if a client of this proxy did.
+    pub by: Option<Box<Rejecter>>,
 }
 
 /// Why something is published.

@@ -1,21 +1,23 @@
 //! The little of HTTP that reading an API needs: `GET` of JSON with basic authentication, several on one connection, each within bounds.
 //!
 //! This is the client half of the HTTP library that the admin port is served with, on a connection that is made here: no pool, no
-//! redirects, no proxies. TLS would wrap the stream in [`Api::ask`].
+//! redirects, no proxies.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::Empty;
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, StatusCode, header};
+use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::http;
+use crate::net::dial::connect;
+use crate::tls;
 
 /// How long the API may take for all of the answers that are wanted together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,6 +31,8 @@ pub struct Api {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// How TLS is spoken with it, if it is.
+    pub tls: Option<tls::Connector>,
     /// What stands before `/api`: RabbitMQ's `management.path_prefix`. Without a slash at its end.
     pub path: String,
     /// A user with the tag `management`.
@@ -112,7 +116,7 @@ impl Api {
         &self,
         questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
     ) -> Result<T, NoAnswer> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port))
+        let stream = connect(&self.host, self.port, self.tls.as_ref())
             .await
             .map_err(NoAnswer::Connect)?;
         let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -147,13 +151,34 @@ impl Connection<'_> {
         }
     }
 
+    /// When the API answers there, by its own clock.
+    pub(super) async fn date(&mut self, path: &str) -> Result<SystemTime, NoAnswer> {
+        let answer = self.answer(path).await?;
+        let date = answer.headers().get(header::DATE);
+        let date = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        date.ok_or_else(|| NoAnswer::Body {
+            path: path.to_owned(),
+            source: "it has no date".into(),
+        })
+    }
+
     async fn body(&mut self, path: &str) -> Result<Vec<u8>, NoAnswer> {
+        let answer = self.answer(path).await?;
+        let body = http::body(answer.into_body(), LONGEST_ANSWER).await;
+        body.map_err(|source| NoAnswer::Body {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    async fn answer(&mut self, path: &str) -> Result<Response<Incoming>, NoAnswer> {
         let Api {
             host,
             port,
             path: prefix,
             user,
             password,
+            ..
         } = self.api;
         let path = path.to_owned();
         let request = Request::get(format!("{prefix}/api/{path}"))
@@ -170,7 +195,6 @@ impl Connection<'_> {
         if status != StatusCode::OK {
             return Err(NoAnswer::Status { path, status });
         }
-        let body = http::body(answer.into_body(), LONGEST_ANSWER).await;
-        body.map_err(|source| NoAnswer::Body { path, source })
+        Ok(answer)
     }
 }

@@ -37,7 +37,8 @@ impl Management {
         })
     }
 
-    async fn survey(&self, vhost: &Vhost, begun: Mono) -> Result<Survey, NoAnswer> {
+    /// All exchanges and bindings of a vhost.
+    pub(super) async fn survey(&self, vhost: &Vhost, begun: Mono) -> Result<Survey, NoAnswer> {
         let path = percent_encode(vhost, NON_ALPHANUMERIC).to_string();
         let survey = self
             .api

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use super::dead_letter_queues::Counting;
 use super::watchdog::Watch;
 use super::*;
 use crate::amqp::ids::ShortStr;
@@ -14,7 +15,8 @@ use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::Lookup;
 use crate::dead_letter::Target;
 use crate::intake::Input;
-use crate::machine::Destination;
+use crate::known::KnownQueues;
+use crate::machine::{DeadLetter, Destination, Outcome, Reason};
 use crate::net::clock::SystemClock;
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::existing_delays::ExistingDelays;
@@ -226,6 +228,7 @@ impl Scene {
                 Api {
                     host: "127.0.0.1".to_owned(),
                     port,
+                    tls: None,
                     path: "/prefix".to_owned(),
                     user: "us:er".into(),
                     password: "gu%est".into(),
@@ -351,6 +354,17 @@ async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
 }
 
 #[tokio::test]
+async fn until_the_first_answer_no_key_is_taken_for_known() {
+    let mut scene = Scene::open().await;
+    let key = |scene: &Scene| target(&scene.management.policies, "orders", QueueType::Quorum);
+    assert_eq!(key(&scene), None);
+    assert!(scene.read("").await.is_some());
+    assert_eq!(key(&scene), None);
+    assert_eq!(scene.read(&ok("[]")).await, None);
+    assert_eq!(key(&scene), Some(("its own".to_owned(), false)));
+}
+
+#[tokio::test]
 async fn a_port_where_nobody_listens_is_an_error_at_once() {
     let mut scene = Scene::open().await;
     // Nobody is given that one by chance.
@@ -376,6 +390,57 @@ async fn a_survey_is_always_answered() {
             asked.starts_with("GET /prefix/api/exchanges/a%2Fb "),
             "{asked}"
         );
+    }
+}
+
+#[tokio::test]
+async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
+    let scene = Scene::open().await;
+    let (vhost, queue) = (name("a/b"), name("dead.1"));
+    let known = KnownQueues::new(Names::default(), SystemClock::start());
+    let mut counting = Counting::new(&scene.management, &vhost, &known);
+    assert!(counting.look().await);
+    assert_eq!(
+        scene.connections.load(Ordering::Relaxed),
+        0,
+        "nothing is known"
+    );
+    known.hear(&vhost, &dead_letter(&queue));
+    let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
+    let labels = "{vhost=\"a/b\",queue=\"dead.1\"}";
+    let messages = format!("dlx_proxy_dead_letter_queue_messages{labels}");
+    let oldest = format!("dlx_proxy_dead_letter_queue_oldest_seconds{labels}");
+    for (answer, answered, series) in [
+        (ok("{}"), true, None),
+        (ok(r#"{"messages":1}"#), true, Some("1")),
+        (ok("<html>"), false, Some("1")), // not so long ago
+        (gone, true, None),
+    ] {
+        *scene.answers.lock().expect("no panic") = answer;
+        assert_eq!(counting.look().await, answered);
+        let text = scene.management.metrics.encode();
+        let value = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.map(|line| line[name.len()..].trim().to_owned())
+        };
+        assert_eq!(value(&messages).as_deref(), series);
+        assert_eq!(value(&oldest).is_some(), series.is_some());
+    }
+    let asked = scene.asked.lock().expect("no panic").clone();
+    let expected = "GET /prefix/api/queues/a%2Fb/dead%2E1?columns=messages ";
+    assert!(asked.starts_with(expected), "{asked}");
+    assert!(known.of(&vhost).queues.is_empty());
+}
+
+fn dead_letter(queue: &ShortStr) -> DeadLetter {
+    DeadLetter {
+        queue: name("orders"),
+        reason: Reason::Rejected,
+        exchange: ShortStr::EMPTY,
+        routing_key: queue.clone(),
+        octets: 1,
+        outcome: Outcome::Confirmed,
+        by: None,
     }
 }
 

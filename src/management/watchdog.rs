@@ -6,10 +6,12 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use crate::amqp::ids::Vhost;
+use crate::known::KnownQueues;
 use crate::net::links::Watchdog;
 use crate::registry::existing_delays::ExistingDelays;
 use crate::registry::intake_name::Names;
 
+use super::dead_letter_queues::Counting;
 use super::http::NoAnswer;
 use super::overdue::{News, Watched};
 use super::{AT_MOST, Management};
@@ -29,20 +31,14 @@ pub(super) struct Watch {
 }
 
 impl Management {
-    /// Makes them.
-    pub fn watchdog(&self, names: Names) -> Watchdog {
+    /// Makes them. Each also counts what is in the dead-letter queues that are known.
+    pub fn watchdog(&self, names: Names, known: KnownQueues) -> Watchdog {
         let management = self.clone();
         Arc::new(move |vhost, existing| {
-            let mut watch = Watch::new(&management, vhost, &names, existing);
+            let watch = Watch::new(&management, vhost, &names, existing);
+            let counting = Counting::new(&management, vhost, &known);
             Box::pin(async move {
-                let mut pause = EVERY;
-                loop {
-                    pause = match watch.look().await {
-                        true => EVERY,
-                        false => (pause * 2).min(AT_MOST),
-                    };
-                    tokio::time::sleep(pause).await;
-                }
+                tokio::join!(watch.run(), counting.run());
             })
         })
     }
@@ -64,6 +60,18 @@ impl Watch {
             existing,
             watched: Watched::default(),
             is_blind: false,
+        }
+    }
+
+    /// Looks again and again.
+    async fn run(mut self) {
+        let mut pause = EVERY;
+        loop {
+            pause = match self.look().await {
+                true => EVERY,
+                false => (pause * 2).min(AT_MOST),
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 

@@ -29,7 +29,7 @@ mod pipe;
 const TURNS: usize = 16;
 /// What is read at once.
 const SCRATCH: usize = 64 * 1024;
-/// How long a machine that has ended may take to write its last bytes.
+/// How long a machine that has ended may take to write its last bytes, and how long a broken connection is read to its end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -219,6 +219,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
             for leg in [Leg::Broker, Leg::Client] {
                 self.poll_read(leg, scratch, cx);
             }
+            self.give_up_broken();
         }
         self.poll_write(cx);
         self.outlet
@@ -314,6 +315,15 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
+    /// A connection that nothing can be written to shows its end soon, when the system has given out what came before; this is for one that
+    /// does not, or that the machine does not read.
+    fn give_up_broken(&mut self) {
+        let until = self.broker.as_ref().and_then(Pipe::broken);
+        if until.is_some_and(|until| until <= self.now.mono) {
+            self.leg_closed(Leg::Broker, None);
+        }
+    }
+
     /// Offers bytes that are kept already.
     fn offer_kept(&mut self, leg: Leg, mut bytes: Vec<u8>, cx: &mut Context<'_>) {
         let (consumed, starved) = self.offer(leg, &bytes, cx);
@@ -372,10 +382,17 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
     fn write_all(&mut self, src: &[u8], cx: &mut Context<'_>) {
         self.backlog |= self.buffered() > 0;
         // Both, before the machine hears of an error: what it says to that stands behind the runs of this read, and cannot reach them.
+        let until = self.now.mono.after(LAST_WORDS);
         let written = [Leg::Broker, Leg::Client].map(|leg| (leg, self.write(leg, src, cx)));
         for (leg, result) in written {
-            if let Err(error) = result {
-                self.leg_closed(leg, Some(error));
+            match (result, self.pipe_mut(leg)) {
+                // The broker may have said why, just before: that is read first.
+                (Err(_), Some(pipe)) if leg == Leg::Broker => {
+                    pipe.break_off(until);
+                    self.stirred = true;
+                }
+                (Err(error), _) => self.leg_closed(leg, Some(error)),
+                (Ok(()), _) => {}
             }
         }
         self.backlog |= self.buffered() > 0;
@@ -388,7 +405,7 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
             Leg::Broker => &mut self.broker,
         };
         let (out, run) = self.fx.wire(leg).finish();
-        let Some(pipe) = pipe else {
+        let Some(pipe) = pipe.as_mut().filter(|pipe| pipe.broken().is_none()) else {
             out.clear();
             return Ok(());
         };
@@ -408,11 +425,10 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
             Leg::Client => (self.client.take(), &mut self.broker),
             Leg::Broker => (self.broker.take(), &mut self.client),
         };
-        if gone.is_none() {
-            return;
-        }
+        let Some(gone) = gone else { return };
         // A reset of the broker is passed on as one, when its turn to be closed comes: no FIN that pretends an orderly end.
-        if let (Leg::Broker, Some(_), Some(pipe)) = (leg, &error, other) {
+        let reset = error.is_some() || gone.broken().is_some();
+        if let (Leg::Broker, true, Some(pipe)) = (leg, reset, other) {
             pipe.stream.reset_when_closed();
         }
         self.stirred = true;
@@ -447,7 +463,8 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
             }
             Flow::Reconnect(_) | Flow::Open | Flow::HalfClosed | Flow::Finish => None,
         };
-        [self.machine.deadline(), reconnect]
+        let broken = self.broker.as_ref().and_then(Pipe::broken);
+        [self.machine.deadline(), reconnect, broken]
             .into_iter()
             .flatten()
             .min()

@@ -1,7 +1,7 @@
 //! The links of a vhost as tasks: settings become machines, each with its driver.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -9,18 +9,22 @@ use tracing::debug;
 use crate::admin::Readiness;
 use crate::amqp::ids::Vhost;
 use crate::drain::{Drain, Phase};
+use crate::hook::Hook;
 use crate::intake::{self, Intake};
+use crate::known::KnownQueues;
 use crate::link::Login;
 use crate::machine::{Event, Machine};
 use crate::publisher::{self, Publisher};
+use crate::recent::RecentDeaths;
 use crate::recorder::{self, Recorder};
 use crate::registry::existing_delays::ExistingDelays;
 use crate::telemetry::{Metrics, Reporter};
 
 use super::clock::{Clock, SystemClock};
+use super::dial::Dialer;
 use super::drive::{Drive, Outlet};
+use super::nodes::Address;
 use super::outlet::{IntakeOutlet, Observer, PublisherOutlet, RecorderOutlet};
-use super::stream::Dialer;
 use super::vhosts::{Hub, LinkInboxes};
 
 /// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`intake::Input::Surveyed`] into that inbox. Does not block.
@@ -45,21 +49,35 @@ pub struct Opener {
     pub surveyor: Option<Surveyor>,
     /// The same.
     pub watchdog: Option<Watchdog>,
+    /// Told where dead letters went.
+    pub known: KnownQueues,
+    /// Told of each dead letter, if there is one.
+    pub hook: Option<Hook>,
     /// The counters.
     pub metrics: Metrics,
     /// Told when links come and go.
     pub readiness: Readiness,
+    /// Told of each dead letter.
+    pub recent: RecentDeaths,
     /// The end.
     pub drain: Drain,
     /// The clock of all machines.
     pub clock: SystemClock,
 }
 
-/// Writes and counts what a link says, and is asked whether the proxy is ready.
+/// Where a link led last: its machine says only that it is there.
+type LedTo = Arc<Mutex<Option<Address>>>;
+
+/// Writes and counts what a link says, remembers its dead letters, and is asked whether the proxy is ready.
 struct LinkTelemetry {
     vhost: Vhost,
+    led_to: LedTo,
     reporter: Reporter,
     readiness: Readiness,
+    recent: RecentDeaths,
+    clock: SystemClock,
+    known: KnownQueues,
+    hook: Option<Hook>,
 }
 
 // === impl Opener ===
@@ -89,12 +107,14 @@ impl Opener {
             existing_delays,
             ..self.publisher.clone()
         };
-        let outlet = PublisherOutlet::new(hub, self.telemetry(vhost));
+        let led_to = LedTo::default();
+        let outlet = PublisherOutlet::new(hub, self.telemetry(vhost, &led_to));
         self.drive(
             Phase::Publisher,
             Publisher::new(settings, now),
             outlet,
             inboxes.publisher,
+            led_to,
         );
 
         let settings = recorder::Settings {
@@ -107,8 +127,9 @@ impl Opener {
             inboxes.recorded.cancel();
         }
         let told = (inboxes.intake_owner, inboxes.recorded);
-        let outlet = RecorderOutlet::new(hub, self.telemetry(vhost), told);
-        self.drive(Phase::Publisher, recorder, outlet, inboxes.recorder);
+        let led_to = LedTo::default();
+        let outlet = RecorderOutlet::new(hub, self.telemetry(vhost, &led_to), told);
+        self.drive(Phase::Publisher, recorder, outlet, inboxes.recorder, led_to);
 
         let settings = intake::Settings {
             login: login(&self.intake.login),
@@ -121,9 +142,10 @@ impl Opener {
             Box::new(move || survey(&surveyed, to_intake.clone())) as Box<dyn Fn() + Send>
         });
         let outbox = (inboxes.intake_owner, inboxes.to_publisher);
-        let outlet = IntakeOutlet::new(hub, self.telemetry(vhost), outbox, survey);
+        let led_to = LedTo::default();
+        let outlet = IntakeOutlet::new(hub, self.telemetry(vhost, &led_to), outbox, survey);
         let intake = Intake::new(settings, now);
-        self.drive(Phase::Intake, intake, outlet, inboxes.intake);
+        self.drive(Phase::Intake, intake, outlet, inboxes.intake, led_to);
     }
 
     fn drive<M: Machine<Input: Send, Output: Send> + Send + 'static>(
@@ -132,17 +154,26 @@ impl Opener {
         machine: M,
         outlet: impl Outlet<M> + Send + 'static,
         inbox: mpsc::Receiver<M::Input>,
+        led_to: LedTo,
     ) {
-        let drive = Drive::link(machine, outlet, inbox, self.clock, self.dialer.connector());
+        let connector = self.dialer.connector(move |address| {
+            *led_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
+        });
+        let drive = Drive::link(machine, outlet, inbox, self.clock, connector);
         self.drain
             .spawn(phase, drive.run(self.drain.stopped(phase)));
     }
 
-    fn telemetry(&self, vhost: &Vhost) -> Box<dyn Observer> {
+    fn telemetry(&self, vhost: &Vhost, led_to: &LedTo) -> Box<dyn Observer> {
         Box::new(LinkTelemetry {
             vhost: vhost.clone(),
+            led_to: led_to.clone(),
             reporter: Reporter::link(self.metrics.clone(), vhost.clone()),
             readiness: self.readiness.clone(),
+            recent: self.recent.clone(),
+            clock: self.clock,
+            known: self.known.clone(),
+            hook: self.hook.clone(),
         })
     }
 }
@@ -151,7 +182,19 @@ impl Opener {
 
 impl Observer for LinkTelemetry {
     fn event(&mut self, event: &Event) {
+        if matches!(event, Event::LinkUp { .. }) {
+            let led_to = self.led_to.lock().unwrap_or_else(PoisonError::into_inner);
+            self.reporter.linked(led_to.clone());
+        }
         self.reporter.report(event);
         self.readiness.observe(&self.vhost, event);
+        if let Event::DeadLetter(dead) = event {
+            let now = self.clock.now().wall;
+            self.recent.add(&self.vhost, now, dead);
+            if let Some(hook) = &self.hook {
+                hook.add(&self.vhost, now, dead);
+            }
+            self.known.hear(&self.vhost, dead);
+        }
     }
 }

@@ -1,16 +1,9 @@
 //! How many connections a listener may have: a permit first, then `accept`, so that what is over the bound waits in the kernel's queue.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tracing::warn;
-
-/// After an accept that failed (no file descriptors left), others get time to close some.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// One for each connection. Clones are the same.
 #[derive(Clone, Debug)]
@@ -50,17 +43,6 @@ impl Permits {
         }
     }
 
-    /// The next connection; `met` is called if it has to wait for a permit. Nothing is lost when this is dropped before.
-    pub async fn accept(
-        &self,
-        listener: &TcpListener,
-        met: impl FnOnce(),
-    ) -> (TcpStream, SocketAddr, Permit) {
-        let permit = self.acquire(met).await;
-        let (stream, peer) = accept(listener).await;
-        (stream, peer, permit)
-    }
-
     /// A permit; `met` is called if it has to be waited for.
     pub async fn acquire(&self, met: impl FnOnce()) -> Permit {
         if let Ok(permit) = self.free.clone().try_acquire_owned() {
@@ -68,18 +50,5 @@ impl Permits {
         }
         met();
         self.free.clone().acquire_owned().await.ok()
-    }
-}
-
-/// The next connection, whatever that takes. Nothing is lost when this is dropped before.
-pub async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-    loop {
-        match listener.accept().await {
-            Ok(accepted) => return accepted,
-            Err(error) => {
-                warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
     }
 }

@@ -11,9 +11,9 @@ use crate::machine::{Now, Owner};
 use crate::walk::{self, Ended, Failure, Input, Moved, Settings, Walk};
 
 use super::clock::{Clock, SystemClock};
+use super::dial::Dialer;
 use super::drive::{Drive, Outlet};
 use super::outlet::Outbox;
-use super::stream::Dialer;
 use super::vhosts::Hub;
 
 /// Begins walks.
@@ -116,7 +116,13 @@ impl Walks {
         stopped: impl Future<Output = ()>,
     ) {
         let walk = Walk::new(settings, self.clock.now());
-        let drive = Drive::link(walk, outlet, inbox, self.clock, self.dialer.connector());
+        let drive = Drive::link(
+            walk,
+            outlet,
+            inbox,
+            self.clock,
+            self.dialer.connector(|_| ()),
+        );
         drive.run(stopped).await;
     }
 }

@@ -53,6 +53,14 @@ impl Workers {
         })
     }
 
+    /// Done when each thread has done something, so when none stands still.
+    pub async fn answer(&self) {
+        for worker in self.all.iter() {
+            // An error: the thread has ended, and with it what it could stand still with.
+            drop(worker.runtime.spawn(async {}).await);
+        }
+    }
+
     /// The thread with the fewest sessions.
     pub fn idlest(&self) -> (Handle, Seat) {
         let workers = self.all.iter();

@@ -1,12 +1,13 @@
 //! The table of outcomes (design: "Publishing"), row by row: what follows from each answer of the broker, and from none.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::link::Loss;
-use crate::machine::{Cause, Event, Limit, Now, Outcome, Purpose, Role};
+use crate::machine::{Cause, DeadLetter, Event, Limit, Now, Outcome, Purpose, Role};
 use crate::publisher::Effects;
 
 use super::item::{Item, Key, Place, Stage};
@@ -210,6 +211,7 @@ impl Publisher {
             self.link.user(),
             self.provable,
             frame_max,
+            self.is_stamped(key),
         );
         self.items.replace(key, content);
         let own_user = self.link.user();
@@ -428,7 +430,7 @@ impl Publisher {
             // Not its end: the intake hides the user-id and comes again.
             return;
         }
-        let queue = item.publication.queue;
+        let queue = || item.publication.queue.clone();
         match (item.publication.purpose, outcome) {
             // It died once, and was counted then. Who sent it counts what became of it.
             (Purpose::Unpark | Purpose::Tail, _) => return,
@@ -436,25 +438,24 @@ impl Publisher {
             (Purpose::Delay(_), Outcome::Confirmed) if of_intake => return,
             (Purpose::Delay(delay), _) => {
                 return fx.events.push(Event::Retried {
-                    queue,
+                    queue: queue(),
                     delay,
                     outcome,
                 });
             }
             (Purpose::Redrive, _) => {
-                return fx.events.push(Event::Redriven { queue, outcome });
+                return fx.events.push(Event::Redriven {
+                    queue: queue(),
+                    outcome,
+                });
             }
             (Purpose::Return, Outcome::Confirmed) => {
-                return fx.events.push(Event::CameBack { queue });
+                return fx.events.push(Event::CameBack { queue: queue() });
             }
             (Purpose::Return | Purpose::Death | Purpose::Park(_), _) => {}
         }
-        fx.events.push(Event::DeadLetter {
-            queue,
-            reason: item.publication.reason,
-            exchange: item.publication.exchange,
-            outcome,
-        });
+        let dead = DeadLetter::of(item.publication, outcome);
+        fx.events.push(Event::DeadLetter(Arc::new(dead)));
     }
 }
 

@@ -5,6 +5,7 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::Properties;
 use crate::dead_letter::proof::{self, Parked};
+use crate::dead_letter::rejected_by;
 use crate::machine::Cause;
 
 /// The content with the headers, and the proof if `own_user` can have it; as it is when they cannot be added or the header would be larger than
@@ -16,21 +17,27 @@ pub(super) fn content(
     own_user: &ShortStr,
     provable: bool,
     frame_max: usize,
+    is_stamped: bool,
 ) -> Content {
     let parked = Parked {
         exchange,
         cause: cause.as_str().as_bytes(),
     };
-    let properties = match provable {
-        true => proof::prove(&content.properties, own_user, Some(parked)),
-        false => proof::unproven(&content.properties, own_user, parked),
+    let described = |properties: &[u8]| {
+        let properties = match provable {
+            true => proof::prove(properties, own_user, Some(parked)),
+            false => proof::unproven(properties, own_user, parked),
+        };
+        let parked = Content {
+            properties: properties?,
+            body: content.body.clone(),
+        };
+        Some(parked).filter(|parked| parked.header_frame() <= frame_max)
     };
-    let parked = properties.map(|properties| Content {
-        properties,
-        body: content.body.clone(),
-    });
-    parked
-        .filter(|parked| parked.header_frame() <= frame_max)
+    // It is more to know where it should have gone than who rejected it.
+    let unstamped = || rejected_by::without(&content.properties).filter(|_| is_stamped);
+    described(&content.properties)
+        .or_else(|| described(&unstamped()?))
         .unwrap_or_else(|| content.clone())
 }
 

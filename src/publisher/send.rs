@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::amqp::content::Content;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
-use crate::dead_letter::private;
-use crate::machine::{Cause, Now, Outcome, Purpose};
+use crate::dead_letter::{private, rejected_by};
+use crate::machine::{Cause, Event, Now, Outcome, Purpose};
 use crate::publisher::Effects;
 
 use super::clock::Uptime;
-use super::item::{Key, Place, Stage};
+use super::item::{Items, Key, Place, Stage};
 use super::lane::Attempt;
 use super::lanes::ALONE;
 use super::{Publisher, bridges, delays};
@@ -87,7 +87,7 @@ impl Publisher {
     pub(super) fn send(&mut self, at: usize, key: Key, now: Now, fx: &mut Effects) {
         let uptime = self.clock.at(now.mono);
         let frame_max = self.link.frame_max();
-        self.fit(key, frame_max);
+        self.fit(key, frame_max, fx);
         // An old key: its item was confirmed by an attempt that had been given up.
         let Some(item) = self.items.get_mut(key) else {
             return;
@@ -142,18 +142,33 @@ impl Publisher {
         self.move_to(key, Place::InFlight { lane: at, tag });
     }
 
-    /// Rather no private history than a dead letter that nobody can publish.
-    fn fit(&mut self, key: Key, frame_max: usize) {
-        let Some(item) = self.items.get(key) else {
+    /// Rather no word of who rejected it, and no private history, than a dead letter that nobody can publish.
+    fn fit(&mut self, key: Key, frame_max: usize, fx: &mut Effects) {
+        let too_large = |items: &Items| {
+            let content = &items.get(key)?.publication.content;
+            (content.header_frame() > frame_max).then(|| content.clone())
+        };
+        let Some(Content { properties, body }) = too_large(&self.items) else {
             return;
         };
-        let content = &item.publication.content;
-        if content.header_frame() > frame_max
-            && let Some(properties) = private::without_history(&content.properties)
+        if self.is_stamped(key)
+            && let Some(properties) = rejected_by::without(&properties)
         {
-            let body = content.body.clone();
+            self.items.replace(key, Content { properties, body });
+            fx.events.push(Event::EditDropped);
+        }
+        if let Some(Content { properties, body }) = too_large(&self.items)
+            && let Some(properties) = private::without_history(&properties)
+        {
             self.items.replace(key, Content { properties, body });
         }
+    }
+
+    /// Whether the proxy has written into it who rejected its message. A header of that name that it did not write stays.
+    pub(super) fn is_stamped(&self, key: Key) -> bool {
+        let item = self.items.get(key);
+        let is_rejected = item.is_some_and(|item| item.publication.by.is_some());
+        is_rejected && !self.settings.limits.now().stamp.is_empty()
     }
 
     /// Takes out all that waits for a lane, in order.

@@ -8,7 +8,7 @@ use crate::amqp::frame::Kind;
 use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::link::peer::{Rig, Sent, close, method, name, with_headers};
-use crate::machine::{Event, Limits, Mono, Purpose, Reason};
+use crate::machine::{DeadLetter, Event, Limits, Mono, Purpose, Reason, Rejecter, StampField};
 
 mod away;
 mod bounds;
@@ -74,6 +74,7 @@ fn message(exchange: &str, routing_key: &str, body: &str) -> Publication {
         at_least_once: false,
         history_cut: false,
         purpose: Purpose::Death,
+        by: None,
     }
 }
 

@@ -57,6 +57,8 @@ const NOT_QUORUM: &[&str] = &[
 pub struct BrokerPolicies {
     /// Highest priority first.
     by_vhost: BTreeMap<Vhost, Vec<Policy>>,
+    /// They will be read, but were not yet: nothing can be told from here.
+    unread: bool,
 }
 
 /// One, as the broker tells it.
@@ -112,6 +114,14 @@ enum Fit {
 // === impl BrokerPolicies ===
 
 impl BrokerPolicies {
+    /// As long as they have not been read.
+    pub fn unread() -> BrokerPolicies {
+        BrokerPolicies {
+            unread: true,
+            ..BrokerPolicies::default()
+        }
+    }
+
     /// Takes them in; what is for exchanges or streams only is left out. Returns the names of those whose patterns cannot
     /// be read, too.
     pub fn new<'a>(
@@ -155,6 +165,9 @@ impl BrokerPolicies {
         says: impl Fn(&Policy) -> T,
         without: T,
     ) -> Option<T> {
+        if self.unread {
+            return None;
+        }
         let Some(policies) = self.by_vhost.get(queue.vhost) else {
             return Some(without);
         };

@@ -241,7 +241,8 @@ impl Names {
             || name.starts_with(self.bridges.prefix())
     }
 
-    pub(super) fn prefix(&self) -> &[u8] {
+    /// What all of them begin with.
+    pub fn prefix(&self) -> &ShortStr {
         &self.prefix
     }
 }

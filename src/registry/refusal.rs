@@ -324,7 +324,7 @@ fn named<'t>(text: &'t [u8], begin: &[u8]) -> Option<&'t [u8]> {
 /// A name that was cut stays. So does the text when client's and current exchange would become the same word: the declare was left alone
 /// for some reason, and an operator must be able to see why it does not fit.
 pub fn decode_names_in(text: &[u8], names: &Names, wording: Wording) -> Option<Vec<u8>> {
-    let quoted = [b"'", names.prefix()].concat();
+    let quoted = [b"'", &**names.prefix()].concat();
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     let mut changed = false;

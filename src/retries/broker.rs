@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use amq_protocol::uri::{AMQPAuthority, AMQPScheme, AMQPUri, AMQPUserInfo};
 use futures::StreamExt;
 use lapin::options::{
     BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions,
     QueueDeclareOptions,
 };
 use lapin::types::{FieldTable, ShortString};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Consumer, ErrorKind};
+use lapin::{BasicProperties, Channel, Connection, Consumer, ErrorKind};
 use tokio::time::timeout;
 
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::net::nodes::Node;
 
 use super::{Error, PATIENCE, Place};
 
@@ -66,26 +66,21 @@ pub(super) struct Walked {
 
 impl Broker {
     pub(super) async fn connect(place: &Place, vhost: &Vhost) -> Result<Broker, Error> {
-        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        let uri = AMQPUri {
-            scheme: AMQPScheme::AMQP,
-            authority: AMQPAuthority {
-                userinfo: AMQPUserInfo {
-                    username: text(&place.user),
-                    password: place.password.clone(),
-                },
-                host: place.host.clone(),
-                port: place.port,
-            },
-            vhost: text(vhost),
-            query: Default::default(),
-        };
-        let properties = ConnectionProperties::default().with_connection_name(NAME.into());
-        let connected = timeout(PATIENCE, Connection::connect_uri(uri, properties)).await;
+        let mut refused = Error::Silent;
+        for node in &place.nodes {
+            match Broker::connect_to(node, place, vhost).await {
+                Ok(broker) => return Ok(broker),
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+
+    async fn connect_to(node: &Node, place: &Place, vhost: &Vhost) -> Result<Broker, Error> {
+        let connected = timeout(PATIENCE, place.access.connect(node, vhost, NAME)).await;
         let connected = connected.map_err(|_| Error::Silent)?;
         let connection = connected.map_err(|source| Error::Connect {
-            host: place.host.clone(),
-            port: place.port,
+            node: node.clone(),
             vhost: vhost.clone(),
             source,
         })?;

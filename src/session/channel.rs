@@ -78,6 +78,8 @@ pub(super) enum Transfer {
 pub(super) struct Copying {
     pub tag: DeliveryTag,
     pub queue: ShortStr,
+    /// The tag of the consumer; none: it is a get.
+    pub consumer: Option<ShortStr>,
     pub exchange: ShortStr,
     pub routing_key: ShortStr,
     /// Taken from the budget for it.
@@ -93,6 +95,8 @@ pub(super) struct Copying {
 /// A consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Consumer {
+    /// Its tag, once the broker has said it; a get has none.
+    pub tag: Option<ShortStr>,
     pub queue: ShortStr,
     pub no_ack: bool,
     /// When it began, in seconds since 1970; none: it is a get.

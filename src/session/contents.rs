@@ -184,6 +184,7 @@ impl Session {
                         redelivered: copied.redelivered,
                         nacked: false,
                     },
+                    consumer: copied.consumer,
                     delivered: copied.at,
                     retried,
                 };

@@ -13,6 +13,8 @@ use super::{Session, Turn};
 
 /// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
 pub(super) const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
+/// How a handshake of TLS begins.
+const TLS: [u8; 2] = [0x16, 0x03];
 const UNTERMINATED: &str = "a frame without its end octet";
 
 /// One direction of frames.
@@ -119,6 +121,9 @@ impl Session {
         if from == Leg::Client && self.life.knows_of_the_end() && self.client.owed == 0 {
             return self.hear_out(at, turn);
         }
+        if from == Leg::Client && self.life.phase() == Phase::Done {
+            return Consumed::Bytes(rest.len());
+        }
         if self.life.phase() == Phase::Raw || self.stream(from).raw {
             turn.pass(from, at..turn.src.len());
             return Consumed::Bytes(rest.len());
@@ -194,6 +199,13 @@ impl Session {
         let rest = turn.src.get(at..).unwrap_or_default();
         let known = rest.len().min(frame::PROTOCOL.len());
         if from == Leg::Broker || rest.get(..known) != frame::PROTOCOL.get(..known) {
+            if self.guards_unseen(turn) {
+                return Consumed::Bytes(rest.len());
+            }
+            if from == Leg::Client && rest.starts_with(&TLS) {
+                let what = "TLS where none is spoken: a client with `amqps://` has to come to `listen-tls`";
+                turn.event(Event::ProtocolFault { leg: from, what });
+            }
             // Another protocol, or a broker that speaks first: its own affair.
             self.handshake_until = None;
             self.life.enter(Phase::Raw);
@@ -241,6 +253,9 @@ impl Session {
         turn: &mut Turn<'_>,
     ) -> Consumed {
         self.fault(from, what, turn);
+        if from == Leg::Client && self.guards_unseen(turn) {
+            return Consumed::Bytes(turn.src.len() - at);
+        }
         self.step(from, at, turn)
     }
 
@@ -302,6 +317,9 @@ impl Session {
         let heard_out = from == Leg::Client && self.life.knows_of_the_end();
         if ended && !heard_out && turn.src.get(at + len - 1) != Some(&frame::END) {
             self.fault(from, UNTERMINATED, turn);
+            if from == Leg::Client {
+                self.guards_unseen(turn);
+            }
         } else if ended {
             self.boundary(turn);
         }

@@ -20,6 +20,10 @@ use super::{Session, Turn};
 impl Session {
     /// A method of channel 0.
     pub(super) fn broker_connection(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        if method.id == MethodId::CONNECTION_START {
+            self.peer.watch(method.id, method.payload);
+            return self.start(method, turn);
+        }
         let passed = turn.pass_method(method);
         match method.id {
             MethodId::CONNECTION_OPEN_OK => {
@@ -30,6 +34,7 @@ impl Session {
                     user: self.peer.user.clone(),
                     name: self.peer.name.clone(),
                 });
+                self.peer.connected();
                 if self.peer.dialect.is_none() {
                     self.life.enter(Phase::Raw);
                 }
@@ -244,12 +249,13 @@ impl Session {
                 turn.fx.out.changes.push(change);
             }
             Expected::Published(exchange) => self.exchanges.learn(&exchange, turn.now.mono),
-            Expected::Consume(_, consumer) => {
+            Expected::Consume(_, mut consumer) => {
                 if let Some(tag) = ConsumerTag::parse(payload)
                     .ok()
                     .and_then(|ok| ShortStr::copy(ok.consumer_tag))
                 {
                     self.registry.consumed(&consumer.queue);
+                    consumer.tag = Some(tag.clone());
                     state.consumers.insert(tag, consumer);
                 }
             }
@@ -322,7 +328,13 @@ impl Session {
             return;
         }
         state.unacked.deliver(tag);
-        let Some(Consumer { queue, retried, .. }) = consumer else {
+        let Some(Consumer {
+            tag: consumer,
+            queue,
+            retried,
+            ..
+        }) = consumer
+        else {
             return;
         };
         let in_tx = state.tx.is_some();
@@ -339,6 +351,7 @@ impl Session {
             state.copying = Some(Incoming::new(Copying {
                 tag,
                 queue,
+                consumer,
                 exchange,
                 routing_key,
                 octets: 0,

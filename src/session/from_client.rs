@@ -29,6 +29,9 @@ impl Session {
                 return self.hold(Hold::Probe, turn);
             }
             MethodId::CONNECTION_CLOSE | MethodId::CONNECTION_CLOSE_OK => self.connection_closes(),
+            MethodId::CONNECTION_START_OK if self.refuses_start_ok(method.payload, turn) => {
+                return Handled::Done;
+            }
             // Other rights may come with it.
             MethodId::CONNECTION_UPDATE_SECRET => self.permitted.clear(),
             _ => self.peer.watch(method.id, method.payload),
@@ -169,6 +172,7 @@ impl Session {
             MethodId::BASIC_CONSUME => {
                 if let Ok(consume) = Consume::parse(payload) {
                     let consumer = Consumer {
+                        tag: None,
                         queue: state.queue(consume.queue),
                         no_ack: consume.bits & NO_ACK != 0,
                         since: Some(now),
@@ -182,6 +186,7 @@ impl Session {
             MethodId::BASIC_GET => {
                 if let Ok(get) = Get::parse(payload) {
                     expected = Expected::Get(Consumer {
+                        tag: None,
                         queue: state.queue(get.queue),
                         no_ack: get.bits & GET_NO_ACK != 0,
                         since: None,
@@ -242,9 +247,10 @@ impl Session {
 
     /// The settings that shape a dead letter, when the broker is one that we know.
     pub(super) fn rules(&self) -> Option<crate::dead_letter::Rules> {
-        let max_history = self.settings.limits.now().max_history;
+        let limits = self.settings.limits.now();
         let dialect = self.peer.dialect?;
-        Some(self.settings.rules.at(dialect, max_history))
+        let rules = self.settings.rules;
+        Some(rules.at(dialect, limits.max_history, limits.stamp))
     }
 
     /// Whether a publish names one of our exchanges: then its content goes nowhere either.

@@ -1,5 +1,6 @@
 //! What a session learns of its two peers by watching the handshake; nothing of it is changed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use crate::amqp::method::{MethodId, Open, Start, StartOk, Tune};
 use crate::amqp::table::Table;
 use crate::amqp::version::Version;
 use crate::dead_letter::Dialect;
+use crate::machine::ClientConnection;
 use crate::registry::wording::Wording;
 
 /// The limit on frames before it is negotiated: generous, since the broker has the last word.
@@ -33,6 +35,8 @@ pub(super) struct Peer {
     pub user: Option<ShortStr>,
     /// The vhost.
     pub vhost: Vhost,
+    /// All that others are told of the client; whole once the connection is open.
+    pub connection: Arc<ClientConnection>,
     /// As negotiated: what the client sent in tune-ok.
     pub tune: Option<Tune>,
 }
@@ -90,6 +94,25 @@ impl Peer {
             }
             _ => {}
         }
+    }
+
+    /// Where the client's connection comes from.
+    pub(super) fn comes_from(&mut self, host: ShortStr) {
+        self.connection = Arc::new(ClientConnection {
+            host,
+            ..Default::default()
+        });
+    }
+
+    /// The connection is open: what the client said of itself is whole.
+    pub(super) fn connected(&mut self) {
+        let name = self.name.as_deref().and_then(ShortStr::copy);
+        let before = ClientConnection::clone(&self.connection);
+        self.connection = Arc::new(ClientConnection {
+            name,
+            user: self.user.clone(),
+            ..before
+        });
     }
 
     /// Octets of the largest frame that the client may send, with head and end. RabbitMQ counts only the payload (`FRAME_SIZE_FUDGE`).

@@ -326,7 +326,8 @@ impl Session {
         if self.tickets.len() >= self.max_tickets {
             return Fate::NoTicket;
         }
-        let publication = match self.dispose(retained, turn) {
+        let held = retained.delivered.until(turn.now.wall);
+        let publication = match self.dispose(retained, held, turn) {
             None => return Fate::Forward,
             Some(Disposal::LeaveToBroker(cause)) => {
                 return self.keep_or_forward(channel, tag, queue, Some(cause), turn);

@@ -6,6 +6,7 @@ mod came_back;
 mod changes;
 mod declares;
 mod doubt;
+mod external;
 mod frames;
 mod kept;
 mod late;
@@ -30,6 +31,7 @@ mod tx;
 mod unacked;
 mod unasked;
 mod verify;
+mod who;
 mod without_copy;
 
 use crate::machine::{Limits, LiveLimits};

@@ -11,8 +11,10 @@ use crate::machine::{Mono, Ticket, Wall};
 
 use super::retries::Retried;
 
+mod bits;
 mod uncommitted;
 
+use bits::{Bits, bits, clear, clear_up_to, first, has, set};
 use uncommitted::Uncommitted;
 pub(crate) use uncommitted::Verdict;
 
@@ -29,6 +31,8 @@ pub(crate) struct Retained {
     pub content: Content,
     /// What counts of the deliveries before this one, and how the client rejected it.
     pub before: Before,
+    /// The tag of the consumer that it was delivered to; none: it was got.
+    pub consumer: Option<ShortStr>,
     /// When it was delivered.
     pub delivered: Wall,
     /// What it says of its retries.
@@ -36,7 +40,7 @@ pub(crate) struct Retained {
 }
 
 /// What a retained delivery costs beside its content and its names: its place in the ledger, and what the allocator adds (measured).
-const PLACE: usize = 400;
+const PLACE: usize = 450;
 
 // === impl Retained ===
 
@@ -85,9 +89,6 @@ struct Uncopied {
     tags: Bits,
 }
 
-/// A set of tags: 64 of them in each word.
-type Bits = BTreeMap<u64, u64>;
-
 /// Deliveries of one channel that the broker has no word about.
 ///
 /// A tag is *outstanding* (bit set), may be *retained* while it is (or *uncopied*, where that matters), or *withheld* (the client rejected
@@ -105,56 +106,6 @@ pub(crate) struct Unacked {
     taken: Bits,
     /// In tx mode.
     uncommitted: Option<Uncommitted>,
-}
-
-fn set(words: &mut Bits, tag: u64) {
-    *words.entry(tag >> 6).or_default() |= 1 << (tag & 63);
-}
-
-fn clear(words: &mut Bits, tag: u64) {
-    if let Some(word) = words.get_mut(&(tag >> 6)) {
-        *word &= !(1 << (tag & 63));
-        if *word == 0 {
-            words.remove(&(tag >> 6));
-        }
-    }
-}
-
-fn has(words: &Bits, tag: u64) -> bool {
-    words
-        .get(&(tag >> 6))
-        .is_some_and(|word| word & 1 << (tag & 63) != 0)
-}
-
-/// Removes all tags up to this one, and says which they were.
-fn clear_up_to(words: &mut Bits, tag: u64, mut cleared: impl FnMut(u64, u64)) {
-    let last = tag >> 6;
-    while let Some(first) = words.first_entry().filter(|entry| *entry.key() < last) {
-        let (word, set) = first.remove_entry();
-        cleared(word, set);
-    }
-    if let Some(word) = words.get_mut(&last) {
-        let below = *word & u64::MAX >> (63 - (tag & 63));
-        *word &= !below;
-        cleared(last, below);
-        if *word == 0 {
-            words.remove(&last);
-        }
-    }
-}
-
-/// The lowest tag.
-fn first(words: &Bits) -> Option<DeliveryTag> {
-    let (word, set) = words.first_key_value()?;
-    bits(*word, *set).next().map(DeliveryTag)
-}
-
-fn bits(word: u64, mut set: u64) -> impl Iterator<Item = u64> {
-    std::iter::from_fn(move || {
-        let bit = set.trailing_zeros();
-        set &= set.wrapping_sub(1);
-        (bit < 64).then_some(word << 6 | u64::from(bit))
-    })
 }
 
 // === impl Unacked ===

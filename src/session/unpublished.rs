@@ -18,7 +18,7 @@ use crate::amqp::reply;
 use crate::amqp::table::Table;
 use crate::amqp::version::Version;
 use crate::dead_letter::{self, Death, Disposal, Lookup, proof};
-use crate::machine::{Cause, Event, Fallback, Mono, Publication, Reason, Ticket};
+use crate::machine::{Cause, Event, Fallback, Mono, Publication, Reason, Rejecter, Ticket};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Queue, QueueType};
 use crate::registry::{Declared, Known};
@@ -162,7 +162,13 @@ impl Session {
     }
 
     /// Decides what becomes of a rejected delivery. `None`: its queue is not managed any more.
-    pub(super) fn dispose(&self, retained: &Retained, turn: &Turn<'_>) -> Option<Disposal> {
+    /// `held`: how long the client had it when it rejected it.
+    pub(super) fn dispose(
+        &self,
+        retained: &Retained,
+        held: Duration,
+        turn: &Turn<'_>,
+    ) -> Option<Disposal> {
         let rules = self.rules()?;
         let declared = &self.registry.get(&retained.queue)?.declared;
         let queue = Queue {
@@ -172,7 +178,15 @@ impl Session {
         };
         let lookup = self.settings.policies.target_of_declared(queue, declared);
         let content = self.settings.names.bridges().content(&retained.content);
-        let death = self.death(retained, &content, Reason::Rejected, declared.queue_type);
+        let by = Rejecter {
+            connection: self.peer.connection.clone(),
+            consumer: retained.consumer.clone(),
+            held,
+        };
+        let death = Death {
+            by: Some(&by),
+            ..self.death(retained, &content, Reason::Rejected, declared.queue_type)
+        };
         let now = turn.now.wall.seconds();
         Some(dead_letter::dispose(&death, &lookup, &rules, now))
     }
@@ -193,6 +207,7 @@ impl Session {
             content,
             recorded: false,
             failed: self.has_failed(retained, content, queue_type),
+            by: None,
         }
     }
 
@@ -316,7 +331,12 @@ impl Session {
                 continue;
             }
             let hide_user = kept.hide_user;
-            if let Some(Disposal::Publish(mut publication)) = self.dispose(&kept.retained, turn) {
+            let delivered = kept.retained.delivered;
+            let waits = kept.since.until(turn.now.mono);
+            let held = delivered.until(turn.now.wall).saturating_sub(waits);
+            if let Some(Disposal::Publish(mut publication)) =
+                self.dispose(&kept.retained, held, turn)
+            {
                 let properties = &mut publication.content.properties;
                 let own_user = &self.settings.user;
                 if hide_user && let Some(hidden) = proof::prove(properties, own_user, None) {

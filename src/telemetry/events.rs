@@ -10,16 +10,16 @@ use tracing::field::{Empty, display};
 use tracing::{Level, Span, debug, error, error_span, info, trace, warn};
 
 use super::metrics::{
-    CauseLabels, DeadLetterLabels, FallbackLabels, Inner, KindLabels, LegLabels, LinkLabels,
-    Metrics, RetryLabels, UndeliveredLabels, VhostGauge, VhostLabels,
+    CauseLabels, DeadLetterLabels, FallbackLabels, Inner, KindLabels, LegLabels, Metrics,
+    RetryLabels, UndeliveredLabels, VhostGauge, VhostLabels,
 };
 use super::names;
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::amqp::version::Version;
-use crate::machine::{Cause, DeadLettersTo, Event, Fallback, Leg, Outcome, Reason, Role};
-
-/// Major and minor number of the newest RabbitMQ that was tested.
-const NEWEST: (u32, u32) = (4, 3);
+use crate::machine::{Cause, DeadLetter, DeadLettersTo, Event, Fallback, Leg, Limit, Outcome};
+use crate::net::dial::Refused;
+use crate::net::nodes::Address;
+use crate::net::proxy_protocol::BadHeader;
+use crate::tls::words::Failure;
 
 /// Reports the facts of one machine, with the connection or the vhost that they are about.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct Reporter {
     metrics: Metrics,
     vhost: Vhost,
     user: Option<ShortStr>,
+    /// Where a link leads, or led.
+    node: Option<Address>,
     span: Span,
 }
 
@@ -44,17 +46,21 @@ macro_rules! seldom {
     };
 }
 
+mod links;
+
 // === impl Reporter ===
 
 impl Reporter {
     /// For a client's session. Vhost, user and connection name are filled in when the session knows them.
     pub fn session(metrics: Metrics, peer: SocketAddr) -> Self {
         // The level of a span says only whether lines inside have it: always.
-        let span = error_span!("session", %peer, vhost = Empty, user = Empty, name = Empty);
+        let span =
+            error_span!("session", %peer, node = Empty, vhost = Empty, user = Empty, name = Empty);
         Self {
             metrics,
             vhost: Vhost::EMPTY,
             user: None,
+            node: None,
             span,
         }
     }
@@ -66,8 +72,19 @@ impl Reporter {
             metrics,
             vhost,
             user: None,
+            node: None,
             span,
         }
+    }
+
+    /// A client's session leads to this node from now on.
+    pub fn connected(&self, node: &Address) {
+        self.span.record("node", display(node));
+    }
+
+    /// The link leads to this node from now on.
+    pub fn linked(&mut self, node: Option<Address>) {
+        self.node = node;
     }
 
     /// Writes and counts.
@@ -99,13 +116,9 @@ impl Reporter {
                 self.fell_back("delivery", queue, Fallback::Budget);
             }
             Event::LimitMet(limit) => self.metrics.limit_met(*limit),
+            Event::ExternalRefused => self.external_refused(),
             Event::NameRefused { name } => self.name_refused(name),
-            Event::DeadLetter {
-                queue,
-                reason,
-                exchange,
-                outcome,
-            } => self.dead_letter(queue, *reason, exchange, *outcome),
+            Event::DeadLetter(dead) => self.dead_letter(dead),
             Event::EditDropped => self.edit_dropped(),
             Event::LinkUp { role, version } => self.link_up(*role, version),
             Event::LinkDown { role, cause } => self.link_down(*role, cause),
@@ -133,9 +146,53 @@ impl Reporter {
     }
 
     /// Writes that a client was let go because there was no way to the broker: all of them come back again and again until there is one.
-    pub fn client_refused(&self, (host, port): &(String, u16), error: &io::Error) {
+    pub fn client_refused(&self, Refused { node, error }: &Refused) {
         let _inside = self.span.enter();
-        seldom!(self, Level::WARN, "client refused: the broker cannot be reached", None, "", broker = format!("{host}:{port}"), %error);
+        let broker = node.as_ref().map(display);
+        seldom!(self, Level::WARN, "client refused: the broker cannot be reached", None, "", broker, %error);
+    }
+
+    /// Writes and counts that a client was let go because a load balancer did not say who it is.
+    pub fn header_refused(&self, error: &BadHeader) {
+        let _inside = self.span.enter();
+        self.metrics.inner().proxy_headers_refused.inc();
+        if let BadHeader::Late = error {
+            self.metrics.limit_met(Limit::HandshakeTimeout);
+        }
+        seldom!(self, Level::WARN, "client refused: `listen-proxy-protocol` wants to know where it comes from", None, "", %error);
+    }
+
+    /// Writes and counts that a client did not come through the handshake of TLS. That is its own affair, but somebody has to find out why.
+    pub fn handshake_failed(&self, error: &io::Error) {
+        let _inside = self.span.enter();
+        let failure = Failure::of(error);
+        let (cause, words) = (failure.as_str(), failure.words());
+        self.metrics
+            .inner()
+            .handshakes_failed
+            .get_or_create(&CauseLabels { cause })
+            .inc();
+        match failure {
+            // As a probe of a load balancer does.
+            Failure::Ended => {
+                debug!(%error, words, "the handshake of TLS with a client came to nothing")
+            }
+            _ => {
+                seldom!(self, Level::INFO, "the handshake of TLS with a client came to nothing", None, cause, words, %error)
+            }
+        }
+    }
+
+    fn external_refused(&self) {
+        self.metrics.inner().externals_refused.inc();
+        seldom!(
+            self,
+            Level::WARN,
+            "a client was refused that chose EXTERNAL: the broker would take it for the user of the proxy's own certificate",
+            None,
+            "",
+            mechanism = "EXTERNAL"
+        );
     }
 
     fn session_opened(&mut self, vhost: &Vhost, user: Option<&ShortStr>, name: Option<&[u8]>) {
@@ -238,7 +295,15 @@ impl Reporter {
         seldom!(self, Level::WARN, "a client named an object of the proxy's own and was refused", Some(name), "", %name);
     }
 
-    fn dead_letter(&self, queue: &ShortStr, reason: Reason, exchange: &ShortStr, outcome: Outcome) {
+    fn dead_letter(&self, dead: &DeadLetter) {
+        let DeadLetter {
+            queue,
+            reason,
+            exchange,
+            outcome,
+            ..
+        } = dead;
+        let outcome = *outcome;
         let inner = self.metrics.inner();
         let reason = reason.as_str();
         let (ended, cause) = names::outcome(outcome);
@@ -319,132 +384,7 @@ impl Reporter {
 
     fn edit_dropped(&self) {
         self.metrics.inner().edits_dropped.inc();
-        debug!("a private header would not fit the frame and was dropped");
-    }
-
-    fn link_up(&self, role: Role, version: &[u8]) {
-        self.link_state(role, 1);
-        self.vhost_gauge(|inner| &inner.vhost_native, 0);
-        let broker = String::from_utf8_lossy(version);
-        info!(link = role.as_str(), %broker, "link is up");
-        if Version::parse(version).is_some_and(|Version(major, minor, _)| (major, minor) > NEWEST) {
-            seldom!(self, Level::WARN, "the broker is newer than this proxy knows: it is treated as 4.3", None, "newer", %broker);
-        }
-    }
-
-    fn link_down(&self, role: Role, cause: &str) {
-        let was_up = self.link_state(role, 0) == 1;
-        let inner = self.metrics.inner();
-        inner
-            .link_failures
-            .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
-            .inc();
-        match role {
-            Role::Publisher => {
-                self.vhost_gauge(|inner| &inner.publisher_blocked, 0);
-            }
-            Role::Intake => {
-                self.vhost_gauge(|inner| &inner.intake_consuming, 0);
-            }
-            Role::Recorder | Role::Walk => {}
-        }
-        let link = role.as_str();
-        if was_up {
-            warn!(link, cause, "link lost");
-        } else {
-            seldom!(
-                self,
-                Level::WARN,
-                "link cannot be opened",
-                Some(&self.vhost),
-                link,
-                link,
-                cause
-            );
-        }
-    }
-
-    fn vhost_native(&self, cause: &str) {
-        // Each link finds out.
-        if self.vhost_gauge(|inner| &inner.vhost_native, 1) == 0 {
-            warn!(
-                cause,
-                "the proxy's user may not use this vhost: its queues stay native"
-            );
-        }
-    }
-
-    fn blocked(&self, blocked: bool) {
-        self.vhost_gauge(|inner| &inner.publisher_blocked, blocked.into());
-        if blocked {
-            warn!("the broker blocks the publisher (a memory or disk alarm): dead letters wait");
-        } else {
-            info!("the broker unblocked the publisher");
-        }
-    }
-
-    fn channel_closed(&self, role: Role, cause: &str) {
-        self.count_closed(role);
-        seldom!(
-            self,
-            Level::WARN,
-            "the broker closed a channel of a link",
-            None,
-            role.as_str(),
-            link = role.as_str(),
-            cause
-        );
-    }
-
-    fn internal_exchange(&self, exchange: &ShortStr) {
-        self.count_closed(Role::Publisher);
-        seldom!(self, Level::INFO, "the dead-letter exchange is internal: it is reached over a bridge", Some(exchange), "", %exchange);
-    }
-
-    fn target_convicted(&self, exchange: &ShortStr, routing_key: &ShortStr) {
-        seldom!(self, Level::WARN, "dead letters to this target close the publisher's connection: they are tried alone, and parked after retry-for", Some(exchange), "", %exchange, %routing_key);
-    }
-
-    fn count_closed(&self, role: Role) {
-        let inner = self.metrics.inner();
-        inner
-            .link_channels_closed
-            .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
-            .inc();
-    }
-
-    fn consuming(&self, consuming: bool) {
-        self.vhost_gauge(|inner| &inner.intake_consuming, consuming.into());
-        info!(consuming, "intake consumer");
-    }
-
-    fn parked_tried(&self, moved: usize, waiting: usize, staying: usize) {
-        let gauge = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        self.vhost_gauge(|inner| &inner.parked_waiting, gauge(waiting));
-        self.vhost_gauge(|inner| &inner.parked_staying, gauge(staying));
-        if moved > 0 {
-            let inner = self.metrics.inner();
-            let vhost = inner.names.vhost(&self.vhost);
-            let labels = VhostLabels { vhost };
-            inner
-                .parked_moved
-                .get_or_create(&labels)
-                .inc_by(moved as u64);
-            info!(
-                moved,
-                waiting, staying, "parked messages went to their targets"
-            );
-        } else if waiting + staying > 0 {
-            debug!(waiting, staying, "parked messages were tried again");
-        }
-    }
-
-    fn intake_exchanges(&self, number: usize) {
-        self.vhost_gauge(
-            |inner| &inner.intake_exchanges,
-            i64::try_from(number).unwrap_or(i64::MAX),
-        );
-        debug!(number, "intake exchanges");
+        debug!("a header of the proxy's own would not fit the frame and was dropped");
     }
 
     fn protocol_fault(&self, leg: Leg, what: &'static str) {
@@ -458,15 +398,6 @@ impl Reporter {
             .get_or_create(&LegLabels { leg })
             .inc();
         seldom!(self, level, "fault of the protocol", None, what, leg, what);
-    }
-
-    /// Answers with the state before.
-    fn link_state(&self, role: Role, up: i64) -> i64 {
-        let inner = self.metrics.inner();
-        inner
-            .link_up
-            .get_or_create(&LinkLabels::new(&inner.names.vhost(&self.vhost), role))
-            .set(up)
     }
 
     fn vhost_gauge(&self, gauge: impl Fn(&Inner) -> &VhostGauge, value: i64) -> i64 {

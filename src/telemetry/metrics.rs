@@ -2,10 +2,11 @@
 //! nothing is global, so two proxies can live in one process. Label values come from an enum or a bounded set of names.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::encoding::{EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,9 +15,20 @@ use prometheus_client::registry::{Metric, Registry};
 
 use tracing::warn;
 
-use super::names::{Name, Names};
+use super::dead_letter_queues::QueueGauge;
+use super::hook::Outcomes;
+use super::names::Names;
 use super::repeats::Repeats;
-use crate::machine::{Leg, Limit, Role};
+use super::upstream::{AddressCounter, AddressGauge};
+use crate::machine::Limit;
+
+pub use connections::{ConnectionMeter, Levels};
+pub(super) use labels::*;
+pub use standing::Standing;
+
+mod connections;
+mod labels;
+mod standing;
 
 /// All metrics of one proxy. Clones are the same metrics.
 #[derive(Clone, Debug)]
@@ -35,24 +47,6 @@ pub struct Description {
     pub help: &'static str,
 }
 
-/// What one session holds at the moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Levels {
-    /// Open channels.
-    pub channels: usize,
-    /// Bytes of unsettled deliveries.
-    pub retained_bytes: usize,
-    /// Rejects that the broker has not seen.
-    pub withheld_rejects: usize,
-}
-
-/// The numbers of one client connection. It counts as open from [`Metrics::connection`] until it is dropped, and takes its [`Levels`] with it.
-#[derive(Debug)]
-pub struct ConnectionMeter {
-    metrics: Metrics,
-    levels: Levels,
-}
-
 #[derive(Debug)]
 pub(super) struct Inner {
     registry: Registry,
@@ -62,6 +56,10 @@ pub(super) struct Inner {
     connections: Gauge,
     connections_total: Counter,
     connections_refused: Counter,
+    pub(super) proxy_headers_refused: Counter,
+    pub(super) upstream_connections: AddressGauge,
+    pub(super) upstream_failures: AddressCounter,
+    pub(super) upstream_up: AddressGauge,
     channels: Gauge,
     retained_bytes: Gauge,
     withheld_rejects: Gauge,
@@ -72,6 +70,11 @@ pub(super) struct Inner {
     pub(super) undelivered: Family<UndeliveredLabels, Counter>,
     pub(super) retries: Family<RetryLabels, Counter>,
     pub(super) retries_overdue: VhostGauge,
+    pub(super) dead_letter_queue_messages: QueueGauge,
+    pub(super) dead_letter_queue_oldest: QueueGauge,
+    pub(super) hook_waiting: Gauge,
+    pub(super) hook_posts: Outcomes,
+    pub(super) hook_dead_letters: Outcomes,
     pub(super) redriven: Family<super::names::RedriveLabels, Counter>,
     pub(super) fallbacks: Family<FallbackLabels, Counter>,
     pub(super) rejects_kept: Family<CauseLabels, Counter>,
@@ -81,6 +84,10 @@ pub(super) struct Inner {
     pub(super) redeclares_unrecorded: Counter,
     pub(super) probes_over_limit: Counter,
     pub(super) names_refused: Counter,
+    pub(super) externals_refused: Counter,
+    upstream_tls_failures: Counter,
+    pub(super) handshakes_failed: Family<CauseLabels, Counter>,
+    certificates: Family<SettingLabels, Gauge>,
     pub(super) edits_dropped: Counter,
     limits_met: Family<LimitLabels, Counter>,
     pub(super) protocol_faults: Family<LegLabels, Counter>,
@@ -103,78 +110,6 @@ struct Direction {
     frames: Counter,
     bytes: Counter,
 }
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VersionLabels {
-    version: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DirectionLabels {
-    direction: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct DeadLetterLabels {
-    pub(super) vhost: Name,
-    pub(super) queue: Name,
-    pub(super) reason: &'static str,
-    pub(super) outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct UndeliveredLabels {
-    pub(super) vhost: Name,
-    pub(super) outcome: &'static str,
-    pub(super) cause: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RetryLabels {
-    pub(super) vhost: Name,
-    pub(super) queue: Name,
-    pub(super) outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct FallbackLabels {
-    pub(super) request: &'static str,
-    pub(super) cause: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct CauseLabels {
-    pub(super) cause: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct KindLabels {
-    pub(super) mode: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LimitLabels {
-    limit: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct LegLabels {
-    pub(super) leg: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct LinkLabels {
-    pub(super) vhost: Name,
-    pub(super) link: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct VhostLabels {
-    pub(super) vhost: Name,
-}
-
-/// A number per vhost.
-pub(super) type VhostGauge = Family<VhostLabels, Gauge>;
 
 /// A registry that can list its metrics, for the documents.
 struct DescribedRegistry {
@@ -219,7 +154,7 @@ impl Metrics {
             frames: frames.get_or_create_owned(&DirectionLabels { direction }),
             bytes: bytes.get_or_create_owned(&DirectionLabels { direction }),
         };
-        let (link, vhost) = (&["vhost", "link"], &["vhost"]);
+        let (link, vhost, address) = (&["vhost", "link"], &["vhost"], &["node", "address"]);
         let inner = Inner {
             connections: registry.add("connections_open", &[], "Client connections that are open", Gauge::default()),
             connections_total: registry.add("connections", &[], "Client connections accepted", Counter::default()),
@@ -228,6 +163,31 @@ impl Metrics {
                 &[],
                 "Client connections that ended because the broker could not be reached",
                 Counter::default(),
+            ),
+            proxy_headers_refused: registry.add(
+                "proxy_headers_refused",
+                &[],
+                "Client connections that ended because they came from `listen-proxy-protocol` without a PROXY header that can be read",
+                Counter::default(),
+            ),
+            upstream_connections: registry.add(
+                "upstream_connections",
+                address,
+                "Connections that are open to an address of a node of the broker, the proxy's own too",
+                Family::default(),
+            ),
+            upstream_failures: registry.add(
+                "upstream_failures",
+                address,
+                "Connections that an address of a node refused, did not answer in time, or ended before the broker said anything",
+                Family::default(),
+            ),
+            upstream_up: registry.add(
+                "upstream_up",
+                address,
+                "0 while an address of a node failed when it was last tried, 1 if it answered then; an address that failed is tried again when nothing \
+                 else is left, or after a pause of 1 s, doubled up to 30 s",
+                Family::default(),
             ),
             channels: registry.add("channels_open", &[], "Channels of client connections that are open", Gauge::default()),
             client: traffic("client_to_broker"),
@@ -249,6 +209,27 @@ impl Metrics {
                 "retries",
                 &["vhost", "queue", "outcome"],
                 "Messages that clients returned to queues with retries: sent away (confirmed), refused, and back in their queue (returned)",
+                Family::default(),
+            ),
+            dead_letter_queue_messages: registry.add(
+                "dead_letter_queue_messages",
+                &["vhost", "queue"],
+                "Messages in a queue that dead letters of this process went to, of at most 200 queues a vhost; only with a management-url, and only while \
+                 it answers",
+                Family::default(),
+            ),
+            dead_letter_queue_oldest: registry.add(
+                "dead_letter_queue_oldest_seconds",
+                &["vhost", "queue"],
+                "How long the oldest message of such a queue has been there, if this process published all that is there; else absent",
+                Family::default(),
+            ),
+            hook_waiting: registry.add("hook_waiting", &[], "Dead letters of which the hook (`on-dead-letter`) is not told yet", Gauge::default()),
+            hook_posts: registry.add("hook_posts", &["outcome"], "Requests to the hook, by whether it took what they said", Family::default()),
+            hook_dead_letters: registry.add(
+                "hook_dead_letters",
+                &["outcome"],
+                "Dead letters of which the hook was told (taken), or is never told (dropped)",
                 Family::default(),
             ),
             redriven: registry.add(
@@ -298,7 +279,31 @@ impl Metrics {
                 Counter::default(),
             ),
             names_refused: registry.add("names_refused", &[], "Requests of clients that were refused because they name an object of the proxy's own", Counter::default()),
-            edits_dropped: registry.add("edits_dropped", &[], "Private headers that were left out because they would not have fitted a frame", Counter::default()),
+            externals_refused: registry.add(
+                "externals_refused",
+                &[],
+                "Client connections that were refused because they chose EXTERNAL, or a protocol other than AMQP 0-9-1 while the proxy shows the broker a certificate",
+                Counter::default(),
+            ),
+            handshakes_failed: registry.add(
+                "tls_handshakes_failed",
+                &["cause"],
+                "Client connections to listen-tls that did not come through the handshake of TLS, by cause",
+                Family::default(),
+            ),
+            upstream_tls_failures: registry.add(
+                "upstream_tls_failures",
+                &[],
+                "Connections to the broker that did not come through the handshake of TLS",
+                Counter::default(),
+            ),
+            certificates: registry.add(
+                "certificate_expires_timestamp_seconds",
+                &["setting"],
+                "When the certificate ends that this setting names, or the first of its chain, in seconds since 1970",
+                Family::default(),
+            ),
+            edits_dropped: registry.add("edits_dropped", &[], "Headers of the proxy's own that were left out because they would not have fitted a frame", Counter::default()),
             limits_met: registry.add("limits_met", &["limit"], "Times that a limit was met; the label is the name of its setting", Family::default()),
             protocol_faults: registry.add("protocol_faults", &["leg"], "Faults of the protocol, by who caused them", Family::default()),
             link_up: registry.add("link_up", link, "1 while this connection of the proxy's own is up", Family::default()),
@@ -341,16 +346,6 @@ impl Metrics {
         Self(Arc::new(inner))
     }
 
-    /// Counts a client connection that was accepted.
-    pub fn connection(&self) -> ConnectionMeter {
-        self.0.connections.inc();
-        self.0.connections_total.inc();
-        ConnectionMeter {
-            metrics: self.clone(),
-            levels: Levels::default(),
-        }
-    }
-
     /// Counts a limit that was met, and writes so, once a minute.
     pub fn limit_met(&self, limit: Limit) {
         let limit = limit.as_str();
@@ -362,6 +357,23 @@ impl Metrics {
         if let Some(held_back) = self.0.repeats.write(line, Instant::now()) {
             let held_back = (held_back > 0).then_some(held_back);
             warn!(limit, held_back, "a limit was met");
+        }
+    }
+
+    /// The certificate that this setting names ends then, since 1970.
+    pub fn certificate_expires(&self, setting: &'static str, at: Duration) {
+        let at = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+        let labels = SettingLabels { setting };
+        self.0.certificates.get_or_create(&labels).set(at);
+    }
+
+    /// Counts a connection to the broker that TLS did not come about on, and writes why, once a minute.
+    pub fn upstream_tls_failed(&self, error: &io::Error) {
+        self.0.upstream_tls_failures.inc();
+        let line = ("no TLS with the broker", error.to_string(), "");
+        if let Some(held_back) = self.0.repeats.write(line, Instant::now()) {
+            let held_back = (held_back > 0).then_some(held_back);
+            warn!(%error, held_back, "no TLS with the broker");
         }
     }
 
@@ -408,66 +420,6 @@ impl fmt::Display for Description {
             help,
         } = self;
         write!(f, "| `{name}` | {kind} | {} | {help}. |", labels.join(", "))
-    }
-}
-
-// === impl ConnectionMeter ===
-
-impl ConnectionMeter {
-    /// Adds what came from this leg since the last call. Once per wake-up, not per frame.
-    pub fn passed(&self, from: Leg, frames: u64, bytes: u64) {
-        let direction = match from {
-            Leg::Client => &self.metrics.0.client,
-            Leg::Broker => &self.metrics.0.broker,
-        };
-        direction.frames.inc_by(frames);
-        direction.bytes.inc_by(bytes);
-    }
-
-    /// The broker could not be reached for this connection.
-    pub fn refused(&self) {
-        self.metrics.0.connections_refused.inc();
-    }
-
-    /// Says what the session holds now.
-    pub fn levels(&mut self, now: Levels) {
-        let (metrics, old) = (&self.metrics.0, std::mem::replace(&mut self.levels, now));
-        shift(&metrics.channels, old.channels, now.channels);
-        shift(
-            &metrics.retained_bytes,
-            old.retained_bytes,
-            now.retained_bytes,
-        );
-        shift(
-            &metrics.withheld_rejects,
-            old.withheld_rejects,
-            now.withheld_rejects,
-        );
-    }
-}
-
-impl Drop for ConnectionMeter {
-    fn drop(&mut self) {
-        self.levels(Levels::default());
-        self.metrics.0.connections.dec();
-    }
-}
-
-/// Moves a sum over all sessions by what one of them changed.
-fn shift(sum: &Gauge, old: usize, now: usize) {
-    if old != now {
-        sum.inc_by(now as i64 - old as i64);
-    }
-}
-
-// === impl LinkLabels ===
-
-impl LinkLabels {
-    pub(super) fn new(vhost: &Name, role: Role) -> Self {
-        Self {
-            vhost: vhost.clone(),
-            link: role.as_str(),
-        }
     }
 }
 

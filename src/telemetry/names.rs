@@ -75,7 +75,7 @@ fn own(name: &ShortStr) -> ShortStr {
 // === impl Name ===
 
 impl Name {
-    fn of(name: &ShortStr) -> Self {
+    pub(super) fn of(name: &ShortStr) -> Self {
         Self(name.to_string().into())
     }
 }

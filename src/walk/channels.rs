@@ -10,7 +10,10 @@ use crate::link::Frame;
 use crate::machine::{Now, Outcome, Ticket};
 
 use super::moving::{Fate, Moving};
-use super::{Arriving, Effects, Failure, LONG_PAUSE, PAUSE, QueueType, State, Stopped, Task, Walk};
+use super::{
+    Arriving, Effects, Failure, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, State, Stopped, Task,
+    Walk,
+};
 
 /// The name of its consumer.
 const TAG: &[u8] = b"dlx-proxy";
@@ -40,7 +43,7 @@ impl Walk {
         }
     }
 
-    fn ask_count(&self, fx: &mut Effects) {
+    pub(super) fn ask_count(&self, fx: &mut Effects) {
         let (channel, queue) = (ChannelId(self.channel), &self.settings.queue);
         reply::method(
             fx.broker.build(&[]),
@@ -56,7 +59,7 @@ impl Walk {
         );
     }
 
-    fn open_channel(&mut self, fx: &mut Effects) {
+    pub(super) fn open_channel(&mut self, fx: &mut Effects) {
         self.channel += 1;
         reply::channel_open(fx.broker.build(&[]), ChannelId(self.channel));
     }
@@ -263,7 +266,7 @@ impl Walk {
                 self.fail(Failure::Connection("the queue is gone".to_owned()), now, fx)
             }
             (MethodId::CHANNEL_CLOSE_OK, State::Closing) if channel == ChannelId(self.channel) => {
-                self.leave(now, fx);
+                self.returning(now, fx);
             }
             (MethodId::CHANNEL_CLOSE, _) => {
                 reply::close_ok(fx.broker.build(&[]), channel);
@@ -287,6 +290,8 @@ impl Walk {
                     _ => self.consume(true, fx),
                 }
             }
+            State::Returning if self.left().is_none_or(|left| ready >= left) => self.leave(now, fx),
+            State::Returning => self.quiet = Some(now.mono.after(RETURN_PAUSE)),
             State::Walking if ready == 0 => self.stop(Stopped::End, now, fx),
             State::Walking => self.wait(now),
             _ => {}
@@ -323,6 +328,8 @@ impl Walk {
                 self.open_channel(fx);
                 self.consume(false, fx);
             }
+            // It is gone, or somebody has begun to consume it alone.
+            (State::Returning, _) => self.leave(now, fx),
             (_, code) => {
                 let text = String::from_utf8_lossy(close.text).into_owned();
                 self.fail(Failure::Refused { code, text }, now, fx);

@@ -89,7 +89,7 @@ const NOT_ALLOWED: &str = "530";
 
 impl Failure {
     /// Why a connection ended, as a link says it: the broker's code stands before its words.
-    pub(super) fn of_connection(cause: String) -> Failure {
+    pub(crate) fn of_connection(cause: String) -> Failure {
         match cause.split_once(' ') {
             Some((ACCESS_REFUSED, text)) => Failure::Login(text.to_owned()),
             Some((NOT_ALLOWED, text)) => Failure::Refused {

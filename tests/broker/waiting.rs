@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 use dlx_proxy::amqp::ids::{ShortStr, Vhost};
+use dlx_proxy::connection::Access;
 use dlx_proxy::management::Api;
+use dlx_proxy::net;
+use dlx_proxy::net::nodes::Node;
+use dlx_proxy::net::proxy_protocol::Told;
 use dlx_proxy::registry::intake_name::Names;
 use dlx_proxy::registry::policy::Mode;
 use dlx_proxy::retries::{self, Place, Wanted};
@@ -21,13 +25,22 @@ fn place(way: &Way) -> Place {
     let (user, password) = credentials.split_once(':').expect("both");
     let (host, port) = address.rsplit_once(':').expect("both");
     Place {
-        host: authority.host,
-        port: authority.port,
-        user: ShortStr::new(authority.userinfo.username).expect("short"),
-        password: authority.userinfo.password,
+        nodes: vec![Node {
+            host: authority.host,
+            port: authority.port,
+        }],
+        access: Access {
+            user: ShortStr::new(authority.userinfo.username).expect("short"),
+            password: authority.userinfo.password,
+            way: net::dial::Way {
+                tls: None,
+                told: Told::Off,
+            },
+        },
         vhosts: vec![Vhost::new(way.vhost.clone()).expect("short")],
         names: Names::default(),
         management: Some(Api {
+            tls: None,
             host: host.to_owned(),
             port: port.parse().expect("a port"),
             path: String::new(),

@@ -15,6 +15,7 @@ MODES = ("takeover", "keep")
 USERS = {  # configure, write, read
     "all-rights": (".*", ".*", ".*"),
     "no-bridges": (r"^(?!.*\.bridge/)", ".*", ".*"),
+    "no-secrets": (".*", ".*", "^(?!.*secret)"),
     "stranger": None,
 }
 """Users beside the administrator; None: no rights in the vhost at all."""

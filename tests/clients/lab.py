@@ -2,6 +2,8 @@
 
 DLX_TEST_BROKERS  "3.10.8=amqp://guest:guest@127.0.0.1:P1,4.3.6=amqp://..."
 DLX_TEST_CTL      "3.10.8=<command>;4.3.6=<command>": a rabbitmqctl for each of them
+DLX_TEST_TLS      "3.10.8=amqps://guest:guest@localhost:P1,4.3.6=amqps://...": the same brokers with TLS
+DLX_TEST_DIR      "3.10.8=<folder>;4.3.6=<folder>": of each of them; its `tls` has the certificates
 DLX_TEST_PROXY         the proxy (default: target/debug/dlx-proxy of this repository)
 """
 
@@ -56,6 +58,8 @@ class Broker:
     version: str
     url: str
     control: tuple
+    tls: str = ""
+    folder: str = ""
 
     @property
     def is_4x(self):
@@ -176,7 +180,8 @@ def brokers():
     found = pairs("DLX_TEST_BROKERS", ",")
     if not found or set(found) != set(controls):
         raise LookupError("set DLX_TEST_BROKERS and DLX_TEST_CTL, for the same versions\n" + __doc__)
-    return [Broker(version, url, tuple(shlex.split(controls[version]))) for version, url in found.items()]
+    tls, folders = pairs("DLX_TEST_TLS", ","), pairs("DLX_TEST_DIR", ";")
+    return [Broker(version, url, tuple(shlex.split(controls[version])), tls.get(version), folders.get(version)) for version, url in found.items()]
 
 
 class Proxy:
@@ -207,6 +212,16 @@ class Proxy:
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def tls_address(self):
+        """Of the port with TLS, if it has one."""
+        return self._bound("client-tls")
+
+    @property
+    def admin_tls(self):
+        """Of the admin port with TLS, if it has one."""
+        return self._bound("admin-tls")
 
     def _bound(self, leg):
         """The address in the line that says `listening leg=... addr=...`."""

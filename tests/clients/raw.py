@@ -161,10 +161,11 @@ def open_vhost(vhost):
 class Raw:
     """One connection, read with a deadline."""
 
-    def __init__(self, via, *, direct=False, greet=True, user=None, **tuning):
+    def __init__(self, via, *, direct=False, first=b"", greet=True, user=None, **tuning):
         self.socket = socket.create_connection(via.broker.address if direct else via.address, timeout=DEADLINE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
+        self.write(first)
         if greet:
             login = via.broker.parameters.credentials
             self.write(PROTOCOL_HEADER)

@@ -11,6 +11,7 @@
 //!
 //! - `plan`: the faults by name, and what a round draws · `strike`: how each is done and undone
 //! - `stage`: vhost, proxies, targets and clients of a round · `load`: the clients, which come back · `client`: one connection
+//! - `operator`: redrives in half of the rounds, out of the targets into a queue that counts as one
 //! - `flood`: clients that never wait, beside faults that do not concern them
 //! - `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
 //! - of `tests/support`: `relay` (a cable), `admin`, `environment`, `port`
@@ -25,6 +26,7 @@ mod environment;
 mod flood;
 mod lab;
 mod load;
+mod operator;
 mod plan;
 #[path = "../support/port.rs"]
 mod port;
@@ -274,7 +276,7 @@ fn totals(done: &[Done]) {
     let floods = || tallies().filter_map(|tally| tally.flooded);
     let longest = |of: fn(Flooded) -> Duration| floods().map(of).max().unwrap_or_default();
     println!(
-        "\n{} rounds, {} of them with floods, {} with long alarms or outages: {} messages, {} lost, {} parked without cause, \
+        "\n{} rounds, {} of them with floods, {} with long alarms or outages: {} messages, {} lost, {} parked without cause, {} redriven, \
          longest gap {:.3} s ({:.3} s with those of the broker itself)",
         done.len(),
         rounds(|round| round.flood),
@@ -282,6 +284,7 @@ fn totals(done: &[Done]) {
         sum(|tally| tally.messages),
         sum(|tally| tally.lost),
         sum(|tally| tally.parked_without_cause),
+        tallies().filter_map(|tally| tally.redriven).sum::<u64>(),
         longest(|flooded| flooded.own).as_secs_f64(),
         longest(|flooded| flooded.gap).as_secs_f64(),
     );

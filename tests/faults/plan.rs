@@ -91,6 +91,8 @@ pub(crate) struct Plan {
     pub prefetch: u16,
     /// Whether clients that it does not concern flood the proxy.
     pub flood: bool,
+    /// Whether somebody sends what arrives on, all the time.
+    pub redrives: bool,
     /// Short times in the proxy's settings, so that it gives up and retries within a round; else the defaults.
     pub hasty: bool,
     /// As part of `make test`: nothing waits for a minute.
@@ -218,6 +220,7 @@ impl Plan {
             patience: Duration::from_secs(if rng.bool() { 2 } else { 30 }),
             prefetch,
             flood: fault.leaves_others_alone() && turn % 10 * 10 < floods,
+            redrives: turn.is_multiple_of(2),
             hasty: rng.bool(),
             short,
             rng: rng.fork(),

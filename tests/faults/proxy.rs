@@ -41,6 +41,11 @@ impl Proxy {
         })
     }
 
+    /// Its admin port.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// From the next start on.
     pub(crate) fn set(&mut self, name: &'static str, value: String) {
         self.settings.retain(|(other, _)| *other != name);

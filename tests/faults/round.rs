@@ -10,6 +10,7 @@ use super::client::{Came, Client};
 use super::flood::{Flooded, PAUSE};
 use super::lab::{Fallible, Node};
 use super::load::{Source, source_and_number};
+use super::operator::REDRIVEN;
 use super::plan::{Fault, Plan};
 use super::stage::{INTAKE, PARKED, Stage};
 
@@ -46,6 +47,8 @@ pub(crate) struct Tally {
     pub inverted: usize,
     /// Declares that were refused on the way.
     pub refused: usize,
+    /// Moved by an operator, if there was one.
+    pub redriven: Option<u64>,
     /// By clients that the fault does not concern.
     pub flooded: Option<Flooded>,
     /// All else that must not be.
@@ -90,12 +93,16 @@ async fn play(node: &Arc<Node>, plan: Plan, sources: Vec<Source>, logs: &Path) -
         None
     });
     stage.end_load().await?;
+    let redriven = stage.end_redrives().await.unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
     for proxy in &mut stage.proxies {
         problems.extend(proxy.stop().await.err());
     }
     let mut tally = read_out(&stage, found).await?;
     tally.problems.extend(problems);
-    tally.flooded = flooded;
+    (tally.flooded, tally.redriven) = (flooded, redriven);
     if let Some(Flooded { gap, own, .. }) = flooded.filter(|flooded| flooded.own > PAUSE) {
         tally.problems.push(format!(
             "a flood that it does not concern stood still for {gap:?}; for {own:?} while the broker did not"
@@ -176,11 +183,19 @@ async fn reader(stage: &Stage) -> Fallible<Client> {
     for source in &stage.sources {
         client.ready(&source.target).await?;
     }
-    client.ready(PARKED).await?;
-    for source in &stage.sources {
-        client.consume(&source.target, true).await?;
+    for queue in [PARKED, REDRIVEN] {
+        client.ready(queue).await?;
     }
-    client.consume(PARKED, true).await?;
+    for source in &stage.sources {
+        // What an operator sends on comes from there. One redrive after another would empty a full target too slowly.
+        let comes_by_itself = !stage.plan.redrives || stage.plan.fault == Fault::TargetFull;
+        if comes_by_itself || source.is_native {
+            client.consume(&source.target, true).await?;
+        }
+    }
+    for queue in [PARKED, REDRIVEN] {
+        client.consume(queue, true).await?;
+    }
     Ok(client)
 }
 
@@ -219,7 +234,9 @@ async fn read_out(stage: &Stage, mut found: Found) -> Fallible<Tally> {
             empty(stage, &source.target, &mut found).await?;
             empty(stage, &source.name, &mut left).await?;
         }
-        empty(stage, PARKED, &mut found).await?;
+        for queue in [PARKED, REDRIVEN] {
+            empty(stage, queue, &mut found).await?;
+        }
         empty(stage, INTAKE, &mut left).await?;
         let tally = count(stage, &found, &left);
         // What had no ack returns to its queue a moment after its consumer has ended. What may be lost is not waited for so long.
@@ -393,6 +410,9 @@ impl fmt::Display for Tally {
         )?;
         for (class, number) in &self.apart {
             write!(f, " apart({class})={number}")?;
+        }
+        if let Some(redriven) = self.redriven {
+            write!(f, " redriven={redriven}")?;
         }
         if let Some(flooded) = self.flooded {
             write!(f, " {flooded}")?;

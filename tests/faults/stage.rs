@@ -12,6 +12,7 @@ use super::client::{Bits, Client};
 use super::flood::{Flood, Flooded};
 use super::lab::{Fallible, Node, until, within};
 use super::load::{Source, Yard};
+use super::operator::{Operator, REDRIVEN};
 use super::plan::{CONSUMERS, Fault, Plan};
 use super::proxy::Proxy;
 use super::relay::Relay;
@@ -42,6 +43,7 @@ pub(crate) struct Stage {
     pub sources: Vec<Arc<Source>>,
     pub yard: Arc<Yard>,
     flood: Option<Flood>,
+    operator: Option<Operator>,
     publishers: JoinSet<()>,
     consumers: JoinSet<()>,
 }
@@ -131,6 +133,7 @@ impl Stage {
             sources: sources.into_iter().map(Arc::new).collect(),
             yard: Arc::new(yard),
             flood: None,
+            operator: None,
             publishers: JoinSet::new(),
             consumers: JoinSet::new(),
         };
@@ -140,6 +143,10 @@ impl Stage {
             stage.flood = Some(
                 Flood::begin(stage.proxies[0].address, stage.node.address, &stage.vhost).await?,
             );
+        }
+        if stage.plan.redrives {
+            let proxies = stage.proxies.iter().map(Proxy::admin).collect();
+            stage.operator = Some(Operator::begin(&stage.vhost, proxies, &stage.sources));
         }
         stage.begin();
         Ok(stage)
@@ -163,6 +170,10 @@ impl Stage {
                     self.make_exchange(&mut direct, source, false).await?;
                 }
             }
+            let mut arguments = TableBuilder::default();
+            arguments.longstr(b"x-queue-type", b"classic");
+            let redriven = arguments.finish();
+            direct.declare_queue(REDRIVEN, true, &redriven).await?;
             direct.close().await;
             Ok(())
         };
@@ -258,6 +269,16 @@ impl Stage {
     pub(crate) async fn end_flood(&mut self) -> Fallible<Option<Flooded>> {
         match self.flood.take() {
             Some(flood) => flood.end().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Ends the redrives, if there are any, and says how many messages they moved.
+    pub(crate) async fn end_redrives(&mut self) -> Fallible<Option<u64>> {
+        match self.operator.take() {
+            Some(operator) => within("the end of a redrive", operator.end())
+                .await
+                .map(Some),
             None => Ok(None),
         }
     }

@@ -148,6 +148,7 @@ fn dies(headers: &[Member<'_>], input: &mut Input<'_>) {
         max_history: input.pick(&[256, 0, 1, 2, 4]),
         continue_history: input.flag(),
         carry_bcc: input.flag(),
+        stamp: Default::default(),
     };
     let recorded = input.flag();
     let reason = input.pick(&[
@@ -175,6 +176,7 @@ fn dies(headers: &[Member<'_>], input: &mut Input<'_>) {
         content: &content,
         recorded,
         failed: false,
+        by: None,
     };
     let now = u64::from(input.byte());
     let planned = plan(&death, &target, &rules, now);

@@ -102,6 +102,7 @@ impl Driver {
                 continue_history: true,
                 carry_bcc: true,
             },
+            external: Default::default(),
             retained: budget.clone(),
             ended: Default::default(),
             types: Default::default(),

@@ -133,6 +133,7 @@ fn publish(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>) 
         max_history: 256,
         continue_history: input.flag(),
         carry_bcc: input.flag(),
+        stamp: Default::default(),
     };
     let key = input.text();
     let before = properties(table, None);

@@ -114,7 +114,7 @@ impl Scene {
         for event in std::mem::take(&mut self.link.fx.events) {
             let cycle = Outcome::Dropped(Cause::Cycle);
             self.dropped +=
-                usize::from(matches!(event, Event::DeadLetter { outcome, .. } if outcome == cycle));
+                usize::from(matches!(&event, Event::DeadLetter(dead) if dead.outcome == cycle));
         }
         for (ticket, publication) in std::mem::take(&mut self.link.fx.out.dead) {
             let body = &publication.content.body;

@@ -293,6 +293,7 @@ impl Scene {
                 at_least_once: look & 128 != 0,
                 history_cut: false,
                 purpose: Purpose::Death,
+                by: None,
             };
             self.given
                 .insert(ticket, (publication.at_least_once, exchange));

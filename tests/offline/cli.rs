@@ -47,9 +47,13 @@ fn help_reads_well() {
       run                   Run the proxy (the default command)
       check-config          Print the settings in force, passwords hidden; or every mistake in them (exit code 64)
       print-default-config  Print every setting with its default and its meaning, as a file of settings
+      completions           Print what makes a shell complete the commands and options of this program
+      man                   Print the manual page of this program
+      doctor                Examine the broker, the permissions of users and this machine, and say what to change (exit code
+                            64)
       demo                  Let three messages die through a proxy, show their dead letters, and check them
       healthcheck           Ask a running proxy whether it is ready (exit code 0 or 1)
-      redeclared            List the queues that have another target than their arguments say
+      redeclared            List the queues that have another target than their arguments say, through a running proxy
       dead-letters          Look at the dead letters in a queue, send them back or remove them, through a running proxy
       redrives              Show how far redrives and purges are; pause, resume or cancel one
       retries               Show what waits for a retry, or let it go now
@@ -87,6 +91,7 @@ fn help_reads_well() {
       dlx-proxy --upstream amqp://proxy:secret@rabbit:5672   proxy on 127.0.0.1:5673
       dlx-proxy print-default-config > dlx-proxy.toml        every setting, explained
       dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
+      dlx-proxy doctor --config dlx-proxy.toml               what to change at the broker
       dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
       dlx-proxy dead-letters groups --queue dead             dead letters of a queue, by source, reason and error
       dlx-proxy dead-letters redrive --queue dead            send them back to the queues that they died in
@@ -132,10 +137,50 @@ fn help_of_each_command_reads_well() {
     Usage: dlx-proxy healthcheck [OPTIONS]
 
     Options:
-          --config <FILE>  TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>   Admin address of the proxy [default: 127.0.0.1:15673]
-      -h, --help           Print help
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+      -h, --help                  Print help
     "#);
+}
+
+#[test]
+fn help_of_the_doctor_reads_well() {
+    insta::assert_snapshot!(stdout(&["doctor", "--help"]), @r#"
+    Examine the broker, the permissions of users and this machine, and say what to change (exit code 64)
+
+    Usage: dlx-proxy doctor [OPTIONS]
+
+    Options:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --upstream <URL>        The broker, and the user who asks it [default: amqp://guest:guest@127.0.0.1:5672]
+          --management-url <URL>  RabbitMQ's management API, for what AMQP does not tell: http://user:password@host:15672
+          --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
+          --username <NAME>       A user of the broker as whom clients connect: examine what this user may do, too [env:
+                                  DLX_PROXY_USERNAME]
+          --password <TEXT>       The password of that user [env: DLX_PROXY_PASSWORD]
+          --output <FORM>         How to print it: table or json [default: table]
+      -h, --help                  Print help
+
+    It reads the settings of the proxy, and asks the broker as the proxy's user, by requests that change nothing. Exit code
+    0: nothing has to be changed; 64: there are problems, or mistakes in the settings.
+    "#);
+}
+
+#[test]
+fn the_doctor_names_what_it_cannot_reach_and_what_is_wrong_with_the_settings() {
+    let upstream = "amqp://user:s3cret@127.0.0.1:1"; // a port that nobody is given by chance
+    let output = dlx_proxy(&["doctor", "--upstream", upstream]);
+    assert_eq!(output.status.code(), Some(64));
+    let said = text(output.stdout);
+    assert!(said.contains("problem  node 127.0.0.1:1 "), "{said}");
+    assert!(!said.contains("s3cret"), "{said}");
+
+    let output = dlx_proxy(&["doctor", "--upstream", "rabbit"]);
+    assert_eq!(output.status.code(), Some(64));
+    let said = text(output.stderr);
+    assert!(said.contains("upstream"), "{said}");
 }
 
 #[test]
@@ -160,9 +205,8 @@ fn help_of_retries_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --upstream <URL>        The broker, and a user who may read the delay queues [default:
-                                  amqp://guest:guest@127.0.0.1:5672]
-          --management-url <URL>  RabbitMQ's management API, which knows the delay queues: http://user:password@host:15672
+          --upstream <URL>        The broker, and the user who asks it [default: amqp://guest:guest@127.0.0.1:5672]
+          --management-url <URL>  RabbitMQ's management API, for what AMQP does not tell: http://user:password@host:15672
           --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
           --delay <MS>            Only the delay queue of so many milliseconds; may be repeated. Without a management URL it
                                   is needed
@@ -185,9 +229,8 @@ fn help_of_retries_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --upstream <URL>        The broker, and a user who may read the delay queues [default:
-                                  amqp://guest:guest@127.0.0.1:5672]
-          --management-url <URL>  RabbitMQ's management API, which knows the delay queues: http://user:password@host:15672
+          --upstream <URL>        The broker, and the user who asks it [default: amqp://guest:guest@127.0.0.1:5672]
+          --management-url <URL>  RabbitMQ's management API, for what AMQP does not tell: http://user:password@host:15672
           --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
           --delay <MS>            Only the delay queue of so many milliseconds; may be repeated. Without a management URL it
                                   is needed
@@ -264,6 +307,42 @@ fn mistakes_in_settings_have_an_exit_code_of_their_own() {
             said.starts_with("flag --admin: admin = \"here\": write an IP address"),
             "{command}: {said}"
         );
+    }
+}
+
+#[test]
+fn completions_are_those_of_the_shell() {
+    for (shell, words) in [
+        ("bash", "complete -F _dlx__proxy"),
+        ("zsh", "#compdef dlx-proxy"),
+        ("fish", "complete -c dlx-proxy"),
+    ] {
+        let script = stdout(&["completions", shell]);
+        assert!(script.contains(words), "{shell}: {script}");
+        assert!(script.contains("print-default-config"), "{shell}: {script}");
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_of_each_command() {
+    let page = stdout(&["man"]);
+    assert!(page.contains(".TH dlx-proxy 1"), "{page}");
+    assert!(page.contains("dlx\\-proxy\\-check\\-config(1)"), "{page}");
+
+    let folder = std::env::temp_dir().join(format!("dlx-proxy-{}-man", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let said = dlx_proxy(&["man", folder.to_str().expect("UTF-8")]);
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.map(|entry| entry.file_name());
+    let pages = std::fs::read_dir(&folder).and_then(|entries| entries.map(name).collect());
+    std::fs::remove_dir_all(&folder).expect("it is there");
+    assert!(said.status.success(), "{said:?}");
+    let pages: Vec<_> = pages.expect("a folder");
+    for name in [
+        "dlx-proxy.1",
+        "dlx-proxy-run.1",
+        "dlx-proxy-dead-letters-redrive.1",
+    ] {
+        assert!(pages.iter().any(|page| page == name), "{name}: {pages:?}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dlx_proxy::config::{Config, DEFAULT_TOML, LogLevel, Mistakes, Sources};
+use dlx_proxy::net::nodes::Node;
 use dlx_proxy::registry::policy::{ApplyTo, Mode};
 
 /// A file of settings that is deleted with the value.
@@ -80,23 +81,39 @@ fn the_defaults_are_those_of_the_design() {
     };
     insta::assert_snapshot!(config.to_toml(), @r#"
     listen = "127.0.0.1:5673"
+    listen-tls = ""
+    listen-proxy-protocol = []
     admin = "127.0.0.1:15673"
+    admin-tls = ""
     admin-api = true
     upstream = "amqp://guest:***@127.0.0.1:5672"
+    upstream-proxy-protocol = "off"
+    upstream-order = "round-robin"
     management-url = ""
     vhosts = ["/"]
     prefix = "dlx-proxy"
+    upstream-ca-file = ""
+    upstream-tls-name = ""
+    upstream-cert-file = ""
+    upstream-key-file = ""
+    upstream-tls-verify = true
+    tls-cert-file = ""
+    tls-key-file = ""
+    tls-client-ca-file = ""
+    tls-client-auth = "off"
     mode = "takeover"
     declares = "strict"
     history = "continue"
     bcc = "carry"
     on-unroutable = "park"
     max-history = 256
+    stamp = []
     nack-retries = 3
     confirm-timeout = "10s"
     retry-for = "1m"
     parked-retry = "1m"
     error-headers = ["x-exception-message", "MT-Fault-Message", "NServiceBus.ExceptionInfo.Message", "x-exception-stacktrace", "MT-Fault-ExceptionType"]
+    on-dead-letter = ""
     intake-queue-type = "quorum"
     intake-prefetch = 1000
     max-intake-exchanges = 1000
@@ -118,7 +135,9 @@ fn the_defaults_are_those_of_the_design() {
     max-looks = 4
     look-limit = 10000
     look-bytes = "64MiB"
+    max-redrives = 10
     look-timeout = "30s"
+    max-hook-letters = 10000
     drain-timeout = "25s"
     worker-threads = 2
     log-format = "text"
@@ -194,8 +213,12 @@ fn a_flag_is_stronger_than_the_environment_than_the_file_than_the_default() {
     ))
     .expect("no mistake");
     assert_eq!(
-        (config.listen.port(), config.admin.port(), config.mode),
-        (3, 2, Mode::Keep)
+        (
+            config.listen.map(|it| it.port()),
+            config.admin.map(|it| it.port()),
+            config.mode
+        ),
+        (Some(3), Some(2), Mode::Keep)
     );
     assert_eq!(config.reloadable.log_level, LogLevel::Info);
 }
@@ -298,28 +321,57 @@ fn the_upstream_is_taken_apart() {
         let upstream = Config::load(&sources(None, &[], &[("upstream", url)]))
             .expect("no mistake")
             .upstream;
+        let nodes: Vec<_> = upstream.nodes.iter().map(Node::to_string).collect();
         (
-            upstream.host,
-            upstream.port,
+            nodes.join(" "),
             upstream.user.to_string(),
             upstream.password.reveal().to_owned(),
         )
     };
-    let parts = |host: &str, port, user: &str, password: &str| {
-        (host.to_owned(), port, user.to_owned(), password.to_owned())
+    let parts = |nodes: &str, user: &str, password: &str| {
+        (nodes.to_owned(), user.to_owned(), password.to_owned())
     };
     assert_eq!(
         upstream("amqp://rabbit"),
-        parts("rabbit", 5672, "guest", "guest")
+        parts("rabbit:5672", "guest", "guest")
     );
     assert_eq!(
         upstream("amqp://a:b@rabbit:1/vhost?heartbeat=5"),
-        parts("rabbit", 1, "a", "b")
+        parts("rabbit:1", "a", "b")
     );
     assert_eq!(
         upstream("amqp://a%40b:c%2Fd@[::1]:5673"),
-        parts("::1", 5673, "a@b", "c/d")
+        parts("[::1]:5673", "a@b", "c/d")
     );
+    assert_eq!(
+        upstream("amqp://a:b@rabbit-1,rabbit-2:5673,[::1]"),
+        parts("rabbit-1:5672 rabbit-2:5673 [::1]:5672", "a", "b")
+    );
+}
+
+#[test]
+fn the_url_of_the_hook_is_taken_apart_and_its_secrets_are_not_shown() {
+    let load = |url: &str| Config::load(&sources(None, &[], &[("on-dead-letter", url)]));
+    let hook = |url: &str| load(url).expect("no mistake").on_dead_letter;
+    assert_eq!(hook(""), None);
+    let url = hook("http://me:s3cret@[::1]:8080/dead/s3cret?token=s3cret").expect("a URL");
+    assert_eq!((url.host.as_str(), url.port), ("::1", 8080));
+    assert_eq!(url.target.reveal(), "/dead/s3cret?token=s3cret");
+    assert_eq!(url.to_string(), "http://me:***@[::1]:8080/***");
+    assert!(!format!("{url:?}").contains("s3cret"));
+    let plain = hook("http://host").expect("a URL");
+    assert_eq!((plain.port, plain.target.reveal()), (80, "/"));
+    assert_eq!(plain.to_string(), "http://host:80");
+    let secure = hook("https://host/dead").expect("a URL");
+    assert_eq!((secure.tls, secure.port), (true, 443));
+    assert_eq!(secure.to_string(), "https://host:443/***");
+    for (wrong, why) in [
+        ("s3cret", "not an HTTP URL"),
+        ("ftp://host/s3cret", "not an HTTP URL"),
+    ] {
+        let said = load(wrong).expect_err("a mistake").to_string();
+        assert!(said.contains(why) && !said.contains("s3cret"), "{said}");
+    }
 }
 
 #[test]

@@ -19,11 +19,14 @@ use regex::Regex;
 use super::{repository, text_of};
 
 /// Programs that a reader has, or does not need; nothing is checked of them but the files that they name.
-const FOREIGN: [&str; 6] = [
+const FOREIGN: [&str; 9] = [
     "cargo",
     "curl",
     "docker",
+    "dpkg",
+    "helm",
     "kill",
+    "kubectl",
     "rabbitmqctl",
     "systemctl",
 ];
@@ -47,6 +50,37 @@ fn documents() -> Vec<String> {
 #[test]
 fn the_readme_is_short() {
     assert!(text_of("README.md").lines().count() <= 120);
+}
+
+#[test]
+fn the_version_is_the_same_everywhere() {
+    let version = env!("CARGO_PKG_VERSION");
+    let newest = |text: &str| found(r"(?m)\A(?s:.*?)^## (\S+)", text);
+    assert_eq!(
+        newest(&text_of("CHANGELOG.md")),
+        [version.to_owned()].into()
+    );
+    for (file, pattern) in [
+        (
+            "deploy/helm/dlx-proxy/Chart.yaml",
+            r"(?m)^(?:appV|v)ersion: (\S+)$",
+        ),
+        (
+            "deploy/kubernetes/sidecar/kustomization.yaml",
+            r"newTag: (\S+)",
+        ),
+        (
+            "deploy/kubernetes/standalone/kustomization.yaml",
+            r"newTag: (\S+)",
+        ),
+        ("docs/kubernetes.md", r"dlx-proxy:(\d+\.\S*)"),
+    ] {
+        assert_eq!(
+            found(pattern, &text_of(file)),
+            [version.to_owned()].into(),
+            "{file}"
+        );
+    }
 }
 
 #[test]

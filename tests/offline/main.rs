@@ -5,6 +5,7 @@
 //! - `documents`: their links, their commands, the tables in them that are made from the code, and the picture
 //! - `metrics`: every metric is counted, with the labels that it says
 //! - `reload`: SIGHUP: what changes in a running proxy, and what is said about it
+//! - `service`: what a service manager is told and hands over, and the limit on file descriptors
 //! - `walls`: the pure core imports nothing impure, and no file grows too long
 
 mod cli;
@@ -12,6 +13,7 @@ mod config;
 mod documents;
 mod metrics;
 mod reload;
+mod service;
 mod walls;
 
 use std::path::{Path, PathBuf};

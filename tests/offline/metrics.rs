@@ -1,9 +1,12 @@
 //! Every metric is exported with its labels, and counts what it says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use dlx_proxy::amqp::ids::ShortStr;
-use dlx_proxy::machine::{Cause, Event, Fallback, Leg, Limit, Outcome, Reason, Role};
+use dlx_proxy::machine::{Cause, DeadLetter, Event, Fallback, Leg, Limit, Outcome, Reason, Role};
+use dlx_proxy::net::nodes::{Address, Node};
 use dlx_proxy::telemetry::{Metrics, Reporter};
 
 /// So that the labels in docs/metrics.md are true, and every metric is counted by something.
@@ -18,7 +21,23 @@ fn every_metric_is_exported_with_the_labels_that_it_says() {
         session.report(&event);
         link.report(&event);
     }
+    let node = Node {
+        host: "127.0.0.1".to_owned(),
+        port: 5672,
+    };
+    let at = ([127, 0, 0, 1], 5672).into();
+    let address = Address { node, at };
+    metrics.upstream_connections(&address, Some(1));
+    metrics.upstream_failed(&address, true, &"refused");
+    session.handshake_failed(&std::io::ErrorKind::TimedOut.into());
+    metrics.upstream_tls_failed(&std::io::ErrorKind::TimedOut.into());
+    metrics.certificate_expires("tls-cert-file", Duration::from_secs(1));
     metrics.overdue(&name("/"), 1);
+    metrics.hook_waiting(1);
+    metrics.hook_posted(true);
+    metrics.hook_taken(1);
+    let oldest = Some(Duration::from_secs(5));
+    metrics.dead_letter_queue(&name("/"), &name("dead"), Some(3), oldest);
     let mut exported = BTreeMap::new();
     for sample in metrics
         .encode()
@@ -75,6 +94,54 @@ fn a_dead_letter_is_counted_once_with_its_queue_reason_and_outcome() {
 }
 
 #[test]
+fn what_is_not_known_of_a_dead_letter_queue_is_absent() {
+    let metrics = Metrics::new();
+    let tell = |messages, oldest: Option<u64>| {
+        let oldest = oldest.map(Duration::from_secs);
+        metrics.dead_letter_queue(&name("/"), &name("dead"), messages, oldest);
+        let encoded = metrics.encode();
+        let values = encoded
+            .lines()
+            .filter(|line| line.starts_with("dlx_proxy_dead_letter_queue_"))
+            .map(|line| line.rsplit_once(' ').expect("a value").1.to_owned());
+        values.collect::<Vec<_>>()
+    };
+    assert_eq!(tell(Some(3), Some(60)), ["3", "60"]);
+    assert_eq!(tell(Some(0), None), ["0"]);
+    assert!(tell(None, None).is_empty());
+}
+
+#[test]
+fn an_address_that_a_name_no_longer_has_is_absent() {
+    let metrics = Metrics::new();
+    let node = Node {
+        host: "rabbit".to_owned(),
+        port: 5672,
+    };
+    let at = ([10, 0, 0, 7], 5672).into();
+    let address = Address { node, at };
+    let told = || {
+        let encoded = metrics.encode();
+        let lines = encoded.lines();
+        let told = lines.filter(|line| line.contains("10.0.0.7"));
+        told.map(str::to_owned).collect::<Vec<_>>()
+    };
+    metrics.upstream_connections(&address, Some(2));
+    metrics.upstream_failed(&address, true, &"refused");
+    let labels = r#"{node="rabbit:5672",address="10.0.0.7:5672"}"#;
+    let lines = [
+        format!("dlx_proxy_upstream_connections{labels} 2"),
+        format!("dlx_proxy_upstream_failures_total{labels} 1"),
+        format!("dlx_proxy_upstream_up{labels} 0"),
+    ];
+    assert_eq!(told(), lines);
+    metrics.upstream_answered(&address, true);
+    assert!(told().contains(&format!("dlx_proxy_upstream_up{labels} 1")));
+    metrics.upstream_connections(&address, None);
+    assert_eq!(told(), [""; 0]);
+}
+
+#[test]
 fn a_connection_takes_its_numbers_with_it() {
     let metrics = Metrics::new();
     let value = |name: &str| {
@@ -113,12 +180,15 @@ fn name(text: &str) -> ShortStr {
 }
 
 fn dead_letter(outcome: Outcome) -> Event {
-    Event::DeadLetter {
+    Event::DeadLetter(Arc::new(DeadLetter {
         queue: name("orders"),
         reason: Reason::Rejected,
         exchange: name("dlx"),
+        routing_key: name("key"),
+        octets: 1,
         outcome,
-    }
+        by: None,
+    }))
 }
 
 /// One of each kind that is counted.
@@ -159,6 +229,7 @@ fn every_event() -> Vec<Event> {
         Event::NameRefused {
             name: name("dlx-proxy.intake"),
         },
+        Event::ExternalRefused,
         dead_letter(Outcome::Parked(Cause::Unroutable)),
         Event::EditDropped,
         Event::LinkUp {

@@ -8,8 +8,22 @@ use tokio::net::TcpStream;
 
 /// Status and text of a page.
 pub(crate) async fn page(admin: SocketAddr, path: &str) -> io::Result<(u16, String)> {
+    ask(admin, "GET", path, &[]).await
+}
+
+/// The same of any request without a body.
+pub(crate) async fn ask(
+    admin: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(admin).await?;
-    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    let headers = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"));
+    let headers: String = headers.collect();
+    let request = format!("{method} {path} HTTP/1.0\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

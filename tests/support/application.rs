@@ -59,7 +59,7 @@ impl Application {
     /// Binds it once more.
     pub(crate) async fn bind(&self) -> Result<Bound, String> {
         let drain = Drain::new(Duration::from_secs(20));
-        let app = App::bind(&self.config, &drain).await;
+        let app = App::bind(&self.config, None, &drain).await;
         let app = app.map_err(|error| error.to_string())?;
         Ok((app, drain))
     }

@@ -9,33 +9,66 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Router};
 use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use super::super::listing::{Answer, Grouped};
 use super::super::login::Credentials;
-use super::super::looks::{Looks, Wish};
+use super::super::looks::Looks;
 use super::super::parameters::{OfVhost, Parameters, Place};
 use super::super::problem::Problem;
-use super::{Answered, Peer, count, json, read, wanted, wish};
-use crate::amqp::ids::ShortStr;
+use super::description::{Filters, OfQueue};
+use super::rights::may_read;
+use super::{Answered, Peer, count, json, read, wanted};
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::redrives::{NotBegun, Order, Redrives, Shown};
 
 /// What the handlers need.
 #[derive(Clone)]
-pub(super) struct Moves {
-    pub(super) looks: Looks,
-    pub(super) redrives: Redrives,
+pub(in crate::admin) struct Moves {
+    pub(in crate::admin) looks: Looks,
+    pub(in crate::admin) redrives: Redrives,
 }
 
 /// All redrives of a vhost that the user may see.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Listed {
     redrives: Vec<Shown>,
+}
+
+/// How many messages go, and how fast.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+#[expect(dead_code, reason = "it is only described; `Moves::begin` reads it")]
+struct Pace {
+    /// So many messages at most, the oldest.
+    limit: Option<u64>,
+    /// So many messages a second at most.
+    rate: Option<u32>,
+    /// Only count what would go.
+    dry_run: Option<bool>,
+}
+
+/// Where messages go: each to the queue that it died in, if nothing is said.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+#[expect(dead_code, reason = "it is only described; `destination` reads it")]
+struct To {
+    /// To this queue.
+    to_queue: Option<String>,
+    /// To this exchange.
+    to_exchange: Option<String>,
+    /// To that exchange with this routing key, each with its own if it is not given.
+    to_routing_key: Option<String>,
+    /// What they say of their deaths: `keep` it (the default), or begin a `new` one.
+    history: Option<String>,
 }
 
 /// What is to be done with one.
@@ -46,23 +79,20 @@ enum Verb {
     Cancel,
 }
 
-pub(super) fn router(moves: Moves) -> Router {
-    let queue = "/api/v1/vhosts/{vhost}/queues/{queue}";
-    let all = "/api/v1/vhosts/{vhost}/redrives";
-    let tell = |verb| {
-        post(move |state, peer, request| async move { change(state, peer, request, verb).await })
-    };
-    Router::new()
-        .route(&format!("{queue}/redrives"), post(redrive))
-        .route(&format!("{queue}/purges"), post(purge))
-        .route(all, get(list))
-        .route(&format!("{all}/{{id}}"), get(show))
-        .route(&format!("{all}/{{id}}/pause"), tell(Verb::Pause))
-        .route(&format!("{all}/{{id}}/resume"), tell(Verb::Resume))
-        .route(&format!("{all}/{{id}}/cancel"), tell(Verb::Cancel))
+pub(super) fn router(moves: Moves) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(redrive))
+        .routes(routes!(purge))
+        .routes(routes!(list))
+        .routes(routes!(show))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(cancel))
         .with_state(moves)
 }
 
+/// Sends messages back to the queues that they died in, or to another place.
+#[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/redrives", tag = "redrives", params(OfQueue, Filters, Pace, To), responses((status = ACCEPTED, body = Shown, description = "It has begun"), (status = OK, body = Answer<Grouped>, description = "Of a dry run")))]
 async fn redrive(
     State(moves): State<Moves>,
     Extension(peer): Extension<Peer>,
@@ -85,6 +115,8 @@ async fn redrive(
         .await
 }
 
+/// Removes messages for good.
+#[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/purges", tag = "redrives", params(OfQueue, Filters, Pace), responses((status = ACCEPTED, body = Shown, description = "It has begun"), (status = OK, body = Answer<Grouped>, description = "Of a dry run")))]
 async fn purge(
     State(moves): State<Moves>,
     Extension(peer): Extension<Peer>,
@@ -115,26 +147,20 @@ fn destination(parameters: &mut Parameters) -> Result<Destination, Problem> {
     }
 }
 
+/// Lists the redrives and purges of a vhost, the newest first.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/redrives", tag = "redrives", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = Listed)))]
 async fn list(
     State(moves): State<Moves>,
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Answered {
     let (credentials, of) = asked(&request, peer)?;
-    let name = of.vhost.to_string();
-    let mut redrives = moves.redrives.list();
-    redrives.retain(|shown| shown.vhost == name);
-    // Also of a vhost without any: who is no user shall not learn that there are none.
-    let mut may: BTreeMap<ShortStr, bool> = BTreeMap::from([(ShortStr::EMPTY, false)]);
-    may.extend(redrives.iter().map(|shown| (shown.of.clone(), false)));
-    for (queue, may) in &mut may {
-        let place = Place::new(of.vhost.clone(), queue.clone());
-        *may = moves.may_read(credentials.clone(), peer, &place).await?;
-    }
-    redrives.retain(|shown| may.get(&shown.of) == Some(&true));
+    let redrives = moves.list(credentials, peer, &of.vhost).await?;
     json(&Listed { redrives })
 }
 
+/// Shows one redrive or purge.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/redrives/{id}", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
 async fn show(
     State(moves): State<Moves>,
     Extension(peer): Extension<Peer>,
@@ -142,6 +168,24 @@ async fn show(
 ) -> Answered {
     let asked = asked(&request, peer)?;
     json(&moves.seen(asked, peer).await?)
+}
+
+/// Holds it up.
+#[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/pause", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
+async fn pause(state: State<Moves>, peer: Extension<Peer>, request: Request) -> Answered {
+    change(state, peer, request, Verb::Pause).await
+}
+
+/// Lets it go on.
+#[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/resume", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
+async fn resume(state: State<Moves>, peer: Extension<Peer>, request: Request) -> Answered {
+    change(state, peer, request, Verb::Resume).await
+}
+
+/// Ends it. What is on its way arrives.
+#[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/cancel", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
+async fn cancel(state: State<Moves>, peer: Extension<Peer>, request: Request) -> Answered {
+    change(state, peer, request, Verb::Cancel).await
 }
 
 async fn change(
@@ -164,7 +208,10 @@ async fn change(
 }
 
 /// Who asks, and for which redrive.
-fn asked(request: &Request, Peer(peer): Peer) -> Result<(Credentials, OfVhost), Problem> {
+pub(in crate::admin) fn asked(
+    request: &Request,
+    Peer(peer): Peer,
+) -> Result<(Credentials, OfVhost), Problem> {
     Parameters::of(request.uri()).end()?;
     let credentials = Credentials::of(request.headers(), peer)?;
     Ok((credentials, OfVhost::of(request.uri())?))
@@ -193,7 +240,7 @@ impl Moves {
         })?;
         parameters.end()?;
         if dry_run == Some(true) {
-            return count(&self.looks, credentials, peer, place, wanted).await;
+            return json(&count(&self.looks, credentials, peer, place, wanted).await?);
         }
         self.looks.turn(peer.0).await?;
         let order = Order {
@@ -206,12 +253,10 @@ impl Moves {
             to,
         };
         let begun = self.redrives.begin(order);
-        let id = begun.map_err(|why| {
-            let status = match &why {
-                NotBegun::Busy(_) => StatusCode::CONFLICT,
-                NotBegun::Ours(_) => StatusCode::FORBIDDEN,
-            };
-            Problem::new(status, why.to_string())
+        let id = begun.map_err(|why| match &why {
+            NotBegun::Busy(_) => Problem::new(StatusCode::CONFLICT, why.to_string()),
+            NotBegun::Ours(_) => Problem::new(StatusCode::FORBIDDEN, why.to_string()),
+            NotBegun::TooMany => Problem::busy(why.to_string()),
         })?;
         let under_way = self.redrives.under_way(id).await;
         let under_way = under_way.ok_or_else(there_is_none)?;
@@ -220,8 +265,29 @@ impl Moves {
         Ok((StatusCode::ACCEPTED, answer).into_response())
     }
 
+    /// All redrives of a vhost that the user may see.
+    pub(in crate::admin) async fn list(
+        &self,
+        credentials: Credentials,
+        peer: Peer,
+        vhost: &Vhost,
+    ) -> Result<Vec<Shown>, Problem> {
+        let name = vhost.to_string();
+        let mut redrives = self.redrives.list();
+        redrives.retain(|shown| shown.vhost == name);
+        // Also of a vhost without any: who is no user shall not learn that there are none.
+        let mut may: BTreeMap<ShortStr, bool> = BTreeMap::from([(ShortStr::EMPTY, false)]);
+        may.extend(redrives.iter().map(|shown| (shown.of.clone(), false)));
+        for (queue, may) in &mut may {
+            let place = Place::new(vhost.clone(), queue.clone());
+            *may = may_read(&self.looks, credentials.clone(), peer, &place).await?;
+        }
+        redrives.retain(|shown| may.get(&shown.of) == Some(&true));
+        Ok(redrives)
+    }
+
     /// The redrive that a path names, if the user may read its queue.
-    async fn seen(
+    pub(in crate::admin) async fn seen(
         &self,
         (credentials, of): (Credentials, OfVhost),
         peer: Peer,
@@ -232,28 +298,7 @@ impl Moves {
         let shown = shown.filter(|shown| shown.vhost == of.vhost.to_string());
         let queue = shown.as_ref().map(|shown| shown.of.clone());
         let place = Place::new(of.vhost, queue.unwrap_or_default());
-        let may = self.may_read(credentials, peer, &place).await?;
+        let may = may_read(&self.looks, credentials, peer, &place).await?;
         shown.filter(|_| may).ok_or_else(there_is_none)
-    }
-
-    /// Whether the broker lets the user read that queue.
-    ///
-    /// # Errors
-    /// When it does not even let the user in.
-    async fn may_read(
-        &self,
-        credentials: Credentials,
-        peer: Peer,
-        place: &Place,
-    ) -> Result<bool, Problem> {
-        let wish = Wish {
-            messages: Some(0),
-            ..wish(credentials, peer, place)
-        };
-        match self.looks.look(wish, (), |(), _| true).await {
-            Ok(_) => Ok(true),
-            Err(problem) if problem.is_about_the_queue() => Ok(false),
-            Err(problem) => Err(problem),
-        }
     }
 }

@@ -11,47 +11,105 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
+use crate::dead_letter::RuleSettings;
 use crate::drain::Drain;
 use crate::http::basic;
+use crate::known::KnownQueues;
 use crate::link::peer;
-use crate::machine::{Limits, LiveLimits};
+use crate::machine::{Limits, LiveLimits, Wall};
 use crate::net::clock::SystemClock;
+use crate::net::dial::{Dialer, Way};
+use crate::net::nodes::{Node, Nodes, Order};
 use crate::net::permits::Permits;
-use crate::net::stream::Dialer;
+use crate::net::proxy_protocol::Told;
 use crate::net::vhosts::Hub;
 use crate::net::walks::Walks;
+use crate::recent::RecentDeaths;
 use crate::telemetry::Metrics;
 
 const LIST: &str = "/api/v1/vhosts/%2F/queues/dead/dead-letters";
 const REDRIVES: &str = "/api/v1/vhosts/%2F/queues/dead/redrives";
 const REFUSED: &str = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.";
-const NEAR: Peer = Peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
+pub(in crate::admin) const NEAR: Peer = Peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
 const FAR: Peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 
-/// The API in front of what listens there.
+pub(in crate::admin) mod deaths;
+
+/// The API in front of what listens there, of which not much patience is had. `permits`: so many looks, and so many redrives.
 fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
+    let watches = Watches::new(RecentDeaths::new(Wall(0)), 2);
+    let (api, metrics) = parts(broker, permits, Duration::from_millis(200), watches);
+    (alone(api), metrics)
+}
+
+/// What it needs. A look may take so long.
+pub(in crate::admin) fn parts(
+    broker: SocketAddr,
+    permits: usize,
+    look_timeout: Duration,
+    watches: Watches,
+) -> (Api, Metrics) {
     let metrics = Metrics::new();
     let walks = Walks {
         dialer: Dialer {
-            broker: (broker.ip().to_string(), broker.port()),
+            nodes: Nodes::new(
+                &[Node {
+                    host: broker.ip().to_string(),
+                    port: broker.port(),
+                }],
+                Order::First,
+                metrics.clone(),
+            ),
+            way: Way {
+                tls: None,
+                told: Told::Off,
+            },
             within: Duration::from_secs(5),
         },
         clock: SystemClock::start(),
         hub: Hub::new(Box::new(|_, _, _| panic!("no link is wanted"))),
     };
     let drain = Drain::new(Duration::ZERO);
-    let redrives = Redrives::new(walks.clone(), drain, ShortStr::EMPTY, Default::default());
     let limits = LiveLimits::new(Limits {
-        look_timeout: Duration::from_millis(200),
+        look_timeout,
+        max_redrives: permits,
         ..Limits::of_tests()
     });
+    let own = (ShortStr::EMPTY, Default::default());
+    let redrives = Redrives::new(walks.clone(), drain, own, (limits.clone(), metrics.clone()));
     let permits = Permits::new(permits);
-    let looks = Looks::new(walks, limits, permits, Default::default(), metrics.clone());
-    (router(looks, redrives), metrics)
+    let looks = Looks::new(
+        walks,
+        limits.clone(),
+        permits,
+        Default::default(),
+        metrics.clone(),
+    );
+    let files = Files {
+        looks: looks.clone(),
+        own_user: ShortStr::EMPTY,
+        names: Default::default(),
+        rules: RuleSettings {
+            continue_history: true,
+            carry_bcc: false,
+        },
+        limits,
+    };
+    let known = KnownQueues::new(Default::default(), SystemClock::start());
+    let api = Api {
+        looks,
+        redrives,
+        files,
+        watches,
+        known,
+        redeclared: Redeclared::default(),
+        vhosts: [Vhost::ROOT].into(),
+    };
+    (api, metrics)
 }
 
 /// A broker that says this to whoever has sent a login.
-async fn broker(says: Vec<u8>) -> SocketAddr {
+pub(in crate::admin) async fn broker(says: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     tokio::spawn(async move {
@@ -68,11 +126,11 @@ async fn broker(says: Vec<u8>) -> SocketAddr {
     address
 }
 
-fn nowhere() -> SocketAddr {
+pub(in crate::admin) fn nowhere() -> SocketAddr {
     "127.0.0.1:1".parse().expect("an address") // a port that nobody is given by chance
 }
 
-fn refusal(code: u16, text: &str) -> Vec<u8> {
+pub(in crate::admin) fn refusal(code: u16, text: &str) -> Vec<u8> {
     peer::close(0, code, text, MethodId(0, 0))
 }
 
@@ -176,6 +234,20 @@ async fn one_look_too_many_is_refused_after_a_short_wait() {
 }
 
 #[tokio::test]
+async fn one_redrive_too_many_is_refused() {
+    let (api, metrics) = api(nowhere(), 0);
+    let mut request = by("me", REDRIVES, FAR);
+    *request.method_mut() = Method::POST;
+    let sent = HeaderValue::from_static("1");
+    request.headers_mut().insert(OWN_HEADER, sent);
+    let (status, body, head) = ask(&api, request).await;
+    assert_eq!(status, 503, "{body}");
+    assert!(head.headers().contains_key(header::RETRY_AFTER));
+    let met = "{limit=\"max-redrives\"} 1\n";
+    assert!(metrics.encode().contains(met), "{}", metrics.encode());
+}
+
+#[tokio::test]
 async fn a_page_from_elsewhere_is_refused() {
     let (api, _) = api(nowhere(), 1);
     for (site, status) in [
@@ -247,4 +319,76 @@ async fn what_there_is_not_is_a_problem_too() {
         let (said, body, _) = ask(&api, request).await;
         assert_eq!((said, &body["status"]), (status, &Value::from(status)));
     }
+}
+
+/// The description, which the broker's users may read.
+async fn description() -> Value {
+    let refused = "NOT_ALLOWED - access to vhost '/' refused for user 'me'";
+    let (api, _) = api(broker(refusal(530, refused)).await, 1);
+    let (status, body, _) = ask(&api, by("me", "/api/v1/openapi.json", FAR)).await;
+    assert_eq!(status, 200, "{body}");
+    body
+}
+
+#[tokio::test]
+async fn all_that_is_described_is_there_and_reads_its_parameters() {
+    let description = description().await;
+    let (api, _) = api(nowhere(), 1);
+    let paths = description["paths"].as_object().expect("paths");
+    assert_eq!(paths.len(), 16, "{:?}", paths.keys());
+    for (path, operations) in paths {
+        for (method, operation) in operations.as_object().expect("operations") {
+            let parameters = operation["parameters"].as_array().expect("parameters");
+            let of = |place: &'static str| {
+                let names = parameters.iter().filter(move |one| one["in"] == place);
+                names.map(|one| one["name"].as_str().expect("a name"))
+            };
+            let path = of("path").fold(path.clone(), |path, name| {
+                path.replace(&format!("{{{name}}}"), "1")
+            });
+            assert!(!path.contains('{'), "{path}");
+            for name in of("query").chain(["no-such"]) {
+                let mut request = by("me", &format!("{path}?{name}=%00"), FAR);
+                *request.method_mut() = method.to_uppercase().parse().expect("a method");
+                let sent = HeaderValue::from_static("1");
+                request.headers_mut().insert(OWN_HEADER, sent);
+                let (status, body, _) = ask(&api, request).await;
+                assert!(status != 404 && status != 405, "{method} {path}: {body}");
+                let unknown = body["detail"] == format!("{name}: there is no such parameter");
+                assert_eq!(unknown, name == "no-such", "{method} {path}: {body}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_description_has_the_login_and_what_answers_are_made_of() {
+    let description = description().await;
+    let components = &description["components"];
+    assert_eq!(components["securitySchemes"]["broker"]["scheme"], "basic");
+    for name in [
+        "Answer_Letters",
+        "Summary",
+        "DeadLetter",
+        "Redrive",
+        "Problem",
+        "Imported",
+    ] {
+        assert!(
+            components["schemas"][name].is_object(),
+            "{name}: {components:#}"
+        );
+    }
+    let list = &description["paths"]["/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters"]["get"];
+    let problem = &list["responses"]["default"]["content"]["application/problem+json"]["schema"];
+    assert_eq!(problem["$ref"], "#/components/schemas/Problem");
+    let (api, _) = api(broker(refusal(403, REFUSED)).await, 1);
+    let (status, ..) = ask(&api, by("stranger", "/api/v1/openapi.json", FAR)).await;
+    assert_eq!(status, 401);
+}
+
+/// The routes of an API without pages.
+fn alone(api: Api) -> Router {
+    let queues = Queues::new(api.looks.clone(), api.known.clone());
+    router(api, queues)
 }

@@ -1,14 +1,20 @@
 //! The admin port over real sockets.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::super::ask;
+use super::super::{Place, ask};
 use super::*;
-use crate::machine::Limits;
+use crate::admin::api::tests::deaths::{add, lenient};
+use crate::admin::api::tests::parts;
+use crate::admin::watches::Watches;
+use crate::http::basic;
+use crate::machine::{Limits, Wall};
+use crate::recent::RecentDeaths;
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -22,21 +28,34 @@ struct Served {
 
 /// `permits`: how many may ask at once, `patience`: for how long.
 async fn start(permits: usize, patience: Duration, readiness: Readiness) -> Served {
+    start_with(permits, patience, readiness, None).await
+}
+
+/// With the API.
+async fn start_with(
+    permits: usize,
+    patience: Duration,
+    readiness: Readiness,
+    api: Option<Api>,
+) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
+    let ports = Ports {
+        plain: Some(listener),
+        tls: None,
+    };
     let (metrics, stop) = (Metrics::new(), CancellationToken::new());
     let server = Server {
         metrics: metrics.clone(),
         readiness,
-        redeclared: Default::default(),
         permits: Permits::new(permits),
         limits: LiveLimits::new(Limits {
             admin_timeout: patience,
             ..Limits::of_tests()
         }),
-        api: None,
+        api,
     };
-    let task = tokio::spawn(server.serve(listener, stop.clone().cancelled_owned()));
+    let task = tokio::spawn(server.serve(ports, stop.clone().cancelled_owned()));
     Served {
         address,
         metrics,
@@ -80,7 +99,7 @@ fn is_cut_off(mut stream: TcpStream) {
 fn answer(address: SocketAddr) -> String {
     let begun = Instant::now();
     loop {
-        match ask(address) {
+        match ask(&Place::of(address, None)) {
             Ok(answer) => return answer,
             Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
         }
@@ -149,4 +168,57 @@ fn whoever_has_asked_is_not_cut_off() {
     silent.let_the_oldest_go();
     assert!(!first.is_cancelled());
     assert!(second.is_cancelled());
+}
+
+/// It is not over when it has begun, so its reader is not slow.
+#[tokio::test]
+async fn a_live_answer_is_not_cut_off_and_ends_with_the_process() {
+    let soon = Duration::from_millis(50);
+    let recent = RecentDeaths::new(Wall(0));
+    let watches = Watches::new(recent.clone(), 2);
+    let (api, _) = parts(lenient().await, 1, Duration::from_secs(20), watches);
+    let served = start_with(2, soon, Readiness::new([]), Some(api)).await;
+    let address = served.address;
+    let mut stream = beside(move || {
+        let mut stream = TcpStream::connect(address).expect("accepted");
+        let login = basic(b"me", b"secret");
+        let request = format!(
+            "GET /api/v1/vhosts/%2F/deaths HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nAuthorization: {login}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).expect("sent");
+        let patience = Some(Duration::from_secs(20));
+        stream.set_read_timeout(patience).expect("an option");
+        let mut reader = BufReader::new(stream);
+        until(&mut reader, "id: ");
+        reader
+    })
+    .await;
+    let begun = Instant::now();
+    while begun.elapsed() < 4 * soon {
+        add(&recent, "mine");
+        stream = beside(move || {
+            until(&mut stream, "event: death");
+            stream
+        })
+        .await;
+    }
+    assert!(!served.has_met("admin-timeout"));
+    served.stop.cancel();
+    // Whole, to the last chunk of its body.
+    beside(move || {
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).expect("an end");
+        assert!(rest.ends_with("\r\n0\r\n\r\n"), "{rest}");
+    })
+    .await;
+}
+
+/// Reads up to a line that begins so.
+fn until(reader: &mut BufReader<TcpStream>, words: &str) {
+    let mut line = String::new();
+    while !line.starts_with(words) {
+        line.clear();
+        let read = reader.read_line(&mut line).expect("a line");
+        assert!(read > 0, "it ended before {words}");
+    }
 }

@@ -70,6 +70,7 @@ pub(super) fn returned<'a>(
             content,
             recorded: false,
             failed: false,
+            by: None,
         },
         returned: Returned::ByNack,
         attempts: Attempts::default(),

@@ -115,6 +115,7 @@ fn planned(dialect: Dialect, content: &Content, recorded: bool) -> Option<Public
         content,
         recorded,
         failed: false,
+        by: None,
     };
     let verdict = plan(&death, &target, &rules(dialect), 9);
     assert_eq!(verdict, plan(&death, &target, &rules(dialect), 9));

@@ -195,6 +195,7 @@ impl Walk {
                 content: &content,
                 recorded: false,
                 failed: false,
+                by: None,
             }
         } else {
             known = signal(event.key.as_bytes(), &content).unwrap();

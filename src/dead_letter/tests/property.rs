@@ -53,6 +53,7 @@ pub(super) fn rules(dialect: Dialect) -> Rules {
         max_history: 256,
         continue_history: true,
         carry_bcc: true,
+        stamp: Default::default(),
     }
 }
 
@@ -151,6 +152,7 @@ fn walk(broker: Broker, steps: &[(Step, usize, usize, usize)]) -> Result<(), Tes
                     content: &content,
                     recorded: false,
                     failed: false,
+                    by: None,
                 };
                 stored = broker.publish(&planned(&death, &target, &rules, now), &next.0, &next.1);
             }

@@ -111,6 +111,7 @@ pub(super) fn rejected(
         content,
         recorded: false,
         failed: true,
+        by: None,
     };
     let target = Lookup::Target(Target {
         exchange: name("dlx"),

@@ -85,6 +85,7 @@ fn answer(asked: &str) -> String {
                 content: &content,
                 recorded: words.flag("recorded"),
                 failed: words.flag("failed"),
+                by: None,
             };
             let now = words.take("now").unwrap().parse().unwrap();
             let target = target(&mut words);
@@ -189,6 +190,7 @@ fn rules(words: &mut Words) -> Rules {
             .map_or(256, |n| n.parse().unwrap()),
         continue_history: words.take("history").is_none_or(|mode| mode == "continue"),
         carry_bcc: words.take("bcc").is_none_or(|mode| mode == "carry"),
+        stamp: Default::default(),
     }
 }
 

@@ -85,7 +85,7 @@ fn what_is_no_signal_is_parked() {
     assert!(
         events
             .iter()
-            .all(|e| matches!(e, Event::DeadLetter { outcome, .. } if *outcome == parked))
+            .all(|e| matches!(e, Event::DeadLetter(dead) if dead.outcome == parked))
     );
 }
 
@@ -150,7 +150,7 @@ fn a_cycle_is_dropped_but_parked_from_at_least_once() {
         .events()
         .into_iter()
         .filter_map(|event| match event {
-            Event::DeadLetter { outcome, .. } => Some(outcome),
+            Event::DeadLetter(dead) => Some(dead.outcome),
             _ => None,
         })
         .collect();

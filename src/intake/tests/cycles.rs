@@ -46,7 +46,7 @@ impl IntakeRig {
     fn ended(&mut self) -> Vec<Outcome> {
         let events = self.events().into_iter();
         let outcomes = events.filter_map(|event| match event {
-            Event::DeadLetter { outcome, .. } => Some(outcome),
+            Event::DeadLetter(dead) => Some(dead.outcome),
             _ => None,
         });
         outcomes.collect()

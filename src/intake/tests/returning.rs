@@ -36,6 +36,7 @@ fn away(now: Wall, over: Option<&str>) -> Content {
             content: &content,
             recorded: false,
             failed: false,
+            by: None,
         },
         returned: Returned::ByReject,
         attempts: Attempts::default(),
@@ -60,7 +61,7 @@ fn away(now: Wall, over: Option<&str>) -> Content {
         Some("") | None => Lookup::NoExchange,
         Some(exchange) => target(exchange),
     };
-    let rules = settings().rules.at(Dialect::V4, 256);
+    let rules = settings().rules.at(Dialect::V4, 256, Default::default());
     match give_back(&of, &retries, &lookup, &rules, b"proxy", now) {
         Some(Disposal::Retry(publication)) => publication.content,
         other => panic!("{other:?}"),
@@ -155,7 +156,7 @@ fn what_the_proxy_did_not_send_there_is_parked() {
     assert!(
         events
             .iter()
-            .all(|e| matches!(e, Event::DeadLetter { outcome, .. } if *outcome == parked))
+            .all(|e| matches!(e, Event::DeadLetter(dead) if dead.outcome == parked))
     );
 }
 
@@ -186,19 +187,11 @@ fn what_is_over_goes_to_its_target_or_nowhere() {
     rig.deliver(2, DUE, &away(at, Some("")));
     assert_eq!(rig.dead(), []);
     assert_eq!(rig.settlements(), [(MethodId::BASIC_ACK, 2, false)]);
-    let [
-        Event::DeadLetter {
-            queue,
-            reason,
-            outcome,
-            ..
-        },
-    ] = &rig.events()[..]
-    else {
+    let [Event::DeadLetter(dead)] = &rig.events()[..] else {
         panic!("it was dropped");
     };
-    assert_eq!((queue, *reason), (&name("work"), Reason::Expired));
-    assert_eq!(*outcome, Outcome::Dropped(Cause::NoTarget));
+    assert_eq!((&dead.queue, dead.reason), (&name("work"), Reason::Expired));
+    assert_eq!(dead.outcome, Outcome::Dropped(Cause::NoTarget));
 }
 
 #[test]

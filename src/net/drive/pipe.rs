@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::Stream;
+use crate::machine::Mono;
 
 pub(super) struct Pipe<S> {
     pub(super) stream: S,
@@ -15,6 +16,8 @@ pub(super) struct Pipe<S> {
     pub(super) read_to_end: bool,
     /// We have ended ours.
     ended: bool,
+    /// Nothing can be written any more; what the peer said before that may be read until then.
+    broken: Option<Mono>,
     /// The stream may keep some of what was written.
     unflushed: bool,
 }
@@ -27,8 +30,20 @@ impl<S: Stream> Pipe<S> {
             starved: false,
             read_to_end: false,
             ended: false,
+            broken: None,
             unflushed: false,
         }
+    }
+
+    /// Nothing is written any more, and what comes is read until the peer's end, or until then.
+    pub(super) fn break_off(&mut self, until: Mono) {
+        self.broken.get_or_insert(until);
+        self.unflushed = false;
+    }
+
+    /// Until when it may be read, if it is broken.
+    pub(super) fn broken(&self) -> Option<Mono> {
+        self.broken
     }
 
     /// There are bytes that the machine did not take because it paused.

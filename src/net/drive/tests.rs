@@ -125,6 +125,30 @@ async fn an_error_of_one_leg_cuts_off_nothing_on_its_way_to_the_other() {
 }
 
 #[tokio::test]
+async fn what_the_broker_said_is_read_to_its_end_though_nothing_can_be_written_to_it() {
+    let ((client, mut listening), (broker, mut speaking)) = (pair().await, pair().await);
+    // More than one read takes: the first answer to it fails.
+    let news = vec![b'n'; 3 * SCRATCH / 2];
+    speaking.write_all(&news).await.expect("sent");
+    speaking.set_zero_linger().expect("an option");
+    drop(speaking);
+    let (_sender, inbox) = mpsc::channel(1);
+    let talker = Talker::default();
+    let drive = Drive::session(talker, Nowhere, inbox, SystemClock::start(), client, broker);
+    let task = tokio::spawn(drive.run(std::future::pending()));
+    let mut heard = Vec::new();
+    let end = listening.read_to_end(&mut heard).await;
+    task.await.expect("it has ended");
+    assert!(end.is_err(), "the reset is passed on as one");
+    assert!(
+        heard.starts_with(&news),
+        "{} of {}",
+        heard.len(),
+        news.len()
+    );
+}
+
+#[tokio::test]
 async fn what_was_held_back_and_is_not_complete_does_not_stop_the_leg() {
     let ((client, mut speaking), (broker, mut listening)) = (pair().await, pair().await);
     let (_sender, inbox) = mpsc::channel(1);

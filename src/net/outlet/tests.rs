@@ -22,6 +22,7 @@ fn dead_letter(ticket: u64) -> (Ticket, Publication) {
         at_least_once: false,
         history_cut: false,
         purpose: Purpose::Death,
+        by: None,
     };
     (Ticket(ticket), publication)
 }

@@ -34,6 +34,77 @@ fn a_private_history_that_does_not_fit_is_left_out() {
     assert_eq!(sent[1], ("x-dlx-proxy-history".to_owned(), Vec::new()));
 }
 
+/// A dead letter that says who rejected its message, beside a header of that size and a private history.
+fn stamped(exchange: &str, octets: usize) -> Publication {
+    let mut who = TableBuilder::default();
+    who.longstr(b"connection", &[b'x'; 200]);
+    let mut history = TableBuilder::default();
+    history.longstr(b"x-death", &[b'x'; 100]);
+    let mut headers = TableBuilder::default();
+    headers.longstr(b"big", &vec![b'x'; octets]);
+    headers.table(b"x-rejected-by", &who);
+    headers.table(b"x-dlx-proxy-history", &history);
+    let by = Rejecter {
+        connection: Default::default(),
+        consumer: None,
+        held: Default::default(),
+    };
+    Publication {
+        content: with_headers(headers, "1"),
+        by: Some(Box::new(by)),
+        ..message(exchange, "k", "1")
+    }
+}
+
+fn stamping() -> PublisherRig {
+    let settings = settings();
+    let mut limits = Limits::clone(&settings.limits.now());
+    limits.stamp = [StampField::Connection].into_iter().collect();
+    settings.limits.set(limits);
+    rig_with(settings)
+}
+
+fn names(sent: &[Sent]) -> Vec<String> {
+    let headers = super::headers(sent).into_iter();
+    headers.map(|(name, _)| name).collect()
+}
+
+/// Before the history, which counts for something.
+#[test]
+fn who_rejected_it_is_left_out_where_it_does_not_fit() {
+    let mut rig = stamping();
+    rig.publish(1, stamped("", 130_800));
+    rig.ready(1);
+    assert_eq!(names(&rig.sent()), ["big", "x-dlx-proxy-history"]);
+    assert!(rig.events().contains(&Event::EditDropped));
+    // A client's own header is not the proxy's to leave out.
+    let by = None;
+    rig.publish(
+        2,
+        Publication {
+            by,
+            ..stamped("", 130_800)
+        },
+    );
+    assert_eq!(rig.published(), []);
+    assert_eq!(rig.settled(), [(2, Outcome::Refused(Cause::TooBig))]);
+}
+
+#[test]
+fn where_it_should_have_gone_counts_more_than_who_rejected_it() {
+    let mut rig = stamping();
+    rig.publish(1, stamped("gone", 130_600));
+    rig.published();
+    rig.close(5, 404, "NOT_FOUND");
+    rig.ready(2);
+    let sent = names(&rig.sent());
+    assert!(
+        sent.iter().any(|name| name == "x-parked-exchange"),
+        "{sent:?}"
+    );
+    assert!(!sent.iter().any(|name| name == "x-rejected-by"), "{sent:?}");
+}
+
 #[test]
 fn a_header_that_just_fits_is_parked_as_it_is() {
     let mut rig = rig();

@@ -1,5 +1,7 @@
 //! Internal exchanges are reached over bridges.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::amqp::method::ExchangeBind;
 
@@ -79,12 +81,10 @@ fn a_bridge_is_built_in_front_of_the_first_publish() {
             Event::InternalExchange {
                 exchange: exchange.clone()
             },
-            Event::DeadLetter {
-                queue: name("work"),
-                reason: Reason::Rejected,
-                exchange,
-                outcome: Outcome::Confirmed,
-            },
+            Event::DeadLetter(Arc::new(DeadLetter::of(
+                message("int-x", "k", "1"),
+                Outcome::Confirmed
+            ))),
         ]
     );
 }

@@ -40,6 +40,7 @@ pub(super) fn returned(by_exchange: Option<&str>) -> Publication {
             content: &content,
             recorded: false,
             failed: true,
+            by: None,
         },
         returned: Returned::ByNack,
         attempts: Attempts::default(),
@@ -59,7 +60,7 @@ pub(super) fn returned(by_exchange: Option<&str>) -> Publication {
         continue_history: true,
         carry_bcc: true,
     };
-    let rules = rules.at(Dialect::V4, 100);
+    let rules = rules.at(Dialect::V4, 100, Default::default());
     match give_back(&of, &retries, &Lookup::NoExchange, &rules, b"proxy", NOW) {
         Some(Disposal::Retry(publication)) => publication,
         other => panic!("{other:?}"),

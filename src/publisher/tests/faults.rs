@@ -84,7 +84,7 @@ fn what_is_to_be_parked_is_parked() {
     assert_eq!(rig.settled(), [(1, Outcome::Parked(Cause::Implausible))]);
     assert!(rig.events().iter().any(|event| matches!(
         event,
-        Event::DeadLetter { outcome: Outcome::Parked(Cause::Implausible), exchange, .. } if *exchange == name("x")
+        Event::DeadLetter(dead) if dead.outcome == Outcome::Parked(Cause::Implausible) && dead.exchange == name("x")
     )));
 }
 

@@ -1,5 +1,7 @@
 //! Confirmed, in order, each once.
 
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
@@ -15,12 +17,15 @@ fn a_dead_letter_is_published_and_its_owner_told() {
     );
     assert_eq!(
         rig.events(),
-        [Event::DeadLetter {
+        [Event::DeadLetter(Arc::new(DeadLetter {
             queue: name("work"),
             reason: Reason::Rejected,
             exchange: name(""),
+            routing_key: name("dead"),
+            octets: 2,
             outcome: Outcome::Confirmed,
-        }]
+            by: None,
+        }))]
     );
     assert_eq!(rig.machine.held(), 0);
 }

@@ -345,3 +345,57 @@ fn what_is_deleted_takes_its_bindings_along() {
         owned("a b c", "a c", "a b c", "a c")
     );
 }
+
+/// Where a target may lead: `a b`, or `?`.
+fn leads_to(routing: &Routing, exchange: &str, key: Option<&str>) -> String {
+    let queues = routing.leads_to(exchange.as_bytes(), key.map(str::as_bytes));
+    queues.map_or("?".to_owned(), |queues| {
+        let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
+        queues.join(" ")
+    })
+}
+
+#[test]
+fn where_a_target_may_lead() {
+    let mut changes = vec![
+        declared("direct", "direct", Some("rest")),
+        declared("fanout", "fanout", None),
+        declared("topic", "topic", None),
+        declared("headers", "headers", Some("rest")),
+        declared("rest", "fanout", Some("round")),
+        declared("round", "direct", None),
+        declared("hash", "x-consistent-hash", None),
+        declared("many", "fanout", None),
+        bound("direct", queue("a"), "k"),
+        bound("direct", queue("b"), "other"),
+        bound("fanout", queue("a"), "k"),
+        bound("fanout", to_exchange("hash"), "k"),
+        bound("topic", queue("a"), "k.*"),
+        bound("topic", to_exchange("round"), "#"),
+        bound("round", to_exchange("topic"), "k.1"),
+        bound("round", queue("r"), "k.1"),
+        Change::Bound(binding("headers", queue("a"), "", &[("tenant", "7")])),
+        bound("rest", queue("z"), ""),
+    ];
+    changes.extend((0..5000).map(|number| bound("many", queue(&format!("q{number}")), "")));
+    let routing = routing(&changes);
+    for (exchange, key, expected) in [
+        ("direct", Some("k"), "a"),
+        ("direct", Some("none"), "z"),
+        ("direct", None, "a b z"),
+        ("topic", Some("k.1"), "a r"),
+        ("topic", Some("x"), ""),
+        ("topic", None, "a r"),
+        ("headers", Some("k"), "a z"),
+        ("rest", Some("k"), "z"),
+        ("fanout", Some("k"), "?"),
+        ("nowhere", Some("k"), "?"),
+        ("many", Some("k"), "?"),
+    ] {
+        assert_eq!(
+            leads_to(&routing, exchange, key),
+            expected,
+            "{exchange} {key:?}"
+        );
+    }
+}

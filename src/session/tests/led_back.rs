@@ -43,6 +43,7 @@ fn delivered(of: &str, from: &str, (exchange, key): (&str, &str)) -> (u64, Strin
         queue: name(from),
         exchange: name(exchange),
         routing_key: name(key),
+        consumer: None,
         octets: 0,
         redelivered: false,
         at: Wall(0),

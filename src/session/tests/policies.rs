@@ -66,7 +66,7 @@ fn a_key_that_only_the_broker_knows_leaves_the_reject_to_it() {
         cause: Fallback::TargetUnknown,
     };
     assert_eq!(s.events, [forwarded]);
-    assert_eq!((s.session.retained(), s.session.withheld()), (2 * 407, 0));
+    assert_eq!((s.session.retained(), s.session.withheld()), (2 * 457, 0));
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn out_of_tickets_the_client_is_not_read() {
 
 #[test]
 fn over_the_budget_nothing_is_retained_and_the_reject_is_forwarded() {
-    let small = |limits: &mut Limits| limits.retained_bytes_per_connection = 430;
+    let small = |limits: &mut Limits| limits.retained_bytes_per_connection = 480;
     let mut s = Script::open(limited(Mode::Keep, small)).managed("orders", target("dlx"));
     s.broker(&deliver("orders", 1, b"more than thirty bytes of a body"))
         .passes();

@@ -70,6 +70,7 @@ pub(super) fn settings(mode: Mode) -> Settings {
         names: super::names(),
         policies: LivePolicies::default(),
         rules,
+        external: Default::default(),
         retained: Budget::new(1 << 20),
         ended: Default::default(),
         types: Default::default(),
@@ -93,8 +94,9 @@ impl Script {
     pub(super) fn fresh(settings: Settings) -> Script {
         Script {
             policies: settings.policies.clone(),
-            session: Session::new(
+            session: Session::of_client(
                 Arc::new(settings),
+                name("192.0.2.7"),
                 Now {
                     mono: Mono(0),
                     wall: Wall::of_seconds(1000),
@@ -170,8 +172,11 @@ impl Script {
                 .end();
         }))
         .passes();
+        let mut properties = TableBuilder::default();
+        properties.longstr(b"connection_name", b"worker 1");
+        let properties = properties.finish();
         self.client(&method(zero, MethodId::CONNECTION_START_OK, |a| {
-            a.longstr(b"")
+            a.longstr(&properties)
                 .shortstr(b"PLAIN")
                 .longstr(b"\0guest\0guest")
                 .shortstr(b"en_US")
@@ -198,6 +203,11 @@ impl Script {
     /// What went to the client since somebody looked.
     pub(super) fn sent_to_client(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.to_client)
+    }
+
+    /// The same of the broker.
+    pub(super) fn sent_to_broker(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.to_broker)
     }
 
     /// The session knows this queue's target, and the client consumes from it under the same name.

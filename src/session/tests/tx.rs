@@ -62,14 +62,14 @@ fn a_rollback_takes_it_back() {
     s.client(&tx(ROLLBACK)).passes();
     s.broker(&tx(MethodId::TX_ROLLBACK_OK)).passes();
     assert_eq!(s.dead, []);
-    assert_eq!(s.session.retained(), 3 * 407);
+    assert_eq!(s.session.retained(), 3 * 457);
     s.client(&ack(1, false)).silent();
     s.client(&nack(2, false, true)).silent();
     s.client(&reject(3, false)).silent();
     s.client(&tx(COMMIT))
         .broker_gets(&[&ack(1, false), &nack(2, false, true), &tx(COMMIT)]);
     assert_eq!(s.dead.len(), 1);
-    assert_eq!(s.session.retained(), 407);
+    assert_eq!(s.session.retained(), 457);
 }
 
 #[test]

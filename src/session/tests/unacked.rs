@@ -45,6 +45,7 @@ fn retained() -> Retained {
         routing_key: ShortStr::EMPTY,
         content,
         before: Default::default(),
+        consumer: None,
         delivered: Default::default(),
         retried: Default::default(),
     }

@@ -1,10 +1,12 @@
 //! The lines that facts become.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use super::super::logging;
 use super::*;
+use crate::machine::{Reason, Role};
+use crate::net::nodes::Node;
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -40,12 +42,15 @@ fn name(text: &str) -> ShortStr {
 }
 
 fn dead_letter(queue: &str, outcome: Outcome) -> Event {
-    Event::DeadLetter {
+    Event::DeadLetter(Arc::new(DeadLetter {
         queue: name(queue),
         reason: Reason::Expired,
         exchange: name("dlx"),
+        routing_key: name("key"),
+        octets: 1,
         outcome,
-    }
+        by: None,
+    }))
 }
 
 #[test]
@@ -136,12 +141,17 @@ fn clients_that_come_while_the_broker_is_away_are_said_once() {
         let metrics = Metrics::new();
         for port in 50_000..50_100 {
             let peer = SocketAddr::from(([10, 0, 0, 7], port));
-            let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-            Reporter::session(metrics.clone(), peer)
-                .client_refused(&("rabbit".to_owned(), 5672), &refused);
+            let refused = Refused {
+                node: Some(Node {
+                    host: "rabbit".to_owned(),
+                    port: 5672,
+                }),
+                error: io::Error::from(io::ErrorKind::ConnectionRefused),
+            };
+            Reporter::session(metrics.clone(), peer).client_refused(&refused);
         }
     });
-    insta::assert_snapshot!(lines, @r#" WARN session{peer=10.0.0.7:50000}: client refused: the broker cannot be reached broker="rabbit:5672" error=connection refused"#);
+    insta::assert_snapshot!(lines, @r#" WARN session{peer=10.0.0.7:50000}: client refused: the broker cannot be reached broker=rabbit:5672 error=connection refused"#);
 }
 
 #[test]

@@ -10,9 +10,12 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters <COMMAND>
 
     Commands:
+      queues   List the queues that dead letters went to, with what is known of them
       list     List the messages of a queue, the oldest first
       groups   Count the messages of a queue by where they died, why, and with which error
       show     Show one message: how it died, its properties, its headers and its body
+      export   Write messages to standard output, one a line, as JSON; they stay in the queue
+      import   Put messages that were exported into a queue
       redrive  Send messages back to the queues that they died in, or to another place
       purge    Remove messages for good
       help     Print this message or the help of the given subcommand(s)
@@ -20,30 +23,54 @@ fn help_of_dead_letters_reads_well() {
     Options:
       -h, --help  Print help
     "#);
+    insta::assert_snapshot!(stdout(&["dead-letters", "queues", "--help"]), @r#"
+    List the queues that dead letters went to, with what is known of them
+
+    Usage: dlx-proxy dead-letters queues [OPTIONS]
+
+    Options:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost of their queues [default: /]
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+      -h, --help                  Print help
+
+    The proxy knows the queues that its dead letters went to since it was started; with a `management-url` also those behind
+    named exchanges, how many messages each has, and, where it can be known, how long the oldest has been there. A user sees
+    the queues that the user may read. Exit code 1: there is no answer, and why.
+    "#);
     insta::assert_snapshot!(stdout(&["dead-letters", "list", "--help"]), @r#"
     List the messages of a queue, the oldest first
 
     Usage: dlx-proxy dead-letters list [OPTIONS] --queue <NAME>
 
     Options:
-          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>         The vhost of the queue [default: /]
-          --queue <NAME>         The queue
-          --output <FORM>        How to print it: table or json [default: table]
-          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
-          --source <QUEUE>       Only messages that died in this queue
-          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
-          --routing-key <KEY>    Only messages with this routing key
-          --header <NAME=VALUE>  Only messages with this header; may be repeated
-          --body <TEXT>          Only messages with this text in their body
-          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-          --limit <N>            So many messages [default: 100]
-          --offset <N>           Behind so many others
-          --columns <NAMES>      Only these columns, in this order; the names are those of the JSON
-      -h, --help                 Print help
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost of the queue [default: /]
+          --queue <NAME>          The queue
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --source <QUEUE>        Only messages that died in this queue
+          --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>     Only messages with this routing key
+          --header <NAME=VALUE>   Only messages with this header; may be repeated
+          --body <TEXT>           Only messages with this text in their body
+          --older-than <TIME>     Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --limit <N>             So many messages [default: 100]
+          --offset <N>            Behind so many others
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+      -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
@@ -55,22 +82,24 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters groups [OPTIONS] --queue <NAME>
 
     Options:
-          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>         The vhost of the queue [default: /]
-          --queue <NAME>         The queue
-          --output <FORM>        How to print it: table or json [default: table]
-          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
-          --source <QUEUE>       Only messages that died in this queue
-          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
-          --routing-key <KEY>    Only messages with this routing key
-          --header <NAME=VALUE>  Only messages with this header; may be repeated
-          --body <TEXT>          Only messages with this text in their body
-          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-          --columns <NAMES>      Only these columns, in this order; the names are those of the JSON
-      -h, --help                 Print help
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost of the queue [default: /]
+          --queue <NAME>          The queue
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --source <QUEUE>        Only messages that died in this queue
+          --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>     Only messages with this routing key
+          --header <NAME=VALUE>   Only messages with this header; may be repeated
+          --body <TEXT>           Only messages with this text in their body
+          --older-than <TIME>     Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+      -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
@@ -85,15 +114,17 @@ fn help_of_dead_letters_reads_well() {
       <ID>  The message, as `list` names it
 
     Options:
-          --config <FILE>    TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>     Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>  A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>  The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>     The vhost of the queue [default: /]
-          --queue <NAME>     The queue
-          --output <FORM>    How to print it: table or json [default: table]
-          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
-      -h, --help             Print help
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost of the queue [default: /]
+          --queue <NAME>          The queue
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+      -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
@@ -110,7 +141,9 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
           --vhost <NAME>          The vhost of the queue [default: /]
@@ -151,27 +184,29 @@ fn help_of_what_moves_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters purge [OPTIONS] --queue <NAME>
 
     Options:
-          --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>         Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>      A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>      The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>         The vhost of the queue [default: /]
-          --queue <NAME>         The queue
-          --output <FORM>        How to print it: table or json [default: table]
-          --non-interactive      For scripts: tables without a heading, their cells divided by tabs
-          --source <QUEUE>       Only messages that died in this queue
-          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
-          --routing-key <KEY>    Only messages with this routing key
-          --header <NAME=VALUE>  Only messages with this header; may be repeated
-          --body <TEXT>          Only messages with this text in their body
-          --older-than <TIME>    Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-          --id <ID>              Only this message, as `list` names it; may be repeated
-          --limit <N>            So many messages at most, the oldest
-          --rate <N>             So many messages a second at most
-          --dry-run              Only say how many messages are meant
-          --approve              Do not ask
-          --no-wait              Only begin: `dlx-proxy redrives` tells the rest
-      -h, --help                 Print help
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost of the queue [default: /]
+          --queue <NAME>          The queue
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --source <QUEUE>        Only messages that died in this queue
+          --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --routing-key <KEY>     Only messages with this routing key
+          --header <NAME=VALUE>   Only messages with this header; may be repeated
+          --body <TEXT>           Only messages with this text in their body
+          --older-than <TIME>     Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --id <ID>               Only this message, as `list` names it; may be repeated
+          --limit <N>             So many messages at most, the oldest
+          --rate <N>              So many messages a second at most
+          --dry-run               Only say how many messages are meant
+          --approve               Do not ask
+          --no-wait               Only begin: `dlx-proxy redrives` tells the rest
+      -h, --help                  Print help
 
     On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with
     --non-interactive, it wants --approve. Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the
@@ -205,15 +240,17 @@ fn help_of_what_moves_dead_letters_reads_well() {
     Usage: dlx-proxy redrives list [OPTIONS]
 
     Options:
-          --config <FILE>    TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>     Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>  A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>  The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>     The vhost of their queues [default: /]
-          --output <FORM>    How to print it: table or json [default: table]
-          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
-          --columns <NAMES>  Only these columns, in this order; the names are those of the JSON
-      -h, --help             Print help
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost of their queues [default: /]
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+      -h, --help                  Print help
 
     The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the
     queues that the user may read. Exit code 1: there is no answer, and why.
@@ -227,14 +264,16 @@ fn help_of_what_moves_dead_letters_reads_well() {
       <ID>  Its number, as `list` names it
 
     Options:
-          --config <FILE>    TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>     Admin address of the proxy [default: 127.0.0.1:15673]
-          --username <NAME>  A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>  The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>     The vhost of their queues [default: /]
-          --output <FORM>    How to print it: table or json [default: table]
-          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
-      -h, --help             Print help
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost of their queues [default: /]
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+      -h, --help                  Print help
 
     The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the
     queues that the user may read. Exit code 1: there is no answer, and why.

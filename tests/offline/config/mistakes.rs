@@ -60,7 +60,7 @@ definition = "dlx"
     dlx-proxy.toml:11: mode: write one value, not a table
     environment variable DLX_PROXY_LISTN: there is no such setting; `dlx-proxy print-default-config` prints all there are
     environment variable DLX_PROXY_POLICY: policies are taken from the file only
-    dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673"
+    dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673", or "" for none
     flag --upstream: upstream: not an AMQP URL; write it like "amqp://user:password@host:5672"
     dlx-proxy.toml:8: vhosts = "": write 1 to 255 bytes of text
     dlx-proxy.toml:8: vhosts = "/": is there twice
@@ -140,8 +140,33 @@ fn names_are_as_long_as_amqp_lets_them_be() {
 }
 
 #[test]
-fn tls_is_said_to_be_missing() {
-    insta::assert_snapshot!(mistakes(from_environment(&[("DLX_PROXY_UPSTREAM", "amqps://u:secret@host")]), None), @r#"environment variable DLX_PROXY_UPSTREAM: upstream: TLS to the broker is not supported yet; write it like "amqp://user:password@host:5672""#);
+fn mistakes_in_tls_are_told_all_at_once_with_their_places() {
+    let file = r#"listen = ""
+admin = ""
+upstream-ca-file = "/nowhere/ca.pem"
+upstream-tls-verify = false
+tls-key-file = "/nowhere/key.pem"
+tls-client-auth = "optional"
+"#;
+    insta::assert_snapshot!(mistakes_of_file("tls", file), @r#"
+    dlx-proxy.toml:3: upstream-ca-file = "/nowhere/ca.pem": is of no use: neither `upstream` begins with `amqps://` nor `management-url` with `https://`
+    dlx-proxy.toml:4: upstream-tls-verify = false: is of no use: neither `upstream` begins with `amqps://` nor `management-url` with `https://`
+    dlx-proxy.toml:5: tls-key-file = "/nowhere/key.pem": is of no use: neither `listen-tls` nor `admin-tls` is set
+    dlx-proxy.toml:6: tls-client-auth = "optional": is of no use: `listen-tls` is not set
+    dlx-proxy.toml:3: upstream-ca-file = "/nowhere/ca.pem": cannot be read: No such file or directory (os error 2)
+    dlx-proxy.toml:5: tls-key-file = "/nowhere/key.pem": cannot be read: No such file or directory (os error 2)
+    dlx-proxy.toml:1: listen: neither `listen` nor `listen-tls` has an address: set one
+    dlx-proxy.toml:2: admin: neither `admin` nor `admin-tls` has an address: set one
+    "#);
+    let file = r#"listen-tls = "127.0.0.1:5671"
+admin-tls = "127.0.0.1:5671"
+tls-client-auth = "required"
+"#;
+    insta::assert_snapshot!(mistakes_of_file("tls-more", file), @r#"
+    dlx-proxy.toml:1: tls-client-ca-file: set it too: `tls-client-auth` needs to know who signs the certificates of clients
+    dlx-proxy.toml:1: tls-cert-file: set it, and `tls-key-file`: `listen-tls` and `admin-tls` need a certificate
+    dlx-proxy.toml:2: admin-tls = "127.0.0.1:5671": is the same as `listen-tls`; take another port
+    "#);
 }
 
 #[test]
@@ -164,7 +189,7 @@ fn passwords_are_never_printed() {
     ));
     for wrong in [
         "amqp://user:s3cret@host:port",
-        "amqps://user:s3cret@host",
+        "amqps://user:s3cret@host:port",
         "user:s3cret",
         "amqp://host:s3cret",
         "s3cret",

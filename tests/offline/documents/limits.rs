@@ -9,11 +9,14 @@ use super::super::text_of;
 use super::found;
 
 /// Settings that bound nothing.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 33] = [
     "listen",
+    "listen-proxy-protocol",
     "admin",
     "admin-api",
     "upstream",
+    "upstream-proxy-protocol",
+    "upstream-order",
     "management-url",
     "vhosts",
     "prefix",
@@ -22,11 +25,24 @@ const OTHERS: [&str; 17] = [
     "history",
     "bcc",
     "on-unroutable",
+    "on-dead-letter",
     "error-headers",
+    "stamp",
     "intake-queue-type",
     "worker-threads",
+    "listen-tls",
     "log-format",
     "log-level",
+    "tls-cert-file",
+    "tls-client-auth",
+    "tls-client-ca-file",
+    "tls-key-file",
+    "upstream-ca-file",
+    "upstream-cert-file",
+    "upstream-key-file",
+    "upstream-tls-name",
+    "upstream-tls-verify",
+    "admin-tls",
 ];
 
 #[test]

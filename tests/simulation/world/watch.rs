@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use dlx_proxy::machine::{Cause, Event, Fallback, Limit, Outcome};
+use dlx_proxy::machine::{Cause, DeadLetter, Event, Fallback, Limit, Outcome};
 use regex::{Captures, Regex};
 
 use super::super::accounts::id;
@@ -73,12 +73,14 @@ impl World {
             self.note(|| format!("    {which:?}: {event:?}"));
             self.parked(which, &event)?;
             match event {
-                Event::DeadLetter {
-                    outcome: Outcome::Dropped(cause),
-                    ..
-                } => match cause {
-                    Cause::Cycle => self.accounts.cycles += 1,
-                    _ => self.accounts.unroutable += 1,
+                Event::DeadLetter(dead) => match dead.outcome {
+                    Outcome::Dropped(Cause::Cycle) => self.accounts.cycles += 1,
+                    Outcome::Dropped(_) => self.accounts.unroutable += 1,
+                    // It may be at its target too.
+                    Outcome::Parked(Cause::TargetBusy | Cause::TimedOut) => {
+                        self.accounts.fault(self.at);
+                    }
+                    _ => {}
                 },
                 Event::LimitMet(Limit::ConfirmTimeout) => {
                     self.troubles.late_confirm();
@@ -92,12 +94,7 @@ impl World {
                         self.accounts.fault(self.at);
                     }
                 }
-                // It may be at its target too.
-                Event::DeadLetter {
-                    outcome: Outcome::Parked(Cause::TargetBusy | Cause::TimedOut),
-                    ..
-                }
-                | Event::RejectForwarded {
+                Event::RejectForwarded {
                     cause: Fallback::CloseWait | Fallback::Refused(_),
                     ..
                 } => self.accounts.fault(self.at),
@@ -149,15 +146,15 @@ impl World {
             self.accounts.given_up += usize::from(*cause != Cause::PublisherAway);
             self.accounts.count.refused += 1;
         }
-        let Event::DeadLetter {
+        let Event::DeadLetter(dead) = event else {
+            return Ok(());
+        };
+        let DeadLetter {
             outcome,
             queue,
             exchange,
             ..
-        } = event
-        else {
-            return Ok(());
-        };
+        } = &**dead;
         let is_missing = **exchange == *plan::MISSING.as_bytes();
         match (which, outcome) {
             (Which::Intake, Outcome::Parked(_)) => self.accounts.given_up += 1,

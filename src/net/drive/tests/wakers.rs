@@ -351,7 +351,8 @@ impl Scene {
             let side = self.sockets[leg as usize].lock();
             let at = leg as usize;
             prop_assert!(!waits.read[at] || side.reader.is_some(), "{leg:?} to read");
-            let writes = waits.write[at] || side.kept && self.drive.stream(leg).is_some();
+            let writes =
+                waits.write[at] || side.kept && !side.broken && self.drive.stream(leg).is_some();
             prop_assert!(!writes || side.writer.is_some(), "{leg:?} to write");
         }
         prop_assert!(!waits.inbox, "something in the inbox");

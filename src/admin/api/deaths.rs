@@ -1,0 +1,272 @@
+//! The last dead letters of a vhost, from the proxy's own memory. Of a queue they are shown to those who may read it.
+//!
+//! - `GET /api/v1/vhosts/{vhost}/deaths` lists them, the newest last; with `Accept: text/event-stream` it goes on live
+//! - `GET …/deaths/rates` counts them by minute
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::IntoResponse;
+use axum::response::sse::Sse;
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::super::login::Credentials;
+use super::super::looks::Looks;
+use super::super::parameters::{OfVhost, Parameters};
+use super::super::problem::Problem;
+use super::super::watches::{Live, Watches};
+use super::rights::Rights;
+use super::{Answered, Peer, json};
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told, time};
+
+mod live;
+
+/// So many are listed if nobody says how many.
+const LIMIT: usize = 100;
+/// Where a reader of a live answer was when it ended.
+const LAST_EVENT_ID: &str = "last-event-id";
+const TOO_MANY: &str = "there are more queues than the broker is asked about for one answer: those of some queues are left out";
+
+/// What the handlers need.
+#[derive(Clone)]
+pub(super) struct Deaths {
+    pub(super) looks: Looks,
+    pub(super) watches: Watches,
+}
+
+/// The last dead letters of a vhost.
+#[derive(Serialize, ToSchema)]
+struct LastDeaths {
+    /// The newest last.
+    deaths: Vec<Shown>,
+    /// The number to go on with.
+    next: u64,
+    /// There were more between `after` and the first of these.
+    missed: bool,
+    /// What somebody should know.
+    notes: Vec<&'static str>,
+}
+
+/// A dead letter.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Death)]
+struct Shown {
+    /// Greater than that of all before it.
+    number: u64,
+    #[serde(flatten)]
+    told: Told,
+}
+
+/// How many died.
+#[derive(Serialize, ToSchema)]
+struct Rates {
+    /// The last minute of each rate is that of now.
+    now: String,
+    rates: Vec<RateShown>,
+    /// What somebody should know.
+    notes: Vec<&'static str>,
+}
+
+/// How many died in one queue for one reason.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+struct RateShown {
+    /// Without one: of all queues that have no counts of their own.
+    queue: Option<String>,
+    /// `rejected`, `expired`, `maxlen` or `delivery_limit`.
+    reason: &'static str,
+    /// In each of the last 60 minutes.
+    per_minute: Vec<u32>,
+}
+
+/// Of which queue.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+#[expect(dead_code, reason = "it is only described; `asked` reads it")]
+struct Of {
+    /// Only of this queue.
+    queue: Option<String>,
+}
+
+/// Which ones.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+#[expect(dead_code, reason = "it is only described; `list` reads it")]
+struct From {
+    /// Only those with a greater number.
+    after: Option<u64>,
+    /// So many at most: the first ones behind `after`, else the last ones.
+    limit: Option<u64>,
+}
+
+pub(super) fn router(deaths: Deaths) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(rates))
+        .with_state(deaths)
+}
+
+/// Who asks, about which vhost, and perhaps about which queue alone.
+fn asked(
+    request: &Request,
+    Peer(peer): Peer,
+) -> Result<(Credentials, Vhost, Option<ShortStr>, Parameters), Problem> {
+    let credentials = Credentials::of(request.headers(), peer)?;
+    let OfVhost { vhost, .. } = OfVhost::of(request.uri())?;
+    let mut parameters = Parameters::of(request.uri());
+    let queue = parameters.name("queue")?;
+    Ok((credentials, vhost, queue, parameters))
+}
+
+/// Lists the last dead letters of a vhost, the newest last; or tells of them as they come.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/deaths", tag = "deaths", params(("vhost" = String, Path, description = "The vhost"), Of, From), responses((status = OK, content((LastDeaths = "application/json"), (String = "text/event-stream")))))]
+async fn list(
+    State(deaths): State<Deaths>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    let (credentials, vhost, queue, mut parameters) = asked(&request, peer)?;
+    let after = parameters.number("after", 0..=u64::MAX)?;
+    let is_live = accepts_events(request.headers());
+    let limit = match is_live {
+        true => None,
+        false => parameters.number("limit", 1..=MOST_DEATHS)?,
+    };
+    parameters.end()?;
+    let Deaths { looks, watches } = deaths;
+    if is_live {
+        let permit = watches.permit().await?;
+        let rights = Rights::of(looks, credentials, peer, vhost.clone()).await?;
+        let after = last_event(request.headers()).or(after);
+        let live = live::Live::new(watches, rights, (vhost, queue), after, permit);
+        let mut answer = Sse::new(live.events()).into_response();
+        answer.extensions_mut().insert(Live);
+        return Ok(answer);
+    }
+    let mut rights = Rights::of(looks, credentials, peer, vhost.clone()).await?;
+    let (recent, limit) = (watches.recent(), limit.unwrap_or(LIMIT));
+    let Listed {
+        deaths,
+        mut next,
+        missed,
+    } = match after {
+        Some(after) => recent.list(&vhost, after, MOST_DEATHS),
+        None => recent.newest(&vhost, MOST_DEATHS),
+    };
+    let shown = match after {
+        Some(_) => {
+            let shown = readable(deaths.iter(), &queue, limit, &mut rights).await?;
+            // Behind the last one that fits there may be more.
+            if let Some(last) = shown.last().filter(|_| shown.len() == limit) {
+                next = last.number;
+            }
+            shown
+        }
+        None => {
+            let mut shown = readable(deaths.iter().rev(), &queue, limit, &mut rights).await?;
+            shown.reverse();
+            shown
+        }
+    };
+    json(&LastDeaths {
+        deaths: shown,
+        next,
+        missed,
+        notes: notes(&rights),
+    })
+}
+
+/// The first ones that are asked for and may be seen.
+async fn readable(
+    deaths: impl Iterator<Item = &RecentDeath>,
+    queue: &Option<ShortStr>,
+    limit: usize,
+    rights: &mut Rights,
+) -> Result<Vec<Shown>, Problem> {
+    let mut shown = Vec::new();
+    for death in deaths {
+        if shown.len() == limit {
+            break;
+        }
+        if is_meant(queue, &death.dead.queue) && rights.may_read(&death.dead.queue).await? {
+            shown.push(Shown::of(death));
+        }
+    }
+    Ok(shown)
+}
+
+fn is_meant(queue: &Option<ShortStr>, other: &ShortStr) -> bool {
+    queue.as_ref().is_none_or(|queue| queue == other)
+}
+
+/// Counts the dead letters of a vhost by minute, queue and reason.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/deaths/rates", tag = "deaths", params(("vhost" = String, Path, description = "The vhost"), Of), responses((status = OK, body = Rates)))]
+async fn rates(
+    State(deaths): State<Deaths>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    let (credentials, vhost, queue, parameters) = asked(&request, peer)?;
+    parameters.end()?;
+    let now = deaths.looks.now();
+    let counted = deaths.watches.recent().rates(&vhost, now);
+    let mut rights = Rights::of(deaths.looks, credentials, peer, vhost).await?;
+    let mut rates = Vec::new();
+    for rate in counted {
+        let may_be_seen = match &rate.queue {
+            Some(of) => is_meant(&queue, of) && rights.may_read(of).await?,
+            // It is of no queue that anybody could name.
+            None => queue.is_none(),
+        };
+        if may_be_seen {
+            rates.push(RateShown::of(&rate));
+        }
+    }
+    json(&Rates {
+        now: time(now),
+        rates,
+        notes: notes(&rights),
+    })
+}
+
+fn notes(rights: &Rights) -> Vec<&'static str> {
+    let too_many = rights.were_too_many.then_some(TOO_MANY);
+    too_many.into_iter().collect()
+}
+
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).into_iter();
+    let mut accepted = accepted.filter_map(|value| value.to_str().ok());
+    accepted.any(|value| value.contains("text/event-stream"))
+}
+
+fn last_event(headers: &HeaderMap) -> Option<u64> {
+    headers.get(LAST_EVENT_ID)?.to_str().ok()?.parse().ok()
+}
+
+// === impl Shown ===
+
+impl Shown {
+    fn of(death: &RecentDeath) -> Shown {
+        Shown {
+            number: death.number,
+            told: Told::of(death.at, &death.dead),
+        }
+    }
+}
+
+// === impl RateShown ===
+
+impl RateShown {
+    fn of(rate: &Rate) -> RateShown {
+        RateShown {
+            queue: rate.queue.as_ref().map(ToString::to_string),
+            reason: rate.reason.as_str(),
+            per_minute: rate.per_minute.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Messages as lines of a file (`application/x-ndjson`).
+//!
+//! - `GET …/dead-letters/export` answers with the messages, and how far the queue was looked at in the last line
+//! - `POST …/dead-letters/import` puts messages into the queue, in the name of the user; `first-line` is the number of its first line, if this is
+//!   a part of a file
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::response::IntoResponse;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::super::exported::Exported;
+use super::super::files::{Answer, Files, Part};
+use super::super::looks::Wish;
+use super::description::{Filters, OfQueue};
+use super::{Answered, Peer, json, read, wanted, wish};
+
+const NDJSON: &str = "application/x-ndjson";
+
+pub(super) fn router(files: Files) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(export))
+        .routes(routes!(import))
+        .with_state(files)
+}
+
+/// Writes the messages of a queue as lines of JSON.
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/export", tag = "files", params(OfQueue, Filters, ("limit" = Option<u64>, Query, description = "So many messages at most, the oldest")), responses((status = OK, content_type = "application/x-ndjson", body = String, description = "A line for each message; the last line is `{\"end\": …}` and says how far the queue was looked at")))]
+async fn export(
+    State(files): State<Files>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    let (credentials, place, mut parameters) = read(&request, peer)?;
+    let wanted = wanted(&files.looks, &mut parameters)?;
+    let most = parameters.number("limit", 1..=u64::MAX)?;
+    parameters.end()?;
+    let exported = Exported::new(wanted, most, files.own_user.clone());
+    let wish = Wish {
+        messages: exported.messages(),
+        body: usize::MAX,
+        ..wish(credentials, peer, &place)
+    };
+    let looked = files.looks.look(wish, exported, Exported::see);
+    let (walked, exported) = looked.await?;
+    let lines = exported.finish(place, walked);
+    Ok(([(header::CONTENT_TYPE, NDJSON)], lines).into_response())
+}
+
+/// Puts messages that were exported into a queue, in the name of the user.
+#[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/import", tag = "files", params(OfQueue, ("first-line" = Option<u64>, Query, description = "The number of the first line, if this is a part of a file [default: 1]")), responses((status = OK, body = Answer)))]
+async fn import(
+    State(files): State<Files>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    let (credentials, place, mut parameters) = read(&request, peer)?;
+    let first = parameters.number("first-line", 1..=u64::MAX >> 1)?;
+    parameters.end()?;
+    let file = Part {
+        first: first.unwrap_or(1),
+        octets: request.into_body(),
+    };
+    json(&files.import(credentials, peer.0, place, file).await?)
+}

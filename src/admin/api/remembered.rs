@@ -1,0 +1,108 @@
+//! Which queues a login may read, remembered for a minute: the broker is asked by a connection for each queue.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::login::Credentials;
+use crate::amqp::ids::{ShortStr, Vhost};
+
+/// So long an answer of the broker's counts.
+const COUNTS_FOR: Duration = Duration::from_secs(60);
+/// Answers that are remembered. Beyond it all are forgotten.
+const MOST: usize = 10_000;
+
+/// The answers. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Remembered {
+    /// Passwords are not kept, and nobody knows the key of this hash.
+    hasher: RandomState,
+    answers: Arc<Mutex<Answers>>,
+}
+
+/// Whose login, and which queue.
+type Asked = (u64, Vhost, ShortStr);
+
+/// The answers, without a clock.
+#[derive(Debug, Default)]
+struct Answers(BTreeMap<Asked, (bool, Instant)>);
+
+// === impl Remembered ===
+
+impl Remembered {
+    /// What the broker said not long ago.
+    pub(super) fn known(
+        &self,
+        credentials: &Credentials,
+        vhost: &Vhost,
+        queue: &ShortStr,
+    ) -> Option<bool> {
+        let asked = self.asked(credentials, vhost, queue);
+        self.answers().known(&asked, Instant::now())
+    }
+
+    /// The broker said so.
+    pub(super) fn learn(
+        &self,
+        credentials: &Credentials,
+        vhost: &Vhost,
+        queue: &ShortStr,
+        may: bool,
+    ) {
+        let asked = self.asked(credentials, vhost, queue);
+        self.answers().learn(asked, may, Instant::now());
+    }
+
+    fn asked(&self, credentials: &Credentials, vhost: &Vhost, queue: &ShortStr) -> Asked {
+        let login = self.hasher.hash_one(credentials);
+        (login, vhost.clone(), queue.clone())
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Answers ===
+
+impl Answers {
+    fn known(&self, asked: &Asked, now: Instant) -> Option<bool> {
+        let (may, at) = self.0.get(asked)?;
+        (now.duration_since(*at) < COUNTS_FOR).then_some(*may)
+    }
+
+    fn learn(&mut self, asked: Asked, may: bool, now: Instant) {
+        if self.0.len() >= MOST {
+            self.0.clear();
+        }
+        self.0.insert(asked, (may, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_for_a_minute_and_for_its_login_alone() {
+        let now = Instant::now();
+        let mut answers = Answers::default();
+        let asked = |login| (login, Vhost::ROOT, ShortStr::EMPTY);
+        answers.learn(asked(1), true, now);
+        answers.learn(asked(2), false, now);
+        let known =
+            |login, seconds| answers.known(&asked(login), now + Duration::from_secs(seconds));
+        assert_eq!((known(1, 59), known(2, 59)), (Some(true), Some(false)));
+        assert_eq!((known(3, 0), known(1, 60)), (None, None));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut answers = Answers::default();
+        for login in 0..3 * MOST as u64 {
+            answers.learn((login, Vhost::ROOT, ShortStr::EMPTY), true, Instant::now());
+        }
+        assert!(answers.0.len() <= MOST);
+    }
+}

@@ -1,0 +1,66 @@
+//! Where an admin port is, for those who ask it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use axum::http::Uri;
+
+use crate::tls::{Client, Connector};
+
+/// An admin port.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Name or address; an IPv6 address stands without its brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// How TLS is spoken there, if it is.
+    pub tls: Option<Connector>,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// The port that this address is listened to at, by a proxy of this machine.
+    pub fn of(address: SocketAddr, tls: Option<Client>) -> Place {
+        Place {
+            host: reachable(address.ip()).to_string(),
+            port: address.port(),
+            tls: tls.map(Connector::fixed),
+        }
+    }
+
+    /// Takes `https://host:port`.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(url: &str, tls: Client) -> Result<Place, &'static str> {
+        let uri: Option<Uri> = url.parse().ok();
+        let uri = uri.filter(|uri| uri.scheme_str() == Some("https") && uri.path() == "/");
+        let authority = uri
+            .as_ref()
+            .and_then(|uri| Some((uri.host()?, uri.port_u16()?)));
+        let (host, port) =
+            authority.ok_or("write a URL with a port, like \"https://proxy.example:15673\"")?;
+        Ok(Place {
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port,
+            tls: Some(Connector::fixed(tls)),
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::http::host(&self.host, self.port))
+    }
+}
+
+/// "All addresses" can be listened to, but not connected to.
+fn reachable(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}

@@ -1,0 +1,111 @@
+//! Pages for a browser: what the API of `api.rs` answers, as HTML. Each login, each look and each bound is the API's, and what changes something
+//! is a request to the API, sent by `web/script.js`.
+//!
+//! - `GET /` and `/vhosts/{vhost}`: how things stand, and what moves messages
+//! - `GET /vhosts/{vhost}/queues/{queue}`: a queue, by groups; `…/messages` lists; `…/messages/{id}` shows one
+//! - `GET /vhosts/{vhost}/redrives/{id}`: one redrive while it goes on
+//! - `GET /vhosts/{vhost}/live`: dead letters as they come
+//! - `GET /open` leads to the queue that somebody typed
+//!
+//! A page says nothing that HTML would act on: maud escapes all that it is given, and the headers let nothing run or load but the two files of
+//! `assets.rs`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::Readiness;
+use super::api::{self, Moves, Queues};
+use super::watches::Watches;
+use crate::amqp::ids::Vhost;
+use crate::telemetry::Metrics;
+
+mod assets;
+mod charts;
+mod letters;
+mod live;
+mod message;
+mod moving;
+mod overview;
+mod page;
+mod paths;
+mod queue;
+mod redrive;
+mod text;
+
+use self::page::Refused;
+
+/// All that pages tell of. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Pages {
+    pub(super) moves: Moves,
+    pub(super) queues: Queues,
+    pub(super) watches: Watches,
+    pub(super) metrics: Metrics,
+    pub(super) readiness: Readiness,
+    /// Those of the settings.
+    pub(super) vhosts: Arc<[Vhost]>,
+}
+
+/// What each page carries: it is nobody else's, and a browser takes nothing for it from elsewhere, nor shows it within another page.
+const HEADERS: [(HeaderName, &str); 4] = [
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (header::REFERRER_POLICY, "no-referrer"),
+];
+
+/// A page, or why there is none.
+type Answered = Result<Response, Refused>;
+
+/// The routes.
+pub(super) fn router(pages: Pages) -> Router {
+    let queue = "/vhosts/{vhost}/queues/{queue}";
+    let there_is_none = || async { Refused::new(StatusCode::NOT_FOUND, "there is no such page") };
+    Router::new()
+        .route("/", get(overview::first))
+        .route("/vhosts/{vhost}", get(overview::of_vhost))
+        .route("/vhosts/{vhost}/live", get(live::show))
+        .route("/open", get(overview::open))
+        .route(queue, get(queue::show))
+        .route(&format!("{queue}/messages"), get(letters::list))
+        .route(&format!("{queue}/messages/{{id}}"), get(message::show))
+        .route("/vhosts/{vhost}/redrives/{id}", get(redrive::show))
+        .fallback(there_is_none)
+        .method_not_allowed_fallback(|| async {
+            let detail = "this page does not take that method";
+            Refused::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+        })
+        .with_state(pages)
+        .layer(middleware::from_fn(guarded))
+        // Anybody may have these: they are the same in every proxy of this version.
+        .route("/assets/{name}", get(assets::serve))
+}
+
+/// Looking is felt by a queue, and is done with a password that the browser remembers: if a page of somebody else's leads here, a person has to
+/// click once more.
+async fn guarded(request: Request, next: Next) -> Response {
+    let mut answer = match api::is_foreign(&request) {
+        true => page::from_elsewhere(request.uri()),
+        false => next.run(request).await,
+    };
+    api::put(&mut answer, HEADERS);
+    answer
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        page::refused(&self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! A list of messages, page by page, with the form of its filter.
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use maud::{Markup, html};
+
+use super::super::api::{Peer, listed, read};
+use super::super::listing::{Answer, Letters, USUAL};
+use super::super::parameters::{Parameters, Place};
+use super::page::{Trail, page};
+use super::{Answered, Pages, moving, paths, queue, text};
+use crate::letter::Summary;
+
+/// Parameters that say which part of the list is meant.
+const PAGE: [&str; 2] = ["offset", "limit"];
+
+pub(super) async fn list(
+    State(pages): State<Pages>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    let asked = read(&request, peer)?;
+    let (place, parameters) = (asked.1.clone(), asked.2.clone());
+    let answer = listed(&pages.moves.looks, peer, asked).await?;
+    let query = paths::query_without(&parameters, &PAGE);
+    let name = place.queue.to_string();
+    let meant = match query.is_empty() {
+        true => moving::Meant::All,
+        false => moving::Meant::Filtered,
+    };
+    let content = html! {
+        h1 { "Messages in " (text::name(&name)) }
+        (queue::looked(&answer))
+        (filter(&place, &parameters))
+        section aria-labelledby="messages" {
+            h2 #messages { "Messages" }
+            (letters(&place, &answer.found.dead_letters))
+            (pager(&place, &parameters, &query, &answer))
+        }
+        (moving::forms(&place, &query, &meant))
+    };
+    let title = format!("Messages in {}", text::visible(&name));
+    let trail = Trail::queue(&place).then("messages".to_owned(), paths::messages(&place, ""));
+    Ok(page(&title, &trail, &content))
+}
+
+fn letters(place: &Place, letters: &[Summary]) -> Markup {
+    html! {
+        @if letters.is_empty() { p { "No message was found." } }
+        @else {
+            table.stacked {
+                thead { tr {
+                    th.number scope="col" { "Place" } th scope="col" { "Message" } th scope="col" { "Died in" }
+                    th scope="col" { "Reason" } th scope="col" { "Died at" } th scope="col" { "Error" }
+                    th scope="col" { "Routing key" } th.number scope="col" { "Size" }
+                } }
+                tbody { @for letter in letters { (row(place, letter)) } }
+            }
+        }
+    }
+}
+
+fn row(place: &Place, letter: &Summary) -> Markup {
+    let preview = letter.preview.as_deref().map(text::visible);
+    html! {
+        tr {
+            td.number data-label="Place" { (text::number(letter.position)) }
+            td.wide data-label="Message" {
+                a href=(paths::message(place, &letter.id)) aria-label=(format!("Message {}: {}", letter.position, preview.as_deref().unwrap_or("no text"))) {
+                    @match &preview { Some(preview) => bdi.preview { (preview) }, None => span.none { "not text" } }
+                }
+                @if letter.redriven > 0 { " " span.sign { "redriven " (letter.redriven) "×" } }
+                @if let Some(cause) = &letter.parked_cause { " " span.sign { "parked: " (text::visible(cause)) } }
+            }
+            td data-label="Died in" { (text::maybe(letter.source_queue.as_deref(), "unknown")) }
+            td data-label="Reason" { (text::maybe(letter.reason.as_deref(), "unknown")) }
+            td data-label="Died at" { (text::time(letter.died_at.as_deref())) }
+            td.text data-label="Error" { (text::maybe(letter.error.as_deref(), "–")) }
+            td data-label="Routing key" { (text::maybe(Some(&letter.routing_key), "")) }
+            td.number data-label="Size" { (text::octets(letter.size)) }
+        }
+    }
+}
+
+/// A form that works without a script.
+fn filter(place: &Place, parameters: &Parameters) -> Markup {
+    let all = |name: &str| {
+        let values = parameters.pairs().filter(|(other, _)| *other == name);
+        values
+            .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+            .collect::<Vec<_>>()
+    };
+    let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
+    let input = |label: &str, name: &str, value: &str, hint: &str| {
+        html! {
+            label { (label) input name=(name) value=(value) placeholder=(hint) autocomplete="off" spellcheck="false"; }
+        }
+    };
+    let headers = all("header").into_iter().chain([String::new()]);
+    let is_open = parameters.pairs().any(|(name, _)| !PAGE.contains(&name));
+    html! {
+        details open[is_open] {
+            summary { "Filter" }
+            form.row action=(paths::messages(place, "")) method="get" {
+                (input("Died in", "source", &one("source"), "queue"))
+                (input("Reason", "reason", &one("reason"), "rejected"))
+                (input("Routing key", "routing-key", &one("routing-key"), ""))
+                @for header in headers { (input("Header", "header", &header, "NAME=VALUE")) }
+                (input("Text in the body", "body", &one("body"), ""))
+                (input("Died at least … ago", "older-than", &one("older-than"), "15m, 2h, 7d"))
+                @for id in all("id") { input type="hidden" name="id" value=(id); }
+                button type="submit" { "Filter" }
+                a.button href=(paths::messages(place, "")) { "No filter" }
+            }
+        }
+    }
+}
+
+/// Links to the pages before and behind.
+fn pager(place: &Place, parameters: &Parameters, query: &str, answer: &Answer<Letters>) -> Markup {
+    let number = |wanted: &str| {
+        let mut pairs = parameters.pairs();
+        let found = pairs.find(|(name, _)| *name == wanted)?.1;
+        std::str::from_utf8(found).ok()?.parse::<u64>().ok()
+    };
+    let limit = number("limit").unwrap_or(USUAL as u64);
+    let offset = number("offset").unwrap_or(0);
+    let to = |offset: u64| {
+        let (offset, limit) = (offset.to_string(), limit.to_string());
+        let page = paths::query([("offset", offset.as_bytes()), ("limit", limit.as_bytes())]);
+        let parts = [query, &page].into_iter().filter(|part| !part.is_empty());
+        paths::messages(place, &parts.collect::<Vec<_>>().join("&"))
+    };
+    let shown = answer.found.dead_letters.len() as u64;
+    // Of a page without a filter the number of messages is often known.
+    let is_last = shown < limit
+        || (query.is_empty() && answer.ready.is_some_and(|ready| ready <= offset + shown));
+    html! {
+        nav.actions aria-label="Pages" {
+            @if offset > 0 { a.button rel="prev" href=(to(offset.saturating_sub(limit))) { "Older" } }
+            @if shown > 0 { span { (text::number(offset + 1)) " to " (text::number(offset + shown)) } }
+            @if !is_last { a.button rel="next" href=(to(offset + limit)) { "Newer" } }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! How things stand in a vhost, and what moves messages there.
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use maud::{Markup, html};
+
+use super::super::api::queues::{DeadLetterQueues, ListedTarget};
+use super::super::api::{self, Peer};
+use super::super::login::Credentials;
+use super::super::parameters::{OfVhost, Parameters, Place, bad};
+use super::super::problem::Problem;
+use super::page::{Trail, facts, notes, page};
+use super::{Answered, Pages, charts, paths, redrive, text};
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::recent::Rate;
+use crate::redrives::Shown;
+
+/// The first vhost of the settings that the user may enter.
+pub(super) async fn first(
+    State(pages): State<Pages>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    let credentials = Credentials::of(request.headers(), peer.0)?;
+    Parameters::of(request.uri()).end()?;
+    let mut last = None;
+    for vhost in pages.vhosts.iter() {
+        match api::enter(&pages.moves.looks, credentials.clone(), peer, vhost).await {
+            Ok(()) => return show(&pages, credentials, peer, vhost).await,
+            Err(problem) if problem.is_about_the_vhost() => last = Some(problem),
+            Err(problem) => return Err(problem.into()),
+        }
+    }
+    Err(last
+        .unwrap_or_else(|| bad("name a vhost: /vhosts/NAME"))
+        .into())
+}
+
+pub(super) async fn of_vhost(
+    State(pages): State<Pages>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Answered {
+    let credentials = Credentials::of(request.headers(), peer.0)?;
+    let vhost = OfVhost::of(request.uri())?.vhost;
+    Parameters::of(request.uri()).end()?;
+    api::enter(&pages.moves.looks, credentials.clone(), peer, &vhost).await?;
+    show(&pages, credentials, peer, &vhost).await
+}
+
+/// To the queue of a form.
+pub(super) async fn open(request: Request) -> Answered {
+    let mut parameters = Parameters::of(request.uri());
+    let (vhost, queue) = (parameters.name("vhost")?, parameters.name("queue")?);
+    parameters.end()?;
+    let path = match (vhost, queue) {
+        (Some(vhost), Some(queue)) => paths::queue(&Place::new(vhost, queue)),
+        (Some(vhost), None) => paths::vhost(&vhost),
+        _ => return Err(bad("write the name of a queue and of its vhost").into()),
+    };
+    Ok((StatusCode::SEE_OTHER, [(header::LOCATION, path)]).into_response())
+}
+
+async fn show(pages: &Pages, credentials: Credentials, peer: Peer, vhost: &Vhost) -> Answered {
+    let queues = pages.queues.list(credentials.clone(), peer, vhost).await?;
+    let (rates, not_asked) = rates(pages, credentials.clone(), peer, vhost).await?;
+    let mut redrives = pages.moves.list(credentials, peer, vhost).await?;
+    redrives.sort_by_key(|shown| shown.ended.is_some());
+    let name = vhost.to_string();
+    let content = html! {
+        h1 { "Vhost " (text::name(&name)) }
+        @if pages.vhosts.len() > 1 { (others(pages, vhost)) }
+        (state(pages, vhost))
+        section aria-labelledby="deaths" {
+            h2 #deaths { "Deaths in the last hour" }
+            (charts::deaths(&rates))
+            p.actions { a.button href=(paths::live(vhost)) { "Dead letters as they come" } }
+            (notes(&not_asked))
+        }
+        section aria-labelledby="queues" {
+            h2 #queues { "Dead-letter queues" }
+            (dead_letter_queues(vhost, &queues))
+        }
+        section aria-labelledby="look" {
+            h2 #look { "Look into another queue" }
+            form.row action="/open" method="get" {
+                label { "Queue" input name="queue" required maxlength="255" autocomplete="off" spellcheck="false"; }
+                label { "Vhost" input name="vhost" required maxlength="255" value=(name) autocomplete="off" spellcheck="false"; }
+                button type="submit" { "Look" }
+            }
+        }
+        section aria-labelledby="redrives" {
+            h2 #redrives { "Redrives and purges" }
+            (moves(vhost, &redrives))
+        }
+    };
+    let title = format!("Vhost {}", text::visible(&name));
+    Ok(page(&title, &Trail::vhost(vhost), &content))
+}
+
+fn others(pages: &Pages, vhost: &Vhost) -> Markup {
+    html! {
+        nav aria-label="Vhosts" {
+            ul.tabs {
+                @for other in pages.vhosts.iter() {
+                    li {
+                        a href=(paths::vhost(other)) aria-current=[(other == vhost).then_some("page")] {
+                            (text::name(&other.to_string()))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Of queues that the user may read, and a note if that was not asked of all.
+async fn rates(
+    pages: &Pages,
+    credentials: Credentials,
+    peer: Peer,
+    vhost: &Vhost,
+) -> Result<(Vec<Rate>, Vec<String>), Problem> {
+    let mut rates = pages.watches.recent().rates(vhost, pages.moves.looks.now());
+    let queues = rates.iter().filter_map(|rate| rate.queue.as_ref());
+    let (readable, unasked) = pages
+        .queues
+        .readable(credentials, peer, vhost, queues)
+        .await?;
+    rates.retain(|rate| {
+        rate.queue
+            .as_ref()
+            .is_none_or(|queue| readable.contains(queue))
+    });
+    let note = || {
+        format!(
+            "Whether you may read {unasked} more queues was not asked yet: load the page again within a minute."
+        )
+    };
+    Ok((rates, (unasked > 0).then(note).into_iter().collect()))
+}
+
+/// Links, parked messages, limits.
+fn state(pages: &Pages, vhost: &Vhost) -> Markup {
+    let standing = pages.metrics.standing(vhost);
+    let reasons = pages.readiness.reasons();
+    let limits = pages.metrics.limits_that_were_met();
+    let links = html! {
+        @if standing.links.is_empty() { span.none { "none yet" } }
+        ul.plain {
+            @for (link, is_up) in &standing.links {
+                li { (link) " " (sign(*is_up, if *is_up { "up" } else { "down" })) }
+            }
+        }
+    };
+    let ready = html! {
+        @if reasons.is_empty() { (sign(true, "ready")) }
+        @else {
+            (sign(false, "not ready"))
+            ul.plain { @for reason in &reasons { li { (text::visible(reason)) } } }
+        }
+    };
+    let parked = match standing.parked {
+        Some(parked) => html! { (text::number(parked)) },
+        None => html! { span.none { "not known yet" } },
+    };
+    let limits = html! {
+        @if limits.is_empty() { "none" }
+        ul.plain { @for (limit, times) in &limits { li { code { (limit) } " " (text::number(*times)) "×" } } }
+    };
+    html! {
+        section aria-labelledby="state" {
+            h2 #state { "State" }
+            @if standing.is_native {
+                p.problem { "The proxy's user has no rights in this vhost: the broker dead-letters here by itself." }
+            }
+            @if standing.is_blocked {
+                p.problem { "The broker blocks publishing: dead letters and redrives wait." }
+            }
+            (facts(&[
+                ("This proxy", ready),
+                ("Links", links),
+                ("Parked messages, as of the last try", parked),
+                ("Limits met since the start, in all vhosts", limits),
+            ]))
+        }
+    }
+}
+
+/// Those that are known, and what is not known of others.
+fn dead_letter_queues(vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
+    let key = |key: &Option<ShortStr>| match key {
+        Some(key) if key.is_empty() => html! {},
+        Some(key) => html! { " with key " (text::name(&key.to_string())) },
+        None => html! { " with many keys" },
+    };
+    let target = |target: &ListedTarget| {
+        html! {
+            @match target.exchange.is_empty() {
+                true => "default exchange",
+                false => (text::name(&target.exchange.to_string())),
+            }
+            (key(&target.routing_key))
+        }
+    };
+    html! {
+        @if known.dead_letter_queues.is_empty() && known.elsewhere.is_empty() {
+            p { "Since this proxy began, no dead letter went to a queue that you may read, as far as it is known." }
+        } @else if !known.dead_letter_queues.is_empty() {
+            table.stacked {
+                thead { tr {
+                    th scope="col" { "Queue" } th.number scope="col" { "Messages" } th scope="col" { "Oldest there since" }
+                    th.number scope="col" { "Dead letters since the start" } th scope="col" { "Published to" }
+                } }
+                tbody { @for queue in &known.dead_letter_queues {
+                    tr {
+                        td data-label="Queue" {
+                            a href=(paths::queue(&Place::new(vhost.clone(), queue.queue.clone()))) { (text::name(&queue.queue.to_string())) }
+                            @if queue.parking { " " span.sign { "parking" } }
+                        }
+                        td.number data-label="Messages" { (queue.messages.map_or("–".to_owned(), text::number)) }
+                        td data-label="Oldest there since" { (queue.oldest_seconds.map_or("–".to_owned(), text::duration)) }
+                        td.number data-label="Dead letters since the start" { (text::number(queue.dead_letters)) }
+                        td.text data-label="Published to" { ul.plain { @for one in &queue.targets { li { (target(one)) } } } }
+                    }
+                } }
+            }
+        }
+        @if !known.elsewhere.is_empty() {
+            p { "Dead letters went to these exchanges. It is not known to which queues they lead:" }
+            ul { @for one in &known.elsewhere { li { (target(&one.target)) ": " (text::number(one.dead_letters)) } } }
+        }
+        @if known.left_out > 0 {
+            p { (text::number(known.left_out)) " dead letters went to queues beyond those that are remembered." }
+        }
+        (notes(&known.notes))
+    }
+}
+
+/// A word with a colour.
+fn sign(is_good: bool, word: &str) -> Markup {
+    html! { span.sign.good[is_good].bad[!is_good] { (word) } }
+}
+
+/// Those under way first.
+fn moves(vhost: &Vhost, redrives: &[Shown]) -> Markup {
+    html! {
+        @if redrives.is_empty() { p { "There are none that you may see, of this process." } }
+        @else {
+            table.stacked {
+                thead { tr {
+                    th scope="col" { "Number" } th scope="col" { "State" } th scope="col" { "Queue" }
+                    th scope="col" { "To" } th.number scope="col" { "Gone" } th scope="col" { "By" } th scope="col" { "Begun" }
+                } }
+                tbody {
+                    @for shown in redrives {
+                        tr {
+                            td data-label="Number" { a href=(paths::redrive(vhost, shown.id)) { (redrive::title(shown)) } }
+                            td data-label="State" { (redrive::state(shown)) }
+                            td data-label="Queue" {
+                                a href=(paths::queue(&Place::new(vhost.clone(), shown.of.clone()))) { (text::name(&shown.queue)) }
+                            }
+                            td data-label="To" { (text::name(&shown.to)) }
+                            td.number data-label="Gone" { (text::number(shown.gone)) }
+                            td data-label="By" { (text::name(&shown.by)) }
+                            td data-label="Begun" { (redrive::time(shown.begun)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

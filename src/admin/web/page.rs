@@ -1,0 +1,158 @@
+//! What all pages have in common.
+
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use maud::{DOCTYPE, Markup, html};
+
+use super::super::login::NoCredentials;
+use super::super::parameters::Place;
+use super::super::problem::Problem;
+use super::{assets, paths, text};
+use crate::amqp::ids::Vhost;
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Why there is no page. It is one itself.
+#[derive(Debug)]
+pub(super) struct Refused(Problem);
+
+/// The way to a page: titles and links, the widest first.
+pub(super) struct Trail(Vec<(String, String)>);
+
+// === impl Refused ===
+
+impl Refused {
+    pub(super) fn new(status: StatusCode, detail: &str) -> Refused {
+        Refused(Problem::new(status, detail))
+    }
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Refused {
+        Refused(problem)
+    }
+}
+
+impl From<NoCredentials> for Refused {
+    fn from(why: NoCredentials) -> Refused {
+        Refused(why.into())
+    }
+}
+
+// === impl Trail ===
+
+impl Trail {
+    pub(super) fn vhost(vhost: &Vhost) -> Trail {
+        let title = format!("vhost {}", text::visible(&vhost.to_string()));
+        Trail(vec![(title, paths::vhost(vhost))])
+    }
+
+    pub(super) fn queue(place: &Place) -> Trail {
+        let title = format!("queue {}", text::visible(&place.queue.to_string()));
+        Trail::vhost(&place.vhost).then(title, paths::queue(place))
+    }
+
+    pub(super) fn then(mut self, title: String, path: String) -> Trail {
+        self.0.push((title, path));
+        self
+    }
+}
+
+/// A page of this title. The trail leads to it; its last part is the page itself, or the page above.
+pub(super) fn page(title: &str, trail: &Trail, content: &Markup) -> Response {
+    let whole = whole(title, &trail.0, content).into_string();
+    ([(header::CONTENT_TYPE, HTML)], whole).into_response()
+}
+
+fn whole(title: &str, trail: &[(String, String)], content: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · dlx-proxy" }
+                link rel="icon" type="image/svg+xml" href=(assets::ICON.path());
+                link rel="stylesheet" href=(assets::STYLE.path());
+                script src=(assets::SCRIPT.path()) defer {}
+            }
+            body {
+                a.skip href="#content" { "Skip to the content" }
+                header.top {
+                    nav aria-label="Where you are" {
+                        ol.trail {
+                            li { a href="/" { "dlx-proxy" } }
+                            @for (title, path) in trail {
+                                li { a href=(path) { bdi { (title) } } }
+                            }
+                        }
+                    }
+                }
+                main #content tabindex="-1" { (content) }
+                footer {
+                    "dlx-proxy " (env!("CARGO_PKG_VERSION")) " · all times are UTC · "
+                    a href="/metrics" { "metrics" } " · "
+                    a href="/readyz" { "readiness" }
+                }
+            }
+        }
+    }
+}
+
+/// Of what cannot be shown.
+pub(super) fn refused(Refused(problem): &Refused) -> Response {
+    let status = problem.status();
+    let title = status.canonical_reason().unwrap_or("No page");
+    let content = html! {
+        h1 { (title) }
+        p.problem role="alert" { (text::visible(problem.detail())) }
+        @if status == StatusCode::UNAUTHORIZED {
+            p { "Load the page again to log in with a name and password of the broker's." }
+        } @else if problem.is_to_wait() {
+            p { a.button href="" { "Try again" } }
+        }
+    };
+    problem.answer(HTML, whole(title, &[], &content).into_string())
+}
+
+/// Of what a page of somebody else's leads to.
+pub(super) fn from_elsewhere(uri: &Uri) -> Response {
+    // Only the path: an absolute URI would lead away from here.
+    let path = uri.path_and_query().map_or("/", |it| it.as_str());
+    let path = match path.starts_with("//") {
+        true => "/",
+        false => path,
+    };
+    let title = "A page from elsewhere led here";
+    let content = html! {
+        h1 { (title) }
+        p { "To show this page the proxy asks the broker in your name. Go on if you want that." }
+        p { a.button href=(path) { "Show the page" } }
+    };
+    let whole = whole(title, &[], &content).into_string();
+    let kind = [(header::CONTENT_TYPE, HTML)];
+    (StatusCode::FORBIDDEN, kind, whole).into_response()
+}
+
+/// Facts with their names.
+pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
+    html! {
+        dl.facts {
+            @for (name, fact) in facts {
+                div { dt { (name) } dd { (fact) } }
+            }
+        }
+    }
+}
+
+/// What somebody should know who reads the page.
+pub(super) fn notes(notes: &[String]) -> Markup {
+    html! {
+        @if !notes.is_empty() {
+            ul.notes aria-label="Notes" {
+                @for note in notes { li { (text::visible(note)) } }
+            }
+        }
+    }
+}

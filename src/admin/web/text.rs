@@ -1,0 +1,115 @@
+//! Texts of strangers. maud takes away what HTML would act on; what is left is what deceives the eye: characters that turn the direction of
+//! writing, or that nobody sees.
+
+use maud::{Markup, html};
+
+/// A text in which each such character is written as an escape. Line feeds and tabs stay.
+pub(super) fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\n' | '\t' => out.push(char),
+            '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{feff}' => {
+                out.extend(char.escape_unicode());
+            }
+            _ if char.is_control() => out.extend(char.escape_default()),
+            _ => out.push(char),
+        }
+    }
+    out
+}
+
+/// A name, set apart from the sentence around it.
+pub(super) fn name(text: &str) -> Markup {
+    html! { bdi.name { (visible(text)) } }
+}
+
+/// A name, or a word that says that there is none.
+pub(super) fn maybe(text: Option<&str>, none: &str) -> Markup {
+    match text {
+        Some("") => html! { span.none { "(empty)" } },
+        Some(text) => name(text),
+        None => html! { span.none { (none) } },
+    }
+}
+
+/// A number with a thin space between thousands.
+pub(super) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A time in RFC 3339, as people read it; all times are UTC.
+pub(super) fn time(at: Option<&str>) -> Markup {
+    match at {
+        Some(at) => html! { time datetime=(at) { (at.replace('T', " ").trim_end_matches('Z')) } },
+        None => html! { span.none { "unknown" } },
+    }
+}
+
+/// So many seconds, in one unit: the largest of which there are two.
+pub(super) fn duration(seconds: u64) -> String {
+    let units = [(86_400, "days"), (3600, "h"), (60, "min")];
+    let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = unit.unwrap_or((1, "s"));
+    format!("{} {name}", seconds / unit)
+}
+
+/// So many octets.
+pub(super) fn octets(size: u64) -> String {
+    bytesize::ByteSize(size).display().iec().to_string()
+}
+
+/// Hexadecimal digits, as they are, in lines of 16 octets.
+pub(super) fn hex_lines(digits: &str) -> String {
+    let mut out = String::with_capacity(digits.len() * 2);
+    for (at, digit) in digits.chars().enumerate() {
+        match at {
+            0 => {}
+            at if at.is_multiple_of(32) => out.push('\n'),
+            at if at.is_multiple_of(2) => out.push(' '),
+            _ => {}
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_name_acts() {
+        let shown = name("<script>alert('\"&')</script>\u{202e}\x1b[31m\0").into_string();
+        assert_eq!(
+            shown,
+            "<bdi class=\"name\">&lt;script&gt;alert('&quot;&amp;')&lt;/script&gt;\\u{202e}\\u{1b}[31m\\u{0}</bdi>"
+        );
+    }
+
+    #[test]
+    fn numbers_and_digits_are_grouped() {
+        assert_eq!(number(7), "7");
+        assert_eq!(number(123), "123");
+        assert_eq!(number(1234567), "1\u{202f}234\u{202f}567");
+        assert_eq!(
+            (duration(90), duration(120)),
+            ("90 s".to_owned(), "2 min".to_owned())
+        );
+        assert_eq!(duration(3 * 86_400), "3 days");
+        assert_eq!(hex_lines("00ff10"), "00 ff 10");
+        assert_eq!(hex_lines(&"0".repeat(34)).lines().count(), 2);
+    }
+}

@@ -1,0 +1,71 @@
+//! Where dead letters are told of. A password may stand in any part of such a URL, also behind the host: so no more of it is printed.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::url::{ManagementUrl, Secret};
+
+/// The server of `on-dead-letter`. `Display`, `Debug` and the printed settings hide its password, its path and its query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookUrl {
+    /// With TLS.
+    pub tls: bool,
+    /// Name or address; an IPv6 address stands without its brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Path and query.
+    pub target: Secret,
+    /// For HTTP Basic.
+    pub user: Option<(String, Secret)>,
+}
+
+// === impl HookUrl ===
+
+impl HookUrl {
+    /// Takes `http://user:password@host:port/path?query`, or `https://…`. Without a port it is 80 or 443.
+    ///
+    /// # Errors
+    /// What is wrong, in words that do not quote the URL.
+    pub(super) fn parse(text: &str) -> Result<HookUrl, String> {
+        let ManagementUrl {
+            tls,
+            host,
+            port,
+            user,
+            ..
+        } = ManagementUrl::parse(text)?;
+        let uri: axum::http::Uri = text.parse().map_err(|_| "not a URL")?;
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        Ok(HookUrl {
+            tls,
+            host,
+            port,
+            target: Secret(target.to_owned()),
+            user,
+        })
+    }
+}
+
+impl fmt::Display for HookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = ManagementUrl {
+            tls: self.tls,
+            host: self.host.clone(),
+            port: self.port,
+            path: String::new(),
+            user: self.user.clone(),
+        };
+        match self.target.reveal() {
+            "/" => write!(f, "{place}"),
+            _ => write!(f, "{place}/{}", self.target),
+        }
+    }
+}
+
+impl Serialize for HookUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

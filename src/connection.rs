@@ -1,0 +1,66 @@
+//! A connection to the broker as an ordinary client has it, for the commands that need no proxy: lapin, on a connection that is made as the
+//! proxy makes its own, so that TLS and the PROXY protocol are the same.
+
+use std::sync::Arc;
+
+use amq_protocol::uri::{AMQPAuthority, AMQPScheme, AMQPUri, AMQPUserInfo};
+use async_rs::{Runtime, Tokio};
+use lapin::{AsyncTcpStream, Connection, ConnectionProperties, ErrorKind};
+use tokio_util::compat::TokioAsyncReadCompatExt;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::net::dial::Way;
+use crate::net::nodes::Node;
+use kit::Kit;
+
+mod kit;
+
+/// As whom to connect, and how.
+#[derive(Clone)]
+pub struct Access {
+    /// The user.
+    pub user: ShortStr,
+    /// The password.
+    pub password: String,
+    /// What is spoken below AMQP.
+    pub way: Way,
+}
+
+// === impl Access ===
+
+impl Access {
+    /// A connection in that vhost. `name`: as the management UI shows it.
+    ///
+    /// # Errors
+    /// What the broker says, or the system.
+    pub async fn connect(
+        &self,
+        node: &Node,
+        vhost: &Vhost,
+        name: &str,
+    ) -> Result<Connection, lapin::Error> {
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let uri = AMQPUri {
+            scheme: AMQPScheme::AMQP,
+            authority: AMQPAuthority {
+                userinfo: AMQPUserInfo {
+                    username: text(&self.user),
+                    password: self.password.clone(),
+                },
+                host: node.host.clone(),
+                port: node.port,
+            },
+            vhost: text(vhost),
+            query: Default::default(),
+        };
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        let (to, way) = (node.clone(), self.way.clone());
+        let connect = async move |_: AMQPUri, _: Runtime<Kit>| {
+            let connected = way.to(&to).await;
+            let socket = connected.map_err(|error| ErrorKind::IOError(Arc::new(error)))?;
+            Ok(AsyncTcpStream::Plain(socket.compat()))
+        };
+        let runtime = Runtime::new(Kit(Tokio::current()));
+        Connection::connector(uri, runtime, connect, properties).await
+    }
+}

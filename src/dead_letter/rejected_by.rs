@@ -1,0 +1,54 @@
+//! `x-rejected-by`: the one header of the proxy's that is for those who read the dead-letter queue. It is written on request only, and belongs to
+//! the newest death: a later one replaces it, or takes it away.
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::table::{Table, TableBuilder};
+use crate::machine::{Rejecter, Stamp, StampField};
+
+use super::Death;
+use super::headers::HeaderEdit;
+
+/// Its name.
+pub const X_REJECTED_BY: &[u8] = b"x-rejected-by";
+
+/// Makes the header say who rejected the message at `now` (seconds since 1970), as far as `stamp` asks for it. If nobody did, there is none.
+pub(super) fn put(edit: &mut HeaderEdit<'_>, death: &Death<'_>, stamp: Stamp, now: u64) {
+    match death.by {
+        Some(by) => edit.table(X_REJECTED_BY, &table(by, death.queue, stamp, now)),
+        None => edit.remove(X_REJECTED_BY),
+    }
+}
+
+fn table(by: &Rejecter, queue: &[u8], stamp: Stamp, now: u64) -> TableBuilder {
+    let connection = &by.connection;
+    let mut table = TableBuilder::default();
+    for field in StampField::ALL {
+        let value = match field {
+            StampField::Consumer => by.consumer.as_ref(),
+            StampField::Connection => connection.name.as_ref(),
+            StampField::User => connection.user.as_ref(),
+            StampField::Host => Some(&connection.host),
+        };
+        if let Some(value) = value.filter(|_| stamp.has(field)) {
+            table.longstr(field.as_str().as_bytes(), value);
+        }
+    }
+    let held = i64::try_from(by.held.as_millis()).unwrap_or(i64::MAX);
+    table.longstr(b"queue", queue);
+    table.timestamp(b"time", now).long(b"held-ms", held);
+    table
+}
+
+/// For a dead letter that does not fit into a frame: the properties without the header. `None`: they have none.
+pub fn without(properties: &[u8]) -> Option<Bytes> {
+    memmem::find(properties, X_REJECTED_BY)?;
+    let parsed = Properties::parse(properties).ok()?;
+    let headers = Table(parsed.headers()?).without(|name| name == X_REJECTED_BY)?;
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(headers),
+        ..Edit::default()
+    }))
+}

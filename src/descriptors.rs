@@ -1,0 +1,73 @@
+//! How many files and sockets the process may have open. The limit is taken as far as the system lets it go, and told in clients: whoever runs
+//! the proxy may have asked for more than an engine or systemd gave, and neither of them says so.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tracing::{debug, info, warn};
+
+/// Its own connection, and one to the broker.
+const PER_CLIENT: usize = 2;
+/// The same for somebody at the admin port, who may have a queue looked into.
+const PER_ADMIN: usize = 2;
+/// Listeners, pollers, links and redrives.
+const OWN: usize = 64;
+
+/// Raises the soft limit, which is 1,024 in many places, to the hard one.
+pub fn raise() {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            debug!(%error, "the limit on file descriptors stays as it is");
+        }
+    }
+}
+
+/// Says how many clients fit, and warns if those are fewer than the settings allow.
+pub fn tell(max_connections: usize, max_admin_connections: usize) {
+    let (limit, room) = room(max_admin_connections);
+    info!(limit, clients = room, "file descriptors");
+    warn_of_few(max_connections, max_admin_connections);
+}
+
+/// Warns if fewer clients fit than the settings allow.
+pub fn warn_of_few(max_connections: usize, max_admin_connections: usize) {
+    let (limit, room) = room(max_admin_connections);
+    if room < max_connections {
+        warn!(
+            limit,
+            clients = room,
+            max_connections,
+            "the limit on file descriptors is lower than `max-connections` needs: more clients than that cannot be accepted. Raise the limit, or lower `max-connections`"
+        );
+    }
+}
+
+/// The limit, and how many clients have room beside all else.
+pub fn room(max_admin_connections: usize) -> (usize, usize) {
+    let limit = limit();
+    (limit, clients(limit, max_admin_connections))
+}
+
+fn limit() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// So many clients have room beside all else.
+fn clients(limit: usize, max_admin_connections: usize) -> usize {
+    let others = max_admin_connections.saturating_mul(PER_ADMIN);
+    limit.saturating_sub(OWN).saturating_sub(others) / PER_CLIENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clients;
+
+    #[test]
+    fn a_client_takes_two_beside_what_the_proxy_needs_itself() {
+        assert_eq!(clients(1_024, 64), 416);
+        assert_eq!(clients(65_536, 64), 32_672);
+        assert_eq!(clients(100, 64), 0);
+        assert_eq!(clients(usize::MAX, usize::MAX), 0);
+    }
+}

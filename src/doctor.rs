@@ -1,0 +1,90 @@
+//! `dlx-proxy doctor`: looks at all that the proxy needs, before it goes live and after, and says of each thing what is to be done. It reads
+//! the settings of the proxy, and asks the broker as the proxy's user, by requests that change nothing.
+//!
+//! ```text
+//! settings ─▶ Patient ─▶ own       certificates, room for clients
+//!                     ├▶ nodes     does each answer, which version, let in to each vhost
+//!                     ├▶ rights    what its user may do, and a client's
+//!                     ├▶ queues    what is parked, who takes signals
+//!                     └▶ api       policies that act on the proxy's queues, feature flags, clocks     ─▶ Report
+//! ```
+
+use std::time::Duration;
+
+use crate::admin::Place;
+use crate::amqp::ids::Vhost;
+use crate::connection::Access;
+use crate::intake::QueueType;
+use crate::management::Api;
+use crate::net::nodes::Node;
+use crate::registry::intake_name::Names;
+use crate::tls::Certified;
+
+pub use report::{Finding, Kind, Report};
+
+mod api;
+mod nodes;
+mod own;
+mod policies;
+mod queues;
+mod report;
+mod rights;
+
+/// For each answer of the broker.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// As the management UI shows it.
+const NAME: &str = "dlx-proxy doctor";
+
+/// What is examined.
+#[derive(Clone)]
+pub struct Patient {
+    /// The nodes of the broker.
+    pub nodes: Vec<Node>,
+    /// As the proxy connects.
+    pub access: Access,
+    /// As one of its clients does.
+    pub client: Option<Access>,
+    /// These.
+    pub vhosts: Vec<Vhost>,
+    /// The names of the proxy's own objects.
+    pub names: Names,
+    /// What its queues are.
+    pub intake_queue_type: QueueType,
+    /// RabbitMQ's management API, if its place is known.
+    pub management: Option<Api>,
+    /// The admin port of the proxy, which may run or not.
+    pub admin: Option<Place>,
+    /// The proxy's own certificates.
+    pub certificates: Vec<Certified>,
+    /// So many clients shall have room.
+    pub max_connections: usize,
+    /// The same of those at the admin port.
+    pub max_admin_connections: usize,
+}
+
+/// Looks at everything; it takes some seconds, more where something does not answer.
+pub async fn examine(patient: &Patient) -> Report {
+    let mut report = Report::default();
+    own::examine(patient, &mut report).await;
+    for entered in nodes::examine(patient, &mut report).await {
+        rights::examine(patient, &entered, &mut report).await;
+        queues::examine(patient, &entered, &mut report).await;
+    }
+    api::examine(patient, &mut report).await;
+    report
+}
+
+/// A pattern of RabbitMQ's for names that begin so, without `^`. A `-` needs no escape outside of brackets.
+fn pattern(begins: &str) -> String {
+    regex::escape(begins).replace(r"\-", "-")
+}
+
+/// A word of a command line, as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "-_./:@".contains(character);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}

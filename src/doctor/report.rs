@@ -1,0 +1,163 @@
+//! What was found, for people and for programs.
+
+use serde::Serialize;
+
+use crate::columns::aligned;
+
+/// How it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// As it should be.
+    Ok,
+    /// Worth knowing; it may be wanted so.
+    Note,
+    /// Something will not work, or already does not.
+    Problem,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How it is.
+    pub kind: Kind,
+    /// What was looked at.
+    pub about: String,
+    /// A sentence.
+    pub says: String,
+    /// What to do: a command, or a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// All of it, in the order in which it was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// All that was looked at.
+    pub findings: Vec<Finding>,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Kind::Ok => "ok",
+            Kind::Note => "note",
+            Kind::Problem => "problem",
+        }
+    }
+}
+
+// === impl Report ===
+
+impl Report {
+    pub(super) fn ok(&mut self, about: impl Into<String>, says: impl Into<String>) {
+        self.add(Kind::Ok, about.into(), says.into(), None);
+    }
+
+    pub(super) fn note(
+        &mut self,
+        about: impl Into<String>,
+        says: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.add(Kind::Note, about.into(), says.into(), Some(advice.into()));
+    }
+
+    pub(super) fn problem(
+        &mut self,
+        about: impl Into<String>,
+        says: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.add(
+            Kind::Problem,
+            about.into(),
+            says.into(),
+            Some(advice.into()),
+        );
+    }
+
+    fn add(&mut self, kind: Kind, about: String, says: String, advice: Option<String>) {
+        self.findings.push(Finding {
+            kind,
+            about,
+            says,
+            advice,
+        });
+    }
+
+    /// How many are of that kind.
+    pub fn count(&self, kind: Kind) -> usize {
+        let findings = self.findings.iter();
+        findings.filter(|finding| finding.kind == kind).count()
+    }
+
+    /// For people: a line each, with what to do below it.
+    pub fn text(&self) -> String {
+        let cells = |finding: &Finding| {
+            [
+                finding.kind.as_str().to_owned(),
+                finding.about.clone(),
+                finding.says.clone(),
+            ]
+        };
+        let rows: Vec<_> = self.findings.iter().map(cells).collect();
+        let mut text = String::new();
+        for (line, finding) in aligned(&rows).lines().zip(&self.findings) {
+            text += &format!("{line}\n");
+            if let Some(advice) = &finding.advice {
+                text += &format!("         → {advice}\n");
+            }
+        }
+        let said = |number, one: &str| match number {
+            1 => format!("1 {one}"),
+            number => format!("{number} {one}s"),
+        };
+        let (problems, notes) = (self.count(Kind::Problem), self.count(Kind::Note));
+        text + &format!("\n{}, {}\n", said(problems, "problem"), said(notes, "note"))
+    }
+
+    /// For programs.
+    pub fn json(&self) -> String {
+        let value = serde_json::json!({
+            "findings": self.findings,
+            "problems": self.count(Kind::Problem),
+            "notes": self.count(Kind::Note),
+        });
+        format!("{value:#}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut report = Report::default();
+        report.ok("node rabbit:5672", "It answers.");
+        report.problem("vhost /", "Nobody may enter.", "rabbitmqctl …");
+        report
+    }
+
+    #[test]
+    fn people_read_lines_with_what_to_do_below() {
+        let text = "\
+ok       node rabbit:5672  It answers.
+problem  vhost /           Nobody may enter.
+         → rabbitmqctl …
+
+1 problem, 0 notes
+";
+        assert_eq!(report().text(), text);
+    }
+
+    #[test]
+    fn programs_read_the_same() {
+        let value: serde_json::Value = serde_json::from_str(&report().json()).expect("JSON");
+        assert_eq!(value["problems"], 1);
+        assert_eq!(value["findings"][1]["kind"], "problem");
+        assert_eq!(value["findings"][0].get("advice"), None);
+    }
+}

@@ -1,0 +1,318 @@
+//! What a user may do, asked of the broker itself: by requests about objects that do not exist, which change nothing. RabbitMQ looks at the
+//! permissions before it looks for the object, so that the one refusal is told from the other.
+
+use std::hash::{BuildHasher, RandomState};
+
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeleteOptions,
+};
+use lapin::{BasicProperties, Channel, Connection, ErrorKind};
+use tokio::time::timeout;
+
+use crate::connection::Access;
+
+use super::nodes::Entered;
+use super::{NAME, PATIENCE, Patient, Report, pattern, quoted};
+
+/// Reply codes of AMQP 0-9-1, section 1.2.
+const ACCESS_REFUSED: u16 = 403;
+const NOT_FOUND: u16 = 404;
+const PRECONDITION_FAILED: u16 = 406;
+
+/// What RabbitMQ asks permission for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Configure,
+    Write,
+    Read,
+}
+
+/// What one connection may do.
+struct Rights<'a> {
+    connection: &'a Connection,
+    /// Part of all names that are asked about, so that there is nothing of that name.
+    nowhere: String,
+}
+
+pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut Report) {
+    let own = match own_rights(patient, entered, report).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err((&patient.access, error)),
+    };
+    let client = match &patient.client {
+        Some(client) => client_rights(patient, client, entered, report)
+            .await
+            .map_err(|error| (client, error)),
+        None => Ok(()),
+    };
+    for (access, error) in [own.err(), client.err()].into_iter().flatten() {
+        let says = format!("What it may do cannot be asked: {error}.");
+        report.problem(
+            about(access, entered),
+            says,
+            "Is the broker well? Try again.",
+        );
+    }
+}
+
+fn about(access: &Access, entered: &Entered) -> String {
+    format!("user {}, vhost {}", access.user, entered.vhost)
+}
+
+/// `rabbitmqctl set_permissions`, up to the patterns.
+fn set_permissions(access: &Access, entered: &Entered) -> String {
+    let vhost = quoted(&entered.vhost.to_string());
+    format!(
+        "rabbitmqctl set_permissions -p {vhost} {}",
+        quoted(&access.user.to_string())
+    )
+}
+
+/// The proxy's user: all of its own objects, and every exchange that a client may name.
+async fn own_rights(
+    patient: &Patient,
+    entered: &Entered,
+    report: &mut Report,
+) -> Result<(), String> {
+    let rights = Rights::of(&entered.connection);
+    let prefix = &patient.names.prefix().to_string();
+    let (queues, exchanges) = (
+        rights.name(&format!("{prefix}.")),
+        rights.name(&format!("{prefix}/")),
+    );
+    let anything = rights.name("");
+    let mut missing = Vec::new();
+    for (deed, name, words) in [
+        (Deed::Configure, &queues, "configure its own queues"),
+        (Deed::Configure, &exchanges, "configure intake exchanges"),
+        (Deed::Write, &exchanges, "write to its own exchanges"),
+        (
+            Deed::Write,
+            &anything,
+            "write to the exchanges that clients name",
+        ),
+        (Deed::Read, &queues, "read its own queues"),
+        (
+            Deed::Read,
+            &exchanges,
+            "read intake exchanges, to bind them",
+        ),
+    ] {
+        if !rights.may(deed, name).await? {
+            missing.push(words);
+        }
+    }
+    let publishes = rights.may_use_the_default_exchange(prefix).await?;
+    if !publishes {
+        missing.push("write to the default exchange");
+    }
+    let about = about(&patient.access, entered);
+    let begins = format!("^{}", pattern(prefix));
+    if missing.is_empty() {
+        report.ok(&about, "The proxy's user may do what the proxy does.");
+    } else {
+        let says = format!("The proxy's user may not {}.", missing.join(", nor "));
+        let command = set_permissions(&patient.access, entered);
+        report.problem(
+            &about,
+            says,
+            format!("{command} '{begins}' '.*' '{begins}'"),
+        );
+    }
+    if &*patient.access.user == b"guest" {
+        let says = "Whoever connects to the broker as `guest`, too, is believed to be the proxy.";
+        report.note(&about, says, "Give the proxy a user of its own.");
+    }
+    // Who may not publish at all is not told of the tag.
+    if publishes && rights.is_impersonator(prefix).await? {
+        report.ok(&about, "It has the tag `impersonator`.");
+    } else if publishes {
+        let says = "It does not have the tag `impersonator`: dead letters lose the `user-id` of who published them.";
+        let advice = format!(
+            "rabbitmqctl set_user_tags {} impersonator, with the tags that it has",
+            quoted(&patient.access.user.to_string())
+        );
+        report.note(&about, says, advice);
+    }
+    Ok(())
+}
+
+/// A client: the intake exchanges, and nothing else of the proxy's.
+async fn client_rights(
+    patient: &Patient,
+    client: &Access,
+    entered: &Entered,
+    report: &mut Report,
+) -> Result<(), String> {
+    let about = about(client, entered);
+    let connecting = client.connect(&entered.node, &entered.vhost, NAME);
+    let connection = match timeout(PATIENCE, connecting).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
+            let advice = format!(
+                "Is the password right? {} …",
+                set_permissions(client, entered)
+            );
+            report.problem(about, format!("The client is not let in: {error}."), advice);
+            return Ok(());
+        }
+        Err(_) => return Err("no answer in time".to_owned()),
+    };
+    let rights = Rights::of(&connection);
+    let prefix = &patient.names.prefix().to_string();
+    let (classic, quorum) = (
+        rights.name(&format!("{prefix}/")),
+        rights.name(&format!("{prefix}+/")),
+    );
+    let pattern = format!("^(…|{}([+/].*)?)$", pattern(prefix));
+    if rights.may(Deed::Write, &classic).await? && rights.may(Deed::Write, &quorum).await? {
+        report.ok(&about, "The client may write to the intake exchanges.");
+    } else {
+        let says = "The client may not write to the intake exchanges: the queues that it declares stay native.";
+        let command = set_permissions(client, entered);
+        report.problem(&about, says, format!("{command} … '{pattern}' …"));
+    }
+    let queues = rights.name(&format!("{prefix}."));
+    let (reads, configures) = (
+        rights.may(Deed::Read, &queues).await?,
+        rights.may(Deed::Configure, &queues).await?,
+    );
+    if reads || configures {
+        let says = format!(
+            "The client may {} the proxy's own queues, in which the messages of others are.",
+            match (reads, configures) {
+                (true, true) => "read and configure",
+                (true, false) => "read",
+                _ => "configure",
+            }
+        );
+        let advice = format!(
+            "Unless it is an administrator: {} with patterns that do not fit {prefix:?} at the beginning",
+            set_permissions(client, entered)
+        );
+        report.note(&about, says, advice);
+    }
+    Ok(())
+}
+
+// === impl Rights ===
+
+impl<'a> Rights<'a> {
+    fn of(connection: &'a Connection) -> Rights<'a> {
+        let nowhere = format!("nowhere-{:016x}", RandomState::new().hash_one(NAME));
+        Rights {
+            connection,
+            nowhere,
+        }
+    }
+
+    fn name(&self, begins: &str) -> String {
+        format!("{begins}{}", self.nowhere)
+    }
+
+    /// Whether it may do that to an object of that name, of which there is none.
+    async fn may(&self, deed: Deed, name: &str) -> Result<bool, String> {
+        let channel = self.channel().await?;
+        let answer = match deed {
+            Deed::Configure => {
+                // There is no such queue; if there is, it is not for this.
+                let options = QueueDeleteOptions {
+                    if_unused: true,
+                    if_empty: true,
+                    ..QueueDeleteOptions::default()
+                };
+                within(channel.queue_delete(name.into(), options))
+                    .await?
+                    .map(drop)
+            }
+            Deed::Read => {
+                let options = BasicGetOptions::default();
+                within(channel.basic_get(name.into(), options))
+                    .await?
+                    .map(drop)
+            }
+            Deed::Write => {
+                self.publish(&channel, name, "", BasicProperties::default())
+                    .await?
+            }
+        };
+        match answer.as_ref().map_err(code) {
+            Ok(()) | Err(Some(NOT_FOUND)) => Ok(true),
+            Err(Some(ACCESS_REFUSED)) => Ok(false),
+            Err(_) => Err(said(answer)),
+        }
+    }
+
+    /// A message for a queue that does not exist is dropped by the broker.
+    async fn may_use_the_default_exchange(&self, prefix: &str) -> Result<bool, String> {
+        let channel = self.channel().await?;
+        let answer = self
+            .publish(&channel, "", &self.name(prefix), BasicProperties::default())
+            .await?;
+        match answer.as_ref().map_err(code) {
+            Ok(()) => Ok(true),
+            Err(Some(ACCESS_REFUSED)) => Ok(false),
+            Err(_) => Err(said(answer)),
+        }
+    }
+
+    /// RabbitMQ refuses the `user-id` of another with 406, but not of an impersonator.
+    async fn is_impersonator(&self, prefix: &str) -> Result<bool, String> {
+        let channel = self.channel().await?;
+        let of_another = BasicProperties::default().with_user_id(self.nowhere.as_str().into());
+        let answer = self
+            .publish(&channel, "", &self.name(prefix), of_another)
+            .await?;
+        match answer.as_ref().map_err(code) {
+            Ok(()) => Ok(true),
+            Err(Some(PRECONDITION_FAILED | ACCESS_REFUSED)) => Ok(false),
+            Err(_) => Err(said(answer)),
+        }
+    }
+
+    async fn publish(
+        &self,
+        channel: &Channel,
+        exchange: &str,
+        key: &str,
+        properties: BasicProperties,
+    ) -> Result<lapin::Result<()>, String> {
+        let options = ConfirmSelectOptions::default();
+        within(channel.confirm_select(options))
+            .await?
+            .map_err(|error| error.to_string())?;
+        let options = BasicPublishOptions::default();
+        let published =
+            within(channel.basic_publish(exchange.into(), key.into(), options, b"", properties))
+                .await?;
+        match published {
+            Ok(confirm) => Ok(within(confirm).await?.map(drop)),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// One for each question: a refusal closes it.
+    async fn channel(&self) -> Result<Channel, String> {
+        let channel = within(self.connection.create_channel()).await?;
+        channel.map_err(|error| error.to_string())
+    }
+}
+
+async fn within<T>(answer: impl Future<Output = T>) -> Result<T, String> {
+    let answer = timeout(PATIENCE, answer).await;
+    answer.map_err(|_| "no answer in time".to_owned())
+}
+
+/// What the broker says of a channel that it closes.
+fn code(error: &lapin::Error) -> Option<u16> {
+    match error.kind() {
+        ErrorKind::ProtocolError(said) => Some(said.get_id()),
+        _ => None,
+    }
+}
+
+fn said(answer: lapin::Result<()>) -> String {
+    answer
+        .err()
+        .map_or_else(String::new, |error| error.to_string())
+}

@@ -1,0 +1,196 @@
+//! The hook: posts to an HTTP server of the operator's what became of each dead letter (`on-dead-letter`). Metadata only, in batches, and never in
+//! the way of a dead letter: what the server does not take waits in a bounded memory, where the oldest go first, and is lost with the process.
+//!
+//! One POST at a time, so that they come in order. One that failed may have been taken all the same: the server may see a batch twice.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::amqp::ids::Vhost;
+use crate::machine::{DeadLetter, Limit, LiveLimits, Wall};
+use crate::telemetry::Metrics;
+
+pub use post::Server;
+
+use self::batch::{Batch, Waiting};
+use self::post::Failed;
+
+mod batch;
+mod post;
+
+/// For so long a dead letter waits for others that go with it.
+const GATHERED_FOR: Duration = Duration::from_secs(1);
+/// How often a batch is posted, before it is dropped.
+const ATTEMPTS: u32 = 5;
+const WAITS: Waits = Waits {
+    pause: Duration::from_secs(1),
+    last: Duration::from_secs(5),
+};
+
+/// Takes dead letters for the hook. Clones are the same.
+#[derive(Clone)]
+pub struct Hook(Arc<Inner>);
+
+/// Shorter in tests.
+#[derive(Clone, Copy)]
+struct Waits {
+    /// After the first time that a batch was posted in vain; it doubles.
+    pause: Duration,
+    /// When the process ends, what waits is posted for so long.
+    last: Duration,
+}
+
+struct Inner {
+    server: Server,
+    limits: LiveLimits,
+    metrics: Metrics,
+    waits: Waits,
+    waiting: Mutex<Waiting>,
+    more: Notify,
+}
+
+// === impl Hook ===
+
+impl Hook {
+    /// For that server.
+    pub fn new(server: Server, limits: LiveLimits, metrics: Metrics) -> Hook {
+        Hook::with_waits(server, limits, metrics, WAITS)
+    }
+
+    fn with_waits(server: Server, limits: LiveLimits, metrics: Metrics, waits: Waits) -> Hook {
+        Hook(Arc::new(Inner {
+            server,
+            limits,
+            metrics,
+            waits,
+            waiting: Mutex::default(),
+            more: Notify::new(),
+        }))
+    }
+
+    /// A dead letter came to its end. Neither waits nor fails.
+    pub fn add(&self, vhost: &Vhost, at: Wall, dead: &Arc<DeadLetter>) {
+        let Inner {
+            limits, metrics, ..
+        } = &*self.0;
+        let most = limits.now().max_hook_letters;
+        let mut waiting = self.waiting();
+        let dropped = waiting.add(vhost, at, dead, most);
+        metrics.hook_waiting(waiting.len());
+        drop(waiting);
+        if dropped > 0 {
+            metrics.hook_dropped(dropped);
+            metrics.limit_met(Limit::HookLetters);
+        }
+        self.0.more.notify_one();
+    }
+
+    /// Posts until `stopped`, and then what is left.
+    pub async fn run(self, stopped: impl Future<Output = ()>) {
+        let stop = CancellationToken::new();
+        let posting = self.post_on(stop.clone());
+        tokio::pin!(posting);
+        tokio::select! {
+            () = &mut posting => {}
+            () = stopped => {
+                stop.cancel();
+                let _ = timeout(self.0.waits.last, posting).await;
+            }
+        }
+        let mut waiting = self.waiting();
+        let left = waiting.len() + waiting.taken();
+        if left > 0 {
+            self.0.metrics.hook_dropped(left);
+            warn!(left, "the hook did not take the last dead letters in time");
+        }
+        *waiting = Waiting::default();
+    }
+
+    /// Ends when it is stopped and nothing is left.
+    async fn post_on(&self, stop: CancellationToken) {
+        let mut is_failing = false;
+        loop {
+            self.gathered(&stop).await;
+            let batch = self.waiting().take();
+            if let Some(batch) = batch {
+                self.post(batch, &mut is_failing, &stop).await;
+                let mut waiting = self.waiting();
+                waiting.done();
+                self.0.metrics.hook_waiting(waiting.len());
+            } else if stop.is_cancelled() {
+                return;
+            }
+        }
+    }
+
+    /// Done when there is a whole batch, or one that has waited for long enough.
+    async fn gathered(&self, stop: &CancellationToken) {
+        let until_full = async {
+            while !self.waiting().fill_a_batch() {
+                self.0.more.notified().await;
+            }
+        };
+        let until_old = async {
+            while self.waiting().len() == 0 {
+                self.0.more.notified().await;
+            }
+            let _ = timeout(GATHERED_FOR, until_full).await;
+        };
+        stop.run_until_cancelled(until_old).await;
+    }
+
+    async fn post(&self, batch: Batch, is_failing: &mut bool, stop: &CancellationToken) {
+        let Inner {
+            server, metrics, ..
+        } = &*self.0;
+        let mut pause = self.0.waits.pause;
+        for attempt in 1..=ATTEMPTS {
+            let is_last = stop.is_cancelled();
+            let posted = server.post(batch.body.clone()).await;
+            metrics.hook_posted(posted.is_ok());
+            match posted {
+                Ok(()) => {
+                    metrics.hook_taken(batch.letters);
+                    if std::mem::take(is_failing) {
+                        info!("the hook takes dead letters again");
+                    }
+                    return;
+                }
+                Err(error) => said(&error, std::mem::replace(is_failing, true)),
+            }
+            if is_last || attempt == ATTEMPTS {
+                break;
+            }
+            // At the end of the process there is one more attempt, at once.
+            stop.run_until_cancelled(sleep(pause)).await;
+            pause *= 2;
+        }
+        metrics.hook_dropped(batch.letters);
+        debug!(batch.letters, "the hook did not take them");
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Once, until it goes well again.
+fn said(error: &Failed, again: bool) {
+    match again {
+        false => {
+            warn!(%error, "the hook does not take dead letters: they wait, and the oldest are dropped")
+        }
+        true => debug!(%error, "the hook still does not take dead letters"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! What waits for the hook, and what is posted of it: values without clocks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::amqp::ids::Vhost;
+use crate::machine::{DeadLetter, Wall};
+use crate::recent::Told;
+
+/// Dead letters of one POST, and octets of its body; a single one may be larger.
+pub(super) const MOST_LETTERS: usize = 100;
+const MOST_OCTETS: usize = 256 << 10;
+
+const HEAD: &[u8] = b"{\"dead-letters\":[";
+const TAIL: &[u8] = b"]}";
+
+/// Dead letters in the order in which they came to their end.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    letters: VecDeque<(Vhost, Wall, Arc<DeadLetter>)>,
+    /// So many are in the batch that is being posted.
+    taken: usize,
+}
+
+/// What goes out together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) letters: usize,
+    pub(super) body: Bytes,
+}
+
+/// A dead letter as the server reads it.
+#[derive(Serialize)]
+struct Posted {
+    vhost: String,
+    #[serde(flatten)]
+    told: Told,
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// One more. The oldest go until there are only `most`: their number.
+    pub(super) fn add(
+        &mut self,
+        vhost: &Vhost,
+        at: Wall,
+        dead: &Arc<DeadLetter>,
+        most: usize,
+    ) -> usize {
+        self.letters.push_back((vhost.clone(), at, dead.clone()));
+        let too_many = self.letters.len().saturating_sub(most);
+        self.letters.drain(..too_many);
+        too_many
+    }
+
+    /// Those that are not being posted.
+    pub(super) fn len(&self) -> usize {
+        self.letters.len()
+    }
+
+    /// Those that are being posted.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// No more go into the next batch.
+    pub(super) fn fill_a_batch(&self) -> bool {
+        self.letters.len() >= MOST_LETTERS
+    }
+
+    /// The oldest, as many as go together; none if there are none.
+    pub(super) fn take(&mut self) -> Option<Batch> {
+        let mut body = HEAD.to_vec();
+        let mut letters = 0;
+        while let Some((vhost, at, dead)) = self.letters.front() {
+            let posted = Posted {
+                vhost: vhost.to_string(),
+                told: Told::of(*at, dead),
+            };
+            let told = serde_json::to_vec(&posted).unwrap_or_default();
+            let is_full = letters >= MOST_LETTERS || body.len() + told.len() > MOST_OCTETS;
+            if letters > 0 && is_full {
+                break;
+            }
+            if letters > 0 {
+                body.push(b',');
+            }
+            body.extend(told);
+            letters += 1;
+            self.letters.pop_front();
+        }
+        body.extend(TAIL);
+        self.taken = letters;
+        let body = body.into();
+        (letters > 0).then_some(Batch { letters, body })
+    }
+
+    /// What was taken was posted, or dropped.
+    pub(super) fn done(&mut self) {
+        self.taken = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::amqp::ids::ShortStr;
+    use crate::machine::{Cause, ClientConnection, Outcome, Reason, Rejecter};
+
+    fn name(text: &[u8]) -> ShortStr {
+        ShortStr::copy(text).expect("short")
+    }
+
+    fn dead(queue: &[u8], by: Option<Box<Rejecter>>) -> Arc<DeadLetter> {
+        Arc::new(DeadLetter {
+            queue: name(queue),
+            reason: Reason::Rejected,
+            exchange: name(b"dlx"),
+            routing_key: name(b"k"),
+            octets: 7,
+            outcome: Outcome::Parked(Cause::Unroutable),
+            by,
+        })
+    }
+
+    fn read(batch: &Batch) -> Vec<Value> {
+        let body: Value = serde_json::from_slice(&batch.body).expect("JSON");
+        body["dead-letters"].as_array().expect("a list").clone()
+    }
+
+    #[test]
+    fn a_dead_letter_is_told_without_headers_and_body() {
+        let by = Rejecter {
+            connection: Arc::new(ClientConnection {
+                name: Some(name(b"worker 7")),
+                user: None,
+                host: name(b"10.0.0.1"),
+            }),
+            consumer: Some(name(b"c")),
+            held: Duration::from_millis(1500),
+        };
+        let mut waiting = Waiting::default();
+        let dead = dead(b"a\xff\"\n", Some(Box::new(by)));
+        waiting.add(&name(b"/"), Wall(1_000), &dead, 10);
+        let batch = waiting.take().expect("one");
+        let expected = json!({
+            "time": "1970-01-01T00:00:01.000Z", "vhost": "/", "queue": "a\\xff\\\"\\n", "reason": "rejected", "exchange": "dlx", "routing-key": "k",
+            "outcome": "parked", "cause": "unroutable", "octets": 7,
+            "rejected-by": {"consumer": "c", "connection": "worker 7", "user": null, "host": "10.0.0.1", "held-ms": 1500},
+        });
+        assert_eq!(read(&batch), [expected]);
+        assert_eq!(waiting.take(), None);
+    }
+
+    #[test]
+    fn a_batch_is_bounded_by_number_and_by_octets() {
+        let mut waiting = Waiting::default();
+        for _ in 0..MOST_LETTERS + 1 {
+            waiting.add(&name(b"/"), Wall(0), &dead(b"q", None), 1000);
+        }
+        let batch = waiting.take().expect("many");
+        assert_eq!(
+            (batch.letters, read(&batch).len()),
+            (MOST_LETTERS, MOST_LETTERS)
+        );
+        assert_eq!((waiting.len(), waiting.taken()), (1, MOST_LETTERS));
+        assert_eq!(waiting.take().expect("one").letters, 1);
+
+        // Each octet of a hostile name takes six.
+        let long = Arc::new(DeadLetter {
+            exchange: name(&[1; 255]),
+            routing_key: name(&[1; 255]),
+            ..(*dead(&[1; 255], None)).clone()
+        });
+        for _ in 0..MOST_LETTERS {
+            waiting.add(&name(&[1; 255]), Wall(0), &long, 1000);
+        }
+        let batch = waiting.take().expect("some");
+        assert!(batch.letters < MOST_LETTERS && batch.body.len() <= MOST_OCTETS + 1 + TAIL.len());
+    }
+
+    #[test]
+    fn beyond_the_bound_the_oldest_go() {
+        let mut waiting = Waiting::default();
+        let dropped: usize = (0..5u8)
+            .map(|number| waiting.add(&name(b"/"), Wall(0), &dead(&[b'a' + number], None), 3))
+            .sum();
+        assert_eq!(dropped, 2);
+        let batch = waiting.take().expect("three");
+        let queues: Vec<_> = read(&batch).iter().map(|it| it["queue"].clone()).collect();
+        assert_eq!(queues, ["c", "d", "e"]);
+        // A smaller bound acts at once.
+        for _ in 0..3 {
+            waiting.add(&name(b"/"), Wall(0), &dead(b"q", None), 3);
+        }
+        assert_eq!(waiting.add(&name(b"/"), Wall(0), &dead(b"q", None), 1), 3);
+    }
+}

@@ -1,0 +1,341 @@
+//! Messages into a queue, in the name of a user, without IO: each is published through the default exchange, mandatory, and counts when it is
+//! confirmed.
+//!
+//! ```text
+//! link up ─▶ channel, confirms ─▶ publish, so many at a time ─▶ all are confirmed ─▶ close
+//! ```
+//! The connection is the user's, so the broker says what that user may write; and it is its own, and does not come back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::amqp::content::Content;
+use crate::amqp::frame::Kind;
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::{Close, MethodId, Settle};
+use crate::amqp::reply;
+use crate::dead_letter::imported::imported;
+use crate::dead_letter::{RuleSettings, Rules};
+use crate::link::{Frame, Link, Login, Step};
+use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role, Stamp};
+use crate::walk::Failure;
+
+#[cfg(test)]
+mod tests;
+
+/// The only channel.
+const CHANNEL: ChannelId = ChannelId(1);
+/// Messages on their way, at most.
+const MOST_AWAY: usize = 256;
+/// Octets of them, at most; one message may have more.
+const MOST_OCTETS: usize = 1 << 20;
+/// For so long the broker may say nothing: an alarm may have ended by then.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The broker has told why it is silent.
+const ALARM: &str = "the broker has an alarm (memory or disk) and takes no messages";
+const UNREADABLE: &str = "the broker sent what cannot be read";
+
+/// What to import, and where.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The vhost, and in whose name.
+    pub login: Login,
+    /// Into which queue.
+    pub queue: ShortStr,
+    /// In this order, their properties as they were exported.
+    pub messages: VecDeque<Content>,
+    /// What shapes their history.
+    pub rules: RuleSettings,
+    /// How many entries that may have.
+    pub max_history: usize,
+}
+
+/// What became of the messages. The numbers of all add up to those that there were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Messages that are confirmed in the queue.
+    pub imported: u64,
+    /// Those that the queue refused, or that fit no frame of the broker: their numbers, of which the first is 0.
+    pub refused: Vec<u64>,
+    /// Messages that were on their way when it ended: they may be in the queue.
+    pub unsure: u64,
+    /// Messages that were not sent, or came back because there was no such queue.
+    pub left: u64,
+    /// Why it did not go on, if it did not.
+    pub failure: Option<Failure>,
+}
+
+/// Nothing is told to it.
+#[derive(Debug)]
+pub enum Input {}
+
+/// How it ended: comes once, last.
+pub type Output = Option<Imported>;
+
+/// All that it wants done.
+pub type Effects = crate::machine::Effects<Output>;
+
+/// A message on its way.
+#[derive(Debug)]
+struct Away {
+    /// Its place among all.
+    place: u64,
+    octets: usize,
+}
+
+/// The import.
+#[derive(Debug)]
+pub struct Import {
+    settings: Settings,
+    link: Link,
+    /// What is on its way, by the number of its confirm.
+    away: BTreeMap<u64, Away>,
+    /// Messages that were taken up, and those of them that were published.
+    taken: u64,
+    sent: u64,
+    confirmed: u64,
+    returned: u64,
+    refused: Vec<u64>,
+    failure: Option<Failure>,
+    /// When the broker has been silent for too long.
+    until: Mono,
+    has_ended: bool,
+    told: bool,
+}
+
+// === impl Import ===
+
+impl Import {
+    /// An import that wants its connection.
+    pub fn new(settings: Settings, now: Now) -> Import {
+        Import {
+            link: Link::new(Role::Walk, settings.login.clone()),
+            settings,
+            away: BTreeMap::new(),
+            taken: 0,
+            sent: 0,
+            confirmed: 0,
+            returned: 0,
+            refused: Vec::new(),
+            failure: None,
+            until: now.mono.after(PATIENCE),
+            has_ended: false,
+            told: false,
+        }
+    }
+
+    fn open(&mut self, now: Now, fx: &mut Effects) {
+        let out = fx.broker.build(&[]);
+        reply::channel_open(out, CHANNEL);
+        reply::method(out, CHANNEL, MethodId::CONFIRM_SELECT, |a| {
+            a.octet(0).end();
+        });
+        self.publish(now, fx);
+    }
+
+    /// As many as may be on their way.
+    fn publish(&mut self, now: Now, fx: &mut Effects) {
+        if self.failure.is_none() && self.link.is_up() && !self.has_ended {
+            let rules = self.settings.rules.at(
+                self.link.dialect(),
+                self.settings.max_history,
+                Stamp::default(),
+            );
+            while self.has_room()
+                && let Some(message) = self.settings.messages.pop_front()
+            {
+                self.send(message, &rules, fx);
+            }
+        }
+        let is_done = self.settings.messages.is_empty() || self.failure.is_some();
+        if is_done && self.away.is_empty() && self.link.is_up() && !self.has_ended {
+            self.has_ended = true;
+            self.link.goodbye(now, fx);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let octets: usize = self.away.values().map(|away| away.octets).sum();
+        self.away.len() < MOST_AWAY && octets < MOST_OCTETS
+    }
+
+    fn send(&mut self, message: Content, rules: &Rules, fx: &mut Effects) {
+        let place = self.taken;
+        self.taken += 1;
+        let frame_max = self.link.frame_max();
+        let properties = imported(&message.properties, &self.settings.login.user, rules);
+        let content = properties.map(|properties| Content {
+            properties,
+            ..message
+        });
+        let Some(content) = content.ok().filter(|it| it.header_frame() <= frame_max) else {
+            return self.refused.push(place);
+        };
+        let out = fx.broker.build(&[]);
+        reply::method(out, CHANNEL, MethodId::BASIC_PUBLISH, |a| {
+            a.short(0)
+                .shortstr(b"")
+                .shortstr(&self.settings.queue)
+                .octet(1)
+                .end();
+        });
+        content.put(out, CHANNEL, frame_max);
+        self.sent += 1;
+        let octets = content.len();
+        self.away.insert(self.sent, Away { place, octets });
+    }
+
+    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        // What came back is known by its method; there is no need to read it again.
+        if frame.kind != Kind::Method {
+            return Ok(());
+        }
+        let id = MethodId::peek(frame.payload).ok_or(UNREADABLE)?;
+        match id {
+            MethodId::BASIC_ACK | MethodId::BASIC_NACK => {
+                let settle = Settle::parse(frame.payload).map_err(|_| UNREADABLE)?;
+                self.settled(settle, id == MethodId::BASIC_ACK);
+            }
+            MethodId::BASIC_RETURN => {
+                self.returned += 1;
+                let queue = self.settings.queue.to_string();
+                self.failure.get_or_insert(Failure::Refused {
+                    code: 404,
+                    text: format!("NOT_FOUND - no queue '{queue}'"),
+                });
+            }
+            MethodId::CHANNEL_CLOSE => {
+                let close = Close::parse(frame.payload).map_err(|_| UNREADABLE)?;
+                let text = String::from_utf8_lossy(close.text).into_owned();
+                let code = close.code;
+                self.failure.get_or_insert(Failure::Refused { code, text });
+                self.has_ended = true;
+                reply::close_ok(fx.broker.build(&[]), CHANNEL);
+                self.link.goodbye(now, fx);
+            }
+            _ => {}
+        }
+        self.until = now.mono.after(PATIENCE);
+        Ok(())
+    }
+
+    fn settled(&mut self, settle: Settle, acked: bool) {
+        let tag = settle.delivery_tag.0;
+        let first = if settle.multiple { 0 } else { tag };
+        let tags: Vec<u64> = self.away.range(first..=tag).map(|(tag, _)| *tag).collect();
+        for away in tags.into_iter().filter_map(|tag| self.away.remove(&tag)) {
+            match acked {
+                true => self.confirmed += 1,
+                false => self.refused.push(away.place),
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
+        self.failure.get_or_insert(failure);
+        self.has_ended = true;
+        self.link.goodbye(now, fx);
+    }
+
+    /// What every call ends with.
+    fn after(&mut self, now: Now, fx: &mut Effects) {
+        for event in std::mem::take(&mut fx.events) {
+            if let Event::LinkDown { cause, .. } | Event::VhostNative { cause } = event
+                && !self.has_ended
+            {
+                self.failure.get_or_insert(Failure::of_connection(cause));
+                self.has_ended = true;
+            }
+        }
+        self.publish(now, fx);
+        if self.has_ended && !std::mem::replace(&mut self.told, true) {
+            let mut refused = std::mem::take(&mut self.refused);
+            refused.sort_unstable();
+            fx.out = Some(Imported {
+                imported: self.confirmed.saturating_sub(self.returned),
+                refused,
+                unsure: self.away.len() as u64,
+                left: self.settings.messages.len() as u64 + self.returned,
+                failure: self.failure.take(),
+            });
+        }
+    }
+}
+
+impl Machine for Import {
+    type Input = Input;
+    type Output = Output;
+
+    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+        self.link.connected(now, fx);
+    }
+
+    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
+        self.link.heard(now);
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..) {
+            match self.link.step(rest, now, fx) {
+                Step::More => break,
+                Step::Took(n) | Step::Blocked(n) => taken += n,
+                Step::Up(n) => {
+                    taken += n;
+                    self.open(now, fx);
+                }
+                Step::Frame(n, frame) => {
+                    taken += n;
+                    if let Err(what) = self.frame(frame, now, fx) {
+                        self.fail(Failure::Connection(what.to_owned()), now, fx);
+                    }
+                }
+                Step::Down(_) => taken = bytes.len(),
+            }
+        }
+        self.after(now, fx);
+        taken
+    }
+
+    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
+        self.link.closed(now, fx);
+        self.after(now, fx);
+    }
+
+    fn input(&mut self, input: Input, _: Now, _: &mut Effects) {
+        match input {}
+    }
+
+    /// What is on its way arrives or not: nobody waits for it.
+    fn drain(&mut self, now: Now, fx: &mut Effects) {
+        let ends = Failure::Connection("the proxy ends".to_owned());
+        self.fail(ends, now, fx);
+        self.after(now, fx);
+    }
+
+    fn timeout(&mut self, now: Now, fx: &mut Effects) {
+        self.link.timeout(now, fx);
+        if self.until <= now.mono && !self.has_ended {
+            let failure = match self.link.is_blocked() {
+                true => Failure::Connection(ALARM.to_owned()),
+                false => Failure::Silent,
+            };
+            self.fail(failure, now, fx);
+        }
+        self.after(now, fx);
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        let silent = (!self.has_ended).then_some(self.until);
+        [self.link.deadline(), silent].into_iter().flatten().min()
+    }
+
+    fn wants_read(&self, _: Leg, _: usize) -> bool {
+        true
+    }
+
+    fn flow(&self) -> Flow {
+        match self.link.flow() {
+            Flow::Reconnect(_) if self.told => Flow::Finish,
+            flow => flow,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+use super::*;
+use crate::machine::{Binding, Survey};
+use crate::routing::tests::model::{binding, exchange, name, queue};
+
+fn at(second: u64) -> Mono {
+    Mono(0).after(Duration::from_secs(second))
+}
+
+/// A book about the vhost `v`.
+#[derive(Default)]
+struct Scene(Book);
+
+impl Scene {
+    fn sent(&mut self, queue: &str, second: u64) {
+        self.0
+            .sent(&name("v"), Went::Queue(&name(queue)), at(second));
+    }
+
+    fn aimed(&mut self, exchange: &str, key: &str, second: u64) {
+        let (exchange, key) = (name(exchange), name(key));
+        let went = Went::Exchange(&exchange, &key);
+        self.0.sent(&name("v"), went, at(second));
+    }
+
+    fn count(&mut self, queue: &str, messages: u64, second: u64) {
+        self.0
+            .counted(&name("v"), &name(queue), messages, at(second));
+    }
+
+    fn survey(&mut self, bindings: Vec<Binding>) {
+        let routing = Routing::of(Survey {
+            begun: at(0),
+            exchanges: vec![
+                exchange("x", "direct", None),
+                exchange("hash", "x-hash", None),
+            ],
+            bindings,
+        });
+        let found = resolve(&routing, self.0.targets(&name("v")));
+        self.0.surveyed(&name("v"), found);
+    }
+
+    fn known(&self, second: u64) -> Known {
+        self.0.known(&name("v"), at(second))
+    }
+
+    /// `queue by targets: dead letters, messages, age of the oldest`
+    fn lines(&self, second: u64) -> Vec<String> {
+        let known = self.known(second);
+        let lines = known.queues.iter().map(|queue| {
+            let targets = queue.targets.iter().map(shown).collect::<Vec<_>>();
+            let parking = if queue.is_parking { " (parking)" } else { "" };
+            let number = |number: Option<u64>| number.map_or("?".to_owned(), |n| n.to_string());
+            format!(
+                "{}{parking} by {}: {}, {}, {}",
+                queue.queue,
+                targets.join(" "),
+                queue.dead_letters,
+                number(queue.messages),
+                number(queue.oldest.map(|oldest| oldest.as_secs())),
+            )
+        });
+        lines.collect()
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        let known = self.known(0);
+        let line = |(target, letters): &(Target, u64)| format!("{}: {letters}", shown(target));
+        known.unknown.iter().map(line).collect()
+    }
+}
+
+fn shown(target: &Target) -> String {
+    let key = target.routing_key.as_ref();
+    let key = key.map_or("*".to_owned(), ToString::to_string);
+    format!("{}/{key}", target.exchange)
+}
+
+#[test]
+fn a_queue_that_was_named_is_known_with_what_the_broker_tells() {
+    let mut scene = Scene::default();
+    scene.sent("dead", 10);
+    scene.sent("dead", 20);
+    let parking = name("dlx-proxy.parked");
+    scene.0.sent(&name("v"), Went::Parking(&parking), at(5));
+    assert_eq!(
+        scene.lines(30),
+        [
+            "dead by /dead: 2, ?, ?",
+            "dlx-proxy.parked (parking) by : 1, ?, ?"
+        ]
+    );
+    scene.count("dead", 1, 60);
+    assert_eq!(scene.lines(70)[0], "dead by /dead: 2, 1, 50");
+    assert_eq!(scene.lines(91)[0], "dead by /dead: 2, ?, ?", "long ago");
+    scene.0.gone(&name("v"), &name("dead"));
+    assert_eq!(scene.lines(91).len(), 1);
+    assert_eq!(scene.0.known(&name("other"), at(0)), Known::default());
+}
+
+#[test]
+fn bindings_tell_where_a_named_exchange_leads() {
+    let mut scene = Scene::default();
+    scene.aimed("x", "k", 10);
+    scene.aimed("x", "k", 20);
+    scene.aimed("hash", "k", 20);
+    assert_eq!(scene.unknown(), ["hash/k: 1", "x/k: 2"]);
+    let bindings = vec![
+        binding("x", queue("a"), "k", &[]),
+        binding("x", queue("b"), "k", &[]),
+    ];
+    scene.survey(bindings);
+    assert_eq!(scene.unknown(), ["hash/k: 1"]);
+    assert_eq!(scene.lines(30), ["a by x/k: 2, ?, ?", "b by x/k: 2, ?, ?"]);
+    // What came before the survey counts, too.
+    scene.aimed("x", "k", 30);
+    scene.sent("a", 40);
+    scene.count("a", 4, 60);
+    scene.count("b", 1, 60);
+    assert_eq!(
+        scene.lines(60),
+        ["a by /a x/k: 4, 4, 50", "b by x/k: 3, 1, 30"]
+    );
+    // A binding has gone.
+    scene.survey(vec![binding("x", queue("b"), "k", &[])]);
+    scene.aimed("x", "k", 70);
+    assert_eq!(scene.lines(70), ["a by /a: 4, 4, 60", "b by x/k: 4, 1, 40"]);
+}
+
+#[test]
+fn a_survey_is_wanted_seldom() {
+    let mut scene = Scene::default();
+    let vhost = name("v");
+    scene.sent("dead", 10);
+    assert!(!scene.0.wants_survey(&vhost, at(10)), "nothing is unknown");
+    scene.aimed("x", "k", 10);
+    assert!(scene.0.wants_survey(&vhost, at(10)));
+    assert!(!scene.0.wants_survey(&vhost, at(20)), "one is under way");
+    scene.survey(vec![binding("x", queue("a"), "k", &[])]);
+    assert!(!scene.0.wants_survey(&vhost, at(100)));
+    scene.aimed("x", "new", 110);
+    assert!(scene.0.wants_survey(&vhost, at(110)));
+    scene.survey(vec![]);
+    assert!(!scene.0.wants_survey(&vhost, at(700)));
+    assert!(scene.0.wants_survey(&vhost, at(710)), "bindings change");
+}
+
+#[test]
+fn a_target_of_which_nothing_can_be_told_is_not_asked_for_again_and_again() {
+    let mut scene = Scene::default();
+    scene.aimed("hash", "k", 10);
+    assert!(scene.0.wants_survey(&name("v"), at(10)));
+    scene.survey(vec![]);
+    scene.aimed("hash", "k", 20);
+    assert!(!scene.0.wants_survey(&name("v"), at(100)));
+    assert_eq!(scene.unknown(), ["hash/k: 2"]);
+}
+
+#[test]
+fn what_does_not_fit_is_counted() {
+    let mut scene = Scene::default();
+    for number in 0..MOST_QUEUES + 5 {
+        scene.sent(&format!("q{number}"), 0);
+    }
+    for number in 0..MOST_EXCHANGES + 5 {
+        scene.aimed(&format!("x{number}"), "k", 0);
+    }
+    let known = scene.known(0);
+    assert_eq!((known.queues.len(), known.left_out), (MOST_QUEUES, 10));
+    assert_eq!(known.unknown.len(), MOST_EXCHANGES);
+    scene.sent("q0", 0);
+    assert_eq!(scene.known(0).left_out, 10, "that one is known");
+
+    for vhost in 0..10 {
+        for number in 0..MOST_QUEUES {
+            let (vhost, queue) = (name(&format!("v{vhost}")), name(&format!("q{number}")));
+            scene.0.sent(&vhost, Went::Queue(&queue), at(0));
+        }
+    }
+    assert_eq!(scene.0.room(), 0);
+}
+
+#[test]
+fn of_an_exchange_only_some_keys_are_told_apart() {
+    let mut scene = Scene::default();
+    for number in 0..100 {
+        scene.aimed("x", &format!("k{number:02}"), 10);
+    }
+    let unknown = scene.unknown();
+    assert_eq!(unknown.len(), MOST_KEYS + 1);
+    assert_eq!(unknown[0], format!("x/*: {}", 100 - MOST_KEYS));
+    scene.survey(vec![binding("x", queue("late"), "k99", &[])]);
+    assert_eq!(
+        scene.lines(20),
+        [format!("late by x/*: {}, ?, ?", 100 - MOST_KEYS)]
+    );
+}

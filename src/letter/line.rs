@@ -1,0 +1,80 @@
+//! A letter as one line of JSON in a file, from which it can be made again.
+//!
+//! The line is all that `show` has, for people and for `jq`, and the properties as octets, for whoever reads it back: those have what JSON cannot say
+//! (types, names that are not UTF-8, two headers of one name).
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::amqp::content::Content;
+use crate::dead_letter::imported::exported;
+
+use super::view::{Body, Detail, Encoding};
+use super::{ErrorHeaders, Letter, text};
+
+/// What is written.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Line {
+    #[serde(flatten)]
+    detail: Detail,
+    /// From the flags on, in hexadecimal digits, as a client of the proxy reads them.
+    raw_properties: String,
+}
+
+/// What is read of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Read {
+    raw_properties: String,
+    body: Body,
+}
+
+/// A line from which no message can be made.
+#[derive(Debug, Error)]
+pub enum NoLine {
+    /// It is no JSON, or something is missing.
+    #[error("this is no line of an export: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Not two digits for each octet.
+    #[error("`{0}` is not written in hexadecimal digits")]
+    Hex(&'static str),
+    /// The body was longer than what was exported of it.
+    #[error("`body` was cut when it was exported")]
+    Cut,
+}
+
+// === impl Line ===
+
+impl Line {
+    /// The line of a letter whose body was kept whole.
+    pub fn of(letter: &Letter, errors: &ErrorHeaders, own_user: &[u8]) -> Line {
+        Line {
+            detail: Detail::of(letter, errors),
+            raw_properties: text::hex(&exported(&letter.properties, own_user)),
+        }
+    }
+
+    /// The message that a line tells. Its properties may be anything.
+    ///
+    /// # Errors
+    /// When it tells none.
+    pub fn read(line: &[u8]) -> Result<Content, NoLine> {
+        let Read {
+            raw_properties,
+            body,
+        } = serde_json::from_slice(line)?;
+        if body.cut {
+            return Err(NoLine::Cut);
+        }
+        let octets = |name, digits: &str| text::of_hex(digits).ok_or(NoLine::Hex(name));
+        Ok(Content {
+            properties: octets("raw-properties", &raw_properties)?.into(),
+            body: match body.encoding {
+                Encoding::Text | Encoding::Json => Bytes::from(body.text),
+                Encoding::Hex => octets("body", &body.text)?.into(),
+            },
+        })
+    }
+}

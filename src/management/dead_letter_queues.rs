@@ -1,0 +1,156 @@
+//! Reads how many messages the dead-letter queues have that the proxy knows, every ten seconds, and which queues named exchanges lead to.
+//!
+//! Each queue is asked for by its name: a page of `/api/queues` costs half a second of the broker's processor where there are 8,000 others.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde::Deserialize;
+use tracing::debug;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::known::KnownQueues;
+
+use super::http::NoAnswer;
+use super::{AT_MOST, Management};
+
+/// From one look to the next: nodes tell new numbers every five seconds.
+const EVERY: Duration = Duration::from_secs(10);
+/// Queues that are asked for in one look; where there are more, they take turns.
+const MOST_AT_ONCE: usize = 100;
+
+/// The counting in one vhost.
+pub(super) struct Counting {
+    management: Management,
+    vhost: Vhost,
+    known: KnownQueues,
+    /// Where the next look begins.
+    next: usize,
+    /// Those that have series.
+    shown: BTreeSet<ShortStr>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    /// A queue that is just there has no numbers yet.
+    #[serde(default)]
+    messages: Option<u64>,
+}
+
+/// What is told of a queue.
+enum Told {
+    Messages(Option<u64>),
+    Gone,
+}
+
+// === impl Counting ===
+
+impl Counting {
+    pub(super) fn new(management: &Management, vhost: &Vhost, known: &KnownQueues) -> Counting {
+        Counting {
+            management: management.clone(),
+            vhost: vhost.clone(),
+            known: known.clone(),
+            next: 0,
+            shown: BTreeSet::new(),
+        }
+    }
+
+    /// Looks again and again.
+    pub(super) async fn run(mut self) {
+        let mut pause = EVERY;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = match self.look().await {
+                true => EVERY,
+                false => (pause * 2).min(AT_MOST),
+            };
+        }
+    }
+
+    /// Looks once. False: there is no answer; what was told before counts for a while.
+    pub(super) async fn look(&mut self) -> bool {
+        if self.known.wants_survey(&self.vhost) {
+            self.survey().await;
+        }
+        let counted = self.count().await;
+        self.show();
+        counted
+    }
+
+    async fn survey(&self) {
+        let Management { turn, .. } = &self.management;
+        let _turn = turn.acquire().await;
+        let survey = self.management.survey(&self.vhost, self.known.now());
+        match survey.await {
+            Ok(survey) => {
+                let (known, vhost) = (self.known.clone(), self.vhost.clone());
+                // Many bindings take a while, and sessions run on these threads.
+                let read = tokio::task::spawn_blocking(move || known.surveyed(&vhost, survey));
+                let _ = read.await;
+            }
+            Err(error) => {
+                let vhost = &self.vhost;
+                debug!(%vhost, %error, "the vhost cannot be surveyed: it is not known where its named dead-letter exchanges lead");
+            }
+        }
+    }
+
+    async fn count(&mut self) -> bool {
+        let mut queues = self.known.queues(&self.vhost);
+        if queues.is_empty() {
+            return true;
+        }
+        let all = queues.len();
+        queues.rotate_left(self.next % all);
+        self.next = match all > MOST_AT_ONCE {
+            true => (self.next + MOST_AT_ONCE) % all,
+            false => 0,
+        };
+        queues.truncate(MOST_AT_ONCE);
+        let vhost = percent_encode(&self.vhost, NON_ALPHANUMERIC);
+        let asked = self.management.api.ask(async |mut api| {
+            for queue in &queues {
+                let name = percent_encode(queue, NON_ALPHANUMERIC);
+                let path = format!("queues/{vhost}/{name}?columns=messages");
+                let told = match api.get(path, |json| serde_json::from_slice(json)).await {
+                    Ok(Listed { messages }) => Told::Messages(messages),
+                    Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
+                        Told::Gone
+                    }
+                    Err(error) => return Err(error),
+                };
+                match told {
+                    Told::Messages(Some(messages)) => {
+                        self.known.counted(&self.vhost, queue, messages);
+                    }
+                    Told::Messages(None) => {}
+                    Told::Gone => self.known.gone(&self.vhost, queue),
+                }
+            }
+            Ok(())
+        });
+        let asked = asked.await;
+        self.management.metrics.management(asked.is_ok());
+        if let Err(error) = &asked {
+            let vhost = &self.vhost;
+            debug!(%vhost, %error, "the dead-letter queues of the vhost cannot be counted now");
+        }
+        asked.is_ok()
+    }
+
+    /// Sets the metrics; what is not known has none.
+    fn show(&mut self) {
+        let metrics = &self.management.metrics;
+        let before = std::mem::take(&mut self.shown);
+        for queue in self.known.of(&self.vhost).queues {
+            metrics.dead_letter_queue(&self.vhost, &queue.queue, queue.messages, queue.oldest);
+            self.shown.insert(queue.queue);
+        }
+        for gone in before.difference(&self.shown) {
+            metrics.dead_letter_queue(&self.vhost, gone, None, None);
+        }
+    }
+}

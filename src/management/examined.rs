@@ -1,0 +1,83 @@
+//! What `dlx-proxy doctor` reads: policies as they are written, feature flags, and the time.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::http::{Api, NoAnswer};
+
+/// A policy, or an operator policy.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListedPolicy {
+    /// Where it acts.
+    pub vhost: String,
+    /// Its name.
+    pub name: String,
+    /// PCRE, searched in names.
+    pub pattern: String,
+    /// `queues`, `all`, …
+    pub apply_to: String,
+    /// Any number.
+    pub priority: f64,
+    /// Its keys.
+    pub definition: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct FeatureFlag {
+    name: String,
+    state: String,
+    stability: String,
+}
+
+// === impl Api ===
+
+impl Api {
+    /// The policies of all vhosts that its user may see.
+    ///
+    /// # Errors
+    /// There is no such answer.
+    pub async fn listed_policies(&self) -> Result<Vec<ListedPolicy>, NoAnswer> {
+        self.list("policies").await
+    }
+
+    /// The same of operator policies.
+    ///
+    /// # Errors
+    /// There is no such answer.
+    pub async fn listed_operator_policies(&self) -> Result<Vec<ListedPolicy>, NoAnswer> {
+        self.list("operator-policies").await
+    }
+
+    /// The names of those that are stable, and disabled all the same. Only an administrator may see them.
+    ///
+    /// # Errors
+    /// There is no such answer.
+    pub async fn disabled_feature_flags(&self) -> Result<Vec<String>, NoAnswer> {
+        let flags: Vec<FeatureFlag> = self.list("feature-flags").await?;
+        let disabled = flags
+            .into_iter()
+            .filter(|flag| flag.state == "disabled" && flag.stability != "experimental");
+        Ok(disabled.map(|flag| flag.name).collect())
+    }
+
+    /// What time it is there, in whole seconds.
+    ///
+    /// # Errors
+    /// There is no such answer.
+    pub async fn date(&self) -> Result<SystemTime, NoAnswer> {
+        self.ask(async |mut api| api.date("whoami").await).await
+    }
+
+    async fn list<T: for<'a> Deserialize<'a> + Send + 'static>(
+        &self,
+        path: &str,
+    ) -> Result<T, NoAnswer> {
+        let read = |json: &[u8]| serde_json::from_slice(json);
+        self.ask(async |mut api| api.get(path.to_owned(), read).await)
+            .await
+    }
+}

@@ -1,0 +1,237 @@
+//! How a connection to the broker is opened: to the first address of its nodes that accepts.
+
+use std::io;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::drive::Connector;
+use super::nodes::{Address, Node, Nodes};
+use super::proxy_protocol::{Ends, Told};
+use super::stream::{Plain, Socket, plain};
+use super::watched::{Watch, Watched};
+use crate::machine::Mono;
+use crate::tls;
+
+/// A node that has not accepted after so long is still waited for, but the next one is tried, too.
+const HEAD_START: Duration = Duration::from_secs(1);
+/// How long all of it may take, names included. Clients wait about so long for the broker's first words.
+const IN_ALL: Duration = Duration::from_secs(10);
+
+/// A connection to the broker, as the driver has it; the client's is of the same type.
+pub type Line = Watched<Socket>;
+
+/// Opens connections to the broker.
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    /// Where the broker is.
+    pub nodes: Nodes,
+    /// What is spoken with them before AMQP.
+    pub way: Way,
+    /// How long a node may take to accept, with the handshake of TLS.
+    pub within: Duration,
+}
+
+/// What is spoken with a node before AMQP.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// How TLS is spoken, if it is.
+    pub tls: Option<tls::Connector>,
+    /// Whether it is told where clients come from.
+    pub told: Told,
+}
+
+/// A connection to the broker.
+#[derive(Debug)]
+pub struct Dialed {
+    /// The connection.
+    pub socket: Line,
+    /// Who accepted it.
+    pub address: Address,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub struct Refused {
+    /// Who refused last.
+    pub node: Option<Node>,
+    /// What the system says.
+    pub error: io::Error,
+}
+
+// === impl Dialer ===
+
+impl Dialer {
+    /// A connection, for a client at the end of that one; `None`: for the proxy itself. No refusal is told before all nodes were asked.
+    ///
+    /// # Errors
+    /// What the system says of the last node, or that it took too long.
+    pub async fn dial(&self, client: Option<Ends>) -> Result<Dialed, Refused> {
+        // Who began to be tried when, as long as it has not said no.
+        let mut open = Vec::new();
+        let dialed = match timeout(IN_ALL, self.dial_all(client, &mut open)).await {
+            Ok(dialed) => dialed,
+            Err(_) => Err(Refused {
+                node: open.first().map(|(address, _)| address.node.clone()),
+                error: silent(),
+            }),
+        };
+        // Who was outrun by one that had the harder start would make each client wait.
+        let now = self.nodes.now();
+        for (address, began) in open {
+            if began.until(now) >= HEAD_START {
+                self.nodes.failed(&address, began, &silent());
+            }
+        }
+        dialed
+    }
+
+    async fn dial_all(
+        &self,
+        client: Option<Ends>,
+        open: &mut Vec<(Address, Mono)>,
+    ) -> Result<Dialed, Refused> {
+        let (addresses, nameless) = self.nodes.in_order().await;
+        let mut refused = match nameless {
+            Some((node, error)) => Refused {
+                node: Some(node),
+                error,
+            },
+            None => Refused {
+                node: None,
+                error: io::Error::new(io::ErrorKind::NotFound, "there is no node to connect to"),
+            },
+        };
+        let mut next = addresses.into_iter();
+        let mut trying = FuturesUnordered::new();
+        loop {
+            if let Some(address) = next.next() {
+                open.push((address.clone(), self.nodes.tries(&address)));
+                trying.push(async move { (self.dial_address(&address, client).await, address) });
+            } else if trying.is_empty() {
+                return Err(refused);
+            }
+            let ended = match next.len() {
+                0 => trying.next().await,
+                _ => match timeout(HEAD_START, trying.next()).await {
+                    Ok(ended) => ended,
+                    Err(_) => continue,
+                },
+            };
+            let Some((result, address)) = ended else {
+                continue;
+            };
+            let at = open.iter().position(|(tried, _)| *tried == address);
+            let began = at.map_or(self.nodes.now(), |at| open.swap_remove(at).1);
+            match result {
+                Ok(socket) => {
+                    let watch = Watch::new(self.nodes.clone(), address.clone(), began);
+                    let socket = Watched::by(watch, socket);
+                    return Ok(Dialed { socket, address });
+                }
+                Err(error) => {
+                    debug!(%address, %error, "cannot connect");
+                    self.nodes.failed(&address, began, &error);
+                    refused = Refused {
+                        node: Some(address.node),
+                        error,
+                    };
+                }
+            }
+        }
+    }
+
+    async fn dial_address(&self, address: &Address, client: Option<Ends>) -> io::Result<Socket> {
+        match timeout(self.within, self.way.to_address(address, client)).await {
+            Ok(connected) => connected,
+            Err(_) => Err(silent()),
+        }
+    }
+
+    /// For a machine that wants connections of its own. Why there is none is told by that machine; where one leads is told here.
+    pub(super) fn connector(
+        &self,
+        told: impl Fn(&Address) + Send + Sync + 'static,
+    ) -> Connector<Line> {
+        let dialer = self.clone();
+        let told = std::sync::Arc::new(told);
+        Box::new(move || {
+            let (dialer, told) = (dialer.clone(), told.clone());
+            Box::pin(async move {
+                let dialed = dialer.dial(None).await.map_err(|refused| refused.error)?;
+                told(&dialed.address);
+                Ok(dialed.socket)
+            })
+        })
+    }
+}
+
+// === impl Way ===
+
+impl Way {
+    /// A connection to the first address of a node that accepts.
+    ///
+    /// # Errors
+    /// What the system says, or the handshake of TLS.
+    pub async fn to(&self, node: &Node) -> io::Result<Socket> {
+        let stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
+        self.on(stream, &node.host, None).await
+    }
+
+    async fn to_address(&self, address: &Address, client: Option<Ends>) -> io::Result<Socket> {
+        let stream = TcpStream::connect(address.at).await?;
+        self.on(stream, &address.node.host, client).await
+    }
+
+    async fn on(
+        &self,
+        mut stream: TcpStream,
+        host: &str,
+        client: Option<Ends>,
+    ) -> io::Result<Socket> {
+        if self.told != Told::Off {
+            let own = || -> io::Result<Ends> {
+                Ok(Ends {
+                    source: stream.local_addr()?,
+                    destination: stream.peer_addr()?,
+                })
+            };
+            let ends = client.map_or_else(own, Ok)?;
+            // A new connection has room for it.
+            stream.write_all(&ends.header(self.told)).await?;
+        }
+        dress(plain(stream), host, self.tls.as_ref()).await
+    }
+}
+
+fn silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
+
+/// A connection to one server, whatever is spoken on it.
+///
+/// # Errors
+/// What the system says, or the handshake of TLS.
+pub async fn connect(host: &str, port: u16, tls: Option<&tls::Connector>) -> io::Result<Socket> {
+    let stream = plain(TcpStream::connect((host, port)).await?);
+    dress(stream, host, tls).await
+}
+
+/// The same connection with TLS on it, if TLS is wanted.
+///
+/// # Errors
+/// What is wrong with the peer, in words.
+pub async fn dress(stream: Plain, host: &str, tls: Option<&tls::Connector>) -> io::Result<Socket> {
+    match tls {
+        Some(tls) => tls.connect(stream, host).await,
+        None => Ok(Socket::Left(stream)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The nodes of the broker: where their names lead, which is asked first, and what is known of them. `book` has the rules.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde::{Deserialize, Serialize};
+use tokio::net::lookup_host;
+use tokio::time::timeout;
+use tracing::debug;
+
+use self::book::Book;
+use super::clock::{Clock, SystemClock};
+use crate::machine::Mono;
+use crate::telemetry::Metrics;
+
+mod book;
+
+/// How long a name may take to be looked up; then the addresses that it had last count.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A node of the broker, as `upstream` names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node {
+    /// Name or address; an IPv6 address stands without its brackets. A name may have several addresses.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// One address of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// As it is written.
+    pub node: Node,
+    /// Where that leads.
+    pub at: SocketAddr,
+}
+
+/// Which of the nodes is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// The next one, each time.
+    RoundRobin,
+    /// Any.
+    Random,
+    /// The one that is written first.
+    First,
+}
+
+/// Looks a name up.
+pub type Resolver = Arc<dyn Fn(Node) -> LookingUp + Send + Sync>;
+/// A name that is being looked up.
+pub type LookingUp = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+
+/// All nodes of the broker. Clones are the same.
+#[derive(Clone)]
+pub struct Nodes(Arc<Inner>);
+
+struct Inner {
+    all: Vec<Node>,
+    resolver: Resolver,
+    book: Mutex<Book>,
+    metrics: Metrics,
+    clock: SystemClock,
+}
+
+// === impl Node ===
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+// === impl Address ===
+
+impl fmt::Display for Address {
+    /// A name has its address behind it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.node.host.parse::<IpAddr>() {
+            Ok(_) => self.node.fmt(f),
+            Err(_) => write!(f, "{}({})", self.node, self.at.ip()),
+        }
+    }
+}
+
+// === impl Nodes ===
+
+impl Nodes {
+    /// These, looked up as the system does it.
+    pub fn new(all: &[Node], order: Order, metrics: Metrics) -> Nodes {
+        let resolver: Resolver = Arc::new(|node: Node| {
+            Box::pin(async move {
+                let found = lookup_host((node.host.as_str(), node.port)).await;
+                found.map(Iterator::collect)
+            })
+        });
+        Nodes::resolved_by(resolver, all, order, metrics)
+    }
+
+    /// These, looked up in another way.
+    pub fn resolved_by(resolver: Resolver, all: &[Node], order: Order, metrics: Metrics) -> Nodes {
+        let seed = RandomState::new().hash_one(std::process::id());
+        Nodes(Arc::new(Inner {
+            all: all.to_vec(),
+            resolver,
+            book: Mutex::new(Book::new(all, order, seed)),
+            metrics,
+            clock: SystemClock::start(),
+        }))
+    }
+
+    /// The addresses in the order in which they are to be tried. Names are looked up, and why one could not be is told.
+    pub(super) async fn in_order(&self) -> (Vec<Address>, Option<(Node, io::Error)>) {
+        let lookups = self.0.all.iter().map(|node| async move {
+            let looking_up = timeout(LOOKUP_TIMEOUT, (self.0.resolver)(node.clone()));
+            let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer to its name");
+            (
+                node,
+                looking_up.await.map_err(silent).and_then(|found| found),
+            )
+        });
+        let mut refused = None;
+        for (node, found) in join_all(lookups).await {
+            match found {
+                Ok(addresses) => {
+                    for address in self.book().found(node, addresses) {
+                        self.0.metrics.upstream_forgotten(&address);
+                    }
+                }
+                Err(error) => {
+                    debug!(%node, %error, "its name leads nowhere");
+                    refused = Some((node.clone(), error));
+                }
+            }
+        }
+        let now = self.now();
+        (self.book().in_order(now), refused)
+    }
+
+    /// Somebody tries an address, from now on.
+    pub(super) fn tries(&self, address: &Address) -> Mono {
+        let now = self.now();
+        self.book().tries(address, now);
+        now
+    }
+
+    /// It refused, or was silent, to somebody who tried since `began`.
+    pub(super) fn failed(&self, address: &Address, began: Mono, why: &dyn fmt::Display) {
+        let now = self.now();
+        let news = self.book().failed(address, began, now);
+        self.0.metrics.upstream_failed(address, news, why);
+    }
+
+    /// The broker said something there.
+    pub(super) fn answered(&self, address: &Address) {
+        let news = self.book().answered(address);
+        self.0.metrics.upstream_answered(address, news);
+    }
+
+    /// A connection was opened there.
+    pub(super) fn opened(&self, address: &Address) {
+        // Numbers are told in the order in which they were counted.
+        let mut book = self.book();
+        let open = book.opened(address);
+        self.0.metrics.upstream_connections(address, Some(open));
+    }
+
+    /// One was closed there.
+    pub(super) fn closed(&self, address: &Address) {
+        let mut book = self.book();
+        let left = book.closed(address);
+        self.0.metrics.upstream_connections(address, left);
+    }
+
+    /// The addresses that failed when they were last tried.
+    pub fn failing(&self) -> Vec<Address> {
+        self.book().failing().cloned().collect()
+    }
+
+    pub(super) fn now(&self) -> Mono {
+        self.0.clock.now().mono
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Nodes").field(&self.0.all).finish()
+    }
+}

@@ -1,0 +1,215 @@
+//! Nodes a, b and c, whose addresses are 10.0.0.1 to 10.0.0.3.
+
+use super::*;
+
+fn node(name: &str) -> Node {
+    Node {
+        host: name.to_owned(),
+        port: 5672,
+    }
+}
+
+fn at(last: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, last], 5672))
+}
+
+fn address(name: &str, last: u8) -> Address {
+    Address {
+        node: node(name),
+        at: at(last),
+    }
+}
+
+fn seconds(number: f64) -> Mono {
+    Mono::default().after(Duration::from_secs_f64(100.0 + number))
+}
+
+/// One address each.
+fn book(order: Order) -> Book {
+    let mut book = Book::new(&["a", "b", "c"].map(node), order, 7);
+    for (name, last) in [("a", 1), ("b", 2), ("c", 3)] {
+        book.found(&node(name), vec![at(last)]);
+    }
+    book
+}
+
+/// The names, in their order.
+fn order(book: &mut Book, now: Mono) -> String {
+    book.in_order(now)
+        .iter()
+        .map(|address| address.node.host.as_str())
+        .collect()
+}
+
+fn fails(book: &mut Book, address: &Address, now: Mono) -> bool {
+    book.tries(address, now);
+    book.failed(address, now, now)
+}
+
+#[test]
+fn first_is_the_order_of_the_settings() {
+    let mut book = book(Order::First);
+    assert_eq!([(); 3].map(|()| order(&mut book, seconds(0.0))), ["abc"; 3]);
+}
+
+#[test]
+fn each_has_its_turn() {
+    let mut book = book(Order::RoundRobin);
+    let turns: Vec<_> = (0..6).map(|_| order(&mut book, seconds(0.0))).collect();
+    assert_eq!(turns[..3], turns[3..]);
+    let firsts: std::collections::BTreeSet<_> = turns.iter().map(|turn| &turn[..1]).collect();
+    assert_eq!(firsts.len(), 3, "{turns:?}");
+    assert!(
+        turns
+            .iter()
+            .all(|turn| ["abc", "bca", "cab"].contains(&turn.as_str()))
+    );
+}
+
+#[test]
+fn proxies_begin_with_different_nodes() {
+    let begins = |seed| {
+        let mut book = Book::new(&["a", "b", "c"].map(node), Order::RoundRobin, seed);
+        for (name, last) in [("a", 1), ("b", 2), ("c", 3)] {
+            book.found(&node(name), vec![at(last)]);
+        }
+        order(&mut book, seconds(0.0))
+    };
+    let begins: std::collections::BTreeSet<_> = (0..20).map(begins).collect();
+    assert_eq!(begins.len(), 3);
+}
+
+#[test]
+fn random_is_fair() {
+    let mut book = book(Order::Random);
+    let mut counts = BTreeMap::<String, usize>::new();
+    for _ in 0..6000 {
+        *counts.entry(order(&mut book, seconds(0.0))).or_default() += 1;
+    }
+    assert_eq!(counts.len(), 6);
+    assert!(
+        counts.values().all(|count| (850..1150).contains(count)),
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn one_that_failed_comes_last_until_its_rest_is_over() {
+    let mut book = book(Order::First);
+    assert!(fails(&mut book, &address("a", 1), seconds(0.0)));
+    assert_eq!(order(&mut book, seconds(0.4)), "bca");
+    assert_eq!(order(&mut book, seconds(1.0)), "abc");
+}
+
+#[test]
+fn when_all_rest_the_one_that_failed_first_is_tried_first() {
+    let mut book = book(Order::First);
+    for (later, name, last) in [(0.0, "b", 2), (0.6, "c", 3), (1.2, "a", 1)] {
+        fails(&mut book, &address(name, last), seconds(later));
+    }
+    // The rest of b is over by now; that of c may be.
+    assert_eq!(order(&mut book, seconds(1.21)), "bca");
+}
+
+#[test]
+fn rests_grow_and_are_bounded() {
+    let mut book = book(Order::First);
+    let a = address("a", 1);
+    let mut now = seconds(0.0);
+    for longest in [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0] {
+        fails(&mut book, &a, now);
+        let rest = now.until(book.known[&a].rests_until).as_secs_f64();
+        assert!(
+            longest / 2.0 <= rest && rest <= longest,
+            "{rest} of {longest}"
+        );
+        now = book.known[&a].rests_until;
+    }
+    assert!(book.answered(&a));
+    fails(&mut book, &a, now);
+    assert!(
+        now.until(book.known[&a].rests_until) <= FIRST,
+        "an answer ends it"
+    );
+}
+
+#[test]
+fn many_that_tried_at_once_are_one_failure() {
+    let mut book = book(Order::First);
+    let a = address("a", 1);
+    let (began, now) = (seconds(0.0), seconds(1.0));
+    book.tries(&a, began);
+    let news: Vec<_> = (0..100).map(|_| book.failed(&a, began, now)).collect();
+    assert_eq!(news.iter().filter(|news| **news).count(), 1);
+    assert!(now.until(book.known[&a].rests_until) <= FIRST);
+}
+
+#[test]
+fn after_its_rest_one_tries_and_the_others_wait_for_what_it_says() {
+    let mut book = book(Order::First);
+    let a = address("a", 1);
+    fails(&mut book, &a, seconds(0.0));
+    assert_eq!(order(&mut book, seconds(2.0)), "abc");
+    book.tries(&a, seconds(2.0));
+    assert_eq!(order(&mut book, seconds(2.0)), "bca");
+    assert!(book.answered(&a), "that is news");
+    assert!(!book.answered(&a), "that is not");
+    assert_eq!(order(&mut book, seconds(2.1)), "abc");
+}
+
+#[test]
+fn one_that_accepts_and_says_nothing_rests_longer_each_time() {
+    let mut book = book(Order::First);
+    let a = address("a", 1);
+    for _ in 0..5 {
+        let now = seconds(0.0);
+        book.tries(&a, now);
+        book.opened(&a);
+        book.closed(&a);
+        book.failed(&a, now, now);
+    }
+    assert!(seconds(0.0).until(book.known[&a].rests_until) >= Duration::from_secs(8));
+}
+
+#[test]
+fn a_name_has_the_addresses_that_it_had_last() {
+    let mut book = Book::new(&[node("a")], Order::First, 7);
+    book.found(&node("a"), vec![at(2), at(1), at(2)]);
+    let all = |book: &mut Book| -> Vec<_> {
+        book.in_order(seconds(0.0))
+            .into_iter()
+            .map(|address| address.at)
+            .collect()
+    };
+    assert_eq!(all(&mut book), [at(1), at(2)]);
+    book.opened(&address("a", 1));
+    book.opened(&address("a", 2));
+    assert_eq!(book.closed(&address("a", 2)), Some(0));
+    let gone = book.found(&node("a"), vec![at(3)]);
+    assert_eq!(
+        gone,
+        [address("a", 2)],
+        "nobody is connected to it any more"
+    );
+    assert_eq!(all(&mut book), [at(3)]);
+    assert_eq!(
+        book.closed(&address("a", 1)),
+        None,
+        "the last one there is gone"
+    );
+    assert!(book.known.is_empty());
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut book = Book::new(&[node("a")], Order::RoundRobin, 7);
+    for first in 0..1000_u32 {
+        let addresses = (0..100)
+            .map(|last| SocketAddr::from((std::net::Ipv4Addr::from(first * 100 + last), 1)));
+        book.found(&node("a"), addresses.collect());
+        for address in book.in_order(seconds(0.0)) {
+            fails(&mut book, &address, seconds(0.0));
+        }
+    }
+    assert_eq!(book.known.len(), MOST_ADDRESSES);
+}

@@ -1,0 +1,217 @@
+//! The PROXY protocol, versions 1 and 2 (<https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>): where a connection really comes from,
+//! as a load balancer tells us and as we tell the broker.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use ppp::{v1, v2};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// What each header of version 2 begins with.
+const SIGNATURE: usize = v2::PROTOCOL_PREFIX.len();
+/// The signature, the command, the family and the length of the rest.
+const FIXED: usize = SIGNATURE + 4;
+/// The longest header of version 1, with its CR and LF.
+const LONGEST_LINE: usize = 107;
+
+/// Whether the broker is told where a connection comes from, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Told {
+    /// Not at all.
+    #[default]
+    Off,
+    /// By a line of text.
+    V1,
+    /// In binary.
+    V2,
+}
+
+/// Networks from which each connection has to begin with a header.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trusted(pub Vec<Network>);
+
+/// Addresses that have their first bits in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
+pub struct Network(IpNet);
+
+/// The two ends of a connection, as whoever accepted it first saw them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Who opened it.
+    pub source: SocketAddr,
+    /// Where it was accepted.
+    pub destination: SocketAddr,
+}
+
+/// What should have been a header, and is none.
+#[derive(Debug, Error)]
+pub enum BadHeader {
+    /// It ended, or was lost.
+    #[error("the connection ended in its PROXY header: {0}")]
+    Lost(#[from] io::Error),
+    /// It does not come.
+    #[error("no PROXY header within `handshake-timeout`")]
+    Late,
+    /// It begins with something else.
+    #[error("the connection does not begin with a PROXY header")]
+    Missing,
+    /// Version 1.
+    #[error("a PROXY header of version 1 that cannot be read: {0}")]
+    One(v1::BinaryParseError),
+    /// Version 2.
+    #[error("a PROXY header of version 2 that cannot be read: {0}")]
+    Two(#[from] v2::ParseError),
+}
+
+/// Reads a header, and not an octet more. `None`: whoever sent it speaks for itself (a health check), or does not say for whom.
+///
+/// # Errors
+/// When there is none.
+pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Ends>, BadHeader> {
+    // Shorter than any header.
+    let mut header = vec![0; SIGNATURE];
+    stream.read_exact(&mut header).await?;
+    if header == v2::PROTOCOL_PREFIX {
+        header.resize(FIXED, 0);
+        stream.read_exact(&mut header[SIGNATURE..]).await?;
+        let rest = u16::from_be_bytes([header[FIXED - 2], header[FIXED - 1]]);
+        header.resize(FIXED + usize::from(rest), 0);
+        stream.read_exact(&mut header[FIXED..]).await?;
+        return Ok(Ends::of_second(&v2::Header::try_from(&header[..])?));
+    }
+    if !header.starts_with(b"PROXY ") {
+        return Err(BadHeader::Missing);
+    }
+    while !header.ends_with(b"\r\n") && header.len() < LONGEST_LINE {
+        header.push(stream.read_u8().await?);
+    }
+    let header = v1::Header::try_from(&header[..]).map_err(BadHeader::One)?;
+    Ok(Ends::of_first(header.addresses))
+}
+
+// === impl Ends ===
+
+impl Ends {
+    /// As a header.
+    pub fn header(self, told: Told) -> Vec<u8> {
+        let ends = self.of_one_family();
+        let ends = (ends.source, ends.destination);
+        match told {
+            Told::Off => Vec::new(),
+            Told::V1 => v1::Addresses::from(ends).to_string().into_bytes(),
+            Told::V2 => {
+                let proxy = v2::Version::Two | v2::Command::Proxy;
+                let header = v2::Builder::with_addresses(proxy, v2::Protocol::Stream, ends);
+                header.build().expect("two addresses are never too long")
+            }
+        }
+    }
+
+    /// A header has one family for both: an IPv4 address beside an IPv6 address is written as one.
+    fn of_one_family(self) -> Ends {
+        let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+        let ends = Ends {
+            source: canonical(self.source),
+            destination: canonical(self.destination),
+        };
+        if ends.source.is_ipv4() == ends.destination.is_ipv4() {
+            return ends;
+        }
+        let mapped = |end: SocketAddr| match end.ip() {
+            IpAddr::V4(address) => (address.to_ipv6_mapped(), end.port()).into(),
+            IpAddr::V6(address) => (address, end.port()).into(),
+        };
+        Ends {
+            source: mapped(ends.source),
+            destination: mapped(ends.destination),
+        }
+    }
+
+    fn of_first(addresses: v1::Addresses) -> Option<Ends> {
+        match addresses {
+            v1::Addresses::Unknown => None,
+            v1::Addresses::Tcp4(of) => Some(Ends::between(
+                (of.source_address.into(), of.source_port),
+                (of.destination_address.into(), of.destination_port),
+            )),
+            v1::Addresses::Tcp6(of) => Some(Ends::between(
+                (of.source_address.into(), of.source_port),
+                (of.destination_address.into(), of.destination_port),
+            )),
+        }
+    }
+
+    fn of_second(header: &v2::Header<'_>) -> Option<Ends> {
+        if header.command == v2::Command::Local {
+            return None;
+        }
+        match header.addresses {
+            v2::Addresses::Unspecified | v2::Addresses::Unix(_) => None,
+            v2::Addresses::IPv4(of) => Some(Ends::between(
+                (of.source_address.into(), of.source_port),
+                (of.destination_address.into(), of.destination_port),
+            )),
+            v2::Addresses::IPv6(of) => Some(Ends::between(
+                (of.source_address.into(), of.source_port),
+                (of.destination_address.into(), of.destination_port),
+            )),
+        }
+    }
+
+    fn between(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Ends {
+        Ends {
+            source: source.into(),
+            destination: destination.into(),
+        }
+    }
+}
+
+// === impl Trusted ===
+
+impl Trusted {
+    /// Whether connections from there have to begin with a header.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        // What comes to an IPv6 socket by IPv4 is of the network that it is of.
+        let address = address.to_canonical();
+        self.0
+            .iter()
+            .any(|Network(network)| network.contains(&address))
+    }
+}
+
+// === impl Network ===
+
+impl Network {
+    /// From `10.0.0.0/8`, or one address.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(text: &str) -> Result<Network, String> {
+        let one = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        let network = text.parse::<IpNet>().ok().or_else(one);
+        let network =
+            network.ok_or("write a network or an address, like \"10.0.0.0/8\" or \"::1\"")?;
+        Ok(Network(network.trunc()))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> String {
+        network.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Headers as load balancers write them, and what is none.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn ends(source: &str, destination: &str) -> Ends {
+    Ends {
+        source: source.parse().expect("an address"),
+        destination: destination.parse().expect("an address"),
+    }
+}
+
+/// What is read, and what is left behind it.
+fn read_of(octets: &[u8]) -> (Result<Option<Ends>, String>, Vec<u8>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut rest = octets;
+        let read = read(&mut rest).await.map_err(|error| error.to_string());
+        (read, rest.to_vec())
+    })
+}
+
+/// A header of version 2: command, family, and the rest.
+fn second(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+    let mut header = v2::PROTOCOL_PREFIX.to_vec();
+    header.extend([0x20 | command, family]);
+    header.extend(u16::try_from(rest.len()).expect("short").to_be_bytes());
+    header.extend(rest);
+    header
+}
+
+#[test]
+fn what_it_writes_it_reads_and_nothing_behind_it() {
+    for (source, destination) in [
+        ("192.0.2.7:50000", "10.0.0.1:5673"),
+        ("[2001:db8::7]:50000", "[::1]:5673"),
+    ] {
+        let of = ends(source, destination);
+        for told in [Told::V1, Told::V2] {
+            let mut octets = of.header(told);
+            octets.extend(b"AMQP\0\0\x09\x01");
+            let (read, rest) = read_of(&octets);
+            assert_eq!(read, Ok(Some(of)), "{told:?}");
+            assert_eq!(rest, b"AMQP\0\0\x09\x01", "{told:?}");
+        }
+        assert_eq!(of.header(Told::Off), b"");
+    }
+}
+
+#[test]
+fn the_first_version_is_the_line_of_the_specification() {
+    let of = ends("192.0.2.7:50000", "10.0.0.1:5673");
+    assert_eq!(
+        of.header(Told::V1),
+        b"PROXY TCP4 192.0.2.7 10.0.0.1 50000 5673\r\n"
+    );
+}
+
+#[test]
+fn addresses_of_two_families_are_written_as_one() {
+    let of = ends("[::ffff:192.0.2.7]:50000", "10.0.0.1:5673");
+    assert_eq!(of.of_one_family(), ends("192.0.2.7:50000", "10.0.0.1:5673"));
+    let of = ends("[2001:db8::7]:50000", "10.0.0.1:5673");
+    let mapped = ends("[2001:db8::7]:50000", "[::ffff:10.0.0.1]:5673");
+    assert_eq!(of.of_one_family(), mapped);
+}
+
+#[test]
+fn who_does_not_say_for_whom_speaks_for_itself() {
+    let unix = [0; 216];
+    for header in [
+        b"PROXY UNKNOWN\r\n".to_vec(),
+        b"PROXY UNKNOWN ff02::1 ff02::2 1 2\r\n".to_vec(),
+        second(0, 0, b""),
+        second(0, 0x11, b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29"),
+        second(1, 0x31, &unix),
+    ] {
+        let (read, rest) = read_of(&header);
+        assert_eq!((read, rest), (Ok(None), Vec::new()), "{header:?}");
+    }
+}
+
+#[test]
+fn what_else_a_header_tells_is_passed_over() {
+    let mut rest = b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29".to_vec();
+    rest.extend(b"\x02\0\x04name");
+    let (read, rest) = read_of(&second(1, 0x11, &rest));
+    let of = ends("192.0.2.7:50000", "10.0.0.1:5673");
+    assert_eq!((read, rest), (Ok(Some(of)), Vec::new()));
+}
+
+#[test]
+fn what_is_no_header_is_told() {
+    for (octets, problem) in [
+        (
+            &b"AMQP\0\0\x09\x01AMQP"[..],
+            "does not begin with a PROXY header",
+        ),
+        (b"PROXY TCP4 ", "ended in its PROXY header"),
+        (b"PROXY TCP4 192.0.2.7\r\n", "version 1 that cannot be read"),
+        (
+            &[b"PROXY TCP4 ", &[b'1'; 200][..]].concat(),
+            "version 1 that cannot be read",
+        ),
+        (&second(1, 0x11, b"\xc0\0"), "version 2 that cannot be read"),
+        (&second(5, 0x11, b""), "version 2 that cannot be read"),
+        (
+            &second(1, 0x11, b"\xc0\0\x02\x07")[..18],
+            "ended in its PROXY header",
+        ),
+    ] {
+        let said = read_of(octets).0.expect_err("no header");
+        assert!(said.contains(problem), "{said}");
+    }
+}
+
+#[test]
+fn a_network_is_trusted_however_its_addresses_are_written() {
+    let networks = ["10.1.2.3/8", "::1"].map(|text| Network::parse(text).expect("a network"));
+    let trusted = Trusted(networks.to_vec());
+    assert_eq!(trusted.0[0].to_string(), "10.0.0.0/8");
+    for (address, is_trusted) in [
+        ("10.255.0.1", true),
+        ("::ffff:10.0.0.1", true),
+        ("::1", true),
+        ("11.0.0.1", false),
+        ("::2", false),
+    ] {
+        let address = address.parse().expect("an address");
+        assert_eq!(trusted.contains(address), is_trusted, "{address}");
+    }
+    assert!(Network::parse("10.0.0.0/33").is_err());
+    assert!(Network::parse("host").is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_octets_make_it_fall_over(octets in prop::collection::vec(any::<u8>(), 0..300), how in 0..3) {
+        let octets = match how {
+            0 => octets,
+            1 => [b"PROXY ", &octets[..]].concat(),
+            _ => [v2::PROTOCOL_PREFIX, &octets].concat(),
+        };
+        let _ = read_of(&octets);
+    }
+}

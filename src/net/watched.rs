@@ -1,0 +1,173 @@
+//! A connection that the books of the nodes hear of: how long it is open, and whether the broker ever said anything on it.
+//!
+//! A node that accepts connections and then says nothing, or hangs up before `connection.start`, is no better than one that refuses: it is
+//! counted as that. Whoever met it is not sent elsewhere: the broker speaks only after the client, whose words are on their way by then.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::nodes::{Address, Nodes};
+use super::stream::Stream;
+use crate::machine::Mono;
+
+/// A broker that has said nothing for so long after a protocol header is silent.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Octets of a protocol header.
+const HEADER: usize = 8;
+
+/// A stream, and who watches it.
+#[derive(Debug)]
+pub struct Watched<S> {
+    stream: S,
+    /// Apart, as a client's has none.
+    watch: Option<Box<Watch>>,
+}
+
+/// One connection to an address, as long as it is open.
+#[derive(Debug)]
+pub struct Watch {
+    nodes: Nodes,
+    address: Address,
+    began: Mono,
+    stage: Stage,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// So many octets of a protocol header have left.
+    Greeting(usize),
+    /// The broker has to say something since then.
+    Asked(Mono),
+    /// It did, or has been counted as one that did not.
+    Known,
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// Of a connection that somebody began to open then.
+    pub(super) fn new(nodes: Nodes, address: Address, began: Mono) -> Watch {
+        nodes.opened(&address);
+        Watch {
+            nodes,
+            address,
+            began,
+            stage: Stage::Greeting(0),
+        }
+    }
+
+    fn written(&mut self, octets: usize) {
+        if let Stage::Greeting(before) = self.stage {
+            self.stage = match before + octets {
+                enough if enough >= HEADER => Stage::Asked(self.nodes.now()),
+                few => Stage::Greeting(few),
+            };
+        }
+    }
+
+    fn heard(&mut self) {
+        self.stage = Stage::Known;
+        self.nodes.answered(&self.address);
+    }
+
+    /// The broker has ended it without a word. RabbitMQ does so with those who say nothing for ten seconds.
+    fn ended(&mut self) {
+        let patient = self.began.until(self.nodes.now()) >= SILENCE;
+        if matches!(self.stage, Stage::Asked(_)) || !patient {
+            self.fails("it hung up before it said anything");
+        }
+    }
+
+    fn fails(&mut self, why: &str) {
+        self.stage = Stage::Known;
+        self.nodes.failed(&self.address, self.began, &why);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Stage::Asked(since) = self.stage
+            && since.until(self.nodes.now()) >= SILENCE
+        {
+            self.fails("it accepts connections, and says nothing");
+        }
+        self.nodes.closed(&self.address);
+    }
+}
+
+// === impl Watched ===
+
+impl<S> Watched<S> {
+    /// A connection to the broker.
+    pub(super) fn by(watch: Watch, stream: S) -> Watched<S> {
+        Watched {
+            stream,
+            watch: Some(Box::new(watch)),
+        }
+    }
+
+    /// A client's, which no node has to answer for.
+    pub(super) fn by_nobody(stream: S) -> Watched<S> {
+        Watched {
+            stream,
+            watch: None,
+        }
+    }
+
+    /// The watch, while it is not known whether the broker speaks.
+    fn unknown(&mut self) -> Option<&mut Watch> {
+        let watch = self.watch.as_deref_mut()?;
+        (!matches!(watch.stage, Stage::Known)).then_some(watch)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let (Poll::Ready(read), Some(watch)) = (&read, self.unknown()) {
+            match read {
+                Ok(()) if buffer.filled().len() > before => watch.heard(),
+                Ok(()) | Err(_) => watch.ended(),
+            }
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if let (Poll::Ready(Ok(octets)), Some(watch)) = (&written, self.unknown()) {
+            watch.written(*octets);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S: Stream> Stream for Watched<S> {
+    fn reset_when_closed(&mut self) {
+        self.stream.reset_when_closed();
+    }
+}

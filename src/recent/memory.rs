@@ -1,0 +1,157 @@
+//! What is remembered of dead letters, as a plain value: a ring per vhost, and counts per minute.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::RecentDeath;
+use super::rates::{Rate, Rates};
+use crate::amqp::ids::Vhost;
+use crate::machine::{DeadLetter, Wall};
+
+/// Dead letters of one vhost that are remembered; a new one takes the place of the oldest.
+pub const MOST_DEATHS: usize = 1000;
+/// Vhosts of which dead letters are remembered; a new one takes the place of that in which nothing has died for the longest time.
+pub const MOST_VHOSTS: usize = 50;
+
+/// A part of what is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The oldest first.
+    pub deaths: Vec<RecentDeath>,
+    /// The number to go on with.
+    pub next: u64,
+    /// There were, or may have been, more between that which was asked for and the first of these.
+    pub missed: bool,
+}
+
+/// All that is remembered.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// The last number that was given.
+    last: u64,
+    /// Of vhosts that are not remembered nothing is known up to this number.
+    forgotten: u64,
+    vhosts: BTreeMap<Vhost, OfVhost>,
+}
+
+/// What is remembered of a vhost.
+#[derive(Debug)]
+struct OfVhost {
+    deaths: VecDeque<RecentDeath>,
+    /// The last number of those that are not remembered any more.
+    lost: u64,
+    rates: Rates,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Of a process that began then: so its numbers are greater than those of the process before it.
+    pub(super) fn new(began: Wall) -> Memory {
+        let first = began.0.saturating_mul(1000).max(1);
+        Memory {
+            last: first,
+            forgotten: first,
+            vhosts: BTreeMap::new(),
+        }
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, vhost: &Vhost, at: Wall, dead: Arc<DeadLetter>) -> RecentDeath {
+        self.last += 1;
+        if !self.vhosts.contains_key(vhost) && self.vhosts.len() >= MOST_VHOSTS {
+            self.forget_the_quietest();
+        }
+        let lost = self.forgotten;
+        let of = self.vhosts.entry(vhost.clone()).or_insert_with(|| OfVhost {
+            deaths: VecDeque::new(),
+            lost,
+            rates: Rates::default(),
+        });
+        of.rates.count(&dead.queue, dead.reason, at);
+        let death = RecentDeath {
+            number: self.last,
+            at,
+            vhost: vhost.clone(),
+            dead,
+        };
+        if of.deaths.len() >= MOST_DEATHS
+            && let Some(oldest) = of.deaths.pop_front()
+        {
+            of.lost = oldest.number;
+        }
+        of.deaths.push_back(death.clone());
+        death
+    }
+
+    fn forget_the_quietest(&mut self) {
+        let newest = |of: &OfVhost| of.deaths.back().map_or(0, |death| death.number);
+        let quietest = self.vhosts.iter().min_by_key(|(_, of)| newest(of));
+        if let Some((vhost, of)) = quietest.map(|(vhost, of)| (vhost.clone(), newest(of))) {
+            self.vhosts.remove(&vhost);
+            self.forgotten = self.forgotten.max(of);
+        }
+    }
+
+    /// Those behind that number.
+    pub(super) fn list(&self, vhost: &[u8], after: u64, most: usize) -> Listed {
+        let (from, known) = self.from(after);
+        let of = self.vhosts.get(vhost);
+        let lost = of.map_or(self.forgotten, |of| of.lost);
+        let behind = of.map(|of| of.behind(from).take(most).cloned());
+        let deaths: Vec<RecentDeath> = behind.into_iter().flatten().collect();
+        let last = deaths.last().map(|death| death.number);
+        let next = match last {
+            Some(last) if deaths.len() >= most => last,
+            _ => self.last,
+        };
+        Listed {
+            deaths,
+            next,
+            missed: !known || from > 0 && from < lost,
+        }
+    }
+
+    /// The last ones.
+    pub(super) fn newest(&self, vhost: &[u8], most: usize) -> Listed {
+        let of = self.vhosts.get(vhost).map(|of| {
+            let before = of.deaths.len().saturating_sub(most);
+            of.deaths.range(before..).cloned()
+        });
+        Listed {
+            deaths: of.into_iter().flatten().collect(),
+            next: self.last,
+            missed: false,
+        }
+    }
+
+    /// Whether there are any behind that number.
+    pub(super) fn has_more(&self, vhost: &[u8], after: u64) -> bool {
+        let (from, _) = self.from(after);
+        let of = self.vhosts.get(vhost);
+        of.is_some_and(|of| of.behind(from).next().is_some())
+    }
+
+    /// Deaths per minute.
+    pub(super) fn rates(&self, vhost: &[u8], now: Wall) -> Vec<Rate> {
+        let of = self.vhosts.get(vhost);
+        of.map(|of| of.rates.list(now)).unwrap_or_default()
+    }
+
+    /// Where to go on, and whether that number can be one of this process. If it is not, nobody knows what there was behind it.
+    fn from(&self, after: u64) -> (u64, bool) {
+        match after <= self.last {
+            true => (after, true),
+            false => (0, false),
+        }
+    }
+}
+
+// === impl OfVhost ===
+
+impl OfVhost {
+    fn behind(&self, number: u64) -> impl Iterator<Item = &RecentDeath> {
+        let before = self.deaths.partition_point(|death| death.number <= number);
+        self.deaths.range(before..)
+    }
+}

@@ -1,0 +1,119 @@
+//! EXTERNAL: a client that logs in by the certificate of its connection. RabbitMQ takes that from *its* socket, where with TLS the certificate is
+//! the proxy's, or none. So the proxy leaves EXTERNAL out of what the broker offers, and refuses who chooses it all the same, before the broker
+//! hears of it. Where the proxy has a certificate there, nobody gets into a connection in a way that the proxy does not understand.
+
+use crate::amqp::frame;
+use crate::amqp::ids::ChannelId;
+use crate::amqp::method::{MethodId, Start, StartOk};
+use crate::amqp::reply;
+use crate::machine::{Event, Leg};
+
+use super::frames::{Handled, Method};
+use super::lifecycle::Phase;
+use super::{Session, Turn};
+
+const EXTERNAL: &[u8] = b"EXTERNAL";
+const ACCESS_REFUSED: u16 = 403;
+/// What RabbitMQ says to whom it does not let in.
+const REFUSED: &[u8] = b"ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. For details see the broker logfile.";
+
+/// What becomes of EXTERNAL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum External {
+    /// The broker's affair: there is no TLS on its leg.
+    #[default]
+    Passes,
+    /// There is, so that EXTERNAL cannot work: it is not offered, and refused.
+    NotOffered,
+    /// There is, with a certificate of the proxy's own: nor may a client speak what is not looked at, before it has logged in.
+    Guarded,
+}
+
+impl Session {
+    /// `connection.start` of the broker, without EXTERNAL.
+    pub(super) fn start(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
+        match self.without_external(method.payload) {
+            Some(payload) => turn.replace(Leg::Broker, |out| {
+                frame::put(out, 1, method.channel, |out| {
+                    out.extend_from_slice(&payload)
+                });
+            }),
+            None => turn.pass(Leg::Broker, method.range()),
+        }
+        Handled::Done
+    }
+
+    /// The same payload without EXTERNAL; `None` if it can stay as it is.
+    fn without_external(&self, payload: &[u8]) -> Option<Vec<u8>> {
+        if self.settings.external == External::Passes {
+            return None;
+        }
+        let start = Start::parse(payload).ok()?;
+        let offered = || start.mechanisms.split(|octet| *octet == b' ');
+        if !offered().any(is_external) {
+            return None;
+        }
+        let others: Vec<_> = offered().filter(|name| !is_external(name)).collect();
+        let others = others.join(&b' ');
+        // Class and method, version, a table with its length.
+        let before = 4 + 2 + 4 + start.server_properties.len();
+        let behind = before + 4 + start.mechanisms.len();
+        let length = u32::try_from(others.len()).ok()?;
+        let parts = [
+            payload.get(..before)?,
+            &length.to_be_bytes(),
+            &others,
+            payload.get(behind..)?,
+        ];
+        Some(parts.concat())
+    }
+
+    /// `connection.start-ok` of the client. True: it goes nowhere.
+    pub(super) fn refuses_start_ok(&mut self, payload: &[u8], turn: &mut Turn<'_>) -> bool {
+        let is_refused = match (self.settings.external, StartOk::parse(payload)) {
+            (External::Passes, _) | (External::NotOffered, Err(_)) => false,
+            (External::NotOffered | External::Guarded, Ok(ok)) => is_external(ok.mechanism),
+            (External::Guarded, Err(_)) => true,
+        };
+        if is_refused {
+            self.refuse_login(turn);
+        } else {
+            self.mechanism_is_chosen = true;
+        }
+        is_refused
+    }
+
+    /// As RabbitMQ refuses a login, but at once.
+    fn refuse_login(&mut self, turn: &mut Turn<'_>) {
+        turn.event(Event::ExternalRefused);
+        self.handshake_until = None;
+        if self.broker.is_inside() {
+            return self.life.enter(Phase::Done);
+        }
+        let out = turn.build(Leg::Client);
+        let failed = MethodId::CONNECTION_START_OK;
+        reply::close(out, ChannelId::CONNECTION, ACCESS_REFUSED, REFUSED, failed);
+        self.life.farewell_said();
+        self.life.broker_is_gone(turn.now.mono);
+        turn.mute = true;
+    }
+
+    /// What comes now would pass unseen. True: it must not, and the session is over. RabbitMQ says what it speaks to whom it does not
+    /// understand, and hangs up.
+    pub(super) fn guards_unseen(&mut self, turn: &mut Turn<'_>) -> bool {
+        let guards = self.settings.external == External::Guarded && !self.mechanism_is_chosen;
+        if guards {
+            turn.event(Event::ExternalRefused);
+            self.handshake_until = None;
+            if self.life.phase() == Phase::Greeting {
+                turn.build(Leg::Client).extend_from_slice(&frame::PROTOCOL);
+            }
+            self.life.enter(Phase::Done);
+        }
+        guards
+    }
+}
+
+fn is_external(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(EXTERNAL)
+}

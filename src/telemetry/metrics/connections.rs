@@ -1,0 +1,88 @@
+//! The numbers of client connections: each counts what passes it, and takes what it holds away when it ends.
+
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::machine::Leg;
+
+use super::Metrics;
+
+/// What one session holds at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    /// Open channels.
+    pub channels: usize,
+    /// Bytes of unsettled deliveries.
+    pub retained_bytes: usize,
+    /// Rejects that the broker has not seen.
+    pub withheld_rejects: usize,
+}
+
+/// The numbers of one client connection. It counts as open from [`Metrics::connection`] until it is dropped, and takes its [`Levels`] with it.
+#[derive(Debug)]
+pub struct ConnectionMeter {
+    metrics: Metrics,
+    levels: Levels,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Counts a client connection that was accepted.
+    pub fn connection(&self) -> ConnectionMeter {
+        self.0.connections.inc();
+        self.0.connections_total.inc();
+        ConnectionMeter {
+            metrics: self.clone(),
+            levels: Levels::default(),
+        }
+    }
+}
+
+// === impl ConnectionMeter ===
+
+impl ConnectionMeter {
+    /// Adds what came from this leg since the last call. Once per wake-up, not per frame.
+    pub fn passed(&self, from: Leg, frames: u64, bytes: u64) {
+        let direction = match from {
+            Leg::Client => &self.metrics.0.client,
+            Leg::Broker => &self.metrics.0.broker,
+        };
+        direction.frames.inc_by(frames);
+        direction.bytes.inc_by(bytes);
+    }
+
+    /// The broker could not be reached for this connection.
+    pub fn refused(&self) {
+        self.metrics.0.connections_refused.inc();
+    }
+
+    /// Says what the session holds now.
+    pub fn levels(&mut self, now: Levels) {
+        let (metrics, old) = (&self.metrics.0, std::mem::replace(&mut self.levels, now));
+        shift(&metrics.channels, old.channels, now.channels);
+        shift(
+            &metrics.retained_bytes,
+            old.retained_bytes,
+            now.retained_bytes,
+        );
+        shift(
+            &metrics.withheld_rejects,
+            old.withheld_rejects,
+            now.withheld_rejects,
+        );
+    }
+}
+
+impl Drop for ConnectionMeter {
+    fn drop(&mut self) {
+        self.levels(Levels::default());
+        self.metrics.0.connections.dec();
+    }
+}
+
+/// Moves a sum over all sessions by what one of them changed.
+fn shift(sum: &Gauge, old: usize, now: usize) {
+    if old != now {
+        sum.inc_by(now as i64 - old as i64);
+    }
+}

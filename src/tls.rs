@@ -1,0 +1,118 @@
+//! TLS on the proxy's connections: which certificates, keys and roots there are, and that new ones are taken over while the proxy runs.
+//!
+//! ```text
+//! settings ─▶ Contents (the files, read) ─▶ Material (checked) ─▶ cells ─▶ Connector: to the broker
+//!                                                                      └─▶ Acceptor: of clients, of the admin port
+//! ```
+//! The files are read at start, at SIGHUP, and every few seconds; what is new counts for new connections only. Files that are wrong, or half
+//! of a pair that is being replaced, change nothing: those before stay in force.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+pub(crate) use certificates::now;
+pub use certificates::{Certificates, Certified};
+pub use client::{Client, Connector};
+pub use files::{Contents, Problem};
+pub use material::Material;
+pub use server::Acceptor;
+
+mod certificates;
+mod client;
+mod files;
+mod material;
+mod server;
+#[cfg(test)]
+mod tests;
+pub mod words;
+
+/// The settings of TLS. Their names are those of the fields with `-` for `_`; a file that is not set is `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Settings {
+    /// Who signs the broker's certificate, if not one of those whom the system trusts.
+    #[serde(serialize_with = "none_as_empty")]
+    pub upstream_ca_file: Option<String>,
+    /// The name that the broker's certificate must have, if not the one in the URL.
+    #[serde(serialize_with = "none_as_empty")]
+    pub upstream_tls_name: Option<String>,
+    /// The proxy's own certificate, for brokers that ask for one.
+    #[serde(serialize_with = "none_as_empty")]
+    pub upstream_cert_file: Option<String>,
+    /// Its key.
+    #[serde(serialize_with = "none_as_empty")]
+    pub upstream_key_file: Option<String>,
+    /// Whether the broker's certificate is looked at.
+    pub upstream_tls_verify: bool,
+    /// The certificate for clients and for the admin port.
+    #[serde(serialize_with = "none_as_empty")]
+    pub tls_cert_file: Option<String>,
+    /// Its key.
+    #[serde(serialize_with = "none_as_empty")]
+    pub tls_key_file: Option<String>,
+    /// Who signs the certificates of clients.
+    #[serde(serialize_with = "none_as_empty")]
+    pub tls_client_ca_file: Option<String>,
+    /// Whether clients show one.
+    pub tls_client_auth: ClientAuth,
+}
+
+/// Whether clients show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientAuth {
+    /// They are not asked.
+    Off,
+    /// They are asked; one that is shown must be good.
+    Optional,
+    /// They must.
+    Required,
+}
+
+/// Which sides of the proxy speak TLS. This needs a restart to change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// The broker, by AMQP or by its management API.
+    pub upstream: bool,
+    /// The server of `on-dead-letter`.
+    pub hook: bool,
+    /// Clients.
+    pub clients: bool,
+    /// The admin port.
+    pub admin: bool,
+}
+
+// === impl Uses ===
+
+impl Uses {
+    /// Whether the proxy shows a certificate to those who connect.
+    pub fn serves(self) -> bool {
+        self.clients || self.admin
+    }
+
+    /// Whether anything speaks TLS.
+    pub fn any(self) -> bool {
+        self != Uses::default()
+    }
+}
+
+/// Since 1970, when the first certificate of a chain ends; `None` if it cannot be read.
+pub(crate) fn ends(chain: &[CertificateDer<'_>]) -> Option<Duration> {
+    files::expires(chain).ok()
+}
+
+/// The one implementation of ciphers, for all connections.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn none_as_empty<S: serde::Serializer>(
+    text: &Option<String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text.as_deref().unwrap_or_default())
+}

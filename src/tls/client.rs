@@ -1,0 +1,250 @@
+//! TLS on connections that the proxy opens: to the broker, to its management API, to the server of `on-dead-letter`, to an admin port.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::client::{WantsClientCert, WebPkiServerVerifier};
+use tokio_rustls::rustls::crypto::{
+    WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme, StreamOwned,
+};
+
+use super::files::{Contents, Identity, Problem};
+use super::words::Advice;
+use super::{provider, words};
+use crate::net::stream::{Plain, Socket};
+use crate::telemetry::Metrics;
+
+/// How a connection is opened: whom it trusts, and what it shows of itself.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(super) config: Arc<ClientConfig>,
+    /// Instead of the host that is connected to.
+    pub(super) name: Option<ServerName<'static>>,
+    /// What can be done where it fails.
+    pub(super) advice: Advice,
+}
+
+/// Opens TLS on connections, with what is in force at that moment. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    pub(super) client: Arc<ArcSwap<Client>>,
+    /// Where it is told that TLS failed, if not by those who wanted the connection.
+    pub(super) metrics: Option<Metrics>,
+}
+
+/// Takes any certificate. What is signed with it is checked all the same.
+#[derive(Debug)]
+struct AnyCertificate(WebPkiSupportedAlgorithms);
+
+// === impl Client ===
+
+impl Client {
+    /// Trusts these.
+    pub(super) fn new(
+        roots: RootCertStore,
+        identity: Option<Identity>,
+        name: Option<ServerName<'static>>,
+        advice: Advice,
+    ) -> Result<Client, String> {
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+            .build()
+            .map_err(|error| error.to_string())?;
+        let builder = builder()?.with_webpki_verifier(verifier);
+        Client::build(builder, identity, name, advice)
+    }
+
+    /// For an admin port: trusts those in this file, or whom the system trusts.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or with the system.
+    pub fn of_admin(ca_file: Option<&str>) -> Result<Client, String> {
+        let roots = match ca_file {
+            Some(file) => Contents::of_file("--admin-ca-file", file).roots("--admin-ca-file"),
+            None => roots_of_the_system("--admin-ca-file").map(Some),
+        };
+        let roots = roots.map_err(|problem| problem.what)?;
+        Client::new(
+            roots.unwrap_or_else(RootCertStore::empty),
+            None,
+            None,
+            Advice::Admin,
+        )
+    }
+
+    /// For the admin port of a proxy on this machine, to which nothing secret is said.
+    ///
+    /// # Errors
+    /// TLS cannot be spoken at all.
+    pub fn of_own_admin() -> Result<Client, String> {
+        Client::unverified(None, None)
+    }
+
+    /// Trusts whomever.
+    pub(super) fn unverified(
+        identity: Option<Identity>,
+        name: Option<ServerName<'static>>,
+    ) -> Result<Client, String> {
+        let verifier = AnyCertificate(provider().signature_verification_algorithms);
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        Client::build(builder, identity, name, Advice::Upstream)
+    }
+
+    fn build(
+        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+        identity: Option<Identity>,
+        name: Option<ServerName<'static>>,
+        advice: Advice,
+    ) -> Result<Client, String> {
+        let config = match identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => builder
+                .with_client_auth_cert(identity.chain, identity.key)
+                .map_err(|error| error.to_string())?,
+        };
+        Ok(Client {
+            config: Arc::new(config),
+            name,
+            advice,
+        })
+    }
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, tokio_rustls::rustls::WantsVerifier>, String> {
+    ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())
+}
+
+/// Those whom the system trusts.
+pub(super) fn roots_of_the_system(instead: &'static str) -> Result<RootCertStore, Problem> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    match roots.is_empty() {
+        false => Ok(roots),
+        true => Err(Problem::new(
+            instead,
+            "the system has no certificates that it trusts: install `ca-certificates`, or set a file of your own here",
+        )),
+    }
+}
+
+// === impl Connector ===
+
+impl Connector {
+    /// One whose client is never replaced.
+    pub fn fixed(client: Client) -> Connector {
+        Connector {
+            client: Arc::new(ArcSwap::from_pointee(client)),
+            metrics: None,
+        }
+    }
+
+    /// The same connection, with TLS on it.
+    ///
+    /// # Errors
+    /// What is wrong with the peer, or with the connection, in words.
+    pub async fn connect(&self, plain: Plain, host: &str) -> io::Result<Socket> {
+        let client = self.client();
+        let name = client.name_for(host)?;
+        let connecting = TlsConnector::from(client.config.clone()).connect(name, plain);
+        match connecting.await {
+            Ok(connected) => Ok(Socket::Right(Box::new(connected.into()))),
+            Err(error) => {
+                let error = words::of_server(&error, host, client.advice);
+                if let Some(metrics) = &self.metrics {
+                    metrics.upstream_tls_failed(&error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The same for who has no tasks.
+    ///
+    /// # Errors
+    /// As [`Connector::connect`], but in the words of TLS.
+    pub fn over<S: Read + Write>(
+        &self,
+        plain: S,
+        host: &str,
+    ) -> io::Result<StreamOwned<ClientConnection, S>> {
+        let client = self.client();
+        let connection = ClientConnection::new(client.config.clone(), client.name_for(host)?);
+        Ok(StreamOwned::new(
+            connection.map_err(io::Error::other)?,
+            plain,
+        ))
+    }
+
+    /// The error as people understand it.
+    pub fn words(&self, error: &io::Error, host: &str) -> io::Error {
+        words::of_server(error, host, self.client().advice)
+    }
+
+    /// What is in force now.
+    fn client(&self) -> Arc<Client> {
+        self.client.load_full()
+    }
+}
+
+impl Client {
+    /// Whom the certificate has to name.
+    fn name_for(&self, host: &str) -> io::Result<ServerName<'static>> {
+        match &self.name {
+            Some(name) => Ok(name.clone()),
+            None => ServerName::try_from(host.to_owned())
+                .map_err(|_| io::Error::other(format!("no certificate can be for {host:?}"))),
+        }
+    }
+}
+
+// === impl AnyCertificate ===
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}

@@ -1,0 +1,241 @@
+//! The files that the settings name: read here, and taken apart into certificates and keys.
+
+use std::io;
+use std::time::Duration;
+
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+
+use super::{Settings, provider, words};
+
+/// What is wrong with a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Its name.
+    pub setting: &'static str,
+    /// What is wrong, and what to do.
+    pub what: String,
+}
+
+/// All files, as they were at one time. Two of them that are equal need no second look.
+#[derive(Debug, Default)]
+pub struct Contents(Vec<(&'static str, io::Result<Vec<u8>>)>);
+
+/// A certificate with the chain below it, and its key.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
+    /// Since 1970, when the first certificate of the chain ends.
+    pub(super) expires: Duration,
+}
+
+// === impl Problem ===
+
+impl Problem {
+    pub(super) fn new(setting: &'static str, what: impl Into<String>) -> Problem {
+        let what = what.into();
+        Problem { setting, what }
+    }
+}
+
+// === impl Contents ===
+
+impl Contents {
+    /// Reads all files of these settings.
+    pub fn read(settings: &Settings) -> Contents {
+        let files = [
+            ("upstream-ca-file", &settings.upstream_ca_file),
+            ("upstream-cert-file", &settings.upstream_cert_file),
+            ("upstream-key-file", &settings.upstream_key_file),
+            ("tls-cert-file", &settings.tls_cert_file),
+            ("tls-key-file", &settings.tls_key_file),
+            ("tls-client-ca-file", &settings.tls_client_ca_file),
+        ];
+        let named = files
+            .into_iter()
+            .filter_map(|(setting, file)| Some((setting, file.as_ref()?)));
+        Contents(
+            named
+                .map(|(setting, file)| (setting, std::fs::read(file)))
+                .collect(),
+        )
+    }
+
+    /// One file alone.
+    pub(super) fn of_file(setting: &'static str, file: &str) -> Contents {
+        Contents(vec![(setting, std::fs::read(file))])
+    }
+
+    /// The certificates of a setting that trusts those whom they have signed.
+    pub(super) fn roots(&self, setting: &'static str) -> Result<Option<RootCertStore>, Problem> {
+        let Some(chain) = self.chain(setting)? else {
+            return Ok(None);
+        };
+        let mut roots = RootCertStore::empty();
+        for root in chain {
+            roots.add(root).map_err(|error| {
+                Problem::new(
+                    setting,
+                    format!("it has a certificate that cannot be read: {error}"),
+                )
+            })?;
+        }
+        Ok(Some(roots))
+    }
+
+    /// A certificate and its key; the problems if only one is there, or they do not belong together.
+    pub(super) fn identity(
+        &self,
+        certificate: &'static str,
+        key: &'static str,
+        now: Duration,
+    ) -> Result<Option<Identity>, Vec<Problem>> {
+        let chain = self.chain(certificate);
+        let secret = self.key(key);
+        let (chain, secret) = match (chain, secret) {
+            (Ok(chain), Ok(secret)) => (chain, secret),
+            (chain, secret) => {
+                return Err([chain.err(), secret.err()].into_iter().flatten().collect());
+            }
+        };
+        let (chain, secret) = match (chain, secret) {
+            (None, None) => return Ok(None),
+            (Some(chain), Some(secret)) => (chain, secret),
+            (Some(_), None) => {
+                let what = format!("set it too: `{certificate}` is of no use without its key");
+                return Err(vec![Problem::new(key, what)]);
+            }
+            (None, Some(_)) => {
+                let what = format!("set it too: `{key}` is of no use without its certificate");
+                return Err(vec![Problem::new(certificate, what)]);
+            }
+        };
+        identity(chain, secret, (certificate, key), now).map_err(|problem| vec![problem])
+    }
+
+    fn chain(
+        &self,
+        setting: &'static str,
+    ) -> Result<Option<Vec<CertificateDer<'static>>>, Problem> {
+        let Some(content) = self.of(setting)? else {
+            return Ok(None);
+        };
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
+        match chain {
+            Ok(chain) if chain.is_empty() => Err(Problem::new(
+                setting,
+                "there is no certificate in this file: it has to have lines `-----BEGIN CERTIFICATE-----` (PEM)",
+            )),
+            Ok(chain) => Ok(Some(chain)),
+            Err(error) => Err(Problem::new(setting, format!("it is not PEM: {error}"))),
+        }
+    }
+
+    fn key(&self, setting: &'static str) -> Result<Option<PrivateKeyDer<'static>>, Problem> {
+        let Some(content) = self.of(setting)? else {
+            return Ok(None);
+        };
+        match PrivateKeyDer::from_pem_slice(content) {
+            Ok(key) => Ok(Some(key)),
+            Err(pem::Error::NoItemsFound) if is_encrypted(content) => Err(Problem::new(
+                setting,
+                "its key is encrypted: write it without a password, as in `openssl pkey -in FILE -out NEW`",
+            )),
+            Err(pem::Error::NoItemsFound) => Err(Problem::new(
+                setting,
+                "there is no private key in this file: it has to have a line `-----BEGIN PRIVATE KEY-----` (PEM)",
+            )),
+            Err(error) => Err(Problem::new(setting, format!("it is not PEM: {error}"))),
+        }
+    }
+
+    fn of(&self, setting: &'static str) -> Result<Option<&[u8]>, Problem> {
+        match self.0.iter().find(|(name, _)| *name == setting) {
+            None => Ok(None),
+            Some((_, Ok(content))) => Ok(Some(content)),
+            Some((_, Err(error))) => Err(Problem::new(setting, format!("cannot be read: {error}"))),
+        }
+    }
+}
+
+impl PartialEq for Contents {
+    fn eq(&self, other: &Contents) -> bool {
+        let alike = |a: &io::Result<Vec<u8>>, b: &io::Result<Vec<u8>>| match (a, b) {
+            (Ok(a), Ok(b)) => a == b,
+            (Err(a), Err(b)) => a.kind() == b.kind(),
+            _ => false,
+        };
+        let (a, b) = (&self.0, &other.0);
+        a.len() == b.len()
+            && a.iter()
+                .zip(b)
+                .all(|(a, b)| a.0 == b.0 && alike(&a.1, &b.1))
+    }
+}
+
+fn is_encrypted(content: &[u8]) -> bool {
+    memchr::memmem::find(content, b"ENCRYPTED").is_some()
+}
+
+fn identity(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    (certificate_setting, key_setting): (&'static str, &'static str),
+    now: Duration,
+) -> Result<Option<Identity>, Problem> {
+    // The server of TLS has the same check, but says it only to whom it serves.
+    match CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider()) {
+        Ok(_) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            let what = format!(
+                "this key does not belong to the certificate of `{certificate_setting}`, whose first certificate has to be the one of the key"
+            );
+            return Err(Problem::new(key_setting, what));
+        }
+        Err(Error::InvalidCertificate(error)) => {
+            let what = format!("its certificate cannot be read: {error}");
+            return Err(Problem::new(certificate_setting, what));
+        }
+        Err(error) => {
+            return Err(Problem::new(
+                key_setting,
+                format!("its key cannot be used: {error}"),
+            ));
+        }
+    }
+    let expires = expires(&chain).map_err(|error| {
+        let what = format!("it has a certificate that cannot be read: {error}");
+        Problem::new(certificate_setting, what)
+    })?;
+    if expires <= now {
+        let what = format!(
+            "its certificate has expired {} ago",
+            words::days(now - expires)
+        );
+        return Err(Problem::new(certificate_setting, what));
+    }
+    Ok(Some(Identity {
+        chain,
+        key,
+        expires,
+    }))
+}
+
+/// Since 1970, when the first of a chain ends.
+///
+/// # Errors
+/// One cannot be read.
+pub(super) fn expires(chain: &[CertificateDer<'_>]) -> x509_cert::der::Result<Duration> {
+    let mut expires = Duration::MAX;
+    for certificate in chain {
+        let certificate = Certificate::from_der(certificate)?;
+        let validity = certificate.tbs_certificate().validity();
+        expires = expires.min(validity.not_after.to_unix_duration());
+    }
+    Ok(expires)
+}

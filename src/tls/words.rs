@@ -1,0 +1,215 @@
+//! What went wrong with TLS, in the words of somebody who can do something about it.
+
+use std::io;
+use std::time::Duration;
+
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+
+/// What can be done about a server's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// It is the broker's: there are settings.
+    Upstream,
+    /// It is an admin port's: there are flags.
+    Admin,
+    /// Whom the system trusts, the system says.
+    System,
+}
+
+/// How the handshake of a client ended that came to nothing. The label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// What it said is no TLS.
+    NotTls,
+    /// It did not like what it was shown.
+    RefusedByClient,
+    /// Its certificate is missing, or not accepted.
+    ClientCertificate,
+    /// Neither a version nor a cipher is known to both.
+    NothingInCommon,
+    /// It went.
+    Ended,
+    /// It took too long.
+    TooLate,
+    /// All else.
+    Other,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Failure; 7] = [
+        Failure::NotTls,
+        Failure::RefusedByClient,
+        Failure::ClientCertificate,
+        Failure::NothingInCommon,
+        Failure::Ended,
+        Failure::TooLate,
+        Failure::Other,
+    ];
+
+    /// What the handshake of a client failed with.
+    pub fn of(error: &io::Error) -> Failure {
+        match cause(error) {
+            Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Failure::NotTls,
+            Some(Error::AlertReceived(_)) => Failure::RefusedByClient,
+            Some(Error::NoCertificatesPresented | Error::InvalidCertificate(_)) => {
+                Failure::ClientCertificate
+            }
+            Some(Error::PeerIncompatible(_)) => Failure::NothingInCommon,
+            None if error.kind() == io::ErrorKind::TimedOut => Failure::TooLate,
+            None => Failure::Ended,
+            Some(_) => Failure::Other,
+        }
+    }
+
+    /// The label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Failure::NotTls => "not-tls",
+            Failure::RefusedByClient => "refused-by-client",
+            Failure::ClientCertificate => "client-certificate",
+            Failure::NothingInCommon => "nothing-in-common",
+            Failure::Ended => "ended",
+            Failure::TooLate => "timeout",
+            Failure::Other => "other",
+        }
+    }
+
+    /// What that means, and what can be done.
+    pub fn words(self) -> &'static str {
+        match self {
+            Failure::NotTls => {
+                "it speaks no TLS: a client that speaks AMQP without TLS has to come to `listen`, or to be set to `amqps://`"
+            }
+            Failure::RefusedByClient => {
+                "it does not accept the certificate of `tls-cert-file`: it has to know who signed that, and to use a name that stands in it"
+            }
+            Failure::ClientCertificate => {
+                "`tls-client-auth` asks for a certificate that one of `tls-client-ca-file` has signed, and it shows none such"
+            }
+            Failure::NothingInCommon => {
+                "it has no version or cipher of TLS in common with the proxy, which speaks 1.2 and 1.3"
+            }
+            Failure::Ended => "it ended the connection",
+            Failure::TooLate => "it took longer than `handshake-timeout`",
+            Failure::Other => "what it says is not understood",
+        }
+    }
+}
+
+// === impl Advice ===
+
+impl Advice {
+    fn of_issuer(self) -> &'static str {
+        match self {
+            Advice::Upstream => "set `upstream-ca-file` to the certificate of who signed it",
+            Advice::Admin => "name the certificate of who signed it with `--admin-ca-file`",
+            Advice::System => "add who signed it to those whom the system trusts",
+        }
+    }
+
+    fn of_name(self) -> &'static str {
+        match self {
+            Advice::Upstream => "connect by that name, or set `upstream-tls-name`",
+            Advice::Admin | Advice::System => "connect by that name",
+        }
+    }
+}
+
+/// The same error, as a server's: what it means, and what can be done.
+pub fn of_server(error: &io::Error, host: &str, advice: Advice) -> io::Error {
+    let words = match cause(error) {
+        None => return io::Error::new(error.kind(), format!("TLS with {host}: {}", ended(error))),
+        Some(error) => server(error, host, advice),
+    };
+    io::Error::new(io::ErrorKind::InvalidData, words)
+}
+
+fn ended(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+            format!("it ended the connection in the handshake ({error})")
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn server(error: &Error, host: &str, advice: Advice) -> String {
+    match error {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            format!("{host} does not speak TLS at this port: is it the port without TLS?")
+        }
+        Error::InvalidCertificate(error) => certificate(error, host, advice),
+        Error::AlertReceived(
+            alert @ (AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnsupportedCertificate),
+        ) => format!(
+            "{host} does not accept the certificate of `upstream-cert-file`, or misses one ({alert:?})"
+        ),
+        Error::AlertReceived(alert) => format!("{host} ends the handshake of TLS ({alert:?})"),
+        Error::PeerIncompatible(_) => {
+            format!("{host} has no version or cipher of TLS in common with the proxy: {error}")
+        }
+        error => format!("TLS with {host}: {error}"),
+    }
+}
+
+fn certificate(error: &CertificateError, host: &str, advice: Advice) -> String {
+    match error {
+        // A signature that is wrong: the signer has the name of one that is known, but another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+            "the certificate of {host} is signed by somebody unknown: {}",
+            advice.of_issuer()
+        ),
+        CertificateError::NotValidForName => {
+            format!(
+                "the certificate of {host} is for another name: {}",
+                advice.of_name()
+            )
+        }
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => format!(
+            "the certificate of {host} is not for {} but for {}: {}",
+            expected.to_str(),
+            listed(presented),
+            advice.of_name()
+        ),
+        CertificateError::Expired => format!("the certificate of {host} has expired"),
+        CertificateError::ExpiredContext { time, not_after } => {
+            let ago = Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs()));
+            format!("the certificate of {host} has expired {} ago", days(ago))
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => format!(
+            "the certificate of {host} is not valid yet: is the clock of this machine right?"
+        ),
+        error => format!("the certificate of {host} is not accepted: {error}"),
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => "no name".to_owned(),
+        names => names.join(", "),
+    }
+}
+
+/// A time for people.
+pub fn days(time: Duration) -> String {
+    match time.as_secs() / 86_400 {
+        0 => "less than a day".to_owned(),
+        1 => "1 day".to_owned(),
+        days => format!("{days} days"),
+    }
+}
+
+fn cause(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref()
+}

@@ -1,0 +1,125 @@
+"""The dead-letter queues that a proxy knows: by the API, by the command line, and as metrics. What cannot be known is absent."""
+
+import json
+import os
+import re
+import urllib.parse
+from types import SimpleNamespace
+
+import pika
+import pytest
+
+from lab import DEADLINE, until
+from own import PARKED, own  # noqa: F401
+from test_dead_letters import ask, command
+
+pytestmark = [pytest.mark.once, pytest.mark.proxied]
+
+MESSAGES, OLDEST = "dlx_proxy_dead_letter_queue_messages", "dlx_proxy_dead_letter_queue_oldest_seconds"
+
+
+def management(via):
+    """Where the management API of the broker is."""
+    pairs = (pair.split("=", 1) for pair in os.environ.get("DLX_TEST_MANAGEMENT", "").split(",") if pair)
+    return dict(pairs)[via.broker.version]
+
+
+def listed(own, user=None):
+    """All of the answer, its queues by name."""
+    vhost = urllib.parse.quote(own.via.vhost, safe="")
+    status, answer, _ = ask(SimpleNamespace(broker=own.via.broker, proxy=own.proxy), f"/api/v1/vhosts/{vhost}/dead-letter-queues", user)
+    assert status == 200, answer
+    queues = {queue["queue"]: queue for queue in answer["dead-letter-queues"]}
+    return SimpleNamespace(queues=queues, elsewhere=answer["elsewhere"], left_out=answer["left-out"], notes=answer["notes"])
+
+
+def series(own, name):
+    """The metric of this vhost, by queue."""
+    lines = own.proxy.get("/metrics")[1].splitlines()
+    found = (re.match(rf'{name}{{vhost="{own.via.vhost}",queue="([^"]*)"}} (\d+)', line) for line in lines)
+    return {match[1]: int(match[2]) for match in found if match}
+
+
+def target(exchange, key):
+    return {"exchange": exchange, "routing-key": key}
+
+
+def die(own, source, count):
+    """So many messages are rejected there."""
+    for _ in range(count):
+        own.publish(source)
+        own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
+
+
+def scene(own):
+    """Three messages in a queue that is named, two behind an exchange, one parked."""
+    dead, behind = own.queue("dead"), own.queue("behind")
+    own.channel.exchange_declare("own-dlx", "topic")
+    own.channel.queue_bind(behind, "own-dlx", "late.#")
+    die(own, own.queue("one", x_dead_letter_exchange="", x_dead_letter_routing_key=dead), 3)
+    die(own, own.queue("two", x_dead_letter_exchange="own-dlx", x_dead_letter_routing_key="late.orders"), 2)
+    before = own.depth(PARKED)
+    die(own, own.queue("three", x_dead_letter_exchange="own-nowhere"), 1)
+    until(lambda: (own.depth(dead), own.depth(behind), own.depth(PARKED)) == (3, 2, before + 1), "all have arrived")
+    return dead, behind
+
+
+def test_with_the_management_api_they_have_numbers(own):
+    own.restart(management_url=management(own.via))
+    dead, behind = scene(own)
+    all_of = lambda: {name: queue["messages"] for name, queue in listed(own).queues.items()}
+    until(lambda: all_of() == {dead: 3, behind: 2, PARKED: own.depth(PARKED)}, lambda: f"all numbers in {all_of()}")
+    until(lambda: all(listed(own).queues[name]["oldest-seconds"] is not None for name in (dead, behind)), lambda: f"ages in {listed(own)}")
+    answer = listed(own)
+    assert answer.queues[dead]["targets"] == [target("", dead)]
+    assert answer.queues[behind]["targets"] == [target("own-dlx", "late.orders")]
+    assert answer.queues[PARKED]["parking"] and not answer.queues[PARKED]["targets"]
+    assert [answer.queues[name]["dead-letters"] for name in (dead, behind, PARKED)] == [3, 2, 1]
+    assert (answer.elsewhere, answer.left_out, answer.notes) == ([], 0, [])
+    assert answer.queues[dead]["oldest-seconds"] < DEADLINE
+
+    assert series(own, MESSAGES) == {dead: 3, behind: 2, PARKED: own.depth(PARKED)}
+    assert {dead, behind} <= series(own, OLDEST).keys()
+
+    # What somebody else put there may be the oldest.
+    with own.via.direct.channel() as channel:
+        channel.basic_publish("", dead, b"foreign", pika.BasicProperties(delivery_mode=2))
+    until(lambda: series(own, MESSAGES)[dead] == 4, lambda: series(own, MESSAGES))
+    assert dead not in series(own, OLDEST)
+    assert listed(own).queues[dead]["oldest-seconds"] is None
+
+    # A queue that has gone has no numbers.
+    own.channel.queue_delete(behind)
+    until(lambda: behind not in series(own, MESSAGES), lambda: series(own, MESSAGES))
+    assert behind not in series(own, OLDEST) and behind not in listed(own).queues
+
+
+def test_without_it_they_are_listed_without_numbers(own):
+    dead, behind = scene(own)
+    answer = listed(own)
+    assert answer.queues.keys() == {dead, PARKED}
+    assert [answer.queues[name]["dead-letters"] for name in (dead, PARKED)] == [3, 1]
+    for queue in answer.queues.values():
+        assert queue["messages"] is None and queue["oldest-seconds"] is None
+    assert answer.elsewhere == [target("own-dlx", "late.orders") | {"dead-letters": 2}]
+    assert series(own, MESSAGES) == series(own, OLDEST) == {}
+
+    # As the command line shows it.
+    way = SimpleNamespace(via=SimpleNamespace(broker=own.via.broker, proxy=own.proxy, vhost=own.via.vhost))
+    code, table, notes = command(way, "queues", "--columns", "queue,dead-letters,targets", "--non-interactive")
+    assert (code, table) == (0, f"{dead}\t3\tdefault exchange\n{PARKED}\t1\twhat is parked\n")
+    assert "2 dead letters went to own-dlx/late.orders; it is not known to which queues that leads" in notes
+    code, text, _ = command(way, "queues", "--output", "json")
+    assert code == 0 and [queue["queue"] for queue in json.loads(text)["dead-letter-queues"]] == [dead, PARKED]
+
+
+def test_a_user_sees_the_queues_that_the_user_may_read(own):
+    dead, _ = scene(own)
+    status, answer, _ = ask(SimpleNamespace(broker=own.via.broker, proxy=own.proxy), f"/api/v1/vhosts/{own.via.vhost}/dead-letter-queues", "stranger")
+    assert status == 403, answer
+    own.via.broker.permit(own.via.vhost, "stranger", "^$", "^$", f"^{dead}$")
+    try:
+        assert listed(own, "stranger").queues.keys() == {dead}
+        assert listed(own).queues.keys() == {dead, PARKED}
+    finally:
+        own.via.broker._call("rabbit_auth_backend_internal:clear_permissions", "stranger", own.via.vhost)

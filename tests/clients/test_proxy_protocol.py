@@ -1,0 +1,126 @@
+"""The PROXY protocol: the broker is told where a client comes from, by whoever is trusted to say so."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from lab import REPOSITORY, Broker, Proxy, until
+from raw import Raw
+
+pytestmark = [pytest.mark.once, pytest.mark.proxied]
+
+RABBIT = REPOSITORY / "tests/lab/rabbit.sh"
+SAID = b"PROXY TCP4 192.0.2.7 192.0.2.1 50007 5673\r\n"
+
+
+def settings_of(folder):
+    return dict(line.split("=", 1) for line in (folder / "node.env").read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def node(via, tmp_path_factory):
+    """A node of the same version that takes no connection without a PROXY header. Its own, as that is for all of its listeners."""
+    neighbour = next(item.split("=", 1)[1] for item in os.environ["DLX_TEST_DIR"].split(";") if item.startswith(f"{via.broker.version}="))
+    root = settings_of(REPOSITORY / neighbour)["ROOT"]
+    # A socket of epmd has a short name.
+    folder = REPOSITORY / ".lab/nodes" / str(os.getppid()) / f"proxy-protocol-{via.broker.version}"
+    subprocess.run([RABBIT, "start", "--dir", folder, "--root", root], check=True, timeout=180)
+    try:
+        broker = Broker(via.broker.version, f"amqp://guest:guest@127.0.0.1:{settings_of(folder)['AMQP_PORT']}", (str(folder / "ctl"),))
+        broker.eval("application:set_env(rabbit, proxy_protocol, true).")
+        yield broker
+    finally:
+        subprocess.run([RABBIT, "stop", "--dir", folder], check=True, timeout=60)
+
+
+@pytest.fixture
+def proxies(node, tmp_path):
+    """Starts proxies in front of that node."""
+    started = []
+
+    def start(**settings):
+        environment = {f"DLX_PROXY_{name.upper()}": value for name, value in settings.items()}
+        proxy = Proxy(node.url, "takeover", tmp_path / f"{len(started)}.log", **environment)
+        started.append(proxy)
+        proxy.wait_ready()
+        return proxy
+
+    yield start
+    for proxy in started:
+        proxy.stop()
+
+
+def client(node, address, **options):
+    return Raw(SimpleNamespace(broker=node, address=address, vhost="/"), **options)
+
+
+def peers(node):
+    """Where the broker thinks that its clients come from, but for the proxy's own links."""
+    listed = node.ctl("-q", "list_connections", "peer_host", "peer_port", "client_properties")
+    return [tuple(line.split("\t")[:2]) for line in listed.splitlines() if "dlx-proxy" not in line and "\t" in line and "peer_host" not in line]
+
+
+@pytest.mark.parametrize("told", ["v1", "v2"])
+def test_the_broker_sees_whom_a_trusted_neighbour_names(node, proxies, told):
+    proxy = proxies(listen_proxy_protocol="10.0.0.0/8,127.0.0.1", upstream_proxy_protocol=told)
+    with client(node, proxy.address, first=SAID):
+        assert peers(node) == [("192.0.2.7", "50007")]
+
+
+@pytest.mark.parametrize("told", ["v1", "v2"])
+def test_the_broker_sees_the_client_itself(node, proxies, told):
+    proxy = proxies(upstream_proxy_protocol=told)
+    with client(node, proxy.address) as raw:
+        host, port = raw.socket.getsockname()
+        assert peers(node) == [(host, str(port))]
+
+
+@pytest.mark.parametrize("send", ["send-proxy", "send-proxy-v2"])
+def test_a_real_load_balancer_is_understood(node, proxies, tmp_path, send):
+    proxy = proxies(listen_proxy_protocol="127.0.0.0/8", upstream_proxy_protocol="v2")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    configuration = tmp_path / "haproxy.cfg"
+    configuration.write_text(
+        "defaults\n  mode tcp\n  timeout connect 10s\n  timeout client 60s\n  timeout server 60s\n"
+        f"listen amqp\n  bind 127.0.0.1:{port}\n  server proxy 127.0.0.1:{proxy.address[1]} {send}\n"
+    )
+    balancer = subprocess.Popen([shutil.which("haproxy"), "-db", "-f", configuration])
+    try:
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, "haproxy")
+        with client(node, ("127.0.0.1", port)) as raw:
+            host, own = raw.socket.getsockname()
+            assert peers(node) == [(host, str(own))]
+    finally:
+        balancer.kill()
+        balancer.wait()
+
+
+def test_who_is_not_trusted_is_not_believed(node, proxies):
+    proxy = proxies(listen_proxy_protocol="10.0.0.0/8", upstream_proxy_protocol="v1")
+    # Its octets are the client's, and no AMQP.
+    with client(node, proxy.address, first=SAID, greet=False) as raw:
+        while raw.more():
+            pass
+        # The header of the protocol that it speaks: AMQP 1.0 since 4.0.
+        assert raw.buffer in (b"AMQP\0\0\x09\x01", b"AMQP\3\1\0\0")
+    with client(node, proxy.address):
+        assert [host for host, _ in peers(node)] == ["127.0.0.1"]
+
+
+def test_who_is_trusted_has_to_say_it_in_time(node, proxies):
+    proxy = proxies(listen_proxy_protocol="127.0.0.1", upstream_proxy_protocol="v1", handshake_timeout="1s")
+    for first, problem in ((b"AMQP\0\0\x09\x01AMQP", "does not begin with a PROXY header"), (b"PROXY TCP4 ", 'limit="handshake-timeout"')):
+        with client(node, proxy.address, first=first, greet=False) as raw:
+            while raw.more():
+                pass
+            assert raw.buffer == b""
+        until(lambda: problem in proxy.text(), proxy.text)
+    assert re.search(r"^dlx_proxy_proxy_headers_refused_total 2$", proxy.get("/metrics")[1], re.M)
+    with client(node, proxy.address, first=SAID):
+        assert peers(node) == [("192.0.2.7", "50007")]

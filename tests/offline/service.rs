@@ -1,0 +1,173 @@
+//! The binary under a service manager: what it tells of itself, the socket that it takes over, and the limit that it finds.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// For so long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running proxy, before a broker that does not answer.
+struct Running {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+}
+
+impl Running {
+    /// `begin` is what a shell does before it becomes the program.
+    fn start(begin: &str, environment: &[(&str, &str)], stdin: Stdio) -> Running {
+        let program = env!("CARGO_BIN_EXE_dlx-proxy");
+        let script = format!("{begin} exec '{program}' run 3<&0 </dev/null");
+        let mut child = Command::new("sh")
+            .args(["-c", &script])
+            .env_clear()
+            .env("NO_COLOR", "1")
+            .env("DLX_PROXY_LISTEN", "127.0.0.1:0")
+            .env("DLX_PROXY_ADMIN", "127.0.0.1:0")
+            .env("DLX_PROXY_UPSTREAM", "amqp://guest:guest@127.0.0.1:1")
+            .env("DLX_PROXY_VHOSTS", "")
+            .envs(environment.iter().copied())
+            .stdin(stdin)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        Running { child, lines }
+    }
+
+    /// The next line of the log with these words in it.
+    fn line(&mut self, words: &str) -> String {
+        let mut lines = self.lines.by_ref().map_while(Result::ok);
+        let found = lines.find(|line| line.contains(words));
+        assert!(found.is_some(), "no line with {words}");
+        found.unwrap_or_default()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([name, &pid]).status();
+        assert!(sent.expect("kill").success());
+    }
+}
+
+/// What a service manager listens on.
+struct Manager {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Manager {
+    fn new(test: &str) -> Manager {
+        let name = format!("dlx-proxy-{}-{test}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Manager { socket, path }
+    }
+
+    fn name(&self) -> &str {
+        self.path.to_str().expect("UTF-8")
+    }
+
+    /// What it is told next.
+    fn heard(&self) -> String {
+        let mut said = [0; 256];
+        let length = self.socket.recv(&mut said);
+        let length = length.expect("it is told something in time");
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn systemd_is_told_when_the_proxy_listens_reloads_and_ends() {
+    let manager = Manager::new("ends");
+    let environment = [("NOTIFY_SOCKET", manager.name())];
+    let mut proxy = Running::start("", &environment, Stdio::null());
+    let listening = proxy.line("listening leg=\"client\"");
+    assert_eq!(manager.heard(), "READY=1\n");
+    let address = listening.split("addr=").nth(1).expect("an address").trim();
+    let address: SocketAddr = address.parse().expect("an address");
+    TcpStream::connect(address).expect("it listens");
+
+    proxy.signal("-HUP");
+    let reloading = manager.heard();
+    assert!(
+        reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
+        "{reloading}"
+    );
+    assert_eq!(manager.heard(), "READY=1\n");
+
+    proxy.signal("-TERM");
+    assert_eq!(manager.heard(), "STOPPING=1\n");
+    assert!(proxy.child.wait().expect("it ends").success());
+}
+
+#[test]
+fn systemd_is_told_again_and_again_that_the_proxy_lives() {
+    let manager = Manager::new("lives");
+    let environment = [
+        ("NOTIFY_SOCKET", manager.name()),
+        ("WATCHDOG_USEC", "60000"),
+    ];
+    let _proxy = Running::start("", &environment, Stdio::null());
+    for expected in ["READY=1\n", "WATCHDOG=1\n", "WATCHDOG=1\n", "WATCHDOG=1\n"] {
+        assert_eq!(manager.heard(), expected);
+    }
+}
+
+#[test]
+fn a_socket_that_is_handed_over_is_listened_on() {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("an address");
+    // Somebody who came before the proxy did.
+    let early = TcpStream::connect(address).expect("the system accepts");
+    let begin = "LISTEN_PID=$$ LISTEN_FDS=1";
+    let mut proxy = Running::start(begin, &[], OwnedFd::from(socket).into());
+    let line = proxy.line("listening leg=\"client\"");
+    assert!(line.contains(&address.to_string()), "{line}");
+    // There is no broker: whoever was accepted reads the end.
+    early.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let read = std::io::copy(&mut &early, &mut std::io::sink());
+    assert!(read.is_ok_and(|octets| octets == 0));
+}
+
+#[test]
+fn what_is_no_listening_socket_is_refused() {
+    let begin = "LISTEN_PID=$$ LISTEN_FDS=1";
+    let mut proxy = Running::start(begin, &[], Stdio::null());
+    proxy.line("cannot take the socket of the service manager");
+    assert_eq!(proxy.child.wait().expect("it ends").code(), Some(1));
+}
+
+#[test]
+fn the_log_says_how_many_clients_have_room() {
+    let begin = "ulimit -Sn 200; ulimit -Hn 900;";
+    let mut proxy = Running::start(begin, &[], Stdio::null());
+    let line = proxy.line("file descriptors");
+    assert!(line.contains("limit=900 clients=354"), "{line}");
+    let line = proxy.line("WARN");
+    assert!(line.contains("max_connections=20000"), "{line}");
+
+    let few = [("DLX_PROXY_MAX_CONNECTIONS", "300")];
+    let mut proxy = Running::start(begin, &few, Stdio::null());
+    proxy.line("file descriptors");
+    let line = proxy.line("");
+    assert!(!line.contains("max_connections"), "{line}");
+}
