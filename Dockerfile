@@ -6,13 +6,13 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 RUN awk '/^\[/ { keep = !/^\[\[(bench|example|test)\]\]/ } keep' Cargo.toml >trimmed && mv trimmed Cargo.toml \
     && mkdir src && echo 'fn main() {}' >src/main.rs && touch src/lib.rs \
-    && cargo build --release --locked
+    && cargo build --profile dist --locked
 COPY src src
 # COPY keeps the age of files, and cargo goes by age.
-RUN touch src/main.rs src/lib.rs && cargo build --release --locked
+RUN touch src/main.rs src/lib.rs && cargo build --profile dist --locked
 
 FROM debian:bookworm-slim
-COPY --from=build /build/target/release/dlx-proxy /usr/local/bin/dlx-proxy
+COPY --from=build /build/target/dist/dlx-proxy /usr/local/bin/dlx-proxy
 # By number, so that Kubernetes can see that it is not root. Nothing is written to disk.
 USER 10001:10001
 ENV DLX_PROXY_LISTEN=0.0.0.0:5673 DLX_PROXY_ADMIN=0.0.0.0:15673
