@@ -21,18 +21,23 @@ run: ## a private RabbitMQ, the proxy in front of it, three dead letters through
 demo: ## the same, and exit: 0 if the three dead letters were right
 	@deploy/run.sh demo
 
+.PHONY: deb
+deb: ## the Debian package, in target/debian
+	$(CARGO) build --profile dist --locked
+	deploy/debian/build.sh $(or $(CARGO_TARGET_DIR),target)/dist/dlx-proxy target/debian
+
 # === test it
 
-.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once clients languages coverage bench bench-once deploy-check
+.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster clients languages coverage bench bench-once deploy-check container-test kubernetes-test monitoring-test
 check: fmt lint quick ## the inner loop, in two minutes: format, lints, all tests that need no broker
 test: ## everything that CI checks
 	@tests/lab/test.sh
 soak: MINUTES ?= 60
 soak: LONG = FIRST_SEED=$$(date +%s)000 SEEDS=1000000 SECONDS=$$(($(MINUTES) * 60))
-soak: ## look for what is rare, with new seeds: fuzzing (needs cargo-fuzz), simulation, generated scripts and faults, MINUTES=N each
+soak: ## look for what is rare, with new seeds: fuzzing (needs cargo-fuzz), simulation, generated scripts, faults, a cluster, MINUTES=N each
 	@tests/lab/test.sh "fuzz SECONDS=$$(($(MINUTES) * 60 / $(words $(wildcard fuzz/targets/*))))" \
-	  "simulate $(LONG)" "generated $(LONG)" "faults ROUNDS=100000 SECONDS=$$(($(MINUTES) * 60))"
-setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, client libraries of five languages) into .lab/
+	  "simulate $(LONG)" "generated $(LONG)" "faults ROUNDS=100000 SECONDS=$$(($(MINUTES) * 60))" "cluster ROUNDS=$$(($(MINUTES) * 5))"
+setup: ## fetch what the tests need (RabbitMQ 3.10, 4.0 and 4.3, haproxy, Prometheus, kubectl, Helm, client libraries of five languages) into .lab/
 	@tests/lab/setup.sh
 fmt: ## format the code
 	$(CARGO) fmt
@@ -70,9 +75,12 @@ faults: setup ## break proxy, broker, network, … under load, and count: ROUNDS
 	LIMIT=$(SECONDS) tests/lab/faults.sh
 faults-once: setup ## each fault once, on one of two brokers, with short pauses
 	SHORT=1 SEED=1 tests/lab/faults.sh
+cluster: setup ## three nodes in a cluster, two versions: nodes and proxies end under load; BROKER=4.3.6, ROUNDS=N of random faults, too
+	$(CARGO) build
+	BROKER=$(BROKER) ROUNDS=$(ROUNDS) tests/lab/clusters.sh -rP
 clients: setup ## tests with pika: dead letters in every shape, faults, bad input
 	$(CARGO) build
-	$(WITH_BROKERS) tests/lab/clients.sh
+	$(WITH_BROKERS) --plugins rabbitmq_management tests/lab/clients.sh
 languages: setup ## one script by client libraries of five languages, direct and through the proxy; AMQP 1.0
 	$(CARGO) build --bins --example with_lapin
 	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages
@@ -82,9 +90,17 @@ bench: setup ## rates and latencies beside direct use and haproxy; clients that 
 	DLX_TEST_SCHEDULERS=$$(nproc) $(WITH_BROKERS) sh -c "$(CARGO) bench --bench '*' && { test -n '$(BENCH_BROKER)' || BENCH_BROKER=oldest $(CARGO) bench --bench load -- unpaced relay; }"
 bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged
 	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --profile dev --bench '*'
-deploy-check: setup ## container, Kubernetes and systemd files: do they parse, and does the proxy know their settings?
+kubernetes-test: setup ## manifests and chart, rendered and validated; their Pods run by hand, where namespaces can be made
+	$(CARGO) build
+	$(WITH_BROKERS) python -m pytest tests/kubernetes
+monitoring-test: setup ## alert rules and dashboard with a real Prometheus: each fault is made, each panel has data
+	$(CARGO) build
+	$(WITH_BROKERS) --plugins rabbitmq_management python -m pytest tests/monitoring
+deploy-check: setup ## container and systemd files: do they parse, and does the proxy know their settings?
 	$(CARGO) build
 	tests/lab/check-deploy.sh
+container-test: setup ## image, Compose file and Debian package run in a Docker engine of their own; skipped without root. T="-k kill" chooses
+	tests/lab/container-test.sh $(T)
 
 .PHONY: clean
 clean: ## remove all that was built, downloaded or unpacked here

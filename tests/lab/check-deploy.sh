@@ -20,7 +20,7 @@ check() { # NAME COMMAND...
 skip() { echo "skipped  $1 ($2 is not here)"; }
 
 # Structure and references; on the side, it writes each file's settings to $work/NAME.env.
-check 'compose, Kubernetes and Dockerfile' "$lab/venv/bin/python" tests/lab/check_deploy.py "$work"
+check 'compose and Dockerfile' "$lab/venv/bin/python" tests/lab/check_deploy.py "$work"
 
 known_settings() { # FILE; called by `check`
   local values
@@ -32,15 +32,16 @@ for settings in "$work"/*.env; do
 done
 
 if command -v systemd-analyze >/dev/null; then
-  # The program is not installed here; all else is as in the file.
-  sed 's#^ExecStart=[^ ]*#ExecStart=/bin/true#' deploy/dlx-proxy.service >"$work/dlx-proxy.service"
-  check 'deploy/dlx-proxy.service' systemd-analyze verify "$work/dlx-proxy.service"
+  # Neither the program nor its user is here; all else is as in the files.
+  sed 's#^ExecStart=[^ ]*#ExecStart=/bin/true#; s#^User=.*#User=nobody#' deploy/dlx-proxy.service >"$work/dlx-proxy.service"
+  cp deploy/dlx-proxy.socket "$work/"
+  check 'deploy/dlx-proxy.service, .socket' systemd-analyze verify "$work/dlx-proxy.service" "$work/dlx-proxy.socket"
 else
   skip 'deploy/dlx-proxy.service' systemd-analyze
 fi
 if docker compose version >/dev/null 2>&1; then check 'docker compose config' docker compose config -q; else skip 'docker compose config' 'docker compose'; fi
 if docker buildx version >/dev/null 2>&1 && docker info >/dev/null 2>&1; then check 'docker build --check' docker build --check .; else skip 'docker build --check' 'a Docker daemon'; fi
-scripts=(.ci/run deploy/*.sh tests/lab/*.sh)
+scripts=(.ci/run deploy/*.sh deploy/debian/*.sh tests/lab/*.sh)
 for script in "${scripts[@]}"; do check "$script" bash -n "$script"; done
 if command -v shellcheck >/dev/null; then check shellcheck shellcheck -x --severity=warning "${scripts[@]}"; else skip shellcheck shellcheck; fi
 exit "$bad"

@@ -51,35 +51,7 @@ def compose():
     settings("docker-compose.yml", services["dlx-proxy"]["environment"])
 
 
-def kubernetes():
-    documents = list(yaml.safe_load_all(pathlib.Path("deploy/kubernetes.yaml").read_text()))
-    for document in documents:
-        need({"apiVersion", "kind", "metadata"} <= document.keys(), f"kubernetes: not an object: {document}")
-    secrets = {d["metadata"]["name"]: d["stringData"] for d in documents if d["kind"] == "Secret"}
-    (pod,) = [d["spec"] for d in documents if d["kind"] == "Pod"]
-    proxy = pod["initContainers"][0]
-    need(proxy["restartPolicy"] == "Always", "kubernetes: the proxy is an init container that ends, not a sidecar")
-
-    def value(container, variable):
-        if "value" in variable:
-            return variable["value"]
-        ref = variable["valueFrom"]["secretKeyRef"]
-        need(ref["key"] in secrets.get(ref["name"], {}), f"kubernetes: {container['name']} wants {ref}, which no Secret has")
-        return secrets.get(ref["name"], {}).get(ref["key"], "")
-
-    for container in pod["initContainers"] + pod["containers"]:
-        ports = {port["name"] for port in container.get("ports", [])}
-        environment = {variable["name"]: value(container, variable) for variable in container["env"]}
-        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            if probe in container:
-                need(container[probe]["httpGet"]["port"] in ports, f"kubernetes: {probe} of {container['name']} has no such port")
-        for name in re.findall(r"\$\((\w+)\)", " ".join(container.get("args", []))):
-            need(name in environment, f"kubernetes: {container['name']} has no variable {name}")
-        if container is proxy:
-            settings("kubernetes.yaml", environment)
-
-
-for part in (dockerfile, compose, kubernetes):
+for part in (dockerfile, compose):
     try:
         part()
     except Exception as error:  # a file that does not parse is one problem of several

@@ -88,6 +88,26 @@ while IFS= read -r link; do
   ln -sfn "$root$(readlink "$link")" "$link"
 done < <(find "$work/root" -type l -lname '/*')
 
+# Chromium starts itself again by the name of its own file, which must not be the loader: so it runs with this system's C library, which has to
+# be as new as its own, and with all other libraries of its suite.
+if [[ -e $work/root/usr/lib/chromium ]]; then
+  mkdir -p "$work/root/browser/libraries"
+  dpkg-deb --contents "$work"/apt/cache/archives/libc6_*.deb | sed -nE 's#.*/([^/ ]*\.so[^/ ]*)( .*)?$#\1#p' >"$work/libc"
+  while IFS= read -r library; do
+    ln -sf "$root${library#"$work/root"}" "$work/root/browser/libraries/"
+  done < <(find "$work"/root/{,usr/}lib/"$triplet" -maxdepth 2 -name '*.so*' ! -type d | grep -vwFf "$work/libc")
+  cat >"$work/root/browser/fonts.conf" <<EOF
+<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir>$root/usr/share/fonts</dir><include>$root/etc/fonts/conf.d</include><cachedir>$root/browser/fonts</cachedir></fontconfig>
+EOF
+  cat >"$work/root/browser/chromium" <<EOF
+#!/bin/sh
+export FONTCONFIG_FILE='$root/browser/fonts.conf' LD_LIBRARY_PATH='$root/browser/libraries'
+exec '$root/usr/lib/chromium/chromium-headless-shell' "\$@"
+EOF
+  chmod +x "$work/root/browser/chromium"
+fi
+
 echo "$content" >"$work/root/.content"
 mv "$work/root" "$root"
 rm -rf "$work"

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Start, control and stop one private RabbitMQ node: loopback only, ports of its own, its own epmd, data and log.
 #
-#   rabbit.sh start --dir DIR [--root ROOT] [--plugins A,B] [--conf 'KEY = VALUE']...
-#                                   ROOT is a folder made by debian-root.sh; without it the installed rabbitmq-server is used
+#   rabbit.sh start --dir DIR [--root ROOT] [--plugins A,B] [--conf 'KEY = VALUE']... [--port PORT] [--epmd PORT] [--cookie TEXT]
+#                                   ROOT is a folder made by debian-root.sh; without it the installed rabbitmq-server is used. With --port, --epmd
+#                                   and --cookie nodes can know one another (cluster.sh); without them each is alone
 #   rabbit.sh ctl   --dir DIR ARG...                 rabbitmqctl for that node; DIR/ctl ARG... does the same
 #   rabbit.sh stop  --dir DIR [--keep] [--now]       removes DIR except with --keep; --now is kill -9
 #
-# `start` writes DIR/node.env (AMQP_PORT, MANAGEMENT_PORT, NODE_PID, VERSION, ...) and returns when the node takes clients. On a
+# With TLS it takes clients on TLS_PORT; DIR/tls has the certificates (see certificates.sh), and offers EXTERNAL to those who show one.
+# `start` writes DIR/node.env (AMQP_PORT, TLS_PORT, MANAGEMENT_PORT, NODE_PID, VERSION, ...) and returns when the node takes clients. On a
 # DIR that was kept it starts the same node again: same ports, data and configuration. Never a system service, never root.
 # DLX_TEST_SCHEDULERS: how many of them the node has (see below); one, unless somebody measures it.
 set -euo pipefail
@@ -14,13 +16,16 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 command=${1:?start, ctl or stop}; shift
-dir='' root='' plugins='' keep='' now='' conf=()
+dir='' root='' plugins='' keep='' now='' conf=() port='' epmd='' cookie=''
 while [[ $# -gt 0 ]]; do
   case $1 in
     --dir) dir=$2; shift 2 ;;
     --root) root=$(cd "$2" && pwd -P); shift 2 ;;
     --plugins) plugins=$2; shift 2 ;;
     --conf) conf+=("$2"); shift 2 ;;
+    --port) port=$2; shift 2 ;;
+    --epmd) epmd=$2; shift 2 ;;
+    --cookie) cookie=$2; shift 2 ;;
     --keep) keep=1; shift ;;
     --now) now=1; shift ;;
     *) break ;;
@@ -70,25 +75,32 @@ configure() {
   local home free
   home=$(newest_home) || die "no rabbitmq-server under ${root:-/}"
   VERSION=${home##*rabbitmq_server-} SBIN=$home/sbin
-  free=$(free_ports 4)
-  read -r AMQP_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT <<<"$free"
+  free=$(free_ports 5)
+  read -r AMQP_PORT TLS_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT <<<"$free"
+  AMQP_PORT=${port:-$AMQP_PORT} EPMD_PORT=${epmd:-$EPMD_PORT}
   NODENAME=n$AMQP_PORT@localhost
   mkdir -p "$dir"/{home,data,log}
+  if [[ -n $cookie ]]; then (umask 377 && printf %s "$cookie" >"$dir/home/.erlang.cookie"); fi
+  "$top/tests/lab/certificates.sh" "$dir/tls"
   {
     printf '%s\n' "listeners.tcp.1 = 127.0.0.1:$AMQP_PORT" 'loopback_users = none' 'log.console = false'
+    printf '%s\n' "listeners.ssl.1 = 127.0.0.1:$TLS_PORT" "ssl_options.cacertfile = $dir/tls/ca.pem" \
+      "ssl_options.certfile = $dir/tls/server.pem" "ssl_options.keyfile = $dir/tls/server.key" \
+      'ssl_options.verify = verify_peer' 'ssl_options.fail_if_no_peer_cert = false' 'ssl_cert_login_from = common_name' \
+      'auth_mechanisms.1 = PLAIN' 'auth_mechanisms.2 = AMQPLAIN' 'auth_mechanisms.3 = EXTERNAL' 'auth_mechanisms.4 = ANONYMOUS'
     if [[ $plugins == *management* ]]; then
       printf '%s\n' 'management.tcp.ip = 127.0.0.1' "management.tcp.port = $MANAGEMENT_PORT"
     fi
     if [[ ${#conf[@]} -gt 0 ]]; then printf '%s\n' "${conf[@]}"; fi
   } >"$dir/rabbitmq.conf"
-  echo "[$plugins]." >"$dir/enabled_plugins"
+  echo "[rabbitmq_auth_mechanism_ssl${plugins:+,$plugins}]." >"$dir/enabled_plugins"
   printf '#!/bin/sh\nexec %q ctl --dir %q "$@"\n' "$top/tests/lab/rabbit.sh" "$dir" >"$dir/ctl"
   chmod +x "$dir/ctl"
 }
 
 remember() {
   local name
-  for name in AMQP_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT NODENAME NODE_PID VERSION ROOT SBIN; do
+  for name in AMQP_PORT TLS_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT NODENAME NODE_PID VERSION ROOT SBIN; do
     printf '%s=%q\n' "$name" "${!name:-}"
   done >"$dir/node.env"
 }

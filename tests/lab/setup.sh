@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bring in what the tests need and is not here yet: both ends of the supported RabbitMQ range and 4.0, haproxy, a Python with its
-# client libraries, and Node.js, Go and Java with theirs. All of it goes into .lab/; only a missing Python is installed (the sole step
+# client libraries and Helm, kubectl and Prometheus, a browser, and Node.js, Go and Java with theirs. All of it goes into .lab/; only a missing Python is installed (the sole step
 # that needs root or sudo).
 # With brokers of your own in DLX_TEST_BROKERS no broker is fetched. Quick when there is nothing to do.
 set -euo pipefail
@@ -45,6 +45,16 @@ if [[ ! -e $lab/venv/.content || $(<"$lab/venv/.content") != "$wanted" ]]; then
   "$lab/venv/bin/python" -m pip --quiet --disable-pip-version-check install "${requirements[@]/#/--requirement=}" >&2
   echo "$wanted" >"$lab/venv/.content"
 fi
+
+# === kubectl and Prometheus
+
+mkdir -p "$lab/bin"
+for tool in kubectl prometheus promtool; do ln -sf "$(tools_root)/usr/bin/$tool" "$lab/bin/$tool"; done
+
+# === a browser
+
+mkdir -p "$lab/bin"
+ln -sf "$(chromium_root)/browser/chromium" "$lab/bin/chromium"
 
 # === client libraries of other languages: Node.js came with Python's
 

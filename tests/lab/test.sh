@@ -28,8 +28,9 @@ why() { # LOG
   local words
   words=$(awk '
     /^thread .* panicked at/ {more = 4}
+    /^---- .* ----$/ {more = 12}
     /^ *(stack backtrace:|note: run with.*)?$/ {more = 0}
-    (more-- > 0 || /^E  +[^ ]|^FAILED |^error/) && !seen[$0]++ && n++ < 16 {print "  " substr($0, 1, 240)}' "$1")
+    (more-- > 0 || /^E  +[^ ]|^FAILED |^error/) && !seen[$0]++ && n++ < 24 {print "  " substr($0, 1, 240)}' "$1")
   echo "${words:-$(tail -n 16 "$1")}"
 }
 
@@ -40,12 +41,17 @@ busy_since() { # WORKING IDLE: per cent
 }
 
 passed=0 failed=0 ignored=0 table='' reasons=''
-step() { # NAME COMMAND...
-  local name=$1 log=$logs/$1.log started=$SECONDS code=0 p f verdict=ok working idle
+# Runs a step, and keeps beside its log how it ended: its code, its seconds, how busy the processors were.
+run() { # NAME COMMAND...
+  local log=$logs/$1.log code=0 started=$SECONDS working idle
   read -r working idle < <(ticks)
   shift
-  printf '\n== %s\n' "$name"
   "$@" 2>&1 </dev/null | tee "$log" || code=$?
+  echo "$code $((SECONDS - started)) $(busy_since "$working" "$idle")" >"${log%.log}.end"
+}
+account() { # NAME
+  local name=$1 log=$logs/$1.log code seconds busy p f verdict=ok
+  read -r code seconds busy <"$logs/$name.end"
   p=$(counted passed "$log")
   f=$(($(counted failed "$log") + $(counted 'errors?' "$log")))
   ignored=$((ignored + $(counted 'ignored' "$log") + $(counted skipped "$log")))
@@ -56,7 +62,27 @@ step() { # NAME COMMAND...
     reasons+=$(printf '\n%s failed:\n' "$name" && why "$log")$'\n'
   fi
   passed=$((passed + p)) failed=$((failed + f))
-  table+=$(printf '  %-15s %4d s  %3d %% busy  %s' "$name" $((SECONDS - started)) "$(busy_since "$working" "$idle")" "$verdict")$'\n'
+  table+=$(printf '  %-15s %4d s  %3d %% busy  %s' "$name" "$seconds" "$busy" "$verdict")$'\n'
+}
+step() { # NAME COMMAND...
+  printf '\n== %s\n' "$1"
+  run "$@"
+  account "$1"
+}
+# Steps that wait most of their time: at once, with the output of one behind the other's.
+steps() { # TARGET...
+  local target words
+  printf '\n== at once: %s\n' "$*"
+  for target; do
+    read -ra words <<<"$target"
+    run "${words[0]}" make --no-print-directory "${words[@]}" >/dev/null &
+  done
+  wait
+  for target; do
+    printf '\n== %s\n' "${target%% *}"
+    cat "$logs/${target%% *}.log"
+    account "${target%% *}"
+  done
 }
 
 nothing_left_behind() {
@@ -64,12 +90,18 @@ nothing_left_behind() {
   [[ $after == "$before" ]] || { echo 'the tests changed the working tree:'; diff <(echo "$before") <(echo "$after"); return 1; }
 }
 
-targets=("$@")
-if [[ $# == 0 ]]; then targets=(setup fmt-check lint doc unit simulate broker differential generated faults-once clients languages deploy-check demo bench-once); fi
-for target in "${targets[@]}"; do
-  read -ra words <<<"$target"
-  step "${words[0]}" make --no-print-directory "${words[@]}"
-done
+if [[ $# != 0 ]]; then
+  for target; do
+    read -ra words <<<"$target"
+    step "${words[0]}" make --no-print-directory "${words[@]}"
+  done
+else
+  for target in setup fmt-check lint doc unit simulate; do step "$target" make --no-print-directory "$target"; done
+  steps broker clients languages
+  steps differential faults-once
+  steps generated kubernetes-test
+  for target in cluster deploy-check demo bench-once; do step "$target" make --no-print-directory "$target"; done
+fi
 step nothing-left nothing_left_behind
 
 printf '\n%s%s\n%d passed, %d failed' "$table" "$reasons" "$passed" "$failed"

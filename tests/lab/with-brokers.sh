@@ -8,6 +8,7 @@
 #   DLX_TEST_BROKERS="3.10.8=amqp://guest:guest@127.0.0.1:PORT,4.3.6=amqp://..."
 #   DLX_TEST_CTL="3.10.8=PROGRAM;4.3.6=PROGRAM"                            rabbitmqctl for that node: PROGRAM ARG...
 #   DLX_TEST_DIR="3.10.8=DIR;4.3.6=DIR"                                    its folder: node.env, log; for rabbit.sh stop and start
+#   DLX_TEST_TLS="3.10.8=amqps://guest:guest@localhost:PORT,4.3.6=amqps://..."   the same nodes with TLS; DIR/tls has the certificates
 #   DLX_TEST_MANAGEMENT="3.10.8=http://guest:guest@127.0.0.1:PORT,4.3.6=http://..."   with --plugins rabbitmq_management
 # and the Python environment, haproxy where only we have it, and enough file descriptors. If DLX_TEST_BROKERS is set
 # already, those brokers are used and none is started. Its exit code is the command's.
@@ -55,6 +56,7 @@ start() { # ROOT, or nothing for the installed rabbitmq-server
   # shellcheck source=/dev/null
   . "$dir/node.env"
   DLX_TEST_BROKERS+=${DLX_TEST_BROKERS:+,}$VERSION=amqp://guest:guest@127.0.0.1:$AMQP_PORT
+  DLX_TEST_TLS+=${DLX_TEST_TLS:+,}$VERSION=amqps://guest:guest@localhost:$TLS_PORT
   DLX_TEST_CTL+=${DLX_TEST_CTL:+;}$VERSION=$dir/ctl
   DLX_TEST_DIR+=${DLX_TEST_DIR:+;}$VERSION=$dir
   if [[ $plugins == *management* ]]; then
@@ -62,7 +64,7 @@ start() { # ROOT, or nothing for the installed rabbitmq-server
   fi
 }
 mkdir -p "$nodes"
-export DLX_TEST_BROKERS='' DLX_TEST_CTL='' DLX_TEST_DIR='' DLX_TEST_MANAGEMENT=''
+export DLX_TEST_BROKERS='' DLX_TEST_TLS='' DLX_TEST_CTL='' DLX_TEST_DIR='' DLX_TEST_MANAGEMENT=''
 start "$(oldest_root)"
 if [[ -n $middle ]]; then start "$(middle_root)"; fi
 start "$(newest_root)"

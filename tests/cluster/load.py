@@ -1,0 +1,184 @@
+"""Clients that publish and reject through proxies, come back whenever they are cut off, and keep books."""
+
+import threading
+import time
+from collections import Counter
+
+import pika
+from lab import until
+
+DURABLE = pika.BasicProperties(delivery_mode=2)
+CUT = (pika.exceptions.AMQPError, OSError)
+QUORUM = {"x-queue-type": "quorum"}
+
+
+class Client(threading.Thread):
+    """One that always has a connection, or wants one."""
+
+    def __init__(self, proxy, vhost):
+        super().__init__(daemon=True)
+        self.proxy, self.vhost = proxy, vhost
+        self.connections, self.lost, self.refused = 0, [], []
+        self.over = threading.Event()
+        self.failure = None
+
+    def connect(self):
+        host, port = self.proxy.address
+        login = pika.PlainCredentials("guest", "guest")
+        options = {"heartbeat": 6, "socket_timeout": 15, "stack_timeout": 15, "blocked_connection_timeout": 15}
+        return pika.BlockingConnection(pika.ConnectionParameters(host, port, self.vhost, login, **options))
+
+    def run(self):
+        try:
+            while not self.over.is_set():
+                try:
+                    connection = self.connect()
+                except CUT as refusal:
+                    self.refused.append(repr(refusal))
+                    time.sleep(0.2)
+                    continue
+                self.connections += 1
+                try:
+                    self.work(connection)
+                    connection.close()
+                except CUT as cut:
+                    if not self.over.is_set():
+                        self.lost.append(repr(cut))
+                        time.sleep(0.05)
+        except BaseException as failure:
+            self.failure = failure
+            raise
+
+    def end(self):
+        self.over.set()
+        self.join(60)
+        assert not self.is_alive(), f"{self} does not end: {self.lost[-3:]} {self.refused[-3:]}"
+        assert self.failure is None, self.failure
+
+
+class Publisher(Client):
+    """Publishes numbers into each queue in turn, each as soon as the one before is confirmed."""
+
+    def __init__(self, proxy, vhost, first, queues):
+        super().__init__(proxy, vhost)
+        self.number, self.queues = first, queues
+        self.confirmed = {queue: set() for queue in queues}
+
+    def work(self, connection):
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for queue, arguments in self.queues.items():
+            channel.queue_declare(queue, durable=True, arguments=arguments)
+        while not self.over.is_set():
+            for queue in self.queues:
+                self.number += 1
+                try:
+                    channel.basic_publish("", queue, b"%d" % self.number, DURABLE, mandatory=True)
+                except (pika.exceptions.NackError, pika.exceptions.UnroutableError):
+                    continue
+                self.confirmed[queue].add(self.number)
+            connection.sleep(0.005)
+
+
+class Rejecter(Client):
+    """Rejects whatever comes."""
+
+    def __init__(self, proxy, vhost, queue, arguments):
+        super().__init__(proxy, vhost)
+        self.queue, self.arguments = queue, arguments
+
+    def work(self, connection):
+        channel = connection.channel()
+        channel.queue_declare(self.queue, durable=True, arguments=self.arguments)
+        channel.basic_qos(prefetch_count=50)
+        channel.basic_consume(self.queue, lambda channel, method, *_: channel.basic_reject(method.delivery_tag, requeue=False))
+        while not self.over.is_set():
+            connection.process_data_events(0.2)
+
+
+def sources(prefix="", kind="quorum"):
+    """What is rejected, what expires, and what expires where the broker moves it at least once; each with a target of its own."""
+    to = lambda target: {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{prefix}{target}"}
+    return {
+        f"{prefix}rejected": to("dead.rejected"),
+        f"{prefix}expired": to("dead.expired") | {"x-message-ttl": 50},
+        f"{prefix}expired-at-least-once": to("dead.expired-at-least-once")
+        | {"x-message-ttl": 50, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
+    }
+
+
+class Load:
+    """A publisher and a consumer of each proxy, all at the same queues."""
+
+    def __init__(self, cluster, vhost, proxies, queues=None):
+        self.cluster, self.vhost = cluster, vhost
+        self.sources = queues or sources()
+        with cluster.connect(cluster.some(), vhost) as direct:
+            for queue in self.sources:
+                direct.channel().queue_declare(f"dead.{queue}", durable=True, arguments=QUORUM)
+        self.publishers = [Publisher(proxy, vhost, n * 10_000_000, self.sources) for n, proxy in enumerate(proxies)]
+        self.rejecters = [Rejecter(proxy, vhost, "rejected", self.sources["rejected"]) for proxy in proxies]
+        self.clients = [*self.publishers, *self.rejecters]
+        self.seen = {queue: Counter() for queue in self.sources}
+
+    def __enter__(self):
+        for client in self.clients:
+            client.start()
+        self.flows()
+        return self
+
+    def __exit__(self, *_):
+        for client in self.clients:
+            client.over.set()
+
+    def confirmed(self, queue):
+        return set().union(*(publisher.confirmed[queue] for publisher in self.publishers))
+
+    def flows(self, clients=None, number=20):
+        """Each publisher goes on."""
+        for client in clients or self.publishers:
+            before = client.number
+            until(lambda: client.number > before + 3 * number, lambda: f"a publisher stands still: {client.lost[-3:]} {client.refused[-3:]}")
+
+    def look(self, queue):
+        """Takes what is in the target of a queue, past the proxies; while more comes, for two seconds."""
+        end = time.monotonic() + 2
+        try:
+            with self.cluster.connect(self.cluster.some(), self.vhost) as direct:
+                channel = direct.channel()
+                channel.basic_qos(prefetch_count=500)
+                for method, _, body in channel.consume(f"dead.{queue}", inactivity_timeout=0.5):
+                    if method is None:
+                        break
+                    self.seen[queue][int(body)] += 1
+                    channel.basic_ack(method.delivery_tag)
+                    if time.monotonic() > end:
+                        break
+        except CUT:
+            pass
+
+    def arrives(self, queue, deadline=60):
+        """Waits until all that was confirmed is dead; what never comes is returned."""
+
+        def missing():
+            self.look(queue)
+            return self.confirmed(queue) - self.seen[queue].keys()
+
+        try:
+            until(lambda: not missing(), "it is all there", deadline=deadline, progress=lambda: len(self.seen[queue]))
+        except AssertionError:
+            pass
+        return self.confirmed(queue) - self.seen[queue].keys()
+
+    def end(self):
+        for client in self.clients:
+            client.end()
+
+    def summary(self, lost):
+        parts = []
+        for queue in self.sources:
+            twice = sum(self.seen[queue].values()) - len(self.seen[queue])
+            parts.append(f"{queue}: {len(self.confirmed(queue))} lost={len(lost[queue])} twice={twice}")
+        cut = Counter(words.split("(")[0] for client in self.clients for words in client.lost)
+        refused = Counter(words.split("(")[0] for client in self.clients for words in client.refused)
+        return f"{'; '.join(parts)}; cut {dict(cut)} refused {dict(refused)}"

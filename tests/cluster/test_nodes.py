@@ -1,0 +1,98 @@
+"""Nodes end, die, stand still and lose each other, one after the other, under load: no reject is lost, and clients find another node by themselves."""
+
+import re
+
+from lab import until
+from load import Load
+
+ALL = (1, 2, 3)
+
+
+def counted(load, *, may_lose=()):
+    """All that was confirmed is dead, perhaps twice; the broker's own move at most once may lose what expires in that moment."""
+    load.end()
+    lost = {queue: load.arrives(queue) for queue in load.sources if queue not in may_lose}
+    lost |= {queue: load.arrives(queue, deadline=5) for queue in may_lose}
+    print(load.cluster.version, load.summary(lost))
+    for queue in load.sources:
+        assert queue in may_lose or not lost[queue], f"{queue}: {sorted(lost[queue])[:20]}"
+    # Nothing comes that nobody sent.
+    for queue, seen in load.seen.items():
+        assert all(number // 10_000_000 < len(load.publishers) for number in seen)
+
+
+def metric(proxy, name):
+    """By node: the values of the metric whose name ends so."""
+    pattern = rf'^dlx_proxy_upstream_{name}{{node="([^"]*)",.*}} (\d+)$'
+    return {node: int(value) for node, value in re.findall(pattern, proxy.get("/metrics")[1], re.M)}
+
+
+def test_nodes_are_restarted_in_turn(cluster, vhost, start):
+    proxies = [start(), start()]
+    with Load(cluster, vhost, proxies) as load:
+        for node in ALL:
+            cluster.end(node)
+            load.flows()
+            cluster.come_back(node)
+            load.flows()
+        for client in load.clients:
+            assert client.connections <= 1 + len(ALL), client.lost
+            assert not client.refused, "a client waits for another node"
+            assert all("320" in words for words in client.lost), client.lost
+        for proxy in proxies:
+            until(lambda: proxy.is_ready(), "the links are up")
+            connections = metric(proxy, "connections")
+            assert sum(connections.values()) >= 4, connections
+        counted(load, may_lose=["expired"])
+    for proxy in proxies:
+        assert "node=" in proxy.text()
+        assert sum(metric(proxy, "failures_total").values()) < 100
+
+
+def test_nodes_are_killed_in_turn(cluster, vhost, start):
+    proxies = [start(), start()]
+    with Load(cluster, vhost, proxies) as load:
+        for node in ALL:
+            cluster.kill(node)
+            load.flows()
+            cluster.come_back(node)
+            load.flows()
+        for client in load.clients:
+            assert client.connections <= 1 + len(ALL), client.lost
+            assert not client.refused, "a client waits for another node"
+        counted(load, may_lose=["expired"])
+
+
+def test_a_node_stands_still(cluster, vhost, start):
+    """It accepts connections, and says nothing: a client may meet it, and is cut off; those that come afterwards are not."""
+    proxies = [start(), start()]
+    with Load(cluster, vhost, proxies) as load:
+        cluster.pause(1)
+        load.flows()
+        cluster.come_back(1)
+        load.flows()
+        counted(load, may_lose=["expired"])
+
+
+def test_a_node_is_alone(cluster, vhost, start):
+    """A partition. 3.10 pauses the node that has no majority; 4.3 lets it stand there."""
+    proxies = [start(), start()]
+    with Load(cluster, vhost, proxies) as load:
+        cluster.part(1)
+        if cluster.version.startswith("3."):
+            load.flows()
+        cluster.heal()
+        load.flows()
+        counted(load, may_lose=["expired"])
+
+
+def test_two_nodes_are_away(cluster, vhost, start):
+    """There is no majority: nothing can be published, and nothing of what was rejected is lost."""
+    proxies = [start()]
+    with Load(cluster, vhost, proxies) as load:
+        cluster.kill(2)
+        cluster.kill(3)
+        load.publishers[0].over.wait(8)
+        cluster.heal()
+        load.flows()
+        counted(load, may_lose=["expired"])

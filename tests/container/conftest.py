@@ -1,0 +1,38 @@
+"""The image is built, and Compose brought up, once: by the files as they stand."""
+import pytest
+
+from engine import compose, docker
+
+
+def pytest_collection_modifyitems(items):
+    # What builds last comes last: the package needs minutes of its own.
+    items.sort(key=lambda item: item.path.name == "test_package.py")
+
+
+@pytest.fixture(scope="session")
+def image():
+    """The name of the image, just built."""
+    compose("build")
+    return "dlx-proxy"
+
+
+@pytest.fixture(scope="module")
+def up(image):
+    """The name of the proxy's container; the broker and the proxy are healthy."""
+    compose("up", "--detach", "--no-build", "--wait")
+    yield "test-dlx-proxy-1"
+    compose("down", "--volumes", "--timeout", "1")
+
+
+@pytest.fixture
+def container(image):
+    """Runs a container of the image that ends with its test: container(options, arguments) returns its name."""
+    names = []
+
+    def run(options, *arguments):
+        names.append(docker("run", "--detach", *options, image, *arguments))
+        return names[-1]
+
+    yield run
+    for name in names:
+        docker("rm", "--force", name)

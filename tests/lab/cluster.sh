@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Three private RabbitMQ nodes as one cluster, and what can happen to them.
+#
+#   cluster.sh start --dir DIR [what rabbit.sh start takes]...    the nodes are DIR/1, DIR/2 and DIR/3, each as rabbit.sh makes one
+#   cluster.sh end     --dir DIR N     an orderly stop of node N; its data stays
+#   cluster.sh kill    --dir DIR N     kill -9
+#   cluster.sh pause   --dir DIR N     SIGSTOP: its sockets stay open, and nothing is said any more
+#   cluster.sh go-on   --dir DIR N     SIGCONT
+#   cluster.sh begin   --dir DIR N     starts node N again
+#   cluster.sh part    --dir DIR N     a partition: node N on one side, the others on the other
+#   cluster.sh heal    --dir DIR       ends all partitions
+#   cluster.sh stop    --dir DIR       ends all, and removes DIR
+#
+# `start` takes about 20 s; DIR/cluster.env then says VERSION and NODES ("host:port,host:port,host:port"). The nodes find each other by an epmd of
+# their own. A partition is made by cookies: each side refuses the other's, and what is connected is cut. So it needs no rights, and is noticed at once;
+# one that is noticed late is `pause`. As in most clusters a side without a majority pauses itself (3.x; 4.3 has no choice).
+set -euo pipefail
+# shellcheck source=tests/lab/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+command=${1:?start, end, kill, pause, go-on, begin, part, heal or stop}; shift
+[[ ${1:-} == --dir ]] || die 'where? --dir DIR'
+mkdir -p "$2"
+dir=$(cd "$2" && pwd -P); shift 2
+rabbit=$top/tests/lab/rabbit.sh
+cookie=cluster
+
+of_node() { ( . "$dir/$1/node.env" && echo "${!2}" ); } # N NAME
+server() { of_node "$1" NODE_PID; }
+
+# eval_on N ERLANG
+eval_on() { "$dir/$1/ctl" -q eval "$2" >/dev/null; }
+
+# All three know each other.
+formed() {
+  local n
+  for n in 1 2 3; do
+    [[ $("$dir/$n/ctl" -q eval 'length(rabbit_nodes:list_running()).' 2>/dev/null || "$dir/$n/ctl" -q eval 'length(rabbit_nodes:all_running()).') == 3 ]] || return 1
+  done
+}
+
+# meet apart|again N: how N and the others meet from now on. Two that expect the same of each other would meet.
+meet() {
+  local one other name words asked=()
+  for one in 1 2 3; do
+    words=''
+    for other in 1 2 3; do
+      [[ $one != "$other" && ($one == "$2" || $other == "$2") ]] || continue
+      name=$(of_node "$other" NODENAME)
+      case $1 in
+        apart) words+="erlang:set_cookie('$name', apart$one), erlang:disconnect_node('$name'), " ;;
+        again) words+="erlang:set_cookie('$name', $cookie), " ;;
+      esac
+    done
+    eval_on "$one" "$words ok." &
+    asked+=($!)
+  done
+  for one in "${asked[@]}"; do wait "$one" || say 'a node does not hear'; done
+}
+
+case $command in
+  start)
+    read -r -a ports <<<"$(free_ports 4)"
+    conf=(--conf 'cluster_formation.peer_discovery_backend = classic_config' --conf 'cluster_partition_handling = pause_minority')
+    for n in 1 2 3; do conf+=(--conf "cluster_formation.classic_config.nodes.$n = n${ports[n]}@localhost"); done
+    root=''
+    [[ ${1:-} != --root ]] || root=${2%/}
+    # Of no node: it has to outlive each of them.
+    mkdir -p "$dir/epmd"
+    env -i PATH="$root/usr/lib/erlang/bin:$PATH" RABBITMQ_BASE="$dir/epmd" ERL_EPMD_ADDRESS=127.0.0.1 epmd -port "${ports[0]}" -daemon
+    starting=()
+    for n in 1 2 3; do
+      "$rabbit" start --dir "$dir/$n" "$@" "${conf[@]}" --port "${ports[n]}" --epmd "${ports[0]}" --cookie "$cookie" &
+      starting+=($!)
+    done
+    for one in "${starting[@]}"; do wait "$one" || die 'a node did not start'; done
+    wait_until 60 formed || die 'the nodes do not form a cluster'
+    printf "%s='%s'\n" VERSION "$(of_node 1 VERSION)" NODES "127.0.0.1:${ports[1]},127.0.0.1:${ports[2]},127.0.0.1:${ports[3]}" >"$dir/cluster.env"
+    ;;
+  end) "$rabbit" stop --keep --dir "$dir/$1" ;;
+  kill) "$rabbit" stop --keep --now --dir "$dir/$1" ;;
+  pause) kill -STOP "$(server "$1")" ;;
+  go-on) kill -CONT "$(server "$1")" ;;
+  begin) "$rabbit" start --dir "$dir/$1" ;;
+  part)
+    meet apart "$1"
+    echo "$1" >>"$dir/parted"
+    ;;
+  heal)
+    [[ ! -e $dir/parted ]] || while read -r n; do meet again "$n"; done < <(sort -u "$dir/parted")
+    rm -f "$dir/parted"
+    ;;
+  stop)
+    for node in 1 2 3 epmd; do
+      if [[ -d $dir/$node ]]; then "$rabbit" stop --dir "$dir/$node"; fi
+    done
+    rm -rf "$dir"
+    ;;
+  *) die "unknown command $command" ;;
+esac

@@ -1,0 +1,140 @@
+"""Faults that are really made, and which alerts each of them lets fire: these and no others."""
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Callable
+
+import pika
+
+from lab import until
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    make: Callable
+    """A generator: makes the fault in front of its `yield`, and ends it behind."""
+    alerts: set
+    settings: dict = field(default_factory=dict)
+    passing: set = field(default_factory=set)
+    """Alerts that may fire for a moment on the way there, or by the alarm, which concerns all who publish."""
+    quiet: bool = False
+    """Whether nothing may have died there before."""
+
+
+def away(member, _):
+    """The broker is gone."""
+    member.cable.cut()
+    for _ in range(3):
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            member.connect()
+    yield
+
+
+def unsteady(member, _):
+    """The broker is gone again and again, for a moment."""
+    for _ in range(8):
+        member.cable.cut()
+        until(lambda: not member.proxy.is_ready(), "it is noticed")
+        member.cable.mend()
+        until(member.proxy.is_ready, "it is back")
+    yield
+
+
+def killed(member, _):
+    member.kill()
+    yield
+
+
+def parking(member, _):
+    """A target that is not there, and a message that somebody else has put into the parking queue."""
+    with member.connect() as connection:
+        member.reject(member.prepare(connection.channel(), exchange="nowhere"))
+    with member.connect(direct=True) as connection:
+        channel = connection.channel()
+        channel.basic_publish("", "dlx-proxy.parked", b"foreign", pika.BasicProperties(delivery_mode=2))
+        yield
+        channel.queue_declare("arrived", durable=True)
+        channel.exchange_declare("behind", "fanout")
+        channel.queue_bind("arrived", "behind")
+        channel.exchange_declare("nowhere", "fanout", arguments={"alternate-exchange": "behind"})
+        until(lambda: member.depth("arrived") == 1, "what waited has gone to its target")
+
+
+def doubt(member, _):
+    """The confirms of a target are lost."""
+    member.cable.exchange = "amq.fanout"
+    connection = member.connect()
+    member.reject(member.prepare(connection.channel(), exchange="amq.fanout"))
+    yield
+    member.kill()  # what becomes of it in time is another matter
+
+
+def full(member, _):
+    """There is no room to keep the message until it is settled."""
+    with member.connect() as connection:
+        member.reject(member.prepare(connection.channel()), size=4096)
+        yield
+
+
+def alarm(member, _):
+    """The broker takes nothing any more."""
+    with member.connect() as connection:
+        channel = member.prepare(connection.channel())
+        channel.basic_publish("", "orders", b"m", pika.BasicProperties(delivery_mode=2))
+        # Before the alarm: of a connection that published in it, the broker would read nothing more.
+        method = next(channel.consume("orders"))[0]
+        with member.broker.under_memory_alarm():
+            channel.basic_reject(method.delivery_tag, requeue=False)
+            yield
+
+
+def foreign(member, _):
+    """The proxy's user loses its rights, which it notices when it connects."""
+    member.broker.eval(f'rabbit_auth_backend_internal:clear_permissions(<<"{member.broker.user}">>, <<"{member.name}">>, <<"tests">>).')
+    member.cable.cut()
+    member.cable.mend()
+    yield
+
+
+def flood(member, _):
+    """Many messages die, and nobody fetches them."""
+    with member.connect() as connection:
+        channel = member.prepare(connection.channel())
+        for _ in range(3):
+            member.reject(channel, 1100)
+        yield
+
+
+def unmanaged(member, _):
+    member.management.cut()
+    yield
+
+
+def hook(member, scene):
+    """Nobody takes what is told of dead letters."""
+    scene.hook.__exit__(None, None, None)
+    with member.connect() as connection:
+        member.reject(member.prepare(connection.channel()), 20)
+    yield
+
+
+FAULTS = [
+    Fault("away", away, {"DlxProxyLinkDown", "DlxProxyClientsRefused", "DlxProxyIntakeNotConsumed"}),
+    Fault("unsteady", unsteady, {"DlxProxyLinkUnsteady"}, passing={"DlxProxyLinkDown", "DlxProxyIntakeNotConsumed"}),
+    Fault("killed", killed, {"DlxProxyDown"}),
+    Fault("parking", parking, {"DlxProxyDeadLettersParked", "DlxProxyParkedWaiting", "DlxProxyParkedStaying"}, {"parked_retry": "1s"}, passing={"DlxProxyPublisherBlocked"}),
+    Fault("doubt", doubt, {"DlxProxyRejectsWithheld"}, {"muting": True}, passing={"DlxProxyDown"}, quiet=True),
+    Fault("full", full, {"DlxProxyLimitMet", "DlxProxyLeftToBroker"}, {"retained_bytes": "1KiB"}),
+    Fault("alarm", alarm, {"DlxProxyPublisherBlocked", "DlxProxyDeadLettersRefused", "DlxProxyLeftToBroker"}, passing={"DlxProxyRejectsWithheld"}),
+    Fault("foreign", foreign, {"DlxProxyVhostNative"}, passing={"DlxProxyLinkDown", "DlxProxyIntakeNotConsumed"}),
+    Fault("flood", flood, {"DlxProxyDeadLettersSuddenly", "DlxProxyDeadLettersPileUp"}, {"managed": True}),
+    Fault("unmanaged", unmanaged, {"DlxProxyManagementDown"}, {"managed": True}),
+    Fault("hook", hook, {"DlxProxyHookDropped", "DlxProxyLimitMet"}, {"max_hook_letters": 5}),
+]
+NOT_HERE = {
+    "DlxProxyRetriesOverdue": "it takes the proxy two minutes in which RabbitMQ moves nothing out of a delay queue",
+    "DlxProxyDeadLettersLeft": "it takes a day",
+    "DlxProxyCertificateExpires": "it takes a certificate that ends soon, and an hour",
+}
+"""Why the fault is not made: promtool's tests have these alerts."""
