@@ -48,7 +48,8 @@ def test_the_active_intake_moves_with_its_node(cluster, vhost, start):
     if not cluster.version.startswith("3."):
         cluster.ctl(2, "set_policy", "-p", vhost, "--priority", "999", "dlx-proxy", "^dlx-proxy", '{"consumer-disconnected-timeout":5000}')
     proxies = [start(upstream_order="first"), start(upstream_order="first")]
-    with Load(cluster, vhost, proxies) as load:
+    # The clients stay where they are, behind a third proxy: it began to consume last, so it is not the active one.
+    with Load(cluster, vhost, [start(nodes=(2, 3))], home=2) as load:
         through_intake(load)
         cluster.kill(1)
         load.flows()

@@ -8,7 +8,8 @@
 #   cluster.sh go-on   --dir DIR N     SIGCONT
 #   cluster.sh begin   --dir DIR N     starts node N again
 #   cluster.sh part    --dir DIR N     a partition: node N on one side, the others on the other
-#   cluster.sh heal    --dir DIR       ends all partitions
+#   cluster.sh heal    --dir DIR       ends all partitions, and waits until all three nodes, which run, know each other. A node of 3.10 that stood still
+#                                      until the others gave it up stays apart afterwards: it is restarted, as an operator has to
 #   cluster.sh stop    --dir DIR       ends all, and removes DIR
 #
 # `start` takes about 20 s; DIR/cluster.env then says VERSION and NODES ("host:port,host:port,host:port"). The nodes find each other by an epmd of
@@ -31,11 +32,22 @@ server() { of_node "$1" NODE_PID; }
 # eval_on N ERLANG
 eval_on() { "$dir/$1/ctl" -q eval "$2" >/dev/null; }
 
-# All three know each other.
+# How many nodes run, as node N knows, and those from which it knows itself parted.
+state() { # N
+  "$dir/$1/ctl" -q eval 'Running = case erlang:function_exported(rabbit_nodes, list_running, 0) of true -> list_running; false -> all_running end,
+    {length(rabbit_nodes:Running()), try rabbit_node_monitor:partitions() catch _:_ -> [] end}.' 2>/dev/null
+}
 formed() {
   local n
+  for n in 1 2 3; do [[ $(state "$n") == '{3,[]}' ]] || return 1; done
+}
+restart_parted() {
+  local n
   for n in 1 2 3; do
-    [[ $("$dir/$n/ctl" -q eval 'length(rabbit_nodes:list_running()).' 2>/dev/null || "$dir/$n/ctl" -q eval 'length(rabbit_nodes:all_running()).') == 3 ]] || return 1
+    [[ $(state "$n") != *,[]} ]] || continue
+    say "node $n stays apart, and is restarted"
+    "$rabbit" stop --keep --dir "$dir/$n"
+    "$rabbit" start --dir "$dir/$n"
   done
 }
 
@@ -62,6 +74,9 @@ case $command in
   start)
     read -r -a ports <<<"$(free_ports 4)"
     conf=(--conf 'cluster_formation.peer_discovery_backend = classic_config' --conf 'cluster_partition_handling = pause_minority')
+    # Until a node that says nothing any more counts as gone, the others of 3.10 wait for it: declares, and queues that it leads. By default that
+    # is up to 75 s; here 10.
+    conf+=(--conf 'net_ticktime = 8')
     for n in 1 2 3; do conf+=(--conf "cluster_formation.classic_config.nodes.$n = n${ports[n]}@localhost"); done
     root=''
     [[ ${1:-} != --root ]] || root=${2%/}
@@ -89,6 +104,8 @@ case $command in
   heal)
     [[ ! -e $dir/parted ]] || while read -r n; do meet again "$n"; done < <(sort -u "$dir/parted")
     rm -f "$dir/parted"
+    wait_until 10 formed || restart_parted
+    wait_until 120 formed || die 'the nodes do not find each other again'
     ;;
   stop)
     for node in 1 2 3 epmd; do
