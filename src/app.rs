@@ -307,7 +307,7 @@ impl App {
             drain.spawn(Phase::Admin, hook.run(drain.stopped(Phase::Admin)));
         }
         if let Some(management) = self.management {
-            // The first rejects shall have their keys already. Clients that come meanwhile wait in the kernel's queue.
+            // When the first rejects arrive, the keys of the broker's policies should be known. Until then clients wait in the kernel's queue.
             let (first, read) = oneshot::channel();
             let stopped = drain.stopped(Phase::Intake);
             drain.spawn(Phase::Intake, management.run(first, stopped));
@@ -340,7 +340,7 @@ impl App {
 fn warn_of_passwords(admin: &Ports) {
     let open = |(addr, tls): &(SocketAddr, bool)| !tls && !addr.ip().is_loopback();
     for (addr, _) in admin.addresses().filter(open) {
-        warn!(%addr, "whoever uses the API of the admin port sends a password of the broker's over the network in the clear: listen on a loopback address, use `admin-tls` instead, or set `admin-api = false`");
+        warn!(%addr, "users of the API send their RabbitMQ passwords to the admin port in the clear: listen on a loopback address, use `admin-tls` instead, or set `admin-api = false`");
     }
 }
 

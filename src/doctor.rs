@@ -56,7 +56,7 @@ pub struct Patient {
     pub admin: Option<Place>,
     /// The proxy's own certificates.
     pub certificates: Vec<Certified>,
-    /// So many clients shall have room.
+    /// How many clients should have room.
     pub max_connections: usize,
     /// The same of those at the admin port.
     pub max_admin_connections: usize,

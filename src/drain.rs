@@ -88,7 +88,7 @@ impl Drain {
         drain
     }
 
-    /// From now on; a drain that has begun goes on with what it had.
+    /// Changes the time that sessions get. A drain that has begun keeps the one that it began with.
     pub fn set_grace(&self, grace: Duration) {
         let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.0.grace.store(grace, Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl Drain {
         Duration::from_millis(self.0.grace.load(Ordering::Relaxed))
     }
 
-    /// From now on SIGTERM and SIGINT begin the drain, and the second of them ends it at once.
+    /// Lets SIGTERM and SIGINT begin the drain; the second of them ends it at once.
     ///
     /// # Errors
     /// The system does not let us listen to signals.

@@ -205,8 +205,9 @@ impl Intake {
         match decision {
             Decision::Publish(publication) => {
                 let ticket = self.consumer.ledger.ticket(tag);
-                // While it is careful, whatever is held holds up all that is behind it; and what is parked goes round nowhere.
-                let goes = self.consumer.is_careful() || publication.purpose != Purpose::Death;
+                // While the consumer takes one message at a time, a message that is held holds up all others. And what is parked cannot go round.
+                let goes =
+                    self.consumer.takes_one_at_a_time() || publication.purpose != Purpose::Death;
                 let publication = match goes {
                     true => Some(publication),
                     false => self.cycles.pass(ticket, publication, now, fx),

@@ -212,7 +212,7 @@ impl Link {
         self.tune.channel_max
     }
 
-    /// What the driver shall do with the connection.
+    /// What the driver should do with the connection.
     pub(crate) fn flow(&self) -> Flow {
         match self.state {
             State::Away(at) => Flow::Reconnect(at),

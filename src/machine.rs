@@ -1,7 +1,7 @@
 //! The whole contract between the pure core and the shell: what a machine is told, and what it may ask for.
 //!
-//! A machine (session, publisher, intake) is a plain value. It is handed bytes, outcomes and the time, and writes what shall happen
-//! into [`Effects`]. It never waits, reads no clock and owns no socket; `net/drive.rs` pumps it. Everything to the right of this
+//! A machine (session, publisher, intake, recorder, walk, import) is a plain value. It is handed bytes, outcomes and the time, and writes what
+//! should happen into [`Effects`]. It never waits, reads no clock and owns no socket; `net/drive.rs` pumps it. Everything to the right of this
 //! module knows it; it knows nothing of them but the words of `amqp`.
 
 mod budget;
@@ -92,7 +92,7 @@ pub enum Flow {
     Reconnect(Mono),
 }
 
-/// The one shape of session, publisher and intake.
+/// The one shape of all machines: session, publisher, intake, recorder, walk and import.
 pub trait Machine {
     /// What reaches it besides the bytes of its legs.
     type Input;
@@ -120,7 +120,7 @@ pub trait Machine {
     /// When [`Machine::timeout`] wants to be called.
     fn deadline(&self) -> Option<Mono>;
 
-    /// The only pause switch: whether this leg shall be read while `backlog` bytes wait to be written to the other one (for a link:
+    /// The only pause switch: whether this leg should be read while `backlog` bytes wait to be written to the other one (for a link:
     /// to its own).
     fn wants_read(&self, leg: Leg, backlog: usize) -> bool;
 

@@ -113,7 +113,7 @@ impl Management {
                 }
                 if !read.unreadable.is_empty() && read.unreadable != reported.unreadable {
                     let policies = read.unreadable.join(", ");
-                    warn!(%policies, "patterns of broker policies are more than the proxy can read: rejects in queues that they may fit are left to the broker where that matters");
+                    warn!(%policies, "the proxy cannot read the patterns of some broker policies: where such a policy could decide where a dead letter goes, the reject is left to the broker");
                 }
                 reported.unreadable = read.unreadable;
             }
@@ -123,7 +123,7 @@ impl Management {
                 if reported.error.as_ref() == Some(&error) {
                     debug!(%error, "the management API still cannot be read");
                 } else {
-                    warn!(%error, "the management API cannot be read: what is known of the broker's policies stays as it was; if that is nothing, rejects are left to the broker where a key of its policies may matter");
+                    warn!(%error, "the management API cannot be read: the policies that were read last stay in force; if none were read yet, rejects are left to the broker wherever a policy could set their routing key");
                 }
                 reported.error = Some(error);
             }

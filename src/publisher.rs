@@ -131,7 +131,7 @@ pub struct Publisher {
     /// A confirm came since the link is up.
     proven: bool,
     /// How many links in a row were lost with something in flight and nothing confirmed.
-    barren: u32,
+    fruitless_losses: u32,
     /// As many channels as the broker is known to allow our user.
     channels: usize,
     /// A foreign user-id was refused since the link is up.
@@ -176,7 +176,7 @@ impl Publisher {
             answered: Uptime::default(),
             witness: None,
             proven: false,
-            barren: 0,
+            fruitless_losses: 0,
             channels: usize::MAX,
             foreign_refused: false,
             provable: true,

@@ -21,7 +21,7 @@ pub(crate) use told::{Told, time};
 
 use memory::Memory;
 
-/// So many may come until a subscriber that does not listen misses the oldest of them.
+/// How many may come before a subscriber that does not listen misses the oldest of them.
 const MOST_UNHEARD: usize = 1024;
 
 /// A dead letter that has come to its end. Cheap to clone.

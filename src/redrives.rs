@@ -76,11 +76,11 @@ pub struct Order {
     pub queue: ShortStr,
     /// Which messages.
     pub filter: Filter,
-    /// So many at most.
+    /// How many messages it moves at most.
     pub most: u64,
-    /// So many in a second at most.
+    /// How many messages it moves in a second at most.
     pub per_second: Option<NonZeroU32>,
-    /// So many that stay are held at most.
+    /// How many messages that stay in the queue it holds at most.
     pub held: u64,
     /// Where they go; `None`: nowhere, they are removed.
     pub to: Option<Redrive>,

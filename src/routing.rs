@@ -43,7 +43,7 @@ const BUILT_IN: [(&[u8], Kind); 5] = [
 #[derive(Clone, Debug)]
 pub struct Routing {
     exchanges: BTreeMap<ShortStr, Known>,
-    bindings: BTreeSet<Bound>,
+    bindings: BTreeSet<SortedBinding>,
     /// Which exchanges lead to a destination, or once did.
     sources: BTreeSet<(Destination, ShortStr)>,
     octets: usize,
@@ -68,7 +68,7 @@ enum Kind {
 
 /// A binding, in an order in which those of one exchange, and of one key there, are neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Bound {
+struct SortedBinding {
     source: ShortStr,
     routing_key: ShortStr,
     destination: Destination,
@@ -111,15 +111,15 @@ impl Routing {
     pub fn apply(&mut self, change: Change) -> bool {
         match change {
             Change::Declared(exchange) => self.declared(exchange),
-            Change::Bound(binding) => self.bound(Bound::of(binding)),
-            Change::Unbound(binding) => self.unbound(&Bound::of(binding)),
+            Change::Bound(binding) => self.bound(SortedBinding::of(binding)),
+            Change::Unbound(binding) => self.unbound(&SortedBinding::of(binding)),
             Change::ExchangeDeleted(exchange) => {
                 if let Some(known) = self.exchanges.remove(&exchange) {
                     self.octets = self.octets.saturating_sub(known.octets(&exchange));
                 }
-                for bound in self.range(&exchange).cloned().collect::<Vec<_>>() {
-                    self.unbound(&bound);
-                    self.leads_nowhere(&(bound.destination, bound.source));
+                for binding in self.range(&exchange).cloned().collect::<Vec<_>>() {
+                    self.unbound(&binding);
+                    self.leads_nowhere(&(binding.destination, binding.source));
                 }
                 self.cut_off(Destination::Exchange(exchange));
             }
@@ -141,20 +141,20 @@ impl Routing {
         }
     }
 
-    fn bound(&mut self, bound: Bound) {
-        let source = (bound.destination.clone(), bound.source.clone());
+    fn bound(&mut self, binding: SortedBinding) {
+        let source = (binding.destination.clone(), binding.source.clone());
         if self.sources.insert(source) {
             self.octets += SOURCE;
         }
-        let octets = bound.octets();
-        if self.bindings.insert(bound) {
+        let octets = binding.octets();
+        if self.bindings.insert(binding) {
             self.octets += octets;
         }
     }
 
-    fn unbound(&mut self, bound: &Bound) {
-        if self.bindings.remove(bound) {
-            self.octets = self.octets.saturating_sub(bound.octets());
+    fn unbound(&mut self, binding: &SortedBinding) {
+        if self.bindings.remove(binding) {
+            self.octets = self.octets.saturating_sub(binding.octets());
         }
     }
 
@@ -177,11 +177,11 @@ impl Routing {
         for source in sources {
             let lost: Vec<_> = self
                 .range(&source.1)
-                .filter(|bound| bound.destination == destination)
+                .filter(|binding| binding.destination == destination)
                 .cloned()
                 .collect();
-            for bound in lost {
-                self.unbound(&bound);
+            for binding in lost {
+                self.unbound(&binding);
             }
             self.leads_nowhere(&source);
         }
@@ -227,17 +227,17 @@ impl Routing {
         work: &mut usize,
     ) -> Option<Vec<&Destination>> {
         let mut found = Vec::new();
-        let mut look = |bound: &'_ Bound| {
+        let mut look = |binding: &'_ SortedBinding| {
             let cost = match kind {
                 Kind::Direct | Kind::Fanout | Kind::Unknown => LOOK,
                 Kind::Topic => keys.len(),
-                Kind::Headers => bound.criteria.cost(headers),
+                Kind::Headers => binding.criteria.cost(headers),
             };
             *work = work.checked_sub(cost.max(LOOK))?;
             match kind {
                 Kind::Direct | Kind::Fanout => Some(true),
-                Kind::Topic => Some(keys.iter().any(|k| topic::matches(&bound.routing_key, k))),
-                Kind::Headers => bound.criteria.matches(headers),
+                Kind::Topic => Some(keys.iter().any(|k| topic::matches(&binding.routing_key, k))),
+                Kind::Headers => binding.criteria.matches(headers),
                 Kind::Unknown => None,
             }
         };
@@ -245,16 +245,16 @@ impl Routing {
             Kind::Unknown => return None,
             Kind::Direct => {
                 for key in keys {
-                    for bound in self.with_key(exchange, key) {
-                        look(bound)?;
-                        found.push(&bound.destination);
+                    for binding in self.with_key(exchange, key) {
+                        look(binding)?;
+                        found.push(&binding.destination);
                     }
                 }
             }
             Kind::Fanout | Kind::Topic | Kind::Headers => {
-                for bound in self.range(exchange) {
-                    if look(bound)? {
-                        found.push(&bound.destination);
+                for binding in self.range(exchange) {
+                    if look(binding)? {
+                        found.push(&binding.destination);
                     }
                 }
             }
@@ -263,19 +263,19 @@ impl Routing {
     }
 
     /// The bindings of one exchange.
-    fn range(&self, source: &ShortStr) -> impl Iterator<Item = &Bound> {
+    fn range(&self, source: &ShortStr) -> impl Iterator<Item = &SortedBinding> {
         self.bindings
-            .range(Bound::first(source.clone(), ShortStr::EMPTY)..)
-            .take_while(move |bound| bound.source == *source)
+            .range(SortedBinding::first(source.clone(), ShortStr::EMPTY)..)
+            .take_while(move |binding| binding.source == *source)
     }
 
     /// Those with this key.
-    fn with_key(&self, source: &ShortStr, key: &[u8]) -> impl Iterator<Item = &Bound> {
-        let first = ShortStr::copy(key).map(|key| Bound::first(source.clone(), key));
+    fn with_key(&self, source: &ShortStr, key: &[u8]) -> impl Iterator<Item = &SortedBinding> {
+        let first = ShortStr::copy(key).map(|key| SortedBinding::first(source.clone(), key));
         first.into_iter().flat_map(move |first| {
-            self.bindings
-                .range(first..)
-                .take_while(move |bound| bound.source == *source && *bound.routing_key == *key)
+            self.bindings.range(first..).take_while(move |binding| {
+                binding.source == *source && *binding.routing_key == *key
+            })
         })
     }
 }
@@ -308,11 +308,11 @@ impl Known {
     }
 }
 
-// === impl Bound ===
+// === impl SortedBinding ===
 
-impl Bound {
-    fn of(binding: Binding) -> Bound {
-        Bound {
+impl SortedBinding {
+    fn of(binding: Binding) -> SortedBinding {
+        SortedBinding {
             source: binding.source,
             routing_key: binding.routing_key,
             destination: binding.destination,
@@ -321,8 +321,8 @@ impl Bound {
     }
 
     /// None with this source and key comes before it.
-    fn first(source: ShortStr, routing_key: ShortStr) -> Bound {
-        Bound {
+    fn first(source: ShortStr, routing_key: ShortStr) -> SortedBinding {
+        SortedBinding {
             source,
             routing_key,
             destination: Destination::Queue(ShortStr::EMPTY),

@@ -114,7 +114,7 @@ pub struct Session {
     client: Stream,
     broker: Stream,
     channels: BTreeMap<ChannelId, Channel>,
-    /// Those that the broker owes on all of them.
+    /// The replies that the broker still has to send, on all channels.
     replies: Tally,
     registry: Registry,
     exchanges: Exchanges,

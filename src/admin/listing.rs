@@ -26,7 +26,7 @@ const SHOWN: usize = 256 << 10;
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it is only described; `Page::new` reads it")]
 pub(super) struct Part {
-    /// So many messages [default: 100].
+    /// How many messages to list at most [default: 100].
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u64>,
     /// Behind so many others.

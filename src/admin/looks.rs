@@ -74,7 +74,7 @@ impl Looks {
         }
     }
 
-    /// From now on so many at once, and these headers tell of errors.
+    /// Changes how many looks there may be at once, and which headers tell of errors.
     pub fn change(&self, at_once: usize, error_headers: ErrorHeaders) {
         self.permits.resize(at_once);
         self.error_headers.store(Arc::new(error_headers));
@@ -181,7 +181,7 @@ impl Looks {
         }
     }
 
-    /// So many messages may be held at once.
+    /// How many messages may be held at once.
     pub(super) fn look_limit(&self) -> u64 {
         self.limits.now().look_limit
     }

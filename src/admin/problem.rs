@@ -1,4 +1,4 @@
-//! What an answer says that is none: a problem as of RFC 9457, with the broker's own words where it was the broker that said no.
+//! How the API says that it has no answer: a problem as in RFC 9457, in the broker's own words where the broker refused.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether clients shall be sent here: listening, the links of the configured vhosts up *now*, and not draining. A value that is handed to
+//! Whether clients should be sent here: listening, the links of the configured vhosts up *now*, and not draining. A value that is handed to
 //! those who know (as linkerd's latches); it writes a line whenever the answer changes.
 
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ impl Readiness {
         self.change(|state| state.listening = true);
     }
 
-    /// The process is ending: new clients shall go elsewhere.
+    /// The process is ending: new clients should go elsewhere.
     pub fn draining(&self) {
         self.change(|state| state.draining = true);
     }

@@ -2,7 +2,7 @@
 //!
 //! - `GET /` lists these, where there are no pages for browsers
 //! - `GET /healthz` answers 200 while the process works
-//! - `GET /readyz` answers 200 when clients shall be sent here, else 503 and the reasons, one a line
+//! - `GET /readyz` answers 200 when clients should be sent here, else 503 and the reasons, one a line
 //! - `GET /metrics` is for Prometheus
 //!
 //! All else asks for a login: `api.rs` has what is below `/api`, `web.rs` the pages for browsers.
@@ -45,7 +45,7 @@ const ENDPOINTS: &str = "\
 dlx-proxy
 
 /healthz      200 while the process works
-/readyz       200 when clients shall be sent here, else 503 and the reasons
+/readyz       200 when clients should be sent here, else 503 and the reasons
 /metrics      for Prometheus
 
 `admin-api = true` adds dead letters, for users of the broker.
@@ -62,7 +62,7 @@ const LAST_ANSWER: Duration = Duration::from_millis(250);
 pub struct Server {
     /// The counters.
     pub metrics: Metrics,
-    /// Whether clients shall be sent here.
+    /// Whether clients should be sent here.
     pub readiness: Readiness,
     /// How many may ask at once.
     pub permits: Permits,
@@ -201,7 +201,7 @@ impl Server {
         let stream = match dressed {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                return debug!(%error, "the handshake of TLS on the admin port came to nothing");
+                return debug!(%error, "the TLS handshake on the admin port failed");
             }
             Err(_) => return self.metrics.limit_met(Limit::AdminTimeout),
         };

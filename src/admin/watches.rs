@@ -40,7 +40,7 @@ impl Watches {
         }
     }
 
-    /// From now on there may be so many connections to the admin port.
+    /// Changes how many connections to the admin port there may be.
     pub fn change(&self, connections: usize) {
         self.permits.resize(most(connections));
     }

@@ -16,7 +16,7 @@ enum Body {
     /// Its header has not come.
     Unknown,
     Kept(Assembly),
-    /// So many octets are still to come, and are not kept.
+    /// How many octets are still to come. They are not kept.
     Skipped(u64),
 }
 

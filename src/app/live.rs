@@ -33,7 +33,7 @@ pub struct Live {
 // === impl Live ===
 
 impl Live {
-    /// From now on those of these settings that can change are in force.
+    /// Puts into force those of these settings that can change in a running proxy.
     pub fn apply(&self, config: &Config) {
         let Reloadable {
             limits,
@@ -68,9 +68,9 @@ pub(super) fn warn_of_kept(policies: &[ShortStr]) {
     }
 }
 
-/// The user that RabbitMQ is installed with: many a client is that one too.
+/// Warns when the proxy uses the user that RabbitMQ is installed with, as many clients use it too.
 pub(super) fn warn_of_shared(user: &ShortStr) {
     if **user == *b"guest" {
-        warn!(%user, "the proxy's own user may be a client's too: who connects to the broker itself as that user can write what the proxy believes to be its own, a user-id and where a parked message goes");
+        warn!(%user, "clients may use the same user as the proxy: whoever connects to the broker itself as that user can forge what the proxy takes for its own, such as the user-id of others and where a parked message goes");
     }
 }

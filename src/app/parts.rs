@@ -83,7 +83,7 @@ pub(super) fn recorder(config: &Config, sessions: &session::Settings) -> recorde
     }
 }
 
-/// Where the management API is, if it shall be read.
+/// Where the management API is, if it is to be read.
 pub(super) fn management(config: &Config, tls: Option<Connector>) -> Option<management::Api> {
     let url = config.management_url.as_ref()?;
     let (user, password) = match &url.user {

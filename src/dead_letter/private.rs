@@ -25,7 +25,7 @@ pub const BCC: &[u8] = b"x-dlx-proxy-bcc";
 pub const CC: &[u8] = b"x-dlx-proxy-cc";
 /// The queues that a dead letter went through by itself; see `cycle`.
 pub const LAP: &[u8] = b"x-dlx-proxy-lap";
-/// When a dead letter was published whose message had been delivered in vain, which its consumers shall see; see `redelivered`.
+/// When a dead letter was published whose message had failed deliveries before, as its consumers should see; see `redelivered`.
 pub const REDELIVERED: &[u8] = b"x-dlx-proxy-redelivered";
 /// How often a message was sent back out of a dead-letter queue, for people to read; see `redrive`.
 pub const REDRIVEN: &[u8] = b"x-dlx-proxy-redriven";

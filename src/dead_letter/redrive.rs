@@ -1,6 +1,6 @@
 //! A dead letter that is sent back.
 //!
-//! Back in the queue that it died in it shall be what it was before that death: for clients of the proxy, and for its next death. So it goes there as
+//! Back in the queue that it died in, it must be what it was before that death: for clients of the proxy, and for its next death. So it goes there as
 //! a message does that comes back after a retry, with the same private table ([`retry`]): it has the exchange, the key, the `CC` and the user-id of
 //! before, and has come back no times. Through the default exchange, or through one that leads to that queue alone: then the broker knows its own key
 //! too. Everywhere else it is a message of its own, published with the exchange and the key that are asked for and with no other key.
@@ -238,8 +238,8 @@ impl Redrive {
     }
 }
 
-/// Writes the keys of `CC`: where the broker would route by them, but only clients shall see them, in the private header. What does not count is
-/// shown all the same.
+/// Writes the keys of `CC`. Where the broker would route by keys that are only for clients to see, they go into the private header. Keys that do
+/// not count are shown all the same.
 fn put_cc<'a>(
     edit: &mut HeaderEdit<'a>,
     table: Table<'a>,

@@ -10,7 +10,8 @@
 //! - else the broker began anew (4.x; 3.13 without its feature flag `message_containers_deaths_v2`): two lists of different deaths, to be
 //!   merged.
 //!
-//! A history that shall be forgotten need only be known again, so of that the newest entry and their number are enough, and fit beside it.
+//! A history that is to be forgotten need only be recognised later. For that its newest entry and the number of its entries are enough, and they
+//! fit beside the new history.
 //!
 //! What cannot be told apart: a list begun anew that repeats the old one to the second, queue by queue, from the same first death. For a
 //! signal, which has one death more for certain, that one is counted all the same; else a native death in the second of the first one is

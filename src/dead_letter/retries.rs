@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest delay: what says more says this.
+/// The longest delay. A longer one counts as this one.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Which returns are delayed: `delayed-retry-type`.

@@ -72,7 +72,7 @@ pub struct Away<'a> {
     pub deaths: Table<'a>,
     /// It comes back through an exchange that leads to its queue alone, with its own key; else through the default exchange.
     pub by_exchange: bool,
-    /// A client's deaths do not count (`history = "broker"`), so they shall not when it is published again.
+    /// A client's deaths do not count (`history = "broker"`), so they must not count when it is published again, either.
     pub forgotten: bool,
     /// A delivery of it has failed; see [`redelivered`](super::redelivered).
     pub in_vain: bool,

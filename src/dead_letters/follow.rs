@@ -14,7 +14,7 @@ use crate::redrives::Shown;
 const FIRST: Duration = Duration::from_millis(100);
 /// The pauses double up to this.
 const LONGEST: Duration = Duration::from_secs(1);
-/// So many looks in a row may find no answer.
+/// How many looks in a row may find no answer.
 const MOST_UNANSWERED: u32 = 10;
 /// Where lines cannot be rewritten, one is written so often.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);

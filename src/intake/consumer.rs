@@ -48,7 +48,7 @@ pub(super) struct Consumer {
     /// Something was settled in this life of the channel.
     progress: bool,
     /// At prefetch 1: how many must be settled until the setting counts again.
-    careful: u32,
+    until_full_prefetch: u32,
 }
 
 // === impl Consumer ===
@@ -64,7 +64,7 @@ impl Consumer {
             incoming: None,
             consuming: false,
             progress: false,
-            careful: 0,
+            until_full_prefetch: 0,
         }
     }
 
@@ -83,7 +83,11 @@ impl Consumer {
     }
 
     fn consume(&mut self, fx: &mut Effects) {
-        let prefetch = if self.careful > 0 { 1 } else { self.prefetch };
+        let prefetch = if self.until_full_prefetch > 0 {
+            1
+        } else {
+            self.prefetch
+        };
         let out = fx.broker.build(&[]);
         reply::method(out, CONSUMER, MethodId::BASIC_QOS, |a| {
             a.long(0).short(prefetch).octet(0).end();
@@ -101,7 +105,7 @@ impl Consumer {
     /// The channel is gone; `fault`: because of what the broker should have done on it.
     pub(super) fn lost(&mut self, fault: bool, fx: &mut Effects) {
         if self.consuming && (fault || !self.progress) {
-            self.careful = self.prefetch.into();
+            self.until_full_prefetch = self.prefetch.into();
         }
         self.state = State::Shut;
         self.ledger.forget();
@@ -185,8 +189,8 @@ impl Consumer {
     }
 
     /// Whether it takes one at a time for now.
-    pub(super) fn is_careful(&self) -> bool {
-        self.careful > 0
+    pub(super) fn takes_one_at_a_time(&self) -> bool {
+        self.until_full_prefetch > 0
     }
 
     /// Into the parking queue.
@@ -222,11 +226,11 @@ impl Consumer {
     /// The broker can be trusted again after a while.
     fn settled(&mut self, count: u32, fx: &mut Effects) {
         self.progress = true;
-        if self.careful == 0 {
+        if self.until_full_prefetch == 0 {
             return;
         }
-        self.careful = self.careful.saturating_sub(count);
-        if self.careful == 0 && self.state == State::Open {
+        self.until_full_prefetch = self.until_full_prefetch.saturating_sub(count);
+        if self.until_full_prefetch == 0 && self.state == State::Open {
             // A prefetch counts for consumers that begin after it.
             self.cancel(fx);
             self.consume(fx);

@@ -47,9 +47,9 @@ pub(super) struct Cycles {
     asked: Option<Mono>,
     /// What changed since then: the survey may have missed it.
     meanwhile: Vec<Change>,
-    /// Another shall be asked for.
+    /// Another survey has to be asked for.
     wanted: bool,
-    /// But not before.
+    /// No survey is asked for before this time.
     rest_until: Mono,
     /// Until when late cycles by these exchanges teach nothing.
     lessons: BTreeMap<ShortStr, Mono>,

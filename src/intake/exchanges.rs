@@ -146,7 +146,7 @@ impl Exchanges {
         }
     }
 
-    /// Nobody shall wait any longer.
+    /// Tells all who wait for an exchange that there is none for them.
     pub(super) fn give_up(&mut self, fx: &mut Effects) {
         for (exchange, entry) in &mut self.known {
             answer(&std::mem::take(&mut entry.owners), exchange, false, fx);

@@ -217,7 +217,7 @@ impl Topology {
         }
     }
 
-    /// Nobody shall wait: there is no telling when they could be served.
+    /// Lets nobody wait any longer, as nobody can say when the exchanges could be declared.
     pub(super) fn give_up(&mut self, fx: &mut Effects) {
         self.patience = None;
         self.exchanges.give_up(fx);

@@ -14,7 +14,7 @@ struct Octets {
 }
 
 impl Budget {
-    /// A budget of so many octets.
+    /// A budget of `limit` octets.
     pub fn new(limit: usize) -> Budget {
         Budget(Arc::new(Octets {
             limit: AtomicUsize::new(limit),
@@ -22,7 +22,7 @@ impl Budget {
         }))
     }
 
-    /// From now on so many. What is over it was taken before, and stays.
+    /// Changes the limit. Octets that were taken before stay taken, also those above a lower limit.
     pub fn set_limit(&self, limit: usize) {
         self.0.limit.store(limit, Ordering::Relaxed);
     }

@@ -162,11 +162,11 @@ pub enum Event {
     },
     /// Parked messages were tried again, each once.
     ParkedTried {
-        /// So many went to their targets.
+        /// How many went to their targets.
         moved: usize,
-        /// So many could not go now.
+        /// How many could not go now.
         waiting: usize,
-        /// So many do not go by themselves.
+        /// How many the proxy does not try again.
         staying: usize,
     },
     /// The intake consumer has begun (true) or stopped.
@@ -224,7 +224,7 @@ pub enum Limit {
     HookLetters,
     /// Queues that a session knows.
     Queues,
-    /// Replies that the broker owes a client.
+    /// Replies for which a client waits.
     Replies,
     /// Intake exchanges of a vhost.
     IntakeExchanges,

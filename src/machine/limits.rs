@@ -81,17 +81,17 @@ pub struct LiveLimits(Arc<ArcSwap<Limits>>);
 // === impl LiveLimits ===
 
 impl LiveLimits {
-    /// With these.
+    /// A cell that holds these limits.
     pub fn new(limits: Limits) -> LiveLimits {
         LiveLimits(Arc::new(ArcSwap::from_pointee(limits)))
     }
 
-    /// Those of now.
+    /// The limits in force at this moment.
     pub fn now(&self) -> Guard<Arc<Limits>> {
         self.0.load()
     }
 
-    /// From now on these.
+    /// Replaces the limits: from now on, these are in force.
     pub fn set(&self, limits: Limits) {
         self.0.store(Arc::new(limits));
     }

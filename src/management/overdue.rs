@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::queues::DelayQueue;
 
-/// So many looks in a row. A steady flow is like a queue that stands still for a while: with 500 messages a second neither number fell for 20 s.
+/// How many looks in a row must agree. A steady flow is like a queue that stands still for a while: with 500 messages a second neither number fell for 20 s.
 pub(super) const LOOKS: u32 = 12;
 
 /// The delay queues of a vhost, as they were seen.
@@ -19,7 +19,7 @@ pub(super) struct Watched(BTreeMap<u64, Seen>);
 /// Something to say of the delay queue of so many milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// So many messages should be out.
+    /// How many messages are there although their delay is over.
     Overdue { millis: u64, messages: u64 },
     /// They are, or somebody has deleted it.
     Over { millis: u64 },

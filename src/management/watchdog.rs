@@ -108,11 +108,11 @@ impl Watch {
             match news {
                 News::Overdue { millis, messages } => {
                     let queue = self.names.delay_queue(millis);
-                    warn!(%vhost, %queue, messages, "a delay queue holds messages that should be out: RabbitMQ cannot move them into the intake queue");
+                    warn!(%vhost, %queue, messages, "a delay queue holds messages whose delay is over: RabbitMQ does not move them into the intake queue");
                 }
                 News::Over { millis } => {
                     let queue = self.names.delay_queue(millis);
-                    info!(%vhost, %queue, "the delay queue holds nothing any more that should be out");
+                    info!(%vhost, %queue, "the delay queue no longer holds messages whose delay is over");
                 }
             }
         }

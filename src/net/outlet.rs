@@ -22,7 +22,8 @@ use crate::telemetry::metrics::Levels;
 use super::drive::Outlet;
 use super::vhosts::{Hub, Links};
 
-/// Of what waits for an intake, so much is kept free of what sessions saw change: who does not hear of that is late, no more.
+/// How much of an intake's inbox is kept free of the changes that sessions saw. A change that finds no room is lost; intake then learns of it
+/// later, from a survey.
 const INTAKE_OWED: usize = 70_000;
 
 /// Is told what one machine says of itself.

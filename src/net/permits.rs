@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One for each connection. Clones are the same.
+/// One permit for each connection. Clones share the same permits.
 #[derive(Clone, Debug)]
 pub struct Permits {
     free: Arc<Semaphore>,
@@ -18,7 +18,7 @@ pub type Permit = Option<OwnedSemaphorePermit>;
 // === impl Permits ===
 
 impl Permits {
-    /// So many.
+    /// As many permits as `all` says.
     pub fn new(all: usize) -> Permits {
         Permits {
             free: Arc::new(Semaphore::new(all)),
@@ -26,7 +26,7 @@ impl Permits {
         }
     }
 
-    /// From now on so many. Connections that are there stay; nobody is accepted until there are fewer.
+    /// Changes the number of permits. Connections that are open stay; if there are too many, no other is accepted until enough have ended.
     pub fn resize(&self, all: usize) {
         let before = self.all.swap(all, Ordering::Relaxed);
         if all > before {

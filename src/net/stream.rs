@@ -7,7 +7,7 @@ use tokio_util::either::Either;
 
 /// One connection. The driver writes, flushes, ends its side by `poll_shutdown`, and closes by dropping it.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {
-    /// From now on, closing it shall look like a reset to the peer: no end that pretends to be orderly.
+    /// When the connection is closed from now on, the peer should see a reset, and not an end that looks orderly.
     fn reset_when_closed(&mut self);
 }
 

@@ -39,7 +39,7 @@ pub struct Watch {
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// So many octets of a protocol header have left.
+    /// How many octets of a protocol header have been sent.
     Greeting(usize),
     /// The broker has to say something since then.
     Asked(Mono),

@@ -29,7 +29,7 @@ pub type Seat = Arc<()>;
 // === impl Workers ===
 
 impl Workers {
-    /// So many threads. The first is that of the calling runtime, on which the links run, too.
+    /// Starts that many threads. The first is that of the calling runtime, on which the links run, too.
     ///
     /// # Errors
     /// The system has no more threads or pollers for us.

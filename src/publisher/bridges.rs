@@ -3,7 +3,7 @@
 //!
 //! It is made anew in each life of its channel, and deletes itself when it loses its binding (`auto_delete`). So it goes with its internal
 //! exchange, and the next publish is told so by a 404; a durable one would stay behind, and return what it is given as if no queue were
-//! bound. It need not outlive the broker either: so does the link not.
+//! bound. A bridge need not be durable, either: when the broker restarts, the link and its channels end, and their successors make it anew.
 
 use std::collections::BTreeMap;
 

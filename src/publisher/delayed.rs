@@ -1,9 +1,10 @@
-//! An `x-delayed-message` exchange (a plugin of RabbitMQ's) returns what it only delays, as if nothing were bound, and delivers it later. To park that would
-//! make two of it.
+//! An `x-delayed-message` exchange (of a RabbitMQ plugin) returns a message that it delays, as if no queue were bound, although it delivers the
+//! message later. If the proxy parked such a message, there would be two of it.
 //!
-//! It delays what has a positive `x-delay`. So when such a dead letter comes back, the broker is asked for the type of its exchange: by declaring
-//! it as a fanout, with an alternate exchange that is no name. If it is there, the broker refuses and says its type; if it is not, the broker refuses to
-//! make it; in both cases it closes the channel, here that of the suspects. What cannot be told, as we may not configure the exchange, is parked.
+//! The exchange delays messages with a positive `x-delay`. So when such a dead letter is returned, the proxy asks the broker for the type of the
+//! exchange: it declares the exchange as a fanout, with an alternate exchange that is no valid name. If the exchange exists, the broker's refusal
+//! names its type; if not, the broker refuses to make it. In both cases the broker closes the channel, so this happens on the channel of
+//! suspects. Where the type stays unknown, as the proxy may not configure the exchange, the dead letter is parked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -19,9 +20,9 @@ use crate::publisher::Effects;
 use super::Publisher;
 use super::item::{Item, Key, Place};
 use super::lane::State;
-use super::lanes::ALONE;
+use super::lanes::SUSPECTS;
 
-/// The answer is believed for so long: somebody may make the exchange anew.
+/// How long the answer is believed. It cannot be long, as somebody may make the exchange anew.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// The longest delay of the plugin: milliseconds.
 const LONGEST: i64 = 4_294_967_295;
@@ -113,10 +114,10 @@ impl Publisher {
 
     /// Asks for the next exchange, when nothing else is on the channel of the suspects.
     pub(super) fn ask_for_types(&mut self, now: Now, fx: &mut Effects) {
-        if self.delayed.waiting.is_empty() || self.is_asking() || !self.is_processed(ALONE) {
+        if self.delayed.waiting.is_empty() || self.is_asking() || !self.is_processed(SUSPECTS) {
             return;
         }
-        let lane = self.lanes.get(ALONE);
+        let lane = self.lanes.get(SUSPECTS);
         if lane.state == State::Shut {
             lane.open(fx.broker.build(&[]));
         }

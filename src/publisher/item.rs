@@ -7,7 +7,7 @@ use crate::amqp::ids::ShortStr;
 use crate::machine::{Cause, Owner, Publication, Purpose, Ticket};
 
 use super::clock::{Downtime, Uptime};
-use super::lanes::ALONE;
+use super::lanes::SUSPECTS;
 use super::parked;
 use super::returns::Digest;
 
@@ -119,7 +119,7 @@ impl Item {
 
     /// Whether it counts among those in flight on that lane. Suspects are alone there, late or not.
     pub(super) fn takes_room(&self, lane: usize) -> bool {
-        !self.late || lane == ALONE
+        !self.late || lane == SUSPECTS
     }
 
     /// Whether it means nothing where it goes without the proof that it is the proxy's.

@@ -19,7 +19,7 @@ pub(super) const PARKING: usize = 1;
 /// Publications whose user-id is another's.
 pub(super) const FOREIGN: usize = 2;
 /// Suspects of a channel's end, one at a time.
-pub(super) const ALONE: usize = 3;
+pub(super) const SUSPECTS: usize = 3;
 /// The first of the named lanes.
 const NAMED: usize = 4;
 /// How many named lanes at most.
@@ -73,7 +73,7 @@ impl Lanes {
 
     /// Whether all that a lane carries goes to one exchange.
     pub(super) fn has_one_exchange(at: usize) -> bool {
-        at != FOREIGN && at != ALONE
+        at != FOREIGN && at != SUSPECTS
     }
 
     /// The broker allows so many channels.
@@ -120,7 +120,7 @@ impl Lanes {
         // A bridge that cannot be built would close the channel of all foreign user-ids.
         let foreign_bridge = item.foreign && item.stage == Stage::Bridge;
         if item.suspect || item.stage == Stage::Apart || foreign_bridge {
-            Some(ALONE)
+            Some(SUSPECTS)
         } else if item.foreign {
             Some(FOREIGN)
         } else if item.stage.is_parking() {

@@ -12,7 +12,7 @@ use crate::publisher::Effects;
 
 use super::item::{Item, Key, Place, Stage};
 use super::lane::Attempt;
-use super::lanes::{ALONE, FOREIGN, Lanes, PARKING};
+use super::lanes::{FOREIGN, Lanes, PARKING, SUSPECTS};
 use super::send::MOST_BOOKED;
 use super::turns::Fault;
 use super::{OnUnroutable, Publisher, bridges, delays, is_foreign, parked};
@@ -24,7 +24,7 @@ const PARKING_RETRIES: u32 = 6;
 /// The first rest after a timeout; doubled with each, up to eight times that.
 const TIMED_OUT: Duration = Duration::from_secs(1);
 /// Links lost in a row, with something in flight and nothing confirmed, until what is in flight is suspected.
-const BARREN: u32 = 3;
+const MOST_FRUITLESS_LOSSES: u32 = 3;
 
 /// What the broker says of a publish to an internal exchange (S2.4).
 const INTERNAL: &[u8] = b"cannot publish to internal exchange";
@@ -286,7 +286,7 @@ impl Publisher {
             class: 0,
             method: 0,
         });
-        if at == ALONE && self.told_type(&close, now, fx) {
+        if at == SUSPECTS && self.told_type(&close, now, fx) {
             for key in keys {
                 self.absolve(key);
             }
@@ -334,7 +334,7 @@ impl Publisher {
                 Blame::UserId if self.cannot_prove(key) => {}
                 Blame::UserId => self.refuse_user(key, fx),
                 Blame::OneOfThem if innocent.contains(&key) => self.absolve(key),
-                Blame::OneOfThem if at == ALONE => {
+                Blame::OneOfThem if at == SUSPECTS => {
                     if self.poisoned(key, fx) {
                         self.enqueue(key);
                     }
@@ -368,7 +368,11 @@ impl Publisher {
     pub(super) fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
         self.reachable(now);
         if self.books.in_flight > 0 {
-            self.barren = if self.proven { 0 } else { self.barren + 1 };
+            self.fruitless_losses = if self.proven {
+                0
+            } else {
+                self.fruitless_losses + 1
+            };
         }
         let fault = match loss {
             // Not a message: our user may not open as many channels as that.
@@ -378,10 +382,10 @@ impl Publisher {
             }
             Loss::Fault(501..=505 | 530 | 540, _) => Some(Fault::Words),
             Loss::Fault(..) => Some(Fault::State),
-            Loss::Lost => (self.barren >= BARREN).then_some(Fault::State),
+            Loss::Lost => (self.fruitless_losses >= MOST_FRUITLESS_LOSSES).then_some(Fault::State),
         };
         if fault.is_some() {
-            self.barren = 0;
+            self.fruitless_losses = 0;
         }
         let (mut innocent, mut open) = (Vec::new(), Vec::new());
         for at in 0..self.lanes.len() {
@@ -471,13 +475,15 @@ fn blame(at: usize, close: &Close<'_>) -> Blame {
         return Blame::Exchange(cause);
     }
     // On its own channel or alone, all that is in flight goes to one exchange.
-    let one_exchange = Lanes::has_one_exchange(at) || at == ALONE;
+    let one_exchange = Lanes::has_one_exchange(at) || at == SUSPECTS;
     match close.code {
         403 if one_exchange && says(INTERNAL) => Blame::Internal,
         404 if one_exchange => Blame::Exchange(Cause::NoExchange),
         // A refused topic is a matter of the key: neighbours may have others.
-        403 if at == ALONE || one_exchange && !says(b"topic") => Blame::Exchange(Cause::Forbidden),
-        406 if matches!(at, FOREIGN | ALONE | PARKING) && says(b"user_id property") => {
+        403 if at == SUSPECTS || one_exchange && !says(b"topic") => {
+            Blame::Exchange(Cause::Forbidden)
+        }
+        406 if matches!(at, FOREIGN | SUSPECTS | PARKING) && says(b"user_id property") => {
             Blame::UserId
         }
         _ => Blame::OneOfThem,

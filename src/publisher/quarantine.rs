@@ -1,4 +1,4 @@
-//! Which dead letters may close the connection, and in which order that is tried; `turns` lets them fly.
+//! Which dead letters may close the connection, and in which order that is tried; `turns` publishes them.
 //!
 //! ```text
 //!             in flight when the connection was closed
@@ -8,9 +8,10 @@
 //!                         │       ▲                                        │      ▲
 //!                         └ halves┘                                        └ rests┘ longer each time, until `retry-for`
 //! ```
-//! The unit is the target: what closes the connection is mostly a queue that cannot be published to, and then all that goes there does. A ward holds
-//! the dead letters of one such target, those that came since included; so order is kept, and nothing of it meets the dead letters of others. Suspected
-//! targets take turns in groups, and a group that closes the connection is halved. A convicted one rests, and takes turns alone.
+//! Suspicion falls on targets, not on single dead letters: mostly a queue cannot be published to, and then every dead letter for it closes the
+//! connection. A *ward* holds all dead letters of one suspected or convicted target, also those that arrive later. So their order is kept, and
+//! none of them can harm those of other targets. Suspected targets take turns in groups, and a group that closes the connection is halved. A
+//! convicted target rests, and takes its turns alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,19 +22,19 @@ use crate::machine::Mono;
 use super::item::{Item, Key, Stage};
 use super::quota::{self, Target};
 
-/// How many dead letters fly in one turn.
+/// How many dead letters are in flight in one turn.
 const MOST_IN_TURN: usize = 512;
-/// How long a convicted target rests before it is tried again; doubled with each time that it closes the connection,
+/// How long a convicted target rests before it is tried again. Each time that it closes the connection, its rest is doubled.
 const FIRST_REST: Duration = Duration::from_secs(1);
-/// up to this.
+/// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(32);
-/// Convicted targets that have closed nothing for so long are free.
+/// How long a convicted target must close nothing before it is free.
 const PROBATION: Duration = Duration::from_secs(60);
-/// Targets that are remembered without a dead letter of theirs.
+/// How many convicted targets are remembered that have no dead letter here.
 const MOST_REMEMBERED: usize = 1_024;
-/// Between two turns the others have as long as the last one took, and so much at least,
+/// The shortest pause between two turns, in which all other dead letters are published. Mostly it is as long as the last turn.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-/// or so much after the connection was closed.
+/// The shortest pause after a turn in which the connection was closed.
 const PAUSE_AFTER_FAULT: Duration = Duration::from_millis(100);
 
 /// The wards.
@@ -54,7 +55,7 @@ struct Ward {
     waiting: VecDeque<Key>,
     /// How many of them, in front, were in flight when the connection was closed. Those behind only wait for them.
     suspects: usize,
-    /// How many may fly in the next turn.
+    /// How many dead letters may be in flight in the next turn.
     batch: usize,
     sentence: Option<Sentence>,
 }
@@ -277,7 +278,7 @@ impl Quarantine {
         before.is_none()
     }
 
-    /// One of this target closed the connection by what it says. So may others: they fly alone for a while, but need not rest.
+    /// A dead letter of this target closed the connection by what it says. Others may do so, too: for a while each is published alone, without a rest.
     pub(super) fn watch(&mut self, target: Target, now: Mono) {
         self.leave_groups(std::slice::from_ref(&target));
         self.forget_one();

@@ -16,7 +16,7 @@ use super::item::Item;
 /// Behind the default exchange each key is a target of its own; behind others, the exchange is.
 pub(super) type Target = (ShortStr, ShortStr);
 
-/// So many dead letters, and their octets.
+/// A number of dead letters, and their octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Dead letters.

@@ -12,7 +12,7 @@ use crate::publisher::Effects;
 use super::clock::Uptime;
 use super::item::{Items, Key, Place, Stage};
 use super::lane::Attempt;
-use super::lanes::ALONE;
+use super::lanes::SUSPECTS;
 use super::{Publisher, bridges, delays};
 
 /// Unconfirmed publications of one channel, but for those that are late.
@@ -73,7 +73,7 @@ impl Publisher {
 
     /// Whether one more may be on its way there.
     pub(super) fn has_room(&mut self, at: usize, fx: &Effects) -> bool {
-        if at == ALONE && (self.is_asking() || !self.is_processed(ALONE)) {
+        if at == SUSPECTS && (self.is_asking() || !self.is_processed(SUSPECTS)) {
             return false;
         }
         let lane = self.lanes.get(at);
@@ -109,7 +109,7 @@ impl Publisher {
         let exchange = item.exchange(item.stage, self.settings.names.parking());
         let out = fx.broker.build(&[]);
         // Alone, each has its own bridge.
-        if item.stage == Stage::Bridge && (at == ALONE || !lane.built) {
+        if item.stage == Stage::Bridge && (at == SUSPECTS || !lane.built) {
             match delays::leads_to(&self.settings.names, publication) {
                 Some(queue) => delays::lead_to(out, lane.channel(), exchange, queue),
                 None => bridges::build(out, lane.channel(), exchange, &publication.exchange),
@@ -135,7 +135,7 @@ impl Publisher {
             item.waits = self.clock.stood(now.mono);
         }
         self.sent = uptime;
-        if at == ALONE {
+        if at == SUSPECTS {
             // The next one need not wait for the confirm.
             lane.ask(fx.broker.build(&[]));
         }

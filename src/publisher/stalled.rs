@@ -15,7 +15,7 @@ use crate::publisher::Effects;
 
 use super::Publisher;
 use super::item::{Key, Place};
-use super::lanes::ALONE;
+use super::lanes::SUSPECTS;
 use super::quota::Load;
 
 impl Publisher {
@@ -27,7 +27,7 @@ impl Publisher {
         let mut unanswered = Load::default();
         let mut unknown = BTreeSet::new();
         let mut witness = None;
-        for at in (0..self.lanes.len()).filter(|at| *at != ALONE) {
+        for at in (0..self.lanes.len()).filter(|at| *at != SUSPECTS) {
             let lane = self.lanes.get(at);
             let told = lane.told;
             let sent = lane.sent_before(|sent| uptime.since(sent) >= patience);

@@ -17,7 +17,7 @@ use super::Publisher;
 use super::clock::Uptime;
 use super::item::{Key, Place};
 use super::lane::State;
-use super::lanes::ALONE;
+use super::lanes::SUSPECTS;
 use super::quarantine::{self, Turn, TurnStage};
 use super::quota::Target;
 
@@ -67,7 +67,7 @@ impl Publisher {
                 quiet || over
             }
             TurnStage::InFlight { .. } => {
-                self.fly(now, fx);
+                self.publish_next(now, fx);
                 let Some(turn) = &self.quarantine.turn else {
                     return false;
                 };
@@ -82,7 +82,7 @@ impl Publisher {
     }
 
     /// Publishes those of the turn, and asks for an answer behind them.
-    fn fly(&mut self, now: Now, fx: &mut Effects) {
+    fn publish_next(&mut self, now: Now, fx: &mut Effects) {
         let Some(turn) = &mut self.quarantine.turn else {
             return;
         };
@@ -94,7 +94,7 @@ impl Publisher {
             };
             let at = self.lanes.lane_for(item);
             if at.is_some_and(|at| self.has_room(at, fx) && self.is_open_lane(at, fx)) {
-                self.fly_one(at.unwrap_or(ALONE), key, now, fx);
+                self.publish_one(at.unwrap_or(SUSPECTS), key, now, fx);
             } else {
                 left.push_back(key);
             }
@@ -105,7 +105,7 @@ impl Publisher {
         self.ask_all(fx);
     }
 
-    fn fly_one(&mut self, at: usize, key: Key, now: Now, fx: &mut Effects) {
+    fn publish_one(&mut self, at: usize, key: Key, now: Now, fx: &mut Effects) {
         if let Some(turn) = &mut self.quarantine.turn {
             turn.flown.push(key);
         }

@@ -6,7 +6,7 @@
 //!
 //! A queue that says `at-least-once` and `reject-publish` has its dead letters confirmed by the broker, which keeps in the queue what nothing
 //! routes. So by default it is left to the broker. Without `reject-publish` the broker does not act on the strategy; but its own policy may
-//! set it, and to keep a dead letter too well does no harm: `x-overflow` says only who shall do it.
+//! set it, and to keep a dead letter too well does no harm: `x-overflow` only says who should do it.
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Table, TableBuilder, Value};
@@ -156,8 +156,8 @@ impl<'a> DeclareArguments<'a> {
         }
     }
 
-    /// The exchange and the key, where no more than the type or the strategy is nothing that we know: of a queue that exists the broker
-    /// compares these two before, and takes a byte array for a longstr.
+    /// The exchange and the key of a declare whose type or strategy the proxy does not know. When the queue exists, the broker compares the
+    /// exchange and the key before it looks at type and strategy, and a byte array is equal to a longstr there.
     fn said_in_part(&self) -> Option<DeclaredTarget> {
         let members = self.members?;
         let name = |value: Value<'_>| value.as_text().and_then(ShortStr::copy);

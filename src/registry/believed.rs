@@ -1,11 +1,11 @@
-//! Facts that are believed for a while, and no more than so many of them.
+//! A bounded number of facts, each of which is believed for a while.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::machine::Mono;
 
-/// Facts that are believed for a while. At the bound those go that are not believed any more; if there are none, all.
+/// Facts that are believed for a while. When there is no room for another one, those go whose time is over; if no time is over yet, all go.
 #[derive(Debug)]
 pub struct Believed<K, V> {
     facts: BTreeMap<K, (V, Mono)>,
@@ -16,7 +16,7 @@ pub struct Believed<K, V> {
 // === impl Believed ===
 
 impl<K: Ord, V> Believed<K, V> {
-    /// So many, for so long each.
+    /// Holds at most `most` facts, and believes each for the time `lasting`.
     pub fn new(lasting: Duration, most: usize) -> Believed<K, V> {
         Believed {
             facts: BTreeMap::new(),
@@ -25,7 +25,7 @@ impl<K: Ord, V> Believed<K, V> {
         }
     }
 
-    /// It is so.
+    /// Believes a fact from now on.
     pub fn insert(&mut self, key: K, value: V, now: Mono) {
         if self.facts.len() >= self.most && !self.facts.contains_key(&key) {
             self.facts.retain(|_, (_, until)| *until > now);
@@ -36,7 +36,7 @@ impl<K: Ord, V> Believed<K, V> {
         self.facts.insert(key, (value, now.after(self.lasting)));
     }
 
-    /// What is believed now.
+    /// The fact, if it is believed at this moment.
     pub fn get(&self, key: &K, now: Mono) -> Option<&V> {
         self.facts
             .get(key)
@@ -44,12 +44,12 @@ impl<K: Ord, V> Believed<K, V> {
             .map(|(value, _)| value)
     }
 
-    /// It is not so any more.
+    /// Stops believing a fact.
     pub fn forget(&mut self, key: &K) {
         self.facts.remove(key);
     }
 
-    /// None of it is.
+    /// Stops believing all facts.
     pub fn clear(&mut self) {
         self.facts.clear();
     }

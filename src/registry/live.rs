@@ -1,7 +1,8 @@
 //! The policies in force, and where a queue's dead letters go by them *now*: a change acts at the next death.
 //!
-//! The queue's own arguments come first, then the policy of ours that it has (the other way round where that policy overrules arguments), then
-//! what the broker's policy adds (S2.1), each key by itself. So ours stand to the broker's as arguments do: it is as an argument that the broker is told of them, at a declare.
+//! Each key is looked up by itself (S2.1): first in the queue's own arguments, then in the policy of the proxy that fits the queue (the other way
+//! round where that policy overrules arguments), then in the broker's policy. A policy of the proxy beats the broker's as an argument does,
+//! because a declare tells the broker of it as an argument.
 
 use std::sync::Arc;
 
@@ -33,24 +34,24 @@ struct Cells {
 // === impl LivePolicies ===
 
 impl LivePolicies {
-    /// With these of ours, and nothing known of the broker's.
+    /// Cells that hold these policies of the proxy, while nothing is known of the broker's.
     pub fn new(ours: Policies) -> LivePolicies {
         let live = LivePolicies::default();
         live.set_ours(ours);
         live
     }
 
-    /// Ours.
+    /// The policies of the proxy.
     pub fn ours(&self) -> Guard<Arc<Policies>> {
         self.0.ours.load()
     }
 
-    /// From now on these are ours.
+    /// Replaces the policies of the proxy.
     pub fn set_ours(&self, ours: Policies) {
         self.0.ours.store(Arc::new(ours));
     }
 
-    /// From now on these are the broker's.
+    /// Replaces what is known of the broker's policies.
     pub fn set_brokers(&self, brokers: BrokerPolicies) {
         self.0.brokers.store(Arc::new(brokers));
     }

@@ -47,9 +47,9 @@ pub(super) enum Fate {
 /// How far a walk goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// So many messages.
+    /// How many messages it sees at most.
     pub(super) seen: u64,
-    /// So many that stay: until the end of the walk they can neither expire nor be seen by others.
+    /// How many messages that stay it holds at most: until the end of the walk they can neither expire nor be seen by others.
     pub(super) held: u16,
 }
 

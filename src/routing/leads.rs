@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Bound, Kind, Routing, topic};
+use super::{Kind, Routing, SortedBinding, topic};
 use crate::amqp::ids::ShortStr;
 use crate::machine::Destination;
 
@@ -18,7 +18,7 @@ impl Routing {
         let mut left = MOST_BINDINGS;
         while let Some(next) = due.pop() {
             let (name, known) = self.exchanges.get_key_value(next)?;
-            let bindings: Box<dyn Iterator<Item = &Bound>> = match (known.kind, key) {
+            let bindings: Box<dyn Iterator<Item = &SortedBinding>> = match (known.kind, key) {
                 (Kind::Unknown, _) => return None,
                 (Kind::Direct, Some(key)) => Box::new(self.with_key(name, key)),
                 _ => Box::new(self.range(name)),
@@ -30,15 +30,15 @@ impl Routing {
                 Kind::Headers | Kind::Unknown => false,
             };
             let mut found = false;
-            for bound in bindings {
+            for binding in bindings {
                 left = left.checked_sub(1)?;
                 if known.kind == Kind::Topic
-                    && key.is_some_and(|key| !topic::matches(&bound.routing_key, key))
+                    && key.is_some_and(|key| !topic::matches(&binding.routing_key, key))
                 {
                     continue;
                 }
                 found = true;
-                match &bound.destination {
+                match &binding.destination {
                     Destination::Queue(queue) => drop(queues.insert(queue.clone())),
                     Destination::Exchange(exchange) => {
                         if seen.insert(exchange) {

@@ -48,7 +48,7 @@ pub(super) struct Channel {
     pub all: Option<DeliveryTag>,
     /// The settlement at the front has waited for answers as long as it may.
     pub impatient: bool,
-    /// Replies that the broker owes, in order.
+    /// Replies that the broker still has to send, in order.
     pub due: Replies,
     /// Something that has no reply was sent after the last request: only a barrier tells whether it failed.
     pub unanswered: bool,
@@ -69,7 +69,7 @@ pub(super) enum Transfer {
     Idle,
     /// The method has passed, the header has not. True: the content goes nowhere.
     Header(bool),
-    /// So many octets of body are still to come. True: the content goes nowhere.
+    /// How many octets of the body are still to come. True: the content goes nowhere.
     Body(u64, bool),
 }
 
@@ -112,11 +112,11 @@ pub(super) struct Consumer {
 pub(super) struct Reword {
     /// The method that the broker will name as the culprit.
     pub sent: MethodId,
-    /// What the client shall read.
+    /// The code that the client should read.
     pub code: u16,
-    /// What the client shall read.
+    /// The text that the client should read.
     pub text: Vec<u8>,
-    /// What the client shall read as the culprit: its own method.
+    /// The method that the client should read as the culprit: its own.
     pub culprit: MethodId,
 }
 

@@ -379,8 +379,8 @@ impl Session {
     }
 }
 
-/// The broker takes line breaks out of the name (`strip_cr_lf`): the declare without them, if it has any. One of nothing else stays: without
-/// them it would be the wish for a name, which it is not.
+/// The declare without the line breaks in its queue's name, if there are any: the broker removes them, too (`strip_cr_lf`). A name that consists
+/// of line breaks alone stays as it is: an empty name would ask the broker to generate one.
 fn without_line_breaks(payload: &[u8]) -> Option<Vec<u8>> {
     const NAME: usize = 6; // behind class, method and ticket
     let declare = QueueDeclare::parse(payload).ok()?;

@@ -98,8 +98,8 @@ impl Session {
         turn.mute = true;
     }
 
-    /// What comes now would pass unseen. True: it must not, and the session is over. RabbitMQ says what it speaks to whom it does not
-    /// understand, and hangs up.
+    /// Called before bytes would pass without being looked at. True: they must not, as they could choose EXTERNAL, and the session is over. The
+    /// client is answered as RabbitMQ answers a protocol that it does not speak: with its own protocol header, and the end.
     pub(super) fn guards_unseen(&mut self, turn: &mut Turn<'_>) -> bool {
         let guards = self.settings.external == External::Guarded && !self.mechanism_is_chosen;
         if guards {

@@ -32,7 +32,7 @@ pub(super) struct Stream {
 
 /// What happened to the bytes at the front.
 pub(super) enum Consumed {
-    /// So many of them are done with.
+    /// That many of the bytes are done with.
     Bytes(usize),
     /// None: they are looked at again when there are more of them, or when a pause has ended.
     Wait,

@@ -65,7 +65,7 @@ impl Session {
         }
     }
 
-    /// Nothing more shall be delivered: what was, and is not withheld, goes back.
+    /// Ends deliveries on a channel. What was delivered and is not withheld goes back to its queue.
     fn leave_channel(&mut self, channel: ChannelId, turn: &mut Turn<'_>) {
         let Some(state) = self.channels.get(&channel) else {
             return;

@@ -1,5 +1,5 @@
-//! What has to stay behind withheld rejects: commands that end things, and whatever could make the broker close the channel. Behind a reject
-//! that it has not seen it would return the message, though its dead letter is on its way.
+//! What has to wait for withheld rejects: commands that end something, and whatever could make the broker close the channel. If such a command
+//! overtook a withheld reject, the broker would return that message to its queue, although its dead letter is on its way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::{Session, Turn};
 
 /// How long an exchange is believed to be there.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// How many are; beyond, all are forgotten.
+/// How many exchanges are believed to be there. When there is no room for another one, all are forgotten.
 const MOST: usize = 1000;
 const IMMEDIATE: u8 = 2;
 

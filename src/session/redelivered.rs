@@ -1,6 +1,6 @@
-//! What a client reads as `redelivered`: the bit of the broker; or, of a dead letter that the proxy published, what the broker would show if it were
-//! its own (S3.6), or of a message that came back to its queue. A private header says that, which comes behind the method: so the method waits
-//! for it. Nearly always both are read at once.
+//! What a client reads as `redelivered`. For most deliveries that is the bit that the broker sent. For a dead letter that the proxy published it is
+//! the bit that a native dead letter would have (S3.6), and a message that came back to its queue has it set. A private header says which of
+//! these a delivery is. As that header comes behind the method, the method waits for it; nearly always both are read at once.
 
 use bytes::Bytes;
 
@@ -22,14 +22,14 @@ use super::unacked::Retained;
 /// What the content header behind a method says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
-    /// It has not come.
+    /// The header has not come yet.
     Awaited,
     /// Nothing of interest.
     Ordinary,
     /// A dead letter of the proxy, published then, whose message had been delivered in vain.
     Failed(u64),
-    /// A message that the proxy has put back into its queue: the exchange and the key that it had been published with before. True: it was returned
-    /// there; a dead letter that was sent back was not.
+    /// A message that the proxy has put back into its queue, with the exchange and the key of its first publication. True: a client had returned it
+    /// there; false: it is a dead letter that was sent back.
     CameBack(ShortStr, ShortStr, bool),
 }
 
@@ -121,7 +121,7 @@ pub(super) fn before_retries(
 }
 
 impl Session {
-    /// The properties of a delivery that has come back to its queue, as its consumer shall see them but for what is private.
+    /// The properties of a delivery that has come back to its queue, as its consumer should see them, except for what is private.
     pub(super) fn shown_again(&mut self, channel: ChannelId, properties: &[u8]) -> Option<Bytes> {
         let queue = self.channels.get_mut(&channel)?.came_back.take()?;
         let parsed = Properties::parse(properties).ok()?;

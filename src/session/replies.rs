@@ -1,4 +1,4 @@
-//! Which replies the broker owes on a channel, and what each of them means to us.
+//! Which replies the broker still has to send on a channel, and what each of them means to us.
 //!
 //! RabbitMQ answers the requests of a channel in order, but for consumers: their queue answers, and that waits in the channel's inbox behind
 //! the requests that lay there already. Requests that nobody here asks about are counted all the same, so that we know when a channel is quiet. A

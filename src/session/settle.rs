@@ -22,7 +22,7 @@ use super::{Session, Turn};
 /// commands ahead of its answers, keeps what is more, and loses it when it closes (`rabbit_fifo_client`).
 const MAX_PIECES: usize = 8;
 
-/// Every tag is up to this one.
+/// The highest tag: a `multiple` with it settles every tag.
 const EVERY: DeliveryTag = DeliveryTag(u64::MAX);
 
 /// What happened to one tag.
@@ -30,7 +30,7 @@ pub(super) enum Fate {
     /// The broker has no word of it, now or ever.
     Withheld,
     Forward,
-    /// Before it the broker may close the channel: then it does not count.
+    /// Forwarded behind requests that the broker has not answered. If one of those closes the channel, this settlement has no effect.
     Unanswered,
     NoTicket,
 }

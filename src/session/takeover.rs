@@ -50,7 +50,7 @@ pub(super) struct Takeover {
 /// What it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// The queue shall have an intake exchange.
+    /// The queue should get an intake exchange.
     TakeOver,
     /// The arguments say something that we do not know: the intake exchange is only there for the broker to compare.
     Compare,

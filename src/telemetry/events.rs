@@ -145,24 +145,24 @@ impl Reporter {
         }
     }
 
-    /// Writes that a client was let go because there was no way to the broker: all of them come back again and again until there is one.
+    /// Writes that a client was refused because the broker could not be reached. Clients connect again and again until it can, so seldom.
     pub fn client_refused(&self, Refused { node, error }: &Refused) {
         let _inside = self.span.enter();
         let broker = node.as_ref().map(display);
         seldom!(self, Level::WARN, "client refused: the broker cannot be reached", None, "", broker, %error);
     }
 
-    /// Writes and counts that a client was let go because a load balancer did not say who it is.
+    /// Writes and counts that a client was refused because its connection did not begin with a PROXY header.
     pub fn header_refused(&self, error: &BadHeader) {
         let _inside = self.span.enter();
         self.metrics.inner().proxy_headers_refused.inc();
         if let BadHeader::Late = error {
             self.metrics.limit_met(Limit::HandshakeTimeout);
         }
-        seldom!(self, Level::WARN, "client refused: `listen-proxy-protocol` wants to know where it comes from", None, "", %error);
+        seldom!(self, Level::WARN, "client refused: its connection to `listen-proxy-protocol` did not begin with a valid PROXY header", None, "", %error);
     }
 
-    /// Writes and counts that a client did not come through the handshake of TLS. That is its own affair, but somebody has to find out why.
+    /// Writes and counts that the TLS handshake with a client failed. That is mostly the client's fault, but somebody has to find out why.
     pub fn handshake_failed(&self, error: &io::Error) {
         let _inside = self.span.enter();
         let failure = Failure::of(error);
@@ -175,10 +175,10 @@ impl Reporter {
         match failure {
             // As a probe of a load balancer does.
             Failure::Ended => {
-                debug!(%error, words, "the handshake of TLS with a client came to nothing")
+                debug!(%error, words, "the TLS handshake with a client failed")
             }
             _ => {
-                seldom!(self, Level::INFO, "the handshake of TLS with a client came to nothing", None, cause, words, %error)
+                seldom!(self, Level::INFO, "the TLS handshake with a client failed", None, cause, words, %error)
             }
         }
     }
@@ -188,7 +188,7 @@ impl Reporter {
         seldom!(
             self,
             Level::WARN,
-            "a client was refused that chose EXTERNAL: the broker would take it for the user of the proxy's own certificate",
+            "client refused: it chose EXTERNAL, and the broker would log it in as the user of the proxy's own certificate",
             None,
             "",
             mechanism = "EXTERNAL"
@@ -283,7 +283,7 @@ impl Reporter {
         seldom!(
             self,
             Level::WARN,
-            "a probe met a limit on channels: its client lost the connection, and its user is not probed for a day",
+            "a probe of the proxy met a limit on channels: the broker closed the client's connection, and the proxy opens no more probes for that user for a day",
             self.user.as_ref(),
             "",
             limit = "max-channels"
@@ -354,7 +354,7 @@ impl Reporter {
         match cause.map(Cause::as_str) {
             None => trace!(%queue, ?delay, "message waits for a retry"),
             Some(cause) => {
-                seldom!(self, Level::WARN, "a message could not be sent away for a retry: it went back to its queue at once", Some(queue), cause, %queue, ?delay, cause);
+                seldom!(self, Level::WARN, "a message could not be published to its delay queue: it goes back to its queue at once, or is parked if it had waited in a delay queue before", Some(queue), cause, %queue, ?delay, cause);
             }
         }
     }

@@ -15,7 +15,7 @@ pub(super) struct OutcomeLabels {
 pub(super) type Outcomes = Family<OutcomeLabels, Counter>;
 
 impl Metrics {
-    /// So many dead letters wait for the hook.
+    /// Sets how many dead letters wait for the hook.
     pub fn hook_waiting(&self, letters: usize) {
         let letters = i64::try_from(letters).unwrap_or(i64::MAX);
         self.inner().hook_waiting.set(letters);

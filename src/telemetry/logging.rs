@@ -21,7 +21,7 @@ pub struct Level(reload::Handle<Targets, Registry>);
 // === impl Level ===
 
 impl Level {
-    /// From now on.
+    /// Replaces the level of the log from now on.
     pub fn set(&self, level: LogLevel) {
         // It fails only if nothing logs any more.
         let _ = self.0.reload(filter(level));

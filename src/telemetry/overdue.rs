@@ -5,7 +5,7 @@ use super::metrics::VhostLabels;
 use crate::amqp::ids::Vhost;
 
 impl Metrics {
-    /// So many messages are in delay queues of this vhost that should be out.
+    /// Sets how many messages are in delay queues of this vhost although their delay is over.
     pub fn overdue(&self, vhost: &Vhost, messages: u64) {
         let inner = self.inner();
         let vhost = inner.names.vhost(vhost);

@@ -26,7 +26,7 @@ pub(super) type AddressGauge = Family<AddressLabels, Gauge>;
 pub(super) type AddressCounter = Family<AddressLabels, Counter>;
 
 impl Metrics {
-    /// So many connections are open there; `None`: nobody will connect to it again.
+    /// Sets how many connections are open to an address; `None`: nobody will connect to it again.
     pub fn upstream_connections(&self, address: &Address, open: Option<usize>) {
         match open {
             Some(open) => {

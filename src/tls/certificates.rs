@@ -115,7 +115,7 @@ impl Certificates {
         self.read().expire.clone()
     }
 
-    /// From now on these settings count for new connections, with what is in their files now.
+    /// Makes these settings count for new connections, with what is in their files now.
     pub fn change(&self, settings: &Settings) {
         self.take(settings.clone(), Contents::read(settings));
     }

@@ -36,11 +36,11 @@ const CATCHES_UP: Duration = Duration::from_millis(50);
 pub struct Move {
     /// These are meant.
     pub filter: Filter,
-    /// So many go at most.
+    /// How many messages it moves at most.
     pub most: u64,
-    /// So many go in a second at most.
+    /// How many messages it moves in a second at most.
     pub per_second: Option<NonZeroU32>,
-    /// So many that stay are held at most: until the end of the walk nobody else sees them.
+    /// How many messages that stay in the queue it holds at most: until the end of the walk nobody else sees them.
     pub held: u64,
     /// Where they go; `None`: nowhere, they are removed.
     pub to: Option<Redrive>,

@@ -93,7 +93,7 @@ def test_a_user_that_may_not_send_away(no_delays, own, made):
     own.publish(brief, b"expired")
     died = {body: properties.headers["x-death"][0]["reason"] for _, properties, body in (own.get(dead) for _ in range(3))}
     assert died == {b"rejected": "rejected", b"limit": "delivery_limit", b"expired": "expired"}
-    said = [line for line in own.proxy.text().splitlines() if "could not be sent away for a retry" in line]
+    said = [line for line in own.proxy.text().splitlines() if "could not be published to its delay queue" in line]
     assert said and f"queue={work}" in said[0] and "forbidden" in said[0], said
     assert own.losses() == 0, "a refusal costs no link"
 

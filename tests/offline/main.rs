@@ -7,6 +7,7 @@
 //! - `reload`: SIGHUP: what changes in a running proxy, and what is said about it
 //! - `service`: what a service manager is told and hands over, and the limit on file descriptors
 //! - `walls`: the pure core imports nothing impure, and no file grows too long
+//! - `words`: sentences that nobody could read do not come back
 
 mod cli;
 mod config;
@@ -15,6 +16,7 @@ mod metrics;
 mod reload;
 mod service;
 mod walls;
+mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -273,7 +273,7 @@ impl Proxy {
     pub(crate) fn over_a_bound(&self) -> Option<String> {
         let settings = &self.settings;
         let held = self.intake.machine().map_or(0, Intake::held);
-        // A careful consumer holds one more while its successor begins; and there are those of a lap round the parking queue.
+        // A consumer that takes one message at a time holds one more while its successor begins, and there are those of a lap round the parking queue.
         if held > usize::from(settings.prefetch) + 1 + 64 {
             return Some(format!("intake holds {held}"));
         }

@@ -25,7 +25,7 @@ use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told, time};
 
 mod live;
 
-/// So many are listed if nobody says how many.
+/// How many are listed if nobody says how many.
 const LIMIT: usize = 100;
 /// Where a reader of a live answer was when it ended.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -99,7 +99,7 @@ struct Of {
 struct From {
     /// Only those with a greater number.
     after: Option<u64>,
-    /// So many at most: the first ones behind `after`, else the last ones.
+    /// How many to list at most: the first ones behind `after`, else the last ones.
     limit: Option<u64>,
 }
 

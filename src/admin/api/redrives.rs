@@ -48,9 +48,9 @@ struct Listed {
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
 #[expect(dead_code, reason = "it is only described; `Moves::begin` reads it")]
 struct Pace {
-    /// So many messages at most, the oldest.
+    /// How many messages to move at most; the oldest go first.
     limit: Option<u64>,
-    /// So many messages a second at most.
+    /// How many messages to move in a second at most.
     rate: Option<u32>,
     /// Only count what would go.
     dry_run: Option<bool>,
@@ -275,7 +275,7 @@ impl Moves {
         let name = vhost.to_string();
         let mut redrives = self.redrives.list();
         redrives.retain(|shown| shown.vhost == name);
-        // Also of a vhost without any: who is no user shall not learn that there are none.
+        // The login is checked even if the vhost has no redrives: somebody who is no user must not learn that there are none.
         let mut may: BTreeMap<ShortStr, bool> = BTreeMap::from([(ShortStr::EMPTY, false)]);
         may.extend(redrives.iter().map(|shown| (shown.of.clone(), false)));
         for (queue, may) in &mut may {

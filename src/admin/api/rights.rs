@@ -49,7 +49,7 @@ impl Rights {
             said: BTreeMap::new(),
             were_too_many: false,
         };
-        // Who is no user shall not learn that there is nothing to see.
+        // Somebody who is no user must not learn that there is nothing to see.
         rights.may_read(&ShortStr::EMPTY).await?;
         Ok(rights)
     }

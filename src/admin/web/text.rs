@@ -58,7 +58,7 @@ pub(super) fn time(at: Option<&str>) -> Markup {
     }
 }
 
-/// So many seconds, in one unit: the largest of which there are two.
+/// A number of seconds, in one unit: the largest of which there are two.
 pub(super) fn duration(seconds: u64) -> String {
     let units = [(86_400, "days"), (3600, "h"), (60, "min")];
     let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
@@ -66,7 +66,7 @@ pub(super) fn duration(seconds: u64) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// So many octets.
+/// A number of octets, as people read it.
 pub(super) fn octets(size: u64) -> String {
     bytesize::ByteSize(size).display().iec().to_string()
 }

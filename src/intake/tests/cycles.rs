@@ -129,7 +129,7 @@ fn a_survey_that_was_begun_before_the_signal_came_decides_nothing() {
     rig.pass(200);
     rig.surveyed(Some(too_old));
     assert_eq!((rig.dead(), rig.settlements()), (vec![], vec![]));
-    // Another one, but reading it shall not be all that the broker does.
+    // Another survey is needed, but reading surveys must not be all that the broker does.
     assert!(!rig.asked());
     rig.pass(799);
     assert!(!rig.asked());

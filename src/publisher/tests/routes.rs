@@ -91,7 +91,7 @@ fn a_return_is_matched_by_headers_that_were_sorted_and_converted() {
     assert_eq!(rig.settled(), [(2, parked(Cause::Unroutable))]);
 }
 
-/// 4.x drops duplicates deep inside, too. Comparing each return with all that flies would take minutes here.
+/// 4.x drops duplicates deep inside, too. Comparing each return with all that is in flight would take minutes here.
 #[test]
 fn large_headers_that_come_back_changed_are_matched() {
     let mut rig = rig();

@@ -92,7 +92,7 @@ fn headers() {
         // What is not a word of x-match's counts as all.
         ("x-match:S some, a:S 1, b:S 2", "a:S 1", no),
         ("x-match:l 1, a:S 1", "a:S 1", yes),
-        // Other names in x- count only if they shall.
+        // Other names in x- count only if they are meant to.
         ("x-a:S 1", "", yes),
         ("x-match:S any, x-a:S 1", "x-a:S 1", no),
         ("x-match:S all-with-x, x-a:S 1", "", no),

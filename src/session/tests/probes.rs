@@ -130,7 +130,7 @@ pub(super) fn fitting() -> Script {
     s
 }
 
-/// A name that the broker shall make: the rewritten form is asked about.
+/// A name that the broker should make: the rewritten form is asked about.
 pub(super) fn comparing_a_name() -> Script {
     let mut s = Script::open(settings(Mode::Takeover));
     s.client(&declare_on(CH, "", 0, &original())).broker_gets(&[

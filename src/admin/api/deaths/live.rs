@@ -18,7 +18,7 @@ use crate::net::permits::Permit;
 
 /// A reader that hears nothing is told so often that it is still heard.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// So many are looked up at once.
+/// How many are looked up at once.
 const BATCH: usize = 100;
 
 /// A live answer.

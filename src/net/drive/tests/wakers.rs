@@ -22,9 +22,9 @@ const NAP: Duration = Duration::from_micros(10);
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many octets more come on a leg.
+    /// That many more octets arrive on a leg.
     Come(usize, usize),
-    /// So many octets more find room.
+    /// There is room for that many more octets.
     Room(usize, usize),
     /// What a stream kept goes out.
     Flush(usize),
