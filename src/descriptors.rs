@@ -53,7 +53,7 @@ fn limit() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// So many clients have room beside all else.
+/// How many clients have room beside all else.
 fn clients(limit: usize, max_admin_connections: usize) -> usize {
     let others = max_admin_connections.saturating_mul(PER_ADMIN);
     limit.saturating_sub(OWN).saturating_sub(others) / PER_CLIENT

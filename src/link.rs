@@ -59,7 +59,7 @@ pub struct Login {
 pub(crate) enum Step<'a> {
     /// No whole frame.
     More,
-    /// So many bytes concerned the link alone.
+    /// That many bytes concerned the link alone.
     Took(usize),
     /// After so many bytes the link is open: channels may be opened.
     Up(usize),

@@ -67,9 +67,9 @@ pub enum Task {
 /// How far a walk goes. Whatever is met first ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// So many messages.
+    /// How many messages it passes at most.
     pub messages: u64,
-    /// So many octets of messages.
+    /// How many octets of messages it passes at most.
     pub octets: u64,
     /// So long, from the first call on.
     pub time: Duration,

@@ -40,7 +40,7 @@ pub enum DeadLetters {
         /// Which.
         #[command(flatten)]
         filters: Filters,
-        /// So many messages at most, the oldest
+        /// How many messages to export at most; the oldest go first
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         limit: Option<u64>,
     },
@@ -164,7 +164,7 @@ pub struct Filters {
 /// Which part of a list.
 #[derive(Args, Debug)]
 pub struct Page {
-    /// So many messages [default: 100]
+    /// How many messages to list at most [default: 100]
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
     /// Behind so many others

@@ -47,10 +47,10 @@ pub struct Moving {
     /// Only this message, as `list` names it; may be repeated
     #[arg(long = "id", value_name = "ID")]
     pub ids: Vec<String>,
-    /// So many messages at most, the oldest
+    /// How many messages to move at most; the oldest go first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// So many messages a second at most
+    /// How many messages to move in a second at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub rate: Option<u64>,
     /// Only say how many messages are meant

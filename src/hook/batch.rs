@@ -21,7 +21,7 @@ const TAIL: &[u8] = b"]}";
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     letters: VecDeque<(Vhost, Wall, Arc<DeadLetter>)>,
-    /// So many are in the batch that is being posted.
+    /// How many dead letters are in the batch that is being posted.
     taken: usize,
 }
 

@@ -161,7 +161,7 @@ fn float(value: &Value<'_>) -> Option<f64> {
     }
 }
 
-/// So many of the digits are behind the point.
+/// How many of the digits are behind the point.
 fn decimal(scale: u8, digits: u32) -> String {
     let scale = usize::from(scale);
     let digits = format!("{digits:0>width$}", width = scale + 1);

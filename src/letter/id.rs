@@ -31,7 +31,7 @@ struct Hash(u64);
 // === impl Id ===
 
 impl Id {
-    /// So many octets of a body count. Whoever takes letters keeps at least as many, or the same message has two ids.
+    /// How many octets of a body count. Whoever takes letters keeps at least as many, or the same message has two ids.
     pub const BODY: usize = 4096;
 }
 

@@ -7,7 +7,7 @@ use super::report::{Released, Releases};
 use super::waiting::Waiting;
 use super::{Error, Place};
 
-/// So many messages of other queues are put aside at most, until a delay queue has been walked along: the largest prefetch there is.
+/// How many messages of other queues are put aside at most, until a delay queue has been walked along: the largest prefetch there is.
 const MOST_ASIDE: u16 = u16::MAX;
 
 /// What to let go.

@@ -27,7 +27,7 @@ pub(super) fn router(files: Files) -> OpenApiRouter {
 }
 
 /// Writes the messages of a queue as lines of JSON.
-#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/export", tag = "files", params(OfQueue, Filters, ("limit" = Option<u64>, Query, description = "So many messages at most, the oldest")), responses((status = OK, content_type = "application/x-ndjson", body = String, description = "A line for each message; the last line is `{\"end\": …}` and says how far the queue was looked at")))]
+#[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/export", tag = "files", params(OfQueue, Filters, ("limit" = Option<u64>, Query, description = "How many messages to export at most; the oldest go first")), responses((status = OK, content_type = "application/x-ndjson", body = String, description = "A line for each message; the last line is `{\"end\": …}` and says how far the queue was looked at")))]
 async fn export(
     State(files): State<Files>,
     Extension(peer): Extension<Peer>,

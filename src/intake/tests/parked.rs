@@ -40,7 +40,7 @@ fn retrying() -> IntakeRig {
 }
 
 impl IntakeRig {
-    /// So many messages are parked.
+    /// Parks that many messages.
     fn counted(&mut self, count: u32) {
         self.broker(&method(3, MethodId::QUEUE_DECLARE_OK, |a| {
             a.shortstr(b"dlx-proxy.parked").long(count).long(0).end();
