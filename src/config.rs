@@ -142,9 +142,9 @@ pub enum History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bcc {
-    /// In a private header.
+    /// Carried on in a private header.
     Carry,
-    /// Not at all.
+    /// Not carried on.
     Forget,
 }
 

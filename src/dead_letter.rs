@@ -70,7 +70,7 @@ pub struct Target {
 /// exchange nobody needs to know them: they are the keys, and [`plan()`] reads them there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetQueues {
-    /// Exactly these.
+    /// Just these queues.
     Known(Vec<ShortStr>),
     /// Not known: nothing is dropped here. A cycle is dropped where it closes, when the message dies in a queue again that the broker would
     /// not have let it into: one lap later.
@@ -89,7 +89,7 @@ pub struct RuleSettings {
 /// What shapes a dead letter: [`RuleSettings`] at one broker, with the limit of now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Of the broker.
+    /// The generation of the broker.
     pub dialect: Dialect,
     /// How many entries x-death may have; the oldest are dropped.
     pub max_history: usize,
@@ -104,9 +104,9 @@ pub struct Rules {
 /// A message that died.
 #[derive(Clone, Copy, Debug)]
 pub struct Death<'a> {
-    /// The queue.
+    /// The queue in which it died.
     pub queue: &'a ShortStr,
-    /// Why.
+    /// Why it died.
     pub reason: Reason,
     /// The exchange it had been published to.
     pub exchange: &'a [u8],

@@ -67,7 +67,7 @@ pub struct Known {
 // === impl KnownQueues ===
 
 impl KnownQueues {
-    /// Nothing yet.
+    /// A book in which no queue is known yet.
     pub fn new(names: Names, clock: SystemClock) -> KnownQueues {
         KnownQueues {
             names,
@@ -93,7 +93,7 @@ impl KnownQueues {
         self.book().sent(vhost, went, self.now());
     }
 
-    /// All of a vhost.
+    /// All queues that are known in a vhost.
     pub fn of(&self, vhost: &Vhost) -> Known {
         self.book().known(vhost, self.now())
     }

@@ -31,9 +31,9 @@ pub struct RecentDeath {
     pub number: u64,
     /// When its publication came to its end.
     pub at: Wall,
-    /// Where.
+    /// The vhost of the death.
     pub vhost: Vhost,
-    /// What is known of it.
+    /// What is known of the dead letter.
     pub dead: Arc<DeadLetter>,
 }
 

@@ -54,11 +54,11 @@ struct Entry {
     vhost: Vhost,
     queue: ShortStr,
     by: ShortStr,
-    /// In words.
+    /// Where the messages go, in words.
     to: String,
     begun: Wall,
     progress: watch::Receiver<Progress>,
-    /// To the walk.
+    /// The inbox of the walk.
     tell: mpsc::Sender<Input>,
     paused: bool,
     cancelled: bool,
@@ -74,7 +74,7 @@ pub struct Order {
     pub login: Login,
     /// Out of which queue.
     pub queue: ShortStr,
-    /// Which messages.
+    /// Which messages are moved.
     pub filter: Filter,
     /// How many messages it moves at most.
     pub most: u64,
@@ -110,7 +110,7 @@ pub struct Shown {
     /// The queue, in its octets.
     #[serde(skip)]
     pub of: ShortStr,
-    /// Of its queue.
+    /// The vhost of its queue.
     pub vhost: String,
     /// Out of which messages go.
     pub queue: String,
@@ -122,7 +122,7 @@ pub struct Shown {
     pub state: State,
     /// Milliseconds since 1970.
     pub begun: u64,
-    /// The same.
+    /// When it ended, in milliseconds since 1970.
     pub ended: Option<u64>,
     /// Messages that were there when it began: it meets no others. `None`: that is not known yet.
     pub ready: Option<u64>,
@@ -157,7 +157,7 @@ pub enum State {
 // === impl Redrives ===
 
 impl Redrives {
-    /// None yet.
+    /// A list without redrives.
     pub fn new(
         walks: Walks,
         drain: Drain,
@@ -245,7 +245,7 @@ impl Redrives {
         shown.map(|(id, entry)| entry.show(*id)).collect()
     }
 
-    /// One of them.
+    /// The redrive with this id, if it is remembered.
     pub fn show(&self, id: u64) -> Option<Shown> {
         self.all().entries.get(&id).map(|entry| entry.show(id))
     }

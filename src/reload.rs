@@ -11,13 +11,13 @@ use crate::telemetry::logging::Level;
 
 /// Where the settings come from, which are in force, and what they act on.
 pub struct Reload {
-    /// The same as at start.
+    /// The sources that were read at the start.
     pub sources: Sources,
-    /// Those in force.
+    /// The settings in force.
     pub config: Config,
     /// The running proxy.
     pub live: Live,
-    /// Of the log.
+    /// The level of the log.
     pub level: Level,
 }
 

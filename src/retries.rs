@@ -38,7 +38,7 @@ pub struct Place {
     pub nodes: Vec<Node>,
     /// As who may read the delay queues.
     pub access: Access,
-    /// These.
+    /// The vhosts to look into.
     pub vhosts: Vec<Vhost>,
     /// The names of the proxy's own queues.
     pub names: Names,

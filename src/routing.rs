@@ -269,7 +269,7 @@ impl Routing {
             .take_while(move |binding| binding.source == *source)
     }
 
-    /// Those with this key.
+    /// The bindings of this exchange with this key.
     fn with_key(&self, source: &ShortStr, key: &[u8]) -> impl Iterator<Item = &SortedBinding> {
         let first = ShortStr::copy(key).map(|key| SortedBinding::first(source.clone(), key));
         first.into_iter().flat_map(move |first| {

@@ -20,7 +20,7 @@ pub enum Kind {
     Header,
     /// A part of a content's body.
     Body,
-    /// Nothing.
+    /// A heartbeat, which carries nothing.
     Heartbeat,
     /// A type that the specification does not know.
     Other(u8),
@@ -40,7 +40,7 @@ pub struct Head {
 /// What the front of a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front<'a> {
-    /// Not even a head.
+    /// Fewer octets than the head of a frame has.
     Short,
     /// A head; the payload or the end octet is not all here.
     Part(Head),

@@ -325,9 +325,9 @@ view! {
     Deliver<'a> {
         /// The consumer.
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
-        /// Of this channel.
+        /// The tag of the delivery, on this channel.
         delivery_tag: DeliveryTag = |c| DeliveryTag(c.longlong()?);
-        /// It was delivered before.
+        /// Whether the message was delivered before.
         redelivered: bool = |c| c.octet()? & 1 != 0;
         /// The exchange that it was published to.
         exchange: &'a [u8] = |c| c.shortstr()?;
@@ -351,9 +351,9 @@ view! {
 view! {
     /// `basic.get-ok`: it names no queue (S9.6).
     GetOk<'a> {
-        /// Of this channel.
+        /// The tag of the delivery, on this channel.
         delivery_tag: DeliveryTag = |c| DeliveryTag(c.longlong()?);
-        /// It was delivered before.
+        /// Whether the message was delivered before.
         redelivered: bool = |c| c.octet()? & 1 != 0;
         /// The exchange that it was published to.
         exchange: &'a [u8] = |c| c.shortstr()?;

@@ -91,10 +91,10 @@ pub struct Properties<'a> {
 /// What an edit does to one property.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change {
-    /// As it was, there or not.
+    /// Leaves the property as it was, there or not.
     #[default]
     Keep,
-    /// Gone.
+    /// Takes the property away.
     Remove,
     /// This value, without its length octets.
     Set(Vec<u8>),
@@ -144,7 +144,7 @@ impl Property {
 // === impl Type ===
 
 impl Type {
-    /// Goes behind a value.
+    /// Moves the cursor behind a value.
     fn skip(self, cursor: &mut Cursor<'_>) -> Result<(), Malformed> {
         match self {
             Type::Shortstr => cursor.shortstr().map(drop),

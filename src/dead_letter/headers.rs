@@ -30,11 +30,11 @@ pub(super) struct HeaderEdit<'a> {
 
 #[derive(Debug)]
 enum Change {
-    /// All of the name.
+    /// Takes all headers of the name away.
     Remove,
     /// The first of the name; the whole raw member.
     Set(Vec<u8>),
-    /// It has been.
+    /// The header has been written.
     Written,
 }
 

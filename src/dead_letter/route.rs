@@ -117,7 +117,7 @@ impl<'a> Keys<'a> {
         Some(keys)
     }
 
-    /// All of them.
+    /// All keys.
     pub(super) fn all(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         std::iter::once(self.routing_key)
             .chain(self.cc.iter().copied())

@@ -20,7 +20,7 @@ use super::headers::{HeaderEdit, OF_THE_QUEUE, X_DEATH, X_LAST_DEATH};
 pub struct Signal<'a> {
     /// The queue it died in.
     pub queue: ShortStr,
-    /// Why.
+    /// Why it died.
     pub reason: Reason,
     /// The exchange it had been published to before: 3.x tells only that of its first death here (S4.2).
     pub exchange: &'a [u8],

@@ -34,7 +34,7 @@ pub(super) struct Writing<'a> {
     pub(super) is_first: bool,
     /// The history with this death.
     pub(super) whole: Whole<'a>,
-    /// Of the dead letter.
+    /// The keys of the dead letter.
     pub(super) keys: Keys<'a>,
     /// See [`super::cycle::Automatic::queues`].
     pub(super) automatic: &'a [&'a [u8]],

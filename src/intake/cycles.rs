@@ -74,7 +74,7 @@ pub(super) struct Verdict {
 // === impl Cycles ===
 
 impl Cycles {
-    /// Nothing is known.
+    /// The state in which nothing is known.
     pub(super) fn new(surveyed: bool, prefetch: u16) -> Cycles {
         Cycles {
             surveyed,

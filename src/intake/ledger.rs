@@ -9,7 +9,7 @@ use crate::machine::{Publication, Ticket};
 /// What became of one delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Without an outcome.
+    /// The delivery has no outcome yet.
     Held,
     /// To be acked at the next flush.
     Done,
@@ -41,7 +41,7 @@ pub(super) struct Ledger {
 // === impl Ledger ===
 
 impl Ledger {
-    /// No delivery yet.
+    /// A ledger without deliveries.
     pub(super) fn new() -> Ledger {
         Ledger {
             base: 0,

@@ -81,7 +81,7 @@ pub(super) struct Parked {
     open: bool,
     /// When the last lap ended.
     rested: Mono,
-    /// No lap before.
+    /// No lap begins before this time.
     not_before: Mono,
     /// Still to be fetched in this lap.
     left: u32,

@@ -51,7 +51,7 @@ struct Queue {
     by_name: bool,
     /// What nothing takes is parked there.
     is_parking: bool,
-    /// Since the process began.
+    /// How many dead letters went there since the process began.
     dead_letters: u64,
     published: Published,
     counted: Option<Counted>,

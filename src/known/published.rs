@@ -48,7 +48,7 @@ pub(super) struct Counted {
 // === impl Published ===
 
 impl Published {
-    /// One more.
+    /// Counts a publication.
     pub(super) fn add(&mut self, now: Mono) {
         self.number += 1;
         match self.runs.back_mut() {
@@ -58,7 +58,7 @@ impl Published {
         self.bound();
     }
 
-    /// All of these, too.
+    /// Adds all publications of another count.
     pub(super) fn merge(&mut self, other: &Published) {
         self.runs.extend(&other.runs);
         self.runs.make_contiguous().sort_by_key(|run| run.at);
@@ -78,7 +78,7 @@ impl Published {
         }
     }
 
-    /// Those that came later.
+    /// The publications that came later.
     fn since(&self, then: Mono) -> u64 {
         let newest = self.runs.iter().rev();
         newest

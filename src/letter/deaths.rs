@@ -17,7 +17,7 @@ const INTAKE: &[u8] = b".intake";
 /// One entry of `x-death`: the deaths in one queue for one reason. Whatever a hostile one lacks, or has of another type, is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Death {
-    /// Where.
+    /// The queue in which it died.
     pub queue: Option<ShortStr>,
     /// Why, in RabbitMQ's words; at most 255 octets of it, as text.
     pub reason: Option<String>,

@@ -41,9 +41,9 @@ pub struct Group {
     /// The queue that they died in last, in its octets.
     #[serde(skip)]
     pub of: Option<ShortStr>,
-    /// The same, as text.
+    /// The queue in which they died last, as text.
     pub source: Option<String>,
-    /// Why.
+    /// Why they died.
     pub reason: Option<String>,
     /// The first line of the error.
     pub error: Option<String>,
@@ -60,7 +60,7 @@ pub struct Group {
 // === impl Groups ===
 
 impl Groups {
-    /// None yet.
+    /// A grouping without any group yet.
     pub fn new(errors: ErrorHeaders) -> Groups {
         Groups {
             errors,

@@ -36,9 +36,9 @@ pub struct Summary {
     pub id: String,
     /// The queue that it died in last.
     pub source_queue: Option<String>,
-    /// Why.
+    /// Why it died.
     pub reason: Option<String>,
-    /// When, in RFC 3339.
+    /// When it died, as in RFC 3339.
     pub died_at: Option<String>,
     /// How often it died, all queues and reasons together.
     pub deaths: u64,
@@ -102,9 +102,9 @@ pub struct Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encoding {
-    /// It is UTF-8.
+    /// The body is UTF-8.
     Text,
-    /// It is UTF-8, and JSON.
+    /// The body is UTF-8, and JSON.
     Json,
     /// It is something else, in hexadecimal digits.
     Hex,

@@ -13,7 +13,7 @@ pub struct DeadLetter {
     pub reason: Reason,
     /// Where the dead letter should have gone.
     pub exchange: ShortStr,
-    /// With which key.
+    /// The key with which it was published.
     pub routing_key: ShortStr,
     /// Octets of its body.
     pub octets: usize,

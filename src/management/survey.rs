@@ -17,7 +17,7 @@ use super::http::{Connection, NoAnswer, PATIENCE};
 use super::{Management, listed};
 
 impl Management {
-    /// Makes them.
+    /// What makes surveys of a vhost.
     pub fn surveyor(&self, clock: SystemClock) -> Surveyor {
         let management = self.clone();
         // Vhosts of which it was said that they cannot be surveyed.

@@ -43,7 +43,7 @@ pub(super) struct Away {
 // === impl Away ===
 
 impl Away {
-    /// No link yet.
+    /// The state before the first link.
     pub(super) fn new(now: Now) -> Away {
         Away {
             since: Some(now.mono),

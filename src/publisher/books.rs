@@ -4,7 +4,7 @@ use super::Publisher;
 use super::item::{Item, Key, Place};
 use super::lanes::Lanes;
 
-/// Of all lanes together.
+/// The counts of all lanes together.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     /// Items that wait for their lane.

@@ -73,7 +73,7 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
 // === impl Known ===
 
 impl Known {
-    /// None yet.
+    /// No exchange is known to be internal yet.
     pub(super) fn new(names: Bridges) -> Known {
         Known {
             names,

@@ -39,7 +39,7 @@ pub(super) struct Lanes {
 // === impl Lanes ===
 
 impl Lanes {
-    /// The fixed ones, none open.
+    /// The fixed lanes, none of which is open.
     pub(super) fn new() -> Lanes {
         Lanes {
             all: (0..NAMED).map(|at| Lane::new(channel(at))).collect(),
@@ -50,17 +50,17 @@ impl Lanes {
         }
     }
 
-    /// How many there are.
+    /// The number of lanes.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// One of them.
+    /// The lane at this place.
     pub(super) fn get(&mut self, at: usize) -> &mut Lane {
         &mut self.all[at]
     }
 
-    /// One of them, to look at.
+    /// The lane at this place, to be looked at only.
     pub(super) fn look(&self, at: usize) -> &Lane {
         &self.all[at]
     }

@@ -43,7 +43,7 @@ pub(super) struct Quarantine {
     wards: BTreeMap<Target, Ward>,
     /// Suspected targets, as they are to be tried together.
     groups: VecDeque<Vec<Target>>,
-    /// The turn that is on.
+    /// The turn that is under way.
     pub(super) turn: Option<Turn>,
     /// No turn begins before.
     next: Mono,
@@ -448,7 +448,7 @@ impl Ward {
         self.sentence.is_some()
     }
 
-    /// In front again.
+    /// Puts an item back, in front of its ward.
     fn give_back(&mut self, key: Key) {
         self.waiting.push_front(key);
         if !self.is_convicted() {
@@ -456,7 +456,7 @@ impl Ward {
         }
     }
 
-    /// Those of the next turn.
+    /// Takes the items of the next turn.
     fn take(&mut self, room: usize) -> Vec<Key> {
         let waiting = if self.is_convicted() {
             self.waiting.len()

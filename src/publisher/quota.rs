@@ -135,7 +135,7 @@ impl Quota {
         self.intake == Some(item.owner)
     }
 
-    /// It is late from now on.
+    /// Counts an item that has become late.
     pub(super) fn enter(&mut self, item: &Item) {
         let share = self.share_mut(item);
         share.all.add(item.weight);
@@ -143,7 +143,7 @@ impl Quota {
         late.add(item.weight);
     }
 
-    /// It is late no longer.
+    /// Counts an item no more that was late.
     pub(super) fn leave(&mut self, item: &Item) {
         let share = self.share_mut(item);
         share.all.remove(item.weight);

@@ -16,7 +16,7 @@ pub const MOST_VHOSTS: usize = 50;
 /// A part of what is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// The oldest first.
+    /// The deaths, the oldest first.
     pub deaths: Vec<RecentDeath>,
     /// The number to go on with.
     pub next: u64,
@@ -56,7 +56,7 @@ impl Memory {
         }
     }
 
-    /// One more.
+    /// Remembers a death.
     pub(super) fn add(&mut self, vhost: &Vhost, at: Wall, dead: Arc<DeadLetter>) -> RecentDeath {
         self.last += 1;
         if !self.vhosts.contains_key(vhost) && self.vhosts.len() >= MOST_VHOSTS {

@@ -39,7 +39,7 @@ struct Series {
 // === impl Rates ===
 
 impl Rates {
-    /// One more.
+    /// Counts a death.
     pub(super) fn count(&mut self, queue: &ShortStr, reason: Reason, at: Wall) {
         let minute = at.0 / MINUTE;
         let mut key = (Some(queue.clone()), reason);
@@ -61,7 +61,7 @@ impl Rates {
         named.count()
     }
 
-    /// Those that are not zero.
+    /// The rates that are not zero.
     pub(super) fn list(&self, now: Wall) -> Vec<Rate> {
         let minute = now.0 / MINUTE;
         let counted = self.series.iter();

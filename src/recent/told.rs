@@ -19,7 +19,7 @@ pub(crate) struct Told {
     /// Where it went, or should have gone.
     exchange: String,
     routing_key: String,
-    /// Of its body.
+    /// How many octets its body has.
     octets: usize,
     outcome: &'static str,
     /// Of an outcome that is not `confirmed`.
@@ -87,7 +87,7 @@ impl RejectedBy {
     }
 }
 
-/// In RFC 3339.
+/// A time as in RFC 3339.
 pub(crate) fn time(at: Wall) -> String {
     // Beyond the year 9999 there is no such form.
     let at = Duration::from_millis(at.0.min(253_402_300_799_999));

@@ -12,7 +12,7 @@ pub struct ExistingDelays(Arc<ArcSwap<BTreeSet<u64>>>);
 // === impl ExistingDelays ===
 
 impl ExistingDelays {
-    /// As it was told last.
+    /// The delays of the delay queues that existed when it was last told.
     pub fn now(&self) -> Guard<Arc<BTreeSet<u64>>> {
         self.0.load()
     }

@@ -19,7 +19,7 @@ pub(super) struct Criteria {
     any: bool,
     /// Sorted by name; without `x-match`, and without other names in `x-` unless they count.
     wanted: Vec<(Vec<u8>, Wanted)>,
-    /// Not to be read.
+    /// Something in it cannot be read.
     odd: bool,
 }
 

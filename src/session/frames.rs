@@ -40,7 +40,7 @@ pub(super) enum Consumed {
 
 /// What happened to a whole method.
 pub(super) enum Handled {
-    /// It is done with.
+    /// The method has been dealt with.
     Done,
     /// It is looked at again when a pause has ended, or when there are more bytes behind it.
     Wait,

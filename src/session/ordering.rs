@@ -48,7 +48,7 @@ impl Channels {
 // === impl Exchanges ===
 
 impl Exchanges {
-    /// It is there.
+    /// Believes that the exchange is there.
     pub(super) fn learn(&mut self, exchange: &[u8], now: Mono) {
         if self.0.len() >= MOST {
             self.0.clear();
@@ -56,7 +56,7 @@ impl Exchanges {
         self.0.insert(fnv1a(exchange), now.after(BELIEVED));
     }
 
-    /// It is deleted.
+    /// Forgets an exchange that is deleted.
     pub(super) fn forget(&mut self, exchange: &[u8]) {
         self.0.remove(&fnv1a(exchange));
     }

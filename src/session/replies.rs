@@ -148,7 +148,7 @@ impl Replies {
         Replies { due, all }
     }
 
-    /// One more.
+    /// Adds a reply behind the others.
     pub(super) fn push(&mut self, what: Expected, unseen: bool) {
         let shares = what.shares();
         self.all.0.fetch_add(shares, Ordering::Relaxed);

@@ -74,7 +74,7 @@ pub(crate) struct Kept {
     pub ticket: Option<Ticket>,
     /// What was rejected.
     pub retained: Retained,
-    /// Since when.
+    /// When it was rejected.
     pub since: Mono,
     /// The dead letter is to be published with our own `user-id`.
     pub hide_user: bool,

@@ -22,7 +22,7 @@ pub(super) struct AddressLabels {
 
 /// A number per address.
 pub(super) type AddressGauge = Family<AddressLabels, Gauge>;
-/// The same.
+/// A counter per address.
 pub(super) type AddressCounter = Family<AddressLabels, Counter>;
 
 impl Metrics {
