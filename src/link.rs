@@ -115,9 +115,9 @@ enum State {
     Ended,
 }
 
-/// What was said last: each change is an event, its repetition is not.
+/// What was reported last. Each change is reported by an event; a repetition is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum Reported {
     Nothing,
     Up,
     Down,
@@ -130,7 +130,7 @@ pub(crate) struct Link {
     role: Role,
     login: Login,
     state: State,
-    said: Said,
+    reported: Reported,
     back_off: BackOff,
     version: Bytes,
     dialect: Dialect,
@@ -159,7 +159,7 @@ impl Link {
         Link {
             role,
             state: State::Away(Mono(0)),
-            said: Said::Nothing,
+            reported: Reported::Nothing,
             back_off: BackOff::new(login.seed),
             login,
             version: Bytes::new(),
@@ -189,7 +189,7 @@ impl Link {
 
     /// True when the broker lets us not into this vhost, or is too old.
     pub(crate) fn is_refused(&self) -> bool {
-        self.said == Said::Native
+        self.reported == Reported::Native
     }
 
     /// The generation of the broker. Known once the link was up.
@@ -410,8 +410,8 @@ impl Link {
 
     /// This vhost is not for us: it stays native, and we ask again now and then.
     fn refuse<O>(&mut self, cause: String, now: Now, fx: &mut Effects<O>) -> Loss {
-        if self.said != Said::Native {
-            self.said = Said::Native;
+        if self.reported != Reported::Native {
+            self.reported = Reported::Native;
             fx.events.push(Event::VhostNative { cause });
         }
         self.leave(now.mono.after(REFUSED), fx);
@@ -428,8 +428,8 @@ impl Link {
         {
             self.back_off.reset();
         }
-        if self.said != Said::Down && !self.ending {
-            self.said = Said::Down;
+        if self.reported != Reported::Down && !self.ending {
+            self.reported = Reported::Down;
             fx.events.push(Event::LinkDown {
                 role: self.role,
                 cause,

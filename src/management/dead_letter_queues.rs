@@ -39,8 +39,8 @@ struct Listed {
     messages: Option<u64>,
 }
 
-/// What is told of a queue.
-enum Told {
+/// What the management API answers about one queue.
+enum Answer {
     Messages(Option<u64>),
     Gone,
 }
@@ -116,18 +116,18 @@ impl Counting {
                 let name = percent_encode(queue, NON_ALPHANUMERIC);
                 let path = format!("queues/{vhost}/{name}?columns=messages");
                 let told = match api.get(path, |json| serde_json::from_slice(json)).await {
-                    Ok(Listed { messages }) => Told::Messages(messages),
+                    Ok(Listed { messages }) => Answer::Messages(messages),
                     Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
-                        Told::Gone
+                        Answer::Gone
                     }
                     Err(error) => return Err(error),
                 };
                 match told {
-                    Told::Messages(Some(messages)) => {
+                    Answer::Messages(Some(messages)) => {
                         self.known.counted(&self.vhost, queue, messages);
                     }
-                    Told::Messages(None) => {}
-                    Told::Gone => self.known.gone(&self.vhost, queue),
+                    Answer::Messages(None) => {}
+                    Answer::Gone => self.known.gone(&self.vhost, queue),
                 }
             }
             Ok(())

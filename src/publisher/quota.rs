@@ -143,7 +143,7 @@ impl Quota {
         late.add(item.weight);
     }
 
-    /// Counts an item no more that was late.
+    /// Removes an item that is no longer late from the count.
     pub(super) fn leave(&mut self, item: &Item) {
         let share = self.share_mut(item);
         share.all.remove(item.weight);
