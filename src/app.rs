@@ -22,6 +22,7 @@ use crate::admin::watches::Watches;
 use crate::admin::{Api, Readiness};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::config::Config;
+use crate::descriptors;
 use crate::drain::{Drain, Ended, Phase};
 use crate::hook::Hook;
 use crate::known::KnownQueues;
@@ -175,7 +176,10 @@ impl App {
         let hub = Hub::new(Box::new(move |hub, vhost, inboxes| {
             opener.open(hub, vhost, inboxes)
         }));
-        let permits = Permits::new(config.reloadable.max_connections);
+        let permits = Permits::new(descriptors::permits(
+            config.reloadable.max_connections,
+            config.reloadable.max_admin_connections,
+        ));
         let walks = Walks {
             dialer: dialer.clone(),
             clock,

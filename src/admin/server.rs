@@ -115,7 +115,7 @@ impl Server {
                 silent.let_the_oldest_go();
             };
             let next = async {
-                let came = ports.accept().await;
+                let came = ports.accept(&self.metrics).await;
                 (came, self.permits.acquire(met).await)
             };
             let (Came { stream, peer, tls }, permit) = tokio::select! {

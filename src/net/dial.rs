@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -136,7 +137,9 @@ impl Dialer {
                 }
                 Err(error) => {
                     debug!(%address, %error, "cannot connect");
-                    self.nodes.failed(&address, began, &error);
+                    if !is_of_this_machine(&error) {
+                        self.nodes.failed(&address, began, &error);
+                    }
                     refused = Refused {
                         node: Some(address.node),
                         error,
@@ -207,6 +210,21 @@ impl Way {
         }
         dress(plain(stream), host, self.tls.as_ref()).await
     }
+}
+
+/// Whether the system had nothing to connect with: descriptors, ports, memory. That says nothing about the node.
+fn is_of_this_machine(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::MFILE
+                | Errno::NFILE
+                | Errno::ADDRNOTAVAIL
+                | Errno::AGAIN
+                | Errno::NOBUFS
+                | Errno::NOMEM
+        )
+    )
 }
 
 fn silent() -> io::Error {

@@ -64,7 +64,7 @@ impl Listener {
         tokio::pin!(stopped);
         loop {
             let met = || self.metrics.limit_met(Limit::Connections);
-            let next = async { (self.permits.acquire(met).await, ports.accept().await) };
+            let next = async { (self.permits.acquire(met).await, ports.accept(&self.metrics).await) };
             let (permit, came) = tokio::select! {
                 () = &mut stopped => return,
                 next = next => next,

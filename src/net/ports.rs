@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tracing::warn;
 
+use crate::telemetry::Metrics;
 use crate::tls::Acceptor;
 
 /// After an accept that failed (no file descriptors left), others get time to close some.
@@ -35,11 +35,11 @@ pub struct Came {
 
 impl Ports {
     /// The next connection, whatever that takes. Nothing is lost when this is dropped before.
-    pub async fn accept(&self) -> Came {
+    pub async fn accept(&self, metrics: &Metrics) -> Came {
         let tls = self.tls.as_ref();
         let ((stream, peer), tls) = tokio::select! {
-            came = accept(self.plain.as_ref()) => (came, None),
-            came = accept(tls.map(|(port, _)| port)) => (came, tls.map(|(_, tls)| tls.clone())),
+            came = accept(self.plain.as_ref(), metrics) => (came, None),
+            came = accept(tls.map(|(port, _)| port), metrics) => (came, tls.map(|(_, tls)| tls.clone())),
         };
         Came { stream, peer, tls }
     }
@@ -53,7 +53,7 @@ impl Ports {
     }
 }
 
-async fn accept(port: Option<&TcpListener>) -> (TcpStream, SocketAddr) {
+async fn accept(port: Option<&TcpListener>, metrics: &Metrics) -> (TcpStream, SocketAddr) {
     let Some(port) = port else {
         return std::future::pending().await;
     };
@@ -61,7 +61,7 @@ async fn accept(port: Option<&TcpListener>) -> (TcpStream, SocketAddr) {
         match port.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
-                warn!(%error, "cannot accept a connection");
+                metrics.cannot_accept(&error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
