@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::drive::Connector;
 use super::nodes::{Address, Node, Nodes};
-use super::proxy_protocol::{Ends, Told};
+use super::proxy_protocol::{Ends, Origin, Told};
 use super::stream::{Plain, Socket, plain};
 use super::watched::{Watch, Watched};
 use crate::machine::Mono;
@@ -68,11 +68,11 @@ pub struct Refused {
 // === impl Dialer ===
 
 impl Dialer {
-    /// A connection, for a client at the end of that one; `None`: for the proxy itself. No refusal is told before all nodes were asked.
+    /// A connection, for a client that comes from there; `None`: for the proxy itself. No refusal is told before all nodes were asked.
     ///
     /// # Errors
     /// What the system says of the last node, or that it took too long.
-    pub async fn dial(&self, client: Option<Ends>) -> Result<Dialed, Refused> {
+    pub async fn dial(&self, client: Option<&Origin>) -> Result<Dialed, Refused> {
         // Who began to be tried when, as long as it has not said no.
         let mut open = Vec::new();
         let dialed = match timeout(IN_ALL, self.dial_all(client, &mut open)).await {
@@ -94,7 +94,7 @@ impl Dialer {
 
     async fn dial_all(
         &self,
-        client: Option<Ends>,
+        client: Option<&Origin>,
         open: &mut Vec<(Address, Mono)>,
     ) -> Result<Dialed, Refused> {
         let (addresses, nameless) = self.nodes.in_order().await;
@@ -149,7 +149,11 @@ impl Dialer {
         }
     }
 
-    async fn dial_address(&self, address: &Address, client: Option<Ends>) -> io::Result<Socket> {
+    async fn dial_address(
+        &self,
+        address: &Address,
+        client: Option<&Origin>,
+    ) -> io::Result<Socket> {
         match timeout(self.within, self.way.to_address(address, client)).await {
             Ok(connected) => connected,
             Err(_) => Err(silent()),
@@ -186,7 +190,11 @@ impl Way {
         self.on(stream, &node.host, None).await
     }
 
-    async fn to_address(&self, address: &Address, client: Option<Ends>) -> io::Result<Socket> {
+    async fn to_address(
+        &self,
+        address: &Address,
+        client: Option<&Origin>,
+    ) -> io::Result<Socket> {
         let stream = TcpStream::connect(address.at).await?;
         self.on(stream, &address.node.host, client).await
     }
@@ -195,18 +203,21 @@ impl Way {
         &self,
         mut stream: TcpStream,
         host: &str,
-        client: Option<Ends>,
+        client: Option<&Origin>,
     ) -> io::Result<Socket> {
         if self.told != Told::Off {
-            let own = || -> io::Result<Ends> {
-                Ok(Ends {
-                    source: stream.local_addr()?,
-                    destination: stream.peer_addr()?,
-                })
+            let header = match client {
+                Some(client) => client.header(self.told),
+                None => {
+                    let own = Ends {
+                        source: stream.local_addr()?,
+                        destination: stream.peer_addr()?,
+                    };
+                    Origin::from(own).header(self.told)
+                }
             };
-            let ends = client.map_or_else(own, Ok)?;
             // A new connection has room for it.
-            stream.write_all(&ends.header(self.told)).await?;
+            stream.write_all(&header).await?;
         }
         dress(plain(stream), host, self.tls.as_ref()).await
     }

@@ -1,5 +1,6 @@
 //! Accepts clients, and gives each a broker connection of its own.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::drive::Drive;
 use super::outlet::Observer;
 use super::permits::Permits;
 use super::ports::{Came, Ports};
-use super::proxy_protocol::{self, BadHeader, Ends, Trusted};
+use super::proxy_protocol::{self, BadHeader, Ends, Origin, Ssl, Trusted};
 use super::stream::{Plain, Socket, plain};
 use super::vhosts::Hub;
 use super::watched::Watched;
@@ -99,11 +100,11 @@ impl Listener {
             () = &mut drained => return,
         };
         // Before the broker hears of it: who does not come so far costs it nothing.
-        let Some((client, ends, reporter)) = arrived else {
+        let Some((client, origin, reporter)) = arrived else {
             return;
         };
         let connected = tokio::select! {
-            connected = self.dialer.dial(Some(ends)) => connected,
+            connected = self.dialer.dial(Some(&origin)) => connected,
             () = &mut drained => return,
         };
         let broker = match connected {
@@ -118,7 +119,7 @@ impl Listener {
             }
         };
         let session = {
-            let host = ShortStr::copy(ends.source.ip().to_string().as_bytes()).unwrap_or_default();
+            let host = ShortStr::copy(origin.host().as_bytes()).unwrap_or_default();
             Session::of_client(self.settings.clone(), host, came)
         };
         let tickets = session.max_tickets();
@@ -128,7 +129,7 @@ impl Listener {
         Drive::session(session, outlet, inbox, self.clock, client, broker)
             .run(drained)
             .await;
-        debug!(peer = %ends.source, "session ended");
+        debug!(peer = %origin, "session ended");
     }
 
     /// A client with all that comes before AMQP behind it, where it comes from, and who tells of it. `None`: it did not come so far.
@@ -137,32 +138,40 @@ impl Listener {
         mut client: TcpStream,
         peer: SocketAddr,
         tls: Option<tls::Acceptor>,
-    ) -> Option<(Socket, Ends, Reporter)> {
-        let reporter = |peer| Reporter::session(self.metrics.clone(), peer);
-        let ends = self.ends(&mut client, peer).await;
-        let ends = ends
-            .map_err(|error| reporter(peer).header_refused(&error))
+    ) -> Option<(Socket, Origin, Reporter)> {
+        let reporter = |peer: &dyn fmt::Display| Reporter::session(self.metrics.clone(), peer);
+        let origin = self.origin(&mut client, peer).await;
+        let mut origin = origin
+            .map_err(|error| reporter(&peer).header_refused(&error))
             .ok()?;
-        let reporter = reporter(ends.source);
+        let reporter = reporter(&origin);
         let client = self.dress(plain(client), tls).await;
         let client = client
             .map_err(|error| reporter.handshake_failed(&error))
             .ok()?;
-        Some((client, ends, reporter))
+        // A load balancer that ends TLS itself, and begins it anew, has said more of the client already.
+        if let (None, Socket::Right(with_tls)) = (&origin.ssl, &client) {
+            origin.ssl = Some(Ssl::of(&tls::Facts::of(with_tls.get_ref().1)));
+        }
+        Some((client, origin, reporter))
     }
 
     /// Where it comes from and where to: as the system says, or as a load balancer does that is trusted.
-    async fn ends(&self, client: &mut TcpStream, peer: SocketAddr) -> Result<Ends, BadHeader> {
+    async fn origin(&self, client: &mut TcpStream, peer: SocketAddr) -> Result<Origin, BadHeader> {
         let own = Ends {
             source: peer,
             destination: client.local_addr()?,
         };
         if !self.trusted.contains(peer.ip()) {
-            return Ok(own);
+            return Ok(own.into());
         }
         let patience = self.settings.limits.now().handshake_timeout;
         let header = timeout(patience, proxy_protocol::read(client)).await;
-        Ok(header.map_err(|_| BadHeader::Late)??.unwrap_or(own))
+        let header = header.map_err(|_| BadHeader::Late)??;
+        Ok(Origin {
+            ends: Some(header.ends.unwrap_or(own)),
+            ssl: header.ssl,
+        })
     }
 
     /// The client's connection with TLS on it, if it came where TLS is spoken.
