@@ -1,13 +1,14 @@
 //! How a connection to the broker is opened: to the first address of its nodes that accepts.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -249,6 +250,14 @@ fn silent() -> io::Error {
 pub async fn connect(host: &str, port: u16, tls: Option<&tls::Connector>) -> io::Result<Socket> {
     let stream = plain(TcpStream::connect((host, port)).await?);
     dress(stream, host, tls).await
+}
+
+/// A connection to a server of this machine, by its Unix socket.
+///
+/// # Errors
+/// What the system says.
+pub async fn connect_unix(path: &Path) -> io::Result<Socket> {
+    Ok(Socket::Left(Plain::Right(UnixStream::connect(path).await?)))
 }
 
 /// The same connection with TLS on it, if TLS is wanted.

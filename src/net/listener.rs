@@ -24,7 +24,7 @@ use super::outlet::Observer;
 use super::permits::Permits;
 use super::ports::{Came, Ports};
 use super::proxy_protocol::{self, BadHeader, Ends, Origin, Ssl, Trusted};
-use super::stream::{Plain, Socket, plain};
+use super::stream::{Plain, Socket};
 use super::vhosts::Hub;
 use super::watched::Watched;
 use super::workers::{self, Workers};
@@ -77,7 +77,7 @@ impl Listener {
             let session = async move {
                 match workers::adopt(stream) {
                     Ok(client) => listener.session(client, peer, tls, drained).await,
-                    Err(error) => debug!(%peer, %error, "lost at once"),
+                    Err(error) => debug!(peer = ?peer, %error, "lost at once"),
                 }
                 drop((permit, seat));
             };
@@ -87,8 +87,8 @@ impl Listener {
 
     async fn session(
         self,
-        client: TcpStream,
-        peer: SocketAddr,
+        client: Plain,
+        peer: Option<SocketAddr>,
         tls: Option<tls::Acceptor>,
         drained: impl Future<Output = ()>,
     ) {
@@ -135,17 +135,22 @@ impl Listener {
     /// A client with all that comes before AMQP behind it, where it comes from, and who tells of it. `None`: it did not come so far.
     async fn arrived(
         &self,
-        mut client: TcpStream,
-        peer: SocketAddr,
+        mut client: Plain,
+        peer: Option<SocketAddr>,
         tls: Option<tls::Acceptor>,
     ) -> Option<(Socket, Origin, Reporter)> {
         let reporter = |peer: &dyn fmt::Display| Reporter::session(self.metrics.clone(), peer);
-        let origin = self.origin(&mut client, peer).await;
-        let mut origin = origin
-            .map_err(|error| reporter(&peer).header_refused(&error))
-            .ok()?;
+        let mut origin = match (peer, &mut client) {
+            (Some(peer), Plain::Left(client)) => {
+                let origin = self.origin(client, peer).await;
+                origin
+                    .map_err(|error| reporter(&peer).header_refused(&error))
+                    .ok()?
+            }
+            _ => Origin::LOCAL,
+        };
         let reporter = reporter(&origin);
-        let client = self.dress(plain(client), tls).await;
+        let client = self.dress(client, tls).await;
         let client = client
             .map_err(|error| reporter.handshake_failed(&error))
             .ok()?;
@@ -156,7 +161,7 @@ impl Listener {
         Some((client, origin, reporter))
     }
 
-    /// Where it comes from and where to: as the system says, or as a load balancer does that is trusted.
+    /// Where it comes from and where to by TCP: as the system says, or as a load balancer does that is trusted.
     async fn origin(&self, client: &mut TcpStream, peer: SocketAddr) -> Result<Origin, BadHeader> {
         let own = Ends {
             source: peer,

@@ -19,6 +19,12 @@ pub struct Origin {
 // === impl Origin ===
 
 impl Origin {
+    /// Of who came by a Unix socket.
+    pub const LOCAL: Origin = Origin {
+        ends: None,
+        ssl: None,
+    };
+
     /// As a header. A client without addresses is one that the proxy speaks for itself.
     pub fn header(&self, told: Told) -> Vec<u8> {
         let ends = self.ends.map(Ends::of_one_family);

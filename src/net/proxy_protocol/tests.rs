@@ -161,12 +161,8 @@ fn what_a_load_balancer_says_of_tls_is_passed_on_as_it_is() {
 
 #[test]
 fn a_client_without_addresses_is_one_that_the_proxy_speaks_for() {
-    let origin = Origin {
-        ends: None,
-        ssl: None,
-    };
-    assert_eq!(origin.header(Told::V1), b"PROXY UNKNOWN\r\n");
-    assert_eq!(origin.header(Told::V2), second(0, 0, b""));
+    assert_eq!(Origin::LOCAL.header(Told::V1), b"PROXY UNKNOWN\r\n");
+    assert_eq!(Origin::LOCAL.header(Told::V2), second(0, 0, b""));
 }
 
 #[test]
