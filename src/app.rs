@@ -22,6 +22,7 @@ use crate::admin::watches::Watches;
 use crate::admin::{Api, Readiness};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::config::Config;
+use crate::descriptors;
 use crate::drain::{Drain, Ended, Phase};
 use crate::hook::Hook;
 use crate::known::KnownQueues;
@@ -32,7 +33,7 @@ use crate::net::links::Opener;
 use crate::net::listener::Listener;
 use crate::net::nodes::Nodes;
 use crate::net::permits::Permits;
-use crate::net::ports::Ports;
+use crate::net::ports::{At, Port, Ports};
 use crate::net::vhosts::Hub;
 use crate::net::walks::Walks;
 use crate::net::workers::Workers;
@@ -86,7 +87,7 @@ pub enum BindError {
         /// The setting.
         setting: &'static str,
         /// Its value.
-        address: SocketAddr,
+        address: At,
         /// What the system says.
         source: std::io::Error,
     },
@@ -121,12 +122,12 @@ impl App {
             Certificates::load(&config.reloadable.tls, config.tls_uses(), metrics.clone())
                 .map_err(BindError::certificates)?;
         let client_ports = ports(
-            ("listen", config.listen.filter(|_| handed.is_none())),
+            ("listen", config.listen.clone().filter(|_| handed.is_none())),
             ("listen-tls", config.listen_tls),
             certificates.clients(),
         );
         let admin_ports = ports(
-            ("admin", config.admin),
+            ("admin", config.admin.clone()),
             ("admin-tls", config.admin_tls),
             certificates.admin(),
         );
@@ -175,7 +176,10 @@ impl App {
         let hub = Hub::new(Box::new(move |hub, vhost, inboxes| {
             opener.open(hub, vhost, inboxes)
         }));
-        let permits = Permits::new(config.reloadable.max_connections);
+        let permits = Permits::new(descriptors::permits(
+            config.reloadable.max_connections,
+            config.reloadable.max_admin_connections,
+        ));
         let walks = Walks {
             dialer: dialer.clone(),
             clock,
@@ -338,14 +342,14 @@ impl App {
 
 /// Where the admin port has no TLS.
 fn warn_of_passwords(admin: &Ports) {
-    let open = |(addr, tls): &(SocketAddr, bool)| !tls && !addr.ip().is_loopback();
+    let open = |(addr, tls): &(At, bool)| !tls && !addr.is_local();
     for (addr, _) in admin.addresses().filter(open) {
         warn!(%addr, "users of the API send their RabbitMQ passwords to the admin port in the clear: listen on a loopback address, use `admin-tls` instead, or set `admin-api = false`");
     }
 }
 
 async fn ports(
-    plain: (&'static str, Option<SocketAddr>),
+    plain: (&'static str, Option<At>),
     tls: (&'static str, Option<SocketAddr>),
     acceptor: Option<Acceptor>,
 ) -> Result<Ports, BindError> {
@@ -354,18 +358,18 @@ async fn ports(
         ports.plain = Some(listen(setting, address).await?);
     }
     if let ((setting, Some(address)), Some(acceptor)) = (tls, acceptor) {
-        ports.tls = Some((listen(setting, address).await?, acceptor));
+        ports.tls = Some((listen(setting, At::Tcp(address)).await?, acceptor));
     }
     Ok(ports)
 }
 
-fn adopt(socket: std::net::TcpListener) -> std::io::Result<TcpListener> {
+fn adopt(socket: std::net::TcpListener) -> std::io::Result<Port> {
     socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket)
+    TcpListener::from_std(socket).map(Port::Tcp)
 }
 
-async fn listen(setting: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address)
+async fn listen(setting: &'static str, address: At) -> Result<Port, BindError> {
+    Port::bind(&address)
         .await
         .map_err(|source| BindError::Listen {
             setting,

@@ -16,6 +16,7 @@ use crate::intake::QueueType;
 use crate::letter::ErrorHeaders;
 use crate::machine::{Limits, as_size};
 use crate::net::nodes::Order;
+use crate::net::ports::At;
 use crate::net::proxy_protocol::{Told, Trusted};
 use crate::publisher::OnUnroutable;
 use crate::registry::intake_name::Names;
@@ -43,7 +44,7 @@ pub const DEFAULT_TOML: &str = include_str!("config/default.toml");
 pub struct Config {
     /// Where AMQP clients connect without TLS.
     #[serde(serialize_with = "none_as_empty")]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<At>,
     /// Where they connect with TLS.
     #[serde(serialize_with = "none_as_empty")]
     pub listen_tls: Option<SocketAddr>,
@@ -51,7 +52,7 @@ pub struct Config {
     pub listen_proxy_protocol: Trusted,
     /// Where health, readiness and metrics are served without TLS.
     #[serde(serialize_with = "none_as_empty")]
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<At>,
     /// Where they are served with TLS.
     #[serde(serialize_with = "none_as_empty")]
     pub admin_tls: Option<SocketAddr>,

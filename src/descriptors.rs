@@ -37,9 +37,16 @@ pub fn warn_of_few(max_connections: usize, max_admin_connections: usize) {
             limit,
             clients = room,
             max_connections,
-            "the limit on file descriptors is lower than `max-connections` needs: more clients than that cannot be accepted. Raise the limit, or lower `max-connections`"
+            "the limit on file descriptors is lower than `max-connections` needs: more clients than that wait. Raise the limit, or lower `max-connections`"
         );
     }
+}
+
+/// How many clients are accepted at once: as many as the settings allow, but no more than have room. The others wait in the kernel's queue:
+/// whoever was accepted without a descriptor for its connection to the broker would be closed.
+pub fn permits(max_connections: usize, max_admin_connections: usize) -> usize {
+    // Somebody is always served.
+    max_connections.min(room(max_admin_connections).1.max(1))
 }
 
 /// The limit, and how many clients have room beside all else.

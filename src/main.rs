@@ -297,7 +297,7 @@ fn place(
             let tls = own().map_err(|problem| mistaken("admin-ca-file", &problem))?;
             Place::of(address, Some(tls))
         }
-        (address, _) => Place::of(address.context("there is no admin port")?, None),
+        (at, _) => Place::at(at.context("there is no admin port")?),
     })
 }
 

@@ -12,6 +12,7 @@ pub mod permits;
 pub mod ports;
 pub mod proxy_protocol;
 pub mod stream;
+pub mod unix;
 pub mod vhosts;
 pub mod walks;
 pub mod watched;

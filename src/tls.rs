@@ -17,12 +17,14 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 pub(crate) use certificates::now;
 pub use certificates::{Certificates, Certified};
 pub use client::{Client, Connector};
+pub use facts::{Facts, Shown};
 pub use files::{Contents, Problem};
 pub use material::Material;
 pub use server::Acceptor;
 
 mod certificates;
 mod client;
+mod facts;
 mod files;
 mod material;
 mod server;

@@ -2,28 +2,43 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use axum::http::Uri;
 
+use crate::net::ports::At;
 use crate::tls::{Client, Connector};
 
 /// An admin port.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// Name or address; an IPv6 address stands without its brackets.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// How TLS is spoken there, if it is.
-    pub tls: Option<Connector>,
+pub enum Place {
+    /// One of TCP.
+    Port {
+        /// Name or address; an IPv6 address stands without its brackets.
+        host: String,
+        /// TCP port.
+        port: u16,
+        /// How TLS is spoken there, if it is.
+        tls: Option<Connector>,
+    },
+    /// A Unix socket.
+    Socket(PathBuf),
 }
 
 // === impl Place ===
 
 impl Place {
+    /// Where a proxy of this machine listens, without TLS.
+    pub fn at(at: At) -> Place {
+        match at {
+            At::Tcp(address) => Place::of(address, None),
+            At::Unix(path) => Place::Socket(path),
+        }
+    }
+
     /// The port that this address is listened to at, by a proxy of this machine.
     pub fn of(address: SocketAddr, tls: Option<Client>) -> Place {
-        Place {
+        Place::Port {
             host: reachable(address.ip()).to_string(),
             port: address.port(),
             tls: tls.map(Connector::fixed),
@@ -42,7 +57,7 @@ impl Place {
             .and_then(|uri| Some((uri.host()?, uri.port_u16()?)));
         let (host, port) =
             authority.ok_or("write a URL with a port, like \"https://proxy.example:15673\"")?;
-        Ok(Place {
+        Ok(Place::Port {
             host: host.trim_matches(['[', ']']).to_owned(),
             port,
             tls: Some(Connector::fixed(tls)),
@@ -52,7 +67,10 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::http::host(&self.host, self.port))
+        match self {
+            Place::Port { host, port, .. } => f.write_str(&crate::http::host(host, *port)),
+            Place::Socket(path) => At::Unix(path.clone()).fmt(f),
+        }
     }
 }
 

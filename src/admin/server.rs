@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,7 +38,7 @@ use super::web::{self, Pages};
 use crate::machine::{Limit, LiveLimits};
 use crate::net::permits::Permits;
 use crate::net::ports::{Came, Ports};
-use crate::net::stream::{Plain, Socket, plain};
+use crate::net::stream::{Plain, Socket};
 use crate::telemetry::Metrics;
 use crate::tls::Acceptor;
 
@@ -115,13 +116,15 @@ impl Server {
                 silent.let_the_oldest_go();
             };
             let next = async {
-                let came = ports.accept().await;
+                let came = ports.accept(&self.metrics).await;
                 (came, self.permits.acquire(met).await)
             };
             let (Came { stream, peer, tls }, permit) = tokio::select! {
                 () = &mut stop => break,
                 next = next => next,
             };
+            // Who comes by a Unix socket is on this machine.
+            let address = peer.map_or(Ipv4Addr::LOCALHOST.into(), |peer| peer.ip());
             let cut_off = silent.came(number);
             let heard = silent.clone();
             let router = TowerToHyperService::new(router.clone());
@@ -129,7 +132,7 @@ impl Server {
             let service = service_fn(move |mut request: Request<Incoming>| {
                 heard.spoke(number);
                 working.send_replace(Stage::Works);
-                request.extensions_mut().insert(Peer(peer.ip()));
+                request.extensions_mut().insert(Peer(address));
                 let (answer, working) = (router.call(request), working.clone());
                 async move {
                     let answer = answer.await;
@@ -143,7 +146,7 @@ impl Server {
             });
             let answered =
                 self.clone()
-                    .answer((plain(stream), tls), service, works, stopped.clone());
+                    .answer((stream, tls), service, works, stopped.clone());
             let silent = silent.clone();
             connections.spawn(async move {
                 cut_off.run_until_cancelled(answered).await;

@@ -51,7 +51,8 @@ impl Live {
         self.hub.policies_changed();
         self.limits.set(limits.clone());
         self.retained.set_limit(*retained_bytes);
-        self.permits.resize(*max_connections);
+        let permits = descriptors::permits(*max_connections, *max_admin_connections);
+        self.permits.resize(permits);
         self.admin_permits.resize(*max_admin_connections);
         self.watches.change(*max_admin_connections);
         self.looks.change(*max_looks, error_headers.clone());

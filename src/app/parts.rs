@@ -159,8 +159,8 @@ pub fn patient(config: &Config, client: Option<(ShortStr, String)>) -> Result<Pa
 
 /// Where this machine finds the admin port.
 fn admin(config: &Config) -> Option<admin::Place> {
-    match (config.admin, config.admin_tls) {
-        (Some(address), _) => Some(admin::Place::of(address, None)),
+    match (config.admin.clone(), config.admin_tls) {
+        (Some(at), _) => Some(admin::Place::at(at)),
         (None, Some(address)) => {
             let tls = Client::of_own_admin().ok()?;
             Some(admin::Place::of(address, Some(tls)))

@@ -5,6 +5,7 @@ use ::config::{Map, Value, ValueKind};
 
 use crate::letter::ErrorHeaders;
 use crate::machine::Limits;
+use crate::net::ports::At;
 use crate::net::proxy_protocol::{Network, Trusted};
 use crate::registry::policy::{Definition, Mode, Policy};
 use crate::registry::said_retries::SaidRetries;
@@ -12,8 +13,8 @@ use crate::tls;
 
 use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw, WRITE_POLICY};
 use super::value::{
-    SHORTSTR, address_or_none, delay, header, hook_url, management_url, number, pattern, prefix,
-    retry_type, shortstr, size, text_or_none, threads, upstream, wait, wait_or_never, word,
+    SHORTSTR, address_or_none, delay, header, hook_url, management_url, number, pattern,
+    place_or_none, prefix, retry_type, shortstr, size, text_or_none, threads, upstream, wait, wait_or_never, word,
     yes_or_no,
 };
 use super::{Config, Reloadable};
@@ -31,10 +32,10 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         mistakes,
     };
     let config = Config {
-        listen: c.get("listen", address_or_none),
+        listen: c.get("listen", place_or_none),
         listen_tls: c.get("listen-tls", address_or_none),
         listen_proxy_protocol: Trusted(c.list("listen-proxy-protocol", Network::parse)),
-        admin: c.get("admin", address_or_none),
+        admin: c.get("admin", place_or_none),
         admin_tls: c.get("admin-tls", address_or_none),
         admin_api: c.get("admin-api", yes_or_no),
         upstream: c.get_secret("upstream", upstream),
@@ -366,22 +367,26 @@ impl Checker {
 
     fn ports(&mut self, config: &Config) {
         let ports = [
-            ("listen", config.listen),
-            ("listen-tls", config.listen_tls),
-            ("admin", config.admin),
-            ("admin-tls", config.admin_tls),
+            ("listen", config.listen.clone()),
+            ("listen-tls", config.listen_tls.map(At::Tcp)),
+            ("admin", config.admin.clone()),
+            ("admin-tls", config.admin_tls.map(At::Tcp)),
         ];
         for (at, (name, address)) in ports.iter().enumerate() {
-            let Some(address) = address.filter(|address| address.port() != 0) else {
+            let Some(address) = address.as_ref().filter(|address| !address.is_any()) else {
                 continue;
             };
             for (other, _) in ports[..at]
                 .iter()
-                .filter(|(_, port)| *port == Some(address))
+                .filter(|(_, port)| port.as_ref() == Some(address))
             {
                 let place = self.written(&[name, other]);
                 let subject = format!("{name} = \"{address}\"");
-                let problem = format!("is the same as `{other}`; take another port");
+                let other_one = match address {
+                    At::Tcp(_) => "port",
+                    At::Unix(_) => "path",
+                };
+                let problem = format!("is the same as `{other}`; take another {other_one}");
                 self.mistake(&place, subject, problem);
             }
         }

@@ -11,6 +11,7 @@ use serde::de::value::StrDeserializer;
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::retries::RetryType;
+use crate::net::ports::At;
 use crate::registry::intake_name::Names;
 use crate::registry::policy::Pattern;
 
@@ -32,6 +33,16 @@ pub(super) fn address_or_none(text: &str) -> Result<Option<SocketAddr>, String> 
     match text {
         "" => Ok(None),
         _ => address(text)
+            .map(Some)
+            .map_err(|problem| format!("{problem}, or \"\" for none")),
+    }
+}
+
+/// The same, or a path.
+pub(super) fn place_or_none(text: &str) -> Result<Option<At>, String> {
+    match text {
+        "" => Ok(None),
+        _ => At::parse(text)
             .map(Some)
             .map_err(|problem| format!("{problem}, or \"\" for none")),
     }

@@ -1,18 +1,20 @@
 //! How a connection to the broker is opened: to the first address of its nodes that accepts.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::drive::Connector;
 use super::nodes::{Address, Node, Nodes};
-use super::proxy_protocol::{Ends, Told};
+use super::proxy_protocol::{Ends, Origin, Told};
 use super::stream::{Plain, Socket, plain};
 use super::watched::{Watch, Watched};
 use crate::machine::Mono;
@@ -67,11 +69,11 @@ pub struct Refused {
 // === impl Dialer ===
 
 impl Dialer {
-    /// A connection, for a client at the end of that one; `None`: for the proxy itself. No refusal is told before all nodes were asked.
+    /// A connection, for a client that comes from there; `None`: for the proxy itself. No refusal is told before all nodes were asked.
     ///
     /// # Errors
     /// What the system says of the last node, or that it took too long.
-    pub async fn dial(&self, client: Option<Ends>) -> Result<Dialed, Refused> {
+    pub async fn dial(&self, client: Option<&Origin>) -> Result<Dialed, Refused> {
         // Who began to be tried when, as long as it has not said no.
         let mut open = Vec::new();
         let dialed = match timeout(IN_ALL, self.dial_all(client, &mut open)).await {
@@ -93,7 +95,7 @@ impl Dialer {
 
     async fn dial_all(
         &self,
-        client: Option<Ends>,
+        client: Option<&Origin>,
         open: &mut Vec<(Address, Mono)>,
     ) -> Result<Dialed, Refused> {
         let (addresses, nameless) = self.nodes.in_order().await;
@@ -136,7 +138,9 @@ impl Dialer {
                 }
                 Err(error) => {
                     debug!(%address, %error, "cannot connect");
-                    self.nodes.failed(&address, began, &error);
+                    if !is_of_this_machine(&error) {
+                        self.nodes.failed(&address, began, &error);
+                    }
                     refused = Refused {
                         node: Some(address.node),
                         error,
@@ -146,7 +150,11 @@ impl Dialer {
         }
     }
 
-    async fn dial_address(&self, address: &Address, client: Option<Ends>) -> io::Result<Socket> {
+    async fn dial_address(
+        &self,
+        address: &Address,
+        client: Option<&Origin>,
+    ) -> io::Result<Socket> {
         match timeout(self.within, self.way.to_address(address, client)).await {
             Ok(connected) => connected,
             Err(_) => Err(silent()),
@@ -183,7 +191,11 @@ impl Way {
         self.on(stream, &node.host, None).await
     }
 
-    async fn to_address(&self, address: &Address, client: Option<Ends>) -> io::Result<Socket> {
+    async fn to_address(
+        &self,
+        address: &Address,
+        client: Option<&Origin>,
+    ) -> io::Result<Socket> {
         let stream = TcpStream::connect(address.at).await?;
         self.on(stream, &address.node.host, client).await
     }
@@ -192,21 +204,39 @@ impl Way {
         &self,
         mut stream: TcpStream,
         host: &str,
-        client: Option<Ends>,
+        client: Option<&Origin>,
     ) -> io::Result<Socket> {
         if self.told != Told::Off {
-            let own = || -> io::Result<Ends> {
-                Ok(Ends {
-                    source: stream.local_addr()?,
-                    destination: stream.peer_addr()?,
-                })
+            let header = match client {
+                Some(client) => client.header(self.told),
+                None => {
+                    let own = Ends {
+                        source: stream.local_addr()?,
+                        destination: stream.peer_addr()?,
+                    };
+                    Origin::from(own).header(self.told)
+                }
             };
-            let ends = client.map_or_else(own, Ok)?;
             // A new connection has room for it.
-            stream.write_all(&ends.header(self.told)).await?;
+            stream.write_all(&header).await?;
         }
         dress(plain(stream), host, self.tls.as_ref()).await
     }
+}
+
+/// Whether the system had nothing to connect with: descriptors, ports, memory. That says nothing about the node.
+fn is_of_this_machine(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::MFILE
+                | Errno::NFILE
+                | Errno::ADDRNOTAVAIL
+                | Errno::AGAIN
+                | Errno::NOBUFS
+                | Errno::NOMEM
+        )
+    )
 }
 
 fn silent() -> io::Error {
@@ -220,6 +250,14 @@ fn silent() -> io::Error {
 pub async fn connect(host: &str, port: u16, tls: Option<&tls::Connector>) -> io::Result<Socket> {
     let stream = plain(TcpStream::connect((host, port)).await?);
     dress(stream, host, tls).await
+}
+
+/// A connection to a server of this machine, by its Unix socket.
+///
+/// # Errors
+/// What the system says.
+pub async fn connect_unix(path: &Path) -> io::Result<Socket> {
+    Ok(Socket::Left(Plain::Right(UnixStream::connect(path).await?)))
 }
 
 /// The same connection with TLS on it, if TLS is wanted.

@@ -1,5 +1,6 @@
 //! Accepts clients, and gives each a broker connection of its own.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use super::drive::Drive;
 use super::outlet::Observer;
 use super::permits::Permits;
 use super::ports::{Came, Ports};
-use super::proxy_protocol::{self, BadHeader, Ends, Trusted};
-use super::stream::{Plain, Socket, plain};
+use super::proxy_protocol::{self, BadHeader, Ends, Origin, Ssl, Trusted};
+use super::stream::{Plain, Socket};
 use super::vhosts::Hub;
 use super::watched::Watched;
 use super::workers::{self, Workers};
@@ -64,7 +65,7 @@ impl Listener {
         tokio::pin!(stopped);
         loop {
             let met = || self.metrics.limit_met(Limit::Connections);
-            let next = async { (self.permits.acquire(met).await, ports.accept().await) };
+            let next = async { (self.permits.acquire(met).await, ports.accept(&self.metrics).await) };
             let (permit, came) = tokio::select! {
                 () = &mut stopped => return,
                 next = next => next,
@@ -76,7 +77,7 @@ impl Listener {
             let session = async move {
                 match workers::adopt(stream) {
                     Ok(client) => listener.session(client, peer, tls, drained).await,
-                    Err(error) => debug!(%peer, %error, "lost at once"),
+                    Err(error) => debug!(peer = ?peer, %error, "lost at once"),
                 }
                 drop((permit, seat));
             };
@@ -86,8 +87,8 @@ impl Listener {
 
     async fn session(
         self,
-        client: TcpStream,
-        peer: SocketAddr,
+        client: Plain,
+        peer: Option<SocketAddr>,
         tls: Option<tls::Acceptor>,
         drained: impl Future<Output = ()>,
     ) {
@@ -99,11 +100,11 @@ impl Listener {
             () = &mut drained => return,
         };
         // Before the broker hears of it: who does not come so far costs it nothing.
-        let Some((client, ends, reporter)) = arrived else {
+        let Some((client, origin, reporter)) = arrived else {
             return;
         };
         let connected = tokio::select! {
-            connected = self.dialer.dial(Some(ends)) => connected,
+            connected = self.dialer.dial(Some(&origin)) => connected,
             () = &mut drained => return,
         };
         let broker = match connected {
@@ -118,7 +119,7 @@ impl Listener {
             }
         };
         let session = {
-            let host = ShortStr::copy(ends.source.ip().to_string().as_bytes()).unwrap_or_default();
+            let host = ShortStr::copy(origin.host().as_bytes()).unwrap_or_default();
             Session::of_client(self.settings.clone(), host, came)
         };
         let tickets = session.max_tickets();
@@ -128,41 +129,54 @@ impl Listener {
         Drive::session(session, outlet, inbox, self.clock, client, broker)
             .run(drained)
             .await;
-        debug!(peer = %ends.source, "session ended");
+        debug!(peer = %origin, "session ended");
     }
 
     /// A client with all that comes before AMQP behind it, where it comes from, and who tells of it. `None`: it did not come so far.
     async fn arrived(
         &self,
-        mut client: TcpStream,
-        peer: SocketAddr,
+        mut client: Plain,
+        peer: Option<SocketAddr>,
         tls: Option<tls::Acceptor>,
-    ) -> Option<(Socket, Ends, Reporter)> {
-        let reporter = |peer| Reporter::session(self.metrics.clone(), peer);
-        let ends = self.ends(&mut client, peer).await;
-        let ends = ends
-            .map_err(|error| reporter(peer).header_refused(&error))
-            .ok()?;
-        let reporter = reporter(ends.source);
-        let client = self.dress(plain(client), tls).await;
+    ) -> Option<(Socket, Origin, Reporter)> {
+        let reporter = |peer: &dyn fmt::Display| Reporter::session(self.metrics.clone(), peer);
+        let mut origin = match (peer, &mut client) {
+            (Some(peer), Plain::Left(client)) => {
+                let origin = self.origin(client, peer).await;
+                origin
+                    .map_err(|error| reporter(&peer).header_refused(&error))
+                    .ok()?
+            }
+            _ => Origin::LOCAL,
+        };
+        let reporter = reporter(&origin);
+        let client = self.dress(client, tls).await;
         let client = client
             .map_err(|error| reporter.handshake_failed(&error))
             .ok()?;
-        Some((client, ends, reporter))
+        // A load balancer that ends TLS itself, and begins it anew, has said more of the client already.
+        if let (None, Socket::Right(with_tls)) = (&origin.ssl, &client) {
+            origin.ssl = Some(Ssl::of(&tls::Facts::of(with_tls.get_ref().1)));
+        }
+        Some((client, origin, reporter))
     }
 
-    /// Where it comes from and where to: as the system says, or as a load balancer does that is trusted.
-    async fn ends(&self, client: &mut TcpStream, peer: SocketAddr) -> Result<Ends, BadHeader> {
+    /// Where it comes from and where to by TCP: as the system says, or as a load balancer does that is trusted.
+    async fn origin(&self, client: &mut TcpStream, peer: SocketAddr) -> Result<Origin, BadHeader> {
         let own = Ends {
             source: peer,
             destination: client.local_addr()?,
         };
         if !self.trusted.contains(peer.ip()) {
-            return Ok(own);
+            return Ok(own.into());
         }
         let patience = self.settings.limits.now().handshake_timeout;
         let header = timeout(patience, proxy_protocol::read(client)).await;
-        Ok(header.map_err(|_| BadHeader::Late)??.unwrap_or(own))
+        let header = header.map_err(|_| BadHeader::Late)??;
+        Ok(Origin {
+            ends: Some(header.ends.unwrap_or(own)),
+            ssl: header.ssl,
+        })
     }
 
     /// The client's connection with TLS on it, if it came where TLS is spoken.

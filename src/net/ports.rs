@@ -1,59 +1,168 @@
 //! Where connections come in: a port without TLS, one with it, or both.
 
+use std::fmt;
+use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
-use tracing::warn;
+use tokio::net::TcpListener;
+use tokio_util::either::Either;
 
+use super::stream::{Plain, plain};
+use super::unix::UnixPort;
+use crate::telemetry::Metrics;
 use crate::tls::Acceptor;
 
 /// After an accept that failed (no file descriptors left), others get time to close some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What the path of a Unix socket stands behind.
+const UNIX: &str = "unix:";
+/// `sun_path` has 108 octets, and ends with a 0.
+const LONGEST_PATH: usize = 107;
+
+/// Where a port is, as settings say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum At {
+    /// An address of TCP.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// What is listened on.
+#[derive(Debug)]
+pub enum Port {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixPort),
+}
 
 /// The ports of one kind of peer.
 #[derive(Debug, Default)]
 pub struct Ports {
     /// Without TLS.
-    pub plain: Option<TcpListener>,
+    pub plain: Option<Port>,
     /// With it.
-    pub tls: Option<(TcpListener, Acceptor)>,
+    pub tls: Option<(Port, Acceptor)>,
 }
 
 /// A connection that came in.
 #[derive(Debug)]
 pub struct Came {
     /// Nothing of it is read yet.
-    pub stream: TcpStream,
-    /// Where it comes from.
-    pub peer: SocketAddr,
+    pub stream: Plain,
+    /// Where it comes from; `None`: from this machine, by a Unix socket.
+    pub peer: Option<SocketAddr>,
     /// How its handshake is answered, if it came where TLS is spoken.
     pub tls: Option<Acceptor>,
+}
+
+// === impl At ===
+
+impl At {
+    /// From `127.0.0.1:5673` or `unix:/run/dlx-proxy/amqp.sock`.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn parse(text: &str) -> Result<At, &'static str> {
+        let Some(path) = text.strip_prefix(UNIX) else {
+            return text.parse().map(At::Tcp).map_err(|_| {
+                "write an IP address and a port, like \"127.0.0.1:5673\" or \"[::]:5673\", or the path of a Unix socket, like \"unix:/run/dlx-proxy/amqp.sock\""
+            });
+        };
+        let fits = Path::new(path).is_absolute() && path.len() <= LONGEST_PATH;
+        match fits && !path.contains('\0') {
+            true => Ok(At::Unix(path.into())),
+            false => Err("write a path that begins with `/` and has at most 107 bytes"),
+        }
+    }
+
+    /// Whether the system chooses the port.
+    pub fn is_any(&self) -> bool {
+        matches!(self, At::Tcp(address) if address.port() == 0)
+    }
+
+    /// Whether only this machine reaches it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            At::Tcp(address) => address.ip().is_loopback(),
+            At::Unix(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Tcp(address) => address.fmt(f),
+            At::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+// === impl Port ===
+
+impl Port {
+    /// Listens there.
+    ///
+    /// # Errors
+    /// What the system says, or that another process listens there.
+    pub async fn bind(at: &At) -> io::Result<Port> {
+        Ok(match at {
+            At::Tcp(address) => Port::Tcp(TcpListener::bind(address).await?),
+            At::Unix(path) => Port::Unix(UnixPort::bind(path).await?),
+        })
+    }
+
+    async fn accept(&self) -> io::Result<(Plain, Option<SocketAddr>)> {
+        Ok(match self {
+            Port::Tcp(port) => {
+                let (stream, peer) = port.accept().await?;
+                (plain(stream), Some(peer))
+            }
+            Port::Unix(port) => (Either::Right(port.accept().await?), None),
+        })
+    }
+
+    fn at(&self) -> Option<At> {
+        match self {
+            Port::Tcp(port) => port.local_addr().ok().map(At::Tcp),
+            Port::Unix(port) => Some(At::Unix(port.path().to_owned())),
+        }
+    }
+}
+
+impl From<TcpListener> for Port {
+    fn from(listener: TcpListener) -> Port {
+        Port::Tcp(listener)
+    }
 }
 
 // === impl Ports ===
 
 impl Ports {
     /// The next connection, whatever that takes. Nothing is lost when this is dropped before.
-    pub async fn accept(&self) -> Came {
+    pub async fn accept(&self, metrics: &Metrics) -> Came {
         let tls = self.tls.as_ref();
         let ((stream, peer), tls) = tokio::select! {
-            came = accept(self.plain.as_ref()) => (came, None),
-            came = accept(tls.map(|(port, _)| port)) => (came, tls.map(|(_, tls)| tls.clone())),
+            came = accept(self.plain.as_ref(), metrics) => (came, None),
+            came = accept(tls.map(|(port, _)| port), metrics) => (came, tls.map(|(_, tls)| tls.clone())),
         };
         Came { stream, peer, tls }
     }
 
-    /// Their addresses, and whether TLS is spoken there.
-    pub fn addresses(&self) -> impl Iterator<Item = (SocketAddr, bool)> {
+    /// Where they are, and whether TLS is spoken there.
+    pub fn addresses(&self) -> impl Iterator<Item = (At, bool)> {
         let plain = self.plain.iter().map(|port| (port, false));
         let tls = self.tls.iter().map(|(port, _)| (port, true));
         let all = plain.chain(tls);
-        all.filter_map(|(port, tls)| Some((port.local_addr().ok()?, tls)))
+        all.filter_map(|(port, tls)| Some((port.at()?, tls)))
     }
 }
 
-async fn accept(port: Option<&TcpListener>) -> (TcpStream, SocketAddr) {
+async fn accept(port: Option<&Port>, metrics: &Metrics) -> (Plain, Option<SocketAddr>) {
     let Some(port) = port else {
         return std::future::pending().await;
     };
@@ -61,9 +170,33 @@ async fn accept(port: Option<&TcpListener>) -> (TcpStream, SocketAddr) {
         match port.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
-                warn!(%error, "cannot accept a connection");
+                metrics.cannot_accept(&error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::At;
+
+    #[test]
+    fn a_place_is_read_as_it_is_written() {
+        for text in ["127.0.0.1:5673", "[::]:5673", "unix:/run/dlx-proxy/amqp.sock"] {
+            assert_eq!(At::parse(text).expect(text).to_string(), text);
+        }
+        let longest = format!("unix:/{}", "a".repeat(106));
+        assert!(At::parse(&longest).is_ok());
+        for (text, problem) in [
+            ("localhost:5673", "\"unix:/run/dlx-proxy/amqp.sock\""),
+            ("/run/amqp.sock", "\"unix:/run/dlx-proxy/amqp.sock\""),
+            ("unix:amqp.sock", "begins with `/`"),
+            ("unix:", "begins with `/`"),
+            (&format!("{longest}a"), "at most 107 bytes"),
+        ] {
+            let said = At::parse(text).expect_err(text);
+            assert!(said.contains(problem), "{text}: {said}");
         }
     }
 }

@@ -11,6 +11,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+pub use self::origin::Origin;
+pub use self::ssl::Ssl;
+
+mod origin;
+mod ssl;
+
 /// What each header of version 2 begins with.
 const SIGNATURE: usize = v2::PROTOCOL_PREFIX.len();
 /// The signature, the command, the family and the length of the rest.
@@ -49,6 +55,15 @@ pub struct Ends {
     pub destination: SocketAddr,
 }
 
+/// What a header says of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Where it comes from. `None`: whoever sent it speaks for itself (a health check), or does not say for whom.
+    pub ends: Option<Ends>,
+    /// That it came with TLS.
+    pub ssl: Option<Ssl>,
+}
+
 /// What should have been a header, and is none.
 #[derive(Debug, Error)]
 pub enum BadHeader {
@@ -69,11 +84,11 @@ pub enum BadHeader {
     Two(#[from] v2::ParseError),
 }
 
-/// Reads a header, and not an octet more. `None`: whoever sent it speaks for itself (a health check), or does not say for whom.
+/// Reads a header, and not an octet more.
 ///
 /// # Errors
 /// When there is none.
-pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Ends>, BadHeader> {
+pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Header, BadHeader> {
     // Shorter than any header.
     let mut header = vec![0; SIGNATURE];
     stream.read_exact(&mut header).await?;
@@ -83,7 +98,7 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Ends>,
         let rest = u16::from_be_bytes([header[FIXED - 2], header[FIXED - 1]]);
         header.resize(FIXED + usize::from(rest), 0);
         stream.read_exact(&mut header[FIXED..]).await?;
-        return Ok(Ends::of_second(&v2::Header::try_from(&header[..])?));
+        return Ok(Header::of_second(&v2::Header::try_from(&header[..])?));
     }
     if !header.starts_with(b"PROXY ") {
         return Err(BadHeader::Missing);
@@ -92,27 +107,31 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Ends>,
         header.push(stream.read_u8().await?);
     }
     let header = v1::Header::try_from(&header[..]).map_err(BadHeader::One)?;
-    Ok(Ends::of_first(header.addresses))
+    Ok(Header {
+        ends: Ends::of_first(header.addresses),
+        ssl: None,
+    })
+}
+
+// === impl Header ===
+
+impl Header {
+    fn of_second(header: &v2::Header<'_>) -> Header {
+        if header.command == v2::Command::Local {
+            return Header::default();
+        }
+        let parts = header.tlvs().map_while(Result::ok);
+        let mut ssl = parts.filter(|part| part.kind == ssl::TYPE);
+        Header {
+            ends: Ends::of_second(header.addresses),
+            ssl: ssl.next().and_then(|part| Ssl::read(&part.value)),
+        }
+    }
 }
 
 // === impl Ends ===
 
 impl Ends {
-    /// As a header.
-    pub fn header(self, told: Told) -> Vec<u8> {
-        let ends = self.of_one_family();
-        let ends = (ends.source, ends.destination);
-        match told {
-            Told::Off => Vec::new(),
-            Told::V1 => v1::Addresses::from(ends).to_string().into_bytes(),
-            Told::V2 => {
-                let proxy = v2::Version::Two | v2::Command::Proxy;
-                let header = v2::Builder::with_addresses(proxy, v2::Protocol::Stream, ends);
-                header.build().expect("two addresses are never too long")
-            }
-        }
-    }
-
     /// A header has one family for both: an IPv4 address beside an IPv6 address is written as one.
     fn of_one_family(self) -> Ends {
         let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
@@ -147,11 +166,8 @@ impl Ends {
         }
     }
 
-    fn of_second(header: &v2::Header<'_>) -> Option<Ends> {
-        if header.command == v2::Command::Local {
-            return None;
-        }
-        match header.addresses {
+    fn of_second(addresses: v2::Addresses) -> Option<Ends> {
+        match addresses {
             v2::Addresses::Unspecified | v2::Addresses::Unix(_) => None,
             v2::Addresses::IPv4(of) => Some(Ends::between(
                 (of.source_address.into(), of.source_port),

@@ -5,9 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
+
+use super::stream::Plain;
 
 /// Clones are the same threads; they end with the last clone.
 #[derive(Clone, Debug)]
@@ -85,8 +87,11 @@ impl Worker {
 ///
 /// # Errors
 /// The system has no place for it there.
-pub fn adopt(stream: TcpStream) -> io::Result<TcpStream> {
-    TcpStream::from_std(stream.into_std()?)
+pub fn adopt(stream: Plain) -> io::Result<Plain> {
+    Ok(match stream {
+        Plain::Left(stream) => Plain::Left(TcpStream::from_std(stream.into_std()?)?),
+        Plain::Right(stream) => Plain::Right(UnixStream::from_std(stream.into_std()?)?),
+    })
 }
 
 #[cfg(test)]

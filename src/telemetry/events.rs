@@ -2,8 +2,8 @@
 //! `warn`: degraded and handled; `info`: life cycle; `debug`: one session; `trace`: one message. No bodies, no credentials. Lines that every
 //! message would repeat are written once a minute.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tracing::field::{Empty, display};
@@ -52,7 +52,7 @@ mod links;
 
 impl Reporter {
     /// For a client's session. Vhost, user and connection name are filled in when the session knows them.
-    pub fn session(metrics: Metrics, peer: SocketAddr) -> Self {
+    pub fn session(metrics: Metrics, peer: impl fmt::Display) -> Self {
         // The level of a span says only whether lines inside have it: always.
         let span =
             error_span!("session", %peer, node = Empty, vhost = Empty, user = Empty, name = Empty);

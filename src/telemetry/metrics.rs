@@ -359,6 +359,15 @@ impl Metrics {
         }
     }
 
+    /// Writes why the system gave none of the connections that wait, once a minute.
+    pub fn cannot_accept(&self, error: &io::Error) {
+        let line = ("cannot accept a connection", error.to_string(), "");
+        if let Some(held_back) = self.0.repeats.write(line, Instant::now()) {
+            let held_back = (held_back > 0).then_some(held_back);
+            warn!(%error, held_back, "cannot accept a connection");
+        }
+    }
+
     /// The certificate that this setting names ends then, since 1970.
     pub fn certificate_expires(&self, setting: &'static str, at: Duration) {
         let at = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);

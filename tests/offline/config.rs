@@ -214,11 +214,11 @@ fn a_flag_is_stronger_than_the_environment_than_the_file_than_the_default() {
     .expect("no mistake");
     assert_eq!(
         (
-            config.listen.map(|it| it.port()),
-            config.admin.map(|it| it.port()),
+            config.listen.map(|it| it.to_string()).as_deref(),
+            config.admin.map(|it| it.to_string()).as_deref(),
             config.mode
         ),
-        (Some(3), Some(2), Mode::Keep)
+        (Some("127.0.0.1:3"), Some("127.0.0.1:2"), Mode::Keep)
     );
     assert_eq!(config.reloadable.log_level, LogLevel::Info);
 }

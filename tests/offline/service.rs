@@ -1,12 +1,15 @@
 //! The binary under a service manager: what it tells of itself, the socket that it takes over, and the limit that it finds.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// For so long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -170,4 +173,62 @@ fn the_log_says_how_many_clients_have_room() {
     proxy.line("file descriptors");
     let line = proxy.line("");
     assert!(!line.contains("max_connections"), "{line}");
+}
+
+/// A broker that accepts, and says nothing: where it is, and how many connections it has had.
+fn silent_broker() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = accepted.clone();
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for connection in listener.incoming().map_while(Result::ok) {
+            open.push(connection);
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (address, accepted)
+}
+
+#[test]
+fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
+    let (broker, accepted) = silent_broker();
+    let upstream = format!("amqp://guest:guest@{broker}");
+    let environment = [
+        ("DLX_PROXY_UPSTREAM", upstream.as_str()),
+        ("DLX_PROXY_MAX_ADMIN_CONNECTIONS", "1"),
+        ("DLX_PROXY_HANDSHAKE_TIMEOUT", "60s"),
+    ];
+    let mut proxy = Running::start("ulimit -n 80;", &environment, Stdio::null());
+    let line = proxy.line("file descriptors");
+    assert!(line.contains("limit=80 clients=7"), "{line}");
+    let listening = proxy.line("listening leg=\"client\"");
+    let address = listening.split("addr=").nth(1).expect("an address").trim();
+    let mut clients: Vec<_> = (0..60)
+        .map(|_| TcpStream::connect(address).expect("the system accepts"))
+        .collect();
+    let has = |number: usize| {
+        let until = Instant::now() + PATIENCE;
+        while accepted.load(Ordering::Relaxed) < number && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Those that are too many would come now.
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(accepted.load(Ordering::Relaxed), number);
+    };
+    has(7);
+    for client in &clients {
+        client.set_nonblocking(true).expect("a socket");
+        let read = (&mut &*client).read(&mut [0]);
+        assert_eq!(read.map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+    }
+    clients.drain(..3);
+    has(10);
+
+    proxy.signal("-KILL");
+    let log: Vec<_> = proxy.lines.by_ref().map_while(Result::ok).collect();
+    for words in ["cannot accept", "does not answer"] {
+        assert!(!log.iter().any(|line| line.contains(words)), "{log:?}");
+    }
 }

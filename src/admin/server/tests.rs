@@ -41,7 +41,7 @@ async fn start_with(
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     let ports = Ports {
-        plain: Some(listener),
+        plain: Some(listener.into()),
         tls: None,
     };
     let (metrics, stop) = (Metrics::new(), CancellationToken::new());

@@ -124,6 +124,23 @@ async fn what_no_node_takes_is_refused_at_once_in_the_words_of_the_last() {
     assert_eq!(dialer.dial(None).await.expect("a is back").address.at, a);
 }
 
+#[test]
+fn what_this_machine_has_none_of_is_no_fault_of_the_node() {
+    for (errno, ours) in [
+        (Errno::MFILE, true),
+        (Errno::NFILE, true),
+        (Errno::ADDRNOTAVAIL, true),
+        (Errno::NOBUFS, true),
+        (Errno::CONNREFUSED, false),
+        (Errno::HOSTUNREACH, false),
+        (Errno::TIMEDOUT, false),
+    ] {
+        let error = io::Error::from(errno);
+        assert_eq!(is_of_this_machine(&error), ours, "{error}");
+    }
+    assert!(!is_of_this_machine(&silent()));
+}
+
 #[tokio::test]
 async fn a_name_that_leads_nowhere_is_told() {
     let dialer = dialer(&["rabbit"], Order::First, |_| {

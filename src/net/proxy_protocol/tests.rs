@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::tls::{Facts, Shown};
 
 fn ends(source: &str, destination: &str) -> Ends {
     Ends {
@@ -12,7 +13,7 @@ fn ends(source: &str, destination: &str) -> Ends {
 }
 
 /// What is read, and what is left behind it.
-fn read_of(octets: &[u8]) -> (Result<Option<Ends>, String>, Vec<u8>) {
+fn read_of(octets: &[u8]) -> (Result<Header, String>, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
         let mut rest = octets;
@@ -38,13 +39,13 @@ fn what_it_writes_it_reads_and_nothing_behind_it() {
     ] {
         let of = ends(source, destination);
         for told in [Told::V1, Told::V2] {
-            let mut octets = of.header(told);
+            let mut octets = Origin::from(of).header(told);
             octets.extend(b"AMQP\0\0\x09\x01");
             let (read, rest) = read_of(&octets);
-            assert_eq!(read, Ok(Some(of)), "{told:?}");
+            assert_eq!(read.map(|header| header.ends), Ok(Some(of)), "{told:?}");
             assert_eq!(rest, b"AMQP\0\0\x09\x01", "{told:?}");
         }
-        assert_eq!(of.header(Told::Off), b"");
+        assert_eq!(Origin::from(of).header(Told::Off), b"");
     }
 }
 
@@ -52,7 +53,7 @@ fn what_it_writes_it_reads_and_nothing_behind_it() {
 fn the_first_version_is_the_line_of_the_specification() {
     let of = ends("192.0.2.7:50000", "10.0.0.1:5673");
     assert_eq!(
-        of.header(Told::V1),
+        Origin::from(of).header(Told::V1),
         b"PROXY TCP4 192.0.2.7 10.0.0.1 50000 5673\r\n"
     );
 }
@@ -77,7 +78,7 @@ fn who_does_not_say_for_whom_speaks_for_itself() {
         second(1, 0x31, &unix),
     ] {
         let (read, rest) = read_of(&header);
-        assert_eq!((read, rest), (Ok(None), Vec::new()), "{header:?}");
+        assert_eq!((read, rest), (Ok(Header::default()), Vec::new()), "{header:?}");
     }
 }
 
@@ -87,7 +88,81 @@ fn what_else_a_header_tells_is_passed_over() {
     rest.extend(b"\x02\0\x04name");
     let (read, rest) = read_of(&second(1, 0x11, &rest));
     let of = ends("192.0.2.7:50000", "10.0.0.1:5673");
-    assert_eq!((read, rest), (Ok(Some(of)), Vec::new()));
+    let header = Header {
+        ends: Some(of),
+        ssl: None,
+    };
+    assert_eq!((read, rest), (Ok(header), Vec::new()));
+}
+
+/// Addresses of version 2, of the family IPv4.
+const ADDRESSES: &[u8] = b"\xc0\0\x02\x07\x0a\0\0\x01\xc3\x50\x16\x29";
+
+fn facts(shown: Option<Shown>) -> Facts {
+    Facts {
+        version: Some("TLSv1.3"),
+        cipher: Some("TLS_AES_128_GCM_SHA256".to_owned()),
+        shown,
+    }
+}
+
+#[test]
+fn that_a_client_came_with_tls_is_told_as_the_specification_has_it() {
+    let shown = |name: Option<&str>, before| {
+        Some(Shown {
+            name: name.map(str::to_owned),
+            before,
+        })
+    };
+    let version = &b"\x21\0\x07TLSv1.3"[..];
+    let cipher = &b"\x23\0\x16TLS_AES_128_GCM_SHA256"[..];
+    for (shown, value) in [
+        (None, [b"\x01\0\0\0\x01", version, cipher].concat()),
+        (
+            shown(Some("me"), false),
+            [b"\x07\0\0\0\0", version, b"\x22\0\x02me", cipher].concat(),
+        ),
+        (
+            shown(None, true),
+            [b"\x05\0\0\0\0", version, cipher].concat(),
+        ),
+    ] {
+        let origin = Origin {
+            ssl: Some(Ssl::of(&facts(shown))),
+            ..ends("192.0.2.7:50000", "10.0.0.1:5673").into()
+        };
+        let length = u16::try_from(value.len()).expect("short").to_be_bytes();
+        let rest = [ADDRESSES, b"\x20", &length, &value].concat();
+        assert_eq!(origin.header(Told::V2), second(1, 0x11, &rest));
+        // There is no place for it in a line of text.
+        assert!(origin.header(Told::V1).ends_with(b" 50000 5673\r\n"));
+    }
+}
+
+#[test]
+fn what_a_load_balancer_says_of_tls_is_passed_on_as_it_is() {
+    let told = |ssl: &[u8]| {
+        let length = u16::try_from(ssl.len()).expect("short").to_be_bytes();
+        let rest = [ADDRESSES, b"\x02\0\x04name", b"\x20", &length, ssl].concat();
+        let header = read_of(&second(1, 0x11, &rest)).0.expect("a header");
+        header.ssl
+    };
+    let ssl = b"\x01\0\0\0\x01\x21\0\x07TLSv1.2\x29\0\x01?";
+    let origin = Origin {
+        ssl: told(ssl),
+        ..ends("192.0.2.7:50000", "10.0.0.1:5673").into()
+    };
+    let rest = [ADDRESSES, b"\x20\0\x13", ssl].concat();
+    assert_eq!(origin.header(Told::V2), second(1, 0x11, &rest));
+    for none in [&b"\0\0\0\0\0"[..], b"\x01", b"", &[1; 8 * 1024 + 1]] {
+        assert_eq!(told(none), None, "{none:?}");
+    }
+}
+
+#[test]
+fn a_client_without_addresses_is_one_that_the_proxy_speaks_for() {
+    assert_eq!(Origin::LOCAL.header(Told::V1), b"PROXY UNKNOWN\r\n");
+    assert_eq!(Origin::LOCAL.header(Told::V2), second(0, 0, b""));
 }
 
 #[test]

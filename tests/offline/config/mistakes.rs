@@ -60,7 +60,7 @@ definition = "dlx"
     dlx-proxy.toml:11: mode: write one value, not a table
     environment variable DLX_PROXY_LISTN: there is no such setting; `dlx-proxy print-default-config` prints all there are
     environment variable DLX_PROXY_POLICY: policies are taken from the file only
-    dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673", or "" for none
+    dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673", or the path of a Unix socket, like "unix:/run/dlx-proxy/amqp.sock", or "" for none
     flag --upstream: upstream: not an AMQP URL; write it like "amqp://user:password@host:5672"
     dlx-proxy.toml:8: vhosts = "": write 1 to 255 bytes of text
     dlx-proxy.toml:8: vhosts = "/": is there twice

@@ -1,0 +1,84 @@
+//! Where a client comes from, as the broker is told, and the log.
+
+use std::fmt;
+
+use ppp::{v1, v2};
+
+use super::ssl::{self, Ssl};
+use super::{Ends, Told};
+
+/// Of one client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The two ends of its connection; `None`: it came by a Unix socket.
+    pub ends: Option<Ends>,
+    /// That it came with TLS.
+    pub ssl: Option<Ssl>,
+}
+
+// === impl Origin ===
+
+impl Origin {
+    /// Of who came by a Unix socket.
+    pub const LOCAL: Origin = Origin {
+        ends: None,
+        ssl: None,
+    };
+
+    /// As a header. A client without addresses is one that the proxy speaks for itself.
+    pub fn header(&self, told: Told) -> Vec<u8> {
+        let ends = self.ends.map(Ends::of_one_family);
+        let ends = ends.map(|ends| (ends.source, ends.destination));
+        match told {
+            Told::Off => Vec::new(),
+            Told::V1 => {
+                let addresses = ends.map_or(v1::Addresses::Unknown, v1::Addresses::from);
+                addresses.to_string().into_bytes()
+            }
+            Told::V2 => {
+                let header = match ends {
+                    Some(ends) => {
+                        let proxy = v2::Version::Two | v2::Command::Proxy;
+                        v2::Builder::with_addresses(proxy, v2::Protocol::Stream, ends)
+                    }
+                    None => v2::Builder::new(
+                        v2::Version::Two | v2::Command::Local,
+                        v2::AddressFamily::Unspecified | v2::Protocol::Unspecified,
+                    ),
+                };
+                let header = match &self.ssl {
+                    Some(ssl) if ends.is_some() => header.write_tlv(ssl::TYPE, ssl.octets()),
+                    _ => Ok(header),
+                };
+                let header = header.and_then(v2::Builder::build);
+                header.expect("two addresses and some texts are never too long")
+            }
+        }
+    }
+
+    /// The address alone, as `x-rejected-by` has it.
+    pub fn host(&self) -> String {
+        match self.ends {
+            Some(ends) => ends.source.ip().to_string(),
+            None => "unix".to_owned(),
+        }
+    }
+}
+
+impl From<Ends> for Origin {
+    fn from(ends: Ends) -> Origin {
+        Origin {
+            ends: Some(ends),
+            ssl: None,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ends {
+            Some(ends) => ends.source.fmt(f),
+            None => f.write_str("unix"),
+        }
+    }
+}

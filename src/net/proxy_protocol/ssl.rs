@@ -1,0 +1,67 @@
+//! The part of a header of version 2 that tells of TLS: PP2_TYPE_SSL, section 2.2.6 of the specification.
+
+use crate::tls::Facts;
+
+/// PP2_TYPE_SSL.
+pub(super) const TYPE: u8 = 0x20;
+/// PP2_SUBTYPE_SSL_VERSION.
+const VERSION: u8 = 0x21;
+/// PP2_SUBTYPE_SSL_CN.
+const NAME: u8 = 0x22;
+/// PP2_SUBTYPE_SSL_CIPHER.
+const CIPHER: u8 = 0x23;
+/// PP2_CLIENT_SSL: the client came with TLS.
+const WITH_TLS: u8 = 0x01;
+/// PP2_CLIENT_CERT_CONN: it has shown a certificate on this connection.
+const SHOWN: u8 = 0x02;
+/// PP2_CLIENT_CERT_SESS: it has shown one in this session of TLS.
+const SHOWN_IN_SESSION: u8 = 0x04;
+/// The flags and the result of the check.
+const FIXED: usize = 5;
+/// What is longer is not passed on, so that a header always has room for it.
+const LONGEST: usize = 8 * 1024;
+
+/// That a client came with TLS, as a header says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ssl(Vec<u8>);
+
+// === impl Ssl ===
+
+impl Ssl {
+    /// Of a client's connection to the proxy.
+    pub fn of(facts: &Facts) -> Ssl {
+        let (flags, unverified) = match &facts.shown {
+            None => (WITH_TLS, 1_u32),
+            Some(shown) if shown.before => (WITH_TLS | SHOWN_IN_SESSION, 0),
+            Some(_) => (WITH_TLS | SHOWN | SHOWN_IN_SESSION, 0),
+        };
+        let mut value = vec![flags];
+        value.extend(unverified.to_be_bytes());
+        let name = facts.shown.as_ref().and_then(|shown| shown.name.as_deref());
+        for (kind, text) in [
+            (VERSION, facts.version),
+            (NAME, name),
+            (CIPHER, facts.cipher.as_deref()),
+        ] {
+            let Some(text) = text else { continue };
+            let Ok(length) = u16::try_from(text.len()) else {
+                continue;
+            };
+            value.push(kind);
+            value.extend(length.to_be_bytes());
+            value.extend(text.as_bytes());
+        }
+        Ssl(value)
+    }
+
+    /// What a load balancer says of its client; `None`: the client came to it without TLS.
+    pub(super) fn read(value: &[u8]) -> Option<Ssl> {
+        let with_tls = value.first().is_some_and(|flags| flags & WITH_TLS != 0);
+        let fits = (FIXED..=LONGEST).contains(&value.len());
+        (with_tls && fits).then(|| Ssl(value.to_vec()))
+    }
+
+    pub(super) fn octets(&self) -> &[u8] {
+        &self.0
+    }
+}
