@@ -204,9 +204,10 @@ impl Publisher {
         fx: &mut Effects,
     ) {
         let of_intake = self.settings.intake == Some(owner);
-        if let Purpose::Delay(delay) = publication.purpose {
-            self.address(&mut publication, delay, of_intake, fx);
-        }
+        let has_way = match publication.purpose {
+            Purpose::Delay(delay) => self.address(&mut publication, delay, of_intake, fx),
+            _ => true,
+        };
         if of_intake && (self.draining || self.away.handed_over) {
             // It returns it to its queue.
             return self.hand_over(now, fx);
@@ -229,6 +230,8 @@ impl Publisher {
         let key = self.items.insert(item);
         if away {
             self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
+        } else if !has_way {
+            self.finish(key, Outcome::Refused(Cause::NoDelayQueue), fx);
         } else if let Purpose::Park(cause) = purpose {
             self.park(key, cause);
         } else if foreign && self.foreign_refused {
@@ -245,24 +248,28 @@ impl Publisher {
         }
     }
 
-    /// Into which delay queue it goes. `again`: it has been in one, and the delay is what is left.
+    /// Into which delay queue it goes. `again`: it has been in one, and the delay is what is left. False: there is none for it.
     fn address(
         &mut self,
         publication: &mut Publication,
         delay: Duration,
         again: bool,
         fx: &mut Effects,
-    ) {
+    ) -> bool {
         let most = self.settings.limits.now().max_delay_queues;
-        let (millis, other) = match again {
-            true => self.delays.choose_rest(delay, most),
+        let chosen = match again {
+            true => Some(self.delays.choose_rest(delay, most)),
             false => self.delays.choose(delay, most),
         };
-        if other {
+        if !matches!(chosen, Some((_, false))) {
             fx.events.push(Event::LimitMet(Limit::DelayQueues));
         }
         publication.exchange = self.delays.exchange().clone();
-        publication.routing_key = Delays::key(millis);
+        publication.routing_key = match chosen {
+            Some((millis, _)) => Delays::key(millis),
+            None => ShortStr::EMPTY,
+        };
+        chosen.is_some()
     }
 
     fn up(&mut self, now: Now) {

@@ -71,35 +71,40 @@ pub fn give_back(
     }
 }
 
-/// It is dead. Nothing is dropped: without a target it is parked, and so is what would go round in a circle.
+/// It is dead. Nothing is dropped: without a target that is known it is parked, and so is what would go round in a circle. The broker could only
+/// put it back: then the client would get it again at once, for ever.
 fn dies(death: &Death<'_>, lookup: &Lookup, rules: &Rules, now: Wall) -> Disposal {
-    let target = match lookup {
-        Lookup::Target(target) => Target {
-            at_least_once: true,
-            ..target.clone()
-        },
-        Lookup::KeyUnknown => return Disposal::LeaveToBroker(Fallback::TargetUnknown),
-        Lookup::NoExchange => Target {
-            exchange: ShortStr::EMPTY,
-            routing_key: None,
-            at_least_once: true,
-        },
+    let (target, nowhere) = match lookup {
+        Lookup::Target(target) => (target.clone(), None),
+        Lookup::KeyUnknown => (by_default(), Some(Cause::TargetUnknown)),
+        Lookup::NoExchange => (by_default(), Some(Cause::NoTarget)),
+    };
+    let target = Target {
+        at_least_once: true,
+        ..target
     };
     let planned = plan(death, &target, rules, now.seconds());
-    match (lookup, planned) {
+    match (nowhere, planned) {
         (_, Err(Malformed)) => Disposal::LeaveToBroker(Fallback::Unreadable),
-        (
-            Lookup::NoExchange,
-            Ok(Disposal::Publish(publication) | Disposal::Park(publication, _)),
-        ) => Disposal::Park(
-            // The rule of cycles may have left out its own key.
-            Publication {
-                routing_key: ShortStr::copy(death.routing_key).unwrap_or_default(),
-                ..publication
-            },
-            Cause::NoTarget,
-        ),
+        (Some(cause), Ok(Disposal::Publish(publication) | Disposal::Park(publication, _))) => {
+            Disposal::Park(
+                // The rule of cycles may have left out its own key.
+                Publication {
+                    routing_key: ShortStr::copy(death.routing_key).unwrap_or_default(),
+                    ..publication
+                },
+                cause,
+            )
+        }
         (_, Ok(disposal)) => disposal,
+    }
+}
+
+fn by_default() -> Target {
+    Target {
+        exchange: ShortStr::EMPTY,
+        routing_key: None,
+        at_least_once: true,
     }
 }
 

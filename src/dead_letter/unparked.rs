@@ -17,11 +17,12 @@ use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
 use super::retry;
 
 /// Causes that no time heals. Of what was implausible only its way is known, which whoever may write to an intake exchange can have chosen.
-const FOR_GOOD: [Cause; 4] = [
+const FOR_GOOD: [Cause; 5] = [
     Cause::Cycle,
     Cause::Poison,
     Cause::Implausible,
     Cause::NoTarget,
+    Cause::TargetUnknown,
 ];
 
 /// The exchange that a parked message was meant for, and its properties as they were before. `None`: it has to stay.

@@ -76,6 +76,10 @@ pub enum Cause {
     TargetBusy,
     /// Its queue has no dead-letter exchange.
     NoTarget,
+    /// Where the dead letters of its queue go is known to the broker alone, which cannot be asked.
+    TargetUnknown,
+    /// No delay queue is left that is near enough to the delay.
+    NoDelayQueue,
     /// The publisher is blocked, away or ending.
     PublisherAway,
     /// The link is not up, or the intake objects could not be declared.
@@ -98,6 +102,8 @@ impl Cause {
             Cause::Implausible => "implausible",
             Cause::TargetBusy => "target_busy",
             Cause::NoTarget => "no_target",
+            Cause::TargetUnknown => "target_unknown",
+            Cause::NoDelayQueue => "no_delay_queue",
             Cause::PublisherAway => "publisher_away",
             Cause::IntakeAway => "intake_away",
         }

@@ -3,11 +3,13 @@
 //! Each holds messages for one delay, so that the first that came is the first whose time is over, and none hides another. They are made when the
 //! first message wants them, on the channel on which it is published, and never deleted: a quorum queue that expires takes its messages with it
 //! (S11.7). There are `max-delay-queues`, counting those of other proxies as far as the management API tells of them; one that exists is always
-//! used. Beyond that a message takes the next longer one; if none is longer it takes the longest, and comes back to be sent there again, as
-//! often as it has to.
+//! used. Any client can ask for any delay, and must not spoil those of others by that. So the last queues are for round delays alone, each twice
+//! as long as the one before: to these a delay is rounded up when there is no room for its own. It never becomes longer than twice what it was.
+//! Where the bound leaves no room for a round one either, a message takes the next shorter queue, and comes back to be sent there again, as often
+//! as it has to. If there is none, it goes back to its own queue at once.
 //!
 //! A message can come back too soon also where two proxies have clocks that differ, or one was set back. What is left of its delay then is any
-//! number of milliseconds. There are no queues for these but those of powers of two, and it takes several, one after the other.
+//! number of milliseconds. There are no queues for these but the round ones, and it takes several, one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Dialect;
+use crate::dead_letter::retries::LONGEST_DELAY;
 use crate::machine::{Cause, Publication, Purpose};
 use crate::registry::existing_delays::ExistingDelays;
 use crate::registry::intake_name::Names;
@@ -29,8 +32,12 @@ const BIND_NO_WAIT: u8 = 1;
 const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
 /// None: what waits there is delivered to nobody (S1.4).
 const NO_DELIVERY_LIMIT: i64 = -1;
-/// Milliseconds, a power of two: so long does it take whatever is left, however little that is.
-const SHORTEST_REST: u64 = 64;
+/// Milliseconds, a power of two: the shortest round delay. So long does it take whatever is left, however little that is.
+const SHORTEST_ROUND: u64 = 64;
+/// The round delays up to the longest of all: 64, 128, … milliseconds, and seven days.
+const ROUND: usize = 25;
+/// So many queues are for any delay before some are for round ones alone.
+const FOR_ANY: usize = 32;
 
 /// The delay queues of a vhost.
 #[derive(Debug)]
@@ -98,31 +105,62 @@ impl Delays {
         self.names.delay()
     }
 
-    /// The milliseconds of the queue that a message takes; `most`: how many queues there may be. True: it is another delay than it wants.
-    pub(super) fn choose(&mut self, delay: Duration, most: usize) -> (u64, bool) {
-        self.choose_millis(whole_millis(delay), most)
+    /// The milliseconds of the queue that a message takes; `most`: how many queues there may be. True: it is another delay than it wants. `None`:
+    /// all there are would make it wait for far too long.
+    pub(super) fn choose(&mut self, delay: Duration, most: usize) -> Option<(u64, bool)> {
+        let wanted = whole_millis(delay);
+        if self.known.contains_key(&wanted) {
+            return Some((wanted, false));
+        }
+        let all = self.all();
+        let round = all.iter().filter(|millis| **millis == rounded(**millis));
+        let others = all.len() - round.count();
+        let kept_free = ROUND.min(most.saturating_sub(FOR_ANY));
+        let is_new = all.len() < most && others < most - kept_free;
+        if is_new || all.contains(&wanted) {
+            self.known.insert(wanted, false);
+            return Some((wanted, false));
+        }
+        self.nearest(wanted, &all, most)
     }
 
     /// The same for what is left of a delay: mostly it will not be over then, and comes back.
     pub(super) fn choose_rest(&mut self, rest: Duration, most: usize) -> (u64, bool) {
-        let rest = whole_millis(rest).max(SHORTEST_REST);
-        self.choose_millis(1 << rest.ilog2(), most)
-    }
-
-    fn choose_millis(&mut self, wanted: u64, most: usize) -> (u64, bool) {
+        let rest = whole_millis(rest).max(SHORTEST_ROUND);
+        let wanted = 1 << rest.ilog2();
         if self.known.contains_key(&wanted) {
             return (wanted, false);
         }
+        let all = self.all();
+        let nearest = self.nearest(wanted, &all, most);
+        // The shortest one is no longer than that in which it was.
+        let shortest = all.first().map(|millis| (*millis, true));
+        nearest.or(shortest).unwrap_or((wanted, false))
+    }
+
+    /// A queue that is at most twice as long, or the longest that is shorter.
+    fn nearest(&mut self, wanted: u64, all: &BTreeSet<u64>, most: usize) -> Option<(u64, bool)> {
+        let rounded = rounded(wanted);
+        let up_to = |longest| all.range(wanted..=longest).next().copied();
+        let chosen = match up_to(rounded) {
+            Some(chosen) => chosen,
+            None if all.len() < most => {
+                self.known.insert(rounded, false);
+                rounded
+            }
+            None => {
+                let longer = up_to(wanted.saturating_mul(2).max(rounded));
+                longer.or_else(|| all.range(..wanted).next_back().copied())?
+            }
+        };
+        Some((chosen, chosen != wanted))
+    }
+
+    /// All that exist, as far as anybody here knows.
+    fn all(&self) -> BTreeSet<u64> {
         let existing = self.existing.now();
         let used = self.known.keys();
-        let all: BTreeSet<u64> = used.chain(existing.iter()).copied().collect();
-        if all.contains(&wanted) || all.len() < most {
-            self.known.insert(wanted, false);
-            return (wanted, false);
-        }
-        let longer = all.range(wanted..).next();
-        let chosen = longer.or_else(|| all.last());
-        (chosen.map_or(wanted, |millis| *millis), true)
+        used.chain(existing.iter()).copied().collect()
     }
 
     /// The key of that queue at the exchange.
@@ -204,6 +242,17 @@ fn whole_millis(delay: Duration) -> u64 {
     u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
+/// The next round delay: at most twice as long, but for the shortest.
+fn rounded(wanted: u64) -> u64 {
+    let longest = whole_millis(LONGEST_DELAY);
+    match wanted {
+        0..=SHORTEST_ROUND => SHORTEST_ROUND,
+        // A number that is larger than any delay may be is no delay of ours.
+        _ if wanted > longest => wanted,
+        _ => wanted.next_power_of_two().min(longest),
+    }
+}
+
 fn millis(key: &ShortStr) -> Option<u64> {
     std::str::from_utf8(key).ok()?.parse().ok()
 }
@@ -212,27 +261,62 @@ fn millis(key: &ShortStr) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// A client that asks for 64 delays of days must not make others wait for days.
     #[test]
-    fn at_the_bound_a_delay_is_rounded_up_to_one_that_exists() {
+    fn beyond_the_bound_no_delay_is_more_than_doubled() {
+        let day = 24 * 3600 * 1000;
+        let mut delays = Delays::new(Names::default(), ExistingDelays::default());
+        let mut choose = |millis| delays.choose(Duration::from_millis(millis), 64).unwrap();
+        let spoiled = (0..64).filter(|n| choose(day + n * 1001) == (day + n * 1001, false));
+        assert_eq!(spoiled.count(), 64 - ROUND);
+        for (wanted, chosen) in [
+            (1, 64),
+            (60, 64),
+            (1000, 1024),
+            (1024, 1024),
+            (60_000, 65_536),
+            (3_600_000, 4_194_304),
+            (day + 1, day + 1001),
+            (5 * day, 1 << 29),
+            (7 * day, 7 * day),
+        ] {
+            assert_eq!(choose(wanted), (chosen, chosen != wanted), "{wanted}");
+        }
+        for wanted in (1..7 * day).step_by(9_999_991) {
+            let (chosen, _) = choose(wanted);
+            assert!(chosen >= wanted && chosen <= wanted.max(32) * 2, "{wanted}");
+        }
+        assert!(delays.known.len() <= 64);
+        let mut rests = (1..7 * day).step_by(9_999_991);
+        let mut rest = |millis| delays.choose_rest(Duration::from_millis(millis), 64).0;
+        assert!(rests.all(|left| rest(left) <= left.max(64)) && delays.known.len() <= 64);
+    }
+
+    #[test]
+    fn where_there_is_no_room_it_is_one_that_is_near_or_shorter_or_none() {
         let mut delays = Delays::new(Names::default(), ExistingDelays::default());
         let mut choose = |millis| delays.choose(Duration::from_millis(millis), 2);
-        assert_eq!(choose(1000), (1000, false));
-        assert_eq!(choose(5000), (5000, false));
-        assert_eq!(choose(1000), (1000, false));
-        assert_eq!(choose(1001), (5000, true));
-        assert_eq!(choose(10), (1000, true));
-        assert_eq!(
-            choose(9000),
-            (5000, true),
-            "it comes back, and waits for the rest"
-        );
+        assert_eq!(choose(1000), Some((1000, false)));
+        assert_eq!(choose(5000), Some((5000, false)));
+        assert_eq!(choose(1000), Some((1000, false)));
+        assert_eq!(choose(4500), Some((5000, true)));
+        assert_eq!(choose(999), Some((1000, true)));
+        for longer in [1001, 2400] {
+            let comes_back = Some((1000, true));
+            assert_eq!(choose(longer), comes_back, "it waits for the rest");
+        }
+        assert_eq!(choose(9000), Some((5000, true)));
+        assert_eq!(choose(10), None);
+        let mut rest = |millis| delays.choose_rest(Duration::from_millis(millis), 2);
+        let mut rests = [10, 600, 1200, 9000].map(&mut rest).into_iter();
+        assert!(rests.all(|(chosen, _)| [1000, 5000].contains(&chosen)));
     }
 
     #[test]
     fn what_others_have_made_counts_and_is_used() {
         let existing = ExistingDelays::default();
         let mut delays = Delays::new(Names::default(), existing.clone());
-        let mut choose = |millis| delays.choose(Duration::from_millis(millis), 3);
+        let mut choose = |millis| delays.choose(Duration::from_millis(millis), 3).unwrap();
         assert_eq!(choose(1000), (1000, false));
         existing.set(BTreeSet::from([300, 1000, 2000, 4000]));
         assert_eq!(choose(2000), (2000, false), "it exists");
@@ -253,7 +337,7 @@ mod tests {
             assert!(millis <= left.max(64) && millis > left / 2, "{left}");
         }
         assert_eq!((takes(1), takes(127), takes(128)), (64, 64, 128));
-        assert_eq!(takes(u64::MAX), 1 << 63);
+        assert_eq!(takes(u64::MAX), 1 << 63, "of a clock that was set");
         let known: Vec<u64> = delays.known.into_keys().collect();
         assert_eq!(known, [64, 128, 256, 512, 1000, 1 << 63]);
     }
@@ -261,7 +345,7 @@ mod tests {
     #[test]
     fn a_queue_is_made_once_in_each_life_of_a_link() {
         let mut delays = Delays::new(Names::default(), ExistingDelays::default());
-        let (millis, _) = delays.choose(Duration::from_millis(5), 2);
+        let (millis, _) = delays.choose(Duration::from_millis(5), 2).unwrap();
         let key = Delays::key(millis);
         let made = |delays: &mut Delays| {
             let mut out = Vec::new();

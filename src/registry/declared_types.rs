@@ -1,17 +1,19 @@
-//! Which queues are quorum queues, as any session of this process has seen them declared.
+//! The types of queues, as any session of this process has seen them declared.
 //!
-//! Only the `redelivered` of a dead letter depends on it (S3.6), so an error costs no more than that bit. Thousands of sessions share it without
-//! a lock: each slot has what was declared last of those queues whose names have the same hash.
+//! On them depend the `redelivered` of a dead letter (S3.6), and whether a queue that the session did not declare can have retries: a stream
+//! never has. Thousands of sessions share this without a lock: each slot has what was declared last of those queues whose names have the same
+//! hash.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ended::fnv1a;
+use super::policy::QueueType;
 
 /// A power of two.
 const SLOTS: usize = 16 * 1024;
-/// The lowest bit of a slot says what the queue is, the others which one it is.
-const QUORUM: u32 = 1;
+/// The lowest bits of a slot say what the queue is, the others which one it is. All 0: an empty slot, which is no queue's.
+const TYPE: u32 = 0b111;
 
 /// By the hash of their names. Clones are the same.
 #[derive(Clone, Debug)]
@@ -26,19 +28,38 @@ impl Default for DeclaredTypes {
 // === impl DeclaredTypes ===
 
 impl DeclaredTypes {
-    /// The broker has accepted a declare: the queue is a quorum queue, or it is not.
-    pub fn learn(&self, vhost: &[u8], queue: &[u8], quorum: bool) {
+    /// The broker has accepted a declare of that type.
+    pub fn learn(&self, vhost: &[u8], queue: &[u8], queue_type: QueueType) {
         let (slot, mark) = self.slot(vhost, queue);
         if let Some(slot) = slot {
-            slot.store(mark | u32::from(quorum), Ordering::Relaxed);
+            let queue_type = match queue_type {
+                QueueType::Classic => 1,
+                QueueType::Default => 2,
+                QueueType::Quorum => 3,
+                QueueType::Other => 4,
+            };
+            slot.store(mark | queue_type, Ordering::Relaxed);
+        }
+    }
+
+    /// What the queue was declared as last; `None`: nobody has declared it here.
+    pub fn get(&self, vhost: &[u8], queue: &[u8]) -> Option<QueueType> {
+        let (slot, mark) = self.slot(vhost, queue);
+        let known = slot?.load(Ordering::Relaxed);
+        match known & TYPE {
+            _ if known & !TYPE != mark => None,
+            1 => Some(QueueType::Classic),
+            2 => Some(QueueType::Default),
+            3 => Some(QueueType::Quorum),
+            4 => Some(QueueType::Other),
+            _ => None,
         }
     }
 
     /// Whether the queue is a quorum queue; `None`: nobody has declared it here.
     pub fn is_quorum(&self, vhost: &[u8], queue: &[u8]) -> Option<bool> {
-        let (slot, mark) = self.slot(vhost, queue);
-        let known = slot?.load(Ordering::Relaxed);
-        (known & !QUORUM == mark).then_some(known & QUORUM != 0)
+        let known = self.get(vhost, queue);
+        known.map(|queue_type| queue_type == QueueType::Quorum)
     }
 
     /// A slot, and what stands there of this queue.
@@ -46,8 +67,7 @@ impl DeclaredTypes {
         // Neither name has an octet that separates them, but both have at most 255 octets.
         let length = [vhost.len() as u8];
         let hash = fnv1a(length.iter().chain(vhost).chain(queue));
-        // An empty slot is no queue's.
-        let mark = (hash >> 32) as u32 & !QUORUM | 2;
+        let mark = (hash >> 32) as u32 & !TYPE;
         (self.0.get(hash as usize & (SLOTS - 1)), mark)
     }
 }
@@ -55,17 +75,26 @@ impl DeclaredTypes {
 #[cfg(test)]
 mod tests {
     use super::DeclaredTypes;
+    use crate::registry::policy::QueueType;
 
     #[test]
     fn a_queue_is_what_it_was_declared_as_last() {
         let types = DeclaredTypes::default();
-        assert_eq!(types.is_quorum(b"/", b"a"), None);
-        types.clone().learn(b"/", b"a", true);
-        types.learn(b"/", b"b", false);
-        assert_eq!(types.is_quorum(b"/", b"a"), Some(true));
-        assert_eq!(types.is_quorum(b"/", b"b"), Some(false));
+        assert_eq!(types.get(b"/", b"a"), None);
+        for of in [
+            QueueType::Classic,
+            QueueType::Default,
+            QueueType::Quorum,
+            QueueType::Other,
+        ] {
+            types.clone().learn(b"/", b"a", of);
+            assert_eq!(types.get(b"/", b"a"), Some(of));
+            let quorum = types.is_quorum(b"/", b"a");
+            assert_eq!(quorum, Some(of == QueueType::Quorum));
+        }
+        types.learn(b"/", b"b", QueueType::Quorum);
+        assert_eq!(types.get(b"/", b"a"), Some(QueueType::Other));
+        assert_eq!(types.is_quorum(b"/", b"b"), Some(true));
         assert_eq!(types.is_quorum(b"other", b"a"), None);
-        types.learn(b"/", b"a", false);
-        assert_eq!(types.is_quorum(b"/", b"a"), Some(false));
     }
 }

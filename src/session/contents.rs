@@ -111,6 +111,9 @@ impl Session {
             return;
         };
         let copying = &copying.method;
+        if self.is_of_a_stream(&copying.queue, header.get(PREFIX..).unwrap_or_default()) {
+            return self.copy_nothing(channel);
+        }
         let left = self
             .settings
             .limits
@@ -144,6 +147,12 @@ impl Session {
             let _kept = copying.header(header, content);
             copying.method.octets = octets;
             self.octets += octets;
+        }
+    }
+
+    fn copy_nothing(&mut self, channel: ChannelId) {
+        if let Some(state) = self.channels.get_mut(&channel) {
+            state.copying = None;
         }
     }
 

@@ -5,7 +5,6 @@ use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::machine::{Change, Event, Learned, Leg};
-use crate::registry::policy::QueueType;
 use crate::registry::refusal;
 
 use super::changes;
@@ -227,8 +226,7 @@ impl Session {
                 state.last_queue = queue.clone();
                 state.name_consumers();
                 if let Some(of_type) = of_type {
-                    let quorum = of_type == QueueType::Quorum;
-                    self.settings.types.learn(&self.peer.vhost, &queue, quorum);
+                    self.settings.types.learn(&self.peer.vhost, &queue, of_type);
                 }
                 if let Some(declared) = declared {
                     self.manage(queue, declared, turn);

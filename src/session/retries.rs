@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
-use crate::amqp::properties::Properties;
+use crate::amqp::properties::{Properties, has_headers};
 use crate::amqp::reply;
 use crate::amqp::table::Table;
 use crate::amqp::version::Version;
@@ -24,6 +24,8 @@ use super::{Session, Turn};
 
 /// The TTL that a queue gives each message, in milliseconds (S1.2).
 const MESSAGE_TTL: &[u8] = b"x-message-ttl";
+/// The header by which a stream says where a message stands in it.
+const STREAM_OFFSET: &[u8] = b"x-stream-offset";
 
 impl Session {
     /// What a declare says of retries, and its method without what the broker does not want to see, if there is such a thing.
@@ -106,10 +108,24 @@ impl Session {
 
     /// The type of a queue that this connection did not declare.
     fn seen_type(&self, queue: &[u8]) -> QueueType {
-        match self.settings.types.is_quorum(&self.peer.vhost, queue) {
-            Some(true) => QueueType::Quorum,
-            Some(false) | None => QueueType::Default,
-        }
+        let seen = self.settings.types.get(&self.peer.vhost, queue);
+        seen.unwrap_or(QueueType::Default)
+    }
+
+    /// Whether a delivery with these properties comes out of a stream, as far as nobody has seen the type of its queue: there the broker says
+    /// where it stands. What is returned to a stream must not be published again, as each reader would get it.
+    pub(super) fn is_of_a_stream(&self, queue: &[u8], properties: &[u8]) -> bool {
+        let unknown = || {
+            self.registry.get(queue).is_none()
+                && self.settings.types.get(&self.peer.vhost, queue).is_none()
+        };
+        let says_so = || {
+            let properties = Properties::parse(properties).ok();
+            let headers = properties.and_then(|properties| properties.headers());
+            let offset = Table(headers.unwrap_or_default()).get(STREAM_OFFSET);
+            offset.is_ok_and(|offset| offset.is_some())
+        };
+        has_headers(properties) && unknown() && says_so()
     }
 
     /// Whether any queue may have retries: if not, no return is looked into.

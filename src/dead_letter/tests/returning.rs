@@ -10,7 +10,7 @@ use crate::dead_letter::retries::{Attempts, Retries};
 use crate::dead_letter::{
     Dialect, Disposal, Lookup, Return, Target, TargetQueues, closes, give_back, retry,
 };
-use crate::machine::{Cause, Fallback, Publication, Purpose, Reason, Wall};
+use crate::machine::{Cause, Publication, Purpose, Reason, Wall};
 
 use super::away::{
     BROKERS, NOW, OWN, SECOND, after_a_second, died, judged, let_go, returned, round, sent,
@@ -99,31 +99,27 @@ fn what_came_back_as_often_as_it_may_dies() {
     }
 }
 
+/// Also where only the broker knows one: it would return it at once, again and again.
 #[test]
-fn without_a_target_it_is_parked() {
+fn without_a_target_that_is_known_it_is_parked() {
     let (queue, message) = (name("q"), build(MESSAGE).content);
-    // Also where its own key would lead it into its queue again.
-    for key in ["k", "q"] {
-        let of = returned(&queue, ("x", key), &message);
-        for broker in BROKERS {
-            let Disposal::Park(parked, Cause::NoTarget) =
-                dies(&of, &Lookup::NoExchange, broker.dialect)
-            else {
-                panic!("parked");
-            };
-            assert_eq!(parked.routing_key, name(key));
-            let death = format!("q/delivery_limit*1 t=1700000000 x=x k=[{key}, copy]");
-            assert_eq!(line(&parked.content, "x-death").unwrap(), death);
+    for (lookup, cause) in [
+        (Lookup::NoExchange, Cause::NoTarget),
+        (Lookup::KeyUnknown, Cause::TargetUnknown),
+    ] {
+        // Also where its own key would lead it into its queue again.
+        for key in ["k", "q"] {
+            let of = returned(&queue, ("x", key), &message);
+            for broker in BROKERS {
+                let Disposal::Park(parked, why) = dies(&of, &lookup, broker.dialect) else {
+                    panic!("parked");
+                };
+                assert_eq!((&parked.routing_key, why), (&name(key), cause));
+                let death = format!("q/delivery_limit*1 t=1700000000 x=x k=[{key}, copy]");
+                assert_eq!(line(&parked.content, "x-death").unwrap(), death);
+            }
         }
     }
-}
-
-#[test]
-fn what_only_the_broker_can_route_goes_back() {
-    let (queue, message) = (name("q"), build(MESSAGE).content);
-    let of = returned(&queue, ("x", "k"), &message);
-    let back = Disposal::LeaveToBroker(Fallback::TargetUnknown);
-    assert_eq!(dies(&of, &Lookup::KeyUnknown, Dialect::V4), back);
 }
 
 #[test]

@@ -327,18 +327,35 @@ fn beyond_max_delay_queues_a_delay_is_another() {
         limits: LiveLimits::new(limits),
         ..settings()
     });
-    let batch = [1000, 5000, 2000, 9000].map(|millis| (millis, delayed(millis, "")));
+    let batch = [1000, 5000, 3000, 2000, 9000].map(|millis| (millis, delayed(millis, "")));
     rig.publish_as(SESSION, batch.to_vec());
     let keys: Vec<String> = rig.published().into_iter().map(|row| row.2).collect();
-    assert_eq!(keys, ["1000", "5000", "5000", "5000"]);
+    assert_eq!(keys, ["1000", "5000", "5000", "1000", "5000"]);
     let met = Event::LimitMet(Limit::DelayQueues);
-    assert_eq!(rig.events(), [met.clone(), met]);
-    rig.ack(5, 4, true);
+    assert_eq!(rig.events(), [met.clone(), met.clone(), met.clone()]);
+    rig.ack(5, 5, true);
     let delays = rig.events().into_iter().map(|event| match event {
         Event::Retried { delay, .. } => delay.as_secs(),
         other => panic!("{other:?}"),
     });
-    assert_eq!(delays.collect::<Vec<_>>(), [1, 5, 2, 9], "as was asked for");
+    assert_eq!(
+        delays.collect::<Vec<_>>(),
+        [1, 5, 3, 2, 9],
+        "as was asked for"
+    );
+
+    // All there are would make it wait for far too long.
+    rig.settled();
+    rig.publish_as(SESSION, vec![(10, delayed(10, ""))]);
+    let refused = Outcome::Refused(Cause::NoDelayQueue);
+    assert_eq!(rig.settled(), [(10, refused)]);
+    assert_eq!(rig.published(), []);
+    let told = Event::Retried {
+        queue: name("work"),
+        delay: Duration::from_millis(10),
+        outcome: refused,
+    };
+    assert_eq!(rig.events(), [met, told]);
 }
 
 #[test]

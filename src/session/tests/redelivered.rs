@@ -9,7 +9,7 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::amqp::version::Version;
 use crate::dead_letter::redelivered::published;
-use crate::registry::policy::Mode;
+use crate::registry::policy::{Mode, QueueType};
 
 /// The wall clock of a script.
 const NOW: u64 = 1000;
@@ -91,7 +91,11 @@ fn of(quorum: bool) -> Script {
     let settings = settings(Mode::Keep);
     let types = settings.types.clone();
     let script = Script::open(settings);
-    types.learn(&script.session.peer.vhost, b"q", quorum);
+    let queue_type = match quorum {
+        true => QueueType::Quorum,
+        false => QueueType::Classic,
+    };
+    types.learn(&script.session.peer.vhost, b"q", queue_type);
     script
 }
 

@@ -174,6 +174,60 @@ fn what_a_publisher_says_of_earlier_deliveries_counts_for_nothing() {
     }
 }
 
+/// Published again, a message of a stream would come to each of its readers once more.
+#[test]
+fn what_is_returned_to_a_stream_is_the_brokers() {
+    let offset = table(|headers| {
+        headers.long(b"x-stream-offset", 7);
+    });
+    let mut message = published();
+    let edit = Edit {
+        headers: Change::Set(offset),
+        ..Edit::default()
+    };
+    let none = Properties::parse(&[0, 0]).expect("none");
+    message.properties = none.edit(&edit).to_vec();
+    let policies = || {
+        Policies::new(vec![Policy {
+            pattern: Pattern::new(".*").expect("a good pattern"),
+            definition: Definition {
+                retries: said(Some(1000), None),
+                ..Definition::default()
+            },
+            ..Policy::default()
+        }])
+    };
+    for (seen, says_so, ours) in [
+        (Some(QueueType::Other), false, false),
+        (Some(QueueType::Other), true, false),
+        (None, true, false),
+        (None, false, true),
+        // There the header is its publisher's.
+        (Some(QueueType::Classic), true, true),
+        (Some(QueueType::Quorum), true, true),
+    ] {
+        let settings = settings(Mode::Keep);
+        settings.policies.set_ours(policies());
+        let types = settings.types.clone();
+        let s = Script::open(settings);
+        if let Some(seen) = seen {
+            types.learn(&s.session.peer.vhost, b"orders", seen);
+        }
+        let mut s = s.consume("orders");
+        match says_so {
+            true => s.broker(&message.delivered(1).concat()).passes(),
+            false => s.broker(&deliver("orders", 1, b"hi")).passes(),
+        }
+        assert_eq!(s.session.retained() > 0, ours, "{seen:?} {says_so}");
+        match ours {
+            true => s.client(&nack(1, false, true)).silent(),
+            false => s.client(&nack(1, false, true)).passes(),
+        }
+        assert_eq!(s.dead.len(), usize::from(ours), "{seen:?} {says_so}");
+        assert_eq!(s.events, []);
+    }
+}
+
 #[test]
 fn a_quorum_queue_that_the_broker_delays_itself_is_left_to_it() {
     for (version, ours) in [(Version(4, 3, 6), false), (Version(4, 2, 9), true)] {

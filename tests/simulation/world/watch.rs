@@ -167,6 +167,7 @@ impl World {
                     Cause::Unroutable
                     | Cause::NoExchange
                     | Cause::NoTarget
+                    | Cause::TargetUnknown
                     | Cause::Forbidden
                     | Cause::Cycle,
                 ),
@@ -249,7 +250,7 @@ impl World {
             let proven = message.property("user-id") == Some(&b"dlx-proxy"[..]);
             let heals = !matches!(
                 said("x-parked-cause"),
-                Some(b"cycle" | b"poison" | b"implausible" | b"no_target")
+                Some(b"cycle" | b"poison" | b"implausible" | b"no_target" | b"target_unknown")
             );
             let (exchange, key) = (said("x-parked-exchange"), &message.routing_key);
             let routes = match exchange {
