@@ -183,7 +183,11 @@ impl Way {
         self.on(stream, &node.host, None).await
     }
 
-    async fn to_address(&self, address: &Address, client: Option<Ends>) -> io::Result<Socket> {
+    /// A connection to one address of a node, for a client at the end of that one; `None`: for the proxy itself.
+    ///
+    /// # Errors
+    /// What the system says, or the handshake of TLS.
+    pub async fn to_address(&self, address: &Address, client: Option<Ends>) -> io::Result<Socket> {
         let stream = TcpStream::connect(address.at).await?;
         self.on(stream, &address.node.host, client).await
     }
