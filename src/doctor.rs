@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! settings ─▶ Patient ─▶ own       certificates, room for clients
-//!                     ├▶ nodes     does each answer, which version, let in to each vhost
+//!                     ├▶ nodes     does each answer, at each address, which version, let in to each vhost
 //!                     ├▶ rights    what its user may do, and a client's
 //!                     ├▶ queues    what is parked, who takes signals
 //!                     └▶ api       policies that act on the proxy's queues, feature flags, clocks     ─▶ Report
@@ -16,7 +16,7 @@ use crate::amqp::ids::Vhost;
 use crate::connection::Access;
 use crate::intake::QueueType;
 use crate::management::Api;
-use crate::net::nodes::Node;
+use crate::net::nodes::{Node, Resolver};
 use crate::registry::intake_name::Names;
 use crate::tls::Certified;
 
@@ -38,8 +38,10 @@ const NAME: &str = "dlx-proxy doctor";
 /// What is examined.
 #[derive(Clone)]
 pub struct Patient {
-    /// The nodes of the broker.
+    /// The nodes of the broker, and how their names are looked up.
     pub nodes: Vec<Node>,
+    /// See `nodes`.
+    pub resolver: Resolver,
     /// As the proxy connects.
     pub access: Access,
     /// As one of its clients does.

@@ -16,6 +16,7 @@ use crate::link::Login;
 use crate::machine::{Budget, LiveLimits};
 use crate::management;
 use crate::net::dial::Way;
+use crate::net::nodes;
 use crate::publisher;
 use crate::recorder;
 use crate::registry::live::LivePolicies;
@@ -144,6 +145,7 @@ pub fn patient(config: &Config, client: Option<(ShortStr, String)>) -> Result<Pa
     let limits = &config.reloadable;
     Ok(Patient {
         nodes: config.upstream.nodes.clone(),
+        resolver: nodes::resolver(),
         access,
         client,
         vhosts: config.vhosts.clone(),

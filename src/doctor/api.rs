@@ -1,13 +1,16 @@
 //! What only the management API tells: policies, feature flags, and what time it is there.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
-use crate::management::{Api, ListedPolicy};
+use crate::management::{Api, ListedPolicy, NoAnswer};
 
-use super::policies::{Acts, acting};
-use super::{Patient, Report, pattern, quoted};
+use super::policies::{Acts, Policies};
+use super::{Patient, Report};
 
-/// A `Date` has whole seconds, and the answer takes a moment.
+/// A `Date` has whole seconds.
+const RESOLUTION: Duration = Duration::from_secs(1);
+/// Less than this does no harm.
 const APART: Duration = Duration::from_secs(5);
 
 pub(super) async fn examine(patient: &Patient, report: &mut Report) {
@@ -51,9 +54,9 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
 
 fn of_policies(patient: &Patient, kind: &str, policies: &[ListedPolicy], report: &mut Report) {
     for vhost in &patient.vhosts {
-        let (found, unreadable) =
-            acting(policies, vhost, &patient.names, patient.intake_queue_type);
-        for name in unreadable {
+        let here = Policies::of(policies, vhost, &patient.names, patient.intake_queue_type);
+        let (found, unreadable) = (here.acting(), here.unreadable());
+        for name in &unreadable {
             let about = format!("{kind} {name}, vhost {vhost}");
             report.note(
                 about,
@@ -64,7 +67,7 @@ fn of_policies(patient: &Patient, kind: &str, policies: &[ListedPolicy], report:
                 ),
             );
         }
-        if found.is_empty() {
+        if found.is_empty() && unreadable.is_empty() {
             report.ok(
                 format!("policies, vhost {vhost}"),
                 format!("No {kind} harms the proxy's queues."),
@@ -77,16 +80,7 @@ fn of_policies(patient: &Patient, kind: &str, policies: &[ListedPolicy], report:
         } in found
         {
             let advice = match kind {
-                "policy" => {
-                    let (vhost, prefix) = (
-                        quoted(&vhost.to_string()),
-                        patient.names.prefix().to_string(),
-                    );
-                    let pattern = pattern(&prefix);
-                    format!(
-                        "rabbitmqctl set_policy -p {vhost} --priority 999 --apply-to queues {prefix} '^{pattern}' '{{\"max-length\":2000000000}}'"
-                    )
-                }
+                "policy" => here.shield().command(vhost),
                 _ => "Operator policies act beside others: change its pattern.".to_owned(),
             };
             let says = format!("It acts on {}. {}.", queues.join(", "), keys.join("; "));
@@ -96,31 +90,34 @@ fn of_policies(patient: &Patient, kind: &str, policies: &[ListedPolicy], report:
 }
 
 async fn flags(api: &Api, report: &mut Report) {
-    let about = "feature flags";
-    match api.disabled_feature_flags().await {
+    of_flags(api.disabled_feature_flags().await, report);
+}
+
+fn of_flags(disabled: Result<Vec<String>, NoAnswer>, report: &mut Report) {
+    let (about, list) = ("feature flags", "rabbitmqctl list_feature_flags");
+    match disabled {
         Ok(flags) if flags.is_empty() => report.ok(about, "All stable ones are enabled."),
         Ok(flags) => {
             let says = format!("Some are disabled: {}.", flags.join(", "));
             report.note(about, says, "rabbitmqctl enable_feature_flag all, when all nodes are upgraded: the next upgrade needs them");
         }
-        // Only administrators may see them.
-        Err(_) => report.note(
-            about,
-            "The user of the management API may not see them.",
-            "rabbitmqctl list_feature_flags",
-        ),
+        Err(error) if error.is_refusal() => {
+            let says = "The user of the management API may not see them: it is no administrator.";
+            report.note(about, says, list);
+        }
+        Err(error) => report.note(about, format!("They cannot be read: {error}."), list),
     }
 }
 
 async fn clock(api: &Api, report: &mut Report) {
     let about = "clocks";
-    match api.date().await.map(|date| apart(date, SystemTime::now())) {
+    match api.date().await.map(|(date, asked)| apart(date, asked)) {
         Ok(apart) if apart < APART => {
             report.ok(about, "The broker's and that of this machine agree.")
         }
         Ok(apart) => {
             let says = format!(
-                "The broker's and that of this machine are {} s apart.",
+                "The broker's and that of this machine are {} s apart at least.",
                 apart.as_secs()
             );
             report.problem(about, says, "Let NTP set both: times in `x-death` and the ends of TTLs in retries come from both.");
@@ -133,6 +130,62 @@ async fn clock(api: &Api, report: &mut Report) {
     }
 }
 
-fn apart(a: SystemTime, b: SystemTime) -> Duration {
-    a.duration_since(b).unwrap_or_else(|error| error.duration())
+/// How far the clocks are apart at least: the broker read its own at some moment of the request, and told whole seconds.
+fn apart(date: SystemTime, asked: RangeInclusive<SystemTime>) -> Duration {
+    let ahead = date.duration_since(*asked.end());
+    let behind = asked.start().duration_since(date + RESOLUTION);
+    ahead.or(behind).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use hyper::StatusCode;
+
+    use super::*;
+    use crate::doctor::Kind;
+
+    #[test]
+    fn the_time_that_the_answer_takes_is_no_difference() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for (date, asked, difference) in [
+            (100, 100..=100, 0),
+            (100, 101..=101, 0), // it told whole seconds
+            (100, 94..=104, 0),
+            (100, 110..=115, 9),
+            (100, 80..=90, 10),
+            (0, 50..=55, 49),
+        ] {
+            let found = apart(at(date), at(*asked.start())..=at(*asked.end()));
+            assert_eq!(
+                found,
+                Duration::from_secs(difference),
+                "{date} in {asked:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_right_is_missing_only_if_the_broker_says_so() {
+        let status = |status| NoAnswer::Status {
+            path: "feature-flags".to_owned(),
+            status,
+        };
+        for (error, words) in [
+            (status(StatusCode::UNAUTHORIZED), "may not see them"),
+            (status(StatusCode::FORBIDDEN), "may not see them"),
+            (status(StatusCode::INTERNAL_SERVER_ERROR), "cannot be read"),
+            (NoAnswer::TooLate, "cannot be read"),
+            (
+                NoAnswer::Connect(io::Error::other("refused")),
+                "cannot be read",
+            ),
+        ] {
+            let mut report = Report::default();
+            of_flags(Err(error), &mut report);
+            assert_eq!(report.count(Kind::Note), 1);
+            assert!(report.findings[0].says.contains(words), "{report:?}");
+        }
+    }
 }

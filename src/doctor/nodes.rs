@@ -1,6 +1,7 @@
 //! Whether each node of the broker answers, what it is, and into which vhosts it lets the proxy's user.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use lapin::Connection;
@@ -15,7 +16,7 @@ use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
 use crate::connection::Access;
 use crate::net::dial::Way;
-use crate::net::nodes::Node;
+use crate::net::nodes::{Address, Node, Resolver};
 use crate::tls::{ends, now};
 
 use super::{NAME, PATIENCE, Patient, Report, own, quoted};
@@ -30,7 +31,7 @@ const LONGEST_GREETING: usize = 64 * 1024;
 
 /// A connection as the proxy's user.
 pub(super) struct Entered {
-    pub(super) node: Node,
+    pub(super) address: Address,
     pub(super) vhost: Vhost,
     pub(super) connection: Connection,
 }
@@ -45,10 +46,10 @@ struct Greeting {
 
 /// Returns one connection to each vhost that lets the proxy's user in.
 pub(super) async fn examine(patient: &Patient, report: &mut Report) -> Vec<Entered> {
-    let (mut answering, mut versions) = (Vec::new(), Vec::new());
-    for node in &patient.nodes {
-        let about = format!("node {node}");
-        match timeout(PATIENCE, greet(node, &patient.access.way)).await {
+    let (mut answering, mut silent, mut versions) = (Vec::new(), Vec::new(), Vec::new());
+    for address in addresses(patient, report).await {
+        let about = format!("node {address}");
+        match timeout(PATIENCE, greet(&address, &patient.access.way)).await {
             Ok(Ok(greeting)) => {
                 let Greeting {
                     version,
@@ -60,11 +61,14 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) -> Vec<Enter
                     own::certificate(&about, *expires, now(), report);
                 }
                 versions.push(greeting.version);
-                answering.push(node);
+                answering.push(address);
             }
-            Ok(Err(error)) => no_node(&about, &error.to_string(), patient, report),
-            Err(_) => no_node(&about, "no answer in time", patient, report),
+            Ok(Err(error)) => silent.push((address, error.to_string())),
+            Err(_) => silent.push((address, "no answer in time".to_owned())),
         }
+    }
+    for (address, error) in silent {
+        no_node(&address, &error, &answering, report);
     }
     versions.sort();
     versions.dedup();
@@ -82,8 +86,8 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) -> Vec<Enter
     let mut entered = Vec::new();
     for vhost in &patient.vhosts {
         let mut first = None;
-        for node in &answering {
-            let found = enter(node, vhost, &patient.access, report).await;
+        for address in &answering {
+            let found = enter(address, vhost, &patient.access, report).await;
             first = first.or(found);
         }
         entered.extend(first);
@@ -110,23 +114,68 @@ fn version_of(about: &str, text: &str, took: Duration, report: &mut Report) {
     }
 }
 
-fn no_node(about: &str, error: &str, patient: &Patient, report: &mut Report) {
+/// All addresses of all nodes: behind a name there may be several, and the proxy goes to each of them.
+async fn addresses(patient: &Patient, report: &mut Report) -> Vec<Address> {
+    let mut found: Vec<Address> = Vec::new();
+    for node in &patient.nodes {
+        match look_up(&patient.resolver, node).await {
+            Ok(addresses) => {
+                for at in addresses {
+                    let address = Address {
+                        node: node.clone(),
+                        at,
+                    };
+                    if !found.contains(&address) {
+                        found.push(address);
+                    }
+                }
+            }
+            Err(error) => report.problem(
+                format!("node {node}"),
+                format!("Its name leads nowhere: {error}."),
+                "Is the name in `upstream` right, and does this machine ask the right server for names?",
+            ),
+        }
+    }
+    found
+}
+
+async fn look_up(resolver: &Resolver, node: &Node) -> io::Result<Vec<SocketAddr>> {
+    let found = timeout(PATIENCE, resolver(node.clone())).await;
+    let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+    match found.is_empty() {
+        true => Err(io::Error::other("it has no address")),
+        false => Ok(found),
+    }
+}
+
+fn no_node(address: &Address, error: &str, answering: &[Address], report: &mut Report) {
+    let about = format!("node {address}");
     let says = format!("It cannot be reached: {error}.");
+    let is_other_family =
+        |other: &&Address| other.node == address.node && other.at.is_ipv4() != address.at.is_ipv4();
+    // `localhost` is such a name.
+    if let Some(other) = answering.iter().find(is_other_family) {
+        let advice = format!(
+            "If that is the same node as {other}, which answers, name that address: the proxy tries both."
+        );
+        return report.note(about, says, advice);
+    }
     let advice = "Is the address in `upstream` right, does the node run, and is the port open?";
-    match patient.nodes.len() {
-        1 => report.problem(about, says, advice),
+    match answering {
+        [] => report.problem(about, says, advice),
         _ => report.problem(
             about,
             says,
-            format!("{advice} The proxy uses the others as long."),
+            format!("{advice} Meanwhile the proxy uses the others."),
         ),
     }
 }
 
 /// The first words of a node.
-async fn greet(node: &Node, way: &Way) -> io::Result<Greeting> {
+async fn greet(address: &Address, way: &Way) -> io::Result<Greeting> {
     let begun = Instant::now();
-    let mut socket = way.to(node).await?;
+    let mut socket = way.to_address(address, None).await?;
     let expires = match &socket {
         Either::Left(_) => None,
         Either::Right(stream) => stream.get_ref().1.peer_certificates().and_then(ends),
@@ -161,19 +210,19 @@ fn version(start: Start<'_>) -> Option<String> {
 }
 
 async fn enter(
-    node: &Node,
+    address: &Address,
     vhost: &Vhost,
     access: &Access,
     report: &mut Report,
 ) -> Option<Entered> {
-    let about = format!("node {node}, vhost {vhost}");
+    let about = format!("node {address}, vhost {vhost}");
     let user = &access.user;
-    let connected = timeout(PATIENCE, access.connect(node, vhost, NAME)).await;
+    let connected = timeout(PATIENCE, access.connect_at(address, vhost, NAME)).await;
     let error = match connected {
         Ok(Ok(connection)) => {
             report.ok(about, format!("The proxy's user {user} is let in."));
             return Some(Entered {
-                node: node.clone(),
+                address: address.clone(),
                 vhost: vhost.clone(),
                 connection,
             });
@@ -196,8 +245,17 @@ async fn enter(
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::amqp::ids::ShortStr;
     use crate::doctor::Kind;
+    use crate::intake::QueueType;
+    use crate::net::proxy_protocol::Told;
+    use crate::registry::intake_name::Names;
 
     #[test]
     fn versions_that_were_not_tested_are_told() {
@@ -211,6 +269,146 @@ mod tests {
             let mut report = Report::default();
             version_of("node", version, Duration::from_millis(2), &mut report);
             assert_eq!(report.count(kind), 1, "{version}");
+        }
+    }
+
+    /// 127.0.0.`last`, where nobody listens.
+    async fn closed(last: u8) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), 0)).await;
+        listener.and_then(|it| it.local_addr()).expect("free")
+    }
+
+    /// Says so much of a `connection.start` as is looked at, to one who asks.
+    async fn broker(last: u8) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), 0))
+            .await
+            .expect("free");
+        let at = listener.local_addr().expect("bound");
+        tokio::spawn(async move {
+            while let Ok((mut peer, _)) = listener.accept().await {
+                let _ = peer.read_exact(&mut [0; 8]).await;
+                let _ = peer.write_all(&start("4.3.6")).await;
+            }
+        });
+        at
+    }
+
+    fn start(version: &str) -> Vec<u8> {
+        let long = |octets: &[u8]| [&(octets.len() as u32).to_be_bytes()[..], octets].concat();
+        let entry = [b"\x07versionS", &long(version.as_bytes())[..]].concat();
+        let method = [
+            &[0, 10, 0, 10, 0, 9][..],
+            &long(&entry),
+            &long(b"PLAIN"),
+            &long(b"en_US"),
+        ]
+        .concat();
+        [&[1, 0, 0][..], &long(&method), &[0xCE]].concat()
+    }
+
+    async fn examined(names: &[(&'static str, &[SocketAddr])]) -> Report {
+        let names: Vec<_> = names
+            .iter()
+            .map(|(name, at)| (*name, at.to_vec()))
+            .collect();
+        let nodes = names.iter().map(|(name, _)| Node {
+            host: (*name).to_owned(),
+            port: 5672,
+        });
+        let nodes = nodes.collect();
+        let resolver: Resolver = Arc::new(move |node: Node| {
+            let found = names
+                .iter()
+                .find(|(name, _)| *name == node.host)
+                .map(|(_, at)| at.clone());
+            Box::pin(async move { found.ok_or_else(|| io::Error::other("no such name")) })
+        });
+        let way = Way {
+            tls: None,
+            told: Told::Off,
+        };
+        let patient = Patient {
+            nodes,
+            resolver,
+            access: Access {
+                user: ShortStr::copy(b"u").expect("short"),
+                password: String::new(),
+                way,
+            },
+            client: None,
+            vhosts: vec![],
+            names: Names::new("dlx-proxy").expect("a prefix"),
+            intake_queue_type: QueueType::Quorum,
+            management: None,
+            admin: None,
+            certificates: vec![],
+            max_connections: 1,
+            max_admin_connections: 1,
+        };
+        let mut report = Report::default();
+        assert!(examine(&patient, &mut report).await.is_empty(), "no vhost");
+        report
+    }
+
+    fn kinds(report: &Report) -> Vec<(Kind, &str)> {
+        let findings = report.findings.iter();
+        findings
+            .map(|found| (found.kind, found.about.as_str()))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn each_address_of_a_name_is_examined() {
+        let report = examined(&[(
+            "cluster",
+            &[
+                broker(1).await,
+                closed(2).await,
+                broker(3).await,
+                closed(4).await,
+            ],
+        )])
+        .await;
+        assert_eq!(
+            kinds(&report),
+            [
+                (Kind::Ok, "node cluster:5672(127.0.0.1)"),
+                (Kind::Ok, "node cluster:5672(127.0.0.3)"),
+                (Kind::Problem, "node cluster:5672(127.0.0.2)"),
+                (Kind::Problem, "node cluster:5672(127.0.0.4)"),
+            ]
+        );
+        let advice = report.findings[2].advice.as_deref().unwrap_or_default();
+        assert!(
+            advice.ends_with("Meanwhile the proxy uses the others."),
+            "{advice}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_nowhere_is_told() {
+        let report = examined(&[("empty", &[])]).await;
+        assert_eq!(kinds(&report), [(Kind::Problem, "node empty:5672")]);
+    }
+
+    #[test]
+    fn the_other_family_of_a_name_is_no_other_node() {
+        let address = |host: &str, at: &str| Address {
+            node: Node {
+                host: host.to_owned(),
+                port: 5672,
+            },
+            at: at.parse().expect("an address"),
+        };
+        let answering = [address("localhost", "127.0.0.1:5672")];
+        for (silent, kind) in [
+            (address("localhost", "[::1]:5672"), Kind::Note),
+            (address("localhost", "127.0.0.2:5672"), Kind::Problem),
+            (address("other", "[::1]:5672"), Kind::Problem),
+        ] {
+            let mut report = Report::default();
+            no_node(&silent, "refused", &answering, &mut report);
+            assert_eq!(report.count(kind), 1, "{silent}");
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
         ),
         Some((0, _)) => report.ok(about(parking), "Nothing is parked."),
         Some((messages, _)) => {
-            let says = format!("{messages} dead letters are parked: no queue took them.");
+            let says = parked(messages);
             report.note(
                 about(parking),
                 says,
@@ -42,7 +42,7 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
         }
         Some((messages, _)) => report.ok(
             about(intake),
-            format!("A proxy consumes it; {messages} signals wait."),
+            format!("A proxy consumes it; {}.", waiting(messages)),
         ),
     }
 }
@@ -61,4 +61,34 @@ async fn count(entered: &Entered, queue: &ShortStr) -> Option<Counted> {
     let asked = channel.queue_declare(queue.to_string().into(), passive, FieldTable::default());
     let declared = timeout(PATIENCE, asked).await.ok()?.ok()?;
     Some((declared.message_count(), declared.consumer_count()))
+}
+
+fn parked(messages: u32) -> String {
+    match messages {
+        1 => "1 dead letter is parked: no queue took it.".to_owned(),
+        _ => format!("{messages} dead letters are parked: no queue took them."),
+    }
+}
+
+fn waiting(signals: u32) -> String {
+    match signals {
+        0 => "no signal waits".to_owned(),
+        1 => "1 signal waits".to_owned(),
+        _ => format!("{signals} signals wait"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(parked(1), "1 dead letter is parked: no queue took it.");
+        assert_eq!(parked(2), "2 dead letters are parked: no queue took them.");
+        assert_eq!(
+            [waiting(0), waiting(1), waiting(2)],
+            ["no signal waits", "1 signal waits", "2 signals wait"]
+        );
+    }
 }

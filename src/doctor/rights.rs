@@ -145,7 +145,7 @@ async fn client_rights(
     report: &mut Report,
 ) -> Result<(), String> {
     let about = about(client, entered);
-    let connecting = client.connect(&entered.node, &entered.vhost, NAME);
+    let connecting = client.connect_at(&entered.address, &entered.vhost, NAME);
     let connection = match timeout(PATIENCE, connecting).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {

@@ -1,6 +1,7 @@
 //! What `dlx-proxy doctor` reads: policies as they are written, feature flags, and the time.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
 use serde::Deserialize;
@@ -64,12 +65,17 @@ impl Api {
         Ok(disabled.map(|flag| flag.name).collect())
     }
 
-    /// What time it is there, in whole seconds.
+    /// What time it is there, in whole seconds; and from when to when it was asked, by the clock of this machine.
     ///
     /// # Errors
     /// There is no such answer.
-    pub async fn date(&self) -> Result<SystemTime, NoAnswer> {
-        self.ask(async |mut api| api.date("whoami").await).await
+    pub async fn date(&self) -> Result<(SystemTime, RangeInclusive<SystemTime>), NoAnswer> {
+        self.ask(async |mut api| {
+            let begun = SystemTime::now();
+            let date = api.date("whoami").await?;
+            Ok((date, begun..=SystemTime::now()))
+        })
+        .await
     }
 
     async fn list<T: for<'a> Deserialize<'a> + Send + 'static>(

@@ -98,6 +98,15 @@ fn hint(status: StatusCode) -> &'static str {
     }
 }
 
+// === impl NoAnswer ===
+
+impl NoAnswer {
+    /// Whether the API answers, and this user may not read that.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, NoAnswer::Status { status, .. } if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(status))
+    }
+}
+
 // === impl Api ===
 
 impl Api {

@@ -191,7 +191,11 @@ impl Way {
         self.on(stream, &node.host, None).await
     }
 
-    async fn to_address(
+    /// A connection to one address of a node, for a client that comes from there; `None`: for the proxy itself.
+    ///
+    /// # Errors
+    /// What the system says, or the handshake of TLS.
+    pub async fn to_address(
         &self,
         address: &Address,
         client: Option<&Origin>,

@@ -72,6 +72,16 @@ struct Inner {
     clock: SystemClock,
 }
 
+/// Looks names up as the system does it.
+pub fn resolver() -> Resolver {
+    Arc::new(|node: Node| {
+        Box::pin(async move {
+            let found = lookup_host((node.host.as_str(), node.port)).await;
+            found.map(Iterator::collect)
+        })
+    })
+}
+
 // === impl Node ===
 
 impl fmt::Display for Node {
@@ -100,13 +110,7 @@ impl fmt::Display for Address {
 impl Nodes {
     /// These, looked up as the system does it.
     pub fn new(all: &[Node], order: Order, metrics: Metrics) -> Nodes {
-        let resolver: Resolver = Arc::new(|node: Node| {
-            Box::pin(async move {
-                let found = lookup_host((node.host.as_str(), node.port)).await;
-                found.map(Iterator::collect)
-            })
-        });
-        Nodes::resolved_by(resolver, all, order, metrics)
+        Nodes::resolved_by(resolver(), all, order, metrics)
     }
 
     /// These, looked up in another way.

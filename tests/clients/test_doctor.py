@@ -177,7 +177,7 @@ def test_what_is_parked(ward):
         channel.confirm_delivery()
         channel.basic_publish("", f"{PREFIX}.parked", b"m")
     says, _ = one(ward.examine(), "note", f"queue {PREFIX}.parked")
-    assert says == "1 dead letters are parked: no queue took them."
+    assert says == "1 dead letter is parked: no queue took it."
 
 
 def test_the_proxy_that_runs_is_asked(ward, via):
