@@ -150,11 +150,7 @@ impl Dialer {
         }
     }
 
-    async fn dial_address(
-        &self,
-        address: &Address,
-        client: Option<&Origin>,
-    ) -> io::Result<Socket> {
+    async fn dial_address(&self, address: &Address, client: Option<&Origin>) -> io::Result<Socket> {
         match timeout(self.within, self.way.to_address(address, client)).await {
             Ok(connected) => connected,
             Err(_) => Err(silent()),
@@ -191,11 +187,7 @@ impl Way {
         self.on(stream, &node.host, None).await
     }
 
-    async fn to_address(
-        &self,
-        address: &Address,
-        client: Option<&Origin>,
-    ) -> io::Result<Socket> {
+    async fn to_address(&self, address: &Address, client: Option<&Origin>) -> io::Result<Socket> {
         let stream = TcpStream::connect(address.at).await?;
         self.on(stream, &address.node.host, client).await
     }
