@@ -188,6 +188,8 @@ fn examine(asked: &cli::Doctor) -> anyhow::Result<ExitCode> {
         )),
         None => None,
     };
+    // As the proxy does, which finds the same limit then.
+    descriptors::raise();
     let patient = app::patient(&Config::load(&asked.broker.sources())?, client)?;
     let report = runtime()?.block_on(doctor::examine(&patient));
     print!(

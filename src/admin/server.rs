@@ -144,9 +144,9 @@ impl Server {
                     answer
                 }
             });
-            let answered =
-                self.clone()
-                    .answer((stream, tls), service, works, stopped.clone());
+            let answered = self
+                .clone()
+                .answer((stream, tls), service, works, stopped.clone());
             let silent = silent.clone();
             connections.spawn(async move {
                 cut_off.run_until_cancelled(answered).await;

@@ -14,8 +14,8 @@ use crate::tls;
 use super::raw::{DEFAULTS, Mistake, Mistakes, POLICY, Raw, WRITE_POLICY};
 use super::value::{
     SHORTSTR, address_or_none, delay, header, hook_url, management_url, number, pattern,
-    place_or_none, prefix, retry_type, shortstr, size, text_or_none, threads, upstream, wait, wait_or_never, word,
-    yes_or_no,
+    place_or_none, prefix, retry_type, shortstr, size, text_or_none, threads, upstream, wait,
+    wait_or_never, word, yes_or_no,
 };
 use super::{Config, Reloadable};
 

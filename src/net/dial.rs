@@ -150,11 +150,7 @@ impl Dialer {
         }
     }
 
-    async fn dial_address(
-        &self,
-        address: &Address,
-        client: Option<&Origin>,
-    ) -> io::Result<Socket> {
+    async fn dial_address(&self, address: &Address, client: Option<&Origin>) -> io::Result<Socket> {
         match timeout(self.within, self.way.to_address(address, client)).await {
             Ok(connected) => connected,
             Err(_) => Err(silent()),

@@ -65,7 +65,12 @@ impl Listener {
         tokio::pin!(stopped);
         loop {
             let met = || self.metrics.limit_met(Limit::Connections);
-            let next = async { (self.permits.acquire(met).await, ports.accept(&self.metrics).await) };
+            let next = async {
+                (
+                    self.permits.acquire(met).await,
+                    ports.accept(&self.metrics).await,
+                )
+            };
             let (permit, came) = tokio::select! {
                 () = &mut stopped => return,
                 next = next => next,

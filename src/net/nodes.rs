@@ -1,5 +1,6 @@
 //! The nodes of the broker: where their names lead, which is asked first, and what is known of them. `book` has the rules.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
@@ -9,10 +10,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::net::lookup_host;
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use self::book::Book;
@@ -22,8 +25,10 @@ use crate::telemetry::Metrics;
 
 mod book;
 
-/// How long a name may take to be looked up; then the addresses that it had last count.
+/// How long a name may take to be looked up, as long as no addresses are known.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same where some are known: then those that it had last count.
+const REFRESH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A node of the broker, as `upstream` names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +72,7 @@ pub struct Nodes(Arc<Inner>);
 struct Inner {
     all: Vec<Node>,
     resolver: Resolver,
+    lookups: Mutex<BTreeMap<Node, Lookup>>,
     book: Mutex<Book>,
     metrics: Metrics,
     clock: SystemClock,
@@ -80,6 +86,13 @@ pub fn resolver() -> Resolver {
             found.map(Iterator::collect)
         })
     })
+}
+
+/// A name that is being looked up, for all who want to know: a resolver that hangs has one thread, and not one for each client.
+#[derive(Clone)]
+struct Lookup {
+    since: Instant,
+    answer: watch::Receiver<Option<Result<(), Arc<io::Error>>>>,
 }
 
 // === impl Node ===
@@ -119,6 +132,7 @@ impl Nodes {
         Nodes(Arc::new(Inner {
             all: all.to_vec(),
             resolver,
+            lookups: Mutex::default(),
             book: Mutex::new(Book::new(all, order, seed)),
             metrics,
             clock: SystemClock::start(),
@@ -127,30 +141,60 @@ impl Nodes {
 
     /// The addresses in the order in which they are to be tried. Names are looked up, and why one could not be is told.
     pub(super) async fn in_order(&self) -> (Vec<Address>, Option<(Node, io::Error)>) {
-        let lookups = self.0.all.iter().map(|node| async move {
-            let looking_up = timeout(LOOKUP_TIMEOUT, (self.0.resolver)(node.clone()));
-            let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer to its name");
-            (
-                node,
-                looking_up.await.map_err(silent).and_then(|found| found),
-            )
+        let nodes = self.0.all.iter();
+        let lookups: Vec<_> = nodes.map(|node| (node, self.look_up(node))).collect();
+        let any_known = self.book().knows_any();
+        let answers = lookups.into_iter().map(|(node, lookup)| async move {
+            let until = match any_known {
+                true => lookup.since + REFRESH_TIMEOUT,
+                false => Instant::now() + LOOKUP_TIMEOUT,
+            };
+            (node, lookup.answer(until).await)
         });
         let mut refused = None;
-        for (node, found) in join_all(lookups).await {
-            match found {
-                Ok(addresses) => {
-                    for address in self.book().found(node, addresses) {
-                        self.0.metrics.upstream_forgotten(&address);
-                    }
-                }
-                Err(error) => {
-                    debug!(%node, %error, "its name leads nowhere");
-                    refused = Some((node.clone(), error));
-                }
+        for (node, answer) in join_all(answers).await {
+            if let Err(error) = answer {
+                debug!(%node, %error, "its name leads nowhere");
+                refused = Some((node.clone(), error));
             }
         }
         let now = self.now();
         (self.book().in_order(now), refused)
+    }
+
+    /// Looks a name up, unless somebody does already.
+    fn look_up(&self, node: &Node) -> Lookup {
+        let mut lookups = self.lookups();
+        let going_on = |lookup: &&Lookup| lookup.answer.has_changed().is_ok();
+        if let Some(lookup) = lookups.get(node).filter(going_on) {
+            return lookup.clone();
+        }
+        let mut found = (self.0.resolver)(node.clone());
+        let (tell, answer) = watch::channel(None);
+        let lookup = Lookup {
+            since: Instant::now(),
+            answer,
+        };
+        // An address needs no resolver, and so no task.
+        if let Some(found) = (&mut found).now_or_never() {
+            tell.send_replace(Some(self.found(node, found)));
+            return lookup;
+        }
+        lookups.insert(node.clone(), lookup.clone());
+        let (nodes, node) = (self.clone(), node.clone());
+        tokio::spawn(async move {
+            let found = nodes.found(&node, found.await);
+            nodes.lookups().remove(&node);
+            tell.send_replace(Some(found));
+        });
+        lookup
+    }
+
+    fn found(&self, node: &Node, found: io::Result<Vec<SocketAddr>>) -> Result<(), Arc<io::Error>> {
+        for address in self.book().found(node, found?) {
+            self.0.metrics.upstream_forgotten(&address);
+        }
+        Ok(())
     }
 
     /// Somebody tries an address, from now on.
@@ -197,8 +241,32 @@ impl Nodes {
         self.0.clock.now().mono
     }
 
+    fn lookups(&self) -> MutexGuard<'_, BTreeMap<Node, Lookup>> {
+        let lookups = &self.0.lookups;
+        lookups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Lookup ===
+
+impl Lookup {
+    /// Whether the name leads anywhere, if that is known by then.
+    async fn answer(mut self, until: Instant) -> io::Result<()> {
+        let answered = timeout_at(until, self.answer.wait_for(Option::is_some)).await;
+        // An error: it takes too long, or the runtime ends.
+        let answer = answered.ok().and_then(Result::ok);
+        match answer.as_deref() {
+            Some(Some(Err(error))) => Err(io::Error::new(error.kind(), error.to_string())),
+            Some(Some(Ok(()))) => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no answer to its name",
+            )),
+        }
     }
 }
 

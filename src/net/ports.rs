@@ -183,7 +183,11 @@ mod tests {
 
     #[test]
     fn a_place_is_read_as_it_is_written() {
-        for text in ["127.0.0.1:5673", "[::]:5673", "unix:/run/dlx-proxy/amqp.sock"] {
+        for text in [
+            "127.0.0.1:5673",
+            "[::]:5673",
+            "unix:/run/dlx-proxy/amqp.sock",
+        ] {
             assert_eq!(At::parse(text).expect(text).to_string(), text);
         }
         let longest = format!("unix:/{}", "a".repeat(106));

@@ -10,6 +10,7 @@ use ppp::{v1, v2};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
 
 pub use self::origin::Origin;
 pub use self::ssl::Ssl;
@@ -84,11 +85,17 @@ pub enum BadHeader {
     Two(#[from] v2::ParseError),
 }
 
+/// A connection that can be looked into, so that a line is not read octet by octet.
+pub trait Peek: AsyncRead + Unpin {
+    /// What has come and is not read yet; nothing: the connection has ended.
+    fn peek(&self, into: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
+}
+
 /// Reads a header, and not an octet more.
 ///
 /// # Errors
 /// When there is none.
-pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Header, BadHeader> {
+pub async fn read(stream: &mut impl Peek) -> Result<Header, BadHeader> {
     // Shorter than any header.
     let mut header = vec![0; SIGNATURE];
     stream.read_exact(&mut header).await?;
@@ -104,13 +111,26 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Header, BadHe
         return Err(BadHeader::Missing);
     }
     while !header.ends_with(b"\r\n") && header.len() < LONGEST_LINE {
-        header.push(stream.read_u8().await?);
+        let mut ahead = [0; LONGEST_LINE];
+        let came = stream.peek(&mut ahead[header.len()..]).await?;
+        let came = &ahead[header.len()..][..came];
+        let line = came.iter().position(|octet| *octet == b'\n');
+        let (read, more) = (header.len(), line.map_or(came.len(), |at| at + 1));
+        // Nothing came: the connection has ended, as the read says.
+        header.resize(read + more.max(1), 0);
+        stream.read_exact(&mut header[read..]).await?;
     }
     let header = v1::Header::try_from(&header[..]).map_err(BadHeader::One)?;
     Ok(Header {
         ends: Ends::of_first(header.addresses),
         ssl: None,
     })
+}
+
+impl Peek for TcpStream {
+    fn peek(&self, into: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send {
+        TcpStream::peek(self, into)
+    }
 }
 
 // === impl Header ===

@@ -68,7 +68,11 @@ fn name_of(cipher: CipherSuite) -> Option<String> {
 
 fn common_name(certificate: &[u8]) -> Option<String> {
     let certificate = Certificate::from_der(certificate).ok()?;
-    let name = certificate.tbs_certificate().subject().common_name().ok()??;
+    let name = certificate
+        .tbs_certificate()
+        .subject()
+        .common_name()
+        .ok()??;
     let name = name.value().into_owned();
     (name.len() <= LONGEST_NAME).then_some(name)
 }

@@ -190,7 +190,7 @@ class Proxy:
     logs = []
     """Of all that were started."""
 
-    def __init__(self, upstream, mode, log: Path, vhost=None, **environment):
+    def __init__(self, upstream, mode, log: Path, vhost=None, listen=None, **environment):
         local = "127.0.0.1:0"
         self.log = log
         Proxy.logs.append(log)
@@ -202,12 +202,12 @@ class Proxy:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [BINARY, "run", "--listen", local, "--admin", local, "--upstream", upstream],
+                [BINARY, "run", "--listen", f"unix:{listen}" if listen else local, "--admin", local, "--upstream", upstream],
                 env=inherited | {"DLX_PROXY_MODE": mode, "DLX_PROXY_PARKED_RETRY": "0", "NO_COLOR": "1"} | environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
             )
         try:
-            self.address = self._bound("client")
+            self.address = str(listen) if listen else self._bound("client")
             self.admin = self._bound("admin")
         except BaseException:
             self.stop()

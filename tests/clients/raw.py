@@ -162,8 +162,14 @@ class Raw:
     """One connection, read with a deadline."""
 
     def __init__(self, via, *, direct=False, first=b"", greet=True, user=None, **tuning):
-        self.socket = socket.create_connection(via.broker.address if direct else via.address, timeout=DEADLINE)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = via.broker.address if direct else via.address
+        if isinstance(address, str):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(DEADLINE)
+            self.socket.connect(address)
+        else:
+            self.socket = socket.create_connection(address, timeout=DEADLINE)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         self.write(first)
         if greet:

@@ -4,12 +4,16 @@ import os
 import re
 import shutil
 import socket
+import ssl
+import struct
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
+import pika
 import pytest
 
-from lab import REPOSITORY, Broker, Proxy, until
+from lab import PATIENT, REPOSITORY, Broker, Proxy, until
 from raw import Raw
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
@@ -99,6 +103,69 @@ def test_a_real_load_balancer_is_understood(node, proxies, tmp_path, send):
     finally:
         balancer.kill()
         balancer.wait()
+
+
+def tls_of_clients(node):
+    """What the broker thinks of TLS between its clients and whoever they came to, but for the proxy's own links."""
+    columns = ("ssl", "ssl_protocol", "ssl_cipher", "client_properties")
+    listed = node.ctl("-q", "list_connections", *columns)
+    rows = [line.split("\t") for line in listed.splitlines() if "dlx-proxy" not in line and "\t" in line]
+    return [row[:3] for row in rows if row[0] in ("true", "false")]
+
+
+@pytest.fixture
+def certificates(via):
+    if not via.broker.tls:
+        pytest.skip("set DLX_TEST_TLS and DLX_TEST_DIR")
+    return Path(via.broker.folder) / "tls"
+
+
+def with_tls(node, certificates, address, version):
+    """A client with TLS of that version."""
+    context = ssl.create_default_context(cafile=certificates / "ca.pem")
+    context.minimum_version = context.maximum_version = version
+    login = node.parameters.credentials
+    options = pika.SSLOptions(context, "localhost")
+    return pika.BlockingConnection(pika.ConnectionParameters(*address, "/", login, ssl_options=options, **PATIENT))
+
+
+@pytest.mark.parametrize(("version", "protocol"), [("TLSv1_2", "tlsv1.2"), ("TLSv1_3", "tlsv1.3")])
+def test_the_broker_sees_that_a_client_came_with_tls(node, proxies, certificates, version, protocol):
+    files = {"tls_cert_file": str(certificates / "server.pem"), "tls_key_file": str(certificates / "server.key")}
+    proxy = proxies(listen_tls="127.0.0.1:0", upstream_proxy_protocol="v2", **files)
+    connection = with_tls(node, certificates, proxy.tls_address, ssl.TLSVersion[version])
+    [[with_ssl, shown, cipher]] = tls_of_clients(node)
+    assert (with_ssl, shown) == ("true", protocol)
+    assert re.match(r"aes_(128|256)_gcm|chacha20_poly1305", cipher)
+    connection.close()
+    with client(node, proxy.address):
+        assert [row[0] for row in tls_of_clients(node)] == ["false"]
+
+
+def test_the_broker_sees_that_a_client_came_to_the_load_balancer_with_tls(node, proxies):
+    proxy = proxies(listen_proxy_protocol="127.0.0.1", upstream_proxy_protocol="v2")
+    texts = ((0x21, b"TLSv1.2"), (0x23, b"ECDHE-RSA-AES128-GCM-SHA256"))
+    told = bytes([1, 0, 0, 0, 1]) + b"".join(struct.pack(">BH", kind, len(text)) + text for kind, text in texts)
+    rest = socket.inet_aton("192.0.2.7") + socket.inet_aton("192.0.2.1") + struct.pack(">HHBH", 50007, 5671, 0x20, len(told)) + told
+    header = b"\r\n\r\n\0\r\nQUIT\n" + struct.pack(">BBH", 0x21, 0x11, len(rest)) + rest
+    with client(node, proxy.address, first=header):
+        assert peers(node) == [("192.0.2.7", "50007")]
+        assert tls_of_clients(node) == [["true", "tlsv1.2", "aes_128_gcm"]]
+
+
+@pytest.mark.parametrize("told", ["v1", "v2"])
+def test_who_comes_by_a_unix_socket_is_whom_the_proxy_speaks_for(node, tmp_path, told):
+    path = tmp_path / "amqp.sock"
+    settings = {"DLX_PROXY_UPSTREAM_PROXY_PROTOCOL": told, "DLX_PROXY_VHOSTS": ""}
+    proxy = Proxy(node.url, "takeover", tmp_path / "unix.log", listen=path, **settings)
+    try:
+        proxy.wait_ready()
+        with client(node, proxy.address) as raw:
+            assert [host for host, _ in peers(node)] == ["127.0.0.1"]
+            raw.open_channel()
+    finally:
+        proxy.stop()
+    assert not path.exists()
 
 
 def test_who_is_not_trusted_is_not_believed(node, proxies):

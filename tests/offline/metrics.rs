@@ -14,8 +14,7 @@ use dlx_proxy::telemetry::{Metrics, Reporter};
 fn every_metric_is_exported_with_the_labels_that_it_says() {
     let metrics = Metrics::new();
     let _open = metrics.connection();
-    let mut session =
-        Reporter::session(metrics.clone(), "127.0.0.1:1");
+    let mut session = Reporter::session(metrics.clone(), "127.0.0.1:1");
     let mut link = Reporter::link(metrics.clone(), name("/"));
     for event in every_event() {
         session.report(&event);

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -221,7 +221,10 @@ fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
     for client in &clients {
         client.set_nonblocking(true).expect("a socket");
         let read = (&mut &*client).read(&mut [0]);
-        assert_eq!(read.map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+        assert_eq!(
+            read.map_err(|error| error.kind()),
+            Err(ErrorKind::WouldBlock)
+        );
     }
     clients.drain(..3);
     has(10);
@@ -231,4 +234,84 @@ fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
     for words in ["cannot accept", "does not answer"] {
         assert!(!log.iter().any(|line| line.contains(words)), "{log:?}");
     }
+}
+
+#[test]
+fn doctor_finds_the_limit_that_the_proxy_would_have() {
+    let program = env!("CARGO_BIN_EXE_dlx-proxy");
+    let script = format!("ulimit -Sn 200; ulimit -Hn 900; exec '{program}' doctor");
+    let doctor = Command::new("sh")
+        .args(["-c", &script])
+        .env_clear()
+        .env("DLX_PROXY_UPSTREAM", "amqp://guest:guest@127.0.0.1:1")
+        .env("DLX_PROXY_ADMIN", "127.0.0.1:2")
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&doctor.stdout);
+    assert!(
+        said.contains("A limit of 900 has room for 354 clients"),
+        "{said}"
+    );
+}
+
+#[test]
+fn clients_and_the_admin_port_can_come_by_a_unix_socket() {
+    let (broker, accepted) = silent_broker();
+    let folder = std::env::temp_dir().join(format!("dlx-proxy-{}-unix", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (listen, admin) = (at("amqp.sock"), at("admin.sock"));
+    let upstream = format!("amqp://guest:guest@{broker}");
+    let settings = [("LISTEN", &listen), ("ADMIN", &admin)];
+    let settings =
+        settings.map(|(name, path)| (format!("DLX_PROXY_{name}"), format!("unix:{path}")));
+    let mut environment = vec![("DLX_PROXY_UPSTREAM", upstream.as_str())];
+    environment.extend(
+        settings
+            .iter()
+            .map(|(name, at)| (name.as_str(), at.as_str())),
+    );
+
+    // What a process has left there that ended by force.
+    drop(UnixListener::bind(&listen).expect("bound"));
+    let mut proxy = Running::start("", &environment, Stdio::null());
+    let line = proxy.line("listening leg=\"client\"");
+    assert!(line.contains(&format!("addr=unix:{listen}")), "{line}");
+    let _client = UnixStream::connect(&listen).expect("it listens");
+    let until = Instant::now() + PATIENCE;
+    while accepted.load(Ordering::Relaxed) == 0 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(accepted.load(Ordering::Relaxed), 1);
+
+    let ask = |command: &[&str]| {
+        let mut asking = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
+        let asking = asking
+            .args(command)
+            .args(["--admin", &format!("unix:{admin}")]);
+        asking.env_clear().output().expect("it runs")
+    };
+    let until = Instant::now() + PATIENCE;
+    while !ask(&["healthcheck"]).status.success() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(ask(&["healthcheck"]).status.success());
+    // `guest` may ask, as on a loopback address: it is the broker that does not answer.
+    let refused = ask(&["dead-letters", "queues"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!said.contains("only from the machine"), "{said}");
+
+    let mut second = Running::start("", &environment, Stdio::null());
+    let line = second.line("cannot listen on `listen`");
+    assert!(line.contains(&listen), "{line}");
+    if !line.contains("another process listens there") {
+        second.line("another process listens there");
+    }
+
+    proxy.signal("-TERM");
+    assert!(proxy.child.wait().expect("it ends").success());
+    for path in [&listen, &admin] {
+        assert!(!Path::new(path).exists(), "{path} is left");
+    }
+    std::fs::remove_dir_all(&folder).expect("a folder");
 }

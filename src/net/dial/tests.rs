@@ -109,6 +109,42 @@ async fn a_name_is_looked_up_at_each_connect_and_keeps_its_addresses_while_it_ca
 }
 
 #[tokio::test]
+async fn a_resolver_that_hangs_is_asked_once_and_costs_nobody_its_patience() {
+    let ((_one, first), (_two, second)) = (listener(1).await, listener(1).await);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (answers, waiting) = tokio::sync::watch::channel(false);
+    let count = asked.clone();
+    let resolver = Arc::new(move |_: Node| {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let mut waiting = waiting.clone();
+        Box::pin(async move {
+            if number > 0 {
+                let _ = waiting.wait_for(|answers| *answers).await;
+            }
+            Ok(vec![if number == 0 { first } else { second }])
+        }) as LookingUp
+    });
+    let dialer = Dialer {
+        nodes: Nodes::resolved_by(resolver, &[node("rabbit")], Order::First, Metrics::new()),
+        ..dialer(&[], Order::First, |_| Ok(Vec::new()))
+    };
+    let at = async || dialer.dial(None).await.expect("there is one").address.at;
+    assert_eq!(at().await, first);
+    let began = Instant::now();
+    let all = futures::future::join_all((0..20).map(|_| at())).await;
+    assert_eq!(all, [first; 20]);
+    assert_eq!(at().await, first);
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    // What it says at last is heard, though nobody waits for it any more.
+    answers.send_replace(true);
+    while at().await != second {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
 async fn what_no_node_takes_is_refused_at_once_in_the_words_of_the_last() {
     let (a, b) = (closed(1).await, closed(1).await);
     let dialer = dialer(&["a", "b"], Order::First, move |name| {

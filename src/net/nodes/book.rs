@@ -86,6 +86,13 @@ impl Book {
         gone
     }
 
+    /// Whether there is an address to go on with.
+    pub(super) fn knows_any(&self) -> bool {
+        self.found
+            .iter()
+            .any(|(_, addresses)| !addresses.is_empty())
+    }
+
     /// In which order they are tried: those that rest come last, the one first whose rest is over first.
     pub(super) fn in_order(&mut self, now: Mono) -> Vec<Address> {
         let all = self.found.iter().flat_map(|(node, addresses)| {

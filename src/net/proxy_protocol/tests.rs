@@ -1,6 +1,10 @@
 //! Headers as load balancers write them, and what is none.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use proptest::prelude::*;
+use tokio::io::ReadBuf;
 
 use super::*;
 use crate::tls::{Facts, Shown};
@@ -12,13 +16,47 @@ fn ends(source: &str, destination: &str) -> Ends {
     }
 }
 
+/// What comes: in pieces of a few octets at most, and how often somebody read.
+struct Stream<'a> {
+    rest: &'a [u8],
+    piece: usize,
+    reads: usize,
+}
+
+impl AsyncRead for Stream<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let fits = self.piece.min(buffer.remaining()).min(self.rest.len());
+        let (read, rest) = self.rest.split_at(fits);
+        buffer.put_slice(read);
+        self.rest = rest;
+        self.reads += 1;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Peek for Stream<'_> {
+    fn peek(&self, into: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send {
+        let fits = self.piece.min(into.len()).min(self.rest.len());
+        into[..fits].copy_from_slice(&self.rest[..fits]);
+        std::future::ready(Ok(fits))
+    }
+}
+
 /// What is read, and what is left behind it.
 fn read_of(octets: &[u8]) -> (Result<Header, String>, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
-        let mut rest = octets;
-        let read = read(&mut rest).await.map_err(|error| error.to_string());
-        (read, rest.to_vec())
+        let mut stream = Stream {
+            rest: octets,
+            piece: usize::MAX,
+            reads: 0,
+        };
+        let read = read(&mut stream).await.map_err(|error| error.to_string());
+        (read, stream.rest.to_vec())
     })
 }
 
@@ -46,6 +84,30 @@ fn what_it_writes_it_reads_and_nothing_behind_it() {
             assert_eq!(rest, b"AMQP\0\0\x09\x01", "{told:?}");
         }
         assert_eq!(Origin::from(of).header(Told::Off), b"");
+    }
+}
+
+#[tokio::test]
+async fn a_header_may_come_in_pieces() {
+    let of = ends("192.0.2.7:50000", "10.0.0.1:5673");
+    for (told, piece) in [Told::V1, Told::V2]
+        .into_iter()
+        .flat_map(|told| (1..60).map(move |piece| (told, piece)))
+    {
+        let octets = [&Origin::from(of).header(told)[..], b"AMQP"].concat();
+        let mut stream = Stream {
+            rest: &octets,
+            piece,
+            reads: 0,
+        };
+        let header = read(&mut stream).await.expect("a header");
+        assert_eq!(
+            (header.ends, stream.rest),
+            (Some(of), &b"AMQP"[..]),
+            "{told:?} {piece}"
+        );
+        // What has come at once is read at once: signature, line; signature, length, rest.
+        assert!(piece < 59 || stream.reads <= 3, "{} reads", stream.reads);
     }
 }
 
@@ -78,7 +140,11 @@ fn who_does_not_say_for_whom_speaks_for_itself() {
         second(1, 0x31, &unix),
     ] {
         let (read, rest) = read_of(&header);
-        assert_eq!((read, rest), (Ok(Header::default()), Vec::new()), "{header:?}");
+        assert_eq!(
+            (read, rest),
+            (Ok(Header::default()), Vec::new()),
+            "{header:?}"
+        );
     }
 }
 
