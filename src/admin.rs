@@ -7,6 +7,7 @@ use std::time::Duration;
 
 mod api;
 pub mod client;
+mod elsewhere;
 mod exported;
 pub mod files;
 mod listing;

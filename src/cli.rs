@@ -11,6 +11,7 @@ use crate::config::Sources;
 mod broker;
 mod dead_letters;
 mod doctor;
+mod filled;
 mod moves;
 pub mod papers;
 mod proxy;

@@ -2,12 +2,12 @@
 
 use std::io;
 
-use percent_encoding::percent_encode;
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::admin::client::{Client, NoAnswer};
 use crate::cli::{self, Output, Page};
+use crate::http::escaped;
 
 mod confirm;
 mod files;
@@ -29,7 +29,7 @@ pub use redeclared::redeclared;
 pub use redrives::redrives;
 pub use words::Outcome;
 
-use self::request::{ESCAPED, Query};
+use self::request::Query;
 
 /// The columns of a list, and those that a table shows if nobody says.
 const LETTER: [&str; 15] = [
@@ -122,7 +122,7 @@ pub async fn ask(client: &Client, asked: &cli::Look) -> Result<Said, Failed> {
         cli::Look::List { .. } => client.get(&format!("{path}{query}")).await?,
         cli::Look::Groups { .. } => client.get(&format!("{path}/groups{query}")).await?,
         cli::Look::Show { id, .. } => {
-            let id = percent_encode(id.as_bytes(), ESCAPED);
+            let id = escaped(id.as_bytes());
             client.get(&format!("{path}/{id}")).await?
         }
     };

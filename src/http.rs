@@ -7,6 +7,14 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+/// What needs no escape in a path or a query, whatever it stands for.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 /// Why the body of an answer cannot be had: it broke off, or is too long.
 pub(crate) type BadBody = Box<dyn std::error::Error + Send + Sync>;
@@ -15,6 +23,11 @@ pub(crate) type BadBody = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) fn basic(user: &[u8], password: &[u8]) -> String {
     let credentials = BASE64_STANDARD.encode([user, b":", password].concat());
     format!("Basic {credentials}")
+}
+
+/// Octets as they stand in a path or a query.
+pub(crate) fn escaped(octets: &[u8]) -> String {
+    percent_encode(octets, ESCAPED).to_string()
 }
 
 /// The header `Host`.

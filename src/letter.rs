@@ -29,7 +29,8 @@ pub use groups::{Group, Groups};
 pub use headers::Header;
 pub use id::{Id, NoId};
 pub use line::{Line, NoLine};
-pub(crate) use time::rfc_3339;
+pub(crate) use text::is_harmless;
+pub(crate) use time::{rfc_3339, rfc_3339_millis};
 pub use view::{Body, Detail, Encoding, Summary};
 
 /// A message that was looked at.

@@ -293,6 +293,9 @@ fn place(
         let tls = of_admin(admin).map_err(|problem| mistaken("admin-ca-file", &problem))?;
         return Ok(Place::parse(url, tls).map_err(|problem| mistaken("admin", problem))?);
     }
+    if let Some(place) = admin.named() {
+        return Ok(place);
+    }
     let config = Config::load(sources)?;
     Ok(match (config.admin, config.admin_tls) {
         (None, Some(address)) => {

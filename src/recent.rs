@@ -17,7 +17,7 @@ mod told;
 
 pub use memory::{Listed, MOST_DEATHS, MOST_VHOSTS};
 pub use rates::{MINUTES, MOST_SERIES, Rate};
-pub(crate) use told::{Told, time};
+pub(crate) use told::Told;
 
 use memory::Memory;
 

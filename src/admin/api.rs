@@ -27,6 +27,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::OWN_HEADER;
+use super::elsewhere::{self, Elsewhere, OverTls};
 use super::files::Files;
 use super::listing::{self, Answer, Counted, Found, Grouped, Letters, Page, Part, Shown, Wanted};
 use super::login::Credentials;
@@ -37,6 +38,7 @@ use super::redeclared::Redeclared;
 use super::watches::Watches;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::KnownQueues;
+use crate::letter::Filter;
 use crate::redrives::Redrives;
 
 mod deaths;
@@ -69,9 +71,6 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::REFERRER_POLICY, "no-referrer"),
 ];
 
-/// Says from where in a browser a request comes.
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
-
 /// All that the answers need.
 #[derive(Clone)]
 pub struct Api {
@@ -102,12 +101,15 @@ pub(super) fn router(api: Api, queues: Queues) -> Router {
         redeclared,
         vhosts: _,
     } = api;
+    let rights = queues.rights.clone();
     let deaths = Deaths {
-        looks: looks.clone(),
+        clock: looks.clone(),
+        rights: rights.clone(),
         watches,
     };
     let moves = Moves {
         looks: looks.clone(),
+        rights,
         redrives,
     };
     let there_is_none = || async { Problem::new(StatusCode::NOT_FOUND, "there is no such page") };
@@ -140,22 +142,26 @@ pub(super) fn router(api: Api, queues: Queues) -> Router {
 /// A look is felt by the queue, so that no page of somebody else's may make a browser ask for one with a password that it remembers.
 async fn guarded(request: Request, next: Next) -> Response {
     let changes = request.method() != Method::GET && request.method() != Method::HEAD;
-    let refuse = |detail| Problem::new(StatusCode::FORBIDDEN, detail).into_response();
-    let mut answer = if is_foreign(&request) {
-        refuse("a page from elsewhere asked for this")
-    } else if changes && !request.headers().contains_key(OWN_HEADER) {
-        refuse("what changes something needs the header `X-Dlx-Proxy-Request`, with any value")
-    } else {
-        next.run(request).await
+    let refuse = |detail: &str| Problem::new(StatusCode::FORBIDDEN, detail).into_response();
+    let mut answer = match judge(&request) {
+        Err(elsewhere) => refuse(&elsewhere.to_string()),
+        Ok(()) if changes && !request.headers().contains_key(OWN_HEADER) => {
+            refuse("what changes something needs the header `X-Dlx-Proxy-Request`, with any value")
+        }
+        Ok(()) => next.run(request).await,
     };
     put(&mut answer, HEADERS);
     answer
 }
 
-/// Whether a page of somebody else's made a browser send this.
-pub(super) fn is_foreign(request: &Request) -> bool {
-    let site = request.headers().get(SEC_FETCH_SITE);
-    site.is_some_and(|site| site != "same-origin" && site != "none")
+/// Whether a page of somebody else's may have made a browser send this.
+///
+/// # Errors
+/// When it may.
+pub(super) fn judge(request: &Request) -> Result<(), Elsewhere> {
+    let peer = request.extensions().get::<Peer>();
+    let peer = peer.filter(|_| request.extensions().get::<OverTls>().is_none());
+    elsewhere::judge(request.headers(), peer.map(|Peer(peer)| *peer))
 }
 
 pub(super) fn put<const N: usize>(answer: &mut Response, headers: [(HeaderName, &'static str); N]) {
@@ -283,9 +289,15 @@ pub(super) fn read(request: &Request, Peer(peer): Peer) -> Result<Asked, Problem
 }
 
 fn wanted(looks: &Looks, parameters: &mut Parameters) -> Result<Wanted, Problem> {
+    let errors = looks.error_headers();
+    let line = parameters.octets("error")?;
+    let line = line.map(|line| String::from_utf8_lossy(&line).into_owned());
     Ok(Wanted {
-        filter: listing::filter(parameters)?,
-        errors: looks.error_headers(),
+        filter: Filter {
+            error: line.map(|line| (errors.clone(), line)),
+            ..listing::filter(parameters)?
+        },
+        errors,
         now: looks.now(),
     })
 }
@@ -298,25 +310,6 @@ pub(super) fn wish(credentials: Credentials, Peer(peer): Peer, place: &Place) ->
         queue: place.queue.clone(),
         messages: None,
         body: 0,
-    }
-}
-
-/// Whether the broker lets the user into the vhost.
-///
-/// # Errors
-/// When it does not.
-pub(super) async fn enter(
-    looks: &Looks,
-    credentials: Credentials,
-    peer: Peer,
-    vhost: &Vhost,
-) -> Result<(), Problem> {
-    let place = Place::new(vhost.clone(), ShortStr::EMPTY);
-    match rights::ask(looks, credentials, peer, &place).await {
-        Err(problem) if problem.is_about_the_vhost() || !problem.is_about_the_queue() => {
-            Err(problem)
-        }
-        _ => Ok(()),
     }
 }
 

@@ -122,16 +122,21 @@ pub(super) fn filter(parameters: &mut Parameters) -> Result<Filter, Problem> {
         id.map_err(|problem| bad(format_args!("id={text}: {problem}")))
     };
     let ids = parameters.all("id").into_iter().map(id);
+    let reason = |text: &str| match text {
+        "" => Err("write a reason, like rejected, or leave it out"),
+        text => Ok(text.to_owned()),
+    };
     let older_than = |text: &str| {
         humantime_serde::re::humantime::parse_duration(text)
             .map_err(|_| "write a time with its unit, like 90s, 15m, 2h or 7d")
     };
     Ok(Filter {
         source: parameters.name("source")?,
-        reason: parameters.read("reason", |text| Ok::<_, String>(text.to_owned()))?,
-        routing_key: parameters.name("routing-key")?,
+        reason: parameters.read("reason", reason)?,
+        error: None,
+        routing_key: parameters.key("routing-key")?,
         headers: headers.collect::<Result<_, _>>()?,
-        body: parameters.one("body")?,
+        body: parameters.octets("body")?,
         older_than: parameters.read("older-than", older_than)?,
         ids: ids.collect::<Result<_, _>>()?,
     })

@@ -12,6 +12,8 @@ use crate::amqp::ids::{ShortStr, Vhost};
 
 /// What stands before the name of the vhost: for pages of the browser, and for the API.
 const VHOSTS: [&str; 2] = ["/vhosts/", "/api/v1/vhosts/"];
+/// What each path of the API begins with.
+const API: &str = "/api/";
 
 /// The queue that a path names, and one message of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,12 +97,15 @@ fn short(what: &str, octets: Vec<u8>) -> Result<ShortStr, Problem> {
 // === impl Parameters ===
 
 impl Parameters {
-    /// All of a request. Those with an empty value count as not given.
+    /// All of a request. Pages have forms, and a browser sends all fields of a form, so there an empty value counts as not given. What is sent to
+    /// the API somebody wrote: if an empty value were left out there, `id=` would mean every message.
     pub(super) fn of(uri: &Uri) -> Parameters {
+        let is_form = !uri.path().starts_with(API);
         let pairs = uri.query().unwrap_or_default().split('&');
+        let pairs = pairs.filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let pairs = pairs.map(|(name, value)| (decoded(name), decoded(value)));
-        let given = pairs.filter(|(_, value)| !value.is_empty());
+        let given = pairs.filter(|(_, value)| !(is_form && value.is_empty()));
         let named = |(name, value): (Vec<u8>, _)| (text(name), value);
         Parameters(given.map(named).collect())
     }
@@ -130,14 +135,36 @@ impl Parameters {
         }
     }
 
-    /// Takes a name of AMQP.
+    /// Takes a name of AMQP that something has, so it is not empty.
+    ///
+    /// # Errors
+    /// When it is empty or too long.
+    pub(super) fn name(&mut self, name: &str) -> Result<Option<ShortStr>, Problem> {
+        match self.key(name)? {
+            Some(empty) if empty.is_empty() => Err(is_empty(name)),
+            given => Ok(given),
+        }
+    }
+
+    /// Takes a routing key or the name of an exchange: the empty one is one, too.
     ///
     /// # Errors
     /// When it is too long.
-    pub(super) fn name(&mut self, name: &str) -> Result<Option<ShortStr>, Problem> {
+    pub(super) fn key(&mut self, name: &str) -> Result<Option<ShortStr>, Problem> {
         self.one(name)?
             .map(|octets| short(name, octets))
             .transpose()
+    }
+
+    /// Takes what is to be searched for, which is not empty.
+    ///
+    /// # Errors
+    /// When it is empty.
+    pub(super) fn octets(&mut self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
+        match self.one(name)? {
+            Some(empty) if empty.is_empty() => Err(is_empty(name)),
+            given => Ok(given),
+        }
     }
 
     /// Takes what `read` makes of a text.
@@ -195,6 +222,13 @@ impl Parameters {
     }
 }
 
+/// Of a variable that was not set, perhaps.
+fn is_empty(name: &str) -> Problem {
+    bad(format_args!(
+        "{name}: it is empty; write a value, or leave it out"
+    ))
+}
+
 /// A request that cannot be meant.
 pub(super) fn bad(detail: impl Display) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, detail.to_string())
@@ -218,7 +252,24 @@ mod tests {
     }
 
     fn parameters(query: &str) -> Parameters {
-        Parameters::of(&uri(&format!("/x?{query}")))
+        Parameters::of(&uri(&format!("/api/v1/x?{query}")))
+    }
+
+    #[test]
+    fn a_field_of_a_form_that_is_empty_is_not_given() {
+        let form = Parameters::of(&uri("/vhosts/%2F/queues/dead/messages?source=&id=&limit="));
+        assert_eq!(form.end(), Ok(()));
+    }
+
+    /// An unset variable of a shell would else be a request without a filter.
+    #[test]
+    fn an_empty_value_is_refused_where_it_can_mean_nothing() {
+        let empty = bad("x: it is empty; write a value, or leave it out");
+        assert_eq!(parameters("x=").name("x"), Err(empty.clone()));
+        assert_eq!(parameters("x").octets("x"), Err(empty));
+        let number = bad("x=: write a number from 1 to 10");
+        assert_eq!(parameters("x=").number("x", 1..=10), Err(number));
+        assert_eq!(parameters("x=").key("x"), Ok(Some(ShortStr::EMPTY)));
     }
 
     #[test]
@@ -239,11 +290,11 @@ mod tests {
 
     #[test]
     fn parameters_are_taken_by_name() {
-        let mut query = parameters("source=a%FFb+c&header=x=1&header=y%3D2&id=&limit=7");
+        let mut query = parameters("source=a%FFb+c&header=x=1&header=y%3D2&&limit=7");
         let source = query.name("source").expect("short").expect("given");
         assert_eq!(&source[..], b"a\xffb c");
         assert_eq!(query.all("header"), [b"x=1", b"y=2"]);
-        assert_eq!(query.one("id"), Ok(None));
+        assert_eq!(query.octets("body"), Ok(None));
         assert_eq!(query.number("limit", 1..=10), Ok(Some(7)));
         assert_eq!(query.number("limit", 1..=10), Ok(None));
         assert_eq!(query.end(), Ok(()));

@@ -45,6 +45,18 @@ impl Place {
         }
     }
 
+    /// Takes `name:port`, for one without TLS. `None`: it is not of that form.
+    pub fn named(text: &str) -> Option<Place> {
+        let (host, port) = text.rsplit_once(':')?;
+        let fits = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
+        let is_name = !host.is_empty() && host.bytes().all(fits);
+        Some(Place::Port {
+            host: is_name.then(|| host.to_owned())?,
+            port: port.parse().ok()?,
+            tls: None,
+        })
+    }
+
     /// Takes `https://host:port`.
     ///
     /// # Errors
@@ -80,5 +92,28 @@ fn reachable(ip: IpAddr) -> IpAddr {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_stand_for_an_address() {
+        let named = |text| Place::named(text).map(|place| place.to_string());
+        for name in ["localhost:15673", "dlx-proxy.apps.svc:80"] {
+            assert_eq!(named(name).as_deref(), Some(name));
+        }
+        for other in [
+            "localhost",
+            ":80",
+            "[::1]:80",
+            "a/b:80",
+            "a:b:80",
+            "a:99999",
+        ] {
+            assert_eq!(named(other), None, "{other}");
+        }
     }
 }

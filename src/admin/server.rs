@@ -16,23 +16,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::Readiness;
 use super::api::{self, Api, Moves, Peer, Queues};
+use super::elsewhere::OverTls;
 use super::watches::{LIVE_FOR, Live};
 use super::web::{self, Pages};
 use crate::machine::{Limit, LiveLimits};
@@ -55,6 +58,9 @@ dlx-proxy
 /// As Prometheus asks for it.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Octets of a connection that wait to be written, and of a request's head.
+const BUFFER: usize = 64 << 10;
+
 /// When the process ends, an answer that has begun may still be written for so long.
 const LAST_ANSWER: Duration = Duration::from_millis(250);
 
@@ -76,7 +82,7 @@ pub struct Server {
 /// How far the answer of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The peer has to send its request, or to read its answer.
+    /// The peer has to send its request, or to read its answer, or the next piece of it.
     Waits,
     /// It is worked on.
     Works,
@@ -129,19 +135,23 @@ impl Server {
             let heard = silent.clone();
             let router = TowerToHyperService::new(router.clone());
             let (working, works) = watch::channel(Stage::Waits);
+            let over_tls = tls.is_some();
             let service = service_fn(move |mut request: Request<Incoming>| {
                 heard.spoke(number);
                 working.send_replace(Stage::Works);
                 request.extensions_mut().insert(Peer(address));
+                if over_tls {
+                    request.extensions_mut().insert(OverTls);
+                }
                 let (answer, working) = (router.call(request), working.clone());
                 async move {
-                    let answer = answer.await;
-                    let is_live = |answer: &Response| answer.extensions().get::<Live>().is_some();
-                    working.send_replace(match answer.as_ref().is_ok_and(is_live) {
-                        true => Stage::Live,
-                        false => Stage::Waits,
-                    });
-                    answer
+                    let Ok(answer) = answer.await;
+                    if answer.extensions().get::<Live>().is_some() {
+                        working.send_replace(Stage::Live);
+                        return Ok(answer);
+                    }
+                    working.send_replace(Stage::Waits);
+                    Ok(watched(answer, working))
                 }
             });
             let answered = self
@@ -169,6 +179,7 @@ impl Server {
         Pages {
             moves: Moves {
                 looks: api.looks.clone(),
+                rights: queues.rights.clone(),
                 redrives: api.redrives.clone(),
             },
             queues,
@@ -211,6 +222,8 @@ impl Server {
         let connection = http1::Builder::new()
             .keep_alive(false)
             .header_read_timeout(None)
+            // What waits to be written when the last piece was taken is little, and a slow peer reads it in time.
+            .max_buf_size(BUFFER)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
         tokio::select! {
@@ -250,21 +263,45 @@ impl Silent {
     }
 }
 
-/// Done when the peer had so much time: to send its request, and once more from when there was an answer, or from when a live one has to end.
+/// Done when the peer was too slow: to send its request, to read its answer or the next piece of one, or when a live answer has to end.
 async fn too_slow(mut works: watch::Receiver<Stage>, in_time: Duration) {
+    // Nobody reads for ever, a piece at a time.
+    let mut end = None;
     loop {
-        let begun = works.wait_for(|stage| *stage != Stage::Waits);
-        if timeout(in_time, begun).await.is_err() {
-            return;
-        }
-        let answered = works.wait_for(|stage| *stage != Stage::Works).await;
-        match answered.map(|stage| *stage) {
-            Ok(Stage::Live) => return sleep(LIVE_FOR + in_time).await,
-            Ok(_) => {}
-            // The sender goes with the connection, and this future with it.
-            Err(_) => return std::future::pending().await,
+        let stage = *works.borrow_and_update();
+        let changed = match stage {
+            Stage::Waits => {
+                let until = Instant::now() + in_time;
+                let until = end.map_or(until, |end| until.min(end));
+                match timeout_at(until, works.changed()).await {
+                    Ok(changed) => changed,
+                    Err(_) => return,
+                }
+            }
+            Stage::Works => {
+                let changed = works.changed().await;
+                end = Some(Instant::now() + LIVE_FOR);
+                changed
+            }
+            Stage::Live => return sleep(LIVE_FOR + in_time).await,
+        };
+        // The sender goes with the connection, and this future with it.
+        if changed.is_err() {
+            return std::future::pending().await;
         }
     }
+}
+
+/// Tells of each piece that is taken to be written. What has a length is one piece.
+fn watched(answer: Response, working: watch::Sender<Stage>) -> Response {
+    if answer.body().size_hint().exact().is_some() {
+        return answer;
+    }
+    let told = move |piece| {
+        working.send_replace(Stage::Waits);
+        piece
+    };
+    answer.map(|body| Body::new(body.map_frame(told)))
 }
 
 async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {

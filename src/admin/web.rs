@@ -21,6 +21,7 @@ use axum::routing::get;
 
 use super::Readiness;
 use super::api::{self, Moves, Queues};
+use super::elsewhere::Elsewhere;
 use super::watches::Watches;
 use crate::amqp::ids::Vhost;
 use crate::telemetry::Metrics;
@@ -93,9 +94,10 @@ pub(super) fn router(pages: Pages) -> Router {
 /// Looking is felt by a queue, and is done with a password that the browser remembers: if a page of somebody else's leads here, a person has to
 /// click once more.
 async fn guarded(request: Request, next: Next) -> Response {
-    let mut answer = match api::is_foreign(&request) {
-        true => page::from_elsewhere(request.uri()),
-        false => next.run(request).await,
+    let mut answer = match api::judge(&request) {
+        Err(Elsewhere::Page) => page::from_elsewhere(request.uri()),
+        Err(name) => Refused::new(StatusCode::FORBIDDEN, &name.to_string()).into_response(),
+        Ok(()) => next.run(request).await,
     };
     api::put(&mut answer, HEADERS);
     answer

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::filled;
 use super::moves::{self, Moving, To};
 use super::proxy::{Printing, Proxy};
 use super::queues::{self, Queues};
@@ -114,6 +115,7 @@ pub enum Look {
     #[command(after_help = AFTER_HELP)]
     Show {
         /// The message, as `list` names it
+        #[arg(value_parser = filled::text())]
         id: String,
         /// Where.
         #[command(flatten)]
@@ -128,10 +130,10 @@ pub struct Queue {
     #[command(flatten)]
     pub proxy: Proxy,
     /// The vhost of the queue
-    #[arg(long, value_name = "NAME", default_value = "/")]
+    #[arg(long, value_name = "NAME", default_value = "/", value_parser = filled::octets())]
     pub vhost: OsString,
     /// The queue
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = filled::octets())]
     pub queue: OsString,
     /// How it is printed.
     #[command(flatten)]
@@ -142,11 +144,14 @@ pub struct Queue {
 #[derive(Args, Debug)]
 pub struct Filters {
     /// Only messages that died in this queue
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, value_name = "QUEUE", value_parser = filled::octets())]
     pub source: Option<OsString>,
     /// Only messages that died so: rejected, expired, maxlen or delivery_limit
-    #[arg(long, value_name = "REASON")]
+    #[arg(long, value_name = "REASON", value_parser = filled::octets())]
     pub reason: Option<OsString>,
+    /// Only messages whose error begins with this line, as `groups` shows it
+    #[arg(long, value_name = "LINE", value_parser = filled::octets())]
+    pub error: Option<OsString>,
     /// Only messages with this routing key
     #[arg(long, value_name = "KEY")]
     pub routing_key: Option<OsString>,
@@ -154,10 +159,10 @@ pub struct Filters {
     #[arg(long = "header", value_name = "NAME=VALUE")]
     pub headers: Vec<OsString>,
     /// Only messages with this text in their body
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = filled::octets())]
     pub body: Option<OsString>,
-    /// Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-    #[arg(long, value_name = "TIME")]
+    /// Only messages that died at least so long ago and were not redriven since, as in 90s, 15m, 2h or 7d
+    #[arg(long, value_name = "TIME", value_parser = filled::octets())]
     pub older_than: Option<OsString>,
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{Filters, Queue};
+use super::{Filters, Queue, filled};
 
 /// Below the help of both.
 pub(super) const AFTER_HELP: &str = "\
@@ -20,9 +20,9 @@ answer, and why, or nobody said yes; 64 something has to be typed otherwise, or 
 #[derive(Args, Debug)]
 pub struct To {
     /// Send them to this queue [default: each to the queue that it died in]
-    #[arg(long, value_name = "NAME", conflicts_with = "to_exchange")]
+    #[arg(long, value_name = "NAME", conflicts_with = "to_exchange", value_parser = filled::octets())]
     pub to_queue: Option<OsString>,
-    /// Send them to this exchange
+    /// Send them to this exchange; an empty name is the default exchange
     #[arg(long, value_name = "NAME")]
     pub to_exchange: Option<OsString>,
     /// ... with this routing key [default: each with its own]
@@ -45,7 +45,7 @@ pub struct Moving {
     #[command(flatten)]
     pub filters: Filters,
     /// Only this message, as `list` names it; may be repeated
-    #[arg(long = "id", value_name = "ID")]
+    #[arg(long = "id", value_name = "ID", value_parser = filled::text())]
     pub ids: Vec<String>,
     /// How many messages to move at most; the oldest go first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -1,10 +1,12 @@
 //! What the commands share that ask a running proxy: where it is, as whom to ask, and how to print the answer.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 use super::Settings;
+use crate::admin::Place;
 use crate::config::Sources;
 
 /// Which proxy, and as whom.
@@ -27,7 +29,7 @@ pub struct Proxy {
 /// Where its admin port is.
 #[derive(Args, Clone, Debug)]
 pub struct Admin {
-    /// Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+    /// Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     /// With TLS: who signs its certificate, if not one whom the system trusts [env: DLX_PROXY_ADMIN_CA_FILE]
@@ -79,7 +81,17 @@ impl Proxy {
 impl Admin {
     /// The address of a port without TLS.
     pub(super) fn address(&self) -> Option<String> {
-        self.admin.clone().filter(|_| self.url().is_none())
+        let is_elsewhere = self.url().is_some() || self.named().is_some();
+        self.admin.clone().filter(|_| !is_elsewhere)
+    }
+
+    /// One without TLS that has a name.
+    pub fn named(&self) -> Option<Place> {
+        let admin = self.admin.as_deref()?;
+        match admin.parse::<SocketAddr>() {
+            Ok(_) => None,
+            Err(_) => Place::named(admin),
+        }
     }
 
     /// The URL of one with TLS.

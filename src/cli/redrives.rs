@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
+use super::filled;
 use super::proxy::{Printing, Proxy};
 
 /// Below the help of each command.
@@ -28,6 +29,7 @@ pub enum Redrives {
     #[command(after_help = AFTER_HELP)]
     Show {
         /// Its number, as `list` names it
+        #[arg(value_parser = filled::text())]
         id: String,
         /// Where.
         #[command(flatten)]
@@ -37,6 +39,7 @@ pub enum Redrives {
     #[command(after_help = AFTER_HELP)]
     Pause {
         /// Its number, as `list` names it
+        #[arg(value_parser = filled::text())]
         id: String,
         /// Where.
         #[command(flatten)]
@@ -46,6 +49,7 @@ pub enum Redrives {
     #[command(after_help = AFTER_HELP)]
     Resume {
         /// Its number, as `list` names it
+        #[arg(value_parser = filled::text())]
         id: String,
         /// Where.
         #[command(flatten)]
@@ -55,6 +59,7 @@ pub enum Redrives {
     #[command(after_help = AFTER_HELP)]
     Cancel {
         /// Its number, as `list` names it
+        #[arg(value_parser = filled::text())]
         id: String,
         /// Where.
         #[command(flatten)]
@@ -69,7 +74,7 @@ pub struct OfVhost {
     #[command(flatten)]
     pub proxy: Proxy,
     /// The vhost of their queues
-    #[arg(long, value_name = "NAME", default_value = "/")]
+    #[arg(long, value_name = "NAME", default_value = "/", value_parser = filled::octets())]
     pub vhost: OsString,
     /// How it is printed.
     #[command(flatten)]

@@ -208,6 +208,16 @@ mod tests {
             &["purge", "--limit", "0"],
             &["purge", "--rate", "1000001"],
             &["purge", "--to-queue", "a"],
+            &["purge", "--id", ""],
+            &["purge", "--id="],
+            &["purge", "--source", ""],
+            &["purge", "--reason", ""],
+            &["purge", "--body", ""],
+            &["purge", "--older-than", ""],
+            &["purge", "--limit", ""],
+            &["redrive", "--rate", ""],
+            &["redrive", "--to-queue", ""],
+            &["redrive", "--vhost", ""],
         ] {
             let words = [words, &["--queue", "q"]].concat();
             assert!(wanted(&words).is_none(), "{words:?}");

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::letter::is_harmless;
+
 /// On one line.
 pub(super) fn line(text: &str) -> String {
     escaped(text, |_| false)
@@ -34,15 +36,6 @@ fn escaped(text: &str, may_stay: fn(char) -> bool) -> String {
         }
     }
     plain
-}
-
-/// Neither a control character nor one that turns the direction of writing, breaks the line or cannot be seen.
-fn is_harmless(character: char) -> bool {
-    !character.is_control()
-        && !matches!(
-            character,
-            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-        )
 }
 
 #[cfg(test)]

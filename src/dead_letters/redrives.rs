@@ -1,13 +1,13 @@
 //! `dlx-proxy redrives`: those at work and those that have ended, for people.
 
-use percent_encoding::percent_encode;
 use serde_json::{Value, json};
 
-use super::request::{self, ESCAPED};
+use super::request;
 use super::{Failed, Said, or_usual, table, words};
 use crate::admin::client::Client;
 use crate::cli::{Output, Redrives};
 use crate::columns::aligned;
+use crate::http::escaped;
 use crate::letter::rfc_3339;
 use crate::machine::Wall;
 use crate::redrives::Shown;
@@ -27,7 +27,7 @@ const USUAL: [&str; 8] = [
 pub async fn redrives(client: &Client, asked: &Redrives) -> Result<Said, Failed> {
     let place = asked.place();
     let all = request::redrives(&place.vhost);
-    let one = |id: &str| format!("{all}/{}", percent_encode(id.as_bytes(), ESCAPED));
+    let one = |id: &str| format!("{all}/{}", escaped(id.as_bytes()));
     let answer = match asked {
         Redrives::List { .. } => client.get(&all).await?,
         Redrives::Show { id, .. } => client.get(&one(id)).await?,

@@ -2,16 +2,8 @@
 
 use std::ffi::OsStr;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-
 use crate::cli::{self, Filters};
-
-/// What needs no escape in a path or a query, whatever it stands for.
-pub(super) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~');
+use crate::http;
 
 /// The query of a request.
 #[derive(Debug, Default)]
@@ -39,7 +31,7 @@ pub(super) fn redeclared(vhost: &OsStr) -> String {
 }
 
 fn escaped(name: &OsStr) -> String {
-    percent_encode(name.as_encoded_bytes(), ESCAPED).to_string()
+    http::escaped(name.as_encoded_bytes())
 }
 
 // === impl Query ===
@@ -61,6 +53,7 @@ impl Query {
         let Filters {
             source,
             reason,
+            error,
             routing_key,
             headers,
             body,
@@ -68,6 +61,7 @@ impl Query {
         } = filters;
         self.text("source", source);
         self.text("reason", reason);
+        self.text("error", error);
         self.text("routing-key", routing_key);
         self.text("body", body);
         self.text("older-than", older_than);

@@ -39,11 +39,14 @@ pub(super) fn to(to: Option<&To>) -> Option<String> {
     let to = to?;
     Some(match (&to.to_queue, &to.to_exchange, &to.to_routing_key) {
         (Some(queue), _, _) => format!("to the queue {}", name(queue)),
-        (_, Some(exchange), Some(key)) => {
-            let (exchange, key) = (name(exchange), name(key));
-            format!("to the exchange {exchange} with the routing key {key}")
+        (_, Some(exchange), Some(key)) if key.is_empty() => {
+            format!("to {} with an empty routing key", self::exchange(exchange))
         }
-        (_, Some(exchange), None) => format!("to the exchange {}", name(exchange)),
+        (_, Some(exchange), Some(key)) => {
+            let (exchange, key) = (self::exchange(exchange), name(key));
+            format!("to {exchange} with the routing key {key}")
+        }
+        (_, Some(exchange), None) => format!("to {}", self::exchange(exchange)),
         (None, None, _) => "back to the queues that they died in".to_owned(),
     })
 }
@@ -192,6 +195,13 @@ fn share(part: u64, whole: Option<u64>) -> Option<u64> {
     let (part, whole) = (u128::from(part), u128::from(whole?));
     let share = (part * 100).checked_div(whole)?;
     u64::try_from(share.min(100)).ok()
+}
+
+fn exchange(exchange: &OsStr) -> String {
+    match exchange.is_empty() {
+        true => "the default exchange".to_owned(),
+        false => format!("the exchange {}", name(exchange)),
+    }
 }
 
 fn name(name: &OsStr) -> String {

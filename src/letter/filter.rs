@@ -7,7 +7,7 @@ use memchr::memmem;
 use crate::amqp::ids::ShortStr;
 use crate::machine::Wall;
 
-use super::{Id, Letter, headers};
+use super::{ErrorHeaders, Id, Letter, headers};
 
 /// Takes the letters that are as each of its parts says; all, if none says anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Filter {
     pub source: Option<ShortStr>,
     /// Why it died last: [`Letter::reason`].
     pub reason: Option<String>,
+    /// The first line of its error, by these headers: [`ErrorHeaders::first_line`].
+    pub error: Option<(ErrorHeaders, String)>,
     /// The key that it has now, as lists show it, or the one that it was first published with: a dead-letter routing key may have hidden that.
     pub routing_key: Option<ShortStr>,
     /// The first header of that name has that value: octets of a text as they are, numbers and booleans in their usual text, a timestamp in
@@ -23,7 +25,8 @@ pub struct Filter {
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
     /// These octets are in the body, in the part of it that was kept.
     pub body: Option<Vec<u8>>,
-    /// It died at least so long ago. What does not say when it died is not taken.
+    /// It died at least so long ago, and was not sent back since: RabbitMQ keeps when it first died in a queue for a reason, so that one that was
+    /// sent back, and died there again a minute ago, seems old. What does not say when it died is not taken.
     pub older_than: Option<Duration>,
     /// It has one of these; none: no matter which.
     pub ids: Vec<Id>,
@@ -41,6 +44,7 @@ impl Filter {
     pub fn takes(&self, letter: &Letter, now: Wall) -> bool {
         (self.ids.is_empty() || self.ids.contains(&letter.id()))
             && self.takes_fate(letter, now)
+            && self.takes_error(letter)
             && self.takes_headers(letter)
             && self.takes_body(&letter.body)
     }
@@ -62,11 +66,23 @@ impl Filter {
             *key == letter.routing_key
                 || first.is_some_and(|death| death.routing_keys.first() == Some(key))
         };
-        let is_old = |wait: Duration| fate.died_at.is_some_and(|died| died.after(wait) <= now);
+        let is_old = |wait: Duration| {
+            let last = fate
+                .died_at
+                .map(|died| died.max(letter.redriven_at().unwrap_or(died)));
+            last.is_some_and(|last| last.after(wait) <= now)
+        };
         (source.is_none() || *source == fate.source)
             && (reason.is_none() || *reason == fate.reason)
             && routing_key.as_ref().is_none_or(has_key)
             && older_than.is_none_or(is_old)
+    }
+
+    fn takes_error(&self, letter: &Letter) -> bool {
+        let has = |(headers, line): &(ErrorHeaders, String)| {
+            headers.first_line(letter).as_ref() == Some(line)
+        };
+        self.error.as_ref().is_none_or(has)
     }
 
     fn takes_headers(&self, letter: &Letter) -> bool {

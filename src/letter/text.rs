@@ -1,4 +1,13 @@
-//! Octets of strangers as text in which nothing acts on a terminal.
+//! Octets of strangers as text in which nothing acts on a terminal or deceives the eye.
+
+/// Neither a control character nor one that turns the direction of writing, breaks the line or cannot be seen.
+pub(crate) fn is_harmless(character: char) -> bool {
+    !character.is_control()
+        && !matches!(
+            character,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+}
 
 /// A name or key as JSON has it: what is not UTF-8 is replaced.
 pub(super) fn name(octets: &[u8]) -> String {

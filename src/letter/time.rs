@@ -10,11 +10,21 @@ const CYCLE: u64 = 146_097;
 
 /// In RFC 3339, in whole seconds.
 pub(crate) fn rfc_3339(at: Wall) -> String {
-    let seconds = at.seconds().min(LAST);
+    format!("{}Z", second(at.seconds().min(LAST)))
+}
+
+/// In RFC 3339, in milliseconds.
+pub(crate) fn rfc_3339_millis(at: Wall) -> String {
+    let at = at.0.min(LAST * 1000 + 999);
+    format!("{}.{:03}Z", second(at / 1000), at % 1000)
+}
+
+/// A second of UTC.
+fn second(seconds: u64) -> String {
     let (year, month, day) = date(seconds / DAY);
     let of_day = seconds % DAY;
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// Year, month and day, so many days after 1970-01-01. Years begin in March here, so that the leap day is the last one.

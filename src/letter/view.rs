@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use crate::amqp::properties::{Plain, Properties};
 use crate::amqp::table::Table;
+use crate::dead_letter::private::REDRIVEN;
 use crate::dead_letter::proof::{PARKED_CAUSE, PARKED_EXCHANGE};
 use crate::machine::Wall;
 
@@ -21,8 +22,6 @@ use super::text::{self, name};
 use super::time::rfc_3339;
 use super::{ErrorHeaders, Letter};
 
-/// How often a letter was redriven: a table with a `count`, or a number.
-const REDRIVEN: &[u8] = b"x-dlx-proxy-redriven";
 /// Characters of a body in a list.
 const PREVIEW: usize = 80;
 
@@ -202,6 +201,14 @@ impl Letter {
     /// Not all of its body was kept.
     fn is_cut(&self) -> bool {
         (self.body.len() as u64) < self.size
+    }
+
+    /// When it was sent back the last time, as the proxy wrote into a header of its own.
+    pub(super) fn redriven_at(&self) -> Option<Wall> {
+        let table = self.header(REDRIVEN)?.as_table()?;
+        let mut fields = table.fields().map_while(Result::ok);
+        let time = fields.find(|field| field.name == b"time")?;
+        time.value.as_timestamp().map(Wall::of_seconds)
     }
 
     /// What the proxy counts in a header of its own.

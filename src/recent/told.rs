@@ -1,11 +1,9 @@
 //! A dead letter that came to its end, as the API and the hook tell of it: metadata only. A name that is no printable text is escaped.
 
-use std::time::{Duration, UNIX_EPOCH};
-
-use humantime_serde::re::humantime::format_rfc3339_millis;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::letter::rfc_3339_millis;
 use crate::machine::{Cause, DeadLetter, Outcome, Rejecter, Wall};
 
 /// A dead letter.
@@ -59,7 +57,7 @@ impl Told {
             Outcome::Refused(cause) => ("refused", Some(cause)),
         };
         Told {
-            time: time(at),
+            time: rfc_3339_millis(at),
             queue: queue.to_string(),
             reason: reason.as_str(),
             exchange: exchange.to_string(),
@@ -85,11 +83,4 @@ impl RejectedBy {
             held_ms: u64::try_from(by.held.as_millis()).unwrap_or(u64::MAX),
         }
     }
-}
-
-/// A time as in RFC 3339.
-pub(crate) fn time(at: Wall) -> String {
-    // Beyond the year 9999 there is no such form.
-    let at = Duration::from_millis(at.0.min(253_402_300_799_999));
-    format_rfc3339_millis(UNIX_EPOCH + at).to_string()
 }

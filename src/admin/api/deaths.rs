@@ -18,10 +18,11 @@ use super::super::looks::Looks;
 use super::super::parameters::{OfVhost, Parameters};
 use super::super::problem::Problem;
 use super::super::watches::{Live, Watches};
-use super::rights::Rights;
+use super::rights::{Rights, not_asked};
 use super::{Answered, Peer, json};
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told, time};
+use crate::letter::rfc_3339_millis;
+use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told};
 
 mod live;
 
@@ -29,12 +30,13 @@ mod live;
 const LIMIT: usize = 100;
 /// Where a reader of a live answer was when it ended.
 const LAST_EVENT_ID: &str = "last-event-id";
-const TOO_MANY: &str = "there are more queues than the broker is asked about for one answer: those of some queues are left out";
 
 /// What the handlers need.
 #[derive(Clone)]
 pub(super) struct Deaths {
-    pub(super) looks: Looks,
+    /// It knows the time.
+    pub(super) clock: Looks,
+    pub(super) rights: Rights,
     pub(super) watches: Watches,
 }
 
@@ -48,7 +50,7 @@ struct LastDeaths {
     /// There were more between `after` and the first of these.
     missed: bool,
     /// What somebody should know.
-    notes: Vec<&'static str>,
+    notes: Vec<String>,
 }
 
 /// A dead letter.
@@ -68,7 +70,7 @@ struct Rates {
     now: String,
     rates: Vec<RateShown>,
     /// What somebody should know.
-    notes: Vec<&'static str>,
+    notes: Vec<String>,
 }
 
 /// How many died in one queue for one reason.
@@ -137,17 +139,27 @@ async fn list(
         false => parameters.number("limit", 1..=MOST_DEATHS)?,
     };
     parameters.end()?;
-    let Deaths { looks, watches } = deaths;
+    let Deaths {
+        rights, watches, ..
+    } = deaths;
     if is_live {
         let permit = watches.permit().await?;
-        let rights = Rights::of(looks, credentials, peer, vhost.clone()).await?;
+        // Who is no user must not learn that there is nothing to see.
+        rights.enter(credentials.clone(), peer, &vhost).await?;
         let after = last_event(request.headers()).or(after);
-        let live = live::Live::new(watches, rights, (vhost, queue), after, permit);
+        let reader = live::Reader {
+            rights,
+            credentials,
+            peer,
+            vhost,
+            queue,
+        };
+        let live = live::Live::new(watches, reader, after, permit);
         let mut answer = Sse::new(live.events()).into_response();
         answer.extensions_mut().insert(Live);
         return Ok(answer);
     }
-    let mut rights = Rights::of(looks, credentials, peer, vhost.clone()).await?;
+    rights.enter(credentials.clone(), peer, &vhost).await?;
     let (recent, limit) = (watches.recent(), limit.unwrap_or(LIMIT));
     let Listed {
         deaths,
@@ -157,9 +169,15 @@ async fn list(
         Some(after) => recent.list(&vhost, after, MOST_DEATHS),
         None => recent.newest(&vhost, MOST_DEATHS),
     };
+    let queues = deaths.iter().map(|death| &death.dead.queue);
+    let queues = queues.filter(|of| is_meant(&queue, of));
+    let readable = rights.readable(&credentials, peer, &vhost, queues);
+    let (readable, unasked) = readable.await?;
+    let seen = |death: &&RecentDeath| readable.contains(&death.dead.queue);
     let shown = match after {
         Some(_) => {
-            let shown = readable(deaths.iter(), &queue, limit, &mut rights).await?;
+            let shown = deaths.iter().filter(seen).take(limit).map(Shown::of);
+            let shown: Vec<_> = shown.collect();
             // Behind the last one that fits there may be more.
             if let Some(last) = shown.last().filter(|_| shown.len() == limit) {
                 next = last.number;
@@ -167,7 +185,8 @@ async fn list(
             shown
         }
         None => {
-            let mut shown = readable(deaths.iter().rev(), &queue, limit, &mut rights).await?;
+            let shown = deaths.iter().rev().filter(seen).take(limit);
+            let mut shown: Vec<_> = shown.map(Shown::of).collect();
             shown.reverse();
             shown
         }
@@ -176,27 +195,8 @@ async fn list(
         deaths: shown,
         next,
         missed,
-        notes: notes(&rights),
+        notes: not_asked(unasked),
     })
-}
-
-/// The first ones that are asked for and may be seen.
-async fn readable(
-    deaths: impl Iterator<Item = &RecentDeath>,
-    queue: &Option<ShortStr>,
-    limit: usize,
-    rights: &mut Rights,
-) -> Result<Vec<Shown>, Problem> {
-    let mut shown = Vec::new();
-    for death in deaths {
-        if shown.len() == limit {
-            break;
-        }
-        if is_meant(queue, &death.dead.queue) && rights.may_read(&death.dead.queue).await? {
-            shown.push(Shown::of(death));
-        }
-    }
-    Ok(shown)
 }
 
 fn is_meant(queue: &Option<ShortStr>, other: &ShortStr) -> bool {
@@ -212,30 +212,26 @@ async fn rates(
 ) -> Answered {
     let (credentials, vhost, queue, parameters) = asked(&request, peer)?;
     parameters.end()?;
-    let now = deaths.looks.now();
+    let rights = &deaths.rights;
+    rights.enter(credentials.clone(), peer, &vhost).await?;
+    let now = deaths.clock.now();
     let counted = deaths.watches.recent().rates(&vhost, now);
-    let mut rights = Rights::of(deaths.looks, credentials, peer, vhost).await?;
-    let mut rates = Vec::new();
-    for rate in counted {
-        let may_be_seen = match &rate.queue {
-            Some(of) => is_meant(&queue, of) && rights.may_read(of).await?,
-            // It is of no queue that anybody could name.
-            None => queue.is_none(),
-        };
-        if may_be_seen {
-            rates.push(RateShown::of(&rate));
-        }
-    }
+    let queues = counted.iter().filter_map(|rate| rate.queue.as_ref());
+    let queues = queues.filter(|of| is_meant(&queue, of));
+    let readable = rights.readable(&credentials, peer, &vhost, queues);
+    let (readable, unasked) = readable.await?;
+    let may_be_seen = |rate: &&Rate| match &rate.queue {
+        Some(of) => readable.contains(of),
+        // It is of no queue that anybody could name.
+        None => queue.is_none(),
+    };
+    let rates = counted.iter().filter(may_be_seen);
+    let rates = rates.map(RateShown::of).collect();
     json(&Rates {
-        now: time(now),
+        now: rfc_3339_millis(now),
         rates,
-        notes: notes(&rights),
+        notes: not_asked(unasked),
     })
-}
-
-fn notes(rights: &Rights) -> Vec<&'static str> {
-    let too_many = rights.were_too_many.then_some(TOO_MANY);
-    too_many.into_iter().collect()
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {

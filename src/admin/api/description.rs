@@ -50,13 +50,15 @@ pub(super) struct Filters {
     source: Option<String>,
     /// Only messages that died so: `rejected`, `expired`, `maxlen` or `delivery_limit`.
     reason: Option<String>,
+    /// Only messages whose error begins with this line, as groups show it.
+    error: Option<String>,
     /// Only messages with this routing key.
     routing_key: Option<String>,
     /// Only messages with this header, as `NAME=VALUE`; may be repeated.
     header: Option<Vec<String>>,
     /// Only messages with this text in their body.
     body: Option<String>,
-    /// Only messages that died at least so long ago: `90s`, `15m`, `2h` or `7d`.
+    /// Only messages that died at least so long ago, and were not sent back since: `90s`, `15m`, `2h` or `7d`.
     older_than: Option<String>,
     /// Only the message of this id, as a list names it; may be repeated.
     id: Option<Vec<String>>,

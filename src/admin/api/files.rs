@@ -4,10 +4,16 @@
 //! - `POST …/dead-letters/import` puts messages into the queue, in the name of the user; `first-line` is the number of its first line, if this is
 //!   a part of a file
 
+use std::convert::Infallible;
+use std::iter;
+
 use axum::Extension;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
+use bytes::Bytes;
+use futures::stream;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -18,6 +24,8 @@ use super::description::{Filters, OfQueue};
 use super::{Answered, Peer, json, read, wanted, wish};
 
 const NDJSON: &str = "application/x-ndjson";
+/// Octets that are written at once.
+const PIECE: usize = 16 << 10;
 
 pub(super) fn router(files: Files) -> OpenApiRouter {
     OpenApiRouter::new()
@@ -37,7 +45,8 @@ async fn export(
     let wanted = wanted(&files.looks, &mut parameters)?;
     let most = parameters.number("limit", 1..=u64::MAX)?;
     parameters.end()?;
-    let exported = Exported::new(wanted, most, files.own_user.clone());
+    let room = files.limits.now().look_bytes.saturating_mul(2);
+    let exported = Exported::new(wanted, most, files.own_user.clone(), room);
     let wish = Wish {
         messages: exported.messages(),
         body: usize::MAX,
@@ -46,7 +55,17 @@ async fn export(
     let looked = files.looks.look(wish, exported, Exported::see);
     let (walked, exported) = looked.await?;
     let lines = exported.finish(place, walked);
-    Ok(([(header::CONTENT_TYPE, NDJSON)], lines).into_response())
+    Ok(([(header::CONTENT_TYPE, NDJSON)], in_pieces(lines)).into_response())
+}
+
+/// So that it shows how far somebody has read.
+fn in_pieces(lines: Vec<u8>) -> Body {
+    let mut lines = Bytes::from(lines);
+    let pieces = iter::from_fn(move || {
+        let piece = lines.split_to(lines.len().min(PIECE));
+        (!piece.is_empty()).then_some(Ok::<_, Infallible>(piece))
+    });
+    Body::from_stream(stream::iter(pieces))
 }
 
 /// Puts messages that were exported into a queue, in the name of the user.

@@ -1,8 +1,6 @@
 //! The queues that dead letters went to: `GET /api/v1/vhosts/{vhost}/dead-letter-queues`. A user sees those that the user may read, and the
 //! targets of which nobody knows to which queues they lead.
 
-use std::collections::BTreeSet;
-
 use axum::Extension;
 use axum::extract::{Request, State};
 use serde::Serialize;
@@ -12,23 +10,18 @@ use utoipa_axum::routes;
 
 use super::super::login::Credentials;
 use super::super::looks::Looks;
-use super::super::parameters::{OfVhost, Parameters, Place};
+use super::super::parameters::{OfVhost, Parameters};
 use super::super::problem::Problem;
-use super::remembered::Remembered;
-use super::rights::may_read;
-use super::{Answered, Peer, enter, json};
+use super::rights::{Rights, not_asked};
+use super::{Answered, Peer, json};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::{DeadLetterQueue, KnownQueues, Target};
-
-/// For one answer the broker is asked for the right to read so many queues, each by a connection.
-const MOST_ASKED: usize = 50;
 
 /// What the handler needs.
 #[derive(Clone)]
 pub(in crate::admin) struct Queues {
-    pub(super) looks: Looks,
+    pub(in crate::admin) rights: Rights,
     known: KnownQueues,
-    rights: Remembered,
 }
 
 /// The answer.
@@ -88,64 +81,25 @@ pub(in crate::admin) struct Elsewhere {
 impl Queues {
     pub(in crate::admin) fn new(looks: Looks, known: KnownQueues) -> Queues {
         Queues {
-            looks,
+            rights: Rights::new(looks),
             known,
-            rights: Remembered::default(),
         }
     }
 
-    /// Those of these queues that the user may read; and of how many that was not asked, since there are too many of them.
-    ///
-    /// # Errors
-    /// When the broker does not even let the user in.
-    pub(in crate::admin) async fn readable<'a>(
-        &self,
-        credentials: Credentials,
-        peer: Peer,
-        vhost: &Vhost,
-        queues: impl IntoIterator<Item = &'a ShortStr>,
-    ) -> Result<(BTreeSet<ShortStr>, usize), Problem> {
-        let (mut asked, mut unasked) = (0, 0);
-        let mut readable = BTreeSet::new();
-        let queues: BTreeSet<&ShortStr> = queues.into_iter().collect();
-        for queue in queues {
-            let may = match self.rights.known(&credentials, vhost, queue) {
-                Some(may) => may,
-                None if asked >= MOST_ASKED => {
-                    unasked += 1;
-                    continue;
-                }
-                None => {
-                    asked += 1;
-                    let place = Place::new(vhost.clone(), queue.clone());
-                    let may = may_read(&self.looks, credentials.clone(), peer, &place).await?;
-                    self.rights.learn(&credentials, vhost, queue, may);
-                    may
-                }
-            };
-            if may {
-                readable.insert(queue.clone());
-            }
-        }
-        Ok((readable, unasked))
-    }
-
-    /// Those of a vhost that the user may see.
+    /// Those of a vhost that a user may see whom the broker has let into it.
     pub(in crate::admin) async fn list(
         &self,
-        credentials: Credentials,
+        credentials: &Credentials,
         peer: Peer,
         vhost: &Vhost,
     ) -> Result<DeadLetterQueues, Problem> {
-        // Each time: what is remembered of rights is not for those who have lost their login.
-        enter(&self.looks, credentials.clone(), peer, vhost).await?;
-
         let known = self.known.of(vhost);
         // Nobody can say whose dead letters went elsewhere, so only those hear of it who may read what nobody took.
         let parking = self.known.parking();
         let names = known.queues.iter().map(|queue| &queue.queue);
         let names = names.chain([parking]);
-        let (readable, unasked) = self.readable(credentials, peer, vhost, names).await?;
+        let readable = self.rights.readable(credentials, peer, vhost, names);
+        let (readable, unasked) = readable.await?;
         let is_operator = readable.contains(parking);
         let shown = known.queues.into_iter();
         let shown = shown.filter(|shown| readable.contains(&shown.queue));
@@ -162,14 +116,6 @@ impl Queues {
             notes: not_asked(unasked),
         })
     }
-}
-
-/// What to say of queues of which the broker was not asked whether the user may read them.
-pub(super) fn not_asked(queues: usize) -> Vec<String> {
-    let note = format!(
-        "whether you may read {queues} more queues was not asked yet: ask again within a minute"
-    );
-    (queues > 0).then_some(note).into_iter().collect()
 }
 
 pub(super) fn router(queues: Queues) -> OpenApiRouter {
@@ -189,7 +135,9 @@ async fn list_queues(
     let Peer(address) = peer;
     let credentials = Credentials::of(request.headers(), address)?;
     let OfVhost { vhost, .. } = OfVhost::of(request.uri())?;
-    json(&queues.list(credentials, peer, &vhost).await?)
+    let rights = &queues.rights;
+    rights.enter(credentials.clone(), peer, &vhost).await?;
+    json(&queues.list(&credentials, peer, &vhost).await?)
 }
 
 impl From<DeadLetterQueue> for ListedQueue {

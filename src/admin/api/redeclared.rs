@@ -10,8 +10,8 @@ use utoipa_axum::routes;
 use super::super::login::Credentials;
 use super::super::parameters::{OfVhost, Parameters};
 use super::super::redeclared::{Redeclared, RedeclaredQueue};
-use super::queues::not_asked;
-use super::{Answered, Peer, Queues, enter, json};
+use super::rights::not_asked;
+use super::{Answered, Peer, Queues, json};
 
 /// The answer.
 #[derive(Serialize, ToSchema)]
@@ -36,10 +36,12 @@ async fn list_redeclared(
     Parameters::of(request.uri()).end()?;
     let credentials = Credentials::of(request.headers(), peer.0)?;
     let OfVhost { vhost, .. } = OfVhost::of(request.uri())?;
-    enter(&queues.looks, credentials.clone(), peer, &vhost).await?;
+    let rights = &queues.rights;
+    rights.enter(credentials.clone(), peer, &vhost).await?;
     let mut listed = redeclared.of(&vhost);
     let names = listed.iter().map(|one| &one.queue);
-    let (readable, unasked) = queues.readable(credentials, peer, &vhost, names).await?;
+    let readable = rights.readable(&credentials, peer, &vhost, names);
+    let (readable, unasked) = readable.await?;
     listed.retain(|one| readable.contains(&one.queue));
     json(&RedeclaredQueues {
         redeclared: listed,

@@ -6,7 +6,6 @@
 //!
 //! Whoever may read a queue sees what goes out of it, and may hold that up.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use axum::Extension;
@@ -21,12 +20,12 @@ use utoipa_axum::routes;
 use super::super::listing::{Answer, Grouped};
 use super::super::login::Credentials;
 use super::super::looks::Looks;
-use super::super::parameters::{OfVhost, Parameters, Place};
+use super::super::parameters::{OfVhost, Parameters, Place, bad};
 use super::super::problem::Problem;
 use super::description::{Filters, OfQueue};
-use super::rights::may_read;
+use super::rights::{Rights, ask, may_read, not_asked};
 use super::{Answered, Peer, count, json, read, wanted};
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::Vhost;
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::redrives::{NotBegun, Order, Redrives, Shown};
 
@@ -34,6 +33,7 @@ use crate::redrives::{NotBegun, Order, Redrives, Shown};
 #[derive(Clone)]
 pub(in crate::admin) struct Moves {
     pub(in crate::admin) looks: Looks,
+    pub(in crate::admin) rights: Rights,
     pub(in crate::admin) redrives: Redrives,
 }
 
@@ -41,6 +41,8 @@ pub(in crate::admin) struct Moves {
 #[derive(Serialize, ToSchema)]
 struct Listed {
     redrives: Vec<Shown>,
+    /// What somebody should know.
+    notes: Vec<String>,
 }
 
 /// How many messages go, and how fast.
@@ -48,9 +50,9 @@ struct Listed {
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
 #[expect(dead_code, reason = "it is only described; `Moves::begin` reads it")]
 struct Pace {
-    /// How many messages to move at most; the oldest go first.
+    /// So many messages at most, the oldest.
     limit: Option<u64>,
-    /// How many messages to move in a second at most.
+    /// So many messages a second at most.
     rate: Option<u32>,
     /// Only count what would go.
     dry_run: Option<bool>,
@@ -63,7 +65,7 @@ struct Pace {
 struct To {
     /// To this queue.
     to_queue: Option<String>,
-    /// To this exchange.
+    /// To this exchange; an empty name is the default exchange, which takes a routing key.
     to_exchange: Option<String>,
     /// To that exchange with this routing key, each with its own if it is not given.
     to_routing_key: Option<String>,
@@ -131,17 +133,23 @@ async fn purge(
 /// Where messages are to go.
 fn destination(parameters: &mut Parameters) -> Result<Destination, Problem> {
     let queue = parameters.name("to-queue")?;
-    let exchange = parameters.name("to-exchange")?;
-    let routing_key = parameters.name("to-routing-key")?;
+    let exchange = parameters.key("to-exchange")?;
+    let routing_key = parameters.key("to-routing-key")?;
     match (queue, exchange, routing_key) {
         (None, None, None) => Ok(Destination::Source),
         (Some(queue), None, None) => Ok(Destination::Queue(queue)),
+        // The default exchange leads to the queue that its key names, so the key is judged as one: it must be none of the proxy's own.
+        (None, Some(exchange), Some(queue)) if exchange.is_empty() && !queue.is_empty() => {
+            Ok(Destination::Queue(queue))
+        }
+        (None, Some(exchange), _) if exchange.is_empty() => Err(bad(
+            "to-exchange: the default exchange takes a to-routing-key, the name of a queue",
+        )),
         (None, Some(exchange), routing_key) => Ok(Destination::Exchange {
             exchange,
             routing_key,
         }),
-        _ => Err(Problem::new(
-            StatusCode::BAD_REQUEST,
+        _ => Err(bad(
             "write to-queue, or to-exchange with or without to-routing-key, or none of them",
         )),
     }
@@ -155,8 +163,11 @@ async fn list(
     request: Request,
 ) -> Answered {
     let (credentials, of) = asked(&request, peer)?;
-    let redrives = moves.list(credentials, peer, &of.vhost).await?;
-    json(&Listed { redrives })
+    let rights = &moves.rights;
+    rights.enter(credentials.clone(), peer, &of.vhost).await?;
+    let (redrives, unasked) = moves.list(&credentials, peer, &of.vhost).await?;
+    let notes = not_asked(unasked);
+    json(&Listed { redrives, notes })
 }
 
 /// Shows one redrive or purge.
@@ -240,9 +251,13 @@ impl Moves {
         })?;
         parameters.end()?;
         if dry_run == Some(true) {
-            return json(&count(&self.looks, credentials, peer, place, wanted).await?);
+            let mut counted = count(&self.looks, credentials, peer, place, wanted).await?;
+            counted.matched = counted.matched.min(most.unwrap_or(u64::MAX));
+            return json(&counted);
         }
-        self.looks.turn(peer.0).await?;
+        // Before anything is said of what is at work there: only those hear of it who may read the queue. It also keeps those from the list of
+        // redrives, and from the log, whom the broker does not let in.
+        ask(&self.looks, credentials.clone(), peer, &place).await?;
         let order = Order {
             login: credentials.login(place.vhost),
             queue: place.queue,
@@ -265,25 +280,21 @@ impl Moves {
         Ok((StatusCode::ACCEPTED, answer).into_response())
     }
 
-    /// All redrives of a vhost that the user may see.
+    /// All redrives of a vhost that a user may see whom the broker has let into it; and of how many queues that was not asked.
     pub(in crate::admin) async fn list(
         &self,
-        credentials: Credentials,
+        credentials: &Credentials,
         peer: Peer,
         vhost: &Vhost,
-    ) -> Result<Vec<Shown>, Problem> {
+    ) -> Result<(Vec<Shown>, usize), Problem> {
         let name = vhost.to_string();
         let mut redrives = self.redrives.list();
         redrives.retain(|shown| shown.vhost == name);
-        // The login is checked even if the vhost has no redrives: somebody who is no user must not learn that there are none.
-        let mut may: BTreeMap<ShortStr, bool> = BTreeMap::from([(ShortStr::EMPTY, false)]);
-        may.extend(redrives.iter().map(|shown| (shown.of.clone(), false)));
-        for (queue, may) in &mut may {
-            let place = Place::new(vhost.clone(), queue.clone());
-            *may = may_read(&self.looks, credentials.clone(), peer, &place).await?;
-        }
-        redrives.retain(|shown| may.get(&shown.of) == Some(&true));
-        Ok(redrives)
+        let queues = redrives.iter().map(|shown| &shown.of);
+        let readable = self.rights.readable(credentials, peer, vhost, queues);
+        let (readable, unasked) = readable.await?;
+        redrives.retain(|shown| readable.contains(&shown.of));
+        Ok((redrives, unasked))
     }
 
     /// The redrive that a path names, if the user may read its queue.
@@ -300,5 +311,34 @@ impl Moves {
         let place = Place::new(of.vhost, queue.unwrap_or_default());
         let may = may_read(&self.looks, credentials, peer, &place).await?;
         shown.filter(|_| may).ok_or_else(there_is_none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amqp::ids::ShortStr;
+
+    #[test]
+    fn an_empty_routing_key_is_one() {
+        let to = |query: &str| {
+            let uri = format!("/api/v1/x?{query}").parse().expect("a URI");
+            destination(&mut Parameters::of(&uri))
+        };
+        let name = |text: &str| ShortStr::copy(text.as_bytes()).expect("short");
+        let exchange = |routing_key| {
+            Ok(Destination::Exchange {
+                exchange: name("x"),
+                routing_key,
+            })
+        };
+        assert_eq!(to(""), Ok(Destination::Source));
+        assert_eq!(to("to-exchange=x"), exchange(None));
+        assert_eq!(
+            to("to-exchange=x&to-routing-key="),
+            exchange(Some(ShortStr::EMPTY))
+        );
+        let queue = Ok(Destination::Queue(name("q")));
+        assert_eq!(to("to-exchange=&to-routing-key=q"), queue);
     }
 }

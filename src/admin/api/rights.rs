@@ -1,78 +1,111 @@
-//! What one user may read in one vhost, as the broker says. Its answers are believed for a while, within one answer of the API.
+//! What one user may read in one vhost, as the broker says. What it said is remembered for a minute, as each question is a connection.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::collections::BTreeSet;
 
 use super::super::login::Credentials;
 use super::super::looks::{Looks, Wish};
 use super::super::parameters::Place;
 use super::super::problem::Problem;
+use super::remembered::Remembered;
 use super::{Peer, wish};
 use crate::amqp::ids::{ShortStr, Vhost};
 
-/// What the broker said counts for so long.
-const BELIEVED_FOR: Duration = Duration::from_secs(60);
-/// Of so many queues at once: each question is a connection.
-const MOST_QUEUES: usize = 100;
+/// For one answer the broker is asked about so many queues.
+const MOST_ASKED: usize = 50;
 
-/// Asks the broker.
-pub(super) struct Rights {
+/// Asks the broker. Clones remember the same.
+#[derive(Clone)]
+pub(in crate::admin) struct Rights {
     looks: Looks,
-    credentials: Credentials,
-    peer: Peer,
-    vhost: Vhost,
-    said: BTreeMap<ShortStr, (Instant, bool)>,
-    /// There were more queues than it may ask about.
-    pub(super) were_too_many: bool,
+    said: Remembered,
 }
 
 // === impl Rights ===
 
 impl Rights {
-    /// Of a user who is let into the vhost.
-    ///
-    /// # Errors
-    /// When the broker refuses the login, or cannot be asked.
-    pub(super) async fn of(
-        looks: Looks,
-        credentials: Credentials,
-        peer: Peer,
-        vhost: Vhost,
-    ) -> Result<Rights, Problem> {
-        let mut rights = Rights {
+    /// Nothing is known yet.
+    pub(in crate::admin) fn new(looks: Looks) -> Rights {
+        Rights {
             looks,
-            credentials,
-            peer,
-            vhost,
-            said: BTreeMap::new(),
-            were_too_many: false,
-        };
-        // Somebody who is no user must not learn that there is nothing to see.
-        rights.may_read(&ShortStr::EMPTY).await?;
-        Ok(rights)
+            said: Remembered::default(),
+        }
     }
 
-    /// Whether the user may read that queue. Of one queue too many: no.
+    /// Whether the broker lets the user into the vhost. It is asked each time: what is remembered is not for those who have lost their login.
     ///
     /// # Errors
-    /// When the broker refuses the login, or cannot be asked.
-    pub(super) async fn may_read(&mut self, queue: &ShortStr) -> Result<bool, Problem> {
-        let now = Instant::now();
-        self.said.retain(|_, (at, _)| *at + BELIEVED_FOR > now);
-        if let Some((_, said)) = self.said.get(queue) {
-            return Ok(*said);
+    /// When it does not.
+    pub(in crate::admin) async fn enter(
+        &self,
+        credentials: Credentials,
+        peer: Peer,
+        vhost: &Vhost,
+    ) -> Result<(), Problem> {
+        let place = Place::new(vhost.clone(), ShortStr::EMPTY);
+        match ask(&self.looks, credentials, peer, &place).await {
+            Err(problem) if problem.is_about_the_vhost() || !problem.is_about_the_queue() => {
+                Err(problem)
+            }
+            _ => Ok(()),
         }
-        if self.said.len() > MOST_QUEUES {
-            self.were_too_many = true;
-            return Ok(false);
+    }
+
+    /// Whether the user may read that queue.
+    ///
+    /// # Errors
+    /// When the broker does not even let the user in.
+    pub(super) async fn may_read(
+        &self,
+        credentials: &Credentials,
+        peer: Peer,
+        vhost: &Vhost,
+        queue: &ShortStr,
+    ) -> Result<bool, Problem> {
+        if let Some(may) = self.said.known(credentials, vhost, queue) {
+            return Ok(may);
         }
-        let place = Place::new(self.vhost.clone(), queue.clone());
-        let may = may_read(&self.looks, self.credentials.clone(), self.peer, &place).await?;
-        self.said.insert(queue.clone(), (now, may));
+        let place = Place::new(vhost.clone(), queue.clone());
+        let may = may_read(&self.looks, credentials.clone(), peer, &place).await?;
+        self.said.learn(credentials, vhost, queue, may);
         Ok(may)
     }
+
+    /// Those of these queues that the user may read; and of how many that was not asked, since there are too many of them.
+    ///
+    /// # Errors
+    /// When the broker does not even let the user in.
+    pub(in crate::admin) async fn readable<'a>(
+        &self,
+        credentials: &Credentials,
+        peer: Peer,
+        vhost: &Vhost,
+        queues: impl IntoIterator<Item = &'a ShortStr>,
+    ) -> Result<(BTreeSet<ShortStr>, usize), Problem> {
+        let (mut asked, mut unasked) = (0, 0);
+        let mut readable = BTreeSet::new();
+        let queues: BTreeSet<&ShortStr> = queues.into_iter().collect();
+        for queue in queues {
+            if self.said.known(credentials, vhost, queue).is_none() {
+                if asked >= MOST_ASKED {
+                    unasked += 1;
+                    continue;
+                }
+                asked += 1;
+            }
+            if self.may_read(credentials, peer, vhost, queue).await? {
+                readable.insert(queue.clone());
+            }
+        }
+        Ok((readable, unasked))
+    }
+}
+
+/// What to say of queues of which the broker was not asked whether the user may read them.
+pub(super) fn not_asked(queues: usize) -> Vec<String> {
+    let note = format!(
+        "whether you may read {queues} more queues was not asked yet: ask again within a minute"
+    );
+    (queues > 0).then_some(note).into_iter().collect()
 }
 
 /// Whether the broker lets the user read that queue.

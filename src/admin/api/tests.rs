@@ -29,6 +29,8 @@ use crate::telemetry::Metrics;
 
 const LIST: &str = "/api/v1/vhosts/%2F/queues/dead/dead-letters";
 const REDRIVES: &str = "/api/v1/vhosts/%2F/queues/dead/redrives";
+/// A queue that [`deaths::lenient`] lets everybody read.
+const MINE: &str = "/api/v1/vhosts/%2F/queues/mine";
 const REFUSED: &str = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.";
 pub(in crate::admin) const NEAR: Peer = Peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
 const FAR: Peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
@@ -46,6 +48,16 @@ fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
 pub(in crate::admin) fn parts(
     broker: SocketAddr,
     permits: usize,
+    look_timeout: Duration,
+    watches: Watches,
+) -> (Api, Metrics) {
+    parts_with(broker, (permits, permits), look_timeout, watches)
+}
+
+/// The same with so many looks, and so many redrives.
+fn parts_with(
+    broker: SocketAddr,
+    (permits, max_redrives): (usize, usize),
     look_timeout: Duration,
     watches: Watches,
 ) -> (Api, Metrics) {
@@ -72,7 +84,7 @@ pub(in crate::admin) fn parts(
     let drain = Drain::new(Duration::ZERO);
     let limits = LiveLimits::new(Limits {
         look_timeout,
-        max_redrives: permits,
+        max_redrives,
         ..Limits::of_tests()
     });
     let own = (ShortStr::EMPTY, Default::default());
@@ -235,16 +247,35 @@ async fn one_look_too_many_is_refused_after_a_short_wait() {
 
 #[tokio::test]
 async fn one_redrive_too_many_is_refused() {
-    let (api, metrics) = api(nowhere(), 0);
-    let mut request = by("me", REDRIVES, FAR);
-    *request.method_mut() = Method::POST;
-    let sent = HeaderValue::from_static("1");
-    request.headers_mut().insert(OWN_HEADER, sent);
-    let (status, body, head) = ask(&api, request).await;
+    let broker = deaths::lenient().await;
+    let watches = Watches::new(RecentDeaths::new(Wall(0)), 2);
+    let (parts, metrics) = parts_with(broker, (1, 0), Duration::from_secs(20), watches);
+    let (status, body, head) = ask(&alone(parts), change(&format!("{MINE}/redrives"))).await;
     assert_eq!(status, 503, "{body}");
     assert!(head.headers().contains_key(header::RETRY_AFTER));
     let met = "{limit=\"max-redrives\"} 1\n";
     assert!(metrics.encode().contains(met), "{}", metrics.encode());
+}
+
+/// Whoever the broker does not let in hears nothing but that: not what is at work there, and not which names are the proxy's. Nothing of it is
+/// kept as a redrive, and it counts as a failed login.
+#[tokio::test]
+async fn the_broker_says_first_who_may_move_messages() {
+    let broker = broker(refusal(403, REFUSED)).await;
+    let watches = Watches::new(RecentDeaths::new(Wall(0)), 2);
+    let (parts, _) = parts_with(broker, (1, 0), Duration::from_millis(200), watches);
+    let redrives = parts.redrives.clone();
+    let api = alone(parts);
+    let begun = Instant::now();
+    for path in [
+        format!("{MINE}/purges"),
+        format!("{MINE}/redrives?to-queue=dlx-proxy.parked"),
+    ] {
+        let (status, body, _) = ask(&api, change(&path)).await;
+        assert_eq!((status, &body["detail"]), (401, &Value::from(REFUSED)));
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    assert_eq!(redrives.list(), []);
 }
 
 #[tokio::test]
@@ -258,7 +289,29 @@ async fn a_page_from_elsewhere_is_refused() {
     ] {
         let mut request = by("me", LIST, FAR);
         let site = HeaderValue::from_static(site);
-        request.headers_mut().insert(SEC_FETCH_SITE, site);
+        request
+            .headers_mut()
+            .insert(elsewhere::SEC_FETCH_SITE, site);
+        let (said, body, _) = ask(&api, request).await;
+        assert_eq!(said, status, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_somebody_may_have_made_up_is_refused_on_this_machine() {
+    let (api, _) = api(nowhere(), 1);
+    for (host, peer, over_tls, status) in [
+        ("evil.example:15673", NEAR, false, 403),
+        ("evil.example:15673", NEAR, true, 502),
+        ("proxy.example:15673", FAR, false, 502),
+        ("localhost:15673", NEAR, false, 502),
+    ] {
+        let mut request = by("me", LIST, peer);
+        if over_tls {
+            request.extensions_mut().insert(OverTls);
+        }
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, HeaderValue::from_static(host));
         let (said, body, _) = ask(&api, request).await;
         assert_eq!(said, status, "{body}");
     }
@@ -286,20 +339,43 @@ async fn what_changes_something_has_a_header_of_its_own() {
 
 #[tokio::test]
 async fn a_redrive_that_is_none_is_told_at_once() {
-    let (api, _) = api(nowhere(), 1);
+    let (api, _) = api(deaths::lenient().await, 1);
     for (query, status, words) in [
         ("to-queue=a&to-exchange=b", 400, "write to-queue, or"),
         ("to-routing-key=a", 400, "write to-queue, or"),
         ("history=all", 400, "history=all: write keep or new"),
         ("rate=0", 400, "rate=0: write a number from"),
+        ("rate=", 400, "rate=: write a number from"),
+        ("limit=", 400, "limit=: write a number from"),
+        ("id=", 400, "id=: "),
+        ("older-than=", 400, "older-than=: write a time"),
+        ("header=", 400, "header=: write NAME=VALUE"),
+        ("dry-run=", 400, "dry-run=: write true or false"),
+        ("source=", 400, "source: it is empty"),
+        ("reason=", 400, "reason=: write a reason"),
+        ("body=", 400, "body: it is empty"),
+        ("to-queue=", 400, "to-queue: it is empty"),
+        ("to-routing-key=", 400, "write to-queue, or"),
+        ("to-queue=dlx-proxy.parked", 403, "dlx-proxy.parked is one"),
+        ("to-exchange=dlx-proxy.due", 403, "dlx-proxy.due is one of"),
         (
-            "to-queue=dlx-proxy.parked",
+            "to-exchange=",
+            400,
+            "to-exchange: the default exchange takes",
+        ),
+        (
+            "to-exchange=&to-routing-key=",
+            400,
+            "to-exchange: the default exchange takes",
+        ),
+        (
+            "to-exchange=&to-routing-key=dlx-proxy.parked",
             403,
             "dlx-proxy.parked is one of",
         ),
-        ("to-exchange=dlx-proxy.due", 403, "dlx-proxy.due is one of"),
     ] {
-        let (said, body, _) = ask(&api, change(&format!("{REDRIVES}?{query}"))).await;
+        let path = format!("{MINE}/redrives?{query}");
+        let (said, body, _) = ask(&api, change(&path)).await;
         let detail = body["detail"].as_str().expect("a detail");
         assert!(
             said == status && detail.starts_with(words),

@@ -183,7 +183,7 @@ async fn a_live_answer_is_not_cut_off_and_ends_with_the_process() {
         let mut stream = TcpStream::connect(address).expect("accepted");
         let login = basic(b"me", b"secret");
         let request = format!(
-            "GET /api/v1/vhosts/%2F/deaths HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nAuthorization: {login}\r\n\r\n"
+            "GET /api/v1/vhosts/%2F/deaths HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nAuthorization: {login}\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).expect("sent");
         let patience = Some(Duration::from_secs(20));
@@ -211,6 +211,20 @@ async fn a_live_answer_is_not_cut_off_and_ends_with_the_process() {
         assert!(rest.ends_with("\r\n0\r\n\r\n"), "{rest}");
     })
     .await;
+}
+
+#[tokio::test]
+async fn whoever_reads_on_is_not_too_slow() {
+    let (tell, works) = watch::channel(Stage::Works);
+    let in_time = Duration::from_secs(1);
+    let over = tokio::spawn(too_slow(works, in_time));
+    let begun = Instant::now();
+    while begun.elapsed() < in_time * 3 / 2 {
+        tell.send_replace(Stage::Waits);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!over.is_finished());
+    over.await.expect("no panic");
 }
 
 /// Reads up to a line that begins so.

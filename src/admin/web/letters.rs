@@ -104,6 +104,7 @@ fn filter(place: &Place, parameters: &Parameters) -> Markup {
             form.row action=(paths::messages(place, "")) method="get" {
                 (input("Died in", "source", &one("source"), "queue"))
                 (input("Reason", "reason", &one("reason"), "rejected"))
+                (input("Error", "error", &one("error"), "its first line"))
                 (input("Routing key", "routing-key", &one("routing-key"), ""))
                 @for header in headers { (input("Header", "header", &header, "NAME=VALUE")) }
                 (input("Text in the body", "body", &one("body"), ""))

@@ -4,7 +4,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use maud::html;
 
-use super::super::api::{Peer, enter};
+use super::super::api::Peer;
 use super::super::login::Credentials;
 use super::super::parameters::{OfVhost, Parameters};
 use super::page::{Trail, page};
@@ -18,7 +18,7 @@ pub(super) async fn show(
     let credentials = Credentials::of(request.headers(), peer.0)?;
     let vhost = OfVhost::of(request.uri())?.vhost;
     Parameters::of(request.uri()).end()?;
-    enter(&pages.moves.looks, credentials, peer, &vhost).await?;
+    pages.queues.rights.enter(credentials, peer, &vhost).await?;
     let content = html! {
         h1 { "Dead letters as they come" }
         p { "Of queues that you may read, the newest first. This proxy alone tells of them: others have lists of their own." }

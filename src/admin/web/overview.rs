@@ -6,8 +6,8 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use maud::{Markup, html};
 
+use super::super::api::Peer;
 use super::super::api::queues::{DeadLetterQueues, ListedTarget};
-use super::super::api::{self, Peer};
 use super::super::login::Credentials;
 use super::super::parameters::{OfVhost, Parameters, Place, bad};
 use super::super::problem::Problem;
@@ -27,7 +27,8 @@ pub(super) async fn first(
     Parameters::of(request.uri()).end()?;
     let mut last = None;
     for vhost in pages.vhosts.iter() {
-        match api::enter(&pages.moves.looks, credentials.clone(), peer, vhost).await {
+        let entered = pages.queues.rights.enter(credentials.clone(), peer, vhost);
+        match entered.await {
             Ok(()) => return show(&pages, credentials, peer, vhost).await,
             Err(problem) if problem.is_about_the_vhost() => last = Some(problem),
             Err(problem) => return Err(problem.into()),
@@ -46,7 +47,8 @@ pub(super) async fn of_vhost(
     let credentials = Credentials::of(request.headers(), peer.0)?;
     let vhost = OfVhost::of(request.uri())?.vhost;
     Parameters::of(request.uri()).end()?;
-    api::enter(&pages.moves.looks, credentials.clone(), peer, &vhost).await?;
+    let rights = &pages.queues.rights;
+    rights.enter(credentials.clone(), peer, &vhost).await?;
     show(&pages, credentials, peer, &vhost).await
 }
 
@@ -55,6 +57,12 @@ pub(super) async fn open(request: Request) -> Answered {
     let mut parameters = Parameters::of(request.uri());
     let (vhost, queue) = (parameters.name("vhost")?, parameters.name("queue")?);
     parameters.end()?;
+    // Browsers take these for steps in a path, however they are escaped.
+    let is_step = |name: &ShortStr| [&b"."[..], b".."].contains(&&name[..]);
+    if vhost.iter().chain(&queue).any(is_step) {
+        let detail = "a browser cannot name what is called . or ..: the command line can";
+        return Err(bad(detail).into());
+    }
     let path = match (vhost, queue) {
         (Some(vhost), Some(queue)) => paths::queue(&Place::new(vhost, queue)),
         (Some(vhost), None) => paths::vhost(&vhost),
@@ -64,9 +72,10 @@ pub(super) async fn open(request: Request) -> Answered {
 }
 
 async fn show(pages: &Pages, credentials: Credentials, peer: Peer, vhost: &Vhost) -> Answered {
-    let queues = pages.queues.list(credentials.clone(), peer, vhost).await?;
-    let (rates, not_asked) = rates(pages, credentials.clone(), peer, vhost).await?;
-    let mut redrives = pages.moves.list(credentials, peer, vhost).await?;
+    let credentials = &credentials;
+    let queues = pages.queues.list(credentials, peer, vhost).await?;
+    let (rates, not_asked) = rates(pages, credentials, peer, vhost).await?;
+    let (mut redrives, unasked) = pages.moves.list(credentials, peer, vhost).await?;
     redrives.sort_by_key(|shown| shown.ended.is_some());
     let name = vhost.to_string();
     let content = html! {
@@ -94,6 +103,7 @@ async fn show(pages: &Pages, credentials: Credentials, peer: Peer, vhost: &Vhost
         section aria-labelledby="redrives" {
             h2 #redrives { "Redrives and purges" }
             (moves(vhost, &redrives))
+            (notes(&later(unasked)))
         }
     };
     let title = format!("Vhost {}", text::visible(&name));
@@ -119,27 +129,30 @@ fn others(pages: &Pages, vhost: &Vhost) -> Markup {
 /// Of queues that the user may read, and a note if that was not asked of all.
 async fn rates(
     pages: &Pages,
-    credentials: Credentials,
+    credentials: &Credentials,
     peer: Peer,
     vhost: &Vhost,
 ) -> Result<(Vec<Rate>, Vec<String>), Problem> {
     let mut rates = pages.watches.recent().rates(vhost, pages.moves.looks.now());
     let queues = rates.iter().filter_map(|rate| rate.queue.as_ref());
-    let (readable, unasked) = pages
-        .queues
-        .readable(credentials, peer, vhost, queues)
-        .await?;
+    let rights = &pages.queues.rights;
+    let readable = rights.readable(credentials, peer, vhost, queues);
+    let (readable, unasked) = readable.await?;
     rates.retain(|rate| {
         rate.queue
             .as_ref()
             .is_none_or(|queue| readable.contains(queue))
     });
+    Ok((rates, later(unasked)))
+}
+
+fn later(unasked: usize) -> Vec<String> {
     let note = || {
         format!(
             "Whether you may read {unasked} more queues was not asked yet: load the page again within a minute."
         )
     };
-    Ok((rates, (unasked > 0).then(note).into_iter().collect()))
+    (unasked > 0).then(note).into_iter().collect()
 }
 
 /// Links, parked messages, limits.

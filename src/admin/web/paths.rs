@@ -1,22 +1,11 @@
 //! Where pages are, and what of the API they use. Names are octets: all but a few are written as `%` and two digits.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-
 use super::super::parameters::{Parameters, Place};
 use crate::amqp::ids::Vhost;
-
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+use crate::http::escaped;
 
 /// What begins each path of the API.
 const API: &str = "/api/v1";
-
-fn escaped(octets: &[u8]) -> String {
-    percent_encode(octets, ESCAPED).to_string()
-}
 
 pub(super) fn vhost(vhost: &Vhost) -> String {
     format!("/vhosts/{}", escaped(vhost))

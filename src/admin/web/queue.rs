@@ -82,12 +82,17 @@ fn groups(place: &Place, groups: &[Group]) -> Markup {
     }
 }
 
-/// Their number, with a link to those of the same source and reason: errors are no filter.
+/// Their number, with a link to those of the same source, reason and error. What a group has none of the link cannot say.
 fn number(place: &Place, group: &Group) -> Markup {
     let number = text::number(group.messages);
     let source = group.of.as_deref().unwrap_or_default();
     let reason = group.reason.as_deref().unwrap_or_default();
-    let query = paths::query([("source", source), ("reason", reason.as_bytes())]);
+    let error = group.error.as_deref().unwrap_or_default();
+    let query = paths::query([
+        ("source", source),
+        ("reason", reason.as_bytes()),
+        ("error", error.as_bytes()),
+    ]);
     match query.is_empty() {
         true => html! { (number) },
         false => {
@@ -98,5 +103,26 @@ fn number(place: &Place, group: &Group) -> Markup {
             );
             html! { a href=(paths::messages(place, &query)) aria-label=(of) { (number) } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amqp::ids::{ShortStr, Vhost};
+
+    #[test]
+    fn the_number_of_a_group_leads_to_its_messages() {
+        let place = Place::new(Vhost::ROOT, ShortStr::copy(b"dead").expect("short"));
+        let group = Group {
+            of: ShortStr::copy(b"orders"),
+            reason: Some("rejected".to_owned()),
+            error: Some("no <stock>".to_owned()),
+            messages: 7,
+            ..Group::default()
+        };
+        let link = number(&place, &group).into_string();
+        let path = "/vhosts/%2F/queues/dead/messages?source=orders&amp;reason=rejected&amp;error=no%20%3Cstock%3E";
+        assert!(link.contains(path), "{link}");
     }
 }

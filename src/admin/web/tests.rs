@@ -19,12 +19,14 @@ const HTML: &str = "text/html; charset=utf-8";
 fn pages(broker: SocketAddr) -> Router {
     let watches = Watches::new(RecentDeaths::new(Wall(0)), 2);
     let (api, metrics) = parts(broker, 1, Duration::from_millis(200), watches);
+    let queues = Queues::new(api.looks.clone(), api.known);
     router(Pages {
         moves: Moves {
-            looks: api.looks.clone(),
+            looks: api.looks,
+            rights: queues.rights.clone(),
             redrives: api.redrives,
         },
-        queues: Queues::new(api.looks, api.known),
+        queues,
         watches: api.watches,
         metrics,
         readiness: Readiness::new([Vhost::ROOT]),
@@ -161,5 +163,8 @@ async fn a_form_leads_to_the_queue_that_was_typed() {
         head.headers()[header::LOCATION],
         "/vhosts/%2F/queues/a%2Fb%20%3C"
     );
-    assert_eq!(get(&pages, "/open?queue=x", None).await.0, 400);
+    for query in ["queue=x", "vhost=%2F&queue=..", "vhost=.&queue=x"] {
+        let (status, ..) = get(&pages, &format!("/open?{query}"), None).await;
+        assert_eq!(status, 400, "{query}");
+    }
 }

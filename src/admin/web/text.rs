@@ -3,21 +3,15 @@
 
 use maud::{Markup, html};
 
+use crate::letter::is_harmless;
+
 /// A text in which each such character is written as an escape. Line feeds and tabs stay.
 pub(super) fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
-        match char {
-            '\n' | '\t' => out.push(char),
-            '\u{200e}'
-            | '\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{feff}' => {
-                out.extend(char.escape_unicode());
-            }
-            _ if char.is_control() => out.extend(char.escape_default()),
-            _ => out.push(char),
+        match is_harmless(char) || matches!(char, '\n' | '\t') {
+            true => out.push(char),
+            false => out.extend(char.escape_default()),
         }
     }
     out
@@ -97,6 +91,18 @@ mod tests {
             shown,
             "<bdi class=\"name\">&lt;script&gt;alert('&quot;&amp;')&lt;/script&gt;\\u{202e}\\u{1b}[31m\\u{0}</bdi>"
         );
+    }
+
+    #[test]
+    fn what_nobody_sees_is_written_as_an_escape() {
+        let hidden = [
+            '\u{61c}', '\u{200b}', '\u{200d}', '\u{200e}', '\u{2028}', '\u{2029}', '\u{202e}',
+            '\u{2060}', '\u{2064}', '\u{2066}', '\u{206f}', '\u{feff}', '\r', '\0',
+        ];
+        for hidden in hidden {
+            let shown = visible(&format!("a{hidden}b\n\té"));
+            assert_eq!(shown, format!("a{}b\n\té", hidden.escape_default()));
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use crate::amqp::table::{TableBuilder, Value};
-use crate::letter::{Filter, Letter};
+use crate::dead_letter::private;
+use crate::letter::{ErrorHeaders, Filter, Letter};
 use crate::machine::Wall;
 
 use super::{TEN, died, letter, rejected, short};
@@ -212,4 +213,39 @@ fn a_body_is_searched_as_far_as_it_was_kept() {
     };
     assert!(takes(filter.clone(), &whole));
     assert!(!takes(filter, &cut));
+}
+
+/// RabbitMQ keeps the time of the first death in a queue for a reason.
+#[test]
+fn what_was_sent_back_and_died_again_is_not_old() {
+    let redriven = |time: u64| {
+        let mut mark = TableBuilder::default();
+        mark.long(b"count", 1).timestamp(b"time", time);
+        let mut headers = died(&[("orders", "rejected", 2, TEN - 3600)]);
+        headers.table(private::REDRIVEN, &mark);
+        letter(headers, "")
+    };
+    let filter = Filter {
+        older_than: Some(Duration::from_secs(120)),
+        ..Filter::default()
+    };
+    for (time, expected) in [(TEN - 7200, true), (TEN - 60, true), (TEN, false)] {
+        let taken = takes(filter.clone(), &redriven(time));
+        assert_eq!(taken, expected, "{time}");
+    }
+}
+
+#[test]
+fn an_error_is_meant_by_its_first_line() {
+    let of = |line: &str| Filter {
+        error: Some((ErrorHeaders::default(), line.to_owned())),
+        ..Filter::default()
+    };
+    let letter = rejected("no stock\n at Orders.java:7");
+    assert!(takes(of("no stock"), &letter));
+    assert!(!takes(of("no"), &letter));
+    assert!(!takes(
+        of("no stock"),
+        &super::letter(TableBuilder::default(), "")
+    ));
 }

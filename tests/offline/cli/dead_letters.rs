@@ -30,7 +30,8 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
+                                  127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -52,7 +53,8 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
+                                  127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -63,11 +65,13 @@ fn help_of_dead_letters_reads_well() {
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --source <QUEUE>        Only messages that died in this queue
           --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
           --routing-key <KEY>     Only messages with this routing key
           --header <NAME=VALUE>   Only messages with this header; may be repeated
           --body <TEXT>           Only messages with this text in their body
-          --older-than <TIME>     Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
-          --limit <N>             How many messages to list at most [default: 100]
+          --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
+                                  2h or 7d
+          --limit <N>             So many messages [default: 100]
           --offset <N>            Behind so many others
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
       -h, --help                  Print help
@@ -83,7 +87,8 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
+                                  127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -94,10 +99,12 @@ fn help_of_dead_letters_reads_well() {
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --source <QUEUE>        Only messages that died in this queue
           --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
           --routing-key <KEY>     Only messages with this routing key
           --header <NAME=VALUE>   Only messages with this header; may be repeated
           --body <TEXT>           Only messages with this text in their body
-          --older-than <TIME>     Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
+                                  2h or 7d
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
       -h, --help                  Print help
 
@@ -115,7 +122,8 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
+                                  127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -141,7 +149,8 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
+                                  127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -151,18 +160,20 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --to-queue <NAME>       Send them to this queue [default: each to the queue that it died in]
-          --to-exchange <NAME>    Send them to this exchange
+          --to-exchange <NAME>    Send them to this exchange; an empty name is the default exchange
           --to-routing-key <KEY>  ... with this routing key [default: each with its own]
           --history <HOW>         What they say of their deaths: keep it, or begin anew [default: keep]
           --source <QUEUE>        Only messages that died in this queue
           --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
           --routing-key <KEY>     Only messages with this routing key
           --header <NAME=VALUE>   Only messages with this header; may be repeated
           --body <TEXT>           Only messages with this text in their body
-          --older-than <TIME>     Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
+                                  2h or 7d
           --id <ID>               Only this message, as `list` names it; may be repeated
-          --limit <N>             How many messages to move at most; the oldest go first
-          --rate <N>              How many messages to move in a second at most
+          --limit <N>             So many messages at most, the oldest
+          --rate <N>              So many messages a second at most
           --dry-run               Only say how many messages are meant
           --approve               Do not ask
           --no-wait               Only begin: `dlx-proxy redrives` tells the rest
@@ -185,7 +196,8 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
+                                  127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -196,13 +208,15 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --source <QUEUE>        Only messages that died in this queue
           --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
           --routing-key <KEY>     Only messages with this routing key
           --header <NAME=VALUE>   Only messages with this header; may be repeated
           --body <TEXT>           Only messages with this text in their body
-          --older-than <TIME>     Only messages that died at least so long ago, as in 90s, 15m, 2h or 7d
+          --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
+                                  2h or 7d
           --id <ID>               Only this message, as `list` names it; may be repeated
-          --limit <N>             How many messages to move at most; the oldest go first
-          --rate <N>              How many messages to move in a second at most
+          --limit <N>             So many messages at most, the oldest
+          --rate <N>              So many messages a second at most
           --dry-run               Only say how many messages are meant
           --approve               Do not ask
           --no-wait               Only begin: `dlx-proxy redrives` tells the rest
@@ -241,7 +255,8 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
+                                  127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -265,7 +280,8 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
+                                  127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]

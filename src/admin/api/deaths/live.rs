@@ -2,7 +2,7 @@
 //!
 //! Nothing waits here for a slow reader: the next ones are looked up when it has taken those before.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -10,9 +10,12 @@ use axum::response::sse::Event;
 use futures::stream::{Stream, unfold};
 use tokio::time::{Instant, sleep_until};
 
+use super::super::super::login::Credentials;
+use super::super::super::problem::Problem;
 use super::super::super::watches::{LIVE_FOR, Watches};
+use super::super::Peer;
 use super::super::rights::Rights;
-use super::{Shown, TOO_MANY, is_meant};
+use super::{Shown, is_meant};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::net::permits::Permit;
 
@@ -21,12 +24,26 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// How many are looked up at once.
 const BATCH: usize = 100;
 
+/// For one answer the broker is asked about so many queues.
+const MOST_QUEUES: usize = 100;
+const TOO_MANY: &str = "there are more queues than the broker is asked about for one answer: those of some queues are left out";
+
+/// Who reads.
+pub(super) struct Reader {
+    pub(super) rights: Rights,
+    pub(super) credentials: Credentials,
+    pub(super) peer: Peer,
+    pub(super) vhost: Vhost,
+    /// Only what died in this one.
+    pub(super) queue: Option<ShortStr>,
+}
+
 /// A live answer.
 pub(super) struct Live {
     watches: Watches,
-    rights: Rights,
-    vhost: Vhost,
-    queue: Option<ShortStr>,
+    reader: Reader,
+    /// Those of which it was asked whether they may be read.
+    asked: BTreeSet<ShortStr>,
     /// The number of the last one that was looked at.
     at: u64,
     until: Instant,
@@ -42,17 +59,15 @@ impl Live {
     /// Of those behind `after`; else of those that come.
     pub(super) fn new(
         watches: Watches,
-        rights: Rights,
-        (vhost, queue): (Vhost, Option<ShortStr>),
+        reader: Reader,
         after: Option<u64>,
         permit: Permit,
     ) -> Live {
-        let at = after.unwrap_or_else(|| watches.recent().newest(&vhost, 0).next);
+        let at = after.unwrap_or_else(|| watches.recent().newest(&reader.vhost, 0).next);
         let mut live = Live {
             watches,
-            rights,
-            vhost,
-            queue,
+            reader,
+            asked: BTreeSet::new(),
             at,
             until: Instant::now() + LIVE_FOR,
             ready: VecDeque::new(),
@@ -94,7 +109,7 @@ impl Live {
     /// Looks up the next ones, or waits for them.
     async fn look(&mut self) {
         let recent = self.watches.recent().clone();
-        let listed = recent.list(&self.vhost, self.at, BATCH);
+        let listed = recent.list(&self.reader.vhost, self.at, BATCH);
         if listed.missed {
             self.ready
                 .push_back(Event::default().event("missed").data("{}"));
@@ -103,18 +118,14 @@ impl Live {
             self.at = listed.next;
             let later = (Instant::now() + SIGN_OF_LIFE).min(self.until);
             tokio::select! {
-                () = recent.more(&self.vhost, self.at) => {}
+                () = recent.more(&self.reader.vhost, self.at) => {}
                 () = sleep_until(later) => self.sign_of_life(),
             }
             return;
         }
         for death in &listed.deaths {
             let queue = &death.dead.queue;
-            let may = match is_meant(&self.queue, queue) {
-                true => self.rights.may_read(queue).await,
-                false => Ok(false),
-            };
-            match may {
+            match self.may_read(queue).await {
                 Ok(true) => self.say("death", Some(death.number), &Shown::of(death)),
                 Ok(false) => {}
                 // Whoever comes back begins with this one.
@@ -126,9 +137,30 @@ impl Live {
             }
             self.at = death.number;
         }
-        if self.rights.were_too_many && !std::mem::replace(&mut self.noted, true) {
-            self.say("note", None, &TOO_MANY);
+    }
+
+    /// Whether one is shown that died there.
+    async fn may_read(&mut self, queue: &ShortStr) -> Result<bool, Problem> {
+        if !is_meant(&self.reader.queue, queue) {
+            return Ok(false);
         }
+        if !self.asked.contains(queue) {
+            if self.asked.len() >= MOST_QUEUES {
+                if !std::mem::replace(&mut self.noted, true) {
+                    self.say("note", None, &TOO_MANY);
+                }
+                return Ok(false);
+            }
+            self.asked.insert(queue.clone());
+        }
+        let Reader {
+            rights,
+            credentials,
+            peer,
+            vhost,
+            ..
+        } = &self.reader;
+        rights.may_read(credentials, *peer, vhost, queue).await
     }
 
     fn say(&mut self, what: &str, id: Option<u64>, data: &impl serde::Serialize) {
