@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 
 from lab import REPOSITORY
-from rendered import CHART, FILE, HELM, by_kind, chart, environment, kustomize, octets, overlay, pod, proxy, run, seconds, settings
+from rendered import CHART, FILE, HELM, by_kind, chart, chart_of_an_application, environment, kustomize, octets, overlay, pod, proxy, run, seconds, settings
 
 VERSIONS = [version for version in kubernetes_validate.utils.all_versions() if tuple(map(int, version.split(".")[:2])) >= (1, 29)]
 OPERATOR = {"ServiceMonitor", "PodMonitor"}
