@@ -96,7 +96,7 @@ kubernetes-test: setup ## manifests and chart, rendered and validated; their Pod
 monitoring-test: setup ## alert rules and dashboard with a real Prometheus: each fault is made, each panel has data
 	$(CARGO) build
 	$(WITH_BROKERS) --plugins rabbitmq_management python -m pytest tests/monitoring
-deploy-check: setup ## container and systemd files: do they parse, and does the proxy know their settings?
+deploy-check: setup ## container and systemd files, alert rules: do they parse, does the proxy know their settings, do the rules fire?
 	$(CARGO) build
 	tests/lab/check-deploy.sh
 container-test: setup ## image, Compose file and Debian package run in a Docker engine of their own; skipped without root. T="-k kill" chooses

@@ -90,3 +90,38 @@ fn quoted(word: &str) -> String {
         false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amqp::ids::ShortStr;
+    use crate::net::dial::Way;
+    use crate::net::nodes::resolver;
+    use crate::net::proxy_protocol::Told;
+
+    /// One vhost, and nothing else.
+    pub(super) fn anybody() -> Patient {
+        let way = Way {
+            tls: None,
+            told: Told::Off,
+        };
+        Patient {
+            nodes: vec![],
+            resolver: resolver(),
+            access: Access {
+                user: ShortStr::copy(b"u").expect("short"),
+                password: String::new(),
+                way,
+            },
+            client: None,
+            vhosts: vec![Vhost::copy(b"/").expect("short")],
+            names: Names::new("dlx-proxy").expect("a prefix"),
+            intake_queue_type: QueueType::Quorum,
+            management: None,
+            admin: None,
+            certificates: vec![],
+            max_connections: 1,
+            max_admin_connections: 1,
+        }
+    }
+}

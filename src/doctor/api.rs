@@ -142,9 +142,11 @@ mod tests {
     use std::io;
 
     use hyper::StatusCode;
+    use serde_json::json;
 
     use super::*;
     use crate::doctor::Kind;
+    use crate::doctor::tests::anybody;
 
     #[test]
     fn the_time_that_the_answer_takes_is_no_difference() {
@@ -186,6 +188,24 @@ mod tests {
             of_flags(Err(error), &mut report);
             assert_eq!(report.count(Kind::Note), 1);
             assert!(report.findings[0].says.contains(words), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_called_harmless() {
+        let policy = |pattern: &str| -> ListedPolicy {
+            let listed = json!({"vhost": "/", "name": "p", "pattern": pattern, "apply-to": "all", "priority": 0, "definition": {"expires": 1}});
+            serde_json::from_value(listed).expect("a policy")
+        };
+        for (pattern, kinds) in [
+            ("^orders", vec![Kind::Ok]),
+            ("(?<!x)a", vec![Kind::Note]),
+            ("", vec![Kind::Problem]),
+        ] {
+            let mut report = Report::default();
+            of_policies(&anybody(), "policy", &[policy(pattern)], &mut report);
+            let found: Vec<_> = report.findings.iter().map(|found| found.kind).collect();
+            assert_eq!(found, kinds, "{pattern}");
         }
     }
 }

@@ -251,11 +251,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::amqp::ids::ShortStr;
     use crate::doctor::Kind;
-    use crate::intake::QueueType;
-    use crate::net::proxy_protocol::Told;
-    use crate::registry::intake_name::Names;
+    use crate::doctor::tests::anybody;
 
     #[test]
     fn versions_that_were_not_tested_are_told() {
@@ -323,27 +320,11 @@ mod tests {
                 .map(|(_, at)| at.clone());
             Box::pin(async move { found.ok_or_else(|| io::Error::other("no such name")) })
         });
-        let way = Way {
-            tls: None,
-            told: Told::Off,
-        };
         let patient = Patient {
             nodes,
             resolver,
-            access: Access {
-                user: ShortStr::copy(b"u").expect("short"),
-                password: String::new(),
-                way,
-            },
-            client: None,
             vhosts: vec![],
-            names: Names::new("dlx-proxy").expect("a prefix"),
-            intake_queue_type: QueueType::Quorum,
-            management: None,
-            admin: None,
-            certificates: vec![],
-            max_connections: 1,
-            max_admin_connections: 1,
+            ..anybody()
         };
         let mut report = Report::default();
         assert!(examine(&patient, &mut report).await.is_empty(), "no vhost");

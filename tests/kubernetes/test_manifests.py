@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 
 from lab import REPOSITORY
-from rendered import CHART, FILE, HELM, by_kind, chart, environment, kustomize, octets, overlay, pod, proxy, run, seconds, settings
+from rendered import CHART, FILE, HELM, by_kind, chart, chart_of_an_application, environment, kustomize, octets, overlay, pod, proxy, run, seconds, settings
 
 VERSIONS = [version for version in kubernetes_validate.utils.all_versions() if tuple(map(int, version.split(".")[:2])) >= (1, 29)]
 OPERATOR = {"ServiceMonitor", "PodMonitor"}
@@ -216,7 +216,7 @@ def test_the_chart_makes_the_same_sidecar(beside, chart_beside):
     same(beside, chart_beside)
 
 
-@pytest.mark.parametrize("wrong", ["standalone.replica=3", "standalone.networkPolicy.brokerPorts={0}", "image.tag.x=1", "sidecar.confg=x"])
+@pytest.mark.parametrize("wrong", ["standalone.replica=3", "standalone.networkPolicy.brokerPorts={0}", "image.tag.x=1", "sidecar.confg=x", "standalone.tls.secret=x"])
 def test_values_that_are_written_wrongly_are_refused(wrong):
     done = run(HELM, "template", "dlx-proxy", CHART, "--set", wrong, ok=False)
     assert done.returncode and "values don't meet the specifications of the schema" in done.stderr, done.stderr
@@ -252,7 +252,118 @@ monitor: {enabled: true, labels: {release: prometheus}}
             kubernetes_validate.validate(each, "1.37.0", strict=True)
 
 
+# === TLS, and what else a user's own settings need
+
+
+TLS = ["--set", "standalone.tls.secretName=dlx-proxy-tls"]
+
+
+def listed(each):
+    """What a Deployment, a Service or a policy has in lists, in any order: the tools differ there."""
+    def ordered(part):
+        if isinstance(part, dict):
+            return {key: ordered(part[key]) for key in sorted(part)}
+        return sorted(map(ordered, part), key=repr) if isinstance(part, list) else part
+
+    return ordered(plain(each))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    run(REPOSITORY / "tests/lab/certificates.sh", folder)
+    return folder
+
+
+def with_tls(certificates, tmp_path, *options):
+    """The objects, and the settings as the program understands them where the Secret is mounted."""
+    kinds = by_kind(chart("--kube-version", "1.29.0", *TLS, *options))
+    for each in kinds.values():
+        if each["kind"] not in OPERATOR:
+            kubernetes_validate.validate(each, "1.29.0", strict=True)
+    (volume,) = [each for each in pod(kinds)["volumes"] if "secret" in each]
+    (mount,) = [each for each in proxy(kinds)["volumeMounts"] if each["name"] == volume["name"]]
+    assert volume["secret"] == {"secretName": "dlx-proxy-tls"} and mount["readOnly"]
+    here = copy.deepcopy(kinds)
+    for variable in proxy(here)["env"]:
+        if variable.get("value", "").startswith(mount["mountPath"]):
+            ending = {"tls.crt": "server.pem", "tls.key": "server.key"}[variable["value"].removeprefix(mount["mountPath"] + "/")]
+            variable["value"] = str(certificates / ending)
+    return kinds, settings(here, tmp_path)
+
+
+def ports(kinds):
+    """The numbers of the container's, each by its name. All that is open is in the Service and in the NetworkPolicy."""
+    found = {port["name"]: port["containerPort"] for port in proxy(kinds)["ports"]}
+    assert {(each["name"], each["targetPort"], each["port"]) for each in kinds["Service"]["spec"]["ports"]} == {(name, name, port) for name, port in found.items()}
+    let_in = [port["port"] for rule in kinds["NetworkPolicy"]["spec"]["ingress"] for port in rule["ports"]]
+    assert sorted(let_in) == sorted(found)
+    return found
+
+
+def test_tls_beside_plain_clients(certificates, tmp_path):
+    kinds, known = with_tls(certificates, tmp_path)
+    assert ports(kinds) == {"amqp": 5673, "amqps": 5671, "admin": 15673}
+    assert [known[name] for name in ("listen", "listen-tls", "admin", "admin-tls")] == ["0.0.0.0:5673", "0.0.0.0:5671", "0.0.0.0:15673", ""]
+    assert "scheme" not in proxy(kinds)["readinessProbe"]["httpGet"]
+
+
+def test_tls_alone_and_on_the_admin_port(certificates, tmp_path):
+    options = ["--set", "standalone.tls.plain=false,standalone.tls.admin=true,monitor.enabled=true,monitor.tlsConfig.insecureSkipVerify=true"]
+    kinds, known = with_tls(certificates, tmp_path, *options)
+    assert ports(kinds) == {"amqps": 5671, "admin": 15673}
+    assert [known[name] for name in ("listen", "listen-tls", "admin", "admin-tls")] == ["", "0.0.0.0:5671", "", "0.0.0.0:15673"]
+    assert {proxy(kinds)[probe]["httpGet"]["scheme"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")} == {"HTTPS"}
+    (endpoint,) = kinds["ServiceMonitor"]["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https" and endpoint["tlsConfig"] == {"insecureSkipVerify": True}
+    assert kinds["Deployment"]["spec"]["template"]["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+
+
+def test_the_component_for_tls_is_the_chart_s(tmp_path):
+    ours = by_kind(overlay(tmp_path, "resources: ['{manifests}/standalone']", "components: ['{manifests}/tls']"))
+    theirs = by_kind(chart("--kube-version", "1.29.0", *TLS))
+    assert ports(ours) == ports(theirs)
+    assert {kind: listed(each) for kind, each in ours.items()} == {kind: listed(each) for kind, each in theirs.items()}
+    for each in ours.values():
+        kubernetes_validate.validate(each, "1.29.0", strict=True)
+
+
+VOLUMES = """
+extraVolumes: [{name: broker-ca, configMap: {name: broker-ca}}]
+extraVolumeMounts: [{name: broker-ca, mountPath: /etc/broker-ca, readOnly: true}]
+env: [{name: DLX_PROXY_UPSTREAM_CA_FILE, value: /etc/broker-ca/ca.pem}]
+"""
+
+
+def test_volumes_of_a_user_are_in_both_places(tmp_path):
+    (tmp_path / "values.yaml").write_text(VOLUMES)
+    (tmp_path / "beside.yaml").write_text("dlx-proxy:\n" + VOLUMES.replace("\n", "\n  ").rstrip(" "))
+    (tmp_path / "orders").mkdir()
+    alone = by_kind(chart("--values", tmp_path / "values.yaml"))
+    beside = by_kind(chart_of_an_application(tmp_path / "orders", "--values", tmp_path / "beside.yaml"))
+    for kinds in (alone, beside):
+        kubernetes_validate.validate(kinds["Deployment"], "1.29.0", strict=True)
+        assert [each["name"] for each in pod(kinds)["volumes"]] == ["dlx-proxy", "broker-ca"]
+        assert [each["mountPath"] for each in proxy(kinds)["volumeMounts"]] == ["/etc/dlx-proxy", "/etc/broker-ca"]
+        assert environment(proxy(kinds), {"upstream": ""})["DLX_PROXY_UPSTREAM_CA_FILE"] == "/etc/broker-ca/ca.pem"
+
+
+def egress(kinds):
+    return [port["port"] for port in kinds["NetworkPolicy"]["spec"]["egress"][0]["ports"]]
+
+
+def test_the_management_api_of_a_managed_broker_is_let_through(tmp_path):
+    """As docs/managed-brokers.md writes it for both."""
+    said = (REPOSITORY / "docs/managed-brokers.md").read_text()
+    (value,) = re.findall(r"--set '(standalone\.networkPolicy\.brokerPorts=[^']+)'", said)
+    assert egress(by_kind(chart("--set", value))) == [5671, 443]
+    (patch,) = re.findall(r"```yaml\n(patches:\n.*?)```", said, re.S)
+    ours = by_kind(overlay(tmp_path, "resources: ['{manifests}/standalone']", patch.replace("{", "{{").replace("}", "}}")))
+    kubernetes_validate.validate(ours["NetworkPolicy"], "1.29.0", strict=True)
+    assert 443 in egress(ours)
+
+
 def test_all_folders_are_looked_into():
     """The components are, by way of overlays."""
-    assert {each.name for each in (REPOSITORY / "deploy/kubernetes").iterdir()} == {"standalone", "sidecar", "example", "handover", "monitoring"}
+    assert {each.name for each in (REPOSITORY / "deploy/kubernetes").iterdir()} == {"standalone", "sidecar", "example", "handover", "monitoring", "tls"}
     assert kustomize("standalone")

@@ -3,6 +3,7 @@
 #   ca.pem, ca.key             who signs all others        server.pem, server.key   for localhost and 127.0.0.1
 #   client.pem, client.key     of the user `guest`         other.pem, other.key     of nobody's CA, for localhost
 #   expired.pem, expired.key   for localhost, but over     elsewhere.pem, .key      for another name
+#   soon.pem, soon.key         for localhost, for ten more days
 set -euo pipefail
 mkdir -p "$1"
 cd "$1"
@@ -41,5 +42,6 @@ authority stranger
 signed server localhost "$here" ca
 signed client guest DNS:guest ca
 signed other localhost "$here" stranger
+signed soon localhost "$here" ca 10
 signed elsewhere elsewhere DNS:elsewhere.example ca
 over expired localhost "$here" ca

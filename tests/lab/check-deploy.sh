@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Do the files that put the proxy somewhere parse, do they agree with each other, and does the proxy know the settings in them?
+# Do the files that put the proxy somewhere parse, do they agree with each other, and does the proxy know the settings in them? Does each
+# alert rule fire when it has to, and does each metric that a rule or the dashboard names exist?
 # No image is pulled and nothing is started. Tools that are not here are named and skipped; the settings are always checked.
 #
 #   check-deploy.sh [BINARY]          default: target/debug/dlx-proxy
@@ -30,6 +31,12 @@ known_settings() { # FILE; called by `check`
 for settings in "$work"/*.env; do
   check "settings in $(basename "$settings" .env)" known_settings "$settings"
 done
+
+if [ -x "$lab/bin/promtool" ]; then
+  check 'alert rules and dashboard' "$lab/venv/bin/python" -m pytest -q tests/monitoring/test_rules.py
+else
+  skip 'alert rules and dashboard' promtool
+fi
 
 if command -v systemd-analyze >/dev/null; then
   # Neither the program nor its user is here; all else is as in the files.

@@ -119,8 +119,29 @@ def hook(member, scene):
     yield
 
 
+def expiring(member, _):
+    """The certificate for clients is replaced by one for ten days."""
+    member.present("soon")
+    yield
+
+
+def untrusted(member, _):
+    """The broker's certificate is signed by somebody else than whom the proxy trusts, from now on."""
+    member.trust("stranger")
+    member.cable.cut()
+    member.cable.mend()
+    yield
+
+
+def external(member, _):
+    """A client wants to be who its certificate says."""
+    with contextlib.suppress(pika.exceptions.AMQPError):
+        member.connect(credentials=pika.credentials.ExternalCredentials())
+    yield
+
+
 FAULTS = [
-    Fault("away", away, {"DlxProxyLinkDown", "DlxProxyClientsRefused", "DlxProxyIntakeNotConsumed"}),
+    Fault("away", away, {"DlxProxyLinkDown", "DlxProxyClientsRefused", "DlxProxyIntakeNotConsumed", "DlxProxyNodeDown"}),
     Fault("unsteady", unsteady, {"DlxProxyLinkUnsteady"}, passing={"DlxProxyLinkDown", "DlxProxyIntakeNotConsumed"}),
     Fault("killed", killed, {"DlxProxyDown"}),
     Fault("parking", parking, {"DlxProxyDeadLettersParked", "DlxProxyParkedWaiting", "DlxProxyParkedStaying"}, {"parked_retry": "1s"}, passing={"DlxProxyPublisherBlocked"}),
@@ -130,11 +151,19 @@ FAULTS = [
     Fault("foreign", foreign, {"DlxProxyVhostNative"}, passing={"DlxProxyLinkDown", "DlxProxyIntakeNotConsumed"}),
     Fault("flood", flood, {"DlxProxyDeadLettersSuddenly", "DlxProxyDeadLettersPileUp"}, {"managed": True}),
     Fault("unmanaged", unmanaged, {"DlxProxyManagementDown"}, {"managed": True}),
+    Fault("expiring", expiring, {"DlxProxyCertificateExpires"}, {"secured": True}),
+    Fault(
+        "untrusted",
+        untrusted,
+        {"DlxProxyBrokerTlsFails", "DlxProxyLinkDown", "DlxProxyIntakeNotConsumed", "DlxProxyNodeDown"},
+        {"secured": True},
+        passing={"DlxProxyLinkUnsteady"},
+    ),
+    Fault("external", external, {"DlxProxyExternalRefused"}, {"secured": True}),
     Fault("hook", hook, {"DlxProxyHookDropped", "DlxProxyLimitMet"}, {"max_hook_letters": 5}),
 ]
 NOT_HERE = {
     "DlxProxyRetriesOverdue": "it takes the proxy two minutes in which RabbitMQ moves nothing out of a delay queue",
     "DlxProxyDeadLettersLeft": "it takes a day",
-    "DlxProxyCertificateExpires": "it takes a certificate that ends soon, and an hour",
 }
 """Why the fault is not made: promtool's tests have these alerts."""

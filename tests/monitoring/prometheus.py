@@ -59,11 +59,11 @@ class Prometheus:
         assert answer["resultType"] == "vector", answer
         return [(each["metric"], float(each["value"][1])) for each in answer["result"]]
 
-    def alerts(self, instance=None):
-        """What fires: of a proxy, or of its vhost, which has its name."""
+    def alerts(self, instance=None, node=None):
+        """What fires: of a proxy, of its vhost, which has its name, or of the node that it goes to."""
         found = json.loads(self._get("/api/v1/alerts"))["data"]["alerts"]
         found = [each for each in found if each["state"] == "firing"]
-        return [each for each in found if instance is None or instance in (each["labels"].get("instance"), each["labels"].get("vhost"))]
+        return [each for each in found if instance is None or instance in (each["labels"].get("instance"), each["labels"].get("vhost")) or node and node == each["labels"].get("node")]
 
     def looks(self):
         """How often the rules have been evaluated."""

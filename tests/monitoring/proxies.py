@@ -1,7 +1,9 @@
 """Proxies in front of one broker: one for each fault, each with a vhost of its own, whose name is the proxy's too."""
 
 import os
+import shutil
 import urllib.parse
+from pathlib import Path
 
 import pika
 
@@ -22,20 +24,42 @@ def management(broker):
 class Member:
     """One proxy, with cables to the broker and to the management API if that is asked for, and what its clients do."""
 
-    def __init__(self, name, broker, folder, muting=False, managed=False, **settings):
+    def __init__(self, name, broker, folder, muting=False, managed=False, secured=False, **settings):
         self.name, self.broker = name, broker
-        self.cable = Muting(broker.address) if muting else Cable(broker.address)
+        tls = urllib.parse.urlsplit(broker.tls)
+        place = (tls.hostname, tls.port) if secured else broker.address
+        self.cable = Muting(place) if muting else Cable(place)
+        self.node = "%s:%d" % self.cable.address
+        """As the proxy and its alerts call the broker."""
+        self.files = folder / f"{name}.tls"
         environment = {"vhosts": name, "parked_retry": "60s"} | settings
         if managed:
             self.management = Cable(management(broker))
             environment["management_url"] = self.url("http", self.management.address)
-        upstream = self.url("amqp", self.cable.address)
+        if secured:
+            self.files.mkdir()
+            self.trust("ca")
+            self.present("server")
+            environment |= {"listen_tls": "127.0.0.1:0", "upstream_ca_file": self.files / "ca.pem"}
+            environment |= {"tls_cert_file": self.files / "tls.pem", "tls_key_file": self.files / "tls.key"}
+        upstream = self.url("amqps" if secured else "amqp", self.cable.address)
         environment = {f"DLX_PROXY_{key.upper()}": str(value) for key, value in environment.items()}
         self.proxy = Proxy(upstream, "takeover", folder / f"{name}.log", **environment)
 
     def url(self, scheme, address):
         login = self.broker.parameters.credentials
         return f"{scheme}://{login.username}:{login.password}@%s:%d" % address
+
+    def trust(self, authority):
+        """The broker's certificate has to be signed by this one; the proxy reads the file again by itself, and so with the next."""
+        self._take(f"{authority}.pem", "ca.pem")
+
+    def present(self, certificate):
+        self._take(f"{certificate}.key", "tls.key")
+        self._take(f"{certificate}.pem", "tls.pem")
+
+    def _take(self, name, to):
+        shutil.copy(Path(self.broker.folder) / "tls" / name, self.files / to)
 
     def is_whole(self):
         return self.proxy.is_ready() and f'dlx_proxy_intake_consuming{{vhost="{self.name}"}} 1' in self.proxy.get("/metrics")[1]
@@ -44,9 +68,9 @@ class Member:
         self.proxy.process.kill()
         self.proxy.process.wait()
 
-    def connect(self, direct=False):
+    def connect(self, direct=False, credentials=None):
         address = self.broker.address if direct else self.proxy.address
-        return pika.BlockingConnection(pika.ConnectionParameters(*address, self.name, self.broker.parameters.credentials, **PATIENT))
+        return pika.BlockingConnection(pika.ConnectionParameters(*address, self.name, credentials or self.broker.parameters.credentials, **PATIENT))
 
     # === what clients do
 

@@ -40,7 +40,7 @@ def test_nothing_fires_while_all_is_well(scene):
     now = scene.prometheus.looks()
     until(lambda: scene.prometheus.looks() >= now + 12, "a few more looks")
     assert begun < now
-    ever = scene.prometheus.query("count by (alertname, instance, vhost, cause, limit, link) (last_over_time(ALERTS{alertstate='firing'}[5m]))")
+    ever = scene.prometheus.query("count by (alertname, instance, vhost, node, cause, limit, link) (last_over_time(ALERTS{alertstate='firing'}[5m]))")
     assert ever == [], ever
 
 
@@ -48,9 +48,9 @@ def test_nothing_fires_while_all_is_well(scene):
 def test_a_fault_is_told(scene, fault):
     member = scene.members[fault.name]
     with contextlib.contextmanager(fault.make)(member, scene):
-        fired = lambda: names(scene.prometheus.alerts(fault.name))
+        fired = lambda: names(scene.prometheus.alerts(fault.name, member.node))
         until(lambda: fired() == fault.alerts, lambda: f"{fired()}, not {fault.alerts}: {member.proxy.text()[-2000:]}", deadline=30)
-        found = scene.prometheus.alerts(fault.name)
+        found = scene.prometheus.alerts(fault.name, member.node)
         for each in found:
             words = "".join(each["annotations"].values())
             assert not re.search(r"<no value>|error|  | \.| ,|in \.|\{\{", words), words

@@ -28,16 +28,30 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* What the container is in both places. Its argument: root, listen, admin (a port's name), resources. */}}
+{{/* What the container is in both places. Its argument: root, listen, admin (a port's name), tls, resources. */}}
 {{- define "dlx-proxy.container" -}}
+{{- $secret := .tls.secretName -}}
+{{- $adminTls := and $secret .tls.admin -}}
 image: {{ printf "%s:%s" .root.Values.image.repository (.root.Values.image.tag | default .root.Chart.AppVersion) | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 args: [run, --config, /etc/dlx-proxy/dlx-proxy.toml]
 env:
   - name: DLX_PROXY_LISTEN
-    value: {{ .listen }}
+    value: {{ if and $secret (not .tls.plain) }}""{{ else }}{{ .listen }}{{ end }}
+  {{- if $secret }}
+  - name: DLX_PROXY_LISTEN_TLS
+    value: 0.0.0.0:5671
+  - name: DLX_PROXY_TLS_CERT_FILE
+    value: /etc/dlx-proxy-tls/tls.crt
+  - name: DLX_PROXY_TLS_KEY_FILE
+    value: /etc/dlx-proxy-tls/tls.key
+  {{- end }}
   - name: DLX_PROXY_ADMIN
+    value: {{ if $adminTls }}""{{ else }}0.0.0.0:15673{{ end }}
+  {{- if $adminTls }}
+  - name: DLX_PROXY_ADMIN_TLS
     value: 0.0.0.0:15673
+  {{- end }}
   - name: DLX_PROXY_UPSTREAM
     valueFrom:
       secretKeyRef:
@@ -56,18 +70,27 @@ startupProbe:
   httpGet:
     path: /healthz
     port: {{ .admin }}
+    {{- if $adminTls }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: 1
   failureThreshold: 30
 livenessProbe:
   httpGet:
     path: /healthz
     port: {{ .admin }}
+    {{- if $adminTls }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: 10
   timeoutSeconds: 3
 readinessProbe:
   httpGet:
     path: /readyz
     port: {{ .admin }}
+    {{- if $adminTls }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: 5
   timeoutSeconds: 3
 resources:
@@ -76,13 +99,21 @@ volumeMounts:
   - name: dlx-proxy
     mountPath: /etc/dlx-proxy
     readOnly: true
+  {{- if $secret }}
+  - name: dlx-proxy-tls
+    mountPath: /etc/dlx-proxy-tls
+    readOnly: true
+  {{- end }}
+  {{- with .root.Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 
 {{/* An item of initContainers, for the Pod of an application. Its argument: the context of this chart, `index .Subcharts "dlx-proxy"`. */}}
 {{- define "dlx-proxy.sidecar" -}}
 - name: dlx-proxy
   restartPolicy: Always
-  {{- include "dlx-proxy.container" (dict "root" . "listen" "127.0.0.1:5673" "admin" "dlx-proxy-admin" "resources" .Values.sidecar.resources) | nindent 2 }}
+  {{- include "dlx-proxy.container" (dict "root" . "listen" "127.0.0.1:5673" "admin" "dlx-proxy-admin" "tls" (dict) "resources" .Values.sidecar.resources) | nindent 2 }}
   ports:
     - name: dlx-proxy-admin
       containerPort: 15673
@@ -98,9 +129,12 @@ volumeMounts:
       type: RuntimeDefault
 {{- end }}
 
-{{/* An item of volumes beside it, with the same argument. */}}
+{{/* Items of volumes beside it, with the same argument. */}}
 {{- define "dlx-proxy.volume" -}}
 - name: dlx-proxy
   configMap:
     name: {{ include "dlx-proxy.name" . }}-sidecar
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
