@@ -142,10 +142,11 @@ impl Proxy {
         admin::sum(&text, name, &[])
     }
 
-    /// Returned messages that it could not send away.
+    /// Returned messages that it could not send away, and those that it left to the broker.
     pub(crate) async fn refused_retries(&self) -> u64 {
         let (_, text) = self.get("/metrics").await.unwrap_or_default();
         admin::sum(&text, "dlx_proxy_retries_total", &["refused"])
+            + admin::sum(&text, "dlx_proxy_fallbacks_total", &["return"])
     }
 
     /// Status and text of a page, if it answers.
