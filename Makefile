@@ -28,7 +28,7 @@ deb: ## the Debian package, in target/debian
 
 # === test it
 
-.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster clients languages coverage bench bench-once deploy-check container-test kubernetes-test monitoring-test
+.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster clients languages coverage bench bench-once pairs deploy-check container-test kubernetes-test monitoring-test
 check: fmt lint quick ## the inner loop, in two minutes: format, lints, all tests that need no broker
 test: ## everything that CI checks
 	@tests/lab/test.sh
@@ -88,6 +88,8 @@ coverage: setup ## which lines of the sessions and the dead-letter rules no test
 	tests/lab/coverage.sh
 bench: setup ## rates and latencies beside direct use and haproxy; clients that never wait, and a bare relay, on the oldest broker too
 	DLX_TEST_SCHEDULERS=$$(nproc) $(WITH_BROKERS) sh -c "$(CARGO) bench --bench '*' && { test -n '$(BENCH_BROKER)' || BENCH_BROKER=oldest $(CARGO) bench --bench load -- unpaced relay; }"
+pairs: setup ## the proxy of another revision beside this one, in turns: OLD=REV, ROUNDS=10, SCENES="throughput dead"
+	OLD=$(OLD) ROUNDS=$(ROUNDS) SCENES="$(SCENES)" tests/lab/pairs.sh
 bench-once: setup ## every benchmark once, small and unoptimised, so that none rots; no figure is judged
 	BENCH_SMALL=1 $(WITH_BROKERS) $(CARGO) bench --profile dev --bench '*'
 kubernetes-test: setup ## manifests and chart, rendered and validated; their Pods run by hand, where namespaces can be made

@@ -15,6 +15,8 @@ use crate::settings::{Encrypted, Settings};
 /// The ways, and what puts TLS on their clients' connections.
 pub(crate) struct Ways {
     routes: Vec<Route>,
+    /// Where their proxies take TLS.
+    ports: Vec<u16>,
     /// Ends with them.
     _clients: Route,
 }
@@ -87,8 +89,22 @@ impl Ways {
         ];
         Ok(Ways {
             routes,
+            ports: vec![of_haproxy, of_proxy],
             _clients: clients,
         })
+    }
+
+    /// The proxy that all this is about.
+    pub(crate) fn dlx_proxy(&self) -> anyhow::Result<&Route> {
+        self.routes.last().context("no proxy")
+    }
+
+    /// Each way, with the port of its proxy.
+    pub(crate) fn with_ports(&self) -> Vec<(&'static str, (&Route, u16))> {
+        let routes = self.routes.iter().zip(&self.ports);
+        routes
+            .map(|(route, port)| (route.name, (route, *port)))
+            .collect()
     }
 
     /// A table, and how many series failed.

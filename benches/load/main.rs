@@ -9,13 +9,16 @@
 //!
 //! `cargo bench --bench load -- WORD…`: only scenes whose name contains a word (`throughput`, `latency`, `flood`, `dead letters`, `nack`, …).
 //! Environment: `DLX_TEST_BROKERS`, `BENCH_BROKER`, `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_HAPROXY_NBTHREAD`, `DLX_TEST_PROXY`,
-//! `DLX_PROXY_MODE`.
+//! `DLX_PROXY_MODE`; `BENCH_MESSAGES` of a redrive, `BENCH_CONNECTIONS` that are idle, `BENCH_WAITING` retries; `BENCH_OLD`, see `pairs`.
 
 mod client;
 mod confirms;
 mod dead_letters;
 mod encrypted;
 mod floods;
+mod handshakes;
+mod idle;
+mod pairs;
 mod pass_through;
 mod process;
 mod redrives;
@@ -64,6 +67,9 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     let settings = Settings::read()?;
     let scratch = Scratch::new()?;
+    if let Some(old) = &settings.old {
+        return pairs::run(old, &settings, &scratch);
+    }
     let haproxy = haproxy_version();
     let mut routes = vec![Route::direct(&settings)];
     if haproxy.is_some() {
@@ -92,12 +98,15 @@ fn run() -> anyhow::Result<()> {
     bench.machine(haproxy.as_deref())?;
     bench.throughput();
     bench.encrypted()?;
+    bench.handshakes()?;
+    bench.idle();
     bench.unpaced()?;
     bench.latency();
     bench.floods();
     bench.relay();
     bench.redrives();
     bench.retries();
+    bench.waiting();
     bench.dead_letters()?;
     ensure!(
         bench.failures == 0,
@@ -293,36 +302,6 @@ impl Bench {
         self.failures += all.iter().filter(|series| series.failed()).count();
         println!(
             "\nDead letters beside a bare relay: a queue that is filled, rejected and read at the same time\n{table}"
-        );
-    }
-
-    /// A queue full of dead letters that is emptied into another one: by a redrive, and by a bare relay.
-    fn redrives(&mut self) {
-        let proxied = self.routes.iter().find(|route| route.name == "dlx-proxy");
-        let (Some(proxied), true) = (proxied, self.settings.wants("redrive")) else {
-            return;
-        };
-        let ways = [
-            ("relay", redrives::Way::Relay),
-            ("dlx-proxy", redrives::Way::Redrive(proxied)),
-        ];
-        let all = interleave_ways(self.settings.scale.rounds, ways.to_vec(), |way| {
-            redrives::run(*way, &self.settings)
-        });
-        let mut table = Table::new(["", "relay", "dlx-proxy", ": relay"]);
-        let metrics = ["messages/s", "first 100 in s", "memory, at most, in MiB"];
-        for (i, metric) in metrics.into_iter().enumerate() {
-            let mut cells = vec![metric.to_owned()];
-            cells.extend(all.iter().map(|series| series.figure(i)));
-            if let ([relay, own], 0) = (&all[..], i) {
-                cells.push(own.ratio(relay, i));
-            }
-            table.row(cells);
-        }
-        self.failures += all.iter().filter(|series| series.failed()).count();
-        println!(
-            "\nRedrive: {} dead letters into another queue\n{table}",
-            report::number(self.settings.redriven() as f64)
         );
     }
 

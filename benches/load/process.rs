@@ -112,8 +112,21 @@ impl Route {
         settings: &Settings,
         scratch: &Scratch,
     ) -> anyhow::Result<Route> {
+        let binary = &settings.binary;
+        Route::dlx_proxy_of(binary, name, port, environment, settings, scratch)
+    }
+
+    /// The same of another binary.
+    pub(crate) fn dlx_proxy_of(
+        binary: &Path,
+        name: &'static str,
+        port: u16,
+        environment: &[(&str, String)],
+        settings: &Settings,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Route> {
         let admin = free_port()?;
-        let mut command = Command::new(&settings.binary);
+        let mut command = Command::new(binary);
         command
             .arg("run")
             .arg("--admin")
@@ -187,13 +200,30 @@ impl Process {
         cpu(self.child.id())
     }
 
-    /// The most memory that it has had, in MiB.
+    /// The memory that it has now, in octets.
+    pub(crate) fn memory(&self) -> anyhow::Result<f64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most memory that it has had since it began, or since [`Process::forget_peak`], in octets.
     pub(crate) fn peak_memory(&self) -> anyhow::Result<f64> {
+        self.status("VmHWM:")
+    }
+
+    /// The most memory that it has had is what it has now.
+    pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
+        Ok(fs::write(
+            format!("/proc/{}/clear_refs", self.child.id()),
+            "5",
+        )?)
+    }
+
+    fn status(&self, name: &str) -> anyhow::Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kilobytes = peak.and_then(|peak| peak.trim().split(' ').next());
-        let kilobytes: f64 = kilobytes.context("no VmHWM")?.parse()?;
-        Ok(kilobytes / 1024.0)
+        let value = status.lines().find_map(|line| line.strip_prefix(name));
+        let kilobytes = value.and_then(|value| value.trim().split(' ').next());
+        let kilobytes: f64 = kilobytes.context(name.to_owned())?.parse()?;
+        Ok(kilobytes * 1024.0)
     }
 
     /// How many threads it has.
@@ -223,10 +253,19 @@ impl Process {
 
     /// How many dead letters dlx-proxy says that it has published.
     pub(crate) fn dead_lettered(&self) -> anyhow::Result<f64> {
+        self.sum("dlx_proxy_messages_dead_lettered_total", "")
+    }
+
+    /// How many returned messages it has sent away to wait.
+    pub(crate) fn sent_away(&self) -> anyhow::Result<f64> {
+        self.sum("dlx_proxy_retries_total", "outcome=\"confirmed\"")
+    }
+
+    fn sum(&self, metric: &str, label: &str) -> anyhow::Result<f64> {
         let metrics = self.get("/metrics")?;
         let samples = metrics
             .lines()
-            .filter(|line| line.starts_with("dlx_proxy_messages_dead_lettered_total"));
+            .filter(|line| line.starts_with(metric) && line.contains(label));
         Ok(samples
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .sum())

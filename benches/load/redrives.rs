@@ -1,6 +1,8 @@
-//! Redrives: how fast a queue full of dead letters goes into another one, beside a bare relay that does the same and no more, how soon the first
-//! page of it is there, and how much memory the proxy has taken by then.
+//! Redrives: how fast a queue full of dead letters goes into another one, beside a bare relay that does the same and no more, or away; how soon the
+//! first page of it is there, by the API and as a web page; how much memory the proxy takes for it. Then whether a redrive keeps to a rate, and what
+//! the clients of other queues notice of it.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,11 +12,14 @@ use base64::prelude::BASE64_STANDARD;
 use dlx_proxy::amqp::method::QueueDeclare;
 use serde_json::Value;
 
+use crate::Bench;
 use crate::client::{Connection, Message};
 use crate::dead_letters::load;
 use crate::floods::arguments;
+use crate::pass_through::{self, RATE, join};
 use crate::process::{Process, Route};
 use crate::relay::{headers, relay};
+use crate::report::{self, Series, Table, interleave_ways};
 use crate::settings::Settings;
 
 const DEAD: &str = "bench.redrive.dead";
@@ -24,22 +29,214 @@ const PREFETCH: u16 = 256;
 /// From one look at a redrive to the next.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// A rate that a redrive is told, and for how long it lasts: in full, and small.
+const PACED: [(u64, u64); 2] = [(2_000, 30), (200, 2)];
+/// In MiB.
+const MIB: f64 = 1024.0 * 1024.0;
+
 /// Who empties the queue.
 #[derive(Clone, Copy)]
-pub(crate) enum Way<'a> {
+enum Way<'a> {
     /// A program that consumes, publishes with confirms, and acks.
     Relay,
     /// The proxy, asked by its API.
     Redrive(&'a Route),
+    /// The same, to nowhere.
+    Purge(&'a Route),
 }
 
-/// Messages a second, seconds until the first 100 were listed, and the most memory.
-pub(crate) fn run(way: Way<'_>, settings: &Settings) -> anyhow::Result<Vec<f64>> {
+impl Bench {
+    /// A queue full of dead letters that is emptied into another one: by a redrive, and by a bare relay.
+    pub(crate) fn redrives(&mut self) {
+        let proxied = self.routes.iter().find(|route| route.name == "dlx-proxy");
+        let Some(proxied) = proxied else {
+            return;
+        };
+        let (settings, mut failures) = (&self.settings, 0);
+        if settings.wants("redrive") {
+            failures += speed(proxied, settings);
+        }
+        if settings.wants("redrive at a rate") {
+            failures += pace(proxied, settings);
+        }
+        if settings.wants("redrive beside others") {
+            failures += beside(proxied, settings);
+        }
+        self.failures += failures;
+    }
+}
+
+/// Returns how many series failed, as its neighbours do.
+fn speed(proxied: &Route, settings: &Settings) -> usize {
+    let ways = [
+        ("relay", Way::Relay),
+        ("dlx-proxy", Way::Redrive(proxied)),
+        ("purge", Way::Purge(proxied)),
+    ];
+    let all = interleave_ways(settings.scale.rounds, ways.to_vec(), |way| {
+        run(*way, settings)
+    });
+    let mut table = Table::new(["", "relay", "dlx-proxy", "purge", "dlx-proxy : relay"]);
+    let metrics = [
+        "messages/s",
+        "first 100 in s",
+        "as a web page",
+        "memory before, in MiB",
+        "at most, in MiB",
+    ];
+    for (i, metric) in metrics.into_iter().enumerate() {
+        let mut cells = vec![metric.to_owned()];
+        cells.extend(all.iter().map(|series| series.figure(i)));
+        if let ([relay, own, _], 0) = (&all[..], i) {
+            cells.push(own.ratio(relay, i));
+        }
+        table.row(cells);
+    }
+    println!(
+        "\nRedrive: {} dead letters into another queue, or away (purge)\n{table}",
+        report::number(settings.redriven as f64)
+    );
+    failed(&all)
+}
+
+fn pace(proxied: &Route, settings: &Settings) -> usize {
+    let (rate, seconds) = PACED[usize::from(settings.small)];
+    let ways = vec![("dlx-proxy", proxied)];
+    let all = interleave_ways(settings.scale.rounds, ways, |route| {
+        on_full_queue(settings, rate * seconds, |_| {
+            let begun = Instant::now();
+            let order = format!("redrives?to-queue={BACK}&rate={rate}");
+            redrive(route, settings, &order, rate * seconds)?;
+            let reached = (rate * seconds) as f64 / begun.elapsed().as_secs_f64();
+            Ok(vec![reached, (reached / rate as f64 - 1.0) * 100.0])
+        })
+    });
+    let mut table = Table::new(["", "dlx-proxy", "the highest"]);
+    for (i, metric) in ["messages/s", "per cent above the rate"]
+        .into_iter()
+        .enumerate()
+    {
+        let of = |of: fn(&Series, usize) -> String| all.iter().map(move |series| of(series, i));
+        let cells = of(Series::figure).chain(of(Series::highest));
+        table.row([metric.to_owned()].into_iter().chain(cells).collect());
+    }
+    println!(
+        "\nRedrive at a rate: {rate} a second for {seconds} s (should be within 2 per cent)\n{table}"
+    );
+    failed(&all)
+}
+
+/// The latency of clients behind the same proxy, with and without a redrive.
+fn beside(proxied: &Route, settings: &Settings) -> usize {
+    let ways = vec![("in peace", false), ("redrive", true)];
+    let all = interleave_ways(settings.scale.rounds, ways, |redrives| {
+        if !redrives {
+            return pass_through::latency(proxied, &settings.scale);
+        }
+        on_full_queue(settings, settings.redriven, |_| {
+            // As many as there are: each time what came back is sent the other way.
+            let over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let redriving = scope.spawn(|| -> anyhow::Result<()> {
+                    let mut ways = [(DEAD, BACK), (BACK, DEAD)].into_iter().cycle();
+                    while !over.load(Relaxed)
+                        && let Some((from, to)) = ways.next()
+                    {
+                        let order = format!("queues/{from}/redrives?to-queue={to}");
+                        carry_out(proxied, settings, &order, settings.redriven)?;
+                    }
+                    Ok(())
+                });
+                let latency = pass_through::latency(proxied, &settings.scale);
+                over.store(true, Relaxed);
+                join(redriving)?;
+                latency
+            })
+        })
+    });
+    let mut table = Table::new(["", "in peace", "redrive", "redrive : in peace"]);
+    for (i, metric) in ["p50 in µs", "p99 in µs"].into_iter().enumerate() {
+        let mut cells = vec![metric.to_owned()];
+        cells.extend(all.iter().map(|series| series.figure(i)));
+        if let [peace, redrive] = &all[..] {
+            cells.push(redrive.ratio(peace, i));
+        }
+        table.row(cells);
+    }
+    println!(
+        "\nLatency of others beside a redrive: {} messages a second (the p99 should be at most 1.2 times as long)\n{table}",
+        report::number(RATE as f64)
+    );
+    failed(&all)
+}
+
+fn failed(all: &[Series]) -> usize {
+    all.iter().filter(|series| series.failed()).count()
+}
+
+/// Does something with a queue of so many dead letters.
+fn on_full_queue(
+    settings: &Settings,
+    messages: u64,
+    measure: impl FnOnce(&[u8]) -> anyhow::Result<Vec<f64>>,
+) -> anyhow::Result<Vec<f64>> {
     let mut control = Connection::open(&settings.broker)?;
     clean(&mut control)?;
-    let outcome = measure(way, settings, &mut control);
+    let measured = (|| {
+        for queue in [DEAD, BACK] {
+            control.declare(queue, QueueDeclare::DURABLE, arguments(None))?;
+        }
+        let headers = headers();
+        let message = Message {
+            headers: &headers,
+            ..Message::default()
+        };
+        let mut publisher = Connection::open(&settings.broker)?;
+        load(&mut publisher, DEAD, messages, |_| message)?;
+        measure(&headers)
+    })();
     clean(&mut Connection::open(&settings.broker)?)?;
-    outcome
+    measured
+}
+
+/// Messages a second; seconds until the first 100 were listed, and shown on a page; the memory before, and the most.
+fn run(way: Way<'_>, settings: &Settings) -> anyhow::Result<Vec<f64>> {
+    let messages = settings.redriven;
+    on_full_queue(settings, messages, |headers| {
+        let (route, order) = match way {
+            Way::Relay => {
+                let begun = Instant::now();
+                let mut consumer = Connection::open(&settings.broker)?;
+                let mut publisher = Connection::open(&settings.broker)?;
+                publisher.confirms()?;
+                consumer.consume(DEAD, Some(PREFETCH))?;
+                relay(&mut consumer, &mut publisher, BACK, messages, headers)?;
+                return Ok(vec![messages as f64 / begun.elapsed().as_secs_f64()]);
+            }
+            Way::Redrive(route) => (route, format!("redrives?to-queue={BACK}")),
+            Way::Purge(route) => (route, "purges".to_owned()),
+        };
+        let mut times = [f64::NAN; 2];
+        for (time, page) in times.iter_mut().zip([
+            format!(
+                "/api/v1/{}/queues/{DEAD}/dead-letters?limit=100",
+                vhost(settings)
+            ),
+            format!("/{}/queues/{DEAD}/messages", vhost(settings)),
+        ]) {
+            let begun = Instant::now();
+            ask(process(route)?, settings, "GET", &page)?;
+            *time = begun.elapsed().as_secs_f64();
+        }
+        let process = process(route)?;
+        process.forget_peak()?;
+        let before = process.memory()?;
+        let begun = Instant::now();
+        redrive(route, settings, &order, messages)?;
+        let rate = messages as f64 / begun.elapsed().as_secs_f64();
+        let peak = process.peak_memory()?;
+        Ok(vec![rate, times[0], times[1], before / MIB, peak / MIB])
+    })
 }
 
 fn clean(control: &mut Connection) -> anyhow::Result<()> {
@@ -47,61 +244,23 @@ fn clean(control: &mut Connection) -> anyhow::Result<()> {
     control.delete_queue(BACK)
 }
 
-fn measure(
-    way: Way<'_>,
-    settings: &Settings,
-    control: &mut Connection,
-) -> anyhow::Result<Vec<f64>> {
-    let messages = settings.redriven();
-    for queue in [DEAD, BACK] {
-        control.declare(queue, QueueDeclare::DURABLE, arguments(None))?;
-    }
-    let headers = headers();
-    let message = Message {
-        headers: &headers,
-        ..Message::default()
-    };
-    load(
-        &mut Connection::open(&settings.broker)?,
-        DEAD,
-        messages,
-        |_| message,
-    )?;
-    let mut first = f64::NAN;
-    if let Way::Redrive(route) = way {
-        let begun = Instant::now();
-        ask(route, settings, "GET", "dead-letters?limit=100")?;
-        first = begun.elapsed().as_secs_f64();
-    }
-    let begun = Instant::now();
-    let peak = match way {
-        Way::Relay => {
-            let mut consumer = Connection::open(&settings.broker)?;
-            let mut publisher = Connection::open(&settings.broker)?;
-            publisher.confirms()?;
-            consumer.consume(DEAD, Some(PREFETCH))?;
-            relay(&mut consumer, &mut publisher, BACK, messages, &headers)?;
-            f64::NAN
-        }
-        Way::Redrive(route) => {
-            redrive(route, settings, messages)?;
-            process(route)?.peak_memory()?
-        }
-    };
-    let rate = messages as f64 / begun.elapsed().as_secs_f64();
-    Ok(vec![rate, first, peak])
+/// One of the queue of dead letters, to its end.
+fn redrive(route: &Route, settings: &Settings, order: &str, messages: u64) -> anyhow::Result<()> {
+    carry_out(route, settings, &format!("queues/{DEAD}/{order}"), messages)
 }
 
-fn redrive(route: &Route, settings: &Settings, messages: u64) -> anyhow::Result<()> {
-    let begun = ask(
-        route,
-        settings,
-        "POST",
-        &format!("redrives?to-queue={BACK}"),
-    )?;
+fn carry_out(route: &Route, settings: &Settings, order: &str, messages: u64) -> anyhow::Result<()> {
+    let process = process(route)?;
+    let tell = |method: &str, path: &str| -> anyhow::Result<Value> {
+        let page = format!("/api/v1/{}/{path}", vhost(settings));
+        Ok(serde_json::from_str(&ask(
+            process, settings, method, &page,
+        )?)?)
+    };
+    let begun = tell("POST", order)?;
     let id = begun["id"].as_u64().context("a redrive has a number")?;
     loop {
-        let shown = answer(process(route)?, settings, "GET", &format!("redrives/{id}"))?;
+        let shown = tell("GET", &format!("redrives/{id}"))?;
         match shown["state"].as_str() {
             Some("running" | "waiting") => thread::sleep(PAUSE),
             Some("completed") => {
@@ -117,19 +276,17 @@ fn process(route: &Route) -> anyhow::Result<&Process> {
     route.process.as_ref().context("no proxy")
 }
 
-/// What the API says of the queue.
-fn ask(route: &Route, settings: &Settings, method: &str, page: &str) -> anyhow::Result<Value> {
-    let page = format!("queues/{DEAD}/{page}");
-    answer(process(route)?, settings, method, &page)
+fn vhost(settings: &Settings) -> String {
+    format!("vhosts/{}", settings.broker.vhost.replace('/', "%2F"))
 }
 
-fn answer(proxy: &Process, settings: &Settings, method: &str, page: &str) -> anyhow::Result<Value> {
+/// The body of an answer of the admin port.
+fn ask(proxy: &Process, settings: &Settings, method: &str, page: &str) -> anyhow::Result<String> {
     let broker = &settings.broker;
     let login = BASE64_STANDARD.encode(format!("{}:{}", broker.user, broker.password));
     let headers = format!("Authorization: Basic {login}\r\nX-Dlx-Proxy-Request: 1\r\n");
-    let vhost = broker.vhost.replace('/', "%2F");
-    let said = proxy.ask(method, &format!("/api/v1/vhosts/{vhost}/{page}"), &headers)?;
+    let said = proxy.ask(method, page, &headers)?;
     let (head, body) = said.split_once("\r\n\r\n").context("no HTTP")?;
-    ensure!(head.contains(" 20"), "{said}");
-    Ok(serde_json::from_str(body)?)
+    ensure!(head.contains(" 20"), "{page}: {said}");
+    Ok(body.to_owned())
 }

@@ -19,12 +19,20 @@ pub(crate) struct Settings {
     pub(crate) encrypted: Option<Encrypted>,
     /// The proxy's binary.
     pub(crate) binary: PathBuf,
+    /// Another one, to be compared with it and nothing else.
+    pub(crate) old: Option<PathBuf>,
     /// Its `mode`.
     pub(crate) mode: String,
     /// haproxy's `nbthread`; none leaves its default, one per core.
     pub(crate) haproxy_threads: Option<u16>,
     /// How much.
     pub(crate) scale: Scale,
+    /// Messages of one redrive.
+    pub(crate) redriven: u64,
+    /// Idle connections.
+    pub(crate) connections: u64,
+    /// Messages that wait for their retry.
+    pub(crate) waiting: u64,
     /// True for `BENCH_SMALL`: everything runs once, and no figure means anything.
     pub(crate) small: bool,
     /// Only scenes whose name contains one of these words; none: all.
@@ -127,7 +135,16 @@ impl Settings {
         if let Some(rounds) = env("BENCH_ROUNDS") {
             scale.rounds = rounds.parse().context("BENCH_ROUNDS is not a number")?;
         }
+        let number = |name: &str, usual: u64| -> anyhow::Result<u64> {
+            env(name).map_or(Ok(usual), |text| {
+                text.parse()
+                    .with_context(|| format!("{name} is not a number"))
+            })
+        };
         Ok(Settings {
+            redriven: number("BENCH_MESSAGES", scale.messages)?,
+            connections: number("BENCH_CONNECTIONS", if small { 50 } else { 8_000 })?,
+            waiting: number("BENCH_WAITING", if small { 500 } else { 100_000 })?,
             broker: Address::parse(&url)?,
             url,
             broker_pid: pid,
@@ -137,6 +154,7 @@ impl Settings {
                 || PathBuf::from(env!("CARGO_BIN_EXE_dlx-proxy")),
                 PathBuf::from,
             ),
+            old: env("BENCH_OLD").map(PathBuf::from),
             mode: env("DLX_PROXY_MODE").unwrap_or_else(|| "takeover".into()),
             haproxy_threads: env("BENCH_HAPROXY_NBTHREAD")
                 .map(|threads| threads.parse())
@@ -150,11 +168,6 @@ impl Settings {
                 .filter(|argument| !argument.starts_with('-'))
                 .collect(),
         })
-    }
-
-    /// Messages of one redrive.
-    pub(crate) fn redriven(&self) -> u64 {
-        self.scale.messages
     }
 
     /// Whether the command line asks for that scene.

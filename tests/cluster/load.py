@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 
 import pika
 from lab import until
@@ -10,6 +11,8 @@ from lab import until
 DURABLE = pika.BasicProperties(delivery_mode=2)
 CUT = (pika.exceptions.AMQPError, OSError)
 QUORUM = {"x-queue-type": "quorum"}
+MARGIN = 1
+"""What was confirmed so many seconds before a fault has been moved by then."""
 
 
 class Client(threading.Thread):
@@ -62,7 +65,8 @@ class Publisher(Client):
     def __init__(self, proxy, vhost, first, queues):
         super().__init__(proxy, vhost)
         self.number, self.queues = first, queues
-        self.confirmed = {queue: set() for queue in queues}
+        self.confirmed = {queue: {} for queue in queues}
+        """Numbers, and when each was confirmed."""
 
     def work(self, connection):
         channel = connection.channel()
@@ -76,7 +80,7 @@ class Publisher(Client):
                     channel.basic_publish("", queue, b"%d" % self.number, DURABLE, mandatory=True)
                 except (pika.exceptions.NackError, pika.exceptions.UnroutableError):
                     continue
-                self.confirmed[queue].add(self.number)
+                self.confirmed[queue][self.number] = time.monotonic()
             connection.sleep(0.005)
 
 
@@ -120,6 +124,7 @@ class Load:
         self.rejecters = [Rejecter(proxy, vhost, "rejected", self.sources["rejected"]) for proxy in proxies]
         self.clients = [*self.publishers, *self.rejecters]
         self.seen = {queue: Counter() for queue in self.sources}
+        self.faults = []
 
     def __enter__(self):
         for client in self.clients:
@@ -130,6 +135,25 @@ class Load:
     def __exit__(self, *_):
         for client in self.clients:
             client.over.set()
+
+    @contextmanager
+    def fault(self):
+        """Something is broken, and healed: it is over when publishers get confirms again."""
+        began = time.monotonic()
+        yield
+        self.flows()
+        self.faults.append((began - MARGIN, time.monotonic()))
+
+    def in_faults(self, queue):
+        """What was confirmed while something was broken."""
+        every = (item for publisher in self.publishers for item in publisher.confirmed[queue].items())
+        return {number for number, at in every if any(began <= at <= ended for began, ended in self.faults)}
+
+    def leave(self, old, new):
+        """The clients of one proxy go to another from their next connection on."""
+        for client in self.clients:
+            if client.proxy is old:
+                client.proxy = new
 
     def confirmed(self, queue):
         return set().union(*(publisher.confirmed[queue] for publisher in self.publishers))
@@ -165,12 +189,12 @@ class Load:
         except CUT:
             pass
 
-    def arrives(self, queue, deadline=60):
-        """Waits until all that was confirmed is dead; what never comes is returned."""
+    def arrives(self, queue, deadline=60, but=frozenset()):
+        """Waits until all that was confirmed is dead, but for these; what never comes is returned."""
 
         def missing():
             self.look(queue)
-            return self.confirmed(queue) - self.seen[queue].keys()
+            return self.confirmed(queue) - self.seen[queue].keys() - but
 
         try:
             until(lambda: not missing(), "it is all there", deadline=deadline, progress=lambda: len(self.seen[queue]))

@@ -51,12 +51,13 @@ def test_the_active_intake_moves_with_its_node(cluster, vhost, start):
     # The clients stay where they are, behind a third proxy: it began to consume last, so it is not the active one.
     with Load(cluster, vhost, [start(nodes=(2, 3))], home=2) as load:
         through_intake(load)
-        cluster.kill(1)
-        load.flows()
-        through_intake(load)
-        for proxy in proxies:
-            until(proxy.is_ready, "its links are up")
-        cluster.come_back(1)
+        with load.fault():
+            cluster.kill(1)
+            load.flows()
+            through_intake(load)
+            for proxy in proxies:
+                until(proxy.is_ready, "its links are up")
+            cluster.come_back(1)
         counted(load, may_lose=["expired"])
 
 
@@ -66,11 +67,12 @@ def test_a_classic_intake_queue_waits_for_its_node(cluster, vhost, start):
     other = start(nodes=(2, 3), intake_queue_type="classic")
     with Load(cluster, vhost, [other]) as load:
         through_intake(load)
-        cluster.end(1)
-        rejected = len(load.confirmed("rejected"))
-        until(lambda: len(load.confirmed("rejected")) > rejected + 50, "rejects go on")
-        until(lambda: "down or inaccessible" in other.text() or "stopped by supervisor" in other.text(), "it says what it waits for")
-        cluster.come_back(1)
-        through_intake(load)
+        with load.fault():
+            cluster.end(1)
+            rejected = len(load.confirmed("rejected"))
+            until(lambda: len(load.confirmed("rejected")) > rejected + 50, "rejects go on")
+            until(lambda: "down or inaccessible" in other.text() or "stopped by supervisor" in other.text(), "it says what it waits for")
+            cluster.come_back(1)
+            through_intake(load)
         counted(load, may_lose=["expired"])
     assert "panicked" not in proxy.text()

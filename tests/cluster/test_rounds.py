@@ -49,10 +49,8 @@ def test_round(cluster, vhost, start, seed):
                 gone.process.kill()
                 gone.process.wait()
             proxies[number] = start(**order)
-            for client in load.clients:
-                if client.proxy is gone:
-                    client.proxy = proxies[number]
+            load.leave(gone, proxies[number])
 
-        strike(cluster, fault, rng, outage, leave)
-        load.flows()
+        with load.fault():
+            strike(cluster, fault, rng, outage, leave)
         counted(load, may_lose=["expired"])

@@ -9,8 +9,9 @@ use dlx_proxy::amqp::content::{Assembly, Content};
 use dlx_proxy::amqp::frame::{self, Front, Kind};
 use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
 use dlx_proxy::amqp::method::{Close, Deliver, MethodId, QueueDeclareOk, Settle, Tune};
+use dlx_proxy::amqp::properties::Properties;
 use dlx_proxy::amqp::reply::{self, Arguments};
-use dlx_proxy::amqp::table::TableBuilder;
+use dlx_proxy::amqp::table::{Table, TableBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -36,6 +37,8 @@ pub(crate) enum Came {
         queue: String,
         tag: u64,
         body: Vec<u8>,
+        /// How often it says that it has come back.
+        count: u64,
     },
     /// `basic.ack` or, not taken, `basic.nack`.
     Settled {
@@ -352,10 +355,12 @@ impl Client {
             return Ok(None);
         };
         let deliver = Deliver::parse(&method).map_err(text)?;
+        let content = assembly.finish();
         Ok(Some(Came::Delivery {
             queue: String::from_utf8_lossy(deliver.consumer_tag).into_owned(),
             tag: deliver.delivery_tag.0,
-            body: assembly.finish().body.to_vec(),
+            count: count(&content),
+            body: content.body.to_vec(),
         }))
     }
 
@@ -389,6 +394,18 @@ impl Client {
             _ => Ok(Some(Came::Answer(id, payload))),
         }
     }
+}
+
+/// 4.3 has a second number for it, which counts each return.
+fn count(content: &Content) -> u64 {
+    let properties = Properties::parse(&content.properties).ok();
+    let headers = properties
+        .as_ref()
+        .and_then(|properties| properties.headers());
+    let count = |name: &[u8]| Table(headers?).get(name).ok()??.as_integer();
+    let counts = [count(b"x-delivery-count"), count(b"x-acquired-count")];
+    let most = counts.into_iter().flatten().max();
+    most.and_then(|count| count.try_into().ok()).unwrap_or(0)
 }
 
 fn text(error: impl Display) -> String {

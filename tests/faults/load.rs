@@ -1,7 +1,7 @@
 //! Numbered messages that die: sources with their publishers and consumers, all of which come back when they lose their connection, and never
 //! publish a number twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -12,6 +12,7 @@ use dlx_proxy::amqp::table::TableBuilder;
 
 use super::client::{Came, Client};
 use super::lab::Fallible;
+use super::retries::{Deliveries, Promise};
 
 /// Publishes of one publisher that wait for their confirms.
 const WINDOW: usize = 100;
@@ -69,14 +70,27 @@ pub(crate) struct Ledger {
     /// Numbers whose publish the broker confirmed.
     confirmed: Mutex<Vec<usize>>,
     pub rejected: AtomicUsize,
-    /// Numbers that a consumer got.
-    delivered: Mutex<BTreeSet<usize>>,
+    /// What consumers got, and gave back.
+    deliveries: Mutex<Deliveries>,
+    /// Connections that consumers lost, or did not get.
+    pub lost: AtomicUsize,
     /// How often it was declared: each connection does.
     pub declared: AtomicUsize,
     /// Declares that the broker refused: docs/differences.md says when one may be.
     pub refused: AtomicUsize,
+    /// What an operator has removed.
+    purged: Mutex<Purged>,
     /// Numbers from here on were published when all was well again.
     pub healed_at: Mutex<Option<usize>>,
+}
+
+/// Of a source: numbers that begin with these digits may be gone.
+#[derive(Debug, Default)]
+pub(crate) struct Purged {
+    digits: Option<String>,
+    /// How many were removed, if all purges said so.
+    gone: u64,
+    unheard: bool,
 }
 
 /// Where clients go, and what they wait for.
@@ -151,6 +165,17 @@ impl Source {
             LENGTH
         } else {
             0
+        }
+    }
+
+    /// What it asks for, if its messages are returned.
+    pub(crate) fn retries(&self) -> Option<Promise> {
+        match self.dies {
+            Dies::Return { limit, delay } => Some(Promise {
+                limit: limit as u64,
+                delay: Duration::from_millis(delay as u64),
+            }),
+            _ => None,
         }
     }
 
@@ -264,7 +289,11 @@ impl Source {
                 return;
             }
             if yard.consume.load(Relaxed) {
-                let _ = self.consume_on_one(yard, attempt).await;
+                let ended = self.consume_on_one(yard, attempt).await;
+                // Before anybody can get what it had.
+                self.ledger
+                    .lost
+                    .fetch_add(usize::from(ended.is_err()), Relaxed);
             }
             tokio::time::sleep(REST).await;
         }
@@ -277,26 +306,35 @@ impl Source {
         let mut out = Vec::new();
         // Deliveries that are not rejected yet: more than one only for `multiple`.
         let mut open = Vec::new();
+        let mut returned = Vec::new();
         while !yard.stop.load(Relaxed) {
             let came = tokio::time::timeout(Duration::from_millis(20), client.coming()).await;
             let waits = came.is_ok() && client.has_unread();
-            if let Some(Came::Delivery { tag, body, .. }) = came.ok().transpose()? {
+            let mut which = None;
+            if let Some(Came::Delivery {
+                tag, body, count, ..
+            }) = came.ok().transpose()?
+            {
                 open.push(tag);
-                self.ledger
-                    .delivered()
-                    .extend(source_and_number(&body).map(|(_, number)| number));
+                let lost = self.ledger.lost.load(Relaxed);
+                which = source_and_number(&body)
+                    .map(|(_, number)| self.ledger.deliveries().came(number, count, lost));
             }
             match (self.dies, open.last()) {
                 (_, None) => {}
                 (Dies::Multiple(many), Some(_)) if open.len() < many && waits => continue,
                 (Dies::Multiple(_), Some(tag)) => Client::nack(&mut out, *tag, true),
                 (Dies::Nack, Some(tag)) => Client::nack(&mut out, *tag, false),
-                (Dies::Return { .. }, Some(tag)) => Client::give_back(&mut out, *tag),
+                (Dies::Return { .. }, Some(tag)) => {
+                    Client::give_back(&mut out, *tag);
+                    returned.extend(which);
+                }
                 (_, Some(tag)) => Client::reject(&mut out, *tag),
             }
             self.ledger.rejected.fetch_add(open.len(), Relaxed);
             open.clear();
             if !waits || out.len() > 4096 {
+                self.ledger.deliveries().returned(returned.drain(..));
                 client.send(&out).await?;
                 out.clear();
             }
@@ -322,10 +360,14 @@ impl Ledger {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn delivered(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        self.delivered
+    pub(crate) fn deliveries(&self) -> MutexGuard<'_, Deliveries> {
+        self.deliveries
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn purged(&self) -> MutexGuard<'_, Purged> {
+        self.purged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Numbers from the next one on are published to a world that is whole again.
@@ -348,9 +390,32 @@ impl Ledger {
     }
 }
 
+impl Purged {
+    /// What is to be removed: always the same.
+    pub(crate) fn begin(&mut self, digits: usize) -> String {
+        self.digits.get_or_insert(digits.to_string()).clone()
+    }
+
+    /// So many are gone, if that was heard.
+    pub(crate) fn end(&mut self, gone: Option<u64>) {
+        self.gone += gone.unwrap_or(0);
+        self.unheard |= gone.is_none();
+    }
+
+    pub(crate) fn may_have(&self, number: usize) -> bool {
+        let digits = self.digits.as_ref();
+        digits.is_some_and(|digits| number.to_string().starts_with(digits))
+    }
+
+    /// Whether so many of these may be missing.
+    pub(crate) fn explains(&self, missing: usize) -> bool {
+        self.unheard || missing as u64 <= self.gone
+    }
+}
+
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (confirmed, delivered) = (self.confirmed().len(), self.delivered().len());
+        let (confirmed, delivered) = (self.confirmed().len(), self.deliveries().len());
         let Ledger {
             next,
             rejected,

@@ -11,9 +11,10 @@
 //!
 //! - `plan`: the faults by name, and what a round draws · `strike`: how each is done and undone
 //! - `stage`: vhost, proxies, targets and clients of a round · `load`: the clients, which come back · `client`: one connection
+//! - `retries`: what was returned, and when it came back
 //! - `operator`: redrives in half of the rounds, out of the targets into a queue that counts as one
 //! - `flood`: clients that never wait, beside faults that do not concern them
-//! - `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
+//! - `seen`: what is judged beside losses · `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
 //! - of `tests/support`: `relay` (a cable), `admin`, `environment`, `port`
 //!
 //! Where RabbitMQ itself may lose (`Fault::may_lose` has the names), what is lost is counted apart, beside the same without the proxy.
@@ -34,7 +35,9 @@ mod proxy;
 #[allow(dead_code)] // tests/broker uses the rest
 #[path = "../support/relay.rs"]
 mod relay;
+mod retries;
 mod round;
+mod seen;
 mod stage;
 mod strike;
 
@@ -277,14 +280,21 @@ fn totals(done: &[Done]) {
     let longest = |of: fn(Flooded) -> Duration| floods().map(of).max().unwrap_or_default();
     println!(
         "\n{} rounds, {} of them with floods, {} with long alarms or outages: {} messages, {} lost, {} parked without cause, {} redriven, \
-         longest gap {:.3} s ({:.3} s with those of the broker itself)",
+         {} came back ({} not judged), {} early, {} over the limit, longest gap {:.3} s ({:.3} s with those of the broker itself)",
         done.len(),
         rounds(|round| round.flood),
         rounds(|round| round.long),
         sum(|tally| tally.messages),
         sum(|tally| tally.lost),
         sum(|tally| tally.parked_without_cause),
-        tallies().filter_map(|tally| tally.redriven).sum::<u64>(),
+        tallies()
+            .filter_map(|tally| tally.redriven)
+            .map(|moved| moved.redriven)
+            .sum::<u64>(),
+        sum(|tally| tally.back),
+        sum(|tally| tally.unjudged),
+        sum(|tally| tally.early),
+        sum(|tally| tally.over),
         longest(|flooded| flooded.own).as_secs_f64(),
         longest(|flooded| flooded.gap).as_secs_f64(),
     );

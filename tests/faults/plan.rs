@@ -132,6 +132,21 @@ impl Fault {
         matches!(self, MemoryAlarm | DiskAlarm | PublisherAway | NetworkCut)
     }
 
+    /// Nothing stands still for longer than a proxy waits for a confirm, if its settings are the defaults.
+    pub(crate) fn keeps_confirms(self) -> bool {
+        use Fault::*;
+        matches!(
+            self,
+            ClientClosed
+                | ClientCut
+                | ClientHalfOpen
+                | TargetMissing
+                | TargetInternal
+                | TargetDeleted
+                | TargetFull
+        )
+    }
+
     /// Clients of other queues notice nothing of it, if they go to the first proxy.
     fn leaves_others_alone(self) -> bool {
         use Fault::*;

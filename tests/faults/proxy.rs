@@ -21,6 +21,7 @@ pub(crate) struct Proxy {
     settings: Vec<(&'static str, String)>,
     log: PathBuf,
     child: Option<Child>,
+    starts: usize,
 }
 
 // === impl Proxy ===
@@ -38,6 +39,7 @@ impl Proxy {
             settings,
             log,
             child: None,
+            starts: 0,
         })
     }
 
@@ -69,6 +71,7 @@ impl Proxy {
             .stderr(log);
         let child = command.spawn().map_err(|error| error.to_string())?;
         self.child = Some(child);
+        self.starts += 1;
         Ok(())
     }
 
@@ -128,10 +131,22 @@ impl Proxy {
         &self.log
     }
 
+    /// Whether its counters count from the beginning of the round.
+    pub(crate) fn is_the_first(&self) -> bool {
+        self.starts == 1 && self.child.is_some()
+    }
+
     /// The sum of a metric over its labels.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.get("/metrics").await.unwrap_or_default();
         admin::sum(&text, name, &[])
+    }
+
+    /// Returned messages that it could not send away, and those that it left to the broker.
+    pub(crate) async fn refused_retries(&self) -> u64 {
+        let (_, text) = self.get("/metrics").await.unwrap_or_default();
+        admin::sum(&text, "dlx_proxy_retries_total", &["refused"])
+            + admin::sum(&text, "dlx_proxy_fallbacks_total", &["return"])
     }
 
     /// Status and text of a page, if it answers.

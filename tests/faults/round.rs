@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::client::{Came, Client};
 use super::flood::{Flooded, PAUSE};
 use super::lab::{Fallible, Node};
 use super::load::{Source, source_and_number};
-use super::operator::REDRIVEN;
+use super::operator::{Moved, REDRIVEN};
 use super::plan::{Fault, Plan};
+use super::seen::Seen;
 use super::stage::{INTAKE, PARKED, Stage};
 
 /// After the fault is healed: until everything has arrived. A dead letter that an `at-least-once` queue handed to a queue which was deleted then
@@ -48,7 +50,15 @@ pub(crate) struct Tally {
     /// Declares that were refused on the way.
     pub refused: usize,
     /// Moved by an operator, if there was one.
-    pub redriven: Option<u64>,
+    pub redriven: Option<Moved>,
+    /// Removed by him.
+    pub purged: usize,
+    /// Deliveries of messages that had come back, and those of which nothing can be said.
+    pub back: usize,
+    pub unjudged: usize,
+    /// Those that came before their time, or too often.
+    pub early: usize,
+    pub over: usize,
     /// By clients that the fault does not concern.
     pub flooded: Option<Flooded>,
     /// All else that must not be.
@@ -57,7 +67,7 @@ pub(crate) struct Tally {
 
 /// Where numbers were found, in the order of their arrival.
 #[derive(Debug, Default)]
-struct Found {
+pub(crate) struct Found {
     arrived: BTreeMap<String, Vec<usize>>,
     parked: usize,
 }
@@ -86,23 +96,30 @@ async fn play(node: &Arc<Node>, plan: Plan, sources: Vec<Source>, logs: &Path) -
     stage.heal();
 
     let mut found = Found::default();
-    let in_time = arrivals(&mut stage, &mut found).await?;
+    let mut in_time = arrivals(&mut stage, &mut found).await?;
     let mut problems = Vec::new();
     let flooded = stage.end_flood().await.unwrap_or_else(|problem| {
         problems.push(format!("a flood: {problem}"));
         None
     });
-    stage.end_load().await?;
     let redriven = stage.end_redrives().await.unwrap_or_else(|problem| {
         problems.push(problem);
         None
     });
+    // What the last of them sent to a source dies there once more.
+    if redriven.is_some_and(|moved| moved.to_source > 0) {
+        in_time &= arrivals(&mut stage, &mut found).await?;
+    }
+    stage.end_load().await?;
+    let seen = Seen::of(&stage).await;
     for proxy in &mut stage.proxies {
         problems.extend(proxy.stop().await.err());
     }
-    let mut tally = read_out(&stage, found).await?;
+    let mut tally = read_out(&stage, &mut found).await?;
     tally.problems.extend(problems);
     (tally.flooded, tally.redriven) = (flooded, redriven);
+    seen.retries(&stage, &mut tally);
+    seen.duplicates(&stage, &found, &mut tally);
     if let Some(Flooded { gap, own, .. }) = flooded.filter(|flooded| flooded.own > PAUSE) {
         tally.problems.push(format!(
             "a flood that it does not concern stood still for {gap:?}; for {own:?} while the broker did not"
@@ -225,20 +242,20 @@ async fn seems_idle(stage: &Stage) -> Fallible<bool> {
 }
 
 /// Empties all queues, and counts: what arrived late counts as found.
-async fn read_out(stage: &Stage, mut found: Found) -> Fallible<Tally> {
+async fn read_out(stage: &Stage, found: &mut Found) -> Fallible<Tally> {
     // In sources and intake.
     let mut left = Found::default();
     let begun = Instant::now();
     loop {
         for source in &stage.sources {
-            empty(stage, &source.target, &mut found).await?;
+            empty(stage, &source.target, found).await?;
             empty(stage, &source.name, &mut left).await?;
         }
         for queue in [PARKED, REDRIVEN] {
-            empty(stage, queue, &mut found).await?;
+            empty(stage, queue, found).await?;
         }
         empty(stage, INTAKE, &mut left).await?;
-        let tally = count(stage, &found, &left);
+        let tally = count(stage, found, &left);
         // What had no ack returns to its queue a moment after its consumer has ended. What may be lost is not waited for so long.
         let patience = if tally.lost > 0 {
             RETURNED
@@ -280,7 +297,6 @@ fn count(stage: &Stage, found: &Found, left: &Found) -> Tally {
     for source in &stage.sources {
         let confirmed: Vec<usize> = source.ledger.confirmed().clone();
         let (seen, kept) = (found.seen(source), left.seen(source));
-        let delivered = source.ledger.delivered().clone();
         let is_nowhere = |number: &&usize| !seen.contains(number) && !kept.contains(number);
         let missing: Vec<usize> = confirmed.iter().filter(is_nowhere).copied().collect();
         if source.is_native {
@@ -289,20 +305,29 @@ fn count(stage: &Stage, found: &Found, left: &Found) -> Tally {
             continue;
         }
         let mut lost = Vec::new();
+        let mut purged = 0;
         let class = stage.plan.fault.may_lose(source);
         for number in missing {
             match class {
+                _ if source.ledger.purged().may_have(number) => purged += 1,
                 Some(class) if source.ledger.is_before(number) => {
                     *tally.apart.entry(class).or_default() += 1
                 }
                 _ => lost.push(number),
             }
         }
+        if class.is_none() && !source.ledger.purged().explains(purged) {
+            tally.problems.push(format!(
+                "{source}: {purged} of those that may be purged are gone: {:?}",
+                source.ledger.purged()
+            ));
+        }
+        tally.purged += purged;
         if !lost.is_empty() {
             tally.lost += lost.len();
             let known = lost
                 .iter()
-                .filter(|number| delivered.contains(number))
+                .filter(|number| source.ledger.deliveries().has(**number))
                 .count();
             tally.problems.push(format!(
                 "{source} {} {}: {known} of those lost were rejected: {lost:?}",
@@ -322,10 +347,7 @@ fn count(stage: &Stage, found: &Found, left: &Found) -> Tally {
         let arrived = found.of(source);
         tally.duplicated += arrived.len() - seen.len() + seen.intersection(&kept).count();
         tally.inverted += inversions(arrived);
-        tally.refused += source
-            .ledger
-            .refused
-            .load(std::sync::atomic::Ordering::Relaxed);
+        tally.refused += source.ledger.refused.load(Relaxed);
     }
     tally
 }
@@ -357,11 +379,11 @@ impl Found {
         Ok(())
     }
 
-    fn of(&self, source: &Source) -> &[usize] {
+    pub(crate) fn of(&self, source: &Source) -> &[usize] {
         self.arrived.get(&source.name).map_or(&[], Vec::as_slice)
     }
 
-    fn seen(&self, source: &Source) -> BTreeSet<usize> {
+    pub(crate) fn seen(&self, source: &Source) -> BTreeSet<usize> {
         self.of(source).iter().copied().collect()
     }
 
@@ -372,7 +394,9 @@ impl Found {
             let confirmed = source.ledger.confirmed();
             let missing = confirmed
                 .iter()
-                .filter(|number| !seen.contains(number))
+                .filter(|number| {
+                    !seen.contains(number) && !source.ledger.purged().may_have(**number)
+                })
                 .count();
             missing <= source.keeps()
         })
@@ -412,7 +436,20 @@ impl fmt::Display for Tally {
             write!(f, " apart({class})={number}")?;
         }
         if let Some(redriven) = self.redriven {
-            write!(f, " redriven={redriven}")?;
+            write!(f, " {redriven}")?;
+        }
+        if self.back > 0 {
+            let Tally {
+                back,
+                unjudged,
+                early,
+                over,
+                ..
+            } = self;
+            write!(
+                f,
+                " back={back} unjudged={unjudged} early={early} over={over}"
+            )?;
         }
         if let Some(flooded) = self.flooded {
             write!(f, " {flooded}")?;

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use dlx_proxy::amqp::table::TableBuilder;
+use fastrand::Rng;
 use tokio::task::JoinSet;
 
 use super::client::{Bits, Client};
 use super::flood::{Flood, Flooded};
 use super::lab::{Fallible, Node, until, within};
 use super::load::{Source, Yard};
-use super::operator::{Operator, REDRIVEN};
+use super::operator::{Moved, Operator, REDRIVEN};
 use super::plan::{CONSUMERS, Fault, Plan};
 use super::proxy::Proxy;
 use super::relay::Relay;
@@ -146,7 +147,9 @@ impl Stage {
         }
         if stage.plan.redrives {
             let proxies = stage.proxies.iter().map(Proxy::admin).collect();
-            stage.operator = Some(Operator::begin(&stage.vhost, proxies, &stage.sources));
+            let rng = Rng::with_seed(stage.plan.seed);
+            let operator = Operator::begin(&stage.vhost, proxies, &stage.sources, rng);
+            stage.operator = Some(operator);
         }
         stage.begin();
         Ok(stage)
@@ -209,16 +212,20 @@ impl Stage {
             let (publisher, yard) = (source.clone(), self.yard.clone());
             self.publishers
                 .spawn(async move { publisher.publish(&yard, at).await });
-            let consumers = match self.plan.fault {
-                _ if !source.is_rejected() => 0,
-                Fault::ProxyTerminated => CONSUMERS,
-                _ => 1,
-            };
-            for extra in 0..consumers {
+            for extra in 0..self.consumers_of(source) {
                 let (consumer, yard) = (source.clone(), self.yard.clone());
                 self.consumers
                     .spawn(async move { consumer.consume(&yard, at + extra).await });
             }
+        }
+    }
+
+    /// How many consumers it has.
+    pub(crate) fn consumers_of(&self, source: &Source) -> usize {
+        match self.plan.fault {
+            _ if !source.is_rejected() => 0,
+            Fault::ProxyTerminated => CONSUMERS,
+            _ => 1,
         }
     }
 
@@ -274,7 +281,7 @@ impl Stage {
     }
 
     /// Ends the redrives, if there are any, and says how many messages they moved.
-    pub(crate) async fn end_redrives(&mut self) -> Fallible<Option<u64>> {
+    pub(crate) async fn end_redrives(&mut self) -> Fallible<Option<Moved>> {
         match self.operator.take() {
             Some(operator) => within("the end of a redrive", operator.end())
                 .await
@@ -322,6 +329,29 @@ impl Stage {
             sum += proxy.metric("dlx_proxy_withheld_rejects").await;
         }
         sum
+    }
+
+    /// Whether returned messages may have gone back to their queues uncounted, as a proxy could not send them away.
+    pub(crate) async fn may_have_refused(&self) -> bool {
+        let mut refused = 0;
+        for proxy in &self.proxies {
+            refused += proxy.refused_retries().await;
+        }
+        refused > 0 || !self.proxies.iter().all(Proxy::is_the_first)
+    }
+
+    /// Whether a confirm for a proxy may have been lost, so that it published something twice.
+    pub(crate) async fn may_have_lost_confirms(&self) -> bool {
+        let mut lost = 0;
+        for proxy in &self.proxies {
+            for name in [
+                "dlx_proxy_link_failures_total",
+                "dlx_proxy_link_channels_closed_total",
+            ] {
+                lost += proxy.metric(name).await;
+            }
+        }
+        lost > 0 || !self.proxies.iter().all(Proxy::is_the_first)
     }
 
     pub(crate) async fn rest(&self, time: Duration) {
