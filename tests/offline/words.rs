@@ -1,6 +1,7 @@
 //! Sentences that nobody could read are not to come back: what a reader of the whole source found, word for word, and "shall".
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use regex::Regex;
 
@@ -24,6 +25,9 @@ const RIDDLES: [&str; 14] = [
     "the proxy its key, so that the others show another routing key",
 ];
 
+static PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(&RIDDLES.join("|")).expect("a pattern"));
+
 #[test]
 fn no_riddles_in_the_source_and_the_documents() {
     let found = files().into_iter().flat_map(|file| {
@@ -43,17 +47,16 @@ fn riddles_are_found_across_the_lines_of_a_comment() {
         "/// The others wait: who does not hear of\n    /// that is late, no more. It shall end.";
     assert_eq!(
         riddles(&in_one_line(comment)),
-        ["shall", "who does not hear of that is late, no more"]
+        ["who does not hear of that is late, no more", "shall"]
     );
     assert_eq!(riddles("a shallow copy, So manyfold"), [""; 0]);
 }
 
 fn riddles(text: &str) -> Vec<&str> {
-    let of = |riddle| {
-        let found = Regex::new(riddle).expect("a pattern").find(text)?;
-        Some(found.as_str())
-    };
-    RIDDLES.into_iter().filter_map(of).collect()
+    PATTERN
+        .find_iter(text)
+        .map(|found| found.as_str())
+        .collect()
 }
 
 /// Without the marks of comments and the ends of lines, which may stand anywhere in a sentence.
