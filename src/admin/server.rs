@@ -201,7 +201,7 @@ impl Server {
         let stream = match dressed {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                return debug!(%error, "the handshake of TLS on the admin port came to nothing");
+                return debug!(%error, "the handshake of TLS on the admin port failed");
             }
             Err(_) => return self.metrics.limit_met(Limit::AdminTimeout),
         };

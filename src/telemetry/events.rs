@@ -175,10 +175,10 @@ impl Reporter {
         match failure {
             // As a probe of a load balancer does.
             Failure::Ended => {
-                debug!(%error, words, "the handshake of TLS with a client came to nothing")
+                debug!(%error, words, "the handshake of TLS with a client failed")
             }
             _ => {
-                seldom!(self, Level::INFO, "the handshake of TLS with a client came to nothing", None, cause, words, %error)
+                seldom!(self, Level::INFO, "the handshake of TLS with a client failed", None, cause, words, %error)
             }
         }
     }
