@@ -88,7 +88,7 @@ impl Access {
         let connect = async move |_: AMQPUri, _: Runtime<Kit>| {
             let connected = match &to {
                 To::Any(node) => way.to(node).await,
-                To::One(address) => way.to_address(address, None).await,
+                To::One(address) => way.to_address(address).await,
             };
             let socket = connected.map_err(|error| ErrorKind::IOError(Arc::new(error)))?;
             Ok(AsyncTcpStream::Plain(socket.compat()))

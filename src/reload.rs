@@ -54,7 +54,7 @@ impl Reload {
             .into_iter()
             .partition(Change::is_reloaded);
         let reloaded = self.config.reloaded(new);
-        self.live.apply(&reloaded);
+        self.live.apply(&reloaded, new.tls_uses());
         // At the louder level of the two, so that the line is seen if either lets it through.
         let louder = self
             .config

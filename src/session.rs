@@ -85,8 +85,6 @@ pub struct Settings {
     pub names: Names,
     /// The user of the proxy's own links: what that one published may say more than others' messages (`dead_letter::proof`).
     pub user: ShortStr,
-    /// What becomes of EXTERNAL in the handshake.
-    pub external: External,
     /// The proxy's own policies, and what is known of the broker's.
     pub policies: LivePolicies,
     /// How dead letters look, by dialect of the broker.
@@ -105,6 +103,8 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Session {
     settings: Arc<Settings>,
+    /// What becomes of EXTERNAL in the handshake.
+    external: External,
     life: Lifecycle,
     /// Until when the connection must be open, while it is not.
     handshake_until: Option<Mono>,
@@ -179,6 +179,7 @@ impl Session {
     pub fn new(settings: Arc<Settings>, now: Now) -> Session {
         let limits = settings.limits.now();
         Session {
+            external: External::default(),
             handshake_until: Some(now.mono.after(limits.handshake_timeout)),
             mechanism_is_chosen: false,
             life: Lifecycle::new(),
@@ -204,9 +205,15 @@ impl Session {
     }
 
     /// The same, of a client with this address: who rejected a message is told with it.
-    pub fn of_client(settings: Arc<Settings>, host: ShortStr, now: Now) -> Session {
+    pub fn of_client(
+        settings: Arc<Settings>,
+        host: ShortStr,
+        external: External,
+        now: Now,
+    ) -> Session {
         let mut session = Session::new(settings, now);
         session.peer.comes_from(host);
+        session.external = external;
         session
     }
 

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-pub(crate) use certificates::now;
 pub use certificates::{Certificates, Certified};
+pub(crate) use certificates::{SOON, now};
 pub use client::{Client, Connector};
 pub use facts::{Facts, Shown};
 pub use files::{Contents, Problem};

@@ -13,7 +13,7 @@ use crate::net::permits::Permits;
 use crate::net::vhosts::Hub;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Policies;
-use crate::tls::Certificates;
+use crate::tls::{Certificates, Uses};
 
 /// The cells and bounds of a running proxy.
 #[derive(Clone)]
@@ -33,8 +33,8 @@ pub struct Live {
 // === impl Live ===
 
 impl Live {
-    /// Puts into force those of these settings that can change in a running proxy.
-    pub fn apply(&self, config: &Config) {
+    /// Puts into force those of these settings that can change in a running proxy. `uses`: the sides that will speak TLS after a restart.
+    pub fn apply(&self, config: &Config, uses: Uses) {
         let Reloadable {
             limits,
             max_connections,
@@ -56,7 +56,7 @@ impl Live {
         self.admin_permits.resize(*max_admin_connections);
         self.watches.change(*max_admin_connections);
         self.looks.change(*max_looks, error_headers.clone());
-        self.certificates.change(tls);
+        self.certificates.change(tls, uses);
         self.drain.set_grace(*drain_timeout);
         warn_of_kept(&config.policies_of_rejects_only());
         descriptors::warn_of_few(*max_connections, *max_admin_connections);

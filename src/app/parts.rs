@@ -22,7 +22,7 @@ use crate::recorder;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Policies;
 use crate::retries::Place;
-use crate::session::{self, External};
+use crate::session;
 use crate::telemetry::Metrics;
 use crate::tls::{Certificates, Client, Connector};
 
@@ -35,7 +35,6 @@ pub(super) fn session(config: &Config) -> session::Settings {
         declares: config.declares,
         names: config.names.clone(),
         user: login(config).user,
-        external: external(config),
         policies: LivePolicies::new(Policies::new(config.reloadable.policies.clone())),
         rules: rules(config),
         retained: Budget::new(config.reloadable.retained_bytes),
@@ -201,15 +200,6 @@ fn login(config: &Config) -> Login {
         user: config.upstream.user.clone(),
         password: Bytes::copy_from_slice(config.upstream.password.reveal().as_bytes()),
         seed: RandomState::new().hash_one(std::process::id()),
-    }
-}
-
-/// What the proxy's own certificate, if it has one, would let clients do.
-fn external(config: &Config) -> External {
-    match config.reloadable.tls.upstream_cert_file {
-        _ if !config.upstream.tls => External::Passes,
-        None => External::NotOffered,
-        Some(_) => External::Guarded,
     }
 }
 

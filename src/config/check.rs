@@ -408,7 +408,7 @@ impl Checker {
         }
         let settings = &config.reloadable.tls;
         let files = tls::Contents::read(settings);
-        let checked = tls::Material::new(settings, config.tls_uses(), &files, tls::now());
+        let checked = tls::Material::new(settings, config.tls_uses(), &files);
         for tls::Problem { setting, what } in checked.err().unwrap_or_default() {
             let mut places = vec![setting];
             places.extend(TLS_DEPENDS_ON);

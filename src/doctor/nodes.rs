@@ -175,7 +175,7 @@ fn no_node(address: &Address, error: &str, answering: &[Address], report: &mut R
 /// The first words of a node.
 async fn greet(address: &Address, way: &Way) -> io::Result<Greeting> {
     let begun = Instant::now();
-    let mut socket = way.to_address(address, None).await?;
+    let mut socket = way.to_address(address).await?;
     let expires = match &socket {
         Either::Left(_) => None,
         Either::Right(stream) => stream.get_ref().1.peer_certificates().and_then(ends),

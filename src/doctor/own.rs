@@ -7,12 +7,9 @@ use tokio::task::spawn_blocking;
 
 use crate::admin::{self, Place};
 use crate::descriptors;
-use crate::tls::{Certified, now, words};
+use crate::tls::{Certified, SOON, now, words};
 
 use super::{Patient, Report};
-
-/// A certificate that ends within this time is told of, as the log and the metric do.
-const SOON: Duration = Duration::from_secs(30 * 86_400);
 
 pub(super) async fn examine(patient: &Patient, report: &mut Report) {
     for Certified { setting, expires } in &patient.certificates {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -55,6 +56,8 @@ pub struct Dialed {
     pub socket: Line,
     /// Who accepted it.
     pub address: Address,
+    /// How TLS is spoken on it, if it is: what is in force for the next one may differ.
+    pub tls: Option<Arc<tls::Client>>,
 }
 
 /// Why there is none.
@@ -114,7 +117,11 @@ impl Dialer {
         loop {
             if let Some(address) = next.next() {
                 open.push((address.clone(), self.nodes.tries(&address)));
-                trying.push(async move { (self.dial_address(&address, client).await, address) });
+                let tls = self.way.tls.as_ref().map(tls::Connector::client);
+                trying.push(async move {
+                    let dialed = self.dial_address(&address, client, tls.as_deref()).await;
+                    (dialed.map(|socket| (socket, tls)), address)
+                });
             } else if trying.is_empty() {
                 return Err(refused);
             }
@@ -131,10 +138,15 @@ impl Dialer {
             let at = open.iter().position(|(tried, _)| *tried == address);
             let began = at.map_or(self.nodes.now(), |at| open.swap_remove(at).1);
             match result {
-                Ok(socket) => {
-                    let watch = Watch::new(self.nodes.clone(), address.clone(), began);
+                Ok((socket, tls)) => {
+                    let nodes = self.nodes.clone();
+                    let watch = Watch::new(nodes, address.clone(), began, tls.clone());
                     let socket = Watched::by(watch, socket);
-                    return Ok(Dialed { socket, address });
+                    return Ok(Dialed {
+                        socket,
+                        address,
+                        tls,
+                    });
                 }
                 Err(error) => {
                     debug!(%address, %error, "cannot connect");
@@ -150,8 +162,13 @@ impl Dialer {
         }
     }
 
-    async fn dial_address(&self, address: &Address, client: Option<&Origin>) -> io::Result<Socket> {
-        match timeout(self.within, self.way.to_address(address, client)).await {
+    async fn dial_address(
+        &self,
+        address: &Address,
+        client: Option<&Origin>,
+        tls: Option<&tls::Client>,
+    ) -> io::Result<Socket> {
+        match timeout(self.within, self.way.to_address_for(address, client, tls)).await {
             Ok(connected) => connected,
             Err(_) => Err(silent()),
         }
@@ -163,7 +180,7 @@ impl Dialer {
         told: impl Fn(&Address) + Send + Sync + 'static,
     ) -> Connector<Line> {
         let dialer = self.clone();
-        let told = std::sync::Arc::new(told);
+        let told = Arc::new(told);
         Box::new(move || {
             let (dialer, told) = (dialer.clone(), told.clone());
             Box::pin(async move {
@@ -184,20 +201,28 @@ impl Way {
     /// What the system says, or the handshake of TLS.
     pub async fn to(&self, node: &Node) -> io::Result<Socket> {
         let stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
-        self.on(stream, &node.host, None).await
+        let tls = self.tls.as_ref().map(tls::Connector::client);
+        self.on(stream, &node.host, None, tls.as_deref()).await
     }
 
-    /// A connection to one address of a node, for a client that comes from there; `None`: for the proxy itself.
+    /// A connection of the proxy's own to one address of a node.
     ///
     /// # Errors
     /// What the system says, or the handshake of TLS.
-    pub async fn to_address(
+    pub async fn to_address(&self, address: &Address) -> io::Result<Socket> {
+        let tls = self.tls.as_ref().map(tls::Connector::client);
+        self.to_address_for(address, None, tls.as_deref()).await
+    }
+
+    /// A connection to one address, for a client that comes from there; `None`: for the proxy itself.
+    async fn to_address_for(
         &self,
         address: &Address,
         client: Option<&Origin>,
+        tls: Option<&tls::Client>,
     ) -> io::Result<Socket> {
         let stream = TcpStream::connect(address.at).await?;
-        self.on(stream, &address.node.host, client).await
+        self.on(stream, &address.node.host, client, tls).await
     }
 
     async fn on(
@@ -205,6 +230,7 @@ impl Way {
         mut stream: TcpStream,
         host: &str,
         client: Option<&Origin>,
+        tls: Option<&tls::Client>,
     ) -> io::Result<Socket> {
         if self.told != Told::Off {
             let header = match client {
@@ -220,7 +246,7 @@ impl Way {
             // A new connection has room for it.
             stream.write_all(&header).await?;
         }
-        dress(plain(stream), host, self.tls.as_ref()).await
+        dress(plain(stream), host, tls).await
     }
 }
 
@@ -249,7 +275,8 @@ fn silent() -> io::Error {
 /// What the system says, or the handshake of TLS.
 pub async fn connect(host: &str, port: u16, tls: Option<&tls::Connector>) -> io::Result<Socket> {
     let stream = plain(TcpStream::connect((host, port)).await?);
-    dress(stream, host, tls).await
+    let tls = tls.map(tls::Connector::client);
+    dress(stream, host, tls.as_deref()).await
 }
 
 /// A connection to a server of this machine, by its Unix socket.
@@ -261,10 +288,7 @@ pub async fn connect_unix(path: &Path) -> io::Result<Socket> {
 }
 
 /// The same connection with TLS on it, if TLS is wanted.
-///
-/// # Errors
-/// What is wrong with the peer, in words.
-pub async fn dress(stream: Plain, host: &str, tls: Option<&tls::Connector>) -> io::Result<Socket> {
+async fn dress(stream: Plain, host: &str, tls: Option<&tls::Client>) -> io::Result<Socket> {
     match tls {
         Some(tls) => tls.connect(stream, host).await,
         None => Ok(Socket::Left(stream)),

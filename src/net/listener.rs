@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use crate::amqp::ids::ShortStr;
 use crate::drain::{Drain, Phase};
 use crate::machine::{Event, Leg, Limit};
-use crate::session::{Session, Settings};
+use crate::session::{External, Session, Settings};
 use crate::telemetry::metrics::{ConnectionMeter, Levels};
 use crate::telemetry::{Metrics, Reporter};
 use crate::tls;
@@ -112,10 +112,12 @@ impl Listener {
             connected = self.dialer.dial(Some(&origin)) => connected,
             () = &mut drained => return,
         };
-        let broker = match connected {
+        let (broker, external) = match connected {
             Ok(dialed) => {
                 reporter.connected(&dialed.address);
-                dialed.socket
+                // By the certificate of this very connection: the next one may show another, or none.
+                let shows = dialed.tls.map(|tls| tls.shows_certificate());
+                (dialed.socket, External::of(shows))
             }
             Err(refused) => {
                 meter.refused();
@@ -125,7 +127,7 @@ impl Listener {
         };
         let session = {
             let host = ShortStr::copy(origin.host().as_bytes()).unwrap_or_default();
-            Session::of_client(self.settings.clone(), host, came)
+            Session::of_client(self.settings.clone(), host, external, came)
         };
         let tickets = session.max_tickets();
         let telemetry = SessionTelemetry { reporter, meter };
@@ -145,9 +147,11 @@ impl Listener {
         tls: Option<tls::Acceptor>,
     ) -> Option<(Socket, Origin, Reporter)> {
         let reporter = |peer: &dyn fmt::Display| Reporter::session(self.metrics.clone(), peer);
+        // One time for both, as for the handshake of AMQP behind them.
+        let until = Instant::now() + self.settings.limits.now().handshake_timeout;
         let mut origin = match (peer, &mut client) {
             (Some(peer), Plain::Left(client)) => {
-                let origin = self.origin(client, peer).await;
+                let origin = self.origin(client, peer, until).await;
                 origin
                     .map_err(|error| reporter(&peer).header_refused(&error))
                     .ok()?
@@ -155,7 +159,7 @@ impl Listener {
             _ => Origin::LOCAL,
         };
         let reporter = reporter(&origin);
-        let client = self.dress(client, tls).await;
+        let client = self.dress(client, tls, until).await;
         let client = client
             .map_err(|error| reporter.handshake_failed(&error))
             .ok()?;
@@ -167,7 +171,12 @@ impl Listener {
     }
 
     /// Where it comes from and where to by TCP: as the system says, or as a load balancer does that is trusted.
-    async fn origin(&self, client: &mut TcpStream, peer: SocketAddr) -> Result<Origin, BadHeader> {
+    async fn origin(
+        &self,
+        client: &mut TcpStream,
+        peer: SocketAddr,
+        until: Instant,
+    ) -> Result<Origin, BadHeader> {
         let own = Ends {
             source: peer,
             destination: client.local_addr()?,
@@ -175,8 +184,7 @@ impl Listener {
         if !self.trusted.contains(peer.ip()) {
             return Ok(own.into());
         }
-        let patience = self.settings.limits.now().handshake_timeout;
-        let header = timeout(patience, proxy_protocol::read(client)).await;
+        let header = timeout_at(until, proxy_protocol::read(client)).await;
         let header = header.map_err(|_| BadHeader::Late)??;
         Ok(Origin {
             ends: Some(header.ends.unwrap_or(own)),
@@ -185,12 +193,16 @@ impl Listener {
     }
 
     /// The client's connection with TLS on it, if it came where TLS is spoken.
-    async fn dress(&self, client: Plain, tls: Option<tls::Acceptor>) -> io::Result<Socket> {
+    async fn dress(
+        &self,
+        client: Plain,
+        tls: Option<tls::Acceptor>,
+        until: Instant,
+    ) -> io::Result<Socket> {
         let Some(tls) = tls else {
             return Ok(Socket::Left(client));
         };
-        let within = self.settings.limits.now().handshake_timeout;
-        match timeout(within, tls.accept(client)).await {
+        match timeout_at(until, tls.accept(client)).await {
             Ok(accepted) => accepted,
             Err(_) => {
                 self.metrics.limit_met(Limit::HandshakeTimeout);

@@ -3,8 +3,10 @@
 //! A node that accepts connections and then says nothing, or hangs up before `connection.start`, is no better than one that refuses: it is
 //! counted as that. Whoever met it is not sent elsewhere: the broker speaks only after the client, whose words are on their way by then.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::nodes::{Address, Nodes};
 use super::stream::Stream;
 use crate::machine::Mono;
+use crate::tls;
 
 /// A broker that has said nothing for so long after a protocol header is silent.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -33,6 +36,8 @@ pub struct Watch {
     nodes: Nodes,
     address: Address,
     began: Mono,
+    /// How TLS is spoken on it, if it is.
+    tls: Option<Arc<tls::Client>>,
     stage: Stage,
 }
 
@@ -51,12 +56,18 @@ enum Stage {
 
 impl Watch {
     /// Of a connection that somebody began to open then.
-    pub(super) fn new(nodes: Nodes, address: Address, began: Mono) -> Watch {
+    pub(super) fn new(
+        nodes: Nodes,
+        address: Address,
+        began: Mono,
+        tls: Option<Arc<tls::Client>>,
+    ) -> Watch {
         nodes.opened(&address);
         Watch {
             nodes,
             address,
             began,
+            tls,
             stage: Stage::Greeting(0),
         }
     }
@@ -79,13 +90,28 @@ impl Watch {
     fn ended(&mut self) {
         let patient = self.began.until(self.nodes.now()) >= SILENCE;
         if matches!(self.stage, Stage::Asked(_)) || !patient {
-            self.fails("it hung up before it said anything");
+            self.fails(&"it hung up before it said anything");
         }
     }
 
-    fn fails(&mut self, why: &str) {
+    /// The connection broke, or TLS on it: with TLS 1.3 a broker refuses the proxy's certificate when the proxy's handshake is done.
+    fn broke(&mut self, error: io::Error) -> io::Error {
+        match &self.tls {
+            Some(tls) if tls::words::is_of_tls(&error) => {
+                let error = tls.failed(&error, &self.address.node.host);
+                self.fails(&error);
+                error
+            }
+            _ => {
+                self.ended();
+                error
+            }
+        }
+    }
+
+    fn fails(&mut self, why: &dyn fmt::Display) {
         self.stage = Stage::Known;
-        self.nodes.failed(&self.address, self.began, &why);
+        self.nodes.failed(&self.address, self.began, why);
     }
 }
 
@@ -94,7 +120,7 @@ impl Drop for Watch {
         if let Stage::Asked(since) = self.stage
             && since.until(self.nodes.now()) >= SILENCE
         {
-            self.fails("it accepts connections, and says nothing");
+            self.fails(&"it accepts connections, and says nothing");
         }
         self.nodes.closed(&self.address);
     }
@@ -134,11 +160,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if let (Poll::Ready(read), Some(watch)) = (&read, self.unknown()) {
-            match read {
-                Ok(()) if buffer.filled().len() > before => watch.heard(),
-                Ok(()) | Err(_) => watch.ended(),
-            }
+        let (Poll::Ready(done), Some(watch)) = (&read, self.unknown()) else {
+            return read;
+        };
+        match done {
+            Ok(()) if buffer.filled().len() > before => watch.heard(),
+            Ok(()) => watch.ended(),
+            Err(_) => return read.map_err(|error| watch.broke(error)),
         }
         read
     }

@@ -1,6 +1,7 @@
 //! EXTERNAL: a client that logs in by the certificate of its connection. RabbitMQ takes that from *its* socket, where with TLS the certificate is
 //! the proxy's, or none. So the proxy leaves EXTERNAL out of what the broker offers, and refuses who chooses it all the same, before the broker
-//! hears of it. Where the proxy has a certificate there, nobody gets into a connection in a way that the proxy does not understand.
+//! hears of it. Where the proxy shows a certificate there, nobody gets into a connection in a way that the proxy does not understand. Whether it
+//! does is a matter of each connection: certificates come and go while the proxy runs.
 
 use crate::amqp::frame;
 use crate::amqp::ids::ChannelId;
@@ -29,6 +30,17 @@ pub enum External {
     Guarded,
 }
 
+impl External {
+    /// Of one connection to the broker; `None`: without TLS.
+    pub fn of(shows_certificate: Option<bool>) -> External {
+        match shows_certificate {
+            None => External::Passes,
+            Some(false) => External::NotOffered,
+            Some(true) => External::Guarded,
+        }
+    }
+}
+
 impl Session {
     /// `connection.start` of the broker, without EXTERNAL.
     pub(super) fn start(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
@@ -45,7 +57,7 @@ impl Session {
 
     /// The same payload without EXTERNAL; `None` if it can stay as it is.
     fn without_external(&self, payload: &[u8]) -> Option<Vec<u8>> {
-        if self.settings.external == External::Passes {
+        if self.external == External::Passes {
             return None;
         }
         let start = Start::parse(payload).ok()?;
@@ -70,7 +82,7 @@ impl Session {
 
     /// `connection.start-ok` of the client. True: it goes nowhere.
     pub(super) fn refuses_start_ok(&mut self, payload: &[u8], turn: &mut Turn<'_>) -> bool {
-        let is_refused = match (self.settings.external, StartOk::parse(payload)) {
+        let is_refused = match (self.external, StartOk::parse(payload)) {
             (External::Passes, _) | (External::NotOffered, Err(_)) => false,
             (External::NotOffered | External::Guarded, Ok(ok)) => is_external(ok.mechanism),
             (External::Guarded, Err(_)) => true,
@@ -101,7 +113,7 @@ impl Session {
     /// Called before bytes would pass without being looked at. True: they must not, as they could choose EXTERNAL, and the session is over. The
     /// client is answered as RabbitMQ answers a protocol that it does not speak: with its own protocol header, and the end.
     pub(super) fn guards_unseen(&mut self, turn: &mut Turn<'_>) -> bool {
-        let guards = self.settings.external == External::Guarded && !self.mechanism_is_chosen;
+        let guards = self.external == External::Guarded && !self.mechanism_is_chosen;
         if guards {
             turn.event(Event::ExternalRefused);
             self.handshake_until = None;

@@ -368,10 +368,14 @@ impl Metrics {
         }
     }
 
-    /// The certificate that this setting names ends then, since 1970.
-    pub fn certificate_expires(&self, setting: &'static str, at: Duration) {
-        let at = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+    /// The certificate that this setting names ends then, since 1970; `None`: there is none.
+    pub fn certificate_expires(&self, setting: &'static str, at: Option<Duration>) {
         let labels = SettingLabels { setting };
+        let Some(at) = at else {
+            self.0.certificates.remove(&labels);
+            return;
+        };
+        let at = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
         self.0.certificates.get_or_create(&labels).set(at);
     }
 

@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::files::{Contents, Problem};
-use super::material::Material;
-use super::{Acceptor, Connector, Settings, Uses, words};
+use super::material::{Material, Served, Side, ToBroker, hook};
+use super::{Acceptor, Client, Connector, Settings, Uses, words};
 use crate::telemetry::Metrics;
 
 /// How often the files are read.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A certificate that ends within this time is told of.
-const SOON: Duration = Duration::from_secs(30 * DAY.as_secs());
+pub(crate) const SOON: Duration = Duration::from_secs(30 * DAY.as_secs());
 /// How often.
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -34,11 +34,34 @@ struct Inner {
     read: Mutex<Read>,
 }
 
-/// What was read last, whether it was taken over or not.
+/// What was read last.
 struct Read {
+    upstream: Part,
+    served: Part,
+    /// How often settings have come. What was read before the last ones is older than what is in force.
+    changes: u64,
+}
+
+/// The same, of one side.
+struct Part {
+    /// Those in force.
     settings: Settings,
+    /// Whether they were taken over or not.
     files: Contents,
-    expire: Vec<Certified>,
+    /// When the certificate in force ends, if there is one.
+    expires: Option<Duration>,
+}
+
+/// The settings in force at one time.
+pub(super) struct Look {
+    changes: u64,
+    settings: [(Side, Settings); 2],
+}
+
+/// The same, with what was in their files a little later.
+pub(super) struct Looked {
+    changes: u64,
+    parts: [(Side, Contents, Settings); 2],
 }
 
 /// A certificate of the proxy's own.
@@ -63,29 +86,39 @@ impl Certificates {
         metrics: Metrics,
     ) -> Result<Certificates, Vec<Problem>> {
         let files = Contents::read(settings);
-        let material = Material::new(settings, uses, &files, now())?;
+        let Material {
+            upstream,
+            hook,
+            served,
+        } = Material::new(settings, uses, &files)?;
+        let (to_broker, to_others) = files.split();
+        let read = Read {
+            upstream: Part {
+                settings: settings.of(Side::Upstream),
+                files: to_broker,
+                expires: upstream.as_ref().and_then(|it| it.expires),
+            },
+            served: Part {
+                settings: settings.of(Side::Served),
+                files: to_others,
+                expires: served.as_ref().map(|it| it.expires),
+            },
+            changes: 0,
+        };
         let acceptor = |config| Acceptor(Arc::new(ArcSwap::from_pointee(config)));
+        let (clients, admin) = served.map_or((None, None), |it| (it.clients, it.admin));
         let certificates = Certificates(Arc::new(Inner {
             uses,
-            upstream: material.upstream.map(|client| Connector {
-                metrics: Some(metrics.clone()),
-                ..Connector::fixed(client)
-            }),
-            hook: material.hook.map(Connector::fixed),
-            clients: material.clients.map(acceptor),
-            admin: material.admin.map(acceptor),
-            read: Mutex::new(Read {
-                settings: settings.clone(),
-                files,
-                expire: certified(&material.expire),
-            }),
+            upstream: upstream.map(|it| Connector::fixed(counted(it.client, &metrics))),
+            hook: hook.map(Connector::fixed),
+            clients: clients.map(acceptor),
+            admin: admin.map(acceptor),
+            read: Mutex::new(read),
             metrics,
         }));
-        certificates.count();
-        if uses.upstream && !settings.upstream_tls_verify {
-            warn!(
-                "`upstream-tls-verify` is false: whoever is on the way to the broker can read and change everything"
-            );
+        certificates.count(&certificates.read());
+        if uses.upstream {
+            warn_of_anybody(settings);
         }
         Ok(certificates)
     }
@@ -112,12 +145,33 @@ impl Certificates {
 
     /// The certificates of the proxy's own.
     pub fn expire(&self) -> Vec<Certified> {
-        self.read().expire.clone()
+        self.read().expire().collect()
     }
 
-    /// Makes these settings count for new connections, with what is in their files now.
-    pub fn change(&self, settings: &Settings) {
-        self.take(settings.clone(), Contents::read(settings));
+    /// Makes these settings count for new connections, with what is in their files now. `uses`: the sides that speak TLS by these settings.
+    /// Where a side needs a restart to change, its settings wait for it, too: they are not made for the running one.
+    pub fn change(&self, settings: &Settings, uses: Uses) {
+        let mut read = self.read();
+        read.changes += 1;
+        let mut is_news = false;
+        for side in Side::ALL {
+            let wanted = settings.of(side);
+            let part = read.part(side);
+            if side.is_alike(self.0.uses, uses) {
+                let files = Contents::read(&wanted);
+                is_news |= self.take(side, part, wanted, files, true);
+            } else if part.settings != wanted {
+                let certificate = side.certificate();
+                warn!("the settings of TLS that belong to `{certificate}` wait for a restart");
+            }
+        }
+        if let Some(connector) = &self.0.hook {
+            match hook() {
+                Ok(client) => connector.0.store(Arc::new(client)),
+                Err(problem) => tell_of(vec![problem]),
+            }
+        }
+        self.tell(&read, is_news);
     }
 
     /// Looks after the files, for as long as it is polled.
@@ -130,84 +184,140 @@ impl Certificates {
         loop {
             if told.is_none_or(|told| told.elapsed() >= DAY) {
                 told = Some(Instant::now());
-                self.tell_of_the_end();
+                tell_of_the_end(&self.read());
             }
             sleep(pause).await;
-            let settings = self.read().settings.clone();
-            let looked = settings.clone();
-            if let Ok(files) = spawn_blocking(move || Contents::read(&looked)).await
-                && self.read().settings == settings
-            {
-                self.take(settings, files);
+            let look = self.look();
+            if let Ok(looked) = spawn_blocking(|| look.read()).await {
+                self.looked(looked);
             }
         }
     }
 
-    /// New files, or none.
-    fn take(&self, settings: Settings, files: Contents) {
+    /// What is to be read, which may take a while.
+    pub(super) fn look(&self) -> Look {
         let mut read = self.read();
-        if (&read.settings, &read.files) == (&settings, &files) {
+        Look {
+            changes: read.changes,
+            settings: Side::ALL.map(|side| (side, read.part(side).settings.clone())),
+        }
+    }
+
+    /// It was.
+    pub(super) fn looked(&self, looked: Looked) {
+        let mut read = self.read();
+        if read.changes != looked.changes {
             return;
         }
-        let material = Material::new(&settings, self.0.uses, &files, now());
-        (read.settings, read.files) = (settings, files);
-        let material = match material {
-            Ok(material) => material,
-            Err(problems) => {
-                for Problem { setting, what } in problems {
-                    warn!(
-                        setting,
-                        problem = what,
-                        "certificates are not taken over: those before stay in force"
-                    );
+        let mut is_news = false;
+        for (side, files, settings) in looked.parts {
+            is_news |= self.take(side, read.part(side), settings, files, false);
+        }
+        self.tell(&read, is_news);
+    }
+
+    /// New settings or files of a side, or none. `is_asked`: somebody wants all to be read, so whom the system trusts, too. True: they are in
+    /// force now.
+    fn take(
+        &self,
+        side: Side,
+        part: &mut Part,
+        settings: Settings,
+        files: Contents,
+        is_asked: bool,
+    ) -> bool {
+        let is_new = (&part.settings, &part.files) != (&settings, &files);
+        let asks_the_system = is_asked && side == Side::Upstream && settings.trusts_the_system();
+        if !is_new && !asks_the_system {
+            return false;
+        }
+        match self.store(side, &settings, &files, part.expires) {
+            Ok(expires) => {
+                if side == Side::Upstream && self.0.uses.upstream && is_new {
+                    warn_of_anybody(&settings);
                 }
-                return;
+                *part = Part {
+                    settings,
+                    files,
+                    expires,
+                };
+                is_new
+            }
+            Err(problems) => {
+                tell_of(problems);
+                // Told once. Settings that are of no use are not kept: the files of those in force are looked after.
+                if part.settings == settings {
+                    part.files = files;
+                }
+                false
+            }
+        }
+    }
+
+    /// Makes them count. When the certificate ends; `running`: the one in force.
+    fn store(
+        &self,
+        side: Side,
+        settings: &Settings,
+        files: &Contents,
+        running: Option<Duration>,
+    ) -> Result<Option<Duration>, Vec<Problem>> {
+        let Inner { uses, metrics, .. } = &*self.0;
+        let now = now();
+        let usable = |expires: Duration| match running {
+            Some(running) if running <= now => Ok(()),
+            _ if expires > now => Ok(()),
+            _ => {
+                let what = format!("its certificate expired {} ago", words::days(now - expires));
+                Err(vec![Problem::new(side.certificate(), what)])
             }
         };
-        read.expire = certified(&material.expire);
-        drop(read);
-        let Inner {
-            upstream,
-            hook,
-            clients,
-            admin,
-            ..
-        } = &*self.0;
-        for (connector, client) in [(upstream, material.upstream), (hook, material.hook)] {
-            if let (Some(connector), Some(client)) = (connector, client) {
-                connector.client.store(Arc::new(client));
-            }
-        }
-        for (acceptor, config) in [(clients, material.clients), (admin, material.admin)] {
-            if let (Some(acceptor), Some(config)) = (acceptor, config) {
-                acceptor.0.store(Arc::new(config));
-            }
-        }
-        info!("certificates are read anew: they count for new connections");
-        self.count();
-        self.tell_of_the_end();
-    }
-
-    fn count(&self) {
-        for Certified { setting, expires } in &self.read().expire {
-            self.0.metrics.certificate_expires(setting, *expires);
-        }
-    }
-
-    fn tell_of_the_end(&self) {
-        let now = now();
-        for Certified { setting, expires } in &self.read().expire {
-            match expires.checked_sub(now) {
-                None => warn!(
-                    setting,
-                    "the certificate has expired: whoever checks it connects no more"
-                ),
-                Some(left) if left < SOON => {
-                    let left = words::days(left);
-                    warn!(setting, left, "the certificate expires soon");
+        match side {
+            Side::Upstream if uses.upstream => {
+                let Some(ToBroker { client, expires }) = ToBroker::new(settings, *uses, files)?
+                else {
+                    return Ok(None);
+                };
+                expires.map_or(Ok(()), usable)?;
+                if let Some(connector) = &self.0.upstream {
+                    connector.0.store(Arc::new(counted(client, metrics)));
                 }
-                Some(_) => {}
+                Ok(expires)
             }
+            Side::Served if uses.serves() => {
+                let Some(served) = Served::new(settings, *uses, files)? else {
+                    return Ok(None);
+                };
+                usable(served.expires)?;
+                let configs = [
+                    (&self.0.clients, served.clients),
+                    (&self.0.admin, served.admin),
+                ];
+                for (acceptor, config) in configs {
+                    if let (Some(acceptor), Some(config)) = (acceptor, config) {
+                        acceptor.0.store(Arc::new(config));
+                    }
+                }
+                Ok(Some(served.expires))
+            }
+            Side::Upstream | Side::Served => Ok(None),
+        }
+    }
+
+    fn tell(&self, read: &Read, is_news: bool) {
+        if is_news {
+            info!("certificates are read anew: they count for new connections");
+            self.count(read);
+            tell_of_the_end(read);
+        }
+    }
+
+    fn count(&self, read: &Read) {
+        for side in Side::ALL {
+            let setting = side.certificate();
+            let used = read.expire().find(|it| it.setting == setting);
+            let expires = used.map(|it| it.expires);
+            self.0.metrics.certificate_expires(setting, expires);
         }
     }
 
@@ -216,10 +326,83 @@ impl Certificates {
     }
 }
 
-fn certified(expire: &[(&'static str, Duration)]) -> Vec<Certified> {
-    let all = expire.iter();
-    all.map(|&(setting, expires)| Certified { setting, expires })
-        .collect()
+// === impl Look ===
+
+impl Look {
+    pub(super) fn read(self) -> Looked {
+        let read = |(side, settings)| (side, Contents::read(&settings), settings);
+        Looked {
+            changes: self.changes,
+            parts: self.settings.map(read),
+        }
+    }
+}
+
+// === impl Read ===
+
+impl Read {
+    fn part(&mut self, side: Side) -> &mut Part {
+        match side {
+            Side::Upstream => &mut self.upstream,
+            Side::Served => &mut self.served,
+        }
+    }
+
+    fn expire(&self) -> impl Iterator<Item = Certified> {
+        let parts = [
+            (Side::Upstream, &self.upstream),
+            (Side::Served, &self.served),
+        ];
+        parts.into_iter().filter_map(|(side, part)| {
+            Some(Certified {
+                setting: side.certificate(),
+                expires: part.expires?,
+            })
+        })
+    }
+}
+
+fn tell_of_the_end(read: &Read) {
+    let now = now();
+    for Certified { setting, expires } in read.expire() {
+        match expires.checked_sub(now) {
+            None => warn!(
+                setting,
+                ago = words::days(now - expires),
+                "the certificate has expired: whoever checks it connects no more"
+            ),
+            Some(left) if left < SOON => {
+                let left = words::days(left);
+                warn!(setting, left, "the certificate expires soon");
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn tell_of(problems: Vec<Problem>) {
+    for Problem { setting, what } in problems {
+        warn!(
+            setting,
+            problem = what,
+            "certificates are not taken over: those before stay in force"
+        );
+    }
+}
+
+fn warn_of_anybody(settings: &Settings) {
+    if !settings.upstream_tls_verify {
+        warn!(
+            "`upstream-tls-verify` is false: whoever is on the way to the broker can read and change everything"
+        );
+    }
+}
+
+fn counted(client: Client, metrics: &Metrics) -> Client {
+    Client {
+        metrics: Some(metrics.clone()),
+        ..client
+    }
 }
 
 /// Since 1970.

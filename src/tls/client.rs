@@ -32,15 +32,13 @@ pub struct Client {
     pub(super) name: Option<ServerName<'static>>,
     /// What can be done where it fails.
     pub(super) advice: Advice,
+    /// Where it is told that TLS failed, if not by those who wanted the connection.
+    pub(super) metrics: Option<Metrics>,
 }
 
 /// Opens TLS on connections, with what is in force at that moment. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Connector {
-    pub(super) client: Arc<ArcSwap<Client>>,
-    /// Where it is told that TLS failed, if not by those who wanted the connection.
-    pub(super) metrics: Option<Metrics>,
-}
+pub struct Connector(pub(super) Arc<ArcSwap<Client>>);
 
 /// Takes any certificate. What is signed with it is checked all the same.
 #[derive(Debug)]
@@ -119,7 +117,44 @@ impl Client {
             config: Arc::new(config),
             name,
             advice,
+            metrics: None,
         })
+    }
+
+    /// The same connection, with TLS on it.
+    ///
+    /// # Errors
+    /// What is wrong with the peer, or with the connection, in words.
+    pub async fn connect(&self, plain: Plain, host: &str) -> io::Result<Socket> {
+        let name = self.name_for(host)?;
+        let connecting = TlsConnector::from(self.config.clone()).connect(name, plain);
+        match connecting.await {
+            Ok(connected) => Ok(Socket::Right(Box::new(connected.into()))),
+            Err(error) => Err(self.failed(&error, host)),
+        }
+    }
+
+    /// Whether a server that asks for a certificate gets one.
+    pub fn shows_certificate(&self) -> bool {
+        self.config.client_auth_cert_resolver.has_certs()
+    }
+
+    /// The error of a connection of this client's as people understand it. It is counted.
+    pub fn failed(&self, error: &io::Error, host: &str) -> io::Error {
+        let error = words::of_server(error, host, self.advice);
+        if let Some(metrics) = &self.metrics {
+            metrics.upstream_tls_failed(&error);
+        }
+        error
+    }
+
+    /// Whom the certificate has to name.
+    fn name_for(&self, host: &str) -> io::Result<ServerName<'static>> {
+        match &self.name {
+            Some(name) => Ok(name.clone()),
+            None => ServerName::try_from(host.to_owned())
+                .map_err(|_| io::Error::other(format!("no certificate can be for {host:?}"))),
+        }
     }
 }
 
@@ -147,36 +182,18 @@ pub(super) fn roots_of_the_system(instead: &'static str) -> Result<RootCertStore
 impl Connector {
     /// One whose client is never replaced.
     pub fn fixed(client: Client) -> Connector {
-        Connector {
-            client: Arc::new(ArcSwap::from_pointee(client)),
-            metrics: None,
-        }
+        Connector(Arc::new(ArcSwap::from_pointee(client)))
     }
 
-    /// The same connection, with TLS on it.
-    ///
-    /// # Errors
-    /// What is wrong with the peer, or with the connection, in words.
-    pub async fn connect(&self, plain: Plain, host: &str) -> io::Result<Socket> {
-        let client = self.client();
-        let name = client.name_for(host)?;
-        let connecting = TlsConnector::from(client.config.clone()).connect(name, plain);
-        match connecting.await {
-            Ok(connected) => Ok(Socket::Right(Box::new(connected.into()))),
-            Err(error) => {
-                let error = words::of_server(&error, host, client.advice);
-                if let Some(metrics) = &self.metrics {
-                    metrics.upstream_tls_failed(&error);
-                }
-                Err(error)
-            }
-        }
+    /// What is in force now, for one connection.
+    pub fn client(&self) -> Arc<Client> {
+        self.0.load_full()
     }
 
-    /// The same for who has no tasks.
+    /// [`Client::connect`] for who has no tasks.
     ///
     /// # Errors
-    /// As [`Connector::connect`], but in the words of TLS.
+    /// The same, but in the words of TLS.
     pub fn over<S: Read + Write>(
         &self,
         plain: S,
@@ -193,22 +210,6 @@ impl Connector {
     /// The error as people understand it.
     pub fn words(&self, error: &io::Error, host: &str) -> io::Error {
         words::of_server(error, host, self.client().advice)
-    }
-
-    /// What is in force now.
-    fn client(&self) -> Arc<Client> {
-        self.client.load_full()
-    }
-}
-
-impl Client {
-    /// Whom the certificate has to name.
-    fn name_for(&self, host: &str) -> io::Result<ServerName<'static>> {
-        match &self.name {
-            Some(name) => Ok(name.clone()),
-            None => ServerName::try_from(host.to_owned())
-                .map_err(|_| io::Error::other(format!("no certificate can be for {host:?}"))),
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
-use super::{Settings, provider, words};
+use super::{Settings, provider};
 
 /// What is wrong with a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,13 @@ impl Contents {
         )
     }
 
+    /// Those for the broker, and the others.
+    pub(super) fn split(self) -> (Contents, Contents) {
+        let parts = self.0.into_iter();
+        let (upstream, served) = parts.partition(|(name, _)| name.starts_with("upstream-"));
+        (Contents(upstream), Contents(served))
+    }
+
     /// One file alone.
     pub(super) fn of_file(setting: &'static str, file: &str) -> Contents {
         Contents(vec![(setting, std::fs::read(file))])
@@ -93,7 +100,6 @@ impl Contents {
         &self,
         certificate: &'static str,
         key: &'static str,
-        now: Duration,
     ) -> Result<Option<Identity>, Vec<Problem>> {
         let chain = self.chain(certificate);
         let secret = self.key(key);
@@ -115,7 +121,7 @@ impl Contents {
                 return Err(vec![Problem::new(certificate, what)]);
             }
         };
-        identity(chain, secret, (certificate, key), now).map_err(|problem| vec![problem])
+        identity(chain, secret, (certificate, key)).map_err(|problem| vec![problem])
     }
 
     fn chain(
@@ -186,7 +192,6 @@ fn identity(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     (certificate_setting, key_setting): (&'static str, &'static str),
-    now: Duration,
 ) -> Result<Option<Identity>, Problem> {
     // The server of TLS has the same check, but says it only to whom it serves.
     match CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider()) {
@@ -212,13 +217,6 @@ fn identity(
         let what = format!("it has a certificate that cannot be read: {error}");
         Problem::new(certificate_setting, what)
     })?;
-    if expires <= now {
-        let what = format!(
-            "its certificate has expired {} ago",
-            words::days(now - expires)
-        );
-        return Err(Problem::new(certificate_setting, what));
-    }
     Ok(Some(Identity {
         chain,
         key,

@@ -14,20 +14,90 @@ use super::{ClientAuth, Settings, Uses, server};
 #[derive(Debug)]
 pub struct Material {
     /// For the broker.
-    pub(super) upstream: Option<Client>,
+    pub(super) upstream: Option<ToBroker>,
     /// For the server of `on-dead-letter`.
     pub(super) hook: Option<Client>,
+    /// For those who connect.
+    pub(super) served: Option<Served>,
+}
+
+/// What is shown to the broker, and asked of it.
+#[derive(Debug)]
+pub(super) struct ToBroker {
+    pub(super) client: Client,
+    /// Since 1970, when the certificate ends that the broker is shown, if it is shown one.
+    pub(super) expires: Option<Duration>,
+}
+
+/// What is shown to those who connect, and asked of them.
+#[derive(Debug)]
+pub(super) struct Served {
     /// For clients.
     pub(super) clients: Option<ServerConfig>,
     /// For the admin port.
     pub(super) admin: Option<ServerConfig>,
-    /// Settings with the end of their certificates, since 1970.
-    pub(super) expire: Vec<(&'static str, Duration)>,
+    /// Since 1970, when the certificate ends.
+    pub(super) expires: Duration,
+}
+
+/// Settings and files that have nothing to do with those of the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Upstream,
+    Served,
+}
+
+// === impl Side ===
+
+impl Side {
+    pub(super) const ALL: [Side; 2] = [Side::Upstream, Side::Served];
+
+    /// The setting that names the certificate.
+    pub(super) fn certificate(self) -> &'static str {
+        match self {
+            Side::Upstream => "upstream-cert-file",
+            Side::Served => "tls-cert-file",
+        }
+    }
+
+    /// Whether it is the same for both.
+    pub(super) fn is_alike(self, a: Uses, b: Uses) -> bool {
+        match self {
+            Side::Upstream => a.upstream == b.upstream,
+            Side::Served => (a.clients, a.admin) == (b.clients, b.admin),
+        }
+    }
 }
 
 // === impl Settings ===
 
 impl Settings {
+    /// Those of one side; the others are not set.
+    pub(super) fn of(&self, side: Side) -> Settings {
+        match side {
+            Side::Upstream => Settings {
+                tls_cert_file: None,
+                tls_key_file: None,
+                tls_client_ca_file: None,
+                tls_client_auth: ClientAuth::Off,
+                ..self.clone()
+            },
+            Side::Served => Settings {
+                upstream_ca_file: None,
+                upstream_tls_name: None,
+                upstream_cert_file: None,
+                upstream_key_file: None,
+                upstream_tls_verify: true,
+                ..self.clone()
+            },
+        }
+    }
+
+    /// Whether the broker's certificate must be signed by one of those whom the system trusts.
+    pub(super) fn trusts_the_system(&self) -> bool {
+        self.upstream_tls_verify && self.upstream_ca_file.is_none()
+    }
+
     /// What contradicts itself, whatever is in the files.
     fn contradictions(&self, uses: Uses) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -79,11 +149,6 @@ impl Settings {
             uses.clients && roots && !is_asked,
             why,
         );
-        if uses.clients && is_asked && !roots {
-            let what =
-                "set it too: `tls-client-auth` needs to know who signs the certificates of clients";
-            problems.push(Problem::new("tls-client-ca-file", what));
-        }
         problems
     }
 }
@@ -91,7 +156,7 @@ impl Settings {
 // === impl Material ===
 
 impl Material {
-    /// Checks everything. `now` is since 1970.
+    /// Checks everything. A certificate that has expired is no mistake: whoever does not look at it is served as before.
     ///
     /// # Errors
     /// All that is wrong.
@@ -99,111 +164,134 @@ impl Material {
         settings: &Settings,
         uses: Uses,
         files: &Contents,
-        now: Duration,
     ) -> Result<Material, Vec<Problem>> {
-        let mut problems = settings.contradictions(uses);
-        let mut expire = Vec::new();
-        let mut noted =
-            |done: Result<(), Vec<Problem>>| problems.extend(done.err().unwrap_or_default());
-
-        let (mut upstream, mut hook, mut clients, mut admin) = (None, None, None, None);
-        noted((|| {
-            let identity = files.identity("upstream-cert-file", "upstream-key-file", now);
-            let roots = files.roots("upstream-ca-file");
-            let name = settings
-                .upstream_tls_name
-                .clone()
-                .map(ServerName::try_from)
-                .transpose();
-            let name = name.map_err(|_| {
-                Problem::new(
-                    "upstream-tls-name",
-                    "write the name of a host, or an address",
-                )
-            });
-            let (identity, roots, name) = match (identity, roots, name) {
-                (Ok(identity), Ok(roots), Ok(name)) => (identity, roots, name),
-                (identity, roots, name) => {
-                    let mut problems = identity.err().unwrap_or_default();
-                    problems.extend(roots.err());
-                    problems.extend(name.err());
-                    return Err(problems);
-                }
-            };
-            if !uses.upstream {
-                return Ok(());
-            }
-            expire.extend(
-                identity
-                    .as_ref()
-                    .map(|it| ("upstream-cert-file", it.expires)),
-            );
-            let roots = match roots {
-                _ if !settings.upstream_tls_verify => None,
-                Some(roots) => Some(roots),
-                None => {
-                    Some(roots_of_the_system("upstream-ca-file").map_err(|problem| vec![problem])?)
-                }
-            };
-            let client = match roots {
-                Some(roots) => Client::new(roots, identity, name, Advice::Upstream),
-                None => Client::unverified(identity, name),
-            };
-            upstream =
-                Some(client.map_err(|error| vec![Problem::new("upstream-cert-file", error)])?);
-            Ok(())
-        })());
-        noted((|| {
-            let identity = files.identity("tls-cert-file", "tls-key-file", now);
-            let roots = files.roots("tls-client-ca-file");
-            let (identity, roots) = match (identity, roots) {
-                (Ok(identity), Ok(roots)) => (identity, roots),
-                (identity, roots) => {
-                    let mut problems = identity.err().unwrap_or_default();
-                    problems.extend(roots.err());
-                    return Err(problems);
-                }
-            };
-            if !uses.serves() {
-                return Ok(());
-            }
-            let Some(identity) = identity else {
-                let what =
-                    "set it, and `tls-key-file`: `listen-tls` and `admin-tls` need a certificate";
-                return Err(vec![Problem::new("tls-cert-file", what)]);
-            };
-            expire.push(("tls-cert-file", identity.expires));
-            let config = |auth, roots| {
-                server::config(&identity, auth, roots).map_err(|problem| vec![problem])
-            };
-            if uses.admin {
-                let mut config = config(ClientAuth::Off, None)?;
-                config.alpn_protocols = vec![b"http/1.1".to_vec()];
-                admin = Some(config);
-            }
-            if uses.clients {
-                clients = Some(config(settings.tls_client_auth, roots)?);
-            }
-            Ok(())
-        })());
-        noted((|| {
-            if uses.hook {
-                let roots =
-                    roots_of_the_system("on-dead-letter").map_err(|problem| vec![problem])?;
-                let client = Client::new(roots, None, None, Advice::System);
-                hook = Some(client.map_err(|error| vec![Problem::new("on-dead-letter", error)])?);
-            }
-            Ok(())
-        })());
-        match problems.is_empty() {
-            false => Err(problems),
-            true => Ok(Material {
+        let problems = settings.contradictions(uses);
+        let upstream = ToBroker::new(settings, uses, files);
+        let served = Served::new(settings, uses, files);
+        let hook = uses.hook.then(hook).transpose();
+        match (upstream, served, hook) {
+            (Ok(upstream), Ok(served), Ok(hook)) if problems.is_empty() => Ok(Material {
                 upstream,
                 hook,
-                clients,
-                admin,
-                expire,
+                served,
             }),
+            (upstream, served, hook) => {
+                let wrong = [upstream.err(), served.err(), hook.err().map(|it| vec![it])];
+                Err(problems
+                    .into_iter()
+                    .chain(wrong.into_iter().flatten().flatten())
+                    .collect())
+            }
         }
+    }
+}
+
+/// For the server of `on-dead-letter`.
+pub(super) fn hook() -> Result<Client, Problem> {
+    let roots = roots_of_the_system("on-dead-letter")?;
+    Client::new(roots, None, None, Advice::System)
+        .map_err(|error| Problem::new("on-dead-letter", error))
+}
+
+// === impl ToBroker ===
+
+impl ToBroker {
+    /// `None`: what is there is good, and of no use.
+    pub(super) fn new(
+        settings: &Settings,
+        uses: Uses,
+        files: &Contents,
+    ) -> Result<Option<ToBroker>, Vec<Problem>> {
+        let identity = files.identity("upstream-cert-file", "upstream-key-file");
+        let roots = files.roots("upstream-ca-file");
+        let name = settings
+            .upstream_tls_name
+            .clone()
+            .map(ServerName::try_from)
+            .transpose();
+        let name = name.map_err(|_| {
+            Problem::new(
+                "upstream-tls-name",
+                "write the name of a host, or an address",
+            )
+        });
+        let (identity, roots, name) = match (identity, roots, name) {
+            (Ok(identity), Ok(roots), Ok(name)) => (identity, roots, name),
+            (identity, roots, name) => {
+                let mut problems = identity.err().unwrap_or_default();
+                problems.extend(roots.err());
+                problems.extend(name.err());
+                return Err(problems);
+            }
+        };
+        if !uses.upstream {
+            return Ok(None);
+        }
+        let expires = identity.as_ref().map(|it| it.expires);
+        let roots = match roots {
+            _ if !settings.upstream_tls_verify => None,
+            Some(roots) => Some(roots),
+            None => Some(roots_of_the_system("upstream-ca-file").map_err(|problem| vec![problem])?),
+        };
+        let client = match roots {
+            Some(roots) => Client::new(roots, identity, name, Advice::Upstream),
+            None => Client::unverified(identity, name),
+        };
+        let client = client.map_err(|error| vec![Problem::new("upstream-cert-file", error)])?;
+        Ok(Some(ToBroker { client, expires }))
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    /// `None`: what is there is good, and of no use.
+    pub(super) fn new(
+        settings: &Settings,
+        uses: Uses,
+        files: &Contents,
+    ) -> Result<Option<Served>, Vec<Problem>> {
+        let auth = settings.tls_client_auth;
+        let identity = files.identity("tls-cert-file", "tls-key-file");
+        let roots = match files.roots("tls-client-ca-file") {
+            Ok(None) if uses.clients && auth != ClientAuth::Off => {
+                let what = "set it too: `tls-client-auth` needs to know who signs the certificates of clients";
+                Err(Problem::new("tls-client-ca-file", what))
+            }
+            roots => roots,
+        };
+        let (identity, roots) = match (identity, roots) {
+            (Ok(identity), Ok(roots)) => (identity, roots),
+            (identity, roots) => {
+                let mut problems = identity.err().unwrap_or_default();
+                problems.extend(roots.err());
+                return Err(problems);
+            }
+        };
+        if !uses.serves() {
+            return Ok(None);
+        }
+        let Some(identity) = identity else {
+            let what =
+                "set it, and `tls-key-file`: `listen-tls` and `admin-tls` need a certificate";
+            return Err(vec![Problem::new("tls-cert-file", what)]);
+        };
+        let config =
+            |auth, roots| server::config(&identity, auth, roots).map_err(|problem| vec![problem]);
+        let mut admin = None;
+        if uses.admin {
+            let mut config = config(ClientAuth::Off, None)?;
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            admin = Some(config);
+        }
+        let clients = match uses.clients {
+            true => Some(config(auth, roots)?),
+            false => None,
+        };
+        Ok(Some(Served {
+            clients,
+            admin,
+            expires: identity.expires,
+        }))
     }
 }

@@ -1,8 +1,7 @@
 //! Certificates made for each test; handshakes over a socket of this machine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
@@ -11,10 +10,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::words::Failure;
-use super::{Certificates, ClientAuth, Contents, Material, Problem, Settings, Uses, now};
+use super::{Certificates, ClientAuth, Contents, Material, Problem, Settings, Uses};
 use crate::net::dial::connect;
 use crate::net::stream::plain;
 use crate::telemetry::Metrics;
+
+mod late;
+mod reload;
 
 const BOTH: Uses = Uses {
     upstream: true,
@@ -104,7 +106,7 @@ fn good(folder: &Folder, authority: &Authority) -> Settings {
 }
 
 fn problems(settings: &Settings, uses: Uses) -> Vec<Problem> {
-    let checked = Material::new(settings, uses, &Contents::read(settings), now());
+    let checked = Material::new(settings, uses, &Contents::read(settings));
     checked.err().unwrap_or_default()
 }
 
@@ -121,7 +123,6 @@ fn each_mistake_is_told_with_its_setting() {
     let good = good(&folder, &authority);
     assert_eq!(wrong(&good, BOTH), []);
     let (other, _) = authority.sign("localhost", (2090, 1, 1));
-    let (expired, key) = authority.sign("localhost", (2021, 1, 1));
     let missing = Some(folder.0.join("none.pem").display().to_string());
     for (settings, setting, words) in [
         (
@@ -166,15 +167,6 @@ fn each_mistake_is_told_with_its_setting() {
             },
             "tls-key-file",
             "does not belong to the certificate",
-        ),
-        (
-            Settings {
-                tls_cert_file: folder.write("expired.pem", expired),
-                tls_key_file: folder.write("expired-key.pem", key),
-                ..good.clone()
-            },
-            "tls-cert-file",
-            "has expired",
         ),
         (
             Settings {
@@ -401,86 +393,4 @@ async fn who_speaks_no_tls_is_told_apart() {
     let said = connect("localhost", port, connector.as_ref()).await;
     let said = said.expect_err("no TLS").to_string();
     assert!(said.contains("does not speak TLS at this port"), "{said}");
-}
-
-#[tokio::test]
-async fn new_files_count_for_new_connections_and_wrong_ones_not_at_all() {
-    let (folder, authority) = (Folder::new(), Authority::new());
-    let settings = good(&folder, &authority);
-    let metrics = Metrics::new();
-    let certificates = Certificates::load(&settings, BOTH, metrics.clone()).expect("good");
-    let expires = |year: i32| {
-        let seconds = date_time_ymd(year, 1, 1).unix_timestamp();
-        format!(
-            "dlx_proxy_certificate_expires_timestamp_seconds{{setting=\"tls-cert-file\"}} {seconds}\n"
-        )
-    };
-    assert!(metrics.encode().contains(&expires(2090)));
-    let before = certificates.clients().expect("TLS").0.load_full();
-
-    // Half of a pair, as when files are copied one after the other.
-    let (certificate, key) = authority.sign("localhost", (2080, 1, 1));
-    folder.write("cert.pem", certificate);
-    certificates.change(&settings);
-    let half = certificates.clients().expect("TLS").0.load_full();
-    assert!(std::sync::Arc::ptr_eq(&before, &half));
-    assert_eq!(
-        shake(&certificates, "localhost").await.0.as_deref(),
-        Ok("hello")
-    );
-    assert!(metrics.encode().contains(&expires(2090)));
-
-    folder.write("key.pem", key);
-    certificates.change(&settings);
-    let whole = certificates.clients().expect("TLS").0.load_full();
-    assert!(!std::sync::Arc::ptr_eq(&before, &whole));
-    assert_eq!(
-        shake(&certificates, "localhost").await.0.as_deref(),
-        Ok("hello")
-    );
-    assert!(metrics.encode().contains(&expires(2080)));
-
-    // The same files are no news.
-    certificates.change(&settings);
-    let same = certificates.clients().expect("TLS").0.load_full();
-    assert!(std::sync::Arc::ptr_eq(&whole, &same));
-}
-
-#[tokio::test]
-async fn changed_files_are_seen_without_a_signal_even_behind_a_symlink() {
-    let (folder, authority) = (Folder::new(), Authority::new());
-    let mut settings = good(&folder, &authority);
-    // As Kubernetes does it: the folder is a link, which is replaced.
-    let pair = |name: &str, year| {
-        let (certificate, key) = authority.sign("localhost", (year, 1, 1));
-        std::fs::create_dir_all(folder.0.join(name)).expect("a folder");
-        folder.write(&format!("{name}/tls.crt"), certificate);
-        folder.write(&format!("{name}/tls.key"), key);
-    };
-    pair("first", 2070);
-    pair("second", 2071);
-    let link = folder.0.join("now");
-    let point = |to: &str| {
-        let new = folder.0.join("new");
-        std::os::unix::fs::symlink(to, &new).expect("a link");
-        std::fs::rename(&new, &link).expect("replaced");
-    };
-    point("first");
-    let within = |name: &str| Some(Path::new(&link).join(name).display().to_string());
-    settings.tls_cert_file = within("tls.crt");
-    settings.tls_key_file = within("tls.key");
-    let certificates = load(&settings);
-    let before = certificates.clients().expect("TLS").0.load_full();
-    let watching = tokio::spawn(certificates.clone().watch_every(Duration::from_millis(20)));
-    point("second");
-    let changed = async {
-        let now = || certificates.clients().expect("TLS").0.load_full();
-        while std::sync::Arc::ptr_eq(&before, &now()) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), changed)
-        .await
-        .expect("the new files are seen");
-    watching.abort();
 }

@@ -16,7 +16,7 @@ pub enum Advice {
     System,
 }
 
-/// How the handshake of a client ended that came to nothing. The label of a metric.
+/// Why the handshake of a client failed. The label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// What it said is no TLS.
@@ -27,6 +27,8 @@ pub enum Failure {
     ClientCertificate,
     /// Neither a version nor a cipher is known to both.
     NothingInCommon,
+    /// It did not like something else.
+    Alert,
     /// It went.
     Ended,
     /// It took too long.
@@ -39,11 +41,12 @@ pub enum Failure {
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Failure; 7] = [
+    pub const ALL: [Failure; 8] = [
         Failure::NotTls,
         Failure::RefusedByClient,
         Failure::ClientCertificate,
         Failure::NothingInCommon,
+        Failure::Alert,
         Failure::Ended,
         Failure::TooLate,
         Failure::Other,
@@ -53,7 +56,13 @@ impl Failure {
     pub fn of(error: &io::Error) -> Failure {
         match cause(error) {
             Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Failure::NotTls,
-            Some(Error::AlertReceived(_)) => Failure::RefusedByClient,
+            Some(Error::AlertReceived(alert)) if is_of_certificate(*alert) => {
+                Failure::RefusedByClient
+            }
+            Some(Error::AlertReceived(
+                AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity,
+            )) => Failure::NothingInCommon,
+            Some(Error::AlertReceived(_)) => Failure::Alert,
             Some(Error::NoCertificatesPresented | Error::InvalidCertificate(_)) => {
                 Failure::ClientCertificate
             }
@@ -71,6 +80,7 @@ impl Failure {
             Failure::RefusedByClient => "refused-by-client",
             Failure::ClientCertificate => "client-certificate",
             Failure::NothingInCommon => "nothing-in-common",
+            Failure::Alert => "alert",
             Failure::Ended => "ended",
             Failure::TooLate => "timeout",
             Failure::Other => "other",
@@ -92,6 +102,7 @@ impl Failure {
             Failure::NothingInCommon => {
                 "it has no version or cipher of TLS in common with the proxy, which speaks 1.2 and 1.3"
             }
+            Failure::Alert => "it ended the handshake with an alert",
             Failure::Ended => "it ended the connection",
             Failure::TooLate => "it took longer than `handshake-timeout`",
             Failure::Other => "what it says is not understood",
@@ -142,14 +153,7 @@ fn server(error: &Error, host: &str, advice: Advice) -> String {
             format!("{host} does not speak TLS at this port: is it the port without TLS?")
         }
         Error::InvalidCertificate(error) => certificate(error, host, advice),
-        Error::AlertReceived(
-            alert @ (AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnknownCA
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnsupportedCertificate),
-        ) => format!(
+        Error::AlertReceived(alert) if is_of_certificate(*alert) => format!(
             "{host} does not accept the certificate of `upstream-cert-file`, or misses one ({alert:?})"
         ),
         Error::AlertReceived(alert) => format!("{host} ends the handshake of TLS ({alert:?})"),
@@ -158,6 +162,22 @@ fn server(error: &Error, host: &str, advice: Advice) -> String {
         }
         error => format!("TLS with {host}: {error}"),
     }
+}
+
+/// Whether a peer says so that it does not accept a certificate, or misses one.
+fn is_of_certificate(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::CertificateRequired
+            | AlertDescription::NoCertificate
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+    )
 }
 
 fn certificate(error: &CertificateError, host: &str, advice: Advice) -> String {
@@ -185,7 +205,7 @@ fn certificate(error: &CertificateError, host: &str, advice: Advice) -> String {
         CertificateError::Expired => format!("the certificate of {host} has expired"),
         CertificateError::ExpiredContext { time, not_after } => {
             let ago = Duration::from_secs(time.as_secs().saturating_sub(not_after.as_secs()));
-            format!("the certificate of {host} has expired {} ago", days(ago))
+            format!("the certificate of {host} expired {} ago", days(ago))
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => format!(
             "the certificate of {host} is not valid yet: is the clock of this machine right?"
@@ -208,6 +228,11 @@ pub fn days(time: Duration) -> String {
         1 => "1 day".to_owned(),
         days => format!("{days} days"),
     }
+}
+
+/// Whether TLS itself says so, not the system.
+pub fn is_of_tls(error: &io::Error) -> bool {
+    cause(error).is_some()
 }
 
 fn cause(error: &io::Error) -> Option<&Error> {

@@ -102,7 +102,6 @@ impl Driver {
                 continue_history: true,
                 carry_bcc: true,
             },
-            external: Default::default(),
             retained: budget.clone(),
             ended: Default::default(),
             types: Default::default(),

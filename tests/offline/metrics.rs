@@ -30,7 +30,7 @@ fn every_metric_is_exported_with_the_labels_that_it_says() {
     metrics.upstream_failed(&address, true, &"refused");
     session.handshake_failed(&std::io::ErrorKind::TimedOut.into());
     metrics.upstream_tls_failed(&std::io::ErrorKind::TimedOut.into());
-    metrics.certificate_expires("tls-cert-file", Duration::from_secs(1));
+    metrics.certificate_expires("tls-cert-file", Some(Duration::from_secs(1)));
     metrics.overdue(&name("/"), 1);
     metrics.hook_waiting(1);
     metrics.hook_posted(true);

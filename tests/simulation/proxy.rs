@@ -98,7 +98,6 @@ impl Proxy {
             names: names.clone(),
             policies: policies.clone(),
             rules,
-            external: Default::default(),
             retained: Budget::new(settings.retained * 2),
             ended: Default::default(),
             types: Default::default(),

@@ -7,16 +7,13 @@ use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::machine::{Event, Flow, Machine};
 use crate::registry::policy::Mode;
-use crate::session::{External, Settings};
+use crate::session::External;
 
 const ZERO: ChannelId = ChannelId::CONNECTION;
 const WORDS: &[u8] = b"ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. For details see the broker logfile.";
 
 fn with(external: External) -> Script {
-    Script::fresh(Settings {
-        external,
-        ..settings(Mode::Keep)
-    })
+    Script::behind(external, settings(Mode::Keep))
 }
 
 fn start(mechanisms: &[u8]) -> Vec<u8> {

@@ -19,7 +19,7 @@ use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::shared::{Shared, Who};
 use crate::registry::{Declared, Form};
-use crate::session::{Effects, Input, Session, Settings, Turn};
+use crate::session::{Effects, External, Input, Session, Settings, Turn};
 
 pub(super) const CH: ChannelId = ChannelId(1);
 
@@ -70,7 +70,6 @@ pub(super) fn settings(mode: Mode) -> Settings {
         names: super::names(),
         policies: LivePolicies::default(),
         rules,
-        external: Default::default(),
         retained: Budget::new(1 << 20),
         ended: Default::default(),
         types: Default::default(),
@@ -92,11 +91,17 @@ pub(super) fn limited(mode: Mode, change: impl FnOnce(&mut Limits)) -> Settings 
 impl Script {
     /// A session that has seen nothing.
     pub(super) fn fresh(settings: Settings) -> Script {
+        Script::behind(External::Passes, settings)
+    }
+
+    /// The same, with such a connection to the broker.
+    pub(super) fn behind(external: External, settings: Settings) -> Script {
         Script {
             policies: settings.policies.clone(),
             session: Session::of_client(
                 Arc::new(settings),
                 name("192.0.2.7"),
+                external,
                 Now {
                     mono: Mono(0),
                     wall: Wall::of_seconds(1000),
