@@ -9,7 +9,7 @@ use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::Dialect;
 use crate::machine::{Effects, Event, Mono, Now, Role};
 
-use super::{FRAME_MAX, HEARTBEAT, Link, Login, Loss, Said, State};
+use super::{FRAME_MAX, HEARTBEAT, Link, Login, Loss, Reported, State};
 
 /// RabbitMQ's names of what this client understands.
 const CAPABILITIES: [&str; 6] = [
@@ -49,8 +49,8 @@ impl Link {
                 self.state = State::Up { since: now.mono };
                 self.heard = now.mono;
                 self.beat = now.mono.after(self.interval() / 2);
-                if self.said != Said::Up {
-                    self.said = Said::Up;
+                if self.reported != Reported::Up {
+                    self.reported = Reported::Up;
                     fx.events.push(Event::LinkUp {
                         role: self.role,
                         version: self.version.clone(),
