@@ -20,7 +20,7 @@ use crate::admin::redeclared::Redeclared;
 use crate::admin::server::Server;
 use crate::admin::watches::Watches;
 use crate::admin::{Api, Readiness};
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::Vhost;
 use crate::config::Config;
 use crate::descriptors;
 use crate::drain::{Drain, Ended, Phase};
@@ -66,7 +66,7 @@ pub struct App {
     live: Live,
     /// Cancelled when clients are accepted.
     listens: CancellationToken,
-    kept_policies: Vec<ShortStr>,
+    notes: Vec<(String, &'static str)>,
 }
 
 /// A proxy that cannot begin.
@@ -247,7 +247,7 @@ impl App {
             workers: Workers::start(config.worker_threads).map_err(BindError::Threads)?,
         };
         Ok(App {
-            kept_policies: config.policies_of_rejects_only(),
+            notes: config.notes(),
             live,
             listener,
             client_ports,
@@ -289,7 +289,7 @@ impl App {
                 info!(leg, %addr, "listening");
             }
         }
-        live::warn_of_kept(&self.kept_policies);
+        live::warn_of(&self.notes);
         live::warn_of_shared(&self.listener.settings.user);
         if self.admin_server.api.is_some() {
             warn_of_passwords(&self.admin_ports);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::Vhost;
 use crate::intake::QueueType;
 use crate::letter::ErrorHeaders;
 use crate::machine::{Limits, as_size};
@@ -175,8 +175,8 @@ pub enum LogLevel {
     Trace,
 }
 
-/// What is said of [`Config::policies_of_rejects_only`].
-pub const OF_REJECTS_ONLY: &str = "in mode `keep` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange";
+const OF_REJECTS_ONLY: &str = "in mode `keep` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange";
+const LENIENT_OF_REJECTS_ONLY: &str = "in mode `keep` what a lenient declare changes acts on rejects only: the broker does not know it, so nothing expires or overflows into the new exchange";
 
 // === impl Config ===
 
@@ -200,14 +200,36 @@ impl Config {
         }
     }
 
-    /// The names of policies with a definition that act on rejects only.
-    pub fn policies_of_rejects_only(&self) -> Vec<ShortStr> {
-        let keep = |policy: &&Policy| {
-            policy.mode.unwrap_or(self.mode) == Mode::Keep
-                && policy.definition != Definition::default()
-        };
-        let policies = self.reloadable.policies.iter().filter(keep);
-        policies.map(|policy| policy.name.clone()).collect()
+    /// What does less than it seems to: the policy, or the setting, and why.
+    pub fn notes(&self) -> Vec<(String, &'static str)> {
+        let mut notes = Vec::new();
+        if self.mode == Mode::Keep && self.declares == Declares::Lenient {
+            notes.push(("declares = \"lenient\"".to_owned(), LENIENT_OF_REJECTS_ONLY));
+        }
+        for policy in &self.reloadable.policies {
+            let Definition {
+                dead_letter_exchange: exchange,
+                dead_letter_routing_key: key,
+                retries,
+            } = &policy.definition;
+            let keeps = policy.mode.unwrap_or(self.mode) == Mode::Keep;
+            let of_its_own = policy.mode.is_some() || policy.declares.is_some();
+            let is_lenient = policy.declares.unwrap_or(self.declares) == Declares::Lenient;
+            let targets = exchange.is_some() || key.is_some();
+            let of_policy = [
+                (keeps && targets).then_some(OF_REJECTS_ONLY),
+                (of_its_own && keeps && is_lenient).then_some(LENIENT_OF_REJECTS_ONLY),
+                retries.does_nothing(),
+            ];
+            let name = format!("policy {:?}", policy.name);
+            notes.extend(
+                of_policy
+                    .into_iter()
+                    .flatten()
+                    .map(|why| (name.clone(), why)),
+            );
+        }
+        notes
     }
 
     /// The settings as a file of settings, in the order of `default.toml`, passwords hidden.

@@ -11,8 +11,7 @@ use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::app::{self, App};
 use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Look, Move, OfVhost, Queues, Redrives};
 use dlx_proxy::config::{
-    ADMIN_CA_FILE, Config, DEFAULT_TOML, Mistake, Mistakes, OF_REJECTS_ONLY, PASSWORD, Sources,
-    USERNAME,
+    ADMIN_CA_FILE, Config, DEFAULT_TOML, Mistake, Mistakes, PASSWORD, Sources, USERNAME,
 };
 use dlx_proxy::dead_letters::{self, Failed, Outcome, Said};
 use dlx_proxy::demo;
@@ -118,8 +117,8 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
 /// The settings, and what they do not tell by themselves.
 fn print_config(config: &Config) {
     print!("{}", config.to_toml());
-    for policy in config.policies_of_rejects_only() {
-        eprintln!("policy {policy:?}: {OF_REJECTS_ONLY}");
+    for (about, why) in config.notes() {
+        eprintln!("{about}: {why}");
     }
 }
 

@@ -39,7 +39,7 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -134,6 +134,8 @@ pub struct Session {
     permitted: Believed<ShortStr, ()>,
     /// For the broker, once it may go.
     outbox: Outbox,
+    /// Queues of which was told that their arguments ask for retries in vain.
+    told: BTreeSet<ShortStr>,
 }
 
 /// What the code of a session works with during one call: the bytes that are being read, the time, the effects.
@@ -200,6 +202,7 @@ impl Session {
             probe: Probe::None,
             permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
             outbox: Outbox::default(),
+            told: BTreeSet::new(),
             settings: settings.clone(),
         }
     }

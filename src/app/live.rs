@@ -5,7 +5,7 @@ use tracing::warn;
 use crate::admin::looks::Looks;
 use crate::admin::watches::Watches;
 use crate::amqp::ids::ShortStr;
-use crate::config::{Config, OF_REJECTS_ONLY, Reloadable};
+use crate::config::{Config, Reloadable};
 use crate::descriptors;
 use crate::drain::Drain;
 use crate::machine::{Budget, LiveLimits};
@@ -58,14 +58,14 @@ impl Live {
         self.looks.change(*max_looks, error_headers.clone());
         self.certificates.change(tls, uses);
         self.drain.set_grace(*drain_timeout);
-        warn_of_kept(&config.policies_of_rejects_only());
+        warn_of(&config.notes());
         descriptors::warn_of_few(*max_connections, *max_admin_connections);
     }
 }
 
-pub(super) fn warn_of_kept(policies: &[ShortStr]) {
-    for policy in policies {
-        warn!(%policy, "{OF_REJECTS_ONLY}");
+pub(super) fn warn_of(notes: &[(String, &'static str)]) {
+    for (about, why) in notes {
+        warn!("{about}: {why}");
     }
 }
 

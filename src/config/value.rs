@@ -14,6 +14,7 @@ use crate::dead_letter::retries::RetryType;
 use crate::net::ports::At;
 use crate::registry::intake_name::Names;
 use crate::registry::policy::Pattern;
+use crate::registry::said_retries::{no_delay, no_retry_type};
 
 use super::hook_url::HookUrl;
 use super::url::{ManagementUrl, Upstream};
@@ -126,17 +127,13 @@ where
 pub(super) fn delay(which: &'static str) -> impl Fn(&str) -> Result<u32, String> {
     move |text| match text.parse() {
         Ok(millis) if millis > 0 => Ok(millis),
-        _ => Err(format!(
-            "{text} is not a valid delayed retry {which} delay. Must be a positive integer"
-        )),
+        _ => Err(no_delay(text, which)),
     }
 }
 
 /// Refused in RabbitMQ's words.
 pub(super) fn retry_type(text: &str) -> Result<RetryType, String> {
-    let words = RetryType::ALL.map(RetryType::as_str).join(", ");
-    RetryType::parse(text.as_bytes())
-        .ok_or_else(|| format!("{text} is not a valid delayed retry type. Must be one of: {words}"))
+    RetryType::parse(text.as_bytes()).ok_or_else(|| no_retry_type(text))
 }
 
 pub(super) fn threads(text: &str) -> Result<usize, String> {

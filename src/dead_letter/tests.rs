@@ -9,6 +9,7 @@ mod property;
 mod redrive;
 mod redriven;
 mod rejected_by;
+mod retried;
 mod retry;
 mod returning;
 mod script;

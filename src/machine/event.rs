@@ -69,6 +69,20 @@ pub enum Event {
         /// Why.
         cause: Fallback,
     },
+    /// A client was lost, and what it had not settled of a queue that counts that was not counted, or not all.
+    CrashNotCounted {
+        /// The queue.
+        queue: ShortStr,
+        /// Why.
+        cause: Fallback,
+    },
+    /// What the arguments of a queue say of retries means nothing, wholly or in part.
+    RetriesInVain {
+        /// The queue.
+        queue: ShortStr,
+        /// RabbitMQ's words, or ours.
+        problem: String,
+    },
     /// A message that a client returned has come to the end of its publication into a delay queue.
     Retried {
         /// The queue it belongs to.
@@ -381,6 +395,10 @@ pub enum Fallback {
     Refused(Cause),
     /// Knowledge of the queue was too old at consume.
     Stale,
+    /// The client was lost within a frame, behind which the broker reads nothing.
+    InsideFrame,
+    /// As many dead letters as there may be are in flight.
+    NoTicket,
     /// Where its dead letters go is known only to the broker: a policy of ours is gone, or one of the broker's cannot be told from here.
     TargetUnknown,
 }

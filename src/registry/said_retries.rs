@@ -22,6 +22,12 @@ const COUNTS: &[u8] = b"x-delivery-limit-counts";
 /// What a classic queue is declared without: its broker refuses them, or does from 4.3 on (S11.1, S11.2).
 const OF_QUORUM_QUEUES: [&[u8]; 6] = [TYPE, MIN, MAX, MULTIPLIER, LIMIT, COUNTS];
 
+/// What is said of a longest delay or of a multiplier where nobody says how long the first one is.
+const MIN_IS_MISSING: &str =
+    "delayed-retry-max and delayed-retry-multiplier delay nothing without a delayed-retry-min";
+/// What is said of how to count where there is nothing to count for.
+const NOTHING_COUNTS: &str = "on-crash and delivery-limit-counts count nothing without a delivery-limit or a delayed-retry-min";
+
 /// How often a message comes back that is delayed, where nobody says how often: as with quorum queues of RabbitMQ 4.x.
 const DEFAULT_LIMIT: u64 = 20;
 
@@ -92,6 +98,19 @@ impl SaidRetries {
     /// Whether anything is said.
     pub fn is_silent(&self) -> bool {
         *self == SaidRetries::default()
+    }
+
+    /// What is said here and does nothing by itself.
+    pub fn does_nothing(&self) -> Option<&'static str> {
+        let delays = self.delayed_retry_min.is_some()
+            && self.delayed_retry_type != Some(RetryType::Disabled);
+        let counts = delays || self.delivery_limit.is_some_and(|limit| limit >= 0);
+        if !delays && (self.delayed_retry_max.is_some() || self.delayed_retry_multiplier.is_some())
+        {
+            return Some(MIN_IS_MISSING);
+        }
+        let counted = self.on_crash.is_some() || self.delivery_limit_counts.is_some();
+        (!counts && counted).then_some(NOTHING_COUNTS)
     }
 
     /// What a policy must not say, in RabbitMQ's words (`rabbit_quorum_queue:validate_policy`).
@@ -182,6 +201,50 @@ impl SaidRetries {
     }
 }
 
+/// What a type that is none is told, in RabbitMQ's words.
+pub fn no_retry_type(text: &str) -> String {
+    let words = RetryType::ALL.map(RetryType::as_str).join(", ");
+    format!("{text} is not a valid delayed retry type. Must be one of: {words}")
+}
+
+/// The same of a delay; `which` of the two bounds it is.
+pub fn no_delay(text: &str, which: &str) -> String {
+    format!("{text} is not a valid delayed retry {which} delay. Must be a positive integer")
+}
+
+/// What arguments say that means nothing: RabbitMQ would refuse it in a policy, and passes over it here. `delays`: whether the queue has a delay,
+/// by a policy maybe, if its arguments say that.
+pub fn in_vain(arguments: &[u8], delays: impl Fn(SaidRetries) -> bool) -> Option<String> {
+    let table = Table(arguments);
+    let value = |name: &[u8]| table.get(name).ok().flatten();
+    let text = |value: &Value<'_>| match (value.as_longstr(), value.as_integer()) {
+        (Some(text), _) => String::from_utf8_lossy(text).into_owned(),
+        (None, Some(number)) => number.to_string(),
+        (None, None) => "this".to_owned(),
+    };
+    if let Some(kind) = value(TYPE) {
+        let known = kind.as_longstr().and_then(RetryType::parse);
+        if known.is_none() {
+            return Some(no_retry_type(&text(&kind)));
+        }
+    }
+    for (name, which) in [(MIN, "minimum"), (MAX, "maximum")] {
+        let bad = value(name).filter(|delay| delay.as_integer().is_none_or(|millis| millis <= 0));
+        if let Some(bad) = bad {
+            return Some(no_delay(&text(&bad), which));
+        }
+    }
+    let said = SaidRetries::of_arguments(arguments);
+    let asks = said.delayed_retry_type != Some(RetryType::Disabled);
+    match said.delayed_retry_min {
+        None if !asks || delays(said) => None,
+        None => said
+            .contradiction()
+            .or_else(|| said.does_nothing().map(str::to_owned)),
+        Some(_) => said.contradiction(),
+    }
+}
+
 /// The arguments of a queue of that type without those that its broker does not want to see; `None`: it may see them.
 pub fn without(arguments: &[u8], queue_type: QueueType) -> Option<Vec<u8>> {
     match queue_type {
@@ -192,147 +255,4 @@ pub fn without(arguments: &[u8], queue_type: QueueType) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::amqp::table::TableBuilder;
-
-    fn arguments(build: impl FnOnce(&mut TableBuilder)) -> Vec<u8> {
-        let mut table = TableBuilder::default();
-        build(&mut table);
-        table.finish()
-    }
-
-    fn said(build: impl FnOnce(&mut TableBuilder)) -> SaidRetries {
-        SaidRetries::of_arguments(&arguments(build))
-    }
-
-    fn by_us(said: SaidRetries, queue_type: QueueType, version: Version) -> Option<Retries> {
-        said.by_us(SaidRetries::default(), false, queue_type, Some(version))
-    }
-
-    const V4_2: Version = Version(4, 2, 9);
-    const V4_3: Version = Version(4, 3, 6);
-
-    #[test]
-    fn a_minimum_is_enough() {
-        let said = said(|table| {
-            table.long(MIN, 500);
-        });
-        let retries = by_us(said, QueueType::Classic, V4_3).unwrap();
-        let back_off = retries.back_off.unwrap();
-        assert_eq!(back_off.after, RetryType::All);
-        let half = Duration::from_millis(500);
-        assert_eq!(
-            (back_off.min, back_off.max),
-            (half, half),
-            "as 4.3 takes it"
-        );
-        assert_eq!(retries.limit, Some(DEFAULT_LIMIT));
-    }
-
-    #[test]
-    fn what_the_broker_cannot_use_is_disabled() {
-        for bad in [
-            said(|table| {
-                table.longstr(TYPE, b"bogus").long(MIN, 500);
-            }),
-            said(|table| {
-                table.longstr(TYPE, b"all").long(MIN, 0);
-            }),
-            said(|table| {
-                table.longstr(TYPE, b"all").longstr(MIN, b"1s");
-            }),
-            said(|table| {
-                table.longstr(TYPE, b"all");
-            }),
-            said(|table| {
-                table.long(MAX, 1000).long(MULTIPLIER, 2);
-            }),
-        ] {
-            assert_eq!(by_us(bad, QueueType::Classic, V4_3), None, "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn a_limit_alone_is_ours_on_classic_queues() {
-        let said = said(|table| {
-            table.long(LIMIT, 3);
-        });
-        let retries = by_us(said, QueueType::Classic, V4_3).unwrap();
-        assert_eq!((retries.back_off, retries.limit), (None, Some(3)));
-        assert_eq!(by_us(said, QueueType::Quorum, V4_2), None);
-        let none = SaidRetries {
-            delivery_limit: Some(-1),
-            ..SaidRetries::default()
-        };
-        assert_eq!(by_us(none, QueueType::Classic, V4_3), None);
-    }
-
-    #[test]
-    fn a_quorum_queue_of_4_3_is_left_alone_unless_more_is_asked() {
-        let native = |table: &mut TableBuilder| {
-            table.longstr(TYPE, b"all").long(MIN, 500);
-        };
-        assert_eq!(by_us(said(native), QueueType::Quorum, V4_3), None);
-        assert!(by_us(said(native), QueueType::Quorum, V4_2).is_some());
-        let untyped = said(|table| {
-            table.long(MIN, 500);
-        });
-        assert!(by_us(untyped, QueueType::Quorum, V4_3).is_some());
-        let grows = said(|table| {
-            native(table);
-            table.long(MULTIPLIER, 2);
-        });
-        assert!(by_us(grows, QueueType::Quorum, V4_3).is_some());
-        let policy = SaidRetries {
-            delivery_limit: Some(3),
-            ..SaidRetries::default()
-        };
-        let both = said(native)
-            .by_us(policy, false, QueueType::Quorum, Some(V4_3))
-            .unwrap();
-        assert_eq!(both.limit, Some(3));
-    }
-
-    #[test]
-    fn arguments_beat_a_policy_key_by_key() {
-        let said = said(|table| {
-            table.long(MIN, 500);
-        });
-        let policy = SaidRetries {
-            delayed_retry_min: Some(9),
-            delayed_retry_max: Some(2000),
-            delayed_retry_multiplier: Some(2),
-            delivery_limit: Some(7),
-            ..SaidRetries::default()
-        };
-        let retries = said
-            .by_us(policy, false, QueueType::Default, Some(V4_2))
-            .unwrap();
-        let back_off = retries.back_off.unwrap();
-        assert_eq!(back_off.min, Duration::from_millis(500));
-        assert_eq!(back_off.max, Duration::from_secs(2));
-        assert_eq!((back_off.multiplier, retries.limit), (Some(2), Some(7)));
-    }
-
-    #[test]
-    fn a_classic_queue_is_declared_without_what_its_broker_refuses() {
-        let all = arguments(|table| {
-            table
-                .long(MIN, 500)
-                .longstr(b"x-queue-mode", b"lazy")
-                .long(LIMIT, 3);
-        });
-        let rest = arguments(|table| {
-            table.longstr(b"x-queue-mode", b"lazy");
-        });
-        assert_eq!(without(&all, QueueType::Classic), Some(rest.clone()));
-        assert_eq!(without(&all, QueueType::Default), Some(rest.clone()));
-        assert_eq!(without(&all, QueueType::Quorum), None);
-        assert_eq!(
-            without(&rest, QueueType::Classic),
-            None,
-            "nothing to take out"
-        );
-    }
-}
+mod tests;

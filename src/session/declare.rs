@@ -61,6 +61,7 @@ impl Session {
     pub(super) fn declare(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let stripped = without_line_breaks(method.payload);
         let payload = stripped.as_deref().unwrap_or(method.payload);
+        self.tell_of_retries(payload, turn);
         let (retries, taken_out) = self.retries_of_declare(payload);
         let payload = taken_out.as_deref().unwrap_or(payload);
         let channel = method.channel;

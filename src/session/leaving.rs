@@ -31,8 +31,8 @@ impl Session {
         }
         self.pause.forget_hold();
         self.handshake_until = None;
-        if self.life.is_watching() && !inside_frame {
-            self.count_crash(turn);
+        if self.life.is_watching() {
+            self.count_crash(inside_frame, turn);
         }
         let settled = self.tickets.is_empty() && self.probe.declaring().is_none();
         if !self.life.is_watching() || settled || inside_frame {

@@ -11,7 +11,7 @@ use crate::amqp::table::Table;
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::{Attempts, OnCrash, Retries, Returned};
 use crate::dead_letter::{self, Disposal, Return};
-use crate::machine::{Event, Fallback, Publication, Purpose, Reason};
+use crate::machine::{Event, Fallback, Limit, Publication, Purpose, Reason};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::{Mode, Queue, QueueType};
@@ -51,6 +51,34 @@ impl Session {
         };
         let without = said_retries::without(declare.arguments, queue_type);
         (said, without.map(method))
+    }
+
+    /// Says once of a queue what its declare asks of retries in vain.
+    pub(super) fn tell_of_retries(&mut self, payload: &[u8], turn: &mut Turn<'_>) {
+        let Ok(declare) = QueueDeclare::parse(payload) else {
+            return;
+        };
+        if declare.has(QueueDeclare::PASSIVE) || self.rules().is_none() {
+            return;
+        }
+        let queue_type = DeclareArguments::read(declare.arguments).queue_type();
+        let delays = |said| {
+            let retries = self.retries_for(declare.queue, queue_type, said);
+            retries.is_some_and(|retries| retries.back_off.is_some())
+        };
+        let Some(problem) = said_retries::in_vain(declare.arguments, delays) else {
+            return;
+        };
+        let Some(queue) = ShortStr::copy(declare.queue) else {
+            return;
+        };
+        let most = self.settings.limits.now().max_queues_per_connection;
+        if self.mode_of(declare.queue, queue_type) != Mode::Native
+            && self.told.len() < most
+            && self.told.insert(queue.clone())
+        {
+            turn.event(Event::RetriesInVain { queue, problem });
+        }
     }
 
     fn mode_of(&self, name: &[u8], queue_type: QueueType) -> Mode {
@@ -187,15 +215,30 @@ impl Session {
     }
 
     /// The client is lost. What a policy counts then of its deliveries is returned by the proxy; the broker returns the others when the connection
-    /// ends.
-    pub(super) fn count_crash(&mut self, turn: &mut Turn<'_>) {
+    /// ends. That goes for all of them if the client was lost within a frame: the broker could read no ack, so there would be two of each message.
+    pub(super) fn count_crash(&mut self, inside_frame: bool, turn: &mut Turn<'_>) {
         if !self.any_retries() {
             return;
         }
-        for (channel, tag) in self.left_behind() {
-            if let Fate::NoTicket = self.give_back_later(channel, tag, turn) {
-                return;
+        let mut left = self.left_behind();
+        let mut cause = Fallback::InsideFrame;
+        if !inside_frame {
+            cause = Fallback::NoTicket;
+            let no_ticket = |(channel, tag): &(ChannelId, DeliveryTag)| {
+                matches!(self.give_back_later(*channel, *tag, turn), Fate::NoTicket)
+            };
+            let counted = left.iter().position(no_ticket).unwrap_or(left.len());
+            left.drain(..counted);
+            if !left.is_empty() {
+                turn.event(Event::LimitMet(Limit::Tickets));
             }
+        }
+        let queue = |(channel, tag): &(ChannelId, DeliveryTag)| {
+            let retained = self.channels.get(channel)?.unacked.retained(*tag)?;
+            Some(retained.queue.clone())
+        };
+        for queue in left.iter().filter_map(queue).collect::<BTreeSet<_>>() {
+            turn.event(Event::CrashNotCounted { queue, cause });
         }
     }
 

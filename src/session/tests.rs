@@ -4,6 +4,7 @@ mod bounds;
 mod bridges;
 mod came_back;
 mod changes;
+mod crashes;
 mod declares;
 mod doubt;
 mod external;

@@ -102,6 +102,10 @@ impl Reporter {
             Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
             Event::ReturnForwarded { queue, cause } => self.fell_back("return", queue, *cause),
+            Event::CrashNotCounted { queue, cause } => self.crash_not_counted(queue, *cause),
+            Event::RetriesInVain { queue, problem } => {
+                seldom!(self, Level::WARN, "arguments of a queue ask for retries in vain", Some(queue), "", %queue, problem)
+            }
             Event::Retried {
                 queue,
                 delay,
@@ -264,6 +268,16 @@ impl Reporter {
                 seldom!(self, Level::WARN, "left to the broker", Some(queue), cause, %queue, request, cause)
             }
         }
+    }
+
+    fn crash_not_counted(&self, queue: &ShortStr, cause: Fallback) {
+        let cause = names::fallback(cause);
+        let labels = FallbackLabels {
+            request: "crash",
+            cause,
+        };
+        self.metrics.inner().fallbacks.get_or_create(&labels).inc();
+        seldom!(self, Level::WARN, "a client was lost, and what it had not settled goes back uncounted", Some(queue), cause, %queue, cause);
     }
 
     fn reject_kept(&self, queue: &ShortStr, cause: Fallback) {

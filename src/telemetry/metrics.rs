@@ -253,7 +253,7 @@ impl Metrics {
             fallbacks: registry.add(
                 "fallbacks",
                 &["request", "cause"],
-                "Declares and rejects that were left to the broker although they have a dead-letter exchange, by cause",
+                "Declares and rejects that were left to the broker although they have a dead-letter exchange, and lost clients (`crash`) that were not counted, by cause",
                 Family::default(),
             ),
             rejects_kept: registry.add(

@@ -63,6 +63,8 @@ pub(super) fn fallback(fallback: Fallback) -> &'static str {
         Fallback::CloseWait => "close_wait",
         Fallback::Refused(by_publisher) => by_publisher.as_str(),
         Fallback::Stale => "stale",
+        Fallback::InsideFrame => "inside_frame",
+        Fallback::NoTicket => "no_ticket",
         Fallback::TargetUnknown => "target_unknown",
     }
 }

@@ -180,6 +180,69 @@ fn the_policy_shown_in_the_defaults_is_accepted() {
     );
 }
 
+/// What `check-config` says of each policy, and of the settings, in their order.
+#[test]
+fn what_does_less_than_it_seems_to_is_said() {
+    const REJECTS: &str = "acts on rejects only";
+    let notes = |text: &str| {
+        let text = text.replace("[[policy]]", "[[policy]]\nname = \"a\"\npattern = 'x'\n");
+        let file = File::new("notes", &text);
+        let config = Config::load(&sources(Some(&file), &[], &[])).expect("no mistake");
+        config.notes()
+    };
+    let definition =
+        |of: &str, set: &str| notes(&format!("[[policy]]\n{of}\n[policy.definition]\n{set}"));
+    for (of, set, expected) in [
+        ("mode = \"keep\"", "dead-letter-exchange = \"dlx\"", REJECTS),
+        (
+            "mode = \"keep\"",
+            "dead-letter-routing-key = \"k\"",
+            REJECTS,
+        ),
+        ("", "delayed-retry-max = 9", "without a delayed-retry-min"),
+        (
+            "",
+            "delayed-retry-multiplier = 2",
+            "without a delayed-retry-min",
+        ),
+        ("", "on-crash = \"count-all\"", "count nothing without"),
+    ] {
+        let said = definition(of, set);
+        assert_eq!(said.len(), 1, "{set}: {said:?}");
+        assert_eq!(said[0].0, "policy \"a\"");
+        assert!(said[0].1.contains(expected), "{said:?}");
+    }
+    for (of, set) in [
+        ("", "dead-letter-exchange = \"dlx\""),
+        // Retries are the proxy's in this mode, too.
+        ("mode = \"keep\"", "delayed-retry-min = 9"),
+        ("", "on-crash = \"count-all\"\ndelivery-limit = 3"),
+        ("mode = \"keep\"\ndeclares = \"strict\"", ""),
+    ] {
+        assert_eq!(definition(of, set), [], "{of} {set}");
+    }
+    for (text, about) in [
+        (
+            "mode = \"keep\"\ndeclares = \"lenient\"",
+            "declares = \"lenient\"",
+        ),
+        (
+            "mode = \"keep\"\n[[policy]]\ndeclares = \"lenient\"",
+            "policy \"a\"",
+        ),
+        (
+            "declares = \"lenient\"\n[[policy]]\nmode = \"keep\"",
+            "policy \"a\"",
+        ),
+    ] {
+        let said = notes(text);
+        assert_eq!(said.len(), 1, "{text}: {said:?}");
+        assert_eq!(said[0].0, about);
+        assert!(said[0].1.contains(REJECTS) && said[0].1.contains("lenient"));
+    }
+    assert_eq!(notes("declares = \"lenient\""), []);
+}
+
 #[test]
 fn what_is_printed_reads_back_as_the_same() {
     let file = File::new(

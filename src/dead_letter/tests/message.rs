@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::amqp::content::Content;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
-use crate::amqp::table::{ArrayBuilder, Table, TableBuilder, Value};
+use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 use crate::dead_letter::cycle::Lap;
 use crate::dead_letter::headers::{BCC, CC, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs};
 use crate::dead_letter::{private, remembered};
@@ -275,11 +275,28 @@ pub(super) fn render(properties: &[u8]) -> String {
             let kept = kept.join(" ");
             out += &format!("\n{name}  {queues} of=({exchange}, {key}, {deaths}) {kept}");
             out.truncate(out.trim_end().len());
+        } else if field.name == private::RETRY {
+            let said = value.as_table().unwrap().fields();
+            let said = said.map(|field| field.unwrap()).map(member);
+            out += &format!("\n{name}  {}", said.collect::<Vec<_>>().join(" "));
         } else {
             out += &format!("\n{name}  {}", show(value));
         }
     }
     out
+}
+
+/// A member of the table of a retry. Of the headers that wait in it their names are enough.
+fn member(field: Field<'_>) -> String {
+    let name = quoted(field.name);
+    match (field.value.tag, field.value.as_table()) {
+        (b'V', _) => name,
+        (_, Some(table)) => {
+            let names = table.fields().map(|field| quoted(field.unwrap().name));
+            format!("{name}=[{}]", names.collect::<Vec<_>>().join(", "))
+        }
+        _ => format!("{name}={}", show(field.value)),
+    }
 }
 
 fn show(value: Value<'_>) -> String {

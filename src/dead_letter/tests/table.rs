@@ -1,7 +1,8 @@
 //! Runs the blocks of `testdata/*.txt`. `UPDATE=1` rewrites their answers; a human reads the diff.
 //!
 //! A block is a comment with the rule's number, a command, the message it is about, `----` and the answer:
-//! `plan` a death · `publish` and `deliver` an edit of a message that passes · `hide` its user-id · `signal` what intake reads.
+//! `plan` a death · `publish` and `deliver` an edit of a message that passes · `hide` its user-id · `signal` what intake reads · `return` what
+//! becomes of a message that a client returned. `delays` and `verdict` have no message.
 //! Names of bridges are put right first, as all callers do.
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use crate::dead_letter::{
 use crate::machine::Reason;
 
 use super::message::{self, render};
+use super::retried;
 use super::script::{Words, list, parts};
 
 #[test]
@@ -67,6 +69,7 @@ fn answer(asked: &str) -> String {
         .filter(|line| !line.starts_with('#'))
         .collect();
     let (command, message) = match lines.as_slice() {
+        [command] => return retried::answer(Words::of(command)),
         [command, message] => (*command, *message),
         _ => panic!("a block has a command and a message:\n{asked}"),
     };
@@ -128,6 +131,10 @@ fn answer(asked: &str) -> String {
                 true => proof::unproven(properties, own.as_bytes(), parked.unwrap()),
                 false => proof::prove(properties, own.as_bytes(), parked),
             })
+        }
+        "return" => {
+            let rules = rules(&mut words);
+            retried::returned(words, &message, &rules).map_or("native".to_owned(), show)
         }
         "strip" => {
             words.done();
