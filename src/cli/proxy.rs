@@ -27,7 +27,7 @@ pub struct Proxy {
 /// Where its admin port is.
 #[derive(Args, Clone, Debug)]
 pub struct Admin {
-    /// Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+    /// Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     /// With TLS: who signs its certificate, if not one whom the system trusts [env: DLX_PROXY_ADMIN_CA_FILE]

@@ -30,7 +30,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -52,7 +52,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -83,7 +83,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -115,7 +115,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -141,7 +141,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -185,7 +185,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -241,7 +241,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -265,7 +265,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin address of the proxy, or with TLS https://HOST:PORT, or unix:PATH [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin address, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
