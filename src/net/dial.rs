@@ -233,7 +233,9 @@ impl Way {
         tls: Option<&tls::Client>,
     ) -> io::Result<Socket> {
         if self.told != Told::Off {
-            let header = match client {
+            // RabbitMQ hangs up at an `UNKNOWN` of version 1: such a client is told of as the proxy's own connections are.
+            let named = client.filter(|client| client.ends.is_some() || self.told == Told::V2);
+            let header = match named {
                 Some(client) => client.header(self.told),
                 None => {
                     let own = Ends {

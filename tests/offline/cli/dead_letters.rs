@@ -30,8 +30,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
-                                  127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -53,8 +52,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
-                                  127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -87,8 +85,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
-                                  127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -122,8 +119,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
-                                  127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -149,8 +145,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
-                                  127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -196,8 +191,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
-                                  127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -255,8 +249,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
-                                  127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -280,8 +273,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin port of the proxy, HOST:PORT, or with TLS https://HOST:PORT [default:
-                                  127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
