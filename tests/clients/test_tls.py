@@ -216,7 +216,7 @@ def test_a_broker_whose_certificate_is_over(tls):
                 with contextlib.suppress(OSError):
                     context.wrap_socket(client, server_side=True)
                 client.close()
-            said(proxy, "the certificate of localhost has expired")
+            said(proxy, "the certificate of localhost expired")
 
 
 def offered(client):
@@ -259,6 +259,42 @@ def test_nobody_becomes_the_user_of_the_proxys_certificate(tls):
                     client.settimeout(DEADLINE)
                     assert client.recv(100) == HEADER
                     assert client.recv(100) == b""
+
+
+def test_a_certificate_that_comes_at_sighup_is_guarded_too(tls):
+    """Whom a session lets log in follows from the certificate that its own connection showed."""
+    settings = tls.scratch / "settings.toml"
+    settings.write_text("")
+
+    def sasl(proxy):
+        """What who speaks AMQP 1.0 is answered."""
+        with socket.create_connection(proxy.address, DEADLINE) as client:
+            client.settimeout(DEADLINE)
+            client.sendall(b"AMQP\x03\x01\x00\x00")
+            return client.recv(8)
+
+    refused = "dlx_proxy_externals_refused_total"
+    with tls.proxy(config=str(settings)) as proxy:
+        sasl(proxy)
+        assert counted(proxy, refused) == 0, "without a certificate it is the broker's affair"
+        settings.write_text(f"upstream-cert-file = '{tls.file('client.pem')}'\nupstream-key-file = '{tls.file('client.key')}'\n")
+        proxy.process.send_signal(signal.SIGHUP)
+        said(proxy, "certificates are read anew")
+        assert sasl(proxy) == HEADER
+        assert counted(proxy, refused) == 1
+        with tls.client(proxy.tls_address) as connection:
+            dies(connection)
+
+
+def test_an_expired_certificate_stops_nobody_who_does_not_look_at_it(tls):
+    with tls.proxy(tls_cert_file=tls.file("expired.pem"), tls_key_file=tls.file("expired.key")) as proxy:
+        said(proxy, "the certificate has expired")
+        login = tls.broker.parameters.credentials
+        with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters(*proxy.address, "/", login, **PATIENT))) as connection:
+            dies(connection)
+        with pytest.raises(pika.exceptions.AMQPError), tls.client(proxy.tls_address):
+            pass
+        said(proxy, "it does not accept the certificate of `tls-cert-file`")
 
 
 def test_handshakes_that_never_end_hold_nobody_up_for_long(tls):
