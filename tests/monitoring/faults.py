@@ -128,6 +128,7 @@ def expiring(member, _):
 def untrusted(member, _):
     """The broker's certificate is signed by somebody else than whom the proxy trusts, from now on."""
     member.trust("stranger")
+    until(lambda: "certificates are read anew" in member.proxy.text(), "it is noticed")
     member.cable.cut()
     member.cable.mend()
     yield
