@@ -68,9 +68,9 @@ class Member:
         self.proxy.process.kill()
         self.proxy.process.wait()
 
-    def connect(self, direct=False, credentials=None):
+    def connect(self, direct=False):
         address = self.broker.address if direct else self.proxy.address
-        return pika.BlockingConnection(pika.ConnectionParameters(*address, self.name, credentials or self.broker.parameters.credentials, **PATIENT))
+        return pika.BlockingConnection(pika.ConnectionParameters(*address, self.name, self.broker.parameters.credentials, **PATIENT))
 
     # === what clients do
 
