@@ -134,6 +134,9 @@ pub struct Shown {
     pub stay: BTreeMap<String, u64>,
     /// Why it failed, or went no further.
     pub cause: Option<String>,
+    /// What somebody should know, in sentences.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// What a redrive is doing.
@@ -272,7 +275,7 @@ impl Redrives {
         }
     }
 
-    /// Holds it up, or lets it go on. What it holds meanwhile, others do not see. False: it has ended, or never was.
+    /// Holds it up, or lets it go on. What it holds meanwhile, for some minutes, others do not see. False: it has ended, or never was.
     pub fn pause(&self, id: u64, pause: bool) -> bool {
         self.tell(id, Input::Pause(pause), |entry| entry.paused = pause)
     }
@@ -397,9 +400,29 @@ impl Entry {
             gone: moved.gone,
             stay: moved.stay,
             cause,
+            notes: self.notes(),
         }
+    }
+
+    /// What somebody should know.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        match &self.ended {
+            None if self.progress.borrow().starves => notes.push(STARVES.to_owned()),
+            Some((_, Ok(summary))) if summary.counted => {
+                let back = summary.taken.saturating_sub(summary.moved.gone);
+                notes.push(format!(
+                    "what was put back ({back}) counts as a failed delivery of each message: the queue's delivery limit may kill messages"
+                ));
+            }
+            _ => {}
+        }
+        notes
     }
 }
 
+/// Of a walk that gets nothing.
+const STARVES: &str =
+    "nothing comes, though the queue has messages: is another consumer the only active one?";
 /// Of a walk that holds `look-limit` messages.
 const TOO_MANY_STAY: &str = "too many messages in front stay where they are (look-limit)";

@@ -26,16 +26,23 @@ mod ended;
 mod message;
 mod moving;
 mod rights;
+mod shelf;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use self::message::Arriving;
 use self::moving::Moving;
+use self::window::Window;
 
 /// After so long without a message it is asked whether there is one.
 const PAUSE: Duration = Duration::from_millis(300);
 /// The same for a user who may not ask that: then there is none.
 const LONG_PAUSE: Duration = Duration::from_secs(2);
+/// For so long it is waited until the broker has let it in, and answered what is asked first.
+const BEGINNING: Duration = Duration::from_secs(30);
+/// Without a message for so long, though there are some, it says so.
+const STARVES: Duration = Duration::from_secs(10);
 /// For so long it is waited until the broker counts all that was put back, and so often it is asked. Without that the next walk may miss some.
 const RETURN: Duration = Duration::from_secs(2);
 const RETURN_PAUSE: Duration = Duration::from_millis(20);
@@ -102,6 +109,8 @@ pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
 /// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Emptying ─▶ Cancelling ─▶ Closing ─▶ Returning ─▶ Ended
+///                                  ▲                                                          └─▶ Shelved ─┐
+///                                  └───────────────────────────────────────────────────────────────────────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -118,6 +127,8 @@ enum State {
     },
     /// Messages come.
     Walking,
+    /// The broker has cancelled the consumer; whether the queue is there is asked.
+    Dismissed,
     /// No message is taken any more, but some have no outcome yet.
     Settling,
     /// Nothing is taken any more, but messages are on their way. A quorum queue would put them in front of those that are here if it were cancelled
@@ -127,6 +138,8 @@ enum State {
     Cancelling,
     /// `channel.close` is sent.
     Closing,
+    /// It holds nothing until it may go on.
+    Shelved,
     /// What was put back is on its way into the queue.
     Returning,
     /// All is put back.
@@ -144,8 +157,13 @@ pub struct Walk {
     arriving: Option<Arriving>,
     /// If messages move.
     moving: Option<Moving>,
+    window: Window,
     /// Somebody wants it to take nothing for a while.
     paused: bool,
+    /// Until when what it holds has to be put back.
+    shelf: Option<Mono>,
+    /// What it holds is put back, and then it goes on.
+    restarts: bool,
     /// It takes nothing now, so nothing is read.
     rests: bool,
     /// When that may end.
@@ -159,6 +177,12 @@ pub struct Walk {
     quiet: Option<Mono>,
     /// Until when: the bound on time, or on what the broker is to say at the end.
     until: Option<Mono>,
+    /// The bound on time, once it is under way.
+    ends: Mono,
+    /// When it began to consume, or held nothing that stays.
+    began: Mono,
+    /// When the last message came.
+    since: Mono,
     failure: Option<Failure>,
     told: bool,
 }
@@ -170,7 +194,13 @@ impl Walk {
     pub fn new(settings: Settings, now: Now) -> Walk {
         Walk {
             link: Link::new(Role::Walk, settings.login.clone()),
-            until: Some(now.mono.after(settings.bounds.time)),
+            until: Some(now.mono.after(settings.bounds.time.min(BEGINNING))),
+            ends: now.mono.after(settings.bounds.time),
+            began: now.mono,
+            since: now.mono,
+            window: Window::default(),
+            shelf: None,
+            restarts: false,
             moving: match &settings.task {
                 Task::Look(_) => None,
                 Task::Move(wanted) => Some(Moving::new(Move::clone(wanted), now)),
@@ -206,6 +236,7 @@ impl Walk {
                 | State::Emptying
                 | State::Cancelling
                 | State::Closing
+                | State::Shelved
                 | State::Returning
         )
     }
@@ -220,11 +251,21 @@ impl Walk {
                 // What has an outcome in time is known to have gone; what has none may be there twice.
                 (self.until, self.quiet) = (None, None);
             }
-            State::Shut | State::Counting | State::Testing | State::Asking { as_stream: true } => {
+            State::Shut
+            | State::Counting
+            | State::Testing
+            | State::Asking { as_stream: true }
+            | State::Shelved => {
                 self.summary.stopped = why;
                 self.leave(now, fx);
             }
-            State::Settling
+            // It was to go on behind that.
+            _ if self.restarts => {
+                self.summary.stopped = why;
+                self.restarts = false;
+            }
+            State::Dismissed
+            | State::Settling
             | State::Emptying
             | State::Cancelling
             | State::Closing
@@ -249,8 +290,7 @@ impl Walk {
             self.until = Some(now.mono.after(LAST));
             self.quiet = Some(now.mono.after(PAUSE));
         }
-        let holds_all = self.delivered - self.acked >= self.prefetch().into();
-        if self.state == State::Emptying && holds_all {
+        if self.state == State::Emptying && self.window.is_full() && !self.window.opens {
             self.take_leave(now, fx);
         }
     }
@@ -265,9 +305,8 @@ impl Walk {
 
     /// The broker has closed the channel, and puts back what that held. If nobody else takes messages, the queue counts all of them again soon.
     fn returning(&mut self, now: Now, fx: &mut Effects) {
-        let held = self.delivered > self.acked;
         let waits = self.left().is_some() && self.summary.consumers == Some(0);
-        if !held || !waits || self.summary.queue_type == QueueType::Stream {
+        if self.held() == 0 || !waits || self.summary.queue_type == QueueType::Stream {
             return self.leave(now, fx);
         }
         self.state = State::Returning;
@@ -302,6 +341,7 @@ impl Walk {
             }
         }
         self.settle(now, fx);
+        self.widen(fx);
         self.rest(now);
         if self.state == State::Ended && !std::mem::replace(&mut self.told, true) {
             if let Some(moving) = &self.moving {
@@ -337,18 +377,7 @@ impl Walk {
     }
 
     fn lost(&mut self) {
-        self.arriving = None;
-        self.state = State::Ended;
-    }
-
-    /// Never more than there are: so none is on its way when the last of them was looked at.
-    fn prefetch(&self) -> u16 {
-        let wanted = match &self.moving {
-            None => self.settings.bounds.messages,
-            Some(moving) => moving.prefetch(),
-        };
-        let messages = wanted.min(self.summary.ready.unwrap_or(u64::MAX));
-        u16::try_from(messages.max(1)).unwrap_or(u16::MAX)
+        (self.arriving, self.state) = (None, State::Ended);
     }
 }
 
@@ -399,7 +428,7 @@ impl Machine for Walk {
     fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Enough => self.cancel(now, fx),
-            Input::Pause(pause) => self.paused = pause,
+            Input::Pause(pause) => self.pause(pause, now, fx),
             Input::Settled(outcomes) => self.settled(outcomes, now, fx),
         }
         self.after(now, fx);
@@ -423,9 +452,13 @@ impl Machine for Walk {
                 State::Walking => self.stop(Stopped::Time, now, fx),
                 State::Emptying => self.take_leave(now, fx),
                 State::Returning => self.leave(now, fx),
-                State::Ended => {}
+                State::Ended | State::Shelved => {}
+                State::Testing if self.link.is_blocked() => self.fail(Failure::Blocked, now, fx),
                 _ => self.fail(Failure::Silent, now, fx),
             }
+        }
+        if self.shelf.take_if(|at| *at <= now.mono).is_some() {
+            self.shelf_is_due(now);
         }
         if self.quiet.take_if(|at| *at <= now.mono).is_some() {
             match self.state {
@@ -441,18 +474,12 @@ impl Machine for Walk {
 
     fn deadline(&self) -> Option<Mono> {
         let again = self.moving.as_ref().and_then(Moving::deadline);
-        let deadlines = [
-            self.link.deadline(),
-            self.until,
-            self.quiet,
-            self.wake,
-            again,
-        ];
-        let has_ended = self.state == State::Ended;
-        match has_ended {
-            true => self.link.deadline(),
-            false => deadlines.into_iter().flatten().min(),
+        let link = self.link.deadline();
+        if self.state == State::Ended {
+            return link;
         }
+        let own = [self.until, self.quiet, self.shelf, self.wake, again];
+        own.into_iter().flatten().chain(link).min()
     }
 
     fn wants_read(&self, _: Leg, _: usize) -> bool {

@@ -15,7 +15,7 @@ use crate::walk::{QueueType, Stopped, Summary};
 pub(super) const USUAL: usize = 100;
 const MOST: usize = 1000;
 /// Messages before a page, at most: as many as `look-limit` may allow.
-const FARTHEST: u64 = 1_000_000;
+const FARTHEST: u64 = 65_535;
 /// Octets of a body that are searched for a text.
 const SEARCHED: usize = 1 << 20;
 /// Octets of a body that is shown alone: more than are shown of any.
@@ -355,11 +355,16 @@ fn notes(walked: &Summary) -> Vec<String> {
         }
         _ => {}
     }
+    let taken = walked.taken;
+    if taken > seen {
+        notes.push(format!(
+            "{taken} messages were taken, and are back in their places"
+        ));
+    }
     if walked.counted {
-        notes.push(
-            "each look counts as a failed delivery: the queue's delivery limit may kill messages"
-                .to_owned(),
-        );
+        notes.push(format!(
+            "each look counts as a failed delivery of each message that it takes ({taken}): the queue's delivery limit may kill messages"
+        ));
     }
     match walked.consumers {
         None | Some(0) => {}

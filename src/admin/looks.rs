@@ -177,7 +177,7 @@ impl Looks {
             None | Some(Failure::Refused { .. } | Failure::Stream) => {
                 self.slow_down.succeeded(peer)
             }
-            Some(Failure::Connection(_) | Failure::Silent) => {}
+            Some(Failure::Connection(_) | Failure::Silent | Failure::Blocked) => {}
         }
     }
 

@@ -145,7 +145,7 @@ impl From<Failure> for Problem {
             Failure::Login(_) => StatusCode::UNAUTHORIZED,
             Failure::Refused { code, text } => Problem::of_refusal(*code, text),
             Failure::Stream => StatusCode::CONFLICT,
-            Failure::Silent => StatusCode::GATEWAY_TIMEOUT,
+            Failure::Silent | Failure::Blocked => StatusCode::GATEWAY_TIMEOUT,
         };
         Problem {
             about_the_vhost: matches!(failure, Failure::Refused { code: 530, .. }),
@@ -230,6 +230,7 @@ mod tests {
         let status = |failure: Failure| Problem::from(failure).status.as_u16();
         assert_eq!(status(Failure::Connection("cut".to_owned())), 502);
         assert_eq!(status(Failure::Silent), 504);
+        assert_eq!(status(Failure::Blocked), 504);
         assert_eq!(status(Failure::Login("no".to_owned())), 401);
     }
 

@@ -79,7 +79,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 handshake_timeout: c.get("handshake-timeout", wait),
                 admin_timeout: c.get("admin-timeout", wait),
                 max_redrives: c.get("max-redrives", number(1..=1_000)),
-                look_limit: c.get("look-limit", number(1..=1_000_000)),
+                look_limit: c.get("look-limit", number(1..=65_535)),
                 look_bytes: c.get("look-bytes", size),
                 look_timeout: c.get("look-timeout", wait),
                 max_hook_letters: c.get("max-hook-letters", number(1..=1_000_000)),

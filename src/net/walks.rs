@@ -36,6 +36,8 @@ pub struct Progress {
     pub ready: Option<u64>,
     /// Messages that it has met.
     pub seen: u64,
+    /// Nothing comes to it though the queue has messages.
+    pub starves: bool,
     /// What became of them.
     pub moved: Moved,
 }
@@ -157,7 +159,8 @@ impl Outlet<Walk> for MoveOutlet {
         let (summary, moved) = walk.progress();
         self.progress.send_if_modified(|progress| {
             let is_new = |moved: &&Moved| {
-                (progress.under_way, progress.ready) != (walk.is_under_way(), summary.ready)
+                let before = (progress.under_way, progress.ready, progress.starves);
+                before != (walk.is_under_way(), summary.ready, summary.starves)
                     || progress.seen != summary.seen
                     || progress.moved != **moved
             };
@@ -168,6 +171,7 @@ impl Outlet<Walk> for MoveOutlet {
                 under_way: walk.is_under_way(),
                 ready: summary.ready,
                 seen: summary.seen,
+                starves: summary.starves,
                 moved: moved.clone(),
             };
             true

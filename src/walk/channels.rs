@@ -11,16 +11,17 @@ use crate::machine::{Now, Outcome, Ticket};
 
 use super::moving::{Fate, Moving};
 use super::{
-    Arriving, Effects, Failure, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, State, Stopped, Task,
-    Walk,
+    Arriving, Effects, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES, State,
+    Stopped, Task, Walk,
 };
 
-/// The name of its consumer.
-const TAG: &[u8] = b"dlx-proxy";
 const UNREADABLE: &str = "the broker sent what cannot be read";
-/// `ACCESS_REFUSED` and `PRECONDITION_FAILED` of AMQP.
+/// `ACCESS_REFUSED`, `NOT_FOUND` and `PRECONDITION_FAILED` of AMQP.
 const ACCESS_REFUSED: u16 = 403;
+const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
+/// Why the broker cancels a consumer of a queue that is there.
+const DISMISSED: &str = "the broker has cancelled the consumer, and put back what it held: messages were held for longer than its consumer timeout, or the node of the queue is away";
 /// What the refusal of `x-stream-offset` ends with.
 const QUORUM: &[u8] = b"rabbit_quorum_queue";
 /// From here on a `basic.nack` keeps the order of a quorum queue, and does not count as a failed delivery.
@@ -65,14 +66,20 @@ impl Walk {
     }
 
     /// First as if it were a stream: what is none refuses that, and says what it is (S12.4). So nobody else has to be asked.
-    fn consume(&mut self, as_stream: bool, fx: &mut Effects) {
+    pub(super) fn consume(&mut self, as_stream: bool, fx: &mut Effects) {
         self.state = State::Asking { as_stream };
+        self.first_window(as_stream);
+        self.put_consume(as_stream, fx);
+    }
+
+    pub(super) fn put_consume(&mut self, as_stream: bool, fx: &mut Effects) {
         let channel = ChannelId(self.channel);
         let mut arguments = TableBuilder::default();
         if as_stream {
             arguments.longstr(b"x-stream-offset", b"first");
         }
-        self.set_prefetch(self.prefetch(), fx);
+        let tag = self.window.tag();
+        self.set_prefetch(self.window.prefetch(), fx);
         reply::method(
             fx.broker.build(&[]),
             channel,
@@ -80,7 +87,7 @@ impl Walk {
             |a| {
                 a.short(0)
                     .shortstr(&self.settings.queue)
-                    .shortstr(TAG)
+                    .shortstr(&tag)
                     .octet(0)
                     .longstr(&arguments.finish())
                     .end();
@@ -95,10 +102,11 @@ impl Walk {
         });
     }
 
-    pub(super) fn put_cancel(&mut self, fx: &mut Effects) {
+    pub(super) fn put_cancel(&self, fx: &mut Effects) {
+        let tag = self.window.tag();
         let out = fx.broker.build(&[]);
         reply::method(out, ChannelId(self.channel), MethodId::BASIC_CANCEL, |a| {
-            a.shortstr(TAG).octet(0).end();
+            a.shortstr(&tag).octet(0).end();
         });
     }
 
@@ -107,7 +115,7 @@ impl Walk {
         self.state = State::Closing;
         let harmless = self.link.version().is_some_and(|it| it >= NACK_IS_HARMLESS);
         let quorum = self.summary.queue_type == QueueType::Quorum;
-        self.summary.counted = quorum && !harmless && self.summary.seen > 0;
+        self.summary.counted |= quorum && !harmless && self.held() > 0;
         let (out, channel) = (fx.broker.build(&[]), ChannelId(self.channel));
         if quorum && harmless {
             reply::nack(out, channel, DeliveryTag(0), true, true);
@@ -159,6 +167,7 @@ impl Walk {
             return;
         }
         self.summary.seen += 1;
+        (self.since, self.summary.starves) = (now.mono, false);
         let (letter, tag) = whole.finish();
         match &mut self.moving {
             None => fx.out.letters.push(letter),
@@ -208,6 +217,7 @@ impl Walk {
 
     fn ack(&mut self, tag: DeliveryTag, fx: &mut Effects) {
         self.acked += 1;
+        self.window.acked(tag);
         reply::ack(fx.broker.build(&[]), ChannelId(self.channel), tag, false);
     }
 
@@ -235,6 +245,9 @@ impl Walk {
             (MethodId::EXCHANGE_UNBIND_OK, State::Testing) => self.consume(true, fx),
             // Its header follows, which is empty: nothing is refused any more.
             (MethodId::BASIC_RETURN, State::Testing) => {}
+            // Of the next window: what it says comes in order, so no answer is taken for that of the last consumer.
+            (MethodId::BASIC_CONSUME_OK, _) if self.window.opens => self.window.opens = false,
+            (MethodId::BASIC_CANCEL_OK | MethodId::BASIC_QOS_OK, _) if self.window.opens => {}
             (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream: true })
                 if self.moving.is_some() =>
             {
@@ -245,6 +258,9 @@ impl Walk {
                     self.summary.queue_type = QueueType::Stream;
                 }
                 self.state = State::Walking;
+                self.until = Some(self.ends);
+                (self.began, self.since) = (now.mono, now.mono);
+                self.shelf_later(now);
                 match self.looks_at_any() {
                     true => self.wait(now),
                     false => self.stop(Stopped::Messages, now, fx),
@@ -254,6 +270,8 @@ impl Walk {
                 let deliver = Deliver::parse(payload).map_err(|_| UNREADABLE)?;
                 self.arriving = Some(Arriving::begin(&deliver, self.summary.seen + 1));
                 self.delivered += 1;
+                self.window.came(deliver.delivery_tag);
+                self.summary.taken += 1;
                 if self.state == State::Emptying {
                     self.quiet = Some(now.mono.after(PAUSE));
                 }
@@ -261,12 +279,18 @@ impl Walk {
             // The acks are with the queue now, but the channel may hold some of them back (S9.1); behind this question it does not.
             (MethodId::BASIC_CANCEL_OK, State::Cancelling) => self.set_prefetch(1, fx),
             (MethodId::BASIC_QOS_OK, State::Cancelling) => self.put_back(fx),
-            // The queue is gone, and its messages with it.
+            // The queue is gone; or messages were held for too long, from 4.3 on. Whether it is there tells which.
             (MethodId::BASIC_CANCEL, _) => {
-                self.fail(Failure::Connection("the queue is gone".to_owned()), now, fx)
+                self.state = State::Dismissed;
+                self.quiet = None;
+                self.until = Some(now.mono.after(LAST));
+                self.ask_count(fx);
             }
             (MethodId::CHANNEL_CLOSE_OK, State::Closing) if channel == ChannelId(self.channel) => {
-                self.returning(now, fx);
+                match self.restarts {
+                    true => self.shelve(now, fx),
+                    false => self.returning(now, fx),
+                }
             }
             (MethodId::CHANNEL_CLOSE, _) => {
                 reply::close_ok(fx.broker.build(&[]), channel);
@@ -293,7 +317,11 @@ impl Walk {
             State::Returning if self.left().is_none_or(|left| ready >= left) => self.leave(now, fx),
             State::Returning => self.quiet = Some(now.mono.after(RETURN_PAUSE)),
             State::Walking if ready == 0 => self.stop(Stopped::End, now, fx),
-            State::Walking => self.wait(now),
+            State::Walking => {
+                self.summary.starves = self.since.after(STARVES) <= now.mono;
+                self.wait(now);
+            }
+            State::Dismissed => self.fail(Failure::Connection(DISMISSED.to_owned()), now, fx),
             _ => {}
         }
     }
@@ -327,6 +355,13 @@ impl Walk {
                 }
                 self.open_channel(fx);
                 self.consume(false, fx);
+            }
+            (State::Dismissed, code) => {
+                let what = match code {
+                    NOT_FOUND => "the queue is gone",
+                    _ => DISMISSED,
+                };
+                self.fail(Failure::Connection(what.to_owned()), now, fx);
             }
             // It is gone, or somebody has begun to consume it alone.
             (State::Returning, _) => self.leave(now, fx),

@@ -18,7 +18,11 @@ pub struct Summary {
     pub seen: u64,
     /// What kind of queue it is.
     pub queue_type: QueueType,
-    /// Each message that it looked at counts as one failed delivery more: a delivery limit may kill it in the end.
+    /// Messages that it took; those that it only held are among them, and count each time.
+    pub taken: u64,
+    /// Nothing comes to it though the queue has messages.
+    pub starves: bool,
+    /// Each message that it took and put back counts as one failed delivery more: a delivery limit may kill it in the end.
     pub counted: bool,
     /// Why it went no further.
     pub stopped: Stopped,
@@ -78,6 +82,9 @@ pub enum Failure {
     /// It took too long.
     #[error("the broker does not answer")]
     Silent,
+    /// It takes no messages now.
+    #[error("the broker takes no messages now, as it has an alarm: nothing was moved")]
+    Blocked,
 }
 
 /// `ACCESS_REFUSED`: of a connection it is about the login alone.

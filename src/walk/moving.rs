@@ -22,12 +22,16 @@ use crate::letter::{Filter, Letter};
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
 use crate::registry::intake_name::Names;
 
+use super::window::{FACTOR, FIRST};
+
 /// Publications without an outcome at once: as many, ...
 pub const MOST_AWAY: usize = 256;
 /// ... and so many octets, unless one is larger.
 const MOST_OCTETS_AWAY: usize = 4 << 20;
 /// While nobody can publish, it is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
+/// With a rate no more is held than that moves in so many seconds, besides what stays: RabbitMQ wants each message back in time.
+const SOON: u64 = 60;
 /// A walk that was held up may catch up with its rate for so long.
 const CATCHES_UP: Duration = Duration::from_millis(50);
 
@@ -84,6 +88,8 @@ pub(super) struct Moving {
     again: Option<Mono>,
     /// Nothing waits for a publisher any more.
     given_up: bool,
+    /// What it holds is put back, to be met again.
+    puts_down: bool,
     moved: Moved,
 }
 
@@ -111,6 +117,7 @@ impl Moving {
             next: now.mono,
             again: None,
             given_up: false,
+            puts_down: false,
             moved: Moved::default(),
         }
     }
@@ -124,9 +131,41 @@ impl Moving {
         Some(&self.settings.to.as_ref()?.to)
     }
 
-    /// Deliveries that its consumer may hold.
-    pub(super) fn prefetch(&self) -> u64 {
+    /// Deliveries that its consumer may hold at most.
+    pub(super) fn most_held(&self) -> u64 {
         self.settings.held.saturating_add(MOST_AWAY as u64)
+    }
+
+    /// So many can go at once: no more than are wanted, or than the rate moves soon.
+    fn at_once(&self) -> u64 {
+        let wanted = self.settings.most - self.moved.gone.min(self.settings.most);
+        let soon = self.soon().unwrap_or(u64::MAX);
+        wanted.min(MOST_AWAY as u64).min(soon).max(1)
+    }
+
+    /// What the rate moves in [`SOON`].
+    fn soon(&self) -> Option<u64> {
+        let rate = self.settings.per_second?;
+        Some(u64::from(rate.get()) * SOON)
+    }
+
+    /// The window that it begins with: with a filter it is not known how many have to be passed.
+    pub(super) fn first_window(&self) -> u64 {
+        match self.settings.filter.is_all() {
+            true => self.at_once(),
+            false => self.soon().unwrap_or(FIRST).min(FIRST),
+        }
+    }
+
+    /// So many more than these may be held now: none while more than half of them are to go.
+    pub(super) fn more(&self, held: u64) -> u64 {
+        match self.held * 2 >= held {
+            true => {
+                let more = self.held * (FACTOR - 1);
+                more.min(self.soon().unwrap_or(more))
+            }
+            false => 0,
+        }
     }
 
     /// As many as wanted have gone, or are on their way.
@@ -137,6 +176,11 @@ impl Moving {
     /// More that stay would be too many.
     pub(super) fn holds_enough(&self) -> bool {
         self.held >= self.settings.held
+    }
+
+    /// Some messages stay, or wait until they can go.
+    pub(super) fn holds_any(&self) -> bool {
+        self.held > 0 || self.moved.waits
     }
 
     /// Every message that was handed over has an outcome.
@@ -221,7 +265,9 @@ impl Moving {
     ) -> Option<DeliveryTag> {
         let cause = match outcome {
             // Not its own fault: it waits, and all behind it.
-            Outcome::Refused(Cause::PublisherAway | Cause::TargetBusy) if !self.given_up => {
+            Outcome::Refused(Cause::PublisherAway | Cause::TargetBusy)
+                if !self.given_up && !self.puts_down =>
+            {
                 self.away.get_mut(&ticket)?.again = true;
                 self.moved.waits = true;
                 self.again.get_or_insert(now.mono.after(AGAIN));
@@ -268,6 +314,25 @@ impl Moving {
         for _ in self.away.len()..before {
             self.stays(Cause::PublisherAway.as_str().to_owned());
         }
+    }
+
+    /// All that is held goes back, and is met again: only what has no outcome yet is waited for.
+    pub(super) fn put_down(&mut self) {
+        (self.again, self.moved.waits) = (None, false);
+        self.away.retain(|_, away| !away.again);
+        self.octets = self
+            .away
+            .values()
+            .map(|away| away.publication.content.len())
+            .sum();
+        self.puts_down = true;
+    }
+
+    /// Nothing is held any more.
+    pub(super) fn begin_anew(&mut self) {
+        self.held = 0;
+        self.moved.stay.clear();
+        self.puts_down = false;
     }
 
     fn goes(&mut self, now: Now) {

@@ -9,6 +9,7 @@ use crate::amqp::method::MethodId;
 use crate::link::peer::{Rig, Sent, close, content, method, name};
 
 mod moving;
+mod windows;
 
 type WalkRig = Rig<Walk>;
 
@@ -141,6 +142,18 @@ impl WalkRig {
         done
     }
 
+    /// The broker cancels its consumer.
+    fn is_dismissed(&mut self) {
+        let channel = self.channel();
+        self.broker(&method(channel, MethodId::BASIC_CANCEL, |a| {
+            a.shortstr(b"dlx-proxy").octet(1).end();
+        }));
+        assert_eq!(
+            self.fx.out.ended, None,
+            "it asks whether the queue is there"
+        );
+    }
+
     fn keys(&mut self) -> Vec<String> {
         let letters = self.fx.out.letters.drain(..);
         letters
@@ -194,6 +207,8 @@ fn messages_come_in_order_and_the_walk_ends_where_the_queue_did_when_it_began() 
         ready: Some(2),
         consumers: Some(2),
         seen: 2,
+        taken: 2,
+        starves: false,
         queue_type: QueueType::Classic,
         counted: false,
         stopped: Stopped::End,
@@ -389,12 +404,28 @@ fn a_connection_that_ends_does_not_come_back() {
 fn a_queue_that_is_deleted_ends_the_walk() {
     let mut rig = walking("4.3.6", "classic", 100, FAR);
     rig.comes("a", "");
-    let channel = rig.channel();
-    rig.broker(&method(channel, MethodId::BASIC_CANCEL, |a| {
-        a.shortstr(b"dlx-proxy").octet(1).end();
-    }));
+    rig.is_dismissed();
+    let text = "NOT_FOUND - no queue 'dead' in vhost '/'";
+    rig.broker(&close(rig.channel(), 404, text, MethodId::QUEUE_DECLARE));
     let gone = Failure::Connection("the queue is gone".to_owned());
     assert_eq!(rig.ended(), Err(gone));
+}
+
+/// From 4.3 on the broker cancels a consumer of a quorum queue that holds a message for too long.
+#[test]
+fn a_consumer_that_is_cancelled_is_no_queue_that_is_gone() {
+    for may_ask in [true, false] {
+        let mut rig = walking("4.3.6", "quorum", 100, FAR);
+        rig.comes("a", "");
+        rig.is_dismissed();
+        let (channel, text) = (rig.channel(), "ACCESS_REFUSED - configure access to queue");
+        match may_ask {
+            true => rig.counted(channel, 100),
+            false => rig.broker(&close(channel, 403, text, MethodId::QUEUE_DECLARE)),
+        }
+        let ended = rig.ended().expect_err("it cannot go on").to_string();
+        assert!(ended.contains("consumer timeout"), "{ended}");
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_bad_filter_is_refused_in_its_own_words() {
         ),
         ("id=x", "id=x: an id has 16 hexadecimal digits"),
         ("limit=1001", "limit=1001: write a number from 1 to 1000"),
-        ("offset=-1", "offset=-1: write a number from 0 to 1000000"),
+        ("offset=-1", "offset=-1: write a number from 0 to 65535"),
         ("reason=%FF", "reason: write it as UTF-8"),
     ] {
         assert_eq!(page(query).err(), Some(bad(words)), "{query}");
@@ -86,12 +86,14 @@ fn a_bad_filter_is_refused_in_its_own_words() {
 fn notes_say_how_far_it_went_what_it_cost_and_who_else_is_there() {
     let mut all = walked(Stopped::Time, 2, Some(5));
     all.counted = true;
+    all.taken = 3;
     all.consumers = Some(1);
     assert_eq!(
         notes(&all),
         [
             "the first 2 of 5 messages were looked at",
-            "each look counts as a failed delivery: the queue's delivery limit may kill messages",
+            "3 messages were taken, and are back in their places",
+            "each look counts as a failed delivery of each message that it takes (3): the queue's delivery limit may kill messages",
             "another consumer takes messages from this queue",
         ]
     );

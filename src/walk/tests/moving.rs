@@ -18,7 +18,7 @@ const ENDLESS: Bounds = Bounds {
 };
 
 /// All messages, to a queue by its name.
-fn redrive() -> Move {
+pub(super) fn redrive() -> Move {
     Move {
         filter: Filter::default(),
         most: u64::MAX,
@@ -43,7 +43,7 @@ fn purge() -> Move {
 }
 
 /// On a classic queue with so many messages: deliveries are awaited.
-fn moving(wanted: Move, ready: u32) -> WalkRig {
+pub(super) fn moving(wanted: Move, ready: u32) -> WalkRig {
     let asks = wanted.to.is_some();
     let mut rig = rig_of(Task::Move(Box::new(wanted)), ENDLESS);
     rig.up("4.3.6");
@@ -75,7 +75,7 @@ impl WalkRig {
     }
 
     /// What it acked since the last call.
-    fn acked(&mut self) -> Vec<u64> {
+    pub(super) fn acked(&mut self) -> Vec<u64> {
         let sent = self.sent();
         let acks = sent.iter().map(|sent| {
             assert_eq!(sent.method(), Some(MethodId::BASIC_ACK), "{sent:?}");
@@ -93,7 +93,7 @@ impl WalkRig {
         handed.map(|(Ticket(ticket), _)| ticket).collect()
     }
 
-    fn settles(&mut self, ticket: u64, outcome: Outcome) {
+    pub(super) fn settles(&mut self, ticket: u64, outcome: Outcome) {
         self.input(Input::Settled(vec![(Ticket(ticket), outcome)]));
     }
 
@@ -228,10 +228,129 @@ fn a_walk_that_rests_is_not_silent() {
     let mut rig = moving(redrive(), 1_000);
     rig.input(Input::Pause(true));
     assert!(!rig.machine.wants_read(Leg::Broker, 0));
-    rig.pass(600_000);
+    rig.pass(299_999);
     assert_eq!(rig.fx.out.ended, None);
     rig.input(Input::Pause(false));
     assert_eq!(rig.offered(1), 1);
+}
+
+#[test]
+fn a_long_pause_puts_back_what_is_held_and_goes_on_afterwards() {
+    let wanted = Move {
+        per_second: NonZeroU32::new(1),
+        ..redrive()
+    };
+    let mut rig = moving(wanted, 3);
+    rig.comes("a", "");
+    rig.settles(1, Outcome::Confirmed);
+    rig.pass(1_000);
+    rig.comes("b", "");
+    rig.settles(2, Outcome::Refused(Cause::Unroutable));
+    assert_eq!(rig.acked(), [1]);
+    rig.input(Input::Pause(true));
+    rig.pass(299_999);
+    assert_eq!(rig.methods(), []);
+    rig.pass(1);
+    assert_eq!(rig.puts_back(), [MethodId::CHANNEL_CLOSE]);
+    rig.pass(50_000);
+    assert_eq!(
+        (rig.methods(), &rig.fx.out.ended),
+        (vec![], &None),
+        "it holds nothing"
+    );
+    let before = rig.channel();
+    rig.input(Input::Pause(false));
+    assert_eq!(consumed(&rig.sent()), Some(false));
+    let channel = rig.channel();
+    assert_eq!(channel, before + 1);
+    rig.broker(&method(channel, MethodId::BASIC_CONSUME_OK, |a| {
+        a.shortstr(b"dlx-proxy").end();
+    }));
+    rig.fx.out.publish.clear();
+    for ticket in [3, 4] {
+        rig.comes("b", "");
+        assert_eq!(rig.handed(), [ticket]);
+        rig.settles(ticket, Outcome::Confirmed);
+        rig.pass(1_000);
+    }
+    rig.cancelled();
+    rig.goes_back();
+    assert_eq!(rig.moved(), (Stopped::End, 3, vec![]));
+}
+
+#[test]
+fn who_cancels_a_walk_that_puts_down_what_it_holds_ends_it() {
+    let mut rig = moving(redrive(), 3);
+    rig.comes("a", "");
+    rig.settles(1, Outcome::Refused(Cause::Unroutable));
+    rig.input(Input::Pause(true));
+    rig.pass(300_000);
+    rig.input(Input::Enough);
+    rig.puts_back();
+    assert_eq!(rig.summary().stopped, Stopped::Enough);
+
+    let mut rig = moving(redrive(), 3);
+    rig.input(Input::Pause(true));
+    rig.pass(300_000);
+    rig.puts_back();
+    rig.input(Input::Enough);
+    assert_eq!(rig.summary().stopped, Stopped::Enough);
+}
+
+/// RabbitMQ cuts a channel that holds a message for half an hour.
+#[test]
+fn what_stays_is_put_back_in_time_and_met_again() {
+    let mut rig = moving(redrive(), 3);
+    rig.comes("a", "");
+    rig.settles(1, Outcome::Refused(Cause::Unroutable));
+    for _ in 0..1_199 {
+        rig.pass(1_000);
+        let sent = rig.methods();
+        assert!(!sent.iter().any(|(_, id)| *id == MethodId::BASIC_CANCEL));
+        if !sent.is_empty() {
+            rig.counts(2);
+        }
+    }
+    rig.pass(1_000);
+    rig.methods();
+    rig.puts_back();
+    assert_eq!(consumed(&rig.sent()), Some(false), "at once");
+    assert_eq!(rig.machine.progress().0.seen, 0);
+}
+
+/// Its bounds have no end, but the beginning has one.
+#[test]
+fn a_redrive_that_cannot_begin_says_so() {
+    let begun = || {
+        let mut rig = rig_of(Task::Move(Box::new(redrive())), ENDLESS);
+        rig.up("4.3.6");
+        rig
+    };
+    let mut silent = begun();
+    silent.pass(29_999);
+    assert_eq!(silent.fx.out.ended, None);
+    silent.pass(1);
+    assert_eq!(silent.ended(), Err(Failure::Silent));
+
+    let mut blocked = begun();
+    blocked.counted(1, 1);
+    blocked.broker(&method(0, MethodId::CONNECTION_BLOCKED, |a| {
+        a.shortstr(b"low on disk").end();
+    }));
+    blocked.pass(30_000);
+    assert_eq!(blocked.ended(), Err(Failure::Blocked));
+
+    let mut begins = moving(redrive(), 1_000);
+    for _ in 0..100 {
+        begins.pass(300);
+        if !begins.methods().is_empty() {
+            begins.counts(5);
+        }
+    }
+    assert_eq!(begins.fx.out.ended, None, "it has begun");
+    assert!(begins.machine.progress().0.starves);
+    begins.comes("a", "");
+    assert!(!begins.machine.progress().0.starves);
 }
 
 #[test]

@@ -1,0 +1,95 @@
+//! No message is held for long: RabbitMQ cuts a channel that holds one for half an hour (`consumer_timeout`), and nobody else sees it meanwhile.
+//!
+//! ```text
+//! Walking ─ paused for PAUSED, or holds one for HELD ─▶ Settling ─▶ … ─▶ Closing ─▶ Shelved ─ may go on ─▶ Asking ─▶ Walking
+//! ```
+
+use std::time::Duration;
+
+use crate::machine::Now;
+
+use super::moving::Moving;
+use super::{BEGINNING, Effects, State, Walk};
+
+/// A pause of so long puts back what is held.
+const PAUSED: Duration = Duration::from_secs(5 * 60);
+/// What is held for so long is put back, and met again.
+const HELD: Duration = Duration::from_secs(20 * 60);
+
+impl Walk {
+    /// Takes nothing more for a while, or goes on.
+    pub(super) fn pause(&mut self, pause: bool, now: Now, fx: &mut Effects) {
+        if pause == self.paused {
+            return;
+        }
+        self.paused = pause;
+        match self.state {
+            State::Shelved if !pause => self.begin_anew(now, fx),
+            State::Walking => {
+                self.since = now.mono;
+                self.shelf_later(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// When what is held has to be put back, if messages move.
+    pub(super) fn shelf_later(&mut self, now: Now) {
+        let at = self.began.after(HELD);
+        let at = match self.paused {
+            true => at.min(now.mono.after(PAUSED)),
+            false => at,
+        };
+        self.shelf = self.moving.is_some().then_some(at);
+    }
+
+    /// What is held is held for long.
+    pub(super) fn shelf_is_due(&mut self, now: Now) {
+        let stays = self.moving.as_ref().is_some_and(Moving::holds_any);
+        match self.paused || stays {
+            true => self.put_down(),
+            // All that it has comes and goes.
+            false => {
+                self.began = now.mono;
+                self.shelf_later(now);
+            }
+        }
+    }
+
+    /// Puts back what is held, and then goes on.
+    fn put_down(&mut self) {
+        let Some(moving) = self
+            .moving
+            .as_mut()
+            .filter(|_| self.state == State::Walking)
+        else {
+            return;
+        };
+        moving.put_down();
+        self.state = State::Settling;
+        self.restarts = true;
+        (self.until, self.quiet) = (None, None);
+    }
+
+    /// All is put back.
+    pub(super) fn shelve(&mut self, now: Now, fx: &mut Effects) {
+        self.restarts = false;
+        self.state = State::Shelved;
+        (self.until, self.quiet) = (None, None);
+        // What has gone was met; what was put back is met again.
+        self.delivered = self.acked;
+        self.summary.seen = self.acked;
+        if let Some(moving) = &mut self.moving {
+            moving.begin_anew();
+        }
+        if !self.paused {
+            self.begin_anew(now, fx);
+        }
+    }
+
+    fn begin_anew(&mut self, now: Now, fx: &mut Effects) {
+        self.until = Some(now.mono.after(BEGINNING));
+        self.open_channel(fx);
+        self.consume(false, fx);
+    }
+}

@@ -1,0 +1,137 @@
+//! How many messages a walk may hold at once: few at first, and more as it goes on. So what is found early, or limited to a few, takes few.
+//!
+//! A prefetch cannot be changed while its consumer is there. So a walk whose window is full cancels its consumer, which keeps what it holds, and
+//! consumes again (S12.7). Nothing is on its way then (S12.6), and the tags sort by age, as a quorum queue puts back by consumers in the order of
+//! their names: so the order stays.
+
+use crate::amqp::ids::DeliveryTag;
+
+use super::{Effects, QueueType, State, Walk};
+
+/// The first window, where it is not known how many messages have to be passed.
+pub(super) const FIRST: u64 = 16;
+/// Each window is so many times larger than the one before.
+pub(super) const FACTOR: u64 = 4;
+/// No prefetch is larger.
+const LARGEST: u64 = u16::MAX as u64;
+/// So many consumers one after another: more than 32 of a queue have no order at the broker.
+const MOST_CONSUMERS: u8 = 20;
+
+/// What the consumer of now may hold, and holds.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// Its number on its channel.
+    number: u8,
+    /// So many messages it may hold: its prefetch.
+    room: u64,
+    /// So many it holds.
+    held: u64,
+    /// The last delivery of the consumer before it.
+    before: u64,
+    last: u64,
+    /// The broker is asked for it.
+    pub(super) opens: bool,
+}
+
+// === impl Window ===
+
+impl Window {
+    fn of(room: u64) -> Window {
+        Window {
+            room,
+            ..Window::default()
+        }
+    }
+
+    /// As many as it may hold: none is on its way.
+    pub(super) fn is_full(&self) -> bool {
+        self.held >= self.room
+    }
+
+    /// A message came.
+    pub(super) fn came(&mut self, DeliveryTag(tag): DeliveryTag) {
+        self.held += 1;
+        self.last = tag;
+    }
+
+    /// A message is acked. Those of consumers before make no room.
+    pub(super) fn acked(&mut self, DeliveryTag(tag): DeliveryTag) {
+        if tag > self.before {
+            self.held = self.held.saturating_sub(1);
+        }
+    }
+
+    /// What the broker is told.
+    pub(super) fn prefetch(&self) -> u16 {
+        u16::try_from(self.room).unwrap_or(u16::MAX)
+    }
+
+    /// The name of its consumer.
+    pub(super) fn tag(&self) -> Vec<u8> {
+        format!("dlx-proxy-{:02}", self.number).into_bytes()
+    }
+
+    fn widen(&mut self, room: u64) {
+        *self = Window {
+            number: self.number + 1,
+            before: self.last,
+            last: self.last,
+            opens: true,
+            ..Window::of(room)
+        };
+    }
+}
+
+impl Walk {
+    /// Messages that it holds.
+    pub(super) fn held(&self) -> u64 {
+        self.delivered - self.acked
+    }
+
+    /// Never more than there are: so none is on its way when the last of them was looked at.
+    fn most_held(&self) -> u64 {
+        let wanted = match &self.moving {
+            None => self.settings.bounds.messages,
+            Some(moving) => moving.most_held(),
+        };
+        let there = self.left().unwrap_or(u64::MAX);
+        wanted.min(there).clamp(1, LARGEST)
+    }
+
+    /// The window that it begins with. A stream counts nothing and would begin anew with each consumer, so it gets the largest one.
+    pub(super) fn first_window(&mut self, as_stream: bool) {
+        let first = match &self.moving {
+            _ if as_stream => LARGEST,
+            None => FIRST,
+            Some(moving) => moving.first_window(),
+        };
+        self.window = Window::of(first.min(self.most_held()));
+    }
+
+    /// Opens the next window, if this one is full and more may be taken.
+    pub(super) fn widen(&mut self, fx: &mut Effects) {
+        let may = self.state == State::Walking && !self.window.opens && !self.paused;
+        if !may || !self.window.is_full() || self.summary.queue_type == QueueType::Stream {
+            return;
+        }
+        let held = self.held();
+        let more = match &self.moving {
+            Some(moving) => moving.more(held),
+            None => {
+                let left = self.settings.bounds.octets.saturating_sub(self.octets);
+                let usual = (self.octets / self.summary.seen.max(1)).max(1);
+                (held * (FACTOR - 1)).min(left / usual).max(1)
+            }
+        };
+        let most = self.most_held().saturating_sub(held);
+        let room = match self.window.number >= MOST_CONSUMERS && more > 0 {
+            true => most,
+            false => more.min(most),
+        };
+        if room > 0 {
+            self.put_cancel(fx);
+            self.window.widen(room);
+            self.put_consume(false, fx);
+        }
+    }
+}
