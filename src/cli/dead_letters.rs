@@ -40,7 +40,7 @@ pub enum DeadLetters {
         queue: Queue,
         /// Which.
         #[command(flatten)]
-        filters: Filters,
+        filters: Box<Filters>,
         /// How many messages to export at most; the oldest go first
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         limit: Option<u64>,
@@ -90,7 +90,7 @@ pub enum Look {
         queue: Queue,
         /// Which.
         #[command(flatten)]
-        filters: Filters,
+        filters: Box<Filters>,
         /// How many.
         #[command(flatten)]
         page: Page,
@@ -106,7 +106,7 @@ pub enum Look {
         queue: Queue,
         /// Which.
         #[command(flatten)]
-        filters: Filters,
+        filters: Box<Filters>,
         /// Only these columns, in this order; the names are those of the JSON
         #[arg(long, value_name = "NAMES", value_delimiter = ',')]
         columns: Vec<String>,

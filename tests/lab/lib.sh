@@ -2,9 +2,10 @@
 # Sourced by the scripts of the lab and by deploy/run.sh: where things are, and the few questions that several of them ask.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
-# Everything that is downloaded, unpacked or started lives in here; `make clean` removes it. Worktrees can share one.
+# Everything that is downloaded, unpacked or started lives in here; `make clean` removes it. Worktrees can share one, also by a link: what is in
+# it knows its own absolute path.
 # shellcheck disable=SC2034 # used by those who source this
-lab=${DLX_TEST_LAB:-$top/.lab}
+lab=$(readlink -m "${DLX_TEST_LAB:-$top/.lab}")
 
 say() { echo "${0##*/}: $*" >&2; }
 die() { say "$@"; exit 1; }
