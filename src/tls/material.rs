@@ -252,7 +252,14 @@ impl Served {
         files: &Contents,
     ) -> Result<Option<Served>, Vec<Problem>> {
         let auth = settings.tls_client_auth;
-        let identity = files.identity("tls-cert-file", "tls-key-file");
+        let identity = match files.identity("tls-cert-file", "tls-key-file") {
+            Ok(None) if uses.serves() => {
+                let what =
+                    "set it, and `tls-key-file`: `listen-tls` and `admin-tls` need a certificate";
+                Err(vec![Problem::new("tls-cert-file", what)])
+            }
+            identity => identity,
+        };
         let roots = match files.roots("tls-client-ca-file") {
             Ok(None) if uses.clients && auth != ClientAuth::Off => {
                 let what = "set it too: `tls-client-auth` needs to know who signs the certificates of clients";
@@ -263,18 +270,13 @@ impl Served {
         let (identity, roots) = match (identity, roots) {
             (Ok(identity), Ok(roots)) => (identity, roots),
             (identity, roots) => {
-                let mut problems = identity.err().unwrap_or_default();
-                problems.extend(roots.err());
+                let mut problems = Vec::from_iter(roots.err());
+                problems.extend(identity.err().unwrap_or_default());
                 return Err(problems);
             }
         };
-        if !uses.serves() {
+        let Some(identity) = identity.filter(|_| uses.serves()) else {
             return Ok(None);
-        }
-        let Some(identity) = identity else {
-            let what =
-                "set it, and `tls-key-file`: `listen-tls` and `admin-tls` need a certificate";
-            return Err(vec![Problem::new("tls-cert-file", what)]);
         };
         let config =
             |auth, roots| server::config(&identity, auth, roots).map_err(|problem| vec![problem]);

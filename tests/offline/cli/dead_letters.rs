@@ -69,7 +69,7 @@ fn help_of_dead_letters_reads_well() {
           --body <TEXT>           Only messages with this text in their body
           --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
                                   2h or 7d
-          --limit <N>             So many messages [default: 100]
+          --limit <N>             How many messages to list at most [default: 100]
           --offset <N>            Behind so many others
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
       -h, --help                  Print help
@@ -167,8 +167,8 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
                                   2h or 7d
           --id <ID>               Only this message, as `list` names it; may be repeated
-          --limit <N>             So many messages at most, the oldest
-          --rate <N>              So many messages a second at most
+          --limit <N>             How many messages to move at most; the oldest go first
+          --rate <N>              How many messages to move in a second at most
           --dry-run               Only say how many messages are meant
           --approve               Do not ask
           --no-wait               Only begin: `dlx-proxy redrives` tells the rest
@@ -209,8 +209,8 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
                                   2h or 7d
           --id <ID>               Only this message, as `list` names it; may be repeated
-          --limit <N>             So many messages at most, the oldest
-          --rate <N>              So many messages a second at most
+          --limit <N>             How many messages to move at most; the oldest go first
+          --rate <N>              How many messages to move in a second at most
           --dry-run               Only say how many messages are meant
           --approve               Do not ask
           --no-wait               Only begin: `dlx-proxy redrives` tells the rest
