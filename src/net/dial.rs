@@ -233,18 +233,11 @@ impl Way {
         tls: Option<&tls::Client>,
     ) -> io::Result<Socket> {
         if self.told != Told::Off {
-            // RabbitMQ hangs up at an `UNKNOWN` of version 1: such a client is told of as the proxy's own connections are.
-            let named = client.filter(|client| client.ends.is_some() || self.told == Told::V2);
-            let header = match named {
-                Some(client) => client.header(self.told),
-                None => {
-                    let own = Ends {
-                        source: stream.local_addr()?,
-                        destination: stream.peer_addr()?,
-                    };
-                    Origin::from(own).header(self.told)
-                }
+            let own = Ends {
+                source: stream.local_addr()?,
+                destination: stream.peer_addr()?,
             };
+            let header = client.unwrap_or(&Origin::LOCAL).header(own, self.told);
             // A new connection has room for it.
             stream.write_all(&header).await?;
         }

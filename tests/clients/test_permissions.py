@@ -209,7 +209,7 @@ def test_a_probe_costs_a_user_with_a_limit_on_channels_one_connection(scene, via
             queues = [scene.queue(f"queue{suffix}", channel=channel, dlx="") for suffix in ("", attempt)]
             connection.close()
         assert (metric(via, series), left(via, "channel_limit")) == (before[0] + 1, before[1] + 4)
-        assert via.proxy.text().count("a probe met a limit on channels") == 1
+        assert via.proxy.text().count("a probe of the proxy met a limit on channels") == 1
         with via.direct.channel() as direct:
             for queue in queues:
                 direct.queue_declare(queue, durable=True, arguments=arguments(dlx=""))  # native: the client's own arguments

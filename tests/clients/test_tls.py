@@ -292,7 +292,7 @@ def test_an_expired_certificate_stops_nobody_who_does_not_look_at_it(tls):
         login = tls.broker.parameters.credentials
         with contextlib.closing(pika.BlockingConnection(pika.ConnectionParameters(*proxy.address, "/", login, **PATIENT))) as connection:
             dies(connection)
-        with pytest.raises(pika.exceptions.AMQPError), tls.client(proxy.tls_address):
+        with pytest.raises(ssl.SSLCertVerificationError), tls.client(proxy.tls_address):
             pass
         said(proxy, "it does not accept the certificate of `tls-cert-file`")
 

@@ -19,36 +19,26 @@ pub struct Origin {
 // === impl Origin ===
 
 impl Origin {
-    /// Of who came by a Unix socket.
+    /// Of who came by a Unix socket, and of the proxy itself.
     pub const LOCAL: Origin = Origin {
         ends: None,
         ssl: None,
     };
 
-    /// As a header. A client without addresses is one that the proxy speaks for itself.
-    pub fn header(&self, told: Told) -> Vec<u8> {
-        let ends = self.ends.map(Ends::of_one_family);
-        let ends = ends.map(|ends| (ends.source, ends.destination));
+    /// As a header. Who came by a Unix socket has the ends of the proxy's `own` connection: RabbitMQ hangs up at an `UNKNOWN` of version 1, and
+    /// 3.10 at a `LOCAL` of version 2.
+    pub fn header(&self, own: Ends, told: Told) -> Vec<u8> {
+        let ends = self.ends.unwrap_or(own).of_one_family();
+        let ends = (ends.source, ends.destination);
         match told {
             Told::Off => Vec::new(),
-            Told::V1 => {
-                let addresses = ends.map_or(v1::Addresses::Unknown, v1::Addresses::from);
-                addresses.to_string().into_bytes()
-            }
+            Told::V1 => v1::Addresses::from(ends).to_string().into_bytes(),
             Told::V2 => {
-                let header = match ends {
-                    Some(ends) => {
-                        let proxy = v2::Version::Two | v2::Command::Proxy;
-                        v2::Builder::with_addresses(proxy, v2::Protocol::Stream, ends)
-                    }
-                    None => v2::Builder::new(
-                        v2::Version::Two | v2::Command::Local,
-                        v2::AddressFamily::Unspecified | v2::Protocol::Unspecified,
-                    ),
-                };
+                let proxy = v2::Version::Two | v2::Command::Proxy;
+                let header = v2::Builder::with_addresses(proxy, v2::Protocol::Stream, ends);
                 let header = match &self.ssl {
-                    Some(ssl) if ends.is_some() => header.write_tlv(ssl::TYPE, ssl.octets()),
-                    _ => Ok(header),
+                    Some(ssl) => header.write_tlv(ssl::TYPE, ssl.octets()),
+                    None => Ok(header),
                 };
                 let header = header.and_then(v2::Builder::build);
                 header.expect("two addresses and some texts are never too long")

@@ -46,6 +46,11 @@ impl Peek for Stream<'_> {
     }
 }
 
+/// The proxy's own connection to the broker.
+fn own() -> Ends {
+    ends("10.0.0.2:40000", "10.0.0.3:5672")
+}
+
 /// What is read, and what is left behind it.
 fn read_of(octets: &[u8]) -> (Result<Header, String>, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
@@ -77,13 +82,13 @@ fn what_it_writes_it_reads_and_nothing_behind_it() {
     ] {
         let of = ends(source, destination);
         for told in [Told::V1, Told::V2] {
-            let mut octets = Origin::from(of).header(told);
+            let mut octets = Origin::from(of).header(own(), told);
             octets.extend(b"AMQP\0\0\x09\x01");
             let (read, rest) = read_of(&octets);
             assert_eq!(read.map(|header| header.ends), Ok(Some(of)), "{told:?}");
             assert_eq!(rest, b"AMQP\0\0\x09\x01", "{told:?}");
         }
-        assert_eq!(Origin::from(of).header(Told::Off), b"");
+        assert_eq!(Origin::from(of).header(own(), Told::Off), b"");
     }
 }
 
@@ -94,7 +99,7 @@ async fn a_header_may_come_in_pieces() {
         .into_iter()
         .flat_map(|told| (1..60).map(move |piece| (told, piece)))
     {
-        let octets = [&Origin::from(of).header(told)[..], b"AMQP"].concat();
+        let octets = [&Origin::from(of).header(own(), told)[..], b"AMQP"].concat();
         let mut stream = Stream {
             rest: &octets,
             piece,
@@ -115,7 +120,7 @@ async fn a_header_may_come_in_pieces() {
 fn the_first_version_is_the_line_of_the_specification() {
     let of = ends("192.0.2.7:50000", "10.0.0.1:5673");
     assert_eq!(
-        Origin::from(of).header(Told::V1),
+        Origin::from(of).header(own(), Told::V1),
         b"PROXY TCP4 192.0.2.7 10.0.0.1 50000 5673\r\n"
     );
 }
@@ -199,9 +204,9 @@ fn that_a_client_came_with_tls_is_told_as_the_specification_has_it() {
         };
         let length = u16::try_from(value.len()).expect("short").to_be_bytes();
         let rest = [ADDRESSES, b"\x20", &length, &value].concat();
-        assert_eq!(origin.header(Told::V2), second(1, 0x11, &rest));
+        assert_eq!(origin.header(own(), Told::V2), second(1, 0x11, &rest));
         // There is no place for it in a line of text.
-        assert!(origin.header(Told::V1).ends_with(b" 50000 5673\r\n"));
+        assert!(origin.header(own(), Told::V1).ends_with(b" 50000 5673\r\n"));
     }
 }
 
@@ -219,16 +224,18 @@ fn what_a_load_balancer_says_of_tls_is_passed_on_as_it_is() {
         ..ends("192.0.2.7:50000", "10.0.0.1:5673").into()
     };
     let rest = [ADDRESSES, b"\x20\0\x13", ssl].concat();
-    assert_eq!(origin.header(Told::V2), second(1, 0x11, &rest));
+    assert_eq!(origin.header(own(), Told::V2), second(1, 0x11, &rest));
     for none in [&b"\0\0\0\0\0"[..], b"\x01", b"", &[1; 8 * 1024 + 1]] {
         assert_eq!(told(none), None, "{none:?}");
     }
 }
 
 #[test]
-fn a_client_without_addresses_is_one_that_the_proxy_speaks_for() {
-    assert_eq!(Origin::LOCAL.header(Told::V1), b"PROXY UNKNOWN\r\n");
-    assert_eq!(Origin::LOCAL.header(Told::V2), second(0, 0, b""));
+fn a_client_without_addresses_has_those_of_the_proxy() {
+    for told in [Told::V1, Told::V2] {
+        let octets = Origin::LOCAL.header(own(), told);
+        assert_eq!(octets, Origin::from(own()).header(own(), told));
+    }
 }
 
 #[test]
