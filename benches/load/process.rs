@@ -282,7 +282,7 @@ impl Process {
         stream.set_read_timeout(Some(START))?;
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n{headers}\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n"
         )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
