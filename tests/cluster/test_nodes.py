@@ -107,13 +107,13 @@ def test_a_node_stands_still(cluster, vhost, start):
 
 
 def test_a_node_is_alone(cluster, vhost, start):
-    """A partition. 3.10 pauses the node that has no majority; 4.3 lets it stand there."""
+    """A partition. 3.10 pauses the node that has no majority, and now and then another one with it, so that for as long as it lasts nobody may be
+    answered (measured without a proxy, three times of six); 4.3 lets the node stand there."""
     proxies = [start(), start()]
     with Load(cluster, vhost, proxies) as load:
         with load.fault():
             cluster.part(1)
-            if cluster.version.startswith("3."):
-                load.is_answered()
+            load.publishers[0].over.wait(8)
             cluster.heal()
         counted(load, may_lose=["expired"])
 

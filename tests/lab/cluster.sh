@@ -25,6 +25,9 @@ mkdir -p "$2"
 dir=$(cd "$2" && pwd -P); shift 2
 rabbit=$top/tests/lab/rabbit.sh
 cookie=cluster
+# What the broker itself moves at least once, and its worker has no confirm for as a node went away, the worker tries again after this time; by
+# default that is three minutes.
+export DLX_TEST_ERL_ARGS='-rabbit dead_letter_worker_publisher_confirm_timeout 10000'
 
 of_node() { ( . "$dir/$1/node.env" && echo "${!2}" ); } # N NAME
 server() { of_node "$1" NODE_PID; }

@@ -11,6 +11,7 @@
 # `start` writes DIR/node.env (AMQP_PORT, TLS_PORT, MANAGEMENT_PORT, NODE_PID, VERSION, ...) and returns when the node takes clients. On a
 # DIR that was kept it starts the same node again: same ports, data and configuration. Never a system service, never root.
 # DLX_TEST_SCHEDULERS: how many of them the node has (see below); one, unless somebody measures it.
+# DLX_TEST_ERL_ARGS: more words for `erl`.
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -54,7 +55,7 @@ in_env() {
     RABBITMQ_NODENAME="$NODENAME" RABBITMQ_DIST_PORT="$DIST_PORT" RABBITMQ_BASE="$dir" \
     RABBITMQ_MNESIA_BASE="$dir/data" RABBITMQ_LOG_BASE="$dir/log" RABBITMQ_PID_FILE="$dir/pid" \
     RABBITMQ_CONFIG_FILE="$dir/rabbitmq.conf" RABBITMQ_CONF_ENV_FILE=/dev/null RABBITMQ_ENABLED_PLUGINS_FILE="$dir/enabled_plugins" \
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+S $schedulers:$schedulers -kernel inet_dist_use_interface {127,0,0,1}" \
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+S $schedulers:$schedulers -kernel inet_dist_use_interface {127,0,0,1} ${DLX_TEST_ERL_ARGS:-}" \
     RABBITMQ_CTL_ERL_ARGS='+S 1:1 -kernel inet_dist_use_interface {127,0,0,1}' "$@"
 }
 
