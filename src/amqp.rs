@@ -10,8 +10,12 @@ pub mod incoming;
 pub mod method;
 pub mod properties;
 pub mod reply;
+pub mod reply_code;
 pub mod table;
 pub mod version;
+
+/// The argument by which a consumer of a stream says where to begin, and the header that says where what it gets stands (RabbitMQ's).
+pub const STREAM_OFFSET: &[u8] = b"x-stream-offset";
 
 #[cfg(test)]
 mod tests;

@@ -9,15 +9,11 @@ use lapin::options::{
 use lapin::{BasicProperties, Channel, Connection, ErrorKind};
 use tokio::time::timeout;
 
+use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use crate::connection::Access;
 
 use super::nodes::Entered;
 use super::{NAME, PATIENCE, Patient, Report, pattern, quoted};
-
-/// Reply codes of AMQP 0-9-1, section 1.2.
-const ACCESS_REFUSED: u16 = 403;
-const NOT_FOUND: u16 = 404;
-const PRECONDITION_FAILED: u16 = 406;
 
 /// What RabbitMQ asks permission for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -117,7 +117,7 @@ impl Dialer {
         loop {
             if let Some(address) = next.next() {
                 open.push((address.clone(), self.nodes.tries(&address)));
-                let tls = self.way.tls.as_ref().map(tls::Connector::client);
+                let tls = self.way.client();
                 trying.push(async move {
                     let dialed = self.dial_address(&address, client, tls.as_deref()).await;
                     (dialed.map(|socket| (socket, tls)), address)
@@ -201,8 +201,8 @@ impl Way {
     /// What the system says, or the handshake of TLS.
     pub async fn to(&self, node: &Node) -> io::Result<Socket> {
         let stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
-        let tls = self.tls.as_ref().map(tls::Connector::client);
-        self.on(stream, &node.host, None, tls.as_deref()).await
+        self.on(stream, &node.host, None, self.client().as_deref())
+            .await
     }
 
     /// A connection of the proxy's own to one address of a node.
@@ -210,8 +210,13 @@ impl Way {
     /// # Errors
     /// What the system says, or the handshake of TLS.
     pub async fn to_address(&self, address: &Address) -> io::Result<Socket> {
-        let tls = self.tls.as_ref().map(tls::Connector::client);
-        self.to_address_for(address, None, tls.as_deref()).await
+        self.to_address_for(address, None, self.client().as_deref())
+            .await
+    }
+
+    /// How TLS is spoken now, for one connection.
+    fn client(&self) -> Option<Arc<tls::Client>> {
+        self.tls.as_ref().map(tls::Connector::client)
     }
 
     /// A connection to one address, for a client that comes from there; `None`: for the proxy itself.

@@ -12,6 +12,7 @@
 
 use bytes::Bytes;
 
+use crate::amqp::STREAM_OFFSET;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::Properties;
@@ -21,8 +22,6 @@ use crate::dead_letter::proof::{prove, proven};
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::redeclared::{Entry, Existing};
 
-/// Where the broker says at which place of the stream a message stands.
-const OFFSET: &[u8] = b"x-stream-offset";
 const QUEUE: &[u8] = b"queue";
 const MARK: &[u8] = b"mark";
 const NUMBER: &[u8] = b"number";
@@ -77,7 +76,7 @@ impl Message {
             return (None, None);
         };
         let headers = Headers(Table(properties.headers().unwrap_or_default()));
-        let offset = headers.number(OFFSET);
+        let offset = headers.number(STREAM_OFFSET);
         let message = proven(&properties, own_user).and_then(|_| headers.message());
         (message, offset)
     }
@@ -230,7 +229,7 @@ mod tests {
     #[test]
     fn the_place_in_the_stream_is_known_of_any_message() {
         let mut headers = TableBuilder::default();
-        headers.long(OFFSET, 12).longstr(QUEUE, b"q");
+        headers.long(STREAM_OFFSET, 12).longstr(QUEUE, b"q");
         let headers = headers.finish();
         let length = (headers.len() as u32).to_be_bytes();
         let properties = [&HEADERS_ONLY[..], &length, &headers].concat();

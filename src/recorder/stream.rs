@@ -1,5 +1,6 @@
 //! The channel of the recorder: declares the stream, consumes it, and puts its messages together.
 
+use crate::amqp::STREAM_OFFSET;
 use crate::amqp::frame::Kind;
 use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{Close, Deliver, MethodId, QueueDeclare};
@@ -42,7 +43,7 @@ impl Recorder {
         self.state = State::Reading;
         self.laps += 1;
         let mut arguments = TableBuilder::default();
-        arguments.longstr(b"x-stream-offset", b"first");
+        arguments.longstr(STREAM_OFFSET, b"first");
         let out = fx.broker.build(&[]);
         reply::method(out, CHANNEL, MethodId::BASIC_QOS, |a| {
             a.long(0).short(PREFETCH).octet(0).end();

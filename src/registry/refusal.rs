@@ -14,6 +14,7 @@
 use memchr::memmem;
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_ALLOWED, PRECONDITION_FAILED};
 use crate::amqp::table::Value;
 
 use super::arguments::{
@@ -23,10 +24,6 @@ use super::declared_target::DeclaredTarget;
 use super::intake_name::Names;
 use super::redeclared::Existing;
 use super::wording::{self, Wording};
-
-const ACCESS_REFUSED: u16 = 403;
-const PRECONDITION_FAILED: u16 = 406;
-const NOT_ALLOWED: u16 = 530;
 
 pub(super) const INEQUIVALENT: &[u8] = b"PRECONDITION_FAILED - inequivalent arg '";
 const INVALID: &[u8] = b"PRECONDITION_FAILED - invalid arg '";

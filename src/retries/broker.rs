@@ -12,6 +12,7 @@ use lapin::{BasicProperties, Channel, Connection, Consumer, ErrorKind};
 use tokio::time::timeout;
 
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::reply_code::NOT_FOUND;
 use crate::net::nodes::Node;
 
 use super::{Error, PATIENCE, Place};
@@ -20,8 +21,6 @@ use super::{Error, PATIENCE, Place};
 const NAME: &str = "dlx-proxy retries";
 /// After so long without a message it is asked whether there is one.
 const PAUSE: Duration = Duration::from_millis(300);
-/// `NOT_FOUND` of AMQP.
-const NOT_FOUND: u16 = 404;
 
 /// A connection, in one vhost.
 pub(super) struct Broker(Connection);

@@ -7,6 +7,7 @@ use crate::amqp::frame;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::{MethodId, Start, StartOk};
 use crate::amqp::reply;
+use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::machine::{Event, Leg};
 
 use super::frames::{Handled, Method};
@@ -14,7 +15,6 @@ use super::lifecycle::Phase;
 use super::{Session, Turn};
 
 const EXTERNAL: &[u8] = b"EXTERNAL";
-const ACCESS_REFUSED: u16 = 403;
 /// What RabbitMQ says to whom it does not let in.
 const REFUSED: &[u8] = b"ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. For details see the broker logfile.";
 

@@ -4,6 +4,7 @@ use crate::amqp::frame::{self, Front, Kind};
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
+use crate::amqp::reply_code::{CONNECTION_FORCED, REPLY_SUCCESS};
 use crate::machine::Leg;
 
 use super::channel::Consumer;
@@ -11,8 +12,6 @@ use super::frames::{Consumed, Header};
 use super::lifecycle::{GOODBYE, Phase};
 use super::{Session, Turn};
 
-const REPLY_SUCCESS: u16 = 200;
-const CONNECTION_FORCED: u16 = 320;
 /// What RabbitMQ says to its clients when it is stopped.
 const SHUTDOWN: &[u8] =
     b"CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";

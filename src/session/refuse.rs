@@ -10,6 +10,7 @@ use crate::amqp::method::{
     QueueDeclare, QueueName, QueueUnbind,
 };
 use crate::amqp::reply;
+use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND};
 use crate::amqp::table::{Table, Value};
 use crate::machine::{Event, Learned, Leg};
 use crate::registry::arguments::DeclareArguments;
@@ -22,8 +23,6 @@ use super::{Session, Turn};
 
 /// A tag that no channel reaches.
 const NEVER: DeliveryTag = DeliveryTag(u64::MAX);
-const ACCESS_REFUSED: u16 = 403;
-const NOT_FOUND: u16 = 404;
 
 /// A queue or an exchange that a method names, and what the method needs to do with it.
 #[derive(Clone, Copy)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::amqp::STREAM_OFFSET;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::properties::{Properties, has_headers};
@@ -24,8 +25,6 @@ use super::{Session, Turn};
 
 /// The TTL that a queue gives each message, in milliseconds (S1.2).
 const MESSAGE_TTL: &[u8] = b"x-message-ttl";
-/// The header by which a stream says where a message stands in it.
-const STREAM_OFFSET: &[u8] = b"x-stream-offset";
 
 impl Session {
     /// What a declare says of retries, and its method without what the broker does not want to see, if there is such a thing.

@@ -1,9 +1,11 @@
 //! What a walk says to the broker, and hears of it.
 
+use crate::amqp::STREAM_OFFSET;
 use crate::amqp::frame::Kind;
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::amqp::method::{Close, Deliver, MethodId, QueueDeclare, QueueDeclareOk};
 use crate::amqp::reply;
+use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use crate::amqp::table::TableBuilder;
 use crate::amqp::version::Version;
 use crate::link::Frame;
@@ -16,10 +18,6 @@ use super::{
 };
 
 const UNREADABLE: &str = "the broker sent what cannot be read";
-/// `ACCESS_REFUSED`, `NOT_FOUND` and `PRECONDITION_FAILED` of AMQP.
-const ACCESS_REFUSED: u16 = 403;
-const NOT_FOUND: u16 = 404;
-const PRECONDITION_FAILED: u16 = 406;
 /// Why the broker cancels a consumer of a queue that is there.
 const DISMISSED: &str = "the broker has cancelled the consumer, and put back what it held: messages were held for longer than its consumer timeout, or the node of the queue is away";
 /// What the refusal of `x-stream-offset` ends with.
@@ -76,7 +74,7 @@ impl Walk {
         let channel = ChannelId(self.channel);
         let mut arguments = TableBuilder::default();
         if as_stream {
-            arguments.longstr(b"x-stream-offset", b"first");
+            arguments.longstr(STREAM_OFFSET, b"first");
         }
         let tag = self.window.tag();
         self.set_prefetch(self.window.prefetch(), fx);
