@@ -144,6 +144,10 @@ class Load:
         self.flows()
         self.faults.append((began - MARGIN, time.monotonic()))
 
+    def lasts(self, seconds):
+        """The fault goes on for so long; nothing is expected meanwhile."""
+        self.publishers[0].over.wait(seconds)
+
     def in_faults(self, queue):
         """What was confirmed while something was broken."""
         every = (item for publisher in self.publishers for item in publisher.confirmed[queue].items())

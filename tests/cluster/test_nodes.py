@@ -113,7 +113,7 @@ def test_a_node_is_alone(cluster, vhost, start):
     with Load(cluster, vhost, proxies) as load:
         with load.fault():
             cluster.part(1)
-            load.publishers[0].over.wait(8)
+            load.lasts(8)
             cluster.heal()
         counted(load, may_lose=["expired"])
 
@@ -125,6 +125,6 @@ def test_two_nodes_are_away(cluster, vhost, start):
         with load.fault():
             cluster.kill(2)
             cluster.kill(3)
-            load.publishers[0].over.wait(8)
+            load.lasts(8)
             cluster.heal()
         counted(load, may_lose=["expired"])

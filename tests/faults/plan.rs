@@ -150,20 +150,11 @@ impl Fault {
     /// Clients of other queues notice nothing of it, if they go to the first proxy.
     fn leaves_others_alone(self) -> bool {
         use Fault::*;
-        matches!(
-            self,
-            PublisherClosed
-                | PublisherAway
-                | IntakeClosed
-                | IntakeQueueDeleted
-                | ClientClosed
-                | ClientCut
-                | ClientHalfOpen
-                | TargetMissing
-                | TargetInternal
-                | TargetDeleted
-                | TargetFull
-        )
+        self.keeps_confirms()
+            || matches!(
+                self,
+                PublisherClosed | PublisherAway | IntakeClosed | IntakeQueueDeleted
+            )
     }
 
     /// The name of what RabbitMQ itself may lose of a source, if it was published before all was well again.
