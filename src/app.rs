@@ -29,6 +29,7 @@ use crate::known::KnownQueues;
 use crate::management::Management;
 use crate::net::clock::{Clock, SystemClock};
 use crate::net::dial::Dialer;
+use crate::net::handshakes::Handshakes;
 use crate::net::links::Opener;
 use crate::net::listener::Listener;
 use crate::net::nodes::Nodes;
@@ -245,6 +246,7 @@ impl App {
             metrics: metrics.clone(),
             clock,
             workers: Workers::start(config.worker_threads).map_err(BindError::Threads)?,
+            handshakes: Handshakes::start().map_err(BindError::Threads)?,
         };
         Ok(App {
             notes: config.notes(),

@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod dial;
 pub mod drive;
+pub mod handshakes;
 pub mod imports;
 pub mod links;
 pub mod listener;

@@ -18,7 +18,7 @@ use crate::dead_letters::load;
 use crate::floods::arguments;
 use crate::pass_through::{self, RATE, join};
 use crate::process::{Process, Route};
-use crate::relay::{headers, relay};
+use crate::relay::{headers, headers_sent_back, relay};
 use crate::report::{self, Series, Table, interleave_ways};
 use crate::settings::Settings;
 
@@ -39,6 +39,8 @@ const MIB: f64 = 1024.0 * 1024.0;
 enum Way<'a> {
     /// A program that consumes, publishes with confirms, and acks.
     Relay,
+    /// The same, with the headers that a redrive leaves: the broker reads, keeps and sends them too.
+    RelayWithHeaders,
     /// The proxy, asked by its API.
     Redrive(&'a Route),
     /// The same, to nowhere.
@@ -70,13 +72,22 @@ impl Bench {
 fn speed(proxied: &Route, settings: &Settings) -> usize {
     let ways = [
         ("relay", Way::Relay),
+        ("with its headers", Way::RelayWithHeaders),
         ("dlx-proxy", Way::Redrive(proxied)),
         ("purge", Way::Purge(proxied)),
     ];
     let all = interleave_ways(settings.scale.rounds, ways.to_vec(), |way| {
         run(*way, settings)
     });
-    let mut table = Table::new(["", "relay", "dlx-proxy", "purge", "dlx-proxy : relay"]);
+    let mut table = Table::new([
+        "",
+        "relay",
+        "with its headers",
+        "dlx-proxy",
+        "purge",
+        "dlx-proxy : relay",
+        "with its headers",
+    ]);
     let metrics = [
         "messages/s",
         "first 100 in s",
@@ -87,8 +98,8 @@ fn speed(proxied: &Route, settings: &Settings) -> usize {
     for (i, metric) in metrics.into_iter().enumerate() {
         let mut cells = vec![metric.to_owned()];
         cells.extend(all.iter().map(|series| series.figure(i)));
-        if let ([relay, own, _], 0) = (&all[..], i) {
-            cells.push(own.ratio(relay, i));
+        if let ([relay, with_headers, own, _], 0) = (&all[..], i) {
+            cells.extend([relay, with_headers].map(|other| own.ratio(other, i)));
         }
         table.row(cells);
     }
@@ -126,40 +137,42 @@ fn pace(proxied: &Route, settings: &Settings) -> usize {
     failed(&all)
 }
 
-/// The latency of clients behind the same proxy, with and without a redrive.
+/// The latency of clients of the proxy: in peace, while a bare relay moves messages, so that it shows what the broker's own work takes, and while a
+/// redrive does.
 fn beside(proxied: &Route, settings: &Settings) -> usize {
-    let ways = vec![("in peace", false), ("redrive", true)];
-    let all = interleave_ways(settings.scale.rounds, ways, |redrives| {
-        if !redrives {
+    let ways = vec![
+        ("in peace", None),
+        ("relay", Some(Way::Relay)),
+        ("redrive", Some(Way::Redrive(proxied))),
+    ];
+    let all = interleave_ways(settings.scale.rounds, ways, |way| {
+        let Some(way) = way else {
             return pass_through::latency(proxied, &settings.scale);
-        }
-        on_full_queue(settings, settings.redriven, |_| {
-            // As many as there are: each time what came back is sent the other way.
+        };
+        on_full_queue(settings, settings.redriven, |headers| {
             let over = AtomicBool::new(false);
             thread::scope(|scope| {
-                let redriving = scope.spawn(|| -> anyhow::Result<()> {
-                    let mut ways = [(DEAD, BACK), (BACK, DEAD)].into_iter().cycle();
-                    while !over.load(Relaxed)
-                        && let Some((from, to)) = ways.next()
-                    {
-                        let order = format!("queues/{from}/redrives?to-queue={to}");
-                        carry_out(proxied, settings, &order, settings.redriven)?;
-                    }
-                    Ok(())
-                });
+                let moving = scope.spawn(|| back_and_forth(*way, settings, headers, &over));
                 let latency = pass_through::latency(proxied, &settings.scale);
                 over.store(true, Relaxed);
-                join(redriving)?;
+                join(moving)?;
                 latency
             })
         })
     });
-    let mut table = Table::new(["", "in peace", "redrive", "redrive : in peace"]);
+    let mut table = Table::new([
+        "",
+        "in peace",
+        "relay",
+        "redrive",
+        "redrive : in peace",
+        "redrive : relay",
+    ]);
     for (i, metric) in ["p50 in µs", "p99 in µs"].into_iter().enumerate() {
         let mut cells = vec![metric.to_owned()];
         cells.extend(all.iter().map(|series| series.figure(i)));
-        if let [peace, redrive] = &all[..] {
-            cells.push(redrive.ratio(peace, i));
+        if let [peace, relay, redrive] = &all[..] {
+            cells.extend([peace, relay].map(|other| redrive.ratio(other, i)));
         }
         table.row(cells);
     }
@@ -168,6 +181,43 @@ fn beside(proxied: &Route, settings: &Settings) -> usize {
         report::number(RATE as f64)
     );
     failed(&all)
+}
+
+/// Moves all messages to the other queue, and back again, until it is over.
+fn back_and_forth(
+    way: Way<'_>,
+    settings: &Settings,
+    headers: &[u8],
+    over: &AtomicBool,
+) -> anyhow::Result<()> {
+    let mut ways = [(DEAD, BACK), (BACK, DEAD)].into_iter().cycle();
+    while !over.load(Relaxed)
+        && let Some((from, to)) = ways.next()
+    {
+        match way {
+            Way::Relay | Way::RelayWithHeaders => relayed(settings, from, to, headers)?,
+            Way::Redrive(route) => {
+                let order = format!("queues/{from}/redrives?to-queue={to}");
+                carry_out(route, settings, &order, settings.redriven)?;
+            }
+            Way::Purge(_) => bail!("what is purged does not come back"),
+        }
+    }
+    Ok(())
+}
+
+fn relayed(settings: &Settings, from: &str, to: &str, headers: &[u8]) -> anyhow::Result<()> {
+    let mut consumer = Connection::open(&settings.broker)?;
+    let mut publisher = Connection::open(&settings.broker)?;
+    publisher.confirms()?;
+    consumer.consume(from, Some(PREFETCH))?;
+    relay(
+        &mut consumer,
+        &mut publisher,
+        to,
+        settings.redriven,
+        headers,
+    )
 }
 
 fn failed(all: &[Series]) -> usize {
@@ -204,13 +254,14 @@ fn run(way: Way<'_>, settings: &Settings) -> anyhow::Result<Vec<f64>> {
     let messages = settings.redriven;
     on_full_queue(settings, messages, |headers| {
         let (route, order) = match way {
-            Way::Relay => {
+            Way::Relay | Way::RelayWithHeaders => {
                 let begun = Instant::now();
-                let mut consumer = Connection::open(&settings.broker)?;
-                let mut publisher = Connection::open(&settings.broker)?;
-                publisher.confirms()?;
-                consumer.consume(DEAD, Some(PREFETCH))?;
-                relay(&mut consumer, &mut publisher, BACK, messages, headers)?;
+                let sent_back = headers_sent_back();
+                let headers = match way {
+                    Way::RelayWithHeaders => &sent_back,
+                    _ => headers,
+                };
+                relayed(settings, DEAD, BACK, headers)?;
                 return Ok(vec![messages as f64 / begun.elapsed().as_secs_f64()]);
             }
             Way::Redrive(route) => (route, format!("redrives?to-queue={BACK}")),

@@ -154,6 +154,24 @@ pub(crate) fn relay(
 
 /// What a message that was rejected once says of it.
 pub(crate) fn headers() -> Vec<u8> {
+    of_death().finish()
+}
+
+/// What it says after it was sent back, too: the proxy's proof of its history, and who sent it.
+pub(crate) fn headers_sent_back() -> Vec<u8> {
+    let mut redriven = TableBuilder::default();
+    redriven
+        .long(b"count", 1)
+        .timestamp(b"time", 1_700_000_000)
+        .longstr(b"by", b"guest");
+    let mut headers = of_death();
+    headers
+        .table(b"x-dlx-proxy-history", &of_death())
+        .table(b"x-dlx-proxy-redriven", &redriven);
+    headers.finish()
+}
+
+fn of_death() -> TableBuilder {
     let mut keys = ArrayBuilder::default();
     keys.longstr(SOURCE.as_bytes());
     let mut death = TableBuilder::default();
@@ -177,5 +195,5 @@ pub(crate) fn headers() -> Vec<u8> {
             )
             .longstr(format!("x-{which}-death-reason").as_bytes(), b"rejected");
     }
-    headers.finish()
+    headers
 }

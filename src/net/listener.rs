@@ -20,11 +20,12 @@ use crate::tls;
 use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::Drive;
+use super::handshakes::Handshakes;
 use super::outlet::Observer;
 use super::permits::Permits;
 use super::ports::{Came, Ports};
 use super::proxy_protocol::{self, BadHeader, Ends, Origin, Ssl, Trusted};
-use super::stream::{Plain, Socket};
+use super::stream::{self, Plain, Socket};
 use super::vhosts::Hub;
 use super::watched::Watched;
 use super::workers::{self, Workers};
@@ -48,6 +49,8 @@ pub struct Listener {
     pub clock: SystemClock,
     /// Where sessions run.
     pub workers: Workers,
+    /// Where handshakes of TLS are answered.
+    pub handshakes: Handshakes,
 }
 
 /// Writes and counts what one session says.
@@ -160,9 +163,12 @@ impl Listener {
         };
         let reporter = reporter(&origin);
         let client = self.dress(client, tls, until).await;
-        let client = client
+        let mut client = client
             .map_err(|error| reporter.handshake_failed(&error))
             .ok()?;
+        if !self.begins(&mut client, until).await {
+            return None;
+        }
         // A load balancer that ends TLS itself, and begins it anew, has said more of the client already.
         if let (None, Socket::Right(with_tls)) = (&origin.ssl, &client) {
             origin.ssl = Some(Ssl::of(&tls::Facts::of(with_tls.get_ref().1)));
@@ -202,11 +208,23 @@ impl Listener {
         let Some(tls) = tls else {
             return Ok(Socket::Left(client));
         };
-        match timeout_at(until, tls.accept(client)).await {
+        match timeout_at(until, self.handshakes.accept(tls, client)).await {
             Ok(accepted) => accepted,
             Err(_) => {
                 self.metrics.limit_met(Limit::HandshakeTimeout);
                 Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+    }
+
+    /// Whether the client says anything. In AMQP it speaks first, so until then there is nothing for the broker: probes of load balancers, and
+    /// clients that end behind the handshake of TLS, cost it no connection.
+    async fn begins(&self, client: &mut Socket, until: Instant) -> bool {
+        match timeout_at(until, stream::begins(client)).await {
+            Ok(begins) => begins.unwrap_or(false),
+            Err(_) => {
+                self.metrics.limit_met(Limit::HandshakeTimeout);
+                false
             }
         }
     }

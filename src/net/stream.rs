@@ -1,6 +1,8 @@
 //! What the driver needs of a connection, and what a connection can be: TCP or a Unix socket, with TLS on it or without.
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::io;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 use tokio_util::either::Either;
@@ -53,4 +55,17 @@ impl<A: Stream, B: Stream> Stream for Either<A, B> {
 pub fn plain(stream: TcpStream) -> Plain {
     let _ = stream.set_nodelay(true);
     Either::Left(stream)
+}
+
+/// Waits for the first octet of the peer, and leaves it where it is. `false`: the peer has ended its side without one, as far as the kind of
+/// connection can tell.
+///
+/// # Errors
+/// The connection is lost.
+pub async fn begins(socket: &mut Socket) -> io::Result<bool> {
+    match socket {
+        Either::Left(Either::Left(tcp)) => Ok(tcp.peek(&mut [0]).await? > 0),
+        Either::Left(Either::Right(unix)) => unix.readable().await.map(|()| true),
+        Either::Right(with_tls) => Ok(!with_tls.fill_buf().await?.is_empty()),
+    }
 }

@@ -2,6 +2,7 @@
 //! serves it. Where threads share a poller, one thread waits in it for all, and each wake-up of a task costs the wake-up of a thread, too.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 
@@ -92,6 +93,25 @@ pub fn adopt(stream: Plain) -> io::Result<Plain> {
         Plain::Left(stream) => Plain::Left(TcpStream::from_std(stream.into_std()?)?),
         Plain::Right(stream) => Plain::Right(UnixStream::from_std(stream.into_std()?)?),
     })
+}
+
+/// The same for one that stands within something else, which keeps it meanwhile.
+///
+/// # Errors
+/// The system has no place, or no descriptor, for it.
+pub fn fetch(stream: &mut Plain) -> io::Result<()> {
+    let same = match stream {
+        Plain::Left(stream) => {
+            let same = stream.as_fd().try_clone_to_owned()?;
+            Plain::Left(TcpStream::from_std(same.into())?)
+        }
+        Plain::Right(stream) => {
+            let same = stream.as_fd().try_clone_to_owned()?;
+            Plain::Right(UnixStream::from_std(same.into())?)
+        }
+    };
+    *stream = same;
+    Ok(())
 }
 
 #[cfg(test)]

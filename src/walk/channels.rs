@@ -171,7 +171,7 @@ impl Walk {
             None => fx.out.letters.push(letter),
             Some(moving) => match moving.take(&letter, tag, self.link.dialect(), now) {
                 Fate::Stays => {}
-                Fate::Gone => self.ack(tag, fx),
+                Fate::Gone => self.ack_all(vec![tag], fx),
                 Fate::Publish(ticket, publication) => fx.out.publish.push((ticket, publication)),
             },
         }
@@ -199,12 +199,13 @@ impl Walk {
 
     /// What became of messages that the publisher was handed.
     pub(super) fn settled(&mut self, outcomes: Vec<(Ticket, Outcome)>, now: Now, fx: &mut Effects) {
-        for (ticket, outcome) in outcomes {
-            let moving = self.moving.as_mut();
-            let gone = moving.and_then(|moving| moving.settled(ticket, outcome, now));
-            if let Some(tag) = gone.filter(|_| self.state != State::Ended) {
-                self.ack(tag, fx);
-            }
+        let mut gone = Vec::new();
+        if let Some(moving) = &mut self.moving {
+            let tags = outcomes.into_iter();
+            gone.extend(tags.filter_map(|(ticket, outcome)| moving.settled(ticket, outcome, now)));
+        }
+        if self.state != State::Ended {
+            self.ack_all(gone, fx);
         }
         if self.state == State::Walking
             && let Some(bound) = self.bound()
@@ -213,10 +214,23 @@ impl Walk {
         }
     }
 
-    fn ack(&mut self, tag: DeliveryTag, fx: &mut Effects) {
-        self.acked += 1;
-        self.window.acked(tag);
-        reply::ack(fx.broker.build(&[]), ChannelId(self.channel), tag, false);
+    /// Those before which nothing is left are acked in one frame: the broker pays for each.
+    fn ack_all(&mut self, mut tags: Vec<DeliveryTag>, fx: &mut Effects) {
+        let first = self.moving.as_ref().and_then(Moving::first_unacked);
+        tags.sort_unstable();
+        let together = tags.partition_point(|tag| first.is_none_or(|first| *tag < first));
+        for (i, tag) in tags.into_iter().enumerate() {
+            self.acked += 1;
+            self.window.acked(tag);
+            if i + 1 >= together {
+                let multiple = i > 0 && i + 1 == together;
+                self.ack(tag, multiple, fx);
+            }
+        }
+    }
+
+    fn ack(&mut self, tag: DeliveryTag, multiple: bool, fx: &mut Effects) {
+        reply::ack(fx.broker.build(&[]), ChannelId(self.channel), tag, multiple);
     }
 
     pub(super) fn wait(&mut self, now: Now) {

@@ -83,6 +83,8 @@ pub(super) struct Moving {
     last: u64,
     /// Messages that stay.
     held: u64,
+    /// The first of them.
+    first_held: Option<DeliveryTag>,
     /// None goes before that, if there is a rate.
     next: Mono,
     again: Option<Mono>,
@@ -114,6 +116,7 @@ impl Moving {
             octets: 0,
             last: 0,
             held: 0,
+            first_held: None,
             next: now.mono,
             again: None,
             given_up: false,
@@ -211,7 +214,7 @@ impl Moving {
         now: Now,
     ) -> Fate {
         if self.is_done() || !self.settings.filter.takes(letter, now.wall) {
-            self.held += 1;
+            self.holds(tag);
             return Fate::Stays;
         }
         let Some(redrive) = &self.settings.to else {
@@ -239,7 +242,7 @@ impl Moving {
         let publication = match redrive.publication(&standing, &here, now.wall) {
             Ok(publication) => publication,
             Err(why) => {
-                self.stays(why.to_string());
+                self.stays(tag, why.to_string());
                 return Fate::Stays;
             }
         };
@@ -286,7 +289,7 @@ impl Moving {
                 Some(away.tag)
             }
             Some(cause) => {
-                self.stays(cause.as_str().to_owned());
+                self.stays(away.tag, cause.as_str().to_owned());
                 None
             }
         }
@@ -309,17 +312,17 @@ impl Moving {
     /// Nothing is handed over any more: what waits for that stays.
     pub(super) fn give_up(&mut self) {
         (self.again, self.given_up) = (None, true);
-        let before = self.away.len();
-        self.away.retain(|_, away| !away.again);
-        for _ in self.away.len()..before {
-            self.stays(Cause::PublisherAway.as_str().to_owned());
+        for tag in self.no_longer_wait() {
+            self.stays(tag, Cause::PublisherAway.as_str().to_owned());
         }
     }
 
     /// All that is held goes back, and is met again: only what has no outcome yet is waited for.
     pub(super) fn put_down(&mut self) {
         (self.again, self.moved.waits) = (None, false);
-        self.away.retain(|_, away| !away.again);
+        for tag in self.no_longer_wait() {
+            self.holds(tag);
+        }
         self.octets = self
             .away
             .values()
@@ -330,7 +333,7 @@ impl Moving {
 
     /// Nothing is held any more.
     pub(super) fn begin_anew(&mut self) {
-        self.held = 0;
+        (self.held, self.first_held) = (0, None);
         self.moved.stay.clear();
         self.puts_down = false;
     }
@@ -343,8 +346,27 @@ impl Moving {
         }
     }
 
-    fn stays(&mut self, why: String) {
+    /// The oldest delivery that is not to be acked, or not yet.
+    pub(super) fn first_unacked(&self) -> Option<DeliveryTag> {
+        let away = self.away.values().next().map(|away| away.tag);
+        self.first_held.into_iter().chain(away).min()
+    }
+
+    /// The deliveries that were to be handed over again.
+    fn no_longer_wait(&mut self) -> Vec<DeliveryTag> {
+        let waiting = self.away.values().filter(|away| away.again);
+        let tags = waiting.map(|away| away.tag).collect();
+        self.away.retain(|_, away| !away.again);
+        tags
+    }
+
+    fn holds(&mut self, tag: DeliveryTag) {
         self.held += 1;
+        self.first_held = self.first_held.into_iter().chain([tag]).min();
+    }
+
+    fn stays(&mut self, tag: DeliveryTag, why: String) {
+        self.holds(tag);
         *self.moved.stay.entry(why).or_default() += 1;
     }
 }

@@ -310,6 +310,26 @@ def test_handshakes_that_never_end_hold_nobody_up_for_long(tls):
             )
 
 
+def test_who_does_not_say_a_word_costs_the_broker_no_connection(tls):
+    with contextlib.ExitStack() as ends:
+        broker = ends.enter_context(socket.create_server(("127.0.0.1", 0)))
+        upstream = f"amqp://127.0.0.1:{broker.getsockname()[1]}"
+        proxy = ends.enter_context(tls.proxy(upstream, ready=False, upstream_ca_file=None, vhosts=""))
+        for _ in range(20):
+            # Without TLS, as a probe of a load balancer; and with it.
+            socket.create_connection(proxy.address, DEADLINE).close()
+            tls.certificate(proxy.tls_address)
+        with socket.create_connection(proxy.address, DEADLINE) as client:
+            client.sendall(b"AMQP\0\0\x09\x01")
+            broker.settimeout(DEADLINE)
+            with broker.accept()[0] as came:
+                came.settimeout(DEADLINE)
+                assert came.recv(8) == b"AMQP\0\0\x09\x01"
+            broker.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                broker.accept()
+
+
 def test_the_admin_port_has_tls_too(tls):
     with tls.proxy(admin_tls="127.0.0.1:0") as proxy:
         until(lambda: proxy.admin_tls, "its line")

@@ -1,6 +1,6 @@
 //! The binary under a service manager: what it tells of itself, the socket that it takes over, and the limit that it finds.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use dlx_proxy::amqp::frame::PROTOCOL;
 
 /// For so long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -175,15 +177,17 @@ fn the_log_says_how_many_clients_have_room() {
     assert!(!line.contains("max_connections"), "{line}");
 }
 
-/// A broker that accepts, and says nothing: where it is, and how many connections it has had.
-fn silent_broker() -> (SocketAddr, Arc<AtomicUsize>) {
+/// A broker that accepts, and never ends its first frame: where it is, and how many connections it has had.
+fn slow_broker() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let accepted = Arc::new(AtomicUsize::new(0));
     let count = accepted.clone();
     thread::spawn(move || {
         let mut open = Vec::new();
-        for connection in listener.incoming().map_while(Result::ok) {
+        for mut connection in listener.incoming().map_while(Result::ok) {
+            // One that says nothing at all would be taken for hung.
+            connection.write_all(&[1]).expect("a new connection");
             open.push(connection);
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -193,7 +197,7 @@ fn silent_broker() -> (SocketAddr, Arc<AtomicUsize>) {
 
 #[test]
 fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
-    let (broker, accepted) = silent_broker();
+    let (broker, accepted) = slow_broker();
     let upstream = format!("amqp://guest:guest@{broker}");
     let environment = [
         ("DLX_PROXY_UPSTREAM", upstream.as_str()),
@@ -206,7 +210,11 @@ fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
     let listening = proxy.line("listening leg=\"client\"");
     let address = listening.split("addr=").nth(1).expect("an address").trim();
     let mut clients: Vec<_> = (0..60)
-        .map(|_| TcpStream::connect(address).expect("the system accepts"))
+        .map(|_| {
+            let mut client = TcpStream::connect(address).expect("the system accepts");
+            client.write_all(&PROTOCOL).expect("a new connection");
+            client
+        })
         .collect();
     let has = |number: usize| {
         let until = Instant::now() + PATIENCE;
@@ -256,7 +264,7 @@ fn doctor_finds_the_limit_that_the_proxy_would_have() {
 
 #[test]
 fn clients_and_the_admin_port_can_come_by_a_unix_socket() {
-    let (broker, accepted) = silent_broker();
+    let (broker, accepted) = slow_broker();
     let folder = std::env::temp_dir().join(format!("dlx-proxy-{}-unix", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let at = |name: &str| folder.join(name).display().to_string();
@@ -277,7 +285,8 @@ fn clients_and_the_admin_port_can_come_by_a_unix_socket() {
     let mut proxy = Running::start("", &environment, Stdio::null());
     let line = proxy.line("listening leg=\"client\"");
     assert!(line.contains(&format!("addr=unix:{listen}")), "{line}");
-    let _client = UnixStream::connect(&listen).expect("it listens");
+    let mut client = UnixStream::connect(&listen).expect("it listens");
+    client.write_all(&PROTOCOL).expect("a new connection");
     let until = Instant::now() + PATIENCE;
     while accepted.load(Ordering::Relaxed) == 0 && Instant::now() < until {
         thread::sleep(Duration::from_millis(10));
