@@ -6,8 +6,10 @@ use super::probes::{
 };
 use super::retries::{LIMIT, MIN, SECOND, policy, said, table};
 use super::script::*;
+use crate::amqp::ids::ShortStr;
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::TableBuilder;
+use crate::machine::Event;
 use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::{Mode, Pattern, Policies, Policy, QueueType};
 
@@ -229,4 +231,43 @@ fn what_the_proxy_cannot_use_is_taken_out_all_the_same() {
     s.client(&get("q")).passes();
     s.broker(&got(1)).passes();
     s.client(&nack(1, false, true)).passes();
+}
+
+/// What it says of arguments that mean nothing, as it is asked to declare them.
+fn told(s: &mut Script, declare: &[u8]) -> Vec<(ShortStr, String)> {
+    s.client(declare);
+    let told = s.events.drain(..).filter_map(|event| match event {
+        Event::RetriesInVain { queue, problem } => Some((queue, problem)),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn what_arguments_ask_for_in_vain_is_said_once_of_each_queue() {
+    let mut s = Script::open(settings(Mode::Keep));
+    let never = table(|table| {
+        table.long(MIN, 0);
+    });
+    let passive = declare_on(CH, "q", QueueDeclare::PASSIVE, &never);
+    assert_eq!(told(&mut s, &passive), []);
+    for queue in ["q", "other"] {
+        let declare = declare_on(CH, queue, 0, &never);
+        let problem = "0 is not a valid delayed retry minimum delay. Must be a positive integer";
+        assert_eq!(told(&mut s, &declare), [(name(queue), problem.to_owned())]);
+        s.broker(&declare_ok(CH, queue));
+        assert_eq!(told(&mut s, &declare), [], "again");
+        s.broker(&declare_ok(CH, queue));
+    }
+}
+
+#[test]
+fn nothing_is_said_of_arguments_that_count_or_that_the_broker_keeps() {
+    for (mode, millis) in [(Mode::Keep, 1000), (Mode::Native, 0)] {
+        let mut s = Script::open(settings(mode));
+        let arguments = table(|table| {
+            table.long(MIN, millis);
+        });
+        assert_eq!(told(&mut s, &declare_on(CH, "q", 0, &arguments)), []);
+    }
 }
