@@ -5,7 +5,7 @@ use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Dialect;
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 
 use super::{QueueType, TOPOLOGY};
 

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
-use crate::dead_letter::Bridges;
 use crate::machine::Cause;
+use crate::objects::{Names, OwnObject};
 use crate::publisher::Effects;
 
 use super::Publisher;
@@ -32,7 +32,7 @@ const BIND_NO_WAIT: u8 = 1;
 /// Internal exchanges and the names of the bridges to them, from the first dead letter that was refused.
 #[derive(Debug)]
 pub(super) struct Known {
-    names: Bridges,
+    names: Names,
     bridges: BTreeMap<ShortStr, ShortStr>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
 
 impl Known {
     /// No exchange is known to be internal yet.
-    pub(super) fn new(names: Bridges) -> Known {
+    pub(super) fn new(names: Names) -> Known {
         Known {
             names,
             bridges: BTreeMap::new(),
@@ -91,7 +91,7 @@ impl Known {
         if let Some(bridge) = self.bridges.get(exchange) {
             return Some(bridge.clone());
         }
-        let bridge = self.names.name(exchange)?;
+        let bridge = self.names.name(&OwnObject::Bridge(exchange))?;
         if self.bridges.len() >= MOST_KNOWN {
             self.bridges.clear();
         }

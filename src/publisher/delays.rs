@@ -21,8 +21,8 @@ use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Dialect;
 use crate::dead_letter::retries::LONGEST_DELAY;
 use crate::machine::{Cause, Publication, Purpose};
+use crate::objects::{Names, OwnObject};
 use crate::registry::existing_delays::ExistingDelays;
-use crate::registry::intake_name::Names;
 
 /// The class of `queue.declare` and `queue.bind`.
 const QUEUE: u16 = MethodId::QUEUE_DECLARE.0;
@@ -63,7 +63,10 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
 pub(super) fn leads_to<'a>(names: &Names, publication: &'a Publication) -> Option<&'a [u8]> {
     match publication.purpose {
         Purpose::Return | Purpose::Unpark | Purpose::Redrive => {
-            names.returns_to(&publication.exchange)
+            match names.parse(&publication.exchange) {
+                Some(OwnObject::ReturnExchange(queue)) => Some(queue),
+                Some(_) | None => None,
+            }
         }
         Purpose::Death | Purpose::Delay(_) | Purpose::Tail | Purpose::Park(_) => None,
     }
