@@ -39,27 +39,14 @@ pub(super) struct Known {
 /// Puts up the bridge, or finds that it is there. If the broker refuses that it closes the channel, so what follows need not wait.
 pub(super) fn build(out: &mut Vec<u8>, channel: ChannelId, bridge: &ShortStr, internal: &ShortStr) {
     declare(out, channel, bridge);
-    reply::method(out, channel, MethodId::EXCHANGE_BIND, |a| {
-        a.short(0)
-            .shortstr(internal)
-            .shortstr(bridge)
-            .shortstr(b"")
-            .octet(BIND_NO_WAIT)
-            .longstr(b"")
-            .end();
-    });
+    let binding = (&**bridge, &b""[..], &**internal);
+    reply::bind(out, channel, MethodId::EXCHANGE_BIND, binding, BIND_NO_WAIT);
 }
 
 /// Declares an exchange that leads all that it takes to what is bound to it, and that goes with its last binding.
 pub(super) fn declare(out: &mut Vec<u8>, channel: ChannelId, exchange: &ShortStr) {
-    reply::method(out, channel, MethodId::EXCHANGE_DECLARE, |a| {
-        a.short(0)
-            .shortstr(exchange)
-            .shortstr(b"fanout")
-            .octet(AUTO_DELETE | DECLARE_NO_WAIT)
-            .longstr(b"")
-            .end();
-    });
+    let bits = AUTO_DELETE | DECLARE_NO_WAIT;
+    reply::declare_exchange(out, channel, (exchange, b"fanout"), bits, b"");
 }
 
 /// What the broker means by closing a channel over a bridge: the internal exchange is missing, or we may not, or cannot, build.

@@ -79,15 +79,8 @@ pub(super) fn lead_to(out: &mut Vec<u8>, channel: ChannelId, exchange: &ShortStr
 }
 
 fn bind(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8], exchange: &[u8], key: &[u8]) {
-    reply::method(out, channel, MethodId::QUEUE_BIND, |a| {
-        a.short(0)
-            .shortstr(queue)
-            .shortstr(exchange)
-            .shortstr(key)
-            .octet(BIND_NO_WAIT)
-            .longstr(b"")
-            .end();
-    });
+    let binding = (exchange, key, queue);
+    reply::bind(out, channel, MethodId::QUEUE_BIND, binding, BIND_NO_WAIT);
 }
 
 // === impl Delays ===
@@ -198,13 +191,8 @@ impl Delays {
         if dialect == Dialect::V4 {
             arguments.long(DELIVERY_LIMIT, NO_DELIVERY_LIMIT);
         }
-        reply::method(out, channel, MethodId::QUEUE_DECLARE, |a| {
-            a.short(0)
-                .shortstr(&queue)
-                .octet(QueueDeclare::DURABLE | QueueDeclare::NO_WAIT | passive)
-                .longstr(&arguments.finish())
-                .end();
-        });
+        let bits = QueueDeclare::DURABLE | QueueDeclare::NO_WAIT | passive;
+        reply::declare_queue(out, channel, &queue, bits, &arguments.finish());
         bind(out, channel, &queue, self.names.delay(), key);
     }
 
