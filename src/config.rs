@@ -18,8 +18,8 @@ use crate::machine::{Limits, as_size};
 use crate::net::nodes::Order;
 use crate::net::ports::At;
 use crate::net::proxy_protocol::{Told, Trusted};
+use crate::objects::Names;
 use crate::publisher::OnUnroutable;
-use crate::registry::intake_name::Names;
 use crate::registry::policy::{Declares, Definition, Mode, Policy};
 use crate::tls;
 

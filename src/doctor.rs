@@ -17,7 +17,7 @@ use crate::connection::Access;
 use crate::intake::QueueType;
 use crate::management::Api;
 use crate::net::nodes::{Node, Resolver};
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 use crate::tls::Certified;
 
 pub use report::{Finding, Kind, Report};

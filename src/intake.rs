@@ -21,8 +21,8 @@ use crate::machine::{
     Cause, Ensured, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, Outcome, Publication,
     Purpose, Role, Ticket,
 };
+use crate::objects::Names;
 use crate::publisher;
-use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 
 pub use self::input::Input;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{DeadLetter, Mono, Outcome, Survey};
 use crate::net::clock::{Clock, SystemClock};
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 use crate::routing::Routing;
 
 use self::book::{Book, Went};

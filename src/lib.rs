@@ -14,7 +14,7 @@
 //! **The reject path.** [`session`] keeps a copy of each delivery of a queue whose target it knows. A reject does not go to the broker: `dispose`
 //! makes a dead letter of the copy, the publisher publishes it, and only its outcome lets the session ack the original.
 //!
-//! **The intake path.** [`session`] declares queues with an intake exchange whose name says their target ([`registry::intake_name`]). What dies
+//! **The intake path.** [`session`] declares queues with an intake exchange whose name says their target ([`objects`]). What dies
 //! at the broker arrives in the intake queue; [`intake`] makes a death of it, then the same `dispose`, the same publisher, and an ack at the end.
 //! The two paths meet nowhere else.
 //!
@@ -23,7 +23,8 @@
 //! - [`machine`]: the whole contract with the shell
 //! - [`dead_letter`]: what becomes of a message that died, by RabbitMQ's rules
 //! - [`routing`]: where the exchanges of a vhost lead, as far as is known
-//! - [`registry`]: queue arguments, policies, intake names, the broker's refusals
+//! - [`objects`]: the exchanges and queues of the proxy's own, and their names
+//! - [`registry`]: queue arguments, policies, the broker's refusals
 //! - [`session`]: one client connection and its broker connection
 //! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`], [`recorder`], [`walk`] and [`import`] are built on one
 //! - [`letter`]: a dead letter as people read it: filters, groups, its story
@@ -122,6 +123,15 @@ pub mod link;
 pub mod machine;
 pub mod management;
 pub mod net;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+pub mod objects;
 #[cfg_attr(
     not(test),
     deny(

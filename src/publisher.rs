@@ -25,8 +25,8 @@ use crate::machine::{
     Cause, Event, Flow, Leg, Limit, LiveLimits, Machine, Mono, Now, Outcome, Owner, Publication,
     Purpose, Role, Ticket,
 };
+use crate::objects::Names;
 use crate::registry::existing_delays::ExistingDelays;
-use crate::registry::intake_name::Names;
 
 use self::away::Away;
 use self::books::Books;
@@ -159,7 +159,7 @@ impl Publisher {
         Publisher {
             link: Link::new(Role::Publisher, settings.login.clone()),
             quota: Quota::new(settings.intake, settings.prefetch, settings.limits.clone()),
-            internal: Known::new(settings.names.bridges().clone()),
+            internal: Known::new(settings.names.clone()),
             delays: Delays::new(settings.names.clone(), settings.existing_delays.clone()),
             settings,
             items: Items::default(),

@@ -22,7 +22,7 @@ use crate::link::Login;
 use crate::machine::{Limit, LiveLimits, Wall};
 use crate::net::clock::Clock;
 use crate::net::walks::{Progress, Walks};
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 use crate::telemetry::Metrics;
 use crate::walk::{Bounds, Ended, Failure, Input, Move, Settings, Stopped, Task};
 

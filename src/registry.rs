@@ -1,7 +1,7 @@
 //! What this session knows of queues and where their dead letters go; and the words in which it is said to the broker and heard from it.
 //!
 //! The *target* of a queue comes from its own arguments, completed key by key by policies (S2.1): ours, then the broker's. The arguments are
-//! told to the broker as the name of an intake exchange ([`intake_name`]), so that no registry has to survive a restart or be shared; what
+//! told to the broker as the name of an intake exchange ([`crate::objects`]), so that no registry has to survive a restart or be shared; what
 //! policies add is looked up when a message dies ([`live`]).
 
 use std::collections::BTreeMap;
@@ -11,22 +11,19 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::Table;
 use crate::machine::Mono;
+use crate::objects::{DeclaredTarget, QueueType};
 
 use self::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
-use self::declared_target::DeclaredTarget;
 use self::ended::{Ended, Life};
-use self::policy::QueueType;
 use self::redeclared::Existing;
 use self::said_retries::SaidRetries;
 
 pub mod arguments;
 pub mod believed;
 pub mod broker_policy;
-pub mod declared_target;
 pub mod declared_types;
 pub mod ended;
 pub mod existing_delays;
-pub mod intake_name;
 pub mod live;
 pub mod policy;
 pub mod redeclared;

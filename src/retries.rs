@@ -16,7 +16,7 @@ use crate::amqp::ids::Vhost;
 use crate::connection::Access;
 use crate::management::{Api, NoAnswer};
 use crate::net::nodes::Node;
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 
 mod broker;
 mod list;

@@ -46,11 +46,11 @@ use std::sync::Arc;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::dead_letter::RuleSettings;
 use crate::machine::{Budget, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, Ticket};
+use crate::objects::Names;
 use crate::registry::Registry;
 use crate::registry::believed::Believed;
 use crate::registry::declared_types::DeclaredTypes;
 use crate::registry::ended::Ended;
-use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Declares, Mode};
 

@@ -18,7 +18,7 @@ use crate::dead_letter::RuleSettings;
 use crate::import::{Imported, Settings};
 use crate::letter::Line;
 use crate::machine::LiveLimits;
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 
 /// All that exports and imports need. Clones are the same.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::DeadLettersTo;
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 use crate::registry::live::LivePolicies;
 
 /// What they are known from, and how the names of intake exchanges are read. Clones are the same.
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::amqp::ids::ShortStr;
     use crate::dead_letter::Target;
-    use crate::registry::declared_target::DeclaredTarget;
+    use crate::objects::DeclaredTarget;
     use crate::registry::redeclared::Existing;
 
     #[test]

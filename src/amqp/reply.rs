@@ -137,6 +137,60 @@ pub fn queue_declare(
     });
 }
 
+/// `queue.declare` of a queue of the proxy's own. `arguments`, here and below: a table without its length.
+pub fn declare_queue(
+    out: &mut Vec<u8>,
+    channel: ChannelId,
+    queue: &[u8],
+    bits: u8,
+    arguments: &[u8],
+) {
+    method(out, channel, MethodId::QUEUE_DECLARE, |a| {
+        a.short(0)
+            .shortstr(queue)
+            .octet(bits)
+            .longstr(arguments)
+            .end()
+    });
+}
+
+/// `exchange.declare` of an exchange of that type.
+pub fn declare_exchange(
+    out: &mut Vec<u8>,
+    channel: ChannelId,
+    (exchange, exchange_type): (&[u8], &[u8]),
+    bits: u8,
+    arguments: &[u8],
+) {
+    method(out, channel, MethodId::EXCHANGE_DECLARE, |a| {
+        a.short(0)
+            .shortstr(exchange)
+            .shortstr(exchange_type)
+            .octet(bits)
+            .longstr(arguments)
+            .end()
+    });
+}
+
+/// `queue.bind` or `exchange.bind`, as `id` says: from that exchange to this queue or exchange. `bits`: 1 is `no-wait`.
+pub fn bind(
+    out: &mut Vec<u8>,
+    channel: ChannelId,
+    id: MethodId,
+    (from, routing_key, to): (&[u8], &[u8], &[u8]),
+    bits: u8,
+) {
+    method(out, channel, id, |a| {
+        a.short(0)
+            .shortstr(to)
+            .shortstr(from)
+            .shortstr(routing_key)
+            .octet(bits)
+            .longstr(b"")
+            .end()
+    });
+}
+
 // === impl Arguments ===
 
 impl Arguments<'_> {

@@ -12,7 +12,7 @@ use serde::de::value::StrDeserializer;
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::retries::RetryType;
 use crate::net::ports::At;
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 use crate::registry::policy::Pattern;
 use crate::registry::said_retries::{no_delay, no_retry_type};
 

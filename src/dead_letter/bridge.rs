@@ -37,16 +37,6 @@ impl Bridges {
         Bridges { prefix }
     }
 
-    /// With what their names begin.
-    pub fn prefix(&self) -> &[u8] {
-        &self.prefix
-    }
-
-    /// The bridge to an exchange; `None` when its name would be over 255 octets.
-    pub fn name(&self, exchange: &[u8]) -> Option<ShortStr> {
-        ShortStr::new([&*self.prefix, exchange].concat())
-    }
-
     /// The exchange behind a bridge; any other is the one that it is.
     pub fn behind<'a>(&self, exchange: &'a [u8]) -> &'a [u8] {
         exchange.strip_prefix(&*self.prefix).unwrap_or(exchange)

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::intake::QueueType;
 use crate::management::ListedPolicy;
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 
 use super::quoted;
 

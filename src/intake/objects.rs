@@ -5,7 +5,7 @@ use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Dialect;
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 
 use super::{QueueType, TOPOLOGY};
 
@@ -106,29 +106,32 @@ impl Objects {
     /// Declares one; `passive`: only asks whether it is there (of an exchange or a queue).
     pub(super) fn declare(&self, object: &Object, passive: bool, out: &mut Vec<u8>) {
         let (parking, intake) = (self.names.parking(), self.names.intake_queue());
+        let exchange =
+            |out: &mut Vec<u8>, name: &[u8], exchange_type: &[u8], more: u8, arguments: &[u8]| {
+                let bits = DURABLE | more | if passive { PASSIVE } else { 0 };
+                reply::declare_exchange(out, TOPOLOGY, (name, exchange_type), bits, arguments);
+            };
+        let queue = |out: &mut Vec<u8>, name: &[u8], arguments: TableBuilder| {
+            let passive = if passive { QueueDeclare::PASSIVE } else { 0 };
+            let bits = QueueDeclare::DURABLE | passive;
+            reply::declare_queue(out, TOPOLOGY, name, bits, &arguments.finish());
+        };
+        let bind = |out: &mut Vec<u8>, queue: &[u8], exchange: &[u8]| {
+            let binding = (exchange, &b""[..], queue);
+            reply::bind(out, TOPOLOGY, MethodId::QUEUE_BIND, binding, 0);
+        };
         match object {
-            Object::ParkingExchange => {
-                declare_exchange(out, parking, b"fanout", exchange_bits(0, passive), &[]);
-            }
-            Object::DelayExchange => {
-                let bits = exchange_bits(0, passive);
-                declare_exchange(out, self.names.delay(), b"direct", bits, &[]);
-            }
+            Object::ParkingExchange => exchange(out, parking, b"fanout", 0, &[]),
+            Object::DelayExchange => exchange(out, self.names.delay(), b"direct", 0, &[]),
             Object::DueExchange => {
-                let bits = exchange_bits(INTERNAL, passive);
-                declare_exchange(out, self.names.due(), b"fanout", bits, &self.parks());
+                exchange(out, self.names.due(), b"fanout", INTERNAL, &self.parks());
             }
             Object::DueBinding => bind(out, intake, self.names.due()),
-            Object::ParkingQueue => {
-                declare_queue(out, parking, passive, self.parking_arguments());
-            }
+            Object::ParkingQueue => queue(out, parking, self.parking_arguments()),
             Object::ParkingBinding => bind(out, parking, parking),
-            Object::IntakeQueue => {
-                declare_queue(out, intake, passive, self.intake_arguments());
-            }
-            Object::IntakeExchange(exchange) => {
-                let bits = exchange_bits(INTERNAL, false);
-                declare_exchange(out, exchange, b"fanout", bits, &self.parks());
+            Object::IntakeQueue => queue(out, intake, self.intake_arguments()),
+            Object::IntakeExchange(name) => {
+                exchange(out, name, b"fanout", INTERNAL, &self.parks());
             }
             Object::IntakeBinding(exchange) => bind(out, intake, exchange),
         }
@@ -171,48 +174,4 @@ impl Objects {
         }
         arguments
     }
-}
-
-fn exchange_bits(more: u8, passive: bool) -> u8 {
-    DURABLE | more | if passive { PASSIVE } else { 0 }
-}
-
-fn declare_exchange(
-    out: &mut Vec<u8>,
-    exchange: &ShortStr,
-    kind: &[u8],
-    bits: u8,
-    arguments: &[u8],
-) {
-    reply::method(out, TOPOLOGY, MethodId::EXCHANGE_DECLARE, |a| {
-        a.short(0)
-            .shortstr(exchange)
-            .shortstr(kind)
-            .octet(bits)
-            .longstr(arguments)
-            .end();
-    });
-}
-
-fn declare_queue(out: &mut Vec<u8>, queue: &ShortStr, passive: bool, arguments: TableBuilder) {
-    let bits = QueueDeclare::DURABLE | if passive { QueueDeclare::PASSIVE } else { 0 };
-    reply::method(out, TOPOLOGY, MethodId::QUEUE_DECLARE, |a| {
-        a.short(0)
-            .shortstr(queue)
-            .octet(bits)
-            .longstr(&arguments.finish())
-            .end();
-    });
-}
-
-fn bind(out: &mut Vec<u8>, queue: &ShortStr, exchange: &ShortStr) {
-    reply::method(out, TOPOLOGY, MethodId::QUEUE_BIND, |a| {
-        a.short(0)
-            .shortstr(queue)
-            .shortstr(exchange)
-            .shortstr(b"")
-            .octet(0)
-            .longstr(b"")
-            .end();
-    });
 }

@@ -187,7 +187,7 @@ impl Parked {
             reply::channel_open(out, PARKED);
         }
         self.state = State::Counting;
-        declare(out, &self.queue, QueueDeclare::PASSIVE, &[]);
+        reply::declare_queue(out, PARKED, &self.queue, QueueDeclare::PASSIVE, &[]);
     }
 
     /// A frame of the channel, but for its close.
@@ -242,12 +242,8 @@ impl Parked {
         let mut arguments = TableBuilder::default();
         arguments.longstr(b"x-queue-type", b"classic");
         let out = fx.broker.build(&[]);
-        declare(
-            out,
-            &self.lock,
-            QueueDeclare::EXCLUSIVE,
-            &arguments.finish(),
-        );
+        let bits = QueueDeclare::EXCLUSIVE;
+        reply::declare_queue(out, PARKED, &self.lock, bits, &arguments.finish());
         // What found no place in the last lap has the first turn.
         for (ticket, held) in &mut self.held {
             held.stuck = false;
@@ -407,16 +403,6 @@ fn hide_user(publication: &mut Publication, own_user: &[u8]) {
     } else {
         signals::hide_user(publication, own_user);
     }
-}
-
-fn declare(out: &mut Vec<u8>, queue: &ShortStr, bits: u8, arguments: &[u8]) {
-    reply::method(out, PARKED, MethodId::QUEUE_DECLARE, |a| {
-        a.short(0)
-            .shortstr(queue)
-            .octet(bits)
-            .longstr(arguments)
-            .end();
-    });
 }
 
 fn delete(out: &mut Vec<u8>, queue: &ShortStr) {

@@ -8,7 +8,7 @@ use crate::amqp::ids::ShortStr;
 use crate::dead_letter::redelivered::Failures;
 use crate::dead_letter::{self, CameBack, Death, Disposal, Lookup, Rules, Target};
 use crate::machine::{Cause, DeadLetter, Event, Outcome, Publication, Purpose, Reason, Wall};
-use crate::registry::declared_target::DeclaredTarget;
+use crate::objects::{DeclaredTarget, OwnObject};
 use crate::registry::policy::Queue;
 
 use super::Settings;
@@ -44,12 +44,13 @@ pub(super) fn decide(
     let Some(content) = &delivery.content else {
         return distrusted(Cause::TooBig);
     };
-    if delivery.exchange == *settings.names.due() {
-        let came_back = came_back(content, settings, rules, now);
-        return came_back.unwrap_or_else(|| distrusted(Cause::Implausible));
-    }
-    let Some((intake, queue_type)) = settings.names.decode(&delivery.exchange) else {
-        return distrusted(Cause::Implausible);
+    let (intake, queue_type) = match settings.names.parse(&delivery.exchange) {
+        Some(OwnObject::IntakeExchange(said, queue_type)) => (said, queue_type),
+        Some(OwnObject::DueExchange) => {
+            let came_back = came_back(content, settings, rules, now);
+            return came_back.unwrap_or_else(|| distrusted(Cause::Implausible));
+        }
+        Some(_) | None => return distrusted(Cause::Implausible),
     };
     let content = settings.names.bridges().content(content);
     let own_user = &settings.login.user;
@@ -116,8 +117,9 @@ pub(super) fn decide(
 fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -> Option<Decision> {
     let own_user = &settings.login.user;
     let names = &settings.names;
-    let is_delay_queue = |queue: &[u8]| names.delay_of(queue).is_some();
-    let by_exchange = |queue: &[u8]| names.return_exchange(queue);
+    let is_delay_queue =
+        |queue: &[u8]| matches!(names.parse(queue), Some(OwnObject::DelayQueue(_)));
+    let by_exchange = |queue: &[u8]| names.name(&OwnObject::ReturnExchange(queue));
     let CameBack { queue, disposal } =
         dead_letter::come_back(content, rules, own_user, is_delay_queue, by_exchange, now)?;
     Some(match disposal {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::amqp::ids::Vhost;
 use crate::machine::Destination;
-use crate::registry::intake_name::Names;
+use crate::objects::{Names, OwnObject};
 
 use super::http::{Api, NoAnswer};
 use super::listed;
@@ -107,7 +107,7 @@ impl Api {
             let delays = bound
                 .iter()
                 .filter_map(|binding| match &binding.destination {
-                    Destination::Queue(queue) => names.delay_of(queue),
+                    Destination::Queue(queue) => delay_of(queue, names),
                     Destination::Exchange(_) => None,
                 });
             let mut listed = Vec::new();
@@ -121,6 +121,13 @@ impl Api {
             Ok(listed)
         });
         Ok(read_all(&listed.await?, names))
+    }
+}
+
+fn delay_of(queue: &[u8], names: &Names) -> Option<u64> {
+    match names.parse(queue) {
+        Some(OwnObject::DelayQueue(millis)) => Some(millis),
+        Some(_) | None => None,
     }
 }
 
@@ -146,7 +153,7 @@ impl Listed {
             of_map(&self.effective_policy_definition, key),
         ];
         Some(DelayQueue {
-            millis: names.delay_of(self.name.as_bytes())?,
+            millis: delay_of(self.name.as_bytes(), names)?,
             messages: self.messages,
             leaving: self.messages_dlx,
             has_delivery_limit: match in_force {

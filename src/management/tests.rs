@@ -18,10 +18,9 @@ use crate::intake::Input;
 use crate::known::KnownQueues;
 use crate::machine::{DeadLetter, Destination, Outcome, Reason};
 use crate::net::clock::SystemClock;
-use crate::registry::declared_target::DeclaredTarget;
+use crate::objects::{DeclaredTarget, Names, QueueType};
 use crate::registry::existing_delays::ExistingDelays;
-use crate::registry::intake_name::Names;
-use crate::registry::policy::{Queue, QueueType};
+use crate::registry::policy::Queue;
 
 /// As captured from a node of each version, one member a line.
 const POLICIES: [&str; 2] = [

@@ -8,8 +8,8 @@ use tracing::{debug, info, warn};
 use crate::amqp::ids::Vhost;
 use crate::known::KnownQueues;
 use crate::net::links::Watchdog;
+use crate::objects::Names;
 use crate::registry::existing_delays::ExistingDelays;
-use crate::registry::intake_name::Names;
 
 use super::dead_letter_queues::Counting;
 use super::http::NoAnswer;

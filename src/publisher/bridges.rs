@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
-use crate::dead_letter::Bridges;
 use crate::machine::Cause;
+use crate::objects::{Names, OwnObject};
 use crate::publisher::Effects;
 
 use super::Publisher;
@@ -32,34 +32,21 @@ const BIND_NO_WAIT: u8 = 1;
 /// Internal exchanges and the names of the bridges to them, from the first dead letter that was refused.
 #[derive(Debug)]
 pub(super) struct Known {
-    names: Bridges,
+    names: Names,
     bridges: BTreeMap<ShortStr, ShortStr>,
 }
 
 /// Puts up the bridge, or finds that it is there. If the broker refuses that it closes the channel, so what follows need not wait.
 pub(super) fn build(out: &mut Vec<u8>, channel: ChannelId, bridge: &ShortStr, internal: &ShortStr) {
     declare(out, channel, bridge);
-    reply::method(out, channel, MethodId::EXCHANGE_BIND, |a| {
-        a.short(0)
-            .shortstr(internal)
-            .shortstr(bridge)
-            .shortstr(b"")
-            .octet(BIND_NO_WAIT)
-            .longstr(b"")
-            .end();
-    });
+    let binding = (&**bridge, &b""[..], &**internal);
+    reply::bind(out, channel, MethodId::EXCHANGE_BIND, binding, BIND_NO_WAIT);
 }
 
 /// Declares an exchange that leads all that it takes to what is bound to it, and that goes with its last binding.
 pub(super) fn declare(out: &mut Vec<u8>, channel: ChannelId, exchange: &ShortStr) {
-    reply::method(out, channel, MethodId::EXCHANGE_DECLARE, |a| {
-        a.short(0)
-            .shortstr(exchange)
-            .shortstr(b"fanout")
-            .octet(AUTO_DELETE | DECLARE_NO_WAIT)
-            .longstr(b"")
-            .end();
-    });
+    let bits = AUTO_DELETE | DECLARE_NO_WAIT;
+    reply::declare_exchange(out, channel, (exchange, b"fanout"), bits, b"");
 }
 
 /// What the broker means by closing a channel over a bridge: the internal exchange is missing, or we may not, or cannot, build.
@@ -74,7 +61,7 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
 
 impl Known {
     /// No exchange is known to be internal yet.
-    pub(super) fn new(names: Bridges) -> Known {
+    pub(super) fn new(names: Names) -> Known {
         Known {
             names,
             bridges: BTreeMap::new(),
@@ -91,7 +78,7 @@ impl Known {
         if let Some(bridge) = self.bridges.get(exchange) {
             return Some(bridge.clone());
         }
-        let bridge = self.names.name(exchange)?;
+        let bridge = self.names.name(&OwnObject::Bridge(exchange))?;
         if self.bridges.len() >= MOST_KNOWN {
             self.bridges.clear();
         }

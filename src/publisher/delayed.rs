@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
-use crate::amqp::method::{Close, MethodId};
+use crate::amqp::method::Close;
 use crate::amqp::properties::Properties;
 use crate::amqp::reply;
 use crate::amqp::table::{Table, TableBuilder, Value};
@@ -127,19 +127,8 @@ impl Publisher {
         if let Some((exchange, _)) = self.delayed.waiting.front() {
             let mut arguments = TableBuilder::default();
             arguments.long(b"alternate-exchange", 0);
-            reply::method(
-                fx.broker.build(&[]),
-                lane.channel(),
-                MethodId::EXCHANGE_DECLARE,
-                |a| {
-                    a.short(0)
-                        .shortstr(exchange)
-                        .shortstr(b"fanout")
-                        .octet(0)
-                        .longstr(&arguments.finish())
-                        .end();
-                },
-            );
+            let (out, of_type) = (fx.broker.build(&[]), (&**exchange, &b"fanout"[..]));
+            reply::declare_exchange(out, lane.channel(), of_type, 0, &arguments.finish());
             self.delayed.asked = Some(now.mono);
         }
     }

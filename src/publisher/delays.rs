@@ -21,8 +21,8 @@ use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Dialect;
 use crate::dead_letter::retries::LONGEST_DELAY;
 use crate::machine::{Cause, Publication, Purpose};
+use crate::objects::{Names, OwnObject};
 use crate::registry::existing_delays::ExistingDelays;
-use crate::registry::intake_name::Names;
 
 /// The class of `queue.declare` and `queue.bind`.
 const QUEUE: u16 = MethodId::QUEUE_DECLARE.0;
@@ -63,7 +63,10 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
 pub(super) fn leads_to<'a>(names: &Names, publication: &'a Publication) -> Option<&'a [u8]> {
     match publication.purpose {
         Purpose::Return | Purpose::Unpark | Purpose::Redrive => {
-            names.returns_to(&publication.exchange)
+            match names.parse(&publication.exchange) {
+                Some(OwnObject::ReturnExchange(queue)) => Some(queue),
+                Some(_) | None => None,
+            }
         }
         Purpose::Death | Purpose::Delay(_) | Purpose::Tail | Purpose::Park(_) => None,
     }
@@ -76,15 +79,8 @@ pub(super) fn lead_to(out: &mut Vec<u8>, channel: ChannelId, exchange: &ShortStr
 }
 
 fn bind(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8], exchange: &[u8], key: &[u8]) {
-    reply::method(out, channel, MethodId::QUEUE_BIND, |a| {
-        a.short(0)
-            .shortstr(queue)
-            .shortstr(exchange)
-            .shortstr(key)
-            .octet(BIND_NO_WAIT)
-            .longstr(b"")
-            .end();
-    });
+    let binding = (exchange, key, queue);
+    reply::bind(out, channel, MethodId::QUEUE_BIND, binding, BIND_NO_WAIT);
 }
 
 // === impl Delays ===
@@ -195,13 +191,8 @@ impl Delays {
         if dialect == Dialect::V4 {
             arguments.long(DELIVERY_LIMIT, NO_DELIVERY_LIMIT);
         }
-        reply::method(out, channel, MethodId::QUEUE_DECLARE, |a| {
-            a.short(0)
-                .shortstr(&queue)
-                .octet(QueueDeclare::DURABLE | QueueDeclare::NO_WAIT | passive)
-                .longstr(&arguments.finish())
-                .end();
-        });
+        let bits = QueueDeclare::DURABLE | QueueDeclare::NO_WAIT | passive;
+        reply::declare_queue(out, channel, &queue, bits, &arguments.finish());
         bind(out, channel, &queue, self.names.delay(), key);
     }
 

@@ -19,7 +19,7 @@ use crate::amqp::properties::Properties;
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::Target;
 use crate::dead_letter::proof::{prove, proven};
-use crate::registry::declared_target::DeclaredTarget;
+use crate::objects::DeclaredTarget;
 use crate::registry::redeclared::{Entry, Existing};
 
 const QUEUE: &[u8] = b"queue";

@@ -29,13 +29,8 @@ impl Recorder {
         } else {
             0
         };
-        reply::method(out, CHANNEL, MethodId::QUEUE_DECLARE, |a| {
-            a.short(0)
-                .shortstr(&self.settings.stream)
-                .octet(QueueDeclare::DURABLE | passive)
-                .longstr(&arguments.finish())
-                .end();
-        });
+        let (stream, bits) = (&self.settings.stream, QueueDeclare::DURABLE | passive);
+        reply::declare_queue(out, CHANNEL, stream, bits, &arguments.finish());
     }
 
     /// The stream is there.

@@ -8,7 +8,7 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::Target;
 use crate::link::peer::{Rig, Sent, close, content, method, name};
-use crate::registry::declared_target::DeclaredTarget;
+use crate::objects::DeclaredTarget;
 use crate::registry::policy::{Policies, Policy};
 use crate::registry::redeclared::Existing;
 

@@ -12,10 +12,9 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::Target;
 use crate::machine::Fallback;
+use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 
-use super::declared_target::DeclaredTarget;
-use super::intake_name::Names;
-use super::policy::{Mode, Policy, QueueType};
+use super::policy::{Mode, Policy};
 use super::redeclared::Existing;
 
 pub(super) const DEAD_LETTER_EXCHANGE: &[u8] = b"x-dead-letter-exchange";
@@ -176,7 +175,7 @@ impl<'a> DeclareArguments<'a> {
         let Some(said) = self.said() else {
             let mode = policy.and_then(|policy| policy.mode).unwrap_or(global);
             return match self.said_in_part().filter(|_| mode != Mode::Keep) {
-                Some(said) => match names.encode(&said, self.queue_type()) {
+                Some(said) => match self.name_of_intake(&said, names) {
                     Some(intake) => Wanted::Compare { said, intake },
                     None => Wanted::Leave(Fallback::NotSupported),
                 },
@@ -189,7 +188,7 @@ impl<'a> DeclareArguments<'a> {
         if said.target(known).is_none() {
             return Wanted::Nothing;
         }
-        match (mode, names.encode(&said, self.queue_type())) {
+        match (mode, self.name_of_intake(&said, names)) {
             (Mode::Keep, _) => Wanted::Keep(said),
             (Mode::Takeover, Some(intake)) => Wanted::TakeOver { said, intake },
             (Mode::Takeover, None) => Wanted::Leave(Fallback::NameTooLong),
@@ -203,7 +202,7 @@ impl<'a> DeclareArguments<'a> {
         let said = self.said();
         let intake = said
             .as_ref()
-            .and_then(|said| names.encode(said, self.queue_type()));
+            .and_then(|said| self.name_of_intake(said, names));
         match (said, intake) {
             (Some(said), Some(intake)) => Wanted::Match { said, intake },
             (None, _) | (_, None) => wanted,
@@ -240,7 +239,11 @@ impl<'a> DeclareArguments<'a> {
     /// The intake exchange that says what these arguments say.
     pub(super) fn intake(&self, names: &Names) -> Option<ShortStr> {
         let said = self.said().or_else(|| self.said_in_part());
-        names.encode(&said?, self.queue_type())
+        self.name_of_intake(&said?, names)
+    }
+
+    fn name_of_intake(&self, said: &DeclaredTarget, names: &Names) -> Option<ShortStr> {
+        names.name(&OwnObject::intake_exchange(said, self.queue_type()))
     }
 
     /// The arguments with an intake exchange instead of their own exchange and routing key.

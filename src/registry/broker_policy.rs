@@ -15,8 +15,9 @@ use regex::bytes::Regex;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter::Target;
+use crate::objects::QueueType;
 
-use super::policy::{Queue, QueueType, pattern};
+use super::policy::{Queue, pattern};
 
 /// Keys that no classic queue knows.
 const NOT_CLASSIC: &[&str] = &[

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::objects::QueueType;
+
 use super::ended::fnv1a;
-use super::policy::QueueType;
 
 /// A power of two.
 const SLOTS: usize = 16 * 1024;
@@ -74,8 +75,7 @@ impl DeclaredTypes {
 
 #[cfg(test)]
 mod tests {
-    use super::DeclaredTypes;
-    use crate::registry::policy::QueueType;
+    use super::{DeclaredTypes, QueueType};
 
     #[test]
     fn a_queue_is_what_it_was_declared_as_last() {

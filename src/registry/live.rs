@@ -12,10 +12,10 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::Retries;
 use crate::dead_letter::{Lookup, Target};
+use crate::objects::DeclaredTarget;
 
 use super::Declared;
 use super::broker_policy::BrokerPolicies;
-use super::declared_target::DeclaredTarget;
 use super::policy::{Mode, Policies, Queue};
 use super::redeclared::{Entry, Existing, Redeclared};
 use super::said_retries::SaidRetries;

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::dead_letter::Target;
+use crate::objects::{DeclaredTarget, QueueType};
 
 use super::said_retries::SaidRetries;
 
@@ -42,19 +44,6 @@ pub enum Declares {
     Strict,
     /// It is accepted, and what it says counts from then on.
     Lenient,
-}
-
-/// The type of a queue, as far as one can tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueType {
-    /// `classic`.
-    Classic,
-    /// A declare without `x-queue-type`: classic, unless its vhost has another default, which cannot be seen.
-    Default,
-    /// `quorum`.
-    Quorum,
-    /// A stream, or a type that is new to us: it takes no dead-letter exchange that we know of.
-    Other,
 }
 
 /// A queue, as policies see it.
@@ -227,6 +216,32 @@ impl Default for Policy {
             overrules_arguments: false,
             definition: Definition::default(),
         }
+    }
+}
+
+// === impl DeclaredTarget ===
+
+impl DeclaredTarget {
+    /// The target of a queue that says this, and has that policy. `None`: it has no dead-letter exchange.
+    pub fn target(&self, policy: Option<&Policy>) -> Option<Target> {
+        let said = match self {
+            DeclaredTarget::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
+            DeclaredTarget::Policy { .. } => (None, None),
+        };
+        let set = policy.map(|policy| &policy.definition);
+        let set = (
+            set.and_then(|set| set.dead_letter_exchange.as_ref()),
+            set.and_then(|set| set.dead_letter_routing_key.as_ref()),
+        );
+        let (first, then) = match policy.is_some_and(|policy| policy.overrules_arguments) {
+            true => (set, said),
+            false => (said, set),
+        };
+        Some(Target {
+            exchange: first.0.or(then.0)?.clone(),
+            routing_key: first.1.or(then.1).cloned(),
+            at_least_once: self.at_least_once(),
+        })
     }
 }
 

@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter::Target;
+use crate::objects::{DeclaredTarget, Names, OwnObject};
 
 use super::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
-use super::declared_target::DeclaredTarget;
-use super::intake_name::Names;
 
 /// The dead-letter arguments that a queue has at the broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,8 +56,9 @@ impl Existing {
 
     /// What they say; the name of an intake exchange says what the declare said that made the queue.
     pub fn said(&self, names: &Names) -> DeclaredTarget {
-        let intake = self.exchange.as_ref();
-        if let Some((said, _)) = intake.and_then(|exchange| names.decode(exchange)) {
+        let exchange = self.exchange.as_ref();
+        let object = exchange.and_then(|exchange| names.parse(exchange));
+        if let Some(OwnObject::IntakeExchange(said, _)) = object {
             return said;
         }
         match &self.exchange {

@@ -16,12 +16,11 @@ use memchr::memmem;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_ALLOWED, PRECONDITION_FAILED};
 use crate::amqp::table::Value;
+use crate::objects::{DeclaredTarget, Names, OwnObject};
 
 use super::arguments::{
     DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, ONLY_IF_THERE,
 };
-use super::declared_target::DeclaredTarget;
-use super::intake_name::Names;
 use super::redeclared::Existing;
 use super::wording::{self, Wording};
 
@@ -128,7 +127,7 @@ pub fn may_be_ours(code: u16, text: &[u8]) -> bool {
 /// Which intake exchange this queue has, as far as the refusal of a declare shows that. `Some(None)`: it has none.
 pub fn seen_with(code: u16, text: &[u8], queue: &[u8], names: &Names) -> Option<Option<ShortStr>> {
     let exchange = current(code, text, queue, DEAD_LETTER_EXCHANGE)?;
-    Some(exchange.filter(|exchange| names.decode(exchange).is_some()))
+    Some(exchange.filter(|exchange| names.is_intake_exchange(exchange)))
 }
 
 /// Which dead-letter arguments this queue has: those that are believed, corrected by the refusal of a declare that had them. `None`: it differs in
@@ -197,7 +196,9 @@ fn inequivalent_exchange(
     // The text may be cut behind the name.
     let current = current.strip_prefix(b"'")?;
     let current = current.get(..memchr::memchr(b'\'', current)?)?;
-    let (intake, _) = names.decode(current)?;
+    let OwnObject::IntakeExchange(intake, _) = names.parse(current)? else {
+        return None;
+    };
     let (exchange, routing_key) = match &intake {
         DeclaredTarget::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
         DeclaredTarget::Policy { .. } => (None, None),
@@ -331,8 +332,10 @@ pub fn decode_names_in(text: &[u8], names: &Names, wording: Wording) -> Option<V
         // No name of ours has a quote in it.
         let end = memchr::memchr(b'\'', name).unwrap_or(name.len());
         let (name, behind) = name.split_at_checked(end)?;
-        match names.decode(name) {
-            Some((DeclaredTarget::Target(target), _)) if !behind.is_empty() => {
+        match names.parse(name) {
+            Some(OwnObject::IntakeExchange(DeclaredTarget::Target(target), _))
+                if !behind.is_empty() =>
+            {
                 out.extend_from_slice(&wording.shown(&target.exchange));
                 changed = true;
             }

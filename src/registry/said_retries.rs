@@ -9,8 +9,7 @@ use serde::Serialize;
 use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::{BackOff, Counts, LONGEST_DELAY, OnCrash, Retries, RetryType};
-
-use super::policy::QueueType;
+use crate::objects::QueueType;
 
 const TYPE: &[u8] = b"x-delayed-retry-type";
 const MIN: &[u8] = b"x-delayed-retry-min";

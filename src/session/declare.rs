@@ -35,9 +35,9 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Learned, Leg, Limit};
+use crate::objects::{DeclaredTarget, OwnObject, QueueType};
 use crate::registry::arguments::{DeclareArguments, Wanted, if_there};
-use crate::registry::declared_target::DeclaredTarget;
-use crate::registry::policy::{Queue, QueueType};
+use crate::registry::policy::Queue;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 
@@ -216,8 +216,8 @@ impl Session {
         };
         let seen = takeover.seen.clone().flatten();
         let says_the_same = |intake: &ShortStr| {
-            let read = self.settings.names.decode(intake);
-            read.is_some_and(|(read, _)| read.is_but_for_the_strategy(&takeover.said))
+            let object = self.settings.names.parse(intake);
+            matches!(object, Some(OwnObject::IntakeExchange(read, _)) if read.is_but_for_the_strategy(&takeover.said))
         };
         match seen.filter(says_the_same) {
             Some(intake) => {
@@ -276,8 +276,10 @@ impl Session {
             false => if_there(&table),
         };
         // As the intake will read it: for the rejects of a queue the same is true as for all else that dies there.
-        let read = self.settings.names.decode(&takeover.intake);
-        let (said, queue_type) = read.unwrap_or((takeover.said.clone(), QueueType::Default));
+        let (said, queue_type) = match self.settings.names.parse(&takeover.intake) {
+            Some(OwnObject::IntakeExchange(said, queue_type)) => (said, queue_type),
+            Some(_) | None => (takeover.said.clone(), QueueType::Default),
+        };
         let said = match takeover.existing {
             Some(_) => takeover.said.clone(),
             None => said,

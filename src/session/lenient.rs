@@ -19,8 +19,8 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Limit};
+use crate::objects::DeclaredTarget;
 use crate::registry::arguments::{DeclareArguments, if_there};
-use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::policy::{Declares, Mode, Queue};
 use crate::registry::redeclared::Existing;
 use crate::registry::refusal;
@@ -158,10 +158,8 @@ impl Session {
             .and_then(|takeover| takeover.existing.clone());
         let intake = existing.as_ref().and_then(|existing| {
             let exchange = existing.exchange.as_ref()?;
-            self.settings
-                .names
-                .decode(exchange)
-                .map(|_| exchange.clone())
+            let names = &self.settings.names;
+            names.is_intake_exchange(exchange).then(|| exchange.clone())
         });
         match intake {
             Some(intake) => self.go_on_as(intake, turn),
@@ -184,7 +182,7 @@ impl Session {
             said: takeover.said.clone(),
             retries: takeover.retries,
             queue_type: arguments.queue_type(),
-            taken_over: intake.is_some_and(|name| self.settings.names.decode(name).is_some()),
+            taken_over: intake.is_some_and(|name| self.settings.names.is_intake_exchange(name)),
             form: Form::of(declare.bits, &table),
         };
         self.remember_declared(takeover.channel, &takeover.payload);

@@ -10,8 +10,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::properties::Properties;
 use crate::dead_letter::redelivered::{self, Failures};
 use crate::dead_letter::retry;
-use crate::registry::intake_name::Names;
-use crate::registry::policy::QueueType;
+use crate::objects::{Names, OwnObject, QueueType};
 
 use super::Session;
 use super::channel::{Consumer, Copying};
@@ -86,7 +85,7 @@ fn came_back(properties: &[u8], queue: &ShortStr, own_user: &[u8]) -> Option<Beh
 fn may_have_come_back(names: &Names, queue: &[u8], (exchange, key): (&[u8], &[u8])) -> bool {
     match exchange {
         [] => key == queue,
-        exchange => names.returns_to(exchange) == Some(queue),
+        exchange => names.parse(exchange) == Some(OwnObject::ReturnExchange(queue)),
     }
 }
 

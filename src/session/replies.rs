@@ -14,8 +14,8 @@ use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{ConsumerTag, MethodId};
 use crate::machine::Change;
+use crate::objects::QueueType;
 use crate::registry::Declared;
-use crate::registry::policy::QueueType;
 
 use super::channel::Consumer;
 

@@ -13,9 +13,9 @@ use crate::amqp::version::Version;
 use crate::dead_letter::retries::{Attempts, OnCrash, Retries, Returned};
 use crate::dead_letter::{self, Disposal, Return};
 use crate::machine::{Event, Fallback, Limit, Publication, Purpose, Reason};
+use crate::objects::{DeclaredTarget, OwnObject, QueueType};
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::declared_target::DeclaredTarget;
-use crate::registry::policy::{Mode, Queue, QueueType};
+use crate::registry::policy::{Mode, Queue};
 use crate::registry::said_retries::{self, SaidRetries};
 
 use super::channel::Channel;
@@ -298,7 +298,7 @@ impl Session {
         let way_back = match declared {
             Some(declared) if declared.taken_over => Ok(None),
             Some(declared) if declared.is_exclusive() => Err(Fallback::Exclusive),
-            Some(_) | None => match names.return_exchange(&retained.queue) {
+            Some(_) | None => match names.name(&OwnObject::ReturnExchange(&retained.queue)) {
                 Some(exchange) => Ok(Some(exchange)),
                 None => Err(Fallback::NameTooLong),
             },

@@ -5,8 +5,8 @@ use memchr::memmem;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::QueueDeclare;
 use crate::machine::{Mono, Recall};
+use crate::objects::DeclaredTarget;
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::declared_target::DeclaredTarget;
 use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
 

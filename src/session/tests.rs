@@ -36,7 +36,7 @@ mod who;
 mod without_copy;
 
 use crate::machine::{Limits, LiveLimits};
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 
 fn limits() -> LiveLimits {
     LiveLimits::new(Limits::of_tests())

@@ -19,8 +19,9 @@ use crate::amqp::table::Table;
 use crate::amqp::version::Version;
 use crate::dead_letter::{self, Death, Disposal, Lookup, proof};
 use crate::machine::{Cause, Event, Fallback, Mono, Publication, Reason, Rejecter, Ticket};
+use crate::objects::QueueType;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{Queue, QueueType};
+use crate::registry::policy::Queue;
 use crate::registry::{Declared, Known};
 
 use super::channel::Channel;

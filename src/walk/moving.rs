@@ -20,7 +20,7 @@ use crate::dead_letter::Dialect;
 use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
 use crate::letter::{Filter, Letter};
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 
 use super::window::{FACTOR, FIRST};
 

@@ -7,7 +7,7 @@ use dlx_proxy::management::Api;
 use dlx_proxy::net;
 use dlx_proxy::net::nodes::Node;
 use dlx_proxy::net::proxy_protocol::Told;
-use dlx_proxy::registry::intake_name::Names;
+use dlx_proxy::objects::Names;
 use dlx_proxy::registry::policy::Mode;
 use dlx_proxy::retries::{self, Place, Wanted};
 use lapin::BasicProperties;

@@ -15,7 +15,7 @@ use dlx_proxy::machine::{
     Budget, Event, Flow, Leg, Limits, LiveLimits, Machine, Mono, Now, Publication, Recall,
     Recalled, Ticket, Wall,
 };
-use dlx_proxy::registry::intake_name::Names;
+use dlx_proxy::objects::Names;
 use dlx_proxy::registry::live::LivePolicies;
 use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policies, Policy};
 use dlx_proxy::session::{Effects, Input, Session, Settings};

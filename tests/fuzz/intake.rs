@@ -13,7 +13,7 @@ use dlx_proxy::machine::{
     Binding, Cause, Change as Changed, Destination, Ensure, Event, Exchange, Flow, LiveLimits,
     Machine, Outcome, Owner, Survey, Ticket,
 };
-use dlx_proxy::registry::intake_name::Names;
+use dlx_proxy::objects::Names;
 use dlx_proxy::registry::live::LivePolicies;
 
 use super::driver::limits;

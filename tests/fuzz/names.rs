@@ -1,10 +1,8 @@
-//! Names of intake exchanges: what is encoded is decoded again, and what is decoded is what we would write.
+//! Names of the proxy's own exchanges and queues, above all of intake exchanges: what is encoded is decoded again, and what is decoded is what we would write.
 
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::dead_letter::Target;
-use dlx_proxy::registry::declared_target::DeclaredTarget;
-use dlx_proxy::registry::intake_name::Names;
-use dlx_proxy::registry::policy::QueueType;
+use dlx_proxy::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 
 use super::input::Input;
 
@@ -48,7 +46,8 @@ fn drawn(input: &mut Input<'_>) -> DeclaredTarget {
 
 fn encode(names: &Names, prefix: &str, intake: &DeclaredTarget, queue_type: QueueType) {
     let expected = reference(prefix, intake, queue_type);
-    let Some(name) = names.encode(intake, queue_type) else {
+    let object = OwnObject::intake_exchange(intake, queue_type);
+    let Some(name) = names.name(&object) else {
         return assert!(expected.len() > 255, "there was room");
     };
     assert_eq!(&*name, expected.as_bytes());
@@ -57,7 +56,8 @@ fn encode(names: &Names, prefix: &str, intake: &DeclaredTarget, queue_type: Queu
         (true, _) | (_, QueueType::Quorum) => QueueType::Quorum,
         _ => QueueType::Default,
     };
-    assert_eq!(names.decode(&name), Some((intake.clone(), told)));
+    assert_eq!(object, OwnObject::IntakeExchange(intake.clone(), told));
+    assert_eq!(names.parse(&name), Some(object));
     assert!(names.is_ours(&name));
     let broken: Vec<u8> = name
         .iter()
@@ -68,8 +68,8 @@ fn encode(names: &Names, prefix: &str, intake: &DeclaredTarget, queue_type: Queu
 
 /// Whatever it is: it is refused, or it is as we write it, and then a client may not use it.
 fn decode(names: &Names, name: &[u8]) {
-    if let Some((intake, queue_type)) = names.decode(name) {
-        assert_eq!(names.encode(&intake, queue_type).as_deref(), Some(name));
+    if let Some(object) = names.parse(name) {
+        assert_eq!(names.name(&object).as_deref(), Some(name));
         assert!(names.is_ours(name));
     }
 }
@@ -102,8 +102,7 @@ pub(crate) fn target(data: &[u8]) {
             let name = reference(prefix, &drawn(&mut input), queue_type);
             let (before, behind) = name.as_bytes().split_at(input.below(name.len()));
             decode(&names, &[before, input.text(), behind].concat());
-            let bridge = names.bridges().name(before);
-            if let Some(bridge) = bridge {
+            if let Some(bridge) = names.name(&OwnObject::Bridge(before)) {
                 assert_eq!(names.bridges().behind(&bridge), before);
                 assert!(names.is_ours(&bridge));
             }

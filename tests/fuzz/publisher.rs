@@ -12,8 +12,8 @@ use dlx_proxy::link::Login;
 use dlx_proxy::machine::{
     Flow, LiveLimits, Machine, Outcome, Owner, Publication, Purpose, Reason, Ticket,
 };
+use dlx_proxy::objects::Names;
 use dlx_proxy::publisher::{Input as Said, OnUnroutable, Publisher, Settings};
-use dlx_proxy::registry::intake_name::Names;
 
 use super::driver::limits;
 use super::input::Input;

@@ -5,10 +5,9 @@ use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::amqp::table::Table;
 use dlx_proxy::dead_letter::{Target, TargetQueues};
 use dlx_proxy::machine::{Binding, Change, Destination, Exchange, Mono, Survey};
+use dlx_proxy::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use dlx_proxy::registry::arguments::DeclareArguments;
-use dlx_proxy::registry::declared_target::DeclaredTarget;
-use dlx_proxy::registry::intake_name::Names;
-use dlx_proxy::registry::policy::{QueueType, pattern};
+use dlx_proxy::registry::policy::pattern;
 use dlx_proxy::registry::refusal::{self, Fit, Permission, Presence};
 use dlx_proxy::registry::wording::Wording;
 use dlx_proxy::routing::Routing;
@@ -59,7 +58,10 @@ fn compared(input: &mut Input<'_>) {
     let table = raw(&members);
     let name = |exchange: &str, key: Option<&String>| {
         let name = names
-            .encode(&said(exchange, key), QueueType::Default)
+            .name(&OwnObject::intake_exchange(
+                &said(exchange, key),
+                QueueType::Default,
+            ))
             .expect("it fits");
         String::from_utf8(name.to_vec()).expect("readable")
     };
@@ -112,7 +114,7 @@ fn heard(code: u16, text: &[u8], arguments: &[u8], wording: Wording) {
     let arguments = DeclareArguments::read(arguments);
     match refusal::fit(code, text, &arguments, &names, wording) {
         Fit::Answer(text) => assert!(text.len() <= 255),
-        Fit::RewrittenAs(exchange) => assert!(names.decode(&exchange).is_some()),
+        Fit::RewrittenAs(exchange) => assert!(names.is_intake_exchange(&exchange)),
         Fit::Original | Fit::Rewritten => {}
     }
     let permission = refusal::permission(code, text);

@@ -15,12 +15,23 @@ const PURE: &[(&str, &[&str])] = &[
     ("machine", &["amqp"]),
     ("dead_letter", &["amqp", "machine"]),
     ("routing", &["amqp", "machine", "dead_letter"]),
-    ("registry", &["amqp", "machine", "dead_letter"]),
-    ("session", &["amqp", "machine", "dead_letter", "registry"]),
+    ("objects", &["amqp", "machine", "dead_letter"]),
+    ("registry", &["amqp", "machine", "dead_letter", "objects"]),
+    (
+        "session",
+        &["amqp", "machine", "dead_letter", "objects", "registry"],
+    ),
     ("link", &["amqp", "machine", "dead_letter"]),
     (
         "publisher",
-        &["amqp", "machine", "dead_letter", "registry", "link"],
+        &[
+            "amqp",
+            "machine",
+            "dead_letter",
+            "objects",
+            "registry",
+            "link",
+        ],
     ),
     (
         "intake",
@@ -29,6 +40,7 @@ const PURE: &[(&str, &[&str])] = &[
             "machine",
             "dead_letter",
             "routing",
+            "objects",
             "registry",
             "link",
             "publisher",
@@ -36,7 +48,14 @@ const PURE: &[(&str, &[&str])] = &[
     ),
     (
         "recorder",
-        &["amqp", "machine", "dead_letter", "registry", "link"],
+        &[
+            "amqp",
+            "machine",
+            "dead_letter",
+            "objects",
+            "registry",
+            "link",
+        ],
     ),
     ("letter", &["amqp", "machine", "dead_letter"]),
     (
@@ -47,7 +66,7 @@ const PURE: &[(&str, &[&str])] = &[
             "dead_letter",
             "link",
             "letter",
-            "registry",
+            "objects",
         ],
     ),
     (

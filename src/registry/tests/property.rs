@@ -1,37 +1,11 @@
-//! Names are one to one; a rewritten table keeps every other octet.
+//! A rewritten table keeps every other octet.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::table::{Table, TableBuilder};
-use crate::dead_letter::Target;
 use crate::registry::arguments::DeclareArguments;
-use crate::registry::declared_target::DeclaredTarget;
-use crate::registry::intake_name::Names;
-use crate::registry::policy::QueueType;
-
-fn short(longest: usize) -> impl Strategy<Value = ShortStr> {
-    vec(any::<u8>(), 0..=longest).prop_map(|octets| ShortStr::new(octets).unwrap())
-}
-
-fn intakes() -> impl Strategy<Value = DeclaredTarget> {
-    prop_oneof![
-        any::<bool>().prop_map(|at_least_once| DeclaredTarget::Policy { at_least_once }),
-        (short(40), proptest::option::of(short(40)), any::<bool>()).prop_map(
-            |(exchange, routing_key, at_least_once)| DeclaredTarget::Target(Target {
-                exchange,
-                routing_key,
-                at_least_once
-            })
-        ),
-    ]
-}
-
-/// Names near to ours.
-fn names() -> impl Strategy<Value = Vec<u8>> {
-    "dlx-proxy\\+?(/([a-z%/+ ']|%[0-9A-Fa-f]{2}){0,8}){0,3}".prop_map(String::into_bytes)
-}
 
 /// Members of every kind, with names that matter, do not, and come twice.
 fn tables() -> impl Strategy<Value = Vec<u8>> {
@@ -70,47 +44,6 @@ fn others<'a>(table: &'a [u8], first: &[u8], all: &[u8]) -> Vec<&'a [u8]> {
 }
 
 proptest! {
-    #[test]
-    fn a_name_says_what_it_was_made_of(intake in intakes(), quorum in any::<bool>()) {
-        let names = Names::default();
-        // Only a quorum queue has the strategy.
-        let queue_type = match quorum || intake.at_least_once() {
-            true => QueueType::Quorum,
-            false => QueueType::Default,
-        };
-        if let Some(name) = names.encode(&intake, queue_type) {
-            prop_assert!(name.iter().all(u8::is_ascii_graphic));
-            prop_assert!(names.is_ours(&name));
-            prop_assert_eq!(names.decode(&name), Some((intake, queue_type)));
-        }
-    }
-
-    #[test]
-    fn only_names_that_we_would_write_are_read(name in names()) {
-        let ours = Names::default();
-        if let Some((intake, queue_type)) = ours.decode(&name) {
-            prop_assert_eq!(ours.encode(&intake, queue_type), ShortStr::copy(&name));
-            prop_assert!(ours.is_ours(&name));
-        }
-    }
-
-    #[test]
-    fn the_name_of_a_delay_queue_says_its_delay(millis in any::<u64>()) {
-        let names = Names::default();
-        prop_assert_eq!(names.delay_of(&names.delay_queue(millis)), Some(millis));
-        for other in ["", "0", "+", "-", "x"] {
-            let name = format!("dlx-proxy.delay.{other}{millis}");
-            prop_assert_eq!(names.delay_of(name.as_bytes()).is_some(), other.is_empty());
-        }
-        prop_assert_eq!(names.delay_of(b"dlx-proxy.delay"), None);
-    }
-
-    #[test]
-    fn any_octets_are_read_as_a_name(name in vec(any::<u8>(), 0..300)) {
-        Names::default().decode(&name);
-        Names::default().is_ours(&name);
-    }
-
     #[test]
     fn a_rewritten_table_keeps_every_other_octet(table in tables()) {
         let intake = ShortStr::copy(b"dlx-proxy/x").unwrap();

@@ -2,9 +2,9 @@
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{Lookup, Target};
-use crate::registry::declared_target::DeclaredTarget;
+use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{Definition, Policies, Policy, Queue, QueueType};
+use crate::registry::policy::{Definition, Policies, Policy, Queue};
 use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form, arguments::DeclareArguments};

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
 use crate::machine::Mono;
-use crate::registry::declared_target::DeclaredTarget;
+use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::ended::Ended;
-use crate::registry::policy::QueueType;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, FRESH_FOR, Form, Registry};
 

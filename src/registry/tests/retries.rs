@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::Retries;
+use crate::objects::QueueType;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy, Queue, QueueType};
+use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy, Queue};
 use crate::registry::said_retries::SaidRetries;
 
 const SILENT: SaidRetries = SaidRetries {

@@ -7,13 +7,12 @@ use std::path::Path;
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{Lookup, Target};
 use crate::machine::Fallback;
+use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use crate::registry::arguments::{DeclareArguments, Wanted};
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
-use crate::registry::declared_target::DeclaredTarget;
-use crate::registry::intake_name::Names;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{
-    ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue, QueueType,
+    ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue,
 };
 use crate::registry::refusal::{
     Fit, decode_names_in, fit, is_channel_limit, permission, presence, seen_with,
@@ -104,15 +103,20 @@ impl Scene {
                 None
             }
             "encode" => {
-                let name = self.names.encode(&intake(&line), queue_type(&line));
+                let name = self.names.name(&OwnObject::intake_exchange(
+                    &intake(&line),
+                    queue_type(&line),
+                ));
                 Some(name.map_or("none".to_owned(), |name| name.to_string()))
             }
-            "decode" => Some(match self.names.decode(line.alone()) {
-                Some((intake, QueueType::Quorum)) if !intake.at_least_once() => {
+            "decode" => Some(match self.names.parse(line.alone()) {
+                Some(OwnObject::IntakeExchange(intake, QueueType::Quorum))
+                    if !intake.at_least_once() =>
+                {
                     format!("{} quorum", show_intake(&intake))
                 }
-                Some((intake, _)) => show_intake(&intake),
-                None => "not ours to read".to_owned(),
+                Some(OwnObject::IntakeExchange(intake, _)) => show_intake(&intake),
+                Some(_) | None => "not ours to read".to_owned(),
             }),
             "ours" => Some(match self.names.is_ours(line.alone()) {
                 true => "ours".to_owned(),

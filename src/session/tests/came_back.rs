@@ -11,6 +11,7 @@ use crate::amqp::version::Version;
 use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
 use crate::dead_letter::{Dialect, Disposal, come_back};
 use crate::machine::*;
+use crate::objects::OwnObject;
 use crate::registry::policy::Mode;
 use crate::registry::said_retries::SaidRetries;
 
@@ -24,9 +25,10 @@ fn again(s: &mut Script, tag: u64) -> Message {
             s.now.wall = s.now.wall.after(delay);
             let rules = s.session.rules().expect("a known broker");
             let names = super::names();
-            let by_exchange = |queue: &[u8]| names.return_exchange(queue);
+            let by_exchange = |queue: &[u8]| names.name(&OwnObject::ReturnExchange(queue));
             let content = &publication.content;
-            let is_delay_queue = |queue: &[u8]| names.delay_of(queue).is_some();
+            let is_delay_queue =
+                |queue: &[u8]| matches!(names.parse(queue), Some(OwnObject::DelayQueue(_)));
             let now = s.now.wall;
             let came = come_back(
                 content,

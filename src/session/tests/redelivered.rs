@@ -9,7 +9,8 @@ use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::amqp::version::Version;
 use crate::dead_letter::redelivered::published;
-use crate::registry::policy::{Mode, QueueType};
+use crate::objects::QueueType;
+use crate::registry::policy::Mode;
 
 /// The wall clock of a script.
 const NOW: u64 = 1000;

@@ -10,8 +10,8 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::TableBuilder;
 use crate::machine::Event;
-use crate::registry::declared_target::DeclaredTarget;
-use crate::registry::policy::{Mode, Pattern, Policies, Policy, QueueType};
+use crate::objects::{DeclaredTarget, OwnObject, QueueType};
+use crate::registry::policy::{Mode, Pattern, Policies, Policy};
 
 const TYPE: &[u8] = b"x-queue-type";
 const EXCHANGE: &[u8] = b"x-dead-letter-exchange";
@@ -108,7 +108,9 @@ fn no_form_of_a_takeover_has_them() {
         (Some("quorum"), QueueType::Quorum, true),
     ] {
         let said = DeclaredTarget::Target(target("dlx"));
-        let intake = super::names().encode(&said, queue_type).expect("short");
+        let intake = super::names()
+            .name(&OwnObject::intake_exchange(&said, queue_type))
+            .expect("short");
         let intake = std::str::from_utf8(&intake).expect("text");
         let original = arguments(kind, Some("dlx"), seen);
         let rewritten = arguments(kind, Some(intake), seen);
@@ -142,7 +144,7 @@ fn nor_has_the_original_that_goes_on() {
     let full = arguments(None, Some("dlx"), true);
     let rest = arguments(None, Some("dlx"), false);
     let said = DeclaredTarget::Target(target("dlx"));
-    let intake = super::names().encode(&said, QueueType::Default);
+    let intake = super::names().name(&OwnObject::intake_exchange(&said, QueueType::Default));
     let intake = intake.expect("short");
     let rewritten = arguments(None, std::str::from_utf8(&intake).ok(), false);
     s.client(&declare_on(CH, "q", 0, &full))

@@ -9,8 +9,8 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::RetryType;
 use crate::machine::*;
-use crate::registry::declared_target::DeclaredTarget;
-use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy, QueueType};
+use crate::objects::{DeclaredTarget, QueueType};
+use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 

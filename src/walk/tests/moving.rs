@@ -8,7 +8,7 @@ use crate::amqp::method::Settle;
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::letter::Filter;
 use crate::machine::{Cause, Outcome, Ticket};
-use crate::registry::intake_name::Names;
+use crate::objects::Names;
 
 /// It takes as long as it takes.
 const ENDLESS: Bounds = Bounds {

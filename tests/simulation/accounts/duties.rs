@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use dlx_proxy::objects::OwnObject;
+
 use super::super::codec::frame::Frame;
 use super::super::codec::methods::Arg;
 use super::super::codec::value::{Bytes, Table, Value};
@@ -65,7 +67,7 @@ impl Duty {
         };
         let home = match exchange {
             b"" => key == told.queue,
-            exchange => names().returns_to(exchange) == Some(&*told.queue),
+            exchange => names().parse(exchange) == Some(OwnObject::ReturnExchange(&told.queue)),
         };
         match &told.away {
             Some((_, deaths)) => Duty::Leaves(stay(deaths)),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use dlx_proxy::machine::{Cause, DeadLetter, Event, Fallback, Limit, Outcome};
+use dlx_proxy::objects::OwnObject;
 use regex::{Captures, Regex};
 
 use super::super::accounts::id;
@@ -256,7 +257,9 @@ impl World {
             let routes = match exchange {
                 Some(b"") => self.broker.queue_names().contains(key),
                 // What was to come back to its queue alone.
-                Some(exchange) if names().returns_to(exchange).is_some() => {
+                Some(exchange)
+                    if matches!(names().parse(exchange), Some(OwnObject::ReturnExchange(_))) =>
+                {
                     bindings.iter().any(|of| of.source == exchange)
                 }
                 Some(b"fan") => bindings.iter().any(|of| of.source == b"fan"),

@@ -1,9 +1,7 @@
-//! What a queue's arguments say of where its dead letters go.
+//! What a queue's arguments say of where its dead letters go, and of its type: so much the name of its intake exchange tells.
 
 use crate::dead_letter::Target;
 use crate::machine::DeadLettersTo;
-
-use super::policy::Policy;
 
 /// What the arguments of a queue say of its dead letters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +14,21 @@ pub enum DeclaredTarget {
         at_least_once: bool,
     },
 }
+
+/// The type of a queue, as far as one can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueType {
+    /// `classic`.
+    Classic,
+    /// A declare without `x-queue-type`: classic, unless its vhost has another default, which cannot be seen.
+    Default,
+    /// `quorum`.
+    Quorum,
+    /// A stream, or a type that is new to us: it takes no dead-letter exchange that we know of.
+    Other,
+}
+
+// === impl DeclaredTarget ===
 
 impl DeclaredTarget {
     /// The strategy `at-least-once`.
@@ -36,28 +49,6 @@ impl DeclaredTarget {
             (DeclaredTarget::Target(_), DeclaredTarget::Policy { .. })
             | (DeclaredTarget::Policy { .. }, DeclaredTarget::Target(_)) => false,
         }
-    }
-
-    /// The target of a queue that says this, and has that policy. `None`: it has no dead-letter exchange.
-    pub fn target(&self, policy: Option<&Policy>) -> Option<Target> {
-        let said = match self {
-            DeclaredTarget::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
-            DeclaredTarget::Policy { .. } => (None, None),
-        };
-        let set = policy.map(|policy| &policy.definition);
-        let set = (
-            set.and_then(|set| set.dead_letter_exchange.as_ref()),
-            set.and_then(|set| set.dead_letter_routing_key.as_ref()),
-        );
-        let (first, then) = match policy.is_some_and(|policy| policy.overrules_arguments) {
-            true => (set, said),
-            false => (said, set),
-        };
-        Some(Target {
-            exchange: first.0.or(then.0)?.clone(),
-            routing_key: first.1.or(then.1).cloned(),
-            at_least_once: self.at_least_once(),
-        })
     }
 }
 
