@@ -22,15 +22,15 @@ const HALF: Duration = Duration::from_millis(500);
 
 /// Sends and reads heartbeats, as an idle client does, until that many have come.
 pub(crate) async fn idle(client: &mut Raw, heartbeats: usize) {
-    let enough = client.heartbeats + heartbeats;
-    while client.heartbeats < enough {
+    let enough = client.connection.heartbeats + heartbeats;
+    while client.connection.heartbeats < enough {
         client.send(&frame::HEARTBEAT).await;
         let end = Instant::now() + HALF;
         if let Ok(frame) = timeout(end - Instant::now(), client.read()).await {
             assert!(frame.is_none(), "nothing was asked for: {frame:?}");
             unreachable!(
                 "the connection was closed after {} heartbeats",
-                client.heartbeats
+                client.connection.heartbeats
             );
         }
     }
@@ -52,9 +52,9 @@ async fn an_idle_client_stays() {
         }
         // RabbitMQ sends one every half interval.
         assert!(
-            client.heartbeats >= 8,
+            client.connection.heartbeats >= 8,
             "{} heartbeats in 10 s",
-            client.heartbeats
+            client.connection.heartbeats
         );
         client.open_channel(1).await;
         client.close().await;
@@ -74,7 +74,7 @@ async fn a_client_that_has_died_is_dropped() {
         .await;
         let end = within("the end of the connection", client.read()).await;
         assert!(end.is_none(), "nothing was asked for: {end:?}");
-        assert!(client.heartbeats > 0);
+        assert!(client.connection.heartbeats > 0);
     })
     .await;
 }

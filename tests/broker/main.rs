@@ -14,7 +14,7 @@
 //!
 //! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
 //! queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed); of `tests/support`: `relay` (a
-//! cable that can be cut or jammed), `application`, `admin`, `environment`. What a dead letter looks like, and where it goes, is proven by
+//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `application`, `admin`, `environment`. What a dead letter looks like, and where it goes, is proven by
 //! `tests/differential`.
 
 #[path = "../support/admin.rs"]
@@ -23,6 +23,10 @@ mod alarms;
 #[path = "../support/application.rs"]
 mod application;
 mod away;
+#[path = "../support/calls.rs"]
+mod calls;
+#[path = "../support/connection.rs"]
+mod connection;
 mod delay_queues;
 mod drain;
 #[path = "../support/environment.rs"]

@@ -219,7 +219,10 @@ async fn frames_are_as_small_as_was_agreed() {
                     .await;
                 }
             }
-            assert_eq!(client.largest, max, "the largest frame that came");
+            assert_eq!(
+                client.connection.largest, max,
+                "the largest frame that came"
+            );
             client.close().await;
         }
     })
