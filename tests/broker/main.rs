@@ -14,7 +14,7 @@
 //!
 //! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
 //! queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed); of `tests/support`: `relay` (a
-//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `application`, `admin`, `environment`. What a dead letter looks like, and where it goes, is proven by
+//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `environment`. What a dead letter looks like, and where it goes, is proven by
 //! `tests/differential`.
 
 #[path = "../support/admin.rs"]
@@ -48,6 +48,8 @@ mod raw;
 #[path = "../support/relay.rs"]
 mod relay;
 mod routing;
+#[path = "../support/running.rs"]
+mod running;
 mod scene;
 mod sessions;
 mod vanishing;

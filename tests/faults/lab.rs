@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 
 use super::client::Client;
 use super::environment::by_version;
+use super::running::signal;
 
 /// What went wrong, in words.
 pub(crate) type Fallible<T> = Result<T, String>;
@@ -63,13 +64,6 @@ pub(crate) async fn until_for(
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
-}
-
-/// Sends a signal.
-pub(crate) async fn signal(process: u32, name: &str) -> Fallible<()> {
-    let mut kill = Command::new("kill");
-    kill.args(["-s", name, &process.to_string()]);
-    run(kill).await.map(|_| ())
 }
 
 /// Runs a program. Returns what it said.
@@ -150,9 +144,9 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
         self.rabbit(&["start"]).await
     }
 
-    pub(crate) async fn signal(&self, name: &str) -> Fallible<()> {
+    pub(crate) fn signal(&self, name: &str) -> Fallible<()> {
         let process = self.env("NODE_PID")?.parse();
-        signal(process.map_err(|error| format!("NODE_PID: {error}"))?, name).await
+        signal(process.map_err(|error| format!("NODE_PID: {error}"))?, name)
     }
 
     async fn rabbit(&self, words: &[&str]) -> Fallible<()> {

@@ -15,7 +15,7 @@
 //! - `operator`: redrives in half of the rounds, out of the targets into a queue that counts as one
 //! - `flood`: clients that never wait, beside faults that do not concern them
 //! - `seen`: what is judged beside losses · `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
-//! - of `tests/support`: `relay` (a cable), `connection` and `calls` (AMQP), `admin`, `environment`, `port`
+//! - of `tests/support`: `relay` (a cable), `connection` and `calls` (AMQP), `running` (a process), `admin`, `environment`, `port`
 //!
 //! Where RabbitMQ itself may lose (`Fault::may_lose` has the names), what is lost is counted apart, beside the same without the proxy.
 
@@ -41,6 +41,8 @@ mod proxy;
 mod relay;
 mod retries;
 mod round;
+#[path = "../support/running.rs"]
+mod running;
 mod seen;
 mod stage;
 mod strike;
