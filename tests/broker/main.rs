@@ -14,7 +14,7 @@
 //!
 //! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
 //! queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed); of `tests/support`: `relay` (a
-//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `environment`. What a dead letter looks like, and where it goes, is proven by
+//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `environment`, `ctl`. What a dead letter looks like, and where it goes, is proven by
 //! `tests/differential`.
 
 #[path = "../support/admin.rs"]
@@ -27,6 +27,8 @@ mod away;
 mod calls;
 #[path = "../support/connection.rs"]
 mod connection;
+#[path = "../support/ctl.rs"]
+mod ctl;
 mod delay_queues;
 mod drain;
 #[path = "../support/environment.rs"]
