@@ -14,7 +14,7 @@
 //!
 //! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
 //! queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed); of `tests/support`: `relay` (a
-//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `environment`, `ctl`. What a dead letter looks like, and where it goes, is proven by
+//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `http`, `environment`, `ctl`. What a dead letter looks like, and where it goes, is proven by
 //! `tests/differential`.
 
 #[path = "../support/admin.rs"]
@@ -35,6 +35,8 @@ mod drain;
 mod environment;
 mod heartbeats;
 mod hostile;
+#[path = "../support/http.rs"]
+mod http;
 mod lab;
 mod management;
 mod multiple;

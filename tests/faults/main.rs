@@ -15,7 +15,7 @@
 //! - `operator`: redrives in half of the rounds, out of the targets into a queue that counts as one
 //! - `flood`: clients that never wait, beside faults that do not concern them
 //! - `seen`: what is judged beside losses · `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
-//! - of `tests/support`: `relay` (a cable), `connection` and `calls` (AMQP), `running` (a process), `admin`, `environment`, `port`, `ctl`
+//! - of `tests/support`: `relay` (a cable), `connection` and `calls` (AMQP), `running` (a process), `admin`, `http`, `environment`, `port`, `ctl`
 //!
 //! Where RabbitMQ itself may lose (`Fault::may_lose` has the names), what is lost is counted apart, beside the same without the proxy.
 
@@ -31,6 +31,8 @@ mod ctl;
 #[path = "../support/environment.rs"]
 mod environment;
 mod flood;
+#[path = "../support/http.rs"]
+mod http;
 mod lab;
 mod load;
 mod operator;
