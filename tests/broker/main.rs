@@ -14,8 +14,8 @@
 //!
 //! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
 //! queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed); of `tests/support`: `relay` (a
-//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `http`, `environment`, `ctl`. What a dead letter looks like, and where it goes, is proven by
-//! `tests/differential`.
+//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `http`, `ctl`,
+//! `environment`, `port`. What a dead letter looks like, and where it goes, is proven by `tests/differential`.
 
 #[path = "../support/admin.rs"]
 mod admin;

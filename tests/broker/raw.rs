@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 
 use dlx_proxy::amqp::content::{Assembly, Content};
 use dlx_proxy::amqp::frame::Kind;
-use dlx_proxy::amqp::ids::ChannelId;
+use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
 use dlx_proxy::amqp::method::{MethodId, QueueDeclare, QueueDeclareOk, Settle, Tune};
 use dlx_proxy::amqp::reply::{self, Arguments};
 use dlx_proxy::amqp::table::TableBuilder;
@@ -23,6 +23,12 @@ pub(crate) struct Raw {
     /// Frames of channels that nobody asked for yet.
     waiting: VecDeque<Frame>,
 }
+
+/// Arguments of a queue whose dead letters go to the queue `dead`.
+pub(crate) const TO_DEAD: [(&str, &str); 2] = [
+    ("x-dead-letter-exchange", ""),
+    ("x-dead-letter-routing-key", "dead"),
+];
 
 /// A queue.declare of a durable queue.
 pub(crate) fn declare(out: &mut Vec<u8>, channel: u16, queue: &str, arguments: &[(&str, &str)]) {
@@ -50,6 +56,16 @@ pub(crate) fn consume(out: &mut Vec<u8>, channel: u16, queue: &str, no_ack: bool
     out.extend(call.on(ChannelId(channel)));
 }
 
+/// A basic.reject without requeue.
+pub(crate) fn reject(out: &mut Vec<u8>, channel: u16, tag: u64) {
+    reply::reject(out, ChannelId(channel), DeliveryTag(tag), false);
+}
+
+/// A channel.close.
+pub(crate) fn close_channel(out: &mut Vec<u8>, channel: u16) {
+    reply::close(out, ChannelId(channel), 200, b"", MethodId(0, 0));
+}
+
 /// Any method.
 pub(crate) fn method(
     out: &mut Vec<u8>,
@@ -68,7 +84,13 @@ impl Raw {
         Raw::open_as(broker, port, vhost, tune, b"").await
     }
 
-    /// The same as a client with these properties.
+    /// A connection to the broker itself.
+    pub(crate) async fn direct(broker: &Broker, vhost: &str) -> Raw {
+        let port = broker.uri.authority.port;
+        Raw::open(broker, port, vhost, Tune::default()).await
+    }
+
+    /// The same as `open`, as a client with these properties.
     pub(crate) async fn open_as(
         broker: &Broker,
         port: u16,
@@ -144,6 +166,22 @@ impl Raw {
     pub(crate) async fn consume(&mut self, channel: u16, queue: &str, no_ack: bool) {
         let call = calls::consume(queue, queue, no_ack);
         self.ask(channel, call).await;
+    }
+
+    /// Publishes a message to an empty queue, consumes the queue, and has the delivery. Returns its body.
+    pub(crate) async fn deliver(&mut self, channel: u16, queue: &str, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        publish(&mut out, channel, queue, body, self.tune.frame_max);
+        consume(&mut out, channel, queue, false);
+        self.send(&out).await;
+        self.reply(channel, MethodId::BASIC_CONSUME_OK).await;
+        self.content(channel, MethodId::BASIC_DELIVER).await.1
+    }
+
+    pub(crate) async fn reject(&mut self, channel: u16, tag: u64) {
+        let mut out = Vec::new();
+        reject(&mut out, channel, tag);
+        self.send(&out).await;
     }
 
     /// Takes one message off a queue, if there is any: its body.
@@ -290,10 +328,9 @@ impl Raw {
 
     /// Ends the connection in order.
     pub(crate) async fn close(mut self) {
-        self.call(0, MethodId::CONNECTION_CLOSE, |a| {
-            a.short(200).shortstr(b"done").short(0).short(0).end()
-        })
-        .await;
+        let mut out = Vec::new();
+        close_channel(&mut out, 0);
+        self.send(&out).await;
         self.waiting.clear();
         loop {
             let frame = within("connection.close-ok", self.read())

@@ -96,8 +96,7 @@ fn queue(number: u64) -> String {
 
 impl Place {
     async fn open(broker: &Broker, vhost: &str, seed: u64) -> Place {
-        let port = broker.uri.authority.port;
-        let mut raw = Raw::open(broker, port, vhost, Default::default()).await;
+        let mut raw = Raw::direct(broker, vhost).await;
         raw.open_channel(1).await;
         raw.ask(1, calls::confirms()).await;
         for number in 0..QUEUES {

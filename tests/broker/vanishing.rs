@@ -26,8 +26,7 @@ impl Stage {
     /// Queues of this type with these dead-letter exchanges. The fanout exchanges `<kind>.dlx.*` among them lead to queues of their name.
     async fn open(broker: &Broker, port: u16, vhost: &str, kind: Kind, targets: &[&str]) -> Stage {
         let mut proxied = Raw::open(broker, port, vhost, Default::default()).await;
-        let mut direct =
-            Raw::open(broker, broker.uri.authority.port, vhost, Default::default()).await;
+        let mut direct = Raw::direct(broker, vhost).await;
         direct.open_channel(1).await;
         let mut work = Vec::new();
         for (channel, target) in (1..).zip(targets) {
@@ -91,9 +90,7 @@ async fn reject(client: &mut Raw, number: usize) {
             .expect("basic.deliver")
             .delivery_tag
             .0;
-        raw::method(&mut out, channel, MethodId::BASIC_REJECT, |a| {
-            a.longlong(tag).octet(0).end()
-        });
+        raw::reject(&mut out, channel, tag);
         if !client.has_unread() || rejected == number {
             client.send(&std::mem::take(&mut out)).await;
         }

@@ -157,11 +157,9 @@ impl Side {
                 MethodId::peek(&answer.payload),
                 Some(MethodId::BASIC_QOS_OK)
             );
-            self.raw
-                .call(SCRIPT, MethodId::CHANNEL_CLOSE, |a| {
-                    a.short(200).shortstr(b"").short(0).short(0).end()
-                })
-                .await;
+            let mut out = Vec::new();
+            raw::close_channel(&mut out, SCRIPT);
+            self.raw.send(&out).await;
             self.raw.reply(SCRIPT, MethodId::CHANNEL_CLOSE_OK).await;
         }
         closed
