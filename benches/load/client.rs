@@ -15,9 +15,10 @@ use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
 use dlx_proxy::amqp::method::{
     Close, Deliver, MethodId, QueueDeclare, QueueDeclareOk, Settle, Start, Tune,
 };
-use dlx_proxy::amqp::reply::{self, Arguments};
+use dlx_proxy::amqp::reply;
 use dlx_proxy::amqp::table::{Table, TableBuilder};
 
+use crate::calls::{self, Call};
 use crate::settings::Address;
 
 /// The channel of all that is measured.
@@ -109,34 +110,13 @@ impl Connection {
         if let Some(version) = properties.get(b"version")?.and_then(|v| v.as_longstr()) {
             self.version = String::from_utf8_lossy(version).into_owned();
         }
-        let response = format!("\0{}\0{}", address.user, address.password);
-        self.method(ChannelId(0), MethodId::CONNECTION_START_OK, |a| {
-            a.longstr(&[])
-                .shortstr(b"PLAIN")
-                .longstr(response.as_bytes())
-                .shortstr(b"en_US")
-                .end();
-        });
-        self.flush()?;
-        let tune = Tune::parse(&self.expect(MethodId::CONNECTION_TUNE)?)?;
+        let start_ok = calls::start_ok(&[], &address.user, &address.password);
+        let mut tune = Tune::parse(&self.call(ChannelId::CONNECTION, start_ok)?)?;
         // No heartbeats: they would be noise in the figures.
-        self.method(ChannelId(0), MethodId::CONNECTION_TUNE_OK, |a| {
-            a.short(tune.channel_max)
-                .long(tune.frame_max)
-                .short(0)
-                .end();
-        });
-        self.method(ChannelId(0), MethodId::CONNECTION_OPEN, |a| {
-            a.shortstr(address.vhost.as_bytes())
-                .shortstr(b"")
-                .octet(0)
-                .end();
-        });
-        self.flush()?;
-        self.expect(MethodId::CONNECTION_OPEN_OK)?;
-        reply::channel_open(&mut self.out, CHANNEL);
-        self.flush()?;
-        self.expect(MethodId::CHANNEL_OPEN_OK).map(drop)
+        tune.heartbeat = 0;
+        let open = calls::tune_ok_and_open(tune, &address.vhost);
+        self.call(ChannelId::CONNECTION, open)?;
+        self.call(CHANNEL, calls::open_channel()).map(drop)
     }
 
     /// Says goodbye and waits for the answer, so that the broker has let go of the connection's queues.
@@ -149,19 +129,10 @@ impl Connection {
         Ok(())
     }
 
-    fn method(&mut self, channel: ChannelId, id: MethodId, a: impl FnOnce(&mut Arguments<'_>)) {
-        reply::method(&mut self.out, channel, id, a);
-    }
-
-    fn call(
-        &mut self,
-        id: MethodId,
-        answer: MethodId,
-        arguments: impl FnOnce(&mut Arguments<'_>),
-    ) -> anyhow::Result<Vec<u8>> {
-        self.method(CHANNEL, id, arguments);
+    fn call(&mut self, channel: ChannelId, call: Call) -> anyhow::Result<Vec<u8>> {
+        self.out.extend(call.on(channel));
         self.flush()?;
-        self.expect(answer)
+        self.expect(call.answer)
     }
 
     fn expect(&mut self, id: MethodId) -> anyhow::Result<Vec<u8>> {
@@ -273,14 +244,8 @@ impl Connection {
         bits: u8,
         arguments: TableBuilder,
     ) -> anyhow::Result<u32> {
-        let arguments = arguments.finish();
-        let ok = self.call(MethodId::QUEUE_DECLARE, MethodId::QUEUE_DECLARE_OK, |a| {
-            a.short(0)
-                .shortstr(queue.as_bytes())
-                .octet(bits)
-                .longstr(&arguments)
-                .end();
-        })?;
+        let call = calls::declare_queue(queue, bits, &arguments.finish());
+        let ok = self.call(CHANNEL, call)?;
         Ok(QueueDeclareOk::parse(&ok)?.message_count)
     }
 
@@ -292,72 +257,38 @@ impl Connection {
 
     /// A durable fanout exchange, and a queue bound to it.
     pub(crate) fn fanout(&mut self, exchange: &str, queue: &str) -> anyhow::Result<()> {
-        self.call(
-            MethodId::EXCHANGE_DECLARE,
-            MethodId::EXCHANGE_DECLARE_OK,
-            |a| {
-                a.short(0)
-                    .shortstr(exchange.as_bytes())
-                    .shortstr(b"fanout")
-                    .octet(QueueDeclare::DURABLE)
-                    .longstr(&[])
-                    .end();
-            },
-        )?;
-        self.call(MethodId::QUEUE_BIND, MethodId::QUEUE_BIND_OK, |a| {
-            a.short(0)
-                .shortstr(queue.as_bytes())
-                .shortstr(exchange.as_bytes())
-                .shortstr(b"")
-                .octet(0)
-                .longstr(&[])
-                .end();
-        })
-        .map(drop)
+        let declare = calls::declare_fanout(exchange, QueueDeclare::DURABLE);
+        self.call(CHANNEL, declare)?;
+        self.call(CHANNEL, calls::bind(queue, exchange)).map(drop)
     }
 
     /// Deletes a queue; that it does not exist is fine.
     pub(crate) fn delete_queue(&mut self, queue: &str) -> anyhow::Result<()> {
-        self.call(MethodId::QUEUE_DELETE, MethodId::QUEUE_DELETE_OK, |a| {
-            a.short(0).shortstr(queue.as_bytes()).octet(0).end();
-        })
-        .map(drop)
+        self.call(CHANNEL, calls::delete_queue(queue)).map(drop)
     }
 
     /// Deletes an exchange; that it does not exist is fine.
     pub(crate) fn delete_exchange(&mut self, exchange: &str) -> anyhow::Result<()> {
         let delete_ok = MethodId(40, 21);
-        self.call(MethodId::EXCHANGE_DELETE, delete_ok, |a| {
+        let call = Call::new(MethodId::EXCHANGE_DELETE, delete_ok, |a| {
             a.short(0).shortstr(exchange.as_bytes()).octet(0).end();
-        })
-        .map(drop)
+        });
+        self.call(CHANNEL, call).map(drop)
     }
 
     /// Puts the channel into confirm mode.
     pub(crate) fn confirms(&mut self) -> anyhow::Result<()> {
-        self.call(MethodId::CONFIRM_SELECT, MethodId::CONFIRM_SELECT_OK, |a| {
-            a.octet(0).end();
-        })
-        .map(drop)
+        self.call(CHANNEL, calls::confirms()).map(drop)
     }
 
     /// Consumes; with a prefetch deliveries must be settled, without one they are not (`no_ack`).
     pub(crate) fn consume(&mut self, queue: &str, prefetch: Option<u16>) -> anyhow::Result<()> {
         if let Some(prefetch) = prefetch {
-            self.call(MethodId::BASIC_QOS, MethodId::BASIC_QOS_OK, |a| {
-                a.long(0).short(prefetch).octet(0).end();
-            })?;
+            self.call(CHANNEL, calls::qos(prefetch))?;
         }
-        let no_ack = if prefetch.is_none() { 2 } else { 0 };
-        self.call(MethodId::BASIC_CONSUME, MethodId::BASIC_CONSUME_OK, |a| {
-            a.short(0)
-                .shortstr(queue.as_bytes())
-                .shortstr(b"bench")
-                .octet(no_ack)
-                .longstr(&[])
-                .end();
-        })
-        .map(drop)
+        let no_ack = prefetch.is_none();
+        let call = calls::consume(queue, "bench", no_ack);
+        self.call(CHANNEL, call).map(drop)
     }
 }
 
@@ -391,18 +322,11 @@ pub(crate) fn publish(out: &mut Vec<u8>, queue: &str, message: Message<'_>, numb
     }
     let mut body = number.to_be_bytes().to_vec();
     body.resize(BODY, b'.');
-    reply::method(out, CHANNEL, MethodId::BASIC_PUBLISH, |a| {
-        a.short(0)
-            .shortstr(b"")
-            .shortstr(queue.as_bytes())
-            .octet(0)
-            .end();
-    });
     let content = Content {
         properties: Bytes::from([&flags.to_be_bytes()[..], &values].concat()),
         body: Bytes::from(body),
     };
-    content.put(out, CHANNEL, 0);
+    calls::publish(out, CHANNEL, ("", queue), &content, 0);
 }
 
 /// Appends an ack of what a confirm names, where deliveries and publishes have the same numbers.

@@ -11,10 +11,10 @@ use anyhow::anyhow;
 use dlx_proxy::amqp::content::Content;
 use dlx_proxy::amqp::frame;
 use dlx_proxy::amqp::ids::ChannelId;
-use dlx_proxy::amqp::method::{MethodId, QueueDeclare};
-use dlx_proxy::amqp::reply;
+use dlx_proxy::amqp::method::QueueDeclare;
 use dlx_proxy::amqp::table::TableBuilder;
 
+use crate::calls;
 use crate::client::{self, Connection, Message, Settlement};
 use crate::pass_through;
 use crate::process::Route;
@@ -191,18 +191,12 @@ fn deaf(address: &Address, direct: &Address, queue: &str, going: &Going) -> anyh
         .collect::<anyhow::Result<Vec<_>>>()?;
     // Large ones, so that all sockets are full at once.
     let mut frames = Vec::new();
-    reply::method(&mut frames, ChannelId(1), MethodId::BASIC_PUBLISH, |a| {
-        a.short(0)
-            .shortstr(b"")
-            .shortstr(queue.as_bytes())
-            .octet(0)
-            .end();
-    });
     let content = Content {
         properties: vec![0, 0].into(),
         body: vec![0; 1 << 20].into(),
     };
-    content.put(&mut frames, ChannelId(1), 128 * 1024);
+    let channel = ChannelId(1);
+    calls::publish(&mut frames, channel, ("", queue), &content, 128 * 1024);
     while going.on() {
         owner.write(&frames)?;
         thread::sleep(Duration::from_millis(10));

@@ -11,6 +11,8 @@
 //! Environment: `DLX_TEST_BROKERS`, `BENCH_BROKER`, `BENCH_SMALL`, `BENCH_ROUNDS`, `BENCH_HAPROXY_NBTHREAD`, `DLX_TEST_PROXY`,
 //! `DLX_PROXY_MODE`; `BENCH_MESSAGES` of a redrive, `BENCH_CONNECTIONS` that are idle, `BENCH_WAITING` retries; `BENCH_OLD`, see `pairs`.
 
+#[path = "../../tests/support/calls.rs"]
+mod calls;
 mod client;
 mod confirms;
 mod dead_letters;

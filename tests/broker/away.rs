@@ -5,10 +5,10 @@ use dlx_proxy::registry::policy::Mode;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use super::lab::{each_broker, until, within};
+use super::lab::{Broker, each_broker, until, within};
 use super::program::Program;
 use super::proxy::Proxy;
-use super::raw::{self, Raw};
+use super::raw::{Raw, TO_DEAD};
 use super::relay::{Fault, INTAKE, Relay};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,7 +39,7 @@ async fn a_broker_that_comes_later() {
 
             relay.plug_in().await;
             until("ready", async || proxy.admin.is_ready().await).await;
-            reject_one(broker, &proxy, vhost).await;
+            reject_one(broker, proxy.address.port(), vhost).await;
             relay.cut().await;
         }
         proxy.stop().await;
@@ -48,30 +48,14 @@ async fn a_broker_that_comes_later() {
 }
 
 /// A message is rejected, and its dead letter arrives.
-async fn reject_one(broker: &super::lab::Broker, proxy: &Proxy, vhost: &str) {
-    let mut client = Raw::open(broker, proxy.address.port(), vhost, Default::default()).await;
+async fn reject_one(broker: &Broker, port: u16, vhost: &str) {
+    let mut client = Raw::open(broker, port, vhost, Default::default()).await;
     client.open_channel(1).await;
     client.declare(1, "dead", &[]).await;
-    client
-        .declare(
-            1,
-            "work",
-            &[
-                ("x-dead-letter-exchange", ""),
-                ("x-dead-letter-routing-key", "dead"),
-            ],
-        )
-        .await;
+    client.declare(1, "work", &TO_DEAD).await;
     client.consume(1, "dead", true).await;
-    let mut out = Vec::new();
-    raw::publish(&mut out, 1, "work", b"body", client.tune.frame_max);
-    raw::consume(&mut out, 1, "work", false);
-    client.send(&out).await;
-    client.reply(1, MethodId::BASIC_CONSUME_OK).await;
-    client.content(1, MethodId::BASIC_DELIVER).await;
-    client
-        .call(1, MethodId::BASIC_REJECT, |a| a.longlong(1).octet(0).end())
-        .await;
+    client.deliver(1, "work", b"body").await;
+    client.reject(1, 1).await;
     client.content(1, MethodId::BASIC_DELIVER).await;
     client.close().await;
 }
@@ -97,32 +81,7 @@ async fn a_vhost_without_rights_for_the_proxy_stays_native() {
         .await;
 
         for _ in 0..2 {
-            let mut client =
-                Raw::open(broker, program.address.port(), vhost, Default::default()).await;
-            client.open_channel(1).await;
-            client.declare(1, "dead", &[]).await;
-            client
-                .declare(
-                    1,
-                    "work",
-                    &[
-                        ("x-dead-letter-exchange", ""),
-                        ("x-dead-letter-routing-key", "dead"),
-                    ],
-                )
-                .await;
-            client.consume(1, "dead", true).await;
-            let mut out = Vec::new();
-            raw::publish(&mut out, 1, "work", b"body", client.tune.frame_max);
-            raw::consume(&mut out, 1, "work", false);
-            client.send(&out).await;
-            client.reply(1, MethodId::BASIC_CONSUME_OK).await;
-            client.content(1, MethodId::BASIC_DELIVER).await;
-            client
-                .call(1, MethodId::BASIC_REJECT, |a| a.longlong(1).octet(0).end())
-                .await;
-            client.content(1, MethodId::BASIC_DELIVER).await;
-            client.close().await;
+            reject_one(broker, program.address.port(), vhost).await;
             program.has_lines(1, &["queues stay native"]).await;
         }
         let exchanges = broker

@@ -11,17 +11,13 @@ use tokio::net::TcpStream;
 
 use super::lab::{Broker, each_broker, each_broker_alone, until, within};
 use super::program::Program;
-use super::raw::{self, Raw};
+use super::raw::{self, Raw, TO_DEAD};
 use super::relay::{Fault, PUBLISHER, Relay};
 
 /// Rejects of a test.
 const REJECTS: u32 = 20;
 /// Less than the drain timeout, or what else would end the program in a test.
 const IN_TIME: Duration = Duration::from_secs(20);
-const ARGUMENTS: [(&str, &str); 2] = [
-    ("x-dead-letter-exchange", ""),
-    ("x-dead-letter-routing-key", "dead"),
-];
 
 /// A program with a cable to its broker, and a client whose rejects wait as the publisher's connection is jammed.
 struct Scene {
@@ -41,13 +37,12 @@ impl Scene {
         let upstream = broker.upstream(relay.port(), &broker.credentials());
         let program = Program::start_with(&upstream, vhost, environment).await;
         until("it is ready", async || program.admin.is_ready().await).await;
-        let mut watcher =
-            Raw::open(broker, broker.uri.authority.port, vhost, Default::default()).await;
+        let mut watcher = Raw::direct(broker, vhost).await;
         watcher.open_channel(1).await;
         watcher.declare(1, "dead", &[]).await;
         let mut client = Raw::open(broker, program.address.port(), vhost, Default::default()).await;
         client.open_channel(1).await;
-        client.declare(1, "orders", &ARGUMENTS).await;
+        client.declare(1, "orders", &TO_DEAD).await;
         Scene {
             program,
             relay,
@@ -73,9 +68,7 @@ impl Scene {
     async fn reject(&mut self) {
         let mut out = Vec::new();
         for tag in 1..=u64::from(REJECTS) {
-            raw::method(&mut out, 1, MethodId::BASIC_REJECT, |a| {
-                a.longlong(tag).octet(0).end()
-            });
+            raw::reject(&mut out, 1, tag);
         }
         self.client.send(&out).await;
     }

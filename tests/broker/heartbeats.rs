@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::lab::{each, each_broker, until, within};
 use super::proxy::Proxy;
-use super::raw::{self, Raw};
+use super::raw::{self, Raw, TO_DEAD};
 use super::relay::{Fault, PUBLISHER, Relay};
 
 const EVERY_SECOND: Tune = Tune {
@@ -22,15 +22,15 @@ const HALF: Duration = Duration::from_millis(500);
 
 /// Sends and reads heartbeats, as an idle client does, until that many have come.
 pub(crate) async fn idle(client: &mut Raw, heartbeats: usize) {
-    let enough = client.heartbeats + heartbeats;
-    while client.heartbeats < enough {
+    let enough = client.connection.heartbeats + heartbeats;
+    while client.connection.heartbeats < enough {
         client.send(&frame::HEARTBEAT).await;
         let end = Instant::now() + HALF;
         if let Ok(frame) = timeout(end - Instant::now(), client.read()).await {
             assert!(frame.is_none(), "nothing was asked for: {frame:?}");
             unreachable!(
                 "the connection was closed after {} heartbeats",
-                client.heartbeats
+                client.connection.heartbeats
             );
         }
     }
@@ -52,9 +52,9 @@ async fn an_idle_client_stays() {
         }
         // RabbitMQ sends one every half interval.
         assert!(
-            client.heartbeats >= 8,
+            client.connection.heartbeats >= 8,
             "{} heartbeats in 10 s",
-            client.heartbeats
+            client.connection.heartbeats
         );
         client.open_channel(1).await;
         client.close().await;
@@ -74,7 +74,7 @@ async fn a_client_that_has_died_is_dropped() {
         .await;
         let end = within("the end of the connection", client.read()).await;
         assert!(end.is_none(), "nothing was asked for: {end:?}");
-        assert!(client.heartbeats > 0);
+        assert!(client.connection.heartbeats > 0);
     })
     .await;
 }
@@ -92,32 +92,14 @@ async fn a_client_that_is_held_back_stays() {
         let mut client = Raw::open(broker, proxy.address.port(), vhost, EVERY_SECOND).await;
         client.open_channel(1).await;
         client.declare(1, "dead", &[]).await;
-        client
-            .declare(
-                1,
-                "work",
-                &[
-                    ("x-dead-letter-exchange", ""),
-                    ("x-dead-letter-routing-key", "dead"),
-                ],
-            )
-            .await;
-        let mut out = Vec::new();
-        raw::publish(&mut out, 1, "work", b"body", client.tune.frame_max);
-        raw::consume(&mut out, 1, "work", false);
-        client.send(&out).await;
-        client.reply(1, MethodId::BASIC_CONSUME_OK).await;
-        client.content(1, MethodId::BASIC_DELIVER).await;
+        client.declare(1, "work", &TO_DEAD).await;
+        client.deliver(1, "work", b"body").await;
 
         relay.set(Fault::Jam(PUBLISHER));
-        client
-            .call(1, MethodId::BASIC_REJECT, |a| a.longlong(1).octet(0).end())
-            .await;
-        client
-            .call(1, MethodId::CHANNEL_CLOSE, |a| {
-                a.short(200).shortstr(b"").short(0).short(0).end()
-            })
-            .await;
+        let mut out = Vec::new();
+        raw::reject(&mut out, 1, 1);
+        raw::close_channel(&mut out, 1);
+        client.send(&out).await;
         until("the reject is withheld", async || {
             proxy.admin.metric("dlx_proxy_withheld_rejects", &[]).await == 1
         })

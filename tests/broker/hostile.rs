@@ -12,16 +12,10 @@ use std::time::Instant;
 
 use super::lab::{Broker, until};
 use super::program::Program;
-use super::raw::Raw;
+use super::raw::{Raw, TO_DEAD};
 
 /// In KiB.
 const MIB: u64 = 1024;
-
-/// Arguments of a queue whose dead letters go to the queue `dead`.
-const TO_DEAD: [(&str, &str); 2] = [
-    ("x-dead-letter-exchange", ""),
-    ("x-dead-letter-routing-key", "dead"),
-];
 
 /// A program that is ready, in front of a broker.
 struct Front<'a> {
@@ -72,8 +66,7 @@ impl<'a> Front<'a> {
 
     /// A connection to the broker itself, with channel 1.
     async fn watcher(&self) -> Raw {
-        let port = self.broker.uri.authority.port;
-        let mut watcher = Raw::open(self.broker, port, self.vhost, Default::default()).await;
+        let mut watcher = Raw::direct(self.broker, self.vhost).await;
         watcher.open_channel(1).await;
         watcher
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
 use tokio::sync::RwLock;
 
+use super::ctl;
 use super::environment::by_version;
 use super::proxy::Proxy;
 
@@ -286,11 +287,7 @@ impl Broker {
 
     async fn make_vhost(&self, vhost: &str) {
         let user = &self.uri.authority.userinfo.username;
-        self.eval(&format!(
-            "rabbit_vhost:add(<<\"{vhost}\">>, <<\"tests\">>), \
-             rabbit_auth_backend_internal:set_permissions(<<\"{user}\">>, <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"tests\">>)."
-        ))
-        .await;
+        self.eval(&ctl::make_vhost(vhost, &[user])).await;
     }
 
     /// A user without any rights, with the password `secret`; goes with the vhost. Returns its name.
@@ -306,7 +303,8 @@ impl Broker {
     async fn delete_vhost(&self, vhost: &str) {
         self.eval(&format!(
             "catch rabbit_auth_backend_internal:delete_user(<<\"{vhost}-user\">>, <<\"tests\">>), \
-             rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>)."
+             {}",
+            ctl::delete_vhost(vhost)
         ))
         .await;
     }
@@ -338,7 +336,7 @@ impl Broker {
             .await;
         set(&most.to_string()).await;
         let outcome = AssertUnwindSafe(run).catch_unwind().await;
-        set(before.trim()).await;
+        set(&before).await;
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
         }
@@ -353,20 +351,11 @@ impl Broker {
     pub(crate) async fn ctl(&self, words: &[&str]) -> String {
         let (program, first) = self.control.split_first().expect(HOW);
         let mut command = Command::new(program);
-        command.args(first).args(words).stdin(Stdio::null());
-        let run = tokio::task::spawn_blocking(move || command.output());
-        let output = within_for(CONTROL, "rabbitmqctl", run)
-            .await
-            .expect("no panic")
-            .expect(HOW);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let failed =
-            !output.status.success() || said.starts_with("{error") || said.contains("badmatch");
-        assert!(
-            !failed,
-            "rabbitmqctl {words:?}: {said}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        command.args(first).args(words);
+        let run = within_for(CONTROL, "rabbitmqctl", ctl::run(command)).await;
+        let said = run.expect("rabbitmqctl does it");
+        let failed = said.starts_with("{error") || said.contains("badmatch");
+        assert!(!failed, "rabbitmqctl {words:?}: {said}");
         said
     }
 }

@@ -14,8 +14,8 @@
 //!
 //! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
 //! queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed); of `tests/support`: `relay` (a
-//! cable that can be cut or jammed), `application`, `admin`, `environment`. What a dead letter looks like, and where it goes, is proven by
-//! `tests/differential`.
+//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `http`, `ctl`,
+//! `environment`, `port`. What a dead letter looks like, and where it goes, is proven by `tests/differential`.
 
 #[path = "../support/admin.rs"]
 mod admin;
@@ -23,12 +23,20 @@ mod alarms;
 #[path = "../support/application.rs"]
 mod application;
 mod away;
+#[path = "../support/calls.rs"]
+mod calls;
+#[path = "../support/connection.rs"]
+mod connection;
+#[path = "../support/ctl.rs"]
+mod ctl;
 mod delay_queues;
 mod drain;
 #[path = "../support/environment.rs"]
 mod environment;
 mod heartbeats;
 mod hostile;
+#[path = "../support/http.rs"]
+mod http;
 mod lab;
 mod management;
 mod multiple;
@@ -44,6 +52,8 @@ mod raw;
 #[path = "../support/relay.rs"]
 mod relay;
 mod routing;
+#[path = "../support/running.rs"]
+mod running;
 mod scene;
 mod sessions;
 mod vanishing;

@@ -1,7 +1,6 @@
 //! The program from its first line to its last.
 
 use dlx_proxy::amqp::method::MethodId;
-use dlx_proxy::amqp::reply::Arguments;
 
 use super::lab::{each_broker, until};
 use super::program::Program;
@@ -59,8 +58,7 @@ async fn settings_that_are_reloaded_act_on_connections_that_are_open() {
             raw::publish(&mut out, 1, "orders", b"hi", 4096);
             client.send(&out).await;
             client.content(1, MethodId::BASIC_DELIVER).await;
-            let reject = |a: &mut Arguments<'_>| a.longlong(tag).octet(0).end();
-            client.call(1, MethodId::BASIC_REJECT, reject).await;
+            client.reject(1, tag).await;
             until(format_args!("a dead letter in {target}"), async || {
                 client.ready(1, target).await == 1
             })

@@ -1,20 +1,17 @@
 //! The program itself, as a user starts it.
 
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use super::lab::until;
 use super::proxy::Admin;
+use super::running::{self, Running, dlx_proxy};
 
-/// A running `dlx-proxy`; it is killed if a test forgets it.
+/// A running `dlx-proxy`, and its log.
 pub(crate) struct Program {
-    child: Child,
-    log: Arc<Mutex<Vec<String>>>,
-    /// Reads the log, up to its end.
-    reader: Option<JoinHandle<()>>,
+    running: Running,
+    log: PathBuf,
     pub address: SocketAddr,
     pub admin: Admin,
 }
@@ -33,42 +30,18 @@ impl Program {
         vhosts: &str,
         environment: &[(&str, &str)],
     ) -> Program {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("DLX_PROXY_") {
-                command.env_remove(name);
-            }
-        }
+        let mut command = dlx_proxy();
         command
-            .args([
-                "run",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin",
-                "127.0.0.1:0",
-                "--upstream",
-                upstream,
-            ])
+            .args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .args(["--upstream", upstream])
             .env("DLX_PROXY_VHOSTS", vhosts)
-            .env("NO_COLOR", "1")
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
-        let stderr = BufReader::new(child.stderr.take().expect("piped"));
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let lines = log.clone();
-        let reader = std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                lock(&lines).push(line);
-            }
-        });
+            .envs(environment.iter().copied());
+        let log = format!("dlx-proxy-{:x}.log", fastrand::u64(..));
+        let log = std::env::temp_dir().join(log);
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut program = Program {
-            child,
+            running: Running::start(&mut command, &log).expect("the program starts"),
             log,
-            reader: Some(reader),
             address: nowhere,
             admin: Admin(nowhere),
         };
@@ -93,10 +66,9 @@ impl Program {
         find().expect("found just now")
     }
 
-    /// Lines of its log that contain all of these, as far as it is read: what was written a moment ago may come yet.
+    /// Lines of its log that contain all of these, as far as it is written.
     pub(crate) fn lines(&self, words: &[&str]) -> Vec<String> {
-        let fits = |line: &&String| words.iter().all(|word| line.contains(word));
-        lock(&self.log).iter().filter(fits).cloned().collect()
+        running::lines(&self.log, words)
     }
 
     /// Waits until there are so many such lines.
@@ -109,8 +81,8 @@ impl Program {
 
     /// Its resident memory, in KiB. It may become less.
     pub(crate) fn resident(&self) -> u64 {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.child.id()))
+            .expect("it runs");
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("VmRSS:"))
@@ -123,27 +95,22 @@ impl Program {
 
     /// How many files and sockets it has open.
     pub(crate) fn files(&self) -> usize {
-        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.running.child.id()));
         open.expect("it runs").count()
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let process = self.child.id().to_string();
-        let killed = Command::new("kill").args(["-s", name, &process]).status();
-        assert!(killed.expect("kill runs").success());
+        self.running.signal(name).expect("it runs");
     }
 
-    /// Waits until it has ended by itself, and its log is read to the end.
+    /// Waits until it has ended by itself.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut ended = None;
         until("the program ends", async || {
-            ended = self.child.try_wait().expect("our child");
+            ended = self.running.child.try_wait().expect("our child");
             ended.is_some()
         })
         .await;
-        if let Some(reader) = self.reader.take() {
-            reader.join().expect("no panic");
-        }
         ended.expect("it ended")
     }
 
@@ -162,13 +129,6 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        let _ = std::fs::remove_file(&self.log);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

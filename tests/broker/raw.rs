@@ -1,85 +1,69 @@
 //! A client that sends frames as it is told and shows what comes back: client libraries hide too much, and forbid the rest.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, ErrorKind};
 
 use dlx_proxy::amqp::content::{Assembly, Content};
-use dlx_proxy::amqp::frame::{self, Front, Kind};
-use dlx_proxy::amqp::ids::ChannelId;
-use dlx_proxy::amqp::method::{Close, MethodId, QueueDeclare, QueueDeclareOk, Settle, Tune};
+use dlx_proxy::amqp::frame::Kind;
+use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
+use dlx_proxy::amqp::method::{MethodId, QueueDeclare, QueueDeclareOk, Settle, Tune};
 use dlx_proxy::amqp::reply::{self, Arguments};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use dlx_proxy::amqp::table::TableBuilder;
 
+use super::calls::{self, Call};
+use super::connection::{Connection, Frame, Login};
 use super::lab::{Broker, within};
+
+pub(crate) use super::connection::{Closed, closed};
 
 /// One connection.
 pub(crate) struct Raw {
-    stream: TcpStream,
-    unread: Vec<u8>,
+    pub connection: Connection,
+    pub tune: Tune,
     /// Frames of channels that nobody asked for yet.
     waiting: VecDeque<Frame>,
-    /// As the broker proposed and the client took it.
-    pub tune: Tune,
-    /// Heartbeats that came.
-    pub heartbeats: usize,
-    /// The largest frame that came.
-    pub largest: usize,
 }
 
-/// A frame of the broker's; heartbeats are only counted.
-#[derive(Debug)]
-pub(crate) struct Frame {
-    pub channel: u16,
-    pub kind: Kind,
-    pub payload: Vec<u8>,
-}
-
-/// Code, text, and the method at fault.
-pub(crate) type Closed = (u16, String, (u16, u16));
+/// Arguments of a queue whose dead letters go to the queue `dead`.
+pub(crate) const TO_DEAD: [(&str, &str); 2] = [
+    ("x-dead-letter-exchange", ""),
+    ("x-dead-letter-routing-key", "dead"),
+];
 
 /// A queue.declare of a durable queue.
 pub(crate) fn declare(out: &mut Vec<u8>, channel: u16, queue: &str, arguments: &[(&str, &str)]) {
-    let mut table = dlx_proxy::amqp::table::TableBuilder::default();
+    let mut table = TableBuilder::default();
     for (name, value) in arguments {
         table.longstr(name.as_bytes(), value.as_bytes());
     }
-    let table = table.finish();
-    method(out, channel, MethodId::QUEUE_DECLARE, |a| {
-        a.short(0)
-            .shortstr(queue.as_bytes())
-            .octet(2)
-            .longstr(&table)
-            .end();
-    });
+    let call = calls::declare_queue(queue, QueueDeclare::DURABLE, &table.finish());
+    out.extend(call.on(ChannelId(channel)));
 }
 
 /// A basic.publish to a queue by the default exchange, persistent.
 pub(crate) fn publish(out: &mut Vec<u8>, channel: u16, queue: &str, body: &[u8], frame_max: u32) {
-    method(out, channel, MethodId::BASIC_PUBLISH, |a| {
-        a.short(0)
-            .shortstr(b"")
-            .shortstr(queue.as_bytes())
-            .octet(0)
-            .end();
-    });
     let content = Content {
         properties: vec![0x10, 0, 2].into(),
         body: body.to_vec().into(),
     };
-    content.put(out, ChannelId(channel), frame_max as usize);
+    let (channel, frame_max) = (ChannelId(channel), frame_max as usize);
+    calls::publish(out, channel, ("", queue), &content, frame_max);
 }
 
 /// A basic.consume whose consumer tag is the queue's name.
 pub(crate) fn consume(out: &mut Vec<u8>, channel: u16, queue: &str, no_ack: bool) {
-    method(out, channel, MethodId::BASIC_CONSUME, |a| {
-        let bits = u8::from(no_ack) << 1;
-        a.short(0)
-            .shortstr(queue.as_bytes())
-            .shortstr(queue.as_bytes())
-            .octet(bits)
-            .longstr(b"")
-            .end();
-    });
+    let call = calls::consume(queue, queue, no_ack);
+    out.extend(call.on(ChannelId(channel)));
+}
+
+/// A basic.reject without requeue.
+pub(crate) fn reject(out: &mut Vec<u8>, channel: u16, tag: u64) {
+    reply::reject(out, ChannelId(channel), DeliveryTag(tag), false);
+}
+
+/// A channel.close.
+pub(crate) fn close_channel(out: &mut Vec<u8>, channel: u16) {
+    reply::close(out, ChannelId(channel), 200, b"", MethodId(0, 0));
 }
 
 /// Any method.
@@ -95,77 +79,49 @@ pub(crate) fn method(
 // === impl Raw ===
 
 impl Raw {
-    /// Connects to a port of the broker's host and logs in. `wanted`: what to answer to connection.tune, 0 for what is proposed.
-    pub(crate) async fn open(broker: &Broker, port: u16, vhost: &str, wanted: Tune) -> Raw {
-        Raw::open_as(broker, port, vhost, wanted, b"").await
+    /// Connects to a port of the broker's host and logs in. `tune`: what to answer to connection.tune, 0 for what is proposed.
+    pub(crate) async fn open(broker: &Broker, port: u16, vhost: &str, tune: Tune) -> Raw {
+        Raw::open_as(broker, port, vhost, tune, b"").await
     }
 
-    /// The same as a client with these properties.
+    /// A connection to the broker itself.
+    pub(crate) async fn direct(broker: &Broker, vhost: &str) -> Raw {
+        let port = broker.uri.authority.port;
+        Raw::open(broker, port, vhost, Tune::default()).await
+    }
+
+    /// The same as `open`, as a client with these properties.
     pub(crate) async fn open_as(
         broker: &Broker,
         port: u16,
         vhost: &str,
-        wanted: Tune,
+        tune: Tune,
         properties: &[u8],
     ) -> Raw {
-        let host = broker.uri.authority.host.as_str();
-        let stream = within("a connection", TcpStream::connect((host, port)))
-            .await
-            .expect("connected");
-        stream.set_nodelay(true).expect("an option");
-        let mut raw = Raw {
-            stream,
-            unread: Vec::new(),
+        let authority = &broker.uri.authority;
+        let login = Login {
+            user: &authority.userinfo.username,
+            password: &authority.userinfo.password,
+            vhost,
+            properties,
+            tune,
+        };
+        let opening = Connection::open((authority.host.as_str(), port), login);
+        let connection = within("a connection", opening).await.expect("open");
+        Raw {
+            tune: connection.tune,
+            connection,
             waiting: VecDeque::new(),
-            tune: Tune::default(),
-            heartbeats: 0,
-            largest: 0,
-        };
-        raw.send(&frame::PROTOCOL).await;
-        raw.reply(0, MethodId::CONNECTION_START).await;
-        let userinfo = &broker.uri.authority.userinfo;
-        let response = format!("\0{}\0{}", userinfo.username, userinfo.password);
-        raw.call(0, MethodId::CONNECTION_START_OK, |a| {
-            a.longstr(properties)
-                .shortstr(b"PLAIN")
-                .longstr(response.as_bytes())
-                .shortstr(b"en_US")
-                .end();
-        })
-        .await;
-        let offered = raw.reply(0, MethodId::CONNECTION_TUNE).await;
-        let offered = Tune::parse(&offered).expect("tune");
-        let or = |wanted: u32, offered: u32| if wanted == 0 { offered } else { wanted };
-        raw.tune = Tune {
-            channel_max: or(wanted.channel_max.into(), offered.channel_max.into()) as u16,
-            frame_max: or(wanted.frame_max, offered.frame_max),
-            heartbeat: wanted.heartbeat,
-        };
-        let tune = raw.tune;
-        raw.call(0, MethodId::CONNECTION_TUNE_OK, |a| {
-            a.short(tune.channel_max)
-                .long(tune.frame_max)
-                .short(tune.heartbeat)
-                .end();
-        })
-        .await;
-        raw.call(0, MethodId::CONNECTION_OPEN, |a| {
-            a.shortstr(vhost.as_bytes()).shortstr(b"").octet(0).end()
-        })
-        .await;
-        raw.reply(0, MethodId::CONNECTION_OPEN_OK).await;
-        raw
+        }
     }
 
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
-        within("sending", self.stream.write_all(bytes))
-            .await
-            .expect("sent");
+        self.try_send(bytes).await.expect("sent");
     }
 
     /// The same to a peer that may have closed.
-    pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        within("sending", self.stream.write_all(bytes)).await
+    pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        within("sending", self.connection.send(bytes)).await
     }
 
     /// Sends one method.
@@ -180,10 +136,14 @@ impl Raw {
         self.send(&out).await;
     }
 
+    /// Waits for the answer, too.
+    pub(crate) async fn ask(&mut self, channel: u16, call: Call) -> Vec<u8> {
+        self.send(&call.on(ChannelId(channel))).await;
+        self.reply(channel, call.answer).await
+    }
+
     pub(crate) async fn open_channel(&mut self, channel: u16) {
-        self.call(channel, MethodId::CHANNEL_OPEN, |a| a.shortstr(b"").end())
-            .await;
-        self.reply(channel, MethodId::CHANNEL_OPEN_OK).await;
+        self.ask(channel, calls::open_channel()).await;
     }
 
     /// Declares, and waits for the answer.
@@ -196,26 +156,53 @@ impl Raw {
 
     /// Ready messages of a queue.
     pub(crate) async fn ready(&mut self, channel: u16, queue: &str) -> u32 {
-        self.call(channel, MethodId::QUEUE_DECLARE, |a| {
-            a.short(0)
-                .shortstr(queue.as_bytes())
-                .octet(QueueDeclare::PASSIVE)
-                .longstr(b"")
-                .end();
-        })
-        .await;
-        let ok = self.reply(channel, MethodId::QUEUE_DECLARE_OK).await;
-        QueueDeclareOk::parse(&ok)
-            .expect("queue.declare-ok")
-            .message_count
+        let call = calls::declare_queue(queue, QueueDeclare::PASSIVE, b"");
+        let ok = self.ask(channel, call).await;
+        let ok = QueueDeclareOk::parse(&ok);
+        ok.expect("queue.declare-ok").message_count
     }
 
     /// Consumes, and waits for the answer.
     pub(crate) async fn consume(&mut self, channel: u16, queue: &str, no_ack: bool) {
+        let call = calls::consume(queue, queue, no_ack);
+        self.ask(channel, call).await;
+    }
+
+    /// Publishes a message to an empty queue, consumes the queue, and has the delivery. Returns its body.
+    pub(crate) async fn deliver(&mut self, channel: u16, queue: &str, body: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        consume(&mut out, channel, queue, no_ack);
+        publish(&mut out, channel, queue, body, self.tune.frame_max);
+        consume(&mut out, channel, queue, false);
         self.send(&out).await;
         self.reply(channel, MethodId::BASIC_CONSUME_OK).await;
+        self.content(channel, MethodId::BASIC_DELIVER).await.1
+    }
+
+    pub(crate) async fn reject(&mut self, channel: u16, tag: u64) {
+        let mut out = Vec::new();
+        reject(&mut out, channel, tag);
+        self.send(&out).await;
+    }
+
+    /// Takes one message off a queue, if there is any: its body.
+    pub(crate) async fn take(&mut self, channel: u16, queue: &str) -> Option<Vec<u8>> {
+        self.call(channel, MethodId::BASIC_GET, |a| {
+            a.short(0).shortstr(queue.as_bytes()).octet(1).end();
+        })
+        .await;
+        let answer = self.next(channel).await;
+        if MethodId::peek(&answer.payload) == Some(MethodId::BASIC_GET_EMPTY) {
+            return None;
+        }
+        self.waiting.push_front(answer);
+        let (_, body) = self.content(channel, MethodId::BASIC_GET_OK).await;
+        Some(body)
+    }
+
+    /// Deletes a queue. Returns how many messages were left in it.
+    pub(crate) async fn delete(&mut self, channel: u16, queue: &str) -> u32 {
+        let ok = self.ask(channel, calls::delete_queue(queue)).await;
+        u32::from_be_bytes(*ok.last_chunk().expect("a count"))
     }
 
     /// The arguments of the next method on that channel, which must be this one.
@@ -256,11 +243,6 @@ impl Raw {
         }
     }
 
-    /// Has a frame come again.
-    pub(crate) fn put_back(&mut self, frame: Frame) {
-        self.waiting.push_front(frame);
-    }
-
     /// A method that carries a content, and its body.
     pub(crate) async fn content(&mut self, channel: u16, id: MethodId) -> (Vec<u8>, Vec<u8>) {
         let arguments = self.reply(channel, id).await;
@@ -291,7 +273,7 @@ impl Raw {
 
     /// Whether more has been received already than was asked for.
     pub(crate) fn has_unread(&self) -> bool {
-        !self.unread.is_empty() || !self.waiting.is_empty()
+        self.connection.has_unread() || !self.waiting.is_empty()
     }
 
     /// Waits until all publishes of that channel up to this number are confirmed.
@@ -312,54 +294,18 @@ impl Raw {
 
     /// Declares a fanout exchange, and binds the queue of the same name to it.
     pub(crate) async fn fanout(&mut self, channel: u16, name: &str) {
-        self.call(channel, MethodId::EXCHANGE_DECLARE, |a| {
-            a.short(0)
-                .shortstr(name.as_bytes())
-                .shortstr(b"fanout")
-                .octet(2)
-                .longstr(b"")
-                .end();
-        })
-        .await;
-        self.reply(channel, MethodId::EXCHANGE_DECLARE_OK).await;
-        self.call(channel, MethodId::QUEUE_BIND, |a| {
-            a.short(0)
-                .shortstr(name.as_bytes())
-                .shortstr(name.as_bytes())
-                .shortstr(b"")
-                .octet(0)
-                .longstr(b"")
-                .end();
-        })
-        .await;
-        self.reply(channel, MethodId::QUEUE_BIND_OK).await;
+        let exchange = calls::declare_fanout(name, QueueDeclare::DURABLE);
+        self.ask(channel, exchange).await;
+        self.ask(channel, calls::bind(name, name)).await;
     }
 
     /// The next frame of any channel; none when the connection has ended. Safe to drop and to call again.
     pub(crate) async fn read(&mut self) -> Option<Frame> {
-        loop {
-            match frame::front(&self.unread) {
-                Front::Whole(head, payload, whole) => {
-                    let frame = Frame {
-                        channel: head.channel.0,
-                        kind: head.kind,
-                        payload: payload.to_vec(),
-                    };
-                    self.unread.drain(..whole);
-                    self.largest = self.largest.max(whole);
-                    if frame.kind != Kind::Heartbeat {
-                        return Some(frame);
-                    }
-                    self.heartbeats += 1;
-                }
-                Front::Unterminated(head) => unreachable!("a broken frame: {head:?}"),
-                Front::Short | Front::Part(_) => match self.stream.read_buf(&mut self.unread).await
-                {
-                    Ok(0) | Err(_) => return None,
-                    Ok(_) => {}
-                },
-            }
+        let frame = self.connection.read().await;
+        if let Err(error) = &frame {
+            assert_ne!(error.kind(), ErrorKind::InvalidData, "{error}");
         }
+        frame.ok()
     }
 
     /// Reads until the proxy ends the connection, as RabbitMQ does when it is stopped, and answers.
@@ -382,10 +328,9 @@ impl Raw {
 
     /// Ends the connection in order.
     pub(crate) async fn close(mut self) {
-        self.call(0, MethodId::CONNECTION_CLOSE, |a| {
-            a.short(200).shortstr(b"done").short(0).short(0).end()
-        })
-        .await;
+        let mut out = Vec::new();
+        close_channel(&mut out, 0);
+        self.send(&out).await;
         self.waiting.clear();
         loop {
             let frame = within("connection.close-ok", self.read())
@@ -400,15 +345,4 @@ impl Raw {
             }
         }
     }
-}
-
-/// What a channel.close or connection.close says.
-pub(crate) fn closed(payload: &[u8]) -> Option<Closed> {
-    let id = MethodId::peek(payload);
-    if id != Some(MethodId::CHANNEL_CLOSE) && id != Some(MethodId::CONNECTION_CLOSE) {
-        return None;
-    }
-    let close = Close::parse(payload).ok()?;
-    let text = String::from_utf8_lossy(close.text).into_owned();
-    Some((close.code, text, (close.class, close.method)))
 }

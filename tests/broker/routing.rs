@@ -12,8 +12,9 @@ use dlx_proxy::machine::{Binding, Change, Destination, Exchange};
 use dlx_proxy::routing::Routing;
 use fastrand::Rng;
 
+use super::calls;
 use super::lab::{Broker, each_broker};
-use super::raw::{self, Raw};
+use super::raw::Raw;
 
 /// Vhosts full of exchanges, per broker.
 const ROUNDS: usize = 30;
@@ -95,12 +96,9 @@ fn queue(number: u64) -> String {
 
 impl Place {
     async fn open(broker: &Broker, vhost: &str, seed: u64) -> Place {
-        let port = broker.uri.authority.port;
-        let mut raw = Raw::open(broker, port, vhost, Default::default()).await;
+        let mut raw = Raw::direct(broker, vhost).await;
         raw.open_channel(1).await;
-        raw.call(1, MethodId::CONFIRM_SELECT, |a| a.octet(0).end())
-            .await;
-        raw.reply(1, MethodId::CONFIRM_SELECT_OK).await;
+        raw.ask(1, calls::confirms()).await;
         for number in 0..QUEUES {
             raw.declare(1, &queue(number), &[]).await;
         }
@@ -323,13 +321,6 @@ impl Place {
             .routing
             .targets(exchange.as_bytes(), &keys, Table(&headers));
         let mut out = Vec::new();
-        raw::method(&mut out, 1, MethodId::BASIC_PUBLISH, |a| {
-            a.short(0)
-                .shortstr(exchange.as_bytes())
-                .shortstr(key.as_bytes())
-                .octet(0)
-                .end();
-        });
         let mut properties = vec![0x20, 0];
         properties.extend_from_slice(&(headers.len() as u32).to_be_bytes());
         properties.extend_from_slice(&headers);
@@ -337,7 +328,7 @@ impl Place {
             properties: properties.into(),
             body: self.published.to_be_bytes().to_vec().into(),
         };
-        content.put(&mut out, ChannelId(1), 4096);
+        calls::publish(&mut out, ChannelId(1), (exchange, key), &content, 4096);
         self.raw.send(&out).await;
         let described = format!(
             "{exchange} {keys:?} {} in {:#?}",
@@ -350,20 +341,10 @@ impl Place {
     /// The numbers of all messages in a queue.
     async fn take_all(&mut self, queue: &str) -> Vec<u64> {
         let mut numbers = Vec::new();
-        loop {
-            self.raw
-                .call(1, MethodId::BASIC_GET, |a| {
-                    a.short(0).shortstr(queue.as_bytes()).octet(1).end();
-                })
-                .await;
-            let frame = self.raw.next(1).await;
-            if MethodId::peek(&frame.payload) == Some(MethodId::BASIC_GET_EMPTY) {
-                return numbers;
-            }
-            self.raw.put_back(frame);
-            let (_, body) = self.raw.content(1, MethodId::BASIC_GET_OK).await;
+        while let Some(body) = self.raw.take(1, queue).await {
             let number = body.as_slice().try_into().expect("eight octets");
             numbers.push(u64::from_be_bytes(number));
         }
+        numbers
     }
 }

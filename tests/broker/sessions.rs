@@ -9,7 +9,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::lab::{BOTH, each, each_broker_alone, until};
 use super::program::Program;
-use super::raw::{self, Raw};
+use super::raw::{self, Raw, TO_DEAD};
 use super::scene::Kind;
 
 const CONNECTIONS: usize = 1000;
@@ -62,7 +62,7 @@ async fn a_thousand_connections_with_ten_channels_each() {
         );
 
         // Each of them works, on its last channel: it declares the queue as all do, takes a message, and rejects it.
-        let mut direct = Raw::open(broker, broker.uri.authority.port, vhost, Default::default()).await;
+        let mut direct = Raw::direct(broker, vhost).await;
         direct.open_channel(1).await;
         direct.declare(1, "dead", &[]).await;
         let mut out = Vec::new();
@@ -70,11 +70,7 @@ async fn a_thousand_connections_with_ten_channels_each() {
             let body = number.to_string();
             raw::publish(&mut out, 1, "work", body.as_bytes(), direct.tune.frame_max);
         }
-        let target = [
-            ("x-dead-letter-exchange", ""),
-            ("x-dead-letter-routing-key", "dead"),
-        ];
-        clients[0].declare(CHANNELS, "work", &target).await;
+        clients[0].declare(CHANNELS, "work", &TO_DEAD).await;
         direct.send(&out).await;
         until("all are there", async || {
             direct.ready(1, "work").await as usize == CONNECTIONS
@@ -85,18 +81,14 @@ async fn a_thousand_connections_with_ten_channels_each() {
         for at_once in clients.chunks_mut(AT_ONCE) {
             for client in &mut *at_once {
                 let mut out = Vec::new();
-                raw::declare(&mut out, CHANNELS, "work", &target);
+                raw::declare(&mut out, CHANNELS, "work", &TO_DEAD);
                 raw::method(&mut out, CHANNELS, MethodId::BASIC_GET, get);
                 client.send(&out).await;
             }
             for client in at_once {
                 client.reply(CHANNELS, MethodId::QUEUE_DECLARE_OK).await;
                 client.content(CHANNELS, MethodId::BASIC_GET_OK).await;
-                client
-                    .call(CHANNELS, MethodId::BASIC_REJECT, |a| {
-                        a.longlong(1).octet(0).end()
-                    })
-                    .await;
+                client.reject(CHANNELS, 1).await;
             }
         }
         let mut dead = BTreeSet::new();
@@ -145,23 +137,14 @@ async fn round_trip(client: &mut Raw, channel: u16, kind: Kind, body: &[u8]) {
         ("x-dead-letter-routing-key", &dead),
     ];
     client.declare(channel, &work, &arguments).await;
-    let mut out = Vec::new();
-    raw::publish(&mut out, channel, &work, body, client.tune.frame_max);
-    raw::consume(&mut out, channel, &work, false);
-    client.send(&out).await;
-    client.reply(channel, MethodId::BASIC_CONSUME_OK).await;
-    let (_, came) = client.content(channel, MethodId::BASIC_DELIVER).await;
+    let came = client.deliver(channel, &work, body).await;
     assert!(
         came == body,
         "the delivery differs: {} bytes of {}",
         came.len(),
         body.len()
     );
-    client
-        .call(channel, MethodId::BASIC_REJECT, |a| {
-            a.longlong(1).octet(0).end()
-        })
-        .await;
+    client.reject(channel, 1).await;
     client.consume(channel, &dead, true).await;
     let (_, came) = client.content(channel, MethodId::BASIC_DELIVER).await;
     assert!(
@@ -219,7 +202,10 @@ async fn frames_are_as_small_as_was_agreed() {
                     .await;
                 }
             }
-            assert_eq!(client.largest, max, "the largest frame that came");
+            assert_eq!(
+                client.connection.largest, max,
+                "the largest frame that came"
+            );
             client.close().await;
         }
     })

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use dlx_proxy::amqp::method::{Deliver, MethodId};
 use dlx_proxy::registry::policy::Mode;
 
+use super::calls;
 use super::lab::{Broker, each_broker, until};
 use super::proxy::Proxy;
 use super::raw::{self, Raw};
@@ -25,8 +26,7 @@ impl Stage {
     /// Queues of this type with these dead-letter exchanges. The fanout exchanges `<kind>.dlx.*` among them lead to queues of their name.
     async fn open(broker: &Broker, port: u16, vhost: &str, kind: Kind, targets: &[&str]) -> Stage {
         let mut proxied = Raw::open(broker, port, vhost, Default::default()).await;
-        let mut direct =
-            Raw::open(broker, broker.uri.authority.port, vhost, Default::default()).await;
+        let mut direct = Raw::direct(broker, vhost).await;
         direct.open_channel(1).await;
         let mut work = Vec::new();
         for (channel, target) in (1..).zip(targets) {
@@ -44,10 +44,7 @@ impl Stage {
             proxied.declare(channel, &name, &arguments).await;
             work.push(name);
         }
-        direct
-            .call(1, MethodId::CONFIRM_SELECT, |a| a.octet(0).end())
-            .await;
-        direct.reply(1, MethodId::CONFIRM_SELECT_OK).await;
+        direct.ask(1, calls::confirms()).await;
         Stage {
             proxied,
             direct,
@@ -78,26 +75,10 @@ impl Stage {
     /// Consumes all queues, each on its channel.
     async fn consume(&mut self, prefetch: u16) {
         for (channel, queue) in (1..).zip(&self.work) {
-            self.proxied
-                .call(channel, MethodId::BASIC_QOS, |a| {
-                    a.long(0).short(prefetch).octet(0).end()
-                })
-                .await;
-            self.proxied.reply(channel, MethodId::BASIC_QOS_OK).await;
+            self.proxied.ask(channel, calls::qos(prefetch)).await;
             self.proxied.consume(channel, queue, false).await;
         }
     }
-}
-
-/// Deletes a queue. Returns how many messages were left in it.
-async fn delete(direct: &mut Raw, queue: &str) -> u32 {
-    direct
-        .call(1, MethodId::QUEUE_DELETE, |a| {
-            a.short(0).shortstr(queue.as_bytes()).octet(0).end()
-        })
-        .await;
-    let ok = direct.reply(1, MethodId::QUEUE_DELETE_OK).await;
-    u32::from_be_bytes(*ok.last_chunk().expect("a count"))
 }
 
 /// Rejects that many deliveries as they come, on any channel.
@@ -109,9 +90,7 @@ async fn reject(client: &mut Raw, number: usize) {
             .expect("basic.deliver")
             .delivery_tag
             .0;
-        raw::method(&mut out, channel, MethodId::BASIC_REJECT, |a| {
-            a.longlong(tag).octet(0).end()
-        });
+        raw::reject(&mut out, channel, tag);
         if !client.has_unread() || rejected == number {
             client.send(&std::mem::take(&mut out)).await;
         }
@@ -192,7 +171,7 @@ async fn a_client_that_vanishes_with_rejects_withheld_loses_nothing() {
                     proxy.admin.metric("dlx_proxy_connections_open", &[]).await == 0
                 })
                 .await;
-                let left = delete(&mut direct, &work[0]).await;
+                let left = direct.delete(1, &work[0]).await;
                 println!(
                     "{} {mode:?}: 1000 dead letters, {} more so far, {left} messages back in their queue",
                     broker.version,

@@ -19,7 +19,7 @@
 //! - `generate`: random programs · `campaign`: many of them, and the smallest that differs
 //! - `../model`: a small broker for simulations · `stand_in`: it listens · `against_model`: is it as the real one?
 //! - `lab`, `proxy`: brokers, vhosts, proxies · `checks`, `model_checks`: can the instrument be trusted?
-//! - of `tests/support`: `application`, `admin`, `environment`, `port`
+//! - of `tests/support`: `application`, `admin`, `http`, `environment`, `port`
 
 #[allow(dead_code)] // tests/broker uses the rest
 #[path = "../support/admin.rs"]
@@ -39,6 +39,8 @@ mod end;
 #[path = "../support/environment.rs"]
 mod environment;
 mod generate;
+#[path = "../support/http.rs"]
+mod http;
 mod judge;
 mod lab;
 mod management;

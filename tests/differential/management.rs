@@ -1,16 +1,18 @@
-//! What an operator does, by the management API of a broker. Plain HTTP/1.0 by hand: one request, one answer, a few dozen lines.
+//! What an operator does, by the management API of a broker.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, json};
 
 use super::client::DEADLINE;
+use super::http;
 use super::methods::Arg;
 use super::names::Names;
+use super::proxy::RUNTIME;
 use super::script::Operation;
 use super::value::{Fallible, Table, Value};
 
@@ -188,27 +190,19 @@ impl Management {
             .iter()
             .map(|segment| utf8_percent_encode(segment, NON_ALPHANUMERIC).to_string())
             .collect();
-        let path = segments.join("/");
-        let what = format!("{verb} /api/{path} {body}");
-        let request = format!(
-            "{verb} /api/{path} HTTP/1.0\r\nAuthorization: Basic {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            base64(self.credentials.as_bytes()),
-            body.len()
-        );
-        let exchange = || {
-            let mut socket = TcpStream::connect(&self.address)?;
-            socket.set_read_timeout(Some(DEADLINE))?;
-            socket.write_all(request.as_bytes())?;
-            let mut answer = Vec::new();
-            socket.read_to_end(&mut answer).map(|_| answer)
-        };
-        let answer = exchange().map_err(|error| format!("{what}: {error}"))?;
-        let answer = String::from_utf8_lossy(&answer);
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let status = head.lines().next().unwrap_or("");
-        match status.contains(" 2") {
-            true => Ok(body.to_owned()),
-            false => Err(format!("{what}: {status} {body}")),
+        let path = format!("/api/{}", segments.join("/"));
+        let what = format!("{verb} {path} {body}");
+        let login = format!("Basic {}", STANDARD.encode(&self.credentials));
+        let headers = [
+            ("Authorization", login.as_str()),
+            ("Content-Type", "application/json"),
+        ];
+        let request = http::request(&self.address, verb, &path, &headers, body);
+        let answer = RUNTIME.block_on(async { tokio::time::timeout(DEADLINE, request).await });
+        let answer = answer.map_err(|_| format!("{what}: no answer"))?;
+        match answer.map_err(|error| format!("{what}: {error}"))? {
+            (200..300, body) => Ok(body),
+            (status, body) => Err(format!("{what}: {status} {body}")),
         }
     }
 }
@@ -229,22 +223,4 @@ fn json_of(value: &Value) -> serde_json::Value {
         Value::Array(array) => array.items.iter().map(json_of).collect(),
         _ => serde_json::Value::Null,
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for chunk in bytes.chunks(3) {
-        let octet = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let number = octet(0) << 16 | octet(1) << 8 | octet(2);
-        for at in 0..4 {
-            let digit = DIGITS[(number >> (18 - 6 * at) & 63) as usize];
-            out.push(if at <= chunk.len() {
-                char::from(digit)
-            } else {
-                '='
-            });
-        }
-    }
-    out
 }

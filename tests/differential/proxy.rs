@@ -16,8 +16,8 @@ use super::application::Application;
 use super::client::DEADLINE;
 use super::value::Fallible;
 
-/// For all proxies; clients and scenarios are plain threads.
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+/// For all proxies and HTTP; clients and scenarios are plain threads.
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 
 /// A proxy, running or stopped.
 pub(crate) struct Proxy {

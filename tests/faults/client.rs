@@ -4,26 +4,23 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
 use dlx_proxy::amqp::content::{Assembly, Content};
-use dlx_proxy::amqp::frame::{self, Front, Kind};
+use dlx_proxy::amqp::frame::Kind;
 use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
-use dlx_proxy::amqp::method::{Close, Deliver, MethodId, QueueDeclareOk, Settle, Tune};
+use dlx_proxy::amqp::method::{Deliver, MethodId, QueueDeclare, QueueDeclareOk, Settle, Tune};
 use dlx_proxy::amqp::properties::Properties;
-use dlx_proxy::amqp::reply::{self, Arguments};
+use dlx_proxy::amqp::reply;
 use dlx_proxy::amqp::table::{Table, TableBuilder};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
+use super::calls::{self, Call};
+use super::connection::{Connection, Login, closed};
 use super::lab::Fallible;
 
 const CHANNEL: ChannelId = ChannelId(1);
 
 /// An open connection with an open channel.
 pub(crate) struct Client {
-    stream: TcpStream,
-    unread: BytesMut,
-    frame_max: usize,
+    connection: Connection,
     /// A content that is not complete, after the method that it belongs to.
     half: Option<(Vec<u8>, Option<Assembly>)>,
     /// How long it waits for anything.
@@ -64,78 +61,41 @@ impl Client {
         name: &str,
         patience: Duration,
     ) -> Fallible<Client> {
+        let mut properties = TableBuilder::default();
+        properties.longstr(b"connection_name", name.as_bytes());
+        let login = Login {
+            user: "guest",
+            password: "guest",
+            vhost,
+            properties: &properties.finish(),
+            // No heartbeat: `patience` serves.
+            tune: Tune::default(),
+        };
         let opening = async {
-            let stream = TcpStream::connect(address).await.map_err(text)?;
-            stream.set_nodelay(true).map_err(text)?;
             let mut client = Client {
-                stream,
-                unread: BytesMut::new(),
-                frame_max: 0,
+                connection: Connection::open(address, login).await.map_err(text)?,
                 half: None,
                 patience,
             };
-            client.log_in(vhost, name).await.map(|()| client)
+            let opened = client.call(calls::open_channel());
+            opened.await.map(|_| client)
         };
         let opened = tokio::time::timeout(patience, opening).await;
         opened.unwrap_or(Err("no answer to a login".to_owned()))
     }
 
-    async fn log_in(&mut self, vhost: &str, name: &str) -> Fallible<()> {
-        self.send(&frame::PROTOCOL).await?;
-        self.answer(MethodId::CONNECTION_START).await?;
-        let mut properties = TableBuilder::default();
-        properties.longstr(b"connection_name", name.as_bytes());
-        let mut out = Vec::new();
-        reply::method(&mut out, ChannelId(0), MethodId::CONNECTION_START_OK, |a| {
-            let properties = properties.finish();
-            a.longstr(&properties)
-                .shortstr(b"PLAIN")
-                .longstr(b"\0guest\0guest")
-                .shortstr(b"en_US")
-                .end();
-        });
-        self.send(&out).await?;
-        let tune = self.answer(MethodId::CONNECTION_TUNE).await?;
-        let tune = Tune::parse(&tune).map_err(text)?;
-        self.frame_max = tune.frame_max as usize;
-        out.clear();
-        reply::method(&mut out, ChannelId(0), MethodId::CONNECTION_TUNE_OK, |a| {
-            // No heartbeat: `patience` serves.
-            a.short(tune.channel_max)
-                .long(tune.frame_max)
-                .short(0)
-                .end();
-        });
-        reply::method(&mut out, ChannelId(0), MethodId::CONNECTION_OPEN, |a| {
-            a.shortstr(vhost.as_bytes()).shortstr(b"").octet(0).end();
-        });
-        self.send(&out).await?;
-        self.answer(MethodId::CONNECTION_OPEN_OK).await?;
-        out.clear();
-        reply::channel_open(&mut out, CHANNEL);
-        self.send(&out).await?;
-        self.answer(MethodId::CHANNEL_OPEN_OK).await.map(|_| ())
-    }
-
     // --- what goes out
 
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Fallible<()> {
-        let sent = tokio::time::timeout(self.patience, self.stream.write_all(bytes)).await;
+        let sent = tokio::time::timeout(self.patience, self.connection.send(bytes)).await;
         sent.map_err(|_| "nothing is read from us".to_owned())?
             .map_err(text)
     }
 
-    /// Sends a method and waits for its answer.
-    async fn call(
-        &mut self,
-        id: MethodId,
-        answer: MethodId,
-        arguments: impl FnOnce(&mut Arguments<'_>),
-    ) -> Fallible<Vec<u8>> {
-        let mut out = Vec::new();
-        reply::method(&mut out, CHANNEL, id, arguments);
-        self.send(&out).await?;
-        self.answer(answer).await
+    /// Waits for the answer.
+    async fn call(&mut self, call: Call) -> Fallible<Vec<u8>> {
+        self.send(&call.on(CHANNEL)).await?;
+        self.answer(call.answer).await
     }
 
     /// Returns how many messages are ready in it.
@@ -151,20 +111,14 @@ impl Client {
 
     /// How many messages are ready in a queue.
     pub(crate) async fn ready(&mut self, queue: &str) -> Fallible<u32> {
-        self.queue_declare(queue, 1, b"").await
+        self.queue_declare(queue, QueueDeclare::PASSIVE, b"").await
     }
 
     async fn queue_declare(&mut self, queue: &str, bits: u8, arguments: &[u8]) -> Fallible<u32> {
-        let ok = self.call(MethodId::QUEUE_DECLARE, MethodId::QUEUE_DECLARE_OK, |a| {
-            a.short(0)
-                .shortstr(queue.as_bytes())
-                .octet(bits)
-                .longstr(arguments)
-                .end();
-        });
-        Ok(QueueDeclareOk::parse(&ok.await?)
-            .map_err(text)?
-            .message_count)
+        let call = calls::declare_queue(queue, bits, arguments);
+        let ok = self.call(call).await?;
+        let ok = QueueDeclareOk::parse(&ok);
+        Ok(ok.map_err(text)?.message_count)
     }
 
     /// A fanout exchange, and the queue that is bound to it.
@@ -175,105 +129,58 @@ impl Client {
         bits: Bits,
     ) -> Fallible<()> {
         let flags = u8::from(bits.durable) << 1 | u8::from(bits.internal) << 3;
-        let declared = MethodId(40, 11);
-        self.call(MethodId::EXCHANGE_DECLARE, declared, |a| {
-            a.short(0)
-                .shortstr(exchange.as_bytes())
-                .shortstr(b"fanout")
-                .octet(flags)
-                .longstr(b"")
-                .end();
-        })
-        .await?;
-        self.call(MethodId::QUEUE_BIND, MethodId::QUEUE_BIND_OK, |a| {
-            a.short(0)
-                .shortstr(queue.as_bytes())
-                .shortstr(exchange.as_bytes())
-                .shortstr(b"")
-                .octet(0)
-                .longstr(b"")
-                .end();
-        })
-        .await
-        .map(|_| ())
+        self.call(calls::declare_fanout(exchange, flags)).await?;
+        self.call(calls::bind(queue, exchange)).await.map(|_| ())
     }
 
     pub(crate) async fn delete_exchange(&mut self, exchange: &str) -> Fallible<()> {
-        let deleted = MethodId(40, 21);
-        let call = self.call(MethodId::EXCHANGE_DELETE, deleted, |a| {
+        let delete_ok = MethodId(40, 21);
+        let call = Call::new(MethodId::EXCHANGE_DELETE, delete_ok, |a| {
             a.short(0).shortstr(exchange.as_bytes()).octet(0).end();
         });
-        call.await.map(|_| ())
+        self.call(call).await.map(|_| ())
     }
 
     /// Returns how many messages went with it.
     pub(crate) async fn delete_queue(&mut self, queue: &str) -> Fallible<u32> {
-        let ok = self.call(MethodId::QUEUE_DELETE, MethodId::QUEUE_DELETE_OK, |a| {
-            a.short(0).shortstr(queue.as_bytes()).octet(0).end();
-        });
-        let ok = ok.await?;
+        let ok = self.call(calls::delete_queue(queue)).await?;
         Ok(ok
             .last_chunk()
             .map_or(0, |count| u32::from_be_bytes(*count)))
     }
 
     pub(crate) async fn confirm(&mut self) -> Fallible<()> {
-        let call = self.call(MethodId::CONFIRM_SELECT, MethodId::CONFIRM_SELECT_OK, |a| {
-            a.octet(0).end()
-        });
-        call.await.map(|_| ())
+        self.call(calls::confirms()).await.map(|_| ())
     }
 
     pub(crate) async fn qos(&mut self, prefetch: u16) -> Fallible<()> {
-        let call = self.call(MethodId::BASIC_QOS, MethodId::BASIC_QOS_OK, |a| {
-            a.long(0).short(prefetch).octet(0).end();
-        });
-        call.await.map(|_| ())
+        self.call(calls::qos(prefetch)).await.map(|_| ())
     }
 
     /// Consumes; the tag is the queue's name. Deliveries come from now on, so nothing is waited for.
     pub(crate) async fn consume(&mut self, queue: &str, no_ack: bool) -> Fallible<()> {
-        let mut out = Vec::new();
-        let name = queue.as_bytes();
-        reply::method(&mut out, CHANNEL, MethodId::BASIC_CONSUME, |a| {
-            a.short(0)
-                .shortstr(name)
-                .shortstr(name)
-                .octet(u8::from(no_ack) << 1)
-                .longstr(b"")
-                .end();
-        });
-        self.send(&out).await
+        let call = calls::consume(queue, queue, no_ack);
+        self.send(&call.on(CHANNEL)).await
     }
 
     /// Appends a publish to a queue by the default exchange.
     pub(crate) fn publish(&self, out: &mut Vec<u8>, queue: &str, body: &[u8], persistent: bool) {
-        reply::method(out, CHANNEL, MethodId::BASIC_PUBLISH, |a| {
-            a.short(0)
-                .shortstr(b"")
-                .shortstr(queue.as_bytes())
-                .octet(0)
-                .end();
-        });
         let content = Content {
             properties: vec![0x10, 0, 1 + u8::from(persistent)].into(),
             body: body.to_vec().into(),
         };
-        content.put(out, CHANNEL, self.frame_max);
+        let frame_max = self.connection.tune.frame_max as usize;
+        calls::publish(out, CHANNEL, ("", queue), &content, frame_max);
     }
 
     /// Appends a `basic.reject` without requeue.
     pub(crate) fn reject(out: &mut Vec<u8>, tag: u64) {
-        reply::method(out, CHANNEL, MethodId::BASIC_REJECT, |a| {
-            a.longlong(tag).octet(0).end()
-        });
+        reply::reject(out, CHANNEL, DeliveryTag(tag), false);
     }
 
     /// Appends a `basic.nack` without requeue.
     pub(crate) fn nack(out: &mut Vec<u8>, tag: u64, multiple: bool) {
-        reply::method(out, CHANNEL, MethodId::BASIC_NACK, |a| {
-            a.longlong(tag).octet(u8::from(multiple)).end();
-        });
+        reply::nack(out, CHANNEL, DeliveryTag(tag), multiple, false);
     }
 
     /// Returns one to its queue.
@@ -317,23 +224,16 @@ impl Client {
     /// The same without patience. Safe to drop and to call again.
     pub(crate) async fn coming(&mut self) -> Fallible<Came> {
         loop {
-            while let Front::Whole(head, payload, whole) = frame::front(&self.unread) {
-                let (kind, payload) = (head.kind, payload.to_vec());
-                self.unread.advance(whole);
-                if let Some(came) = self.frame(kind, payload)? {
-                    return Ok(came);
-                }
-            }
-            let read = self.stream.read_buf(&mut self.unread).await.map_err(text)?;
-            if read == 0 {
-                return Err("the connection has ended".to_owned());
+            let frame = self.connection.read().await.map_err(text)?;
+            if let Some(came) = self.frame(frame.kind, frame.payload)? {
+                return Ok(came);
             }
         }
     }
 
     /// Whether more has come already than was asked for.
     pub(crate) fn has_unread(&self) -> bool {
-        !self.unread.is_empty()
+        self.connection.has_unread()
     }
 
     fn frame(&mut self, kind: Kind, payload: Vec<u8>) -> Fallible<Option<Came>> {
@@ -366,15 +266,10 @@ impl Client {
 
     fn method(&mut self, payload: Vec<u8>) -> Fallible<Option<Came>> {
         let id = MethodId::peek(&payload).ok_or("a method without a name")?;
+        if let Some((code, text, _)) = closed(&payload) {
+            return Err(format!("{code} {text}"));
+        }
         match id {
-            MethodId::CONNECTION_CLOSE | MethodId::CHANNEL_CLOSE => {
-                let close = Close::parse(&payload).map_err(text)?;
-                Err(format!(
-                    "{} {}",
-                    close.code,
-                    String::from_utf8_lossy(close.text)
-                ))
-            }
             MethodId::BASIC_CANCEL => Err("the consumer was cancelled".to_owned()),
             MethodId::BASIC_DELIVER => {
                 self.half = Some((payload, None));

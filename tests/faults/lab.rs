@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +12,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::client::Client;
+use super::ctl;
 use super::environment::by_version;
+use super::running::signal;
 
 /// What went wrong, in words.
 pub(crate) type Fallible<T> = Result<T, String>;
@@ -63,28 +65,6 @@ pub(crate) async fn until_for(
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
-}
-
-/// Sends a signal.
-pub(crate) async fn signal(process: u32, name: &str) -> Fallible<()> {
-    let mut kill = Command::new("kill");
-    kill.args(["-s", name, &process.to_string()]);
-    run(kill).await.map(|_| ())
-}
-
-/// Runs a program. Returns what it said.
-async fn run(mut command: Command) -> Fallible<String> {
-    let name = format!("{command:?}");
-    command.stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await;
-    let output = output.map_err(|error| error.to_string())?;
-    let output = output.map_err(|error| format!("{name}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() {
-        return Ok(said);
-    }
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{name}: {said} {complaint}"))
 }
 
 // === impl Node ===
@@ -150,9 +130,9 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
         self.rabbit(&["start"]).await
     }
 
-    pub(crate) async fn signal(&self, name: &str) -> Fallible<()> {
+    pub(crate) fn signal(&self, name: &str) -> Fallible<()> {
         let process = self.env("NODE_PID")?.parse();
-        signal(process.map_err(|error| format!("NODE_PID: {error}"))?, name).await
+        signal(process.map_err(|error| format!("NODE_PID: {error}"))?, name)
     }
 
     async fn rabbit(&self, words: &[&str]) -> Fallible<()> {
@@ -164,7 +144,7 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
             .arg("--dir")
             .arg(&self.dir)
             .args(&words[1..]);
-        run(rabbit).await.map(|_| ())
+        ctl::run(rabbit).await.map(|_| ())
     }
 
     /// What the node knows of its queues and bindings reaches the disk: RabbitMQ writes it a second or two later, so that a kill loses queues that
@@ -198,9 +178,9 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
     }
 
     async fn open_door(&self) -> Fallible<TcpStream> {
-        let mut ctl = Command::new(self.dir.join("ctl"));
-        ctl.args(["--quiet", "eval", DOOR]);
-        let port = run(ctl).await?;
+        let mut eval = Command::new(self.dir.join("ctl"));
+        eval.args(["--quiet", "eval", DOOR]);
+        let port = ctl::run(eval).await?;
         let port: u16 = port.parse().map_err(|_| format!("no port: {port}"))?;
         let door = TcpStream::connect(("127.0.0.1", port)).await;
         door.map_err(|error| format!("the node's door: {error}"))
@@ -208,20 +188,11 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
 
     /// With all rights for these users; one that a failed round has left is emptied.
     pub(crate) async fn make_vhost(&self, vhost: &str, users: &[&str]) -> Fallible<()> {
-        let mut program = format!(
-            "catch rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>), rabbit_vhost:add(<<\"{vhost}\">>, <<\"tests\">>)"
-        );
-        for user in users {
-            program += &format!(
-                ", rabbit_auth_backend_internal:set_permissions(<<\"{user}\">>, <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"tests\">>)"
-            );
-        }
-        self.eval(&(program + ".")).await.map(|_| ())
+        self.eval(&ctl::make_vhost(vhost, users)).await.map(|_| ())
     }
 
     pub(crate) async fn delete_vhost(&self, vhost: &str) -> Fallible<()> {
-        let program = format!("rabbit_vhost:delete(<<\"{vhost}\">>, <<\"tests\">>).");
-        self.eval(&program).await.map(|_| ())
+        self.eval(&ctl::delete_vhost(vhost)).await.map(|_| ())
     }
 
     /// Deletes it queue by queue. At once, 3.10 loses the supervisor of all queues with the strategy `at-least-once`, until it is started again.

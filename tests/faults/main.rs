@@ -15,16 +15,24 @@
 //! - `operator`: redrives in half of the rounds, out of the targets into a queue that counts as one
 //! - `flood`: clients that never wait, beside faults that do not concern them
 //! - `seen`: what is judged beside losses · `round`: load, fault, count · `lab`: nodes that may be killed · `proxy`: the program
-//! - of `tests/support`: `relay` (a cable), `admin`, `environment`, `port`
+//! - of `tests/support`: `relay` (a cable), `connection` and `calls` (AMQP), `running` (a process), `admin`, `http`, `environment`, `port`, `ctl`
 //!
 //! Where RabbitMQ itself may lose (`Fault::may_lose` has the names), what is lost is counted apart, beside the same without the proxy.
 
 #[path = "../support/admin.rs"]
 mod admin;
+#[path = "../support/calls.rs"]
+mod calls;
 mod client;
+#[path = "../support/connection.rs"]
+mod connection;
+#[path = "../support/ctl.rs"]
+mod ctl;
 #[path = "../support/environment.rs"]
 mod environment;
 mod flood;
+#[path = "../support/http.rs"]
+mod http;
 mod lab;
 mod load;
 mod operator;
@@ -37,6 +45,8 @@ mod proxy;
 mod relay;
 mod retries;
 mod round;
+#[path = "../support/running.rs"]
+mod running;
 mod seen;
 mod stage;
 mod strike;

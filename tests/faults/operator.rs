@@ -11,7 +11,7 @@ use fastrand::Rng;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::admin;
+use super::http;
 use super::lab::Fallible;
 use super::load::Source;
 
@@ -232,7 +232,7 @@ impl fmt::Display for Moved {
 
 async fn ask(proxy: SocketAddr, method: &str, path: &str) -> Option<serde_json::Value> {
     let headers = [("Authorization", LOGIN), ("X-Dlx-Proxy-Request", "1")];
-    let answer = timeout(PATIENCE, admin::ask(proxy, method, path, &headers));
+    let answer = timeout(PATIENCE, http::request(proxy, method, path, &headers, ""));
     let (_, text) = answer.await.ok()?.ok()?;
     serde_json::from_str(&text).ok()
 }

@@ -1,14 +1,14 @@
 //! The program itself, as a process that may be killed, paused and started again at the same ports.
 
-use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::admin;
-use super::lab::{Fallible, signal, until_for};
+use super::lab::{Fallible, until_for};
 use super::port::Port;
+use super::running::{self, Running, dlx_proxy};
 
 /// After SIGTERM: `drain-timeout` by default, and what a busy machine adds.
 pub(crate) const GRACE: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ pub(crate) struct Proxy {
     _ports: [Port; 2],
     settings: Vec<(&'static str, String)>,
     log: PathBuf,
-    child: Option<Child>,
+    running: Option<Running>,
     starts: usize,
 }
 
@@ -38,7 +38,7 @@ impl Proxy {
             _ports: ports,
             settings,
             log,
-            child: None,
+            running: None,
             starts: 0,
         })
     }
@@ -56,21 +56,13 @@ impl Proxy {
 
     /// Starts it. It need not be ready yet.
     pub(crate) fn start(&mut self) -> Fallible<()> {
-        let log = OpenOptions::new().create(true).append(true).open(&self.log);
-        let log: File = log.map_err(|error| format!("{:?}: {error}", self.log))?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
+        let mut command = dlx_proxy();
         command
             .arg("run")
-            .env_clear()
-            .env("NO_COLOR", "1")
             .env("DLX_PROXY_LISTEN", self.address.to_string())
             .env("DLX_PROXY_ADMIN", self.admin.to_string())
-            .envs(self.settings.iter().cloned())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        let child = command.spawn().map_err(|error| error.to_string())?;
-        self.child = Some(child);
+            .envs(self.settings.iter().cloned());
+        self.running = Some(Running::start(&mut command, &self.log)?);
         self.starts += 1;
         Ok(())
     }
@@ -83,37 +75,38 @@ impl Proxy {
         .await
     }
 
-    pub(crate) async fn signal(&self, name: &str) -> Fallible<()> {
-        let child = self.child.as_ref().ok_or("the proxy does not run")?;
-        signal(child.id(), name).await
+    pub(crate) fn signal(&self, name: &str) -> Fallible<()> {
+        let running = self.running.as_ref().ok_or("the proxy does not run")?;
+        running.signal(name)
     }
 
     /// `kill -9`.
-    pub(crate) async fn kill(&mut self) -> Fallible<()> {
-        let mut child = self.child.take().ok_or("the proxy does not run")?;
-        let killed = child.kill().and_then(|()| child.wait());
+    pub(crate) fn kill(&mut self) -> Fallible<()> {
+        let running = self.running.take();
+        let mut running = running.ok_or("the proxy does not run")?;
+        let killed = running.child.kill().and_then(|()| running.child.wait());
         killed.map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Waits until it has ended by itself.
     pub(crate) async fn ended(&mut self) -> Fallible<ExitStatus> {
-        let child = self.child.as_mut().ok_or("the proxy does not run")?;
+        let running = self.running.as_mut().ok_or("the proxy does not run")?;
         let mut status = None;
         let ended = until_for(GRACE, "the proxy ends", async || {
-            status = child.try_wait().ok().flatten();
+            status = running.child.try_wait().ok().flatten();
             status.is_some()
         });
         ended.await?;
-        self.child = None;
+        self.running = None;
         status.ok_or_else(|| "no status".to_owned())
     }
 
     /// SIGTERM, and an orderly end within the grace that it has by default.
     pub(crate) async fn stop(&mut self) -> Fallible<()> {
-        if self.child.is_none() {
+        if self.running.is_none() {
             return Ok(());
         }
-        self.signal("TERM").await?;
+        self.signal("TERM")?;
         let status = self.ended().await?;
         match status.success() {
             true => Ok(()),
@@ -123,8 +116,7 @@ impl Proxy {
 
     /// What must not be in its log.
     pub(crate) fn panics(&self) -> usize {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        log.matches("panicked").count()
+        running::lines(&self.log, &["panicked"]).len()
     }
 
     pub(crate) fn log(&self) -> &Path {
@@ -133,7 +125,7 @@ impl Proxy {
 
     /// Whether its counters count from the beginning of the round.
     pub(crate) fn is_the_first(&self) -> bool {
-        self.starts == 1 && self.child.is_some()
+        self.starts == 1 && self.running.is_some()
     }
 
     /// The sum of a metric over its labels.
@@ -154,14 +146,5 @@ impl Proxy {
         let page = admin::page(self.admin, path);
         let page = tokio::time::timeout(Duration::from_secs(5), page).await;
         page.ok()?.ok()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }

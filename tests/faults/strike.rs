@@ -19,17 +19,17 @@ impl Stage {
         }
         match self.plan.fault {
             Fault::ProxyKilled => {
-                self.proxies[0].kill().await?;
+                self.proxies[0].kill()?;
                 self.rest(outage).await;
                 self.proxies[0].start()?;
             }
             Fault::ProxyTerminated => self.terminate().await?,
             Fault::ProxyPaused => {
-                self.proxies[0].signal("STOP").await?;
+                self.proxies[0].signal("STOP")?;
                 self.rest(outage).await;
-                self.proxies[0].signal("CONT").await?;
+                self.proxies[0].signal("CONT")?;
             }
-            Fault::TwoProxies => self.proxies[0].kill().await?,
+            Fault::TwoProxies => self.proxies[0].kill()?,
             Fault::RollingRestart => {
                 for proxy in &mut self.proxies {
                     proxy.stop().await?;
@@ -55,9 +55,9 @@ impl Stage {
                 self.make_targets().await?;
             }
             Fault::BrokerPaused => {
-                node.signal("STOP").await?;
+                node.signal("STOP")?;
                 self.rest(outage).await;
-                node.signal("CONT").await?;
+                node.signal("CONT")?;
             }
             Fault::MemoryAlarm => {
                 let set = "vm_memory_monitor:set_vm_memory_high_watermark";
@@ -214,7 +214,7 @@ impl Stage {
             self.withheld().await as usize >= confirmed
         })
         .await?;
-        self.proxies[0].signal("TERM").await?;
+        self.proxies[0].signal("TERM")?;
         // The last one is later than the grace of a drain.
         let choices = if self.plan.short { 3 } else { 4 };
         let free_after = [0, 500, 3000, 27_000][self.plan.rng.usize(..choices)];

@@ -8,12 +8,17 @@
 //! - `service`: what a service manager is told and hands over, and the limit on file descriptors
 //! - `walls`: the pure core imports nothing impure, and no file grows too long
 //! - `words`: sentences that nobody could read do not come back
+//!
+//! `proxy` is a running one with its log; of `tests/support`: `running`.
 
 mod cli;
 mod config;
 mod documents;
 mod metrics;
+mod proxy;
 mod reload;
+#[path = "../support/running.rs"]
+mod running;
 mod service;
 mod walls;
 mod words;

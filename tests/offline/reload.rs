@@ -1,85 +1,43 @@
 //! SIGHUP: what changes in a running proxy, what needs a restart, and what is said about it.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
-
 use dlx_proxy::config::{Config, DEFAULT_TOML};
 
 use super::config::{File, sources};
+use super::proxy::Proxy;
+use super::running::dlx_proxy;
 
-const DEADLINE: Duration = Duration::from_secs(30);
-
-/// A running proxy that reads this file; its broker is nowhere.
-struct Running {
-    child: Child,
-    log: Receiver<String>,
-}
-
-impl Running {
-    fn start(file: &File) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dlx-proxy"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("DLX_PROXY_") {
-                command.env_remove(name);
-            }
-        }
-        let mut child = command
+/// Starts a proxy that reads this file.
+fn start(file: &File) -> Proxy {
+    let mut proxy = Proxy::start(
+        dlx_proxy()
             .args(["--config", file.0.to_str().expect("UTF-8")])
-            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-            .env("NO_COLOR", "1")
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let stderr = BufReader::new(child.stderr.take().expect("piped"));
-        let (sender, log) = channel();
-        std::thread::spawn(move || {
-            stderr
-                .lines()
-                .map_while(Result::ok)
-                .try_for_each(|line| sender.send(line))
-        });
-        let running = Running { child, log };
-        running.line("listening leg=\"admin\"");
-        running
-    }
-
-    /// The next line that contains this, without its time.
-    fn line(&self, words: &str) -> String {
-        loop {
-            let line = self.log.recv_timeout(DEADLINE).expect(words);
-            if line.contains(words) {
-                let (_time, said) = line.split_once(' ').expect("a time");
-                return said.trim_start().to_owned();
-            }
-        }
-    }
-
-    /// SIGHUP, after the file has got this text.
-    fn reload(&self, file: &File, text: &str) {
-        std::fs::write(&file.0, text).expect("our file");
-        let process = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", "HUP", &process]).status();
-        assert!(sent.expect("kill runs").success());
-    }
+            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]),
+    );
+    proxy.line("listening leg=\"admin\"");
+    proxy
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// SIGHUP, after the file has got this text.
+fn reload(proxy: &Proxy, file: &File, text: &str) {
+    std::fs::write(&file.0, text).expect("our file");
+    proxy.signal("HUP");
+}
+
+/// The next line that contains this, without its time.
+fn line(proxy: &mut Proxy, words: &str) -> String {
+    let line = proxy.line(words);
+    let (_time, said) = line.split_once(' ').expect("a time");
+    said.trim_start().to_owned()
 }
 
 #[test]
 fn a_good_file_applies_and_one_line_says_what_changed() {
     let upstream = "upstream = \"amqp://guest:guest@127.0.0.1:1\"\n";
     let file = File::new("reload", &format!("{upstream}nack-retries = 3"));
-    let running = Running::start(&file);
-    let said = |text: &str| {
-        running.reload(&file, &format!("{upstream}{text}"));
-        running.line("settings reloaded")
+    let mut proxy = start(&file);
+    let mut said = |text: &str| {
+        reload(&proxy, &file, &format!("{upstream}{text}"));
+        line(&mut proxy, "settings reloaded")
     };
     assert_eq!(
         said("nack-retries = 5\nlisten = \"127.0.0.1:1\"\nclose-wait = \"7s\""),
@@ -109,16 +67,17 @@ fn a_good_file_applies_and_one_line_says_what_changed() {
 #[test]
 fn a_file_with_mistakes_changes_nothing_and_says_them_all() {
     let file = File::new("reload-mistakes", "nack-retries = 3");
-    let running = Running::start(&file);
-    running.reload(
+    let mut proxy = start(&file);
+    reload(
+        &proxy,
         &file,
         "nack-retries = 5\nclose-wait = \"soon\"\nmax-conections = 7",
     );
     assert_eq!(
-        running.line("settings not reloaded"),
+        line(&mut proxy, "settings not reloaded"),
         "ERROR settings not reloaded: nothing has changed mistakes=2"
     );
-    let mut mistakes = [(); 2].map(|()| running.line("a mistake in the settings"));
+    let mut mistakes = [(); 2].map(|()| line(&mut proxy, "a mistake in the settings"));
     mistakes.sort();
     assert!(
         mistakes[0].contains("dlx-proxy.toml:2: close-wait"),
@@ -129,9 +88,9 @@ fn a_file_with_mistakes_changes_nothing_and_says_them_all() {
         "{mistakes:?}"
     );
     // The good part of it was not taken over either.
-    running.reload(&file, "nack-retries = 4");
+    reload(&proxy, &file, "nack-retries = 4");
     assert_eq!(
-        running.line("settings reloaded"),
+        line(&mut proxy, "settings reloaded"),
         r#"INFO settings reloaded changed="nack-retries 3 → 4""#
     );
 }

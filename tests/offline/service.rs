@@ -1,33 +1,26 @@
 //! The binary under a service manager: what it tells of itself, the socket that it takes over, and the limit that it finds.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlx_proxy::amqp::frame::PROTOCOL;
 
-/// For so long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::proxy::{PATIENCE, Proxy, until};
 
-/// A running proxy, before a broker that does not answer.
-struct Running {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
-}
-
-impl Running {
-    /// `begin` is what a shell does before it becomes the program.
-    fn start(begin: &str, environment: &[(&str, &str)], stdin: Stdio) -> Running {
-        let program = env!("CARGO_BIN_EXE_dlx-proxy");
-        let script = format!("{begin} exec '{program}' run 3<&0 </dev/null");
-        let mut child = Command::new("sh")
+/// Starts a proxy. `begin` is what a shell does before it becomes the program.
+fn start(begin: &str, environment: &[(&str, &str)], stdin: Stdio) -> Proxy {
+    let program = env!("CARGO_BIN_EXE_dlx-proxy");
+    let script = format!("{begin} exec '{program}' run 3<&0 </dev/null");
+    Proxy::start(
+        Command::new("sh")
             .args(["-c", &script])
             .env_clear()
             .env("NO_COLOR", "1")
@@ -36,27 +29,8 @@ impl Running {
             .env("DLX_PROXY_UPSTREAM", "amqp://guest:guest@127.0.0.1:1")
             .env("DLX_PROXY_VHOSTS", "")
             .envs(environment.iter().copied())
-            .stdin(stdin)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("a shell");
-        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        Running { child, lines }
-    }
-
-    /// The next line of the log with these words in it.
-    fn line(&mut self, words: &str) -> String {
-        let mut lines = self.lines.by_ref().map_while(Result::ok);
-        let found = lines.find(|line| line.contains(words));
-        assert!(found.is_some(), "no line with {words}");
-        found.unwrap_or_default()
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([name, &pid]).status();
-        assert!(sent.expect("kill").success());
-    }
+            .stdin(stdin),
+    )
 }
 
 /// What a service manager listens on.
@@ -93,25 +67,18 @@ impl Drop for Manager {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 #[test]
 fn systemd_is_told_when_the_proxy_listens_reloads_and_ends() {
     let manager = Manager::new("ends");
     let environment = [("NOTIFY_SOCKET", manager.name())];
-    let mut proxy = Running::start("", &environment, Stdio::null());
+    let mut proxy = start("", &environment, Stdio::null());
     let listening = proxy.line("listening leg=\"client\"");
     assert_eq!(manager.heard(), "READY=1\n");
     let address = listening.split("addr=").nth(1).expect("an address").trim();
     let address: SocketAddr = address.parse().expect("an address");
     TcpStream::connect(address).expect("it listens");
 
-    proxy.signal("-HUP");
+    proxy.signal("HUP");
     let reloading = manager.heard();
     assert!(
         reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
@@ -119,9 +86,9 @@ fn systemd_is_told_when_the_proxy_listens_reloads_and_ends() {
     );
     assert_eq!(manager.heard(), "READY=1\n");
 
-    proxy.signal("-TERM");
+    proxy.signal("TERM");
     assert_eq!(manager.heard(), "STOPPING=1\n");
-    assert!(proxy.child.wait().expect("it ends").success());
+    assert!(proxy.ended().success());
 }
 
 #[test]
@@ -131,7 +98,7 @@ fn systemd_is_told_again_and_again_that_the_proxy_lives() {
         ("NOTIFY_SOCKET", manager.name()),
         ("WATCHDOG_USEC", "60000"),
     ];
-    let _proxy = Running::start("", &environment, Stdio::null());
+    let _proxy = start("", &environment, Stdio::null());
     for expected in ["READY=1\n", "WATCHDOG=1\n", "WATCHDOG=1\n", "WATCHDOG=1\n"] {
         assert_eq!(manager.heard(), expected);
     }
@@ -144,7 +111,7 @@ fn a_socket_that_is_handed_over_is_listened_on() {
     // Somebody who came before the proxy did.
     let early = TcpStream::connect(address).expect("the system accepts");
     let begin = "LISTEN_PID=$$ LISTEN_FDS=1";
-    let mut proxy = Running::start(begin, &[], OwnedFd::from(socket).into());
+    let mut proxy = start(begin, &[], OwnedFd::from(socket).into());
     let line = proxy.line("listening leg=\"client\"");
     assert!(line.contains(&address.to_string()), "{line}");
     // There is no broker: whoever was accepted reads the end.
@@ -156,22 +123,22 @@ fn a_socket_that_is_handed_over_is_listened_on() {
 #[test]
 fn what_is_no_listening_socket_is_refused() {
     let begin = "LISTEN_PID=$$ LISTEN_FDS=1";
-    let mut proxy = Running::start(begin, &[], Stdio::null());
+    let mut proxy = start(begin, &[], Stdio::null());
     proxy.line("cannot take the socket of the service manager");
-    assert_eq!(proxy.child.wait().expect("it ends").code(), Some(1));
+    assert_eq!(proxy.ended().code(), Some(1));
 }
 
 #[test]
 fn the_log_says_how_many_clients_have_room() {
     let begin = "ulimit -Sn 200; ulimit -Hn 900;";
-    let mut proxy = Running::start(begin, &[], Stdio::null());
+    let mut proxy = start(begin, &[], Stdio::null());
     let line = proxy.line("file descriptors");
     assert!(line.contains("limit=900 clients=354"), "{line}");
     let line = proxy.line("WARN");
     assert!(line.contains("max_connections=20000"), "{line}");
 
     let few = [("DLX_PROXY_MAX_CONNECTIONS", "300")];
-    let mut proxy = Running::start(begin, &few, Stdio::null());
+    let mut proxy = start(begin, &few, Stdio::null());
     proxy.line("file descriptors");
     let line = proxy.line("");
     assert!(!line.contains("max_connections"), "{line}");
@@ -204,7 +171,7 @@ fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
         ("DLX_PROXY_MAX_ADMIN_CONNECTIONS", "1"),
         ("DLX_PROXY_HANDSHAKE_TIMEOUT", "60s"),
     ];
-    let mut proxy = Running::start("ulimit -n 80;", &environment, Stdio::null());
+    let mut proxy = start("ulimit -n 80;", &environment, Stdio::null());
     let line = proxy.line("file descriptors");
     assert!(line.contains("limit=80 clients=7"), "{line}");
     let listening = proxy.line("listening leg=\"client\"");
@@ -217,10 +184,7 @@ fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
         })
         .collect();
     let has = |number: usize| {
-        let until = Instant::now() + PATIENCE;
-        while accepted.load(Ordering::Relaxed) < number && Instant::now() < until {
-            thread::sleep(Duration::from_millis(10));
-        }
+        until(|| (accepted.load(Ordering::Relaxed) >= number).then_some(()));
         // Those that are too many would come now.
         thread::sleep(Duration::from_millis(500));
         assert_eq!(accepted.load(Ordering::Relaxed), number);
@@ -236,8 +200,9 @@ fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
     clients.drain(..3);
     has(10);
 
-    proxy.signal("-KILL");
-    let log: Vec<_> = proxy.lines.by_ref().map_while(Result::ok).collect();
+    proxy.signal("KILL");
+    proxy.ended();
+    let log = proxy.log();
     for words in ["cannot accept", "does not answer"] {
         assert!(!log.iter().any(|line| line.contains(words)), "{log:?}");
     }
@@ -281,15 +246,12 @@ fn clients_and_the_admin_port_can_come_by_a_unix_socket() {
 
     // What a process has left there that ended by force.
     drop(UnixListener::bind(&listen).expect("bound"));
-    let mut proxy = Running::start("", &environment, Stdio::null());
+    let mut proxy = start("", &environment, Stdio::null());
     let line = proxy.line("listening leg=\"client\"");
     assert!(line.contains(&format!("addr=unix:{listen}")), "{line}");
     let mut client = UnixStream::connect(&listen).expect("it listens");
     client.write_all(&PROTOCOL).expect("a new connection");
-    let until = Instant::now() + PATIENCE;
-    while accepted.load(Ordering::Relaxed) == 0 && Instant::now() < until {
-        thread::sleep(Duration::from_millis(10));
-    }
+    until(|| (accepted.load(Ordering::Relaxed) > 0).then_some(()));
     assert_eq!(accepted.load(Ordering::Relaxed), 1);
 
     let ask = |command: &[&str]| {
@@ -299,25 +261,22 @@ fn clients_and_the_admin_port_can_come_by_a_unix_socket() {
             .args(["--admin", &format!("unix:{admin}")]);
         asking.env_clear().output().expect("it runs")
     };
-    let until = Instant::now() + PATIENCE;
-    while !ask(&["healthcheck"]).status.success() && Instant::now() < until {
-        thread::sleep(Duration::from_millis(10));
-    }
-    assert!(ask(&["healthcheck"]).status.success());
+    let healthy = until(|| ask(&["healthcheck"]).status.success().then_some(()));
+    assert!(healthy.is_some());
     // `guest` may ask, as on a loopback address: it is the broker that does not answer.
     let refused = ask(&["dead-letters", "queues"]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!said.contains("only from the machine"), "{said}");
 
-    let mut second = Running::start("", &environment, Stdio::null());
+    let mut second = start("", &environment, Stdio::null());
     let line = second.line("cannot listen on `listen`");
     assert!(line.contains(&listen), "{line}");
     if !line.contains("another process listens there") {
         second.line("another process listens there");
     }
 
-    proxy.signal("-TERM");
-    assert!(proxy.child.wait().expect("it ends").success());
+    proxy.signal("TERM");
+    assert!(proxy.ended().success());
     for path in [&listen, &admin] {
         assert!(!Path::new(path).exists(), "{path} is left");
     }

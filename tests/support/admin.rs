@@ -3,36 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use super::http;
 
 /// Status and text of a page.
 pub(crate) async fn page(admin: SocketAddr, path: &str) -> io::Result<(u16, String)> {
-    ask(admin, "GET", path, &[]).await
-}
-
-/// The same of any request without a body.
-pub(crate) async fn ask(
-    admin: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-) -> io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect(admin).await?;
-    let headers = headers
-        .iter()
-        .map(|(name, value)| format!("{name}: {value}\r\n"));
-    let headers: String = headers.collect();
-    let request = format!("{method} {path} HTTP/1.0\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let read = || {
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some((status, body.to_owned()))
-    };
-    read().ok_or_else(|| io::Error::other(format!("no HTTP: {answer}")))
+    http::request(admin, "GET", path, &[], "").await
 }
 
 /// The sum of all samples of a metric whose labels contain all of these; `text` is the page `/metrics`.

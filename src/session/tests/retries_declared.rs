@@ -235,9 +235,9 @@ fn what_the_proxy_cannot_use_is_taken_out_all_the_same() {
     s.client(&nack(1, false, true)).passes();
 }
 
-/// What it says of arguments that mean nothing, as it is asked to declare them.
-fn told(s: &mut Script, declare: &[u8]) -> Vec<(ShortStr, String)> {
-    s.client(declare);
+/// What it says of arguments that mean nothing, when the broker gets this declare instead of that.
+fn told(s: &mut Script, declare: &[u8], passed: &[u8]) -> Vec<(ShortStr, String)> {
+    s.client(declare).broker_gets(&[passed]);
     let told = s.events.drain(..).filter_map(|event| match event {
         Event::RetriesInVain { queue, problem } => Some((queue, problem)),
         _ => None,
@@ -252,24 +252,31 @@ fn what_arguments_ask_for_in_vain_is_said_once_of_each_queue() {
         table.long(MIN, 0);
     });
     let passive = declare_on(CH, "q", QueueDeclare::PASSIVE, &never);
-    assert_eq!(told(&mut s, &passive), []);
+    assert_eq!(told(&mut s, &passive, &passive), []);
+    s.broker(&declare_ok(CH, "q")).passes();
     for queue in ["q", "other"] {
         let declare = declare_on(CH, queue, 0, &never);
+        let without = declare_on(CH, queue, 0, &[]);
         let problem = "0 is not a valid delayed retry minimum delay. Must be a positive integer";
-        assert_eq!(told(&mut s, &declare), [(name(queue), problem.to_owned())]);
-        s.broker(&declare_ok(CH, queue));
-        assert_eq!(told(&mut s, &declare), [], "again");
-        s.broker(&declare_ok(CH, queue));
+        let once = [(name(queue), problem.to_owned())];
+        assert_eq!(told(&mut s, &declare, &without), once);
+        s.broker(&declare_ok(CH, queue)).passes();
+        assert_eq!(told(&mut s, &declare, &without), [], "again");
+        s.broker(&declare_ok(CH, queue)).passes();
     }
 }
 
 #[test]
 fn nothing_is_said_of_arguments_that_count_or_that_the_broker_keeps() {
-    for (mode, millis) in [(Mode::Keep, 1000), (Mode::Native, 0)] {
-        let mut s = Script::open(settings(mode));
+    let declare = |millis| {
         let arguments = table(|table| {
             table.long(MIN, millis);
         });
-        assert_eq!(told(&mut s, &declare_on(CH, "q", 0, &arguments)), []);
-    }
+        declare_on(CH, "q", 0, &arguments)
+    };
+    let mut s = Script::open(settings(Mode::Keep));
+    let without = declare_on(CH, "q", 0, &[]);
+    assert_eq!(told(&mut s, &declare(1000), &without), []);
+    let mut s = Script::open(settings(Mode::Native));
+    assert_eq!(told(&mut s, &declare(0), &declare(0)), []);
 }

@@ -108,9 +108,7 @@ async fn all_channels_that_there_can_be() {
             let begun = Instant::now();
             let mut out = Vec::new();
             for channel in 1..=u16::MAX {
-                raw::method(&mut out, channel, MethodId::CHANNEL_CLOSE, |a| {
-                    a.short(200).shortstr(b"").short(0).short(0).end();
-                });
+                raw::close_channel(&mut out, channel);
             }
             client.send(&out).await;
             for channel in 1..=u16::MAX {
@@ -224,11 +222,7 @@ async fn declares_and_rejects_without_end() {
         client.consume(1, "round", false).await;
         for tag in 1..=2_000_u64 {
             client.content(1, MethodId::BASIC_DELIVER).await;
-            client
-                .call(1, MethodId::BASIC_REJECT, |a| {
-                    a.longlong(tag).octet(0).end()
-                })
-                .await;
+            client.reject(1, tag).await;
         }
         let grown = front.program.resident().saturating_sub(before);
         println!("{}: {grown} KiB of memory", broker.version);

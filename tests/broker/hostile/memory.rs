@@ -143,9 +143,7 @@ async fn memory_stays_within_the_formula_of_the_documents() {
         // Those who consume reject all that comes, and stop reading; each has more tickets than it may.
         let mut rejects = Vec::new();
         for tag in 1..=200_u64 {
-            raw::method(&mut rejects, 1, MethodId::BASIC_REJECT, |a| {
-                a.longlong(tag).octet(0).end()
-            });
+            raw::reject(&mut rejects, 1, tag);
         }
         for client in &mut clients[..20] {
             for _ in 0..200 {

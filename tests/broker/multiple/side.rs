@@ -1,8 +1,10 @@
 //! One of the two ways that a script is played: its connection, its queues, and what it saw.
 
+use dlx_proxy::amqp::ids::ChannelId;
 use dlx_proxy::amqp::method::MethodId;
 
 use super::script::{Command, End, Script};
+use crate::calls;
 use crate::lab::{Way, until};
 use crate::raw::{self, Raw, closed};
 use crate::scene::Kind;
@@ -43,9 +45,7 @@ impl Side {
         ];
         raw.declare(HELPER, &work, &arguments).await;
         raw.consume(DEAD, &dead, true).await;
-        raw.call(HELPER, MethodId::CONFIRM_SELECT, |a| a.octet(0).end())
-            .await;
-        raw.reply(HELPER, MethodId::CONFIRM_SELECT_OK).await;
+        raw.ask(HELPER, calls::confirms()).await;
         Side {
             raw,
             work,
@@ -72,9 +72,7 @@ impl Side {
                     .await;
             }
         }
-        raw::method(&mut out, SCRIPT, MethodId::BASIC_QOS, |a| {
-            a.long(0).short(0).octet(0).end()
-        });
+        out.extend(calls::qos(0).on(ChannelId(SCRIPT)));
         self.raw.send(&out).await;
         end.closed = self.end_channel().await;
 
@@ -159,11 +157,9 @@ impl Side {
                 MethodId::peek(&answer.payload),
                 Some(MethodId::BASIC_QOS_OK)
             );
-            self.raw
-                .call(SCRIPT, MethodId::CHANNEL_CLOSE, |a| {
-                    a.short(200).shortstr(b"").short(0).short(0).end()
-                })
-                .await;
+            let mut out = Vec::new();
+            raw::close_channel(&mut out, SCRIPT);
+            self.raw.send(&out).await;
             self.raw.reply(SCRIPT, MethodId::CHANNEL_CLOSE_OK).await;
         }
         closed
@@ -185,17 +181,7 @@ impl Side {
 
     /// Takes one message off the queue, if there is any.
     async fn take(&mut self, round: usize) -> Option<u64> {
-        self.raw
-            .call(HELPER, MethodId::BASIC_GET, |a| {
-                a.short(0).shortstr(self.work.as_bytes()).octet(1).end()
-            })
-            .await;
-        let answer = self.raw.next(HELPER).await;
-        if MethodId::peek(&answer.payload) == Some(MethodId::BASIC_GET_EMPTY) {
-            return None;
-        }
-        self.raw.put_back(answer);
-        let (_, body) = self.raw.content(HELPER, MethodId::BASIC_GET_OK).await;
+        let body = self.raw.take(HELPER, &self.work).await?;
         let (of, tag) = message(&body);
         assert_eq!(
             of, round,
@@ -208,17 +194,8 @@ impl Side {
     /// Nothing may be left over.
     pub(super) async fn close(mut self) {
         for queue in [&self.dead, &self.work] {
-            self.raw
-                .call(HELPER, MethodId::QUEUE_DELETE, |a| {
-                    a.short(0).shortstr(queue.as_bytes()).octet(0).end()
-                })
-                .await;
-            let ok = self.raw.reply(HELPER, MethodId::QUEUE_DELETE_OK).await;
-            assert_eq!(
-                ok.last_chunk::<4>(),
-                Some(&[0; 4]),
-                "messages left in {queue}"
-            );
+            let left = self.raw.delete(HELPER, queue).await;
+            assert_eq!(left, 0, "messages left in {queue}");
         }
         self.raw.close().await;
     }
