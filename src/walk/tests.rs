@@ -8,6 +8,7 @@ use crate::amqp::frame::Kind;
 use crate::amqp::method::MethodId;
 use crate::link::peer::{Rig, Sent, close, content, method, name};
 
+mod asking;
 mod moving;
 mod windows;
 
