@@ -21,6 +21,7 @@ use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication,
 pub use self::ended::{Ended, Failure, QueueType, Stopped, Summary};
 pub use self::moving::{MOST_AWAY, Move, Moved};
 
+mod asking;
 mod channels;
 mod ended;
 mod message;
@@ -340,6 +341,8 @@ impl Walk {
                 self.failure.get_or_insert(Failure::of_connection(cause));
             }
         }
+        self.take_stashed(now, fx);
+        self.ask(now, fx);
         self.settle(now, fx);
         self.widen(fx);
         self.rest(now);
@@ -393,7 +396,7 @@ impl Machine for Walk {
         self.link.heard(now);
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..) {
-            if self.rest(now) {
+            if self.rest(now) && !self.hears() {
                 break;
             }
             match self.link.step(rest, now, fx) {
@@ -453,7 +456,7 @@ impl Machine for Walk {
                 State::Emptying => self.take_leave(now, fx),
                 State::Returning => self.leave(now, fx),
                 State::Ended | State::Shelved => {}
-                State::Testing if self.link.is_blocked() => self.fail(Failure::Blocked, now, fx),
+                _ if self.link.is_blocked() => self.fail(Failure::Blocked, now, fx),
                 _ => self.fail(Failure::Silent, now, fx),
             }
         }
@@ -469,6 +472,7 @@ impl Machine for Walk {
         if let Some(moving) = &mut self.moving {
             fx.out.publish.extend(moving.again(now));
         }
+        self.miss_answers(now, fx);
         self.after(now, fx);
     }
 
@@ -483,7 +487,7 @@ impl Machine for Walk {
     }
 
     fn wants_read(&self, _: Leg, _: usize) -> bool {
-        !self.rests
+        !self.rests || self.hears()
     }
 
     fn flow(&self) -> Flow {

@@ -17,7 +17,7 @@ use super::{
     Stopped, Task, Walk,
 };
 
-const UNREADABLE: &str = "the broker sent what cannot be read";
+pub(super) const UNREADABLE: &str = "the broker sent what cannot be read";
 /// Why the broker cancels a consumer of a queue that is there.
 const DISMISSED: &str = "the broker has cancelled the consumer, and put back what it held: messages were held for longer than its consumer timeout, or the node of the queue is away";
 /// What the refusal of `x-stream-offset` ends with.
@@ -59,7 +59,7 @@ impl Walk {
     }
 
     pub(super) fn open_channel(&mut self, fx: &mut Effects) {
-        self.channel += 1;
+        self.channel += 1 + u16::from(self.asks_on(self.channel + 1));
         reply::channel_open(fx.broker.build(&[]), ChannelId(self.channel));
     }
 
@@ -134,8 +134,6 @@ impl Walk {
         let payload = frame.payload;
         match frame.kind {
             Kind::Method => self.method(frame.channel, payload, now, fx)?,
-            // Of the message that came back.
-            Kind::Header if self.state == State::Testing => self.consume(true, fx),
             Kind::Header => {
                 let arriving = self.arriving.as_mut().ok_or(UNREADABLE)?;
                 arriving.header(payload).map_err(|_| UNREADABLE)?;
@@ -154,12 +152,19 @@ impl Walk {
             Kind::Heartbeat | Kind::Other(_) => {}
         }
         if let Some(whole) = self.arriving.take_if(|arriving| arriving.is_whole()) {
-            self.passed(whole, now, fx);
+            let walks = self.state == State::Walking;
+            match &mut self.moving {
+                // It was read for the sake of an answer behind it.
+                Some(moving) if walks && (self.rests || moving.asking.has_stash()) => {
+                    moving.asking.stash(whole);
+                }
+                _ => self.passed(whole, now, fx),
+            }
         }
         Ok(())
     }
 
-    fn passed(&mut self, whole: Arriving, now: Now, fx: &mut Effects) {
+    pub(super) fn passed(&mut self, whole: Arriving, now: Now, fx: &mut Effects) {
         // What comes behind the end of a walk was not asked for, and goes back like all others.
         if self.state != State::Walking {
             return;
@@ -170,7 +175,7 @@ impl Walk {
         match &mut self.moving {
             None => fx.out.letters.push(letter),
             Some(moving) => match moving.take(&letter, tag, self.link.dialect(), now) {
-                Fate::Stays => {}
+                Fate::Stays | Fate::Waits => {}
                 Fate::Gone => self.ack_all(vec![tag], fx),
                 Fate::Publish(ticket, publication) => fx.out.publish.push((ticket, publication)),
             },
@@ -207,6 +212,10 @@ impl Walk {
         if self.state != State::Ended {
             self.ack_all(gone, fx);
         }
+        self.end_at_bound(now, fx);
+    }
+
+    pub(super) fn end_at_bound(&mut self, now: Now, fx: &mut Effects) {
         if self.state == State::Walking
             && let Some(bound) = self.bound()
         {
@@ -250,13 +259,11 @@ impl Walk {
     ) -> Result<(), &'static str> {
         let id = MethodId::peek(payload).ok_or(UNREADABLE)?;
         match (id, self.state) {
+            _ if self.asks_on(channel.0) => self.told(id, payload, now, fx)?,
             (MethodId::QUEUE_DECLARE_OK, _) => {
                 let counted = QueueDeclareOk::parse(payload).map_err(|_| UNREADABLE)?;
                 self.counted(&counted, now, fx);
             }
-            (MethodId::EXCHANGE_UNBIND_OK, State::Testing) => self.consume(true, fx),
-            // Its header follows, which is empty: nothing is refused any more.
-            (MethodId::BASIC_RETURN, State::Testing) => {}
             // Of the next window: what it says comes in order, so no answer is taken for that of the last consumer.
             (MethodId::BASIC_CONSUME_OK, _) if self.window.opens => self.window.opens = false,
             (MethodId::BASIC_CANCEL_OK | MethodId::BASIC_QOS_OK, _) if self.window.opens => {}
@@ -328,7 +335,7 @@ impl Walk {
             }
             State::Returning if self.left().is_none_or(|left| ready >= left) => self.leave(now, fx),
             State::Returning => self.quiet = Some(now.mono.after(RETURN_PAUSE)),
-            State::Walking if ready == 0 => self.stop(Stopped::End, now, fx),
+            State::Walking if ready == 0 && !self.has_stash() => self.stop(Stopped::End, now, fx),
             State::Walking => {
                 self.summary.starves = self.since.after(STARVES) <= now.mono;
                 self.wait(now);
@@ -349,10 +356,6 @@ impl Walk {
         match (self.state, close.code) {
             // From 4.3 on this takes the right to configure the queue; to read it is enough to look at it.
             (State::Counting, ACCESS_REFUSED) if self.moving.is_none() => {
-                self.open_channel(fx);
-                self.consume(true, fx);
-            }
-            (State::Testing, ACCESS_REFUSED) if self.may_write_after_all(&close) => {
                 self.open_channel(fx);
                 self.consume(true, fx);
             }

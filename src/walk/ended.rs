@@ -83,7 +83,9 @@ pub enum Failure {
     #[error("the broker does not answer")]
     Silent,
     /// It takes no messages now.
-    #[error("the broker takes no messages now, as it has an alarm: nothing was moved")]
+    #[error(
+        "the broker takes no messages now, as it has an alarm: what was not moved stays in its place"
+    )]
     Blocked,
 }
 

@@ -69,6 +69,11 @@ impl Arriving {
         self.left == Some(0)
     }
 
+    /// Octets of it that are kept.
+    pub(super) fn octets(&self) -> usize {
+        self.letter.properties.len() + self.body.len()
+    }
+
     /// The message, and the number of its delivery.
     pub(super) fn finish(self) -> (Letter, DeliveryTag) {
         let letter = Letter {

@@ -3,9 +3,10 @@
 //! ```text
 //! a message ─ not meant ───────────────────────────────▶ stays: held until the end, then put back in its place
 //!        └─ meant ─ purge ─────────────────────────────▶ acked
-//!               └─ redrive ─▶ publisher ─ confirmed ───▶ acked
-//!                                 ├─ no route takes it ▶ stays
-//!                                 └─ nobody can now ───▶ handed over again after a while
+//!               └─ redrive ─ may the user publish it? ─ no ─▶ stays
+//!                                 └─ publisher ─ confirmed ─▶ acked
+//!                                        ├─ no route takes it ▶ stays
+//!                                        └─ nobody can now ───▶ handed over again after a while
 //! ```
 //! The publisher's link publishes, as the user-ids of others and the proof of trusted headers would not survive otherwise. A message is acked
 //! when it is confirmed elsewhere, so at every moment it is in one place at least; whatever dies in between, the broker puts it back.
@@ -22,6 +23,7 @@ use crate::letter::{Filter, Letter};
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
 use crate::objects::Names;
 
+use super::asking::{Answer, Asking, Right};
 use super::window::{FACTOR, FIRST};
 
 /// Publications without an outcome at once: as many, ...
@@ -32,6 +34,12 @@ const MOST_OCTETS_AWAY: usize = 4 << 20;
 const AGAIN: Duration = Duration::from_secs(1);
 /// With a rate no more is held than that moves in so many seconds, besides what stays: RabbitMQ wants each message back in time.
 const SOON: u64 = 60;
+/// So many reasons to stay are told apart: the broker's words may name the key.
+const MOST_REASONS: usize = 32;
+/// All others are counted as this.
+const MORE_REASONS: &str = "other reasons";
+/// The reason to stay of what the broker has not been asked about, or did not answer in time.
+const UNANSWERED: &str = "the broker has not said whether the user may publish it";
 /// A walk that was held up may catch up with its rate for so long.
 const CATCHES_UP: Duration = Duration::from_millis(50);
 
@@ -78,6 +86,8 @@ struct Away {
 #[derive(Debug)]
 pub(super) struct Moving {
     settings: Move,
+    /// Whether the user may publish them.
+    pub(super) asking: Asking,
     away: BTreeMap<Ticket, Away>,
     octets: usize,
     last: u64,
@@ -104,6 +114,8 @@ pub(super) enum Fate {
     Gone,
     /// It is handed to the publisher.
     Publish(Ticket, Publication),
+    /// It waits for an answer of the broker.
+    Waits,
 }
 
 // === impl Moving ===
@@ -112,6 +124,7 @@ impl Moving {
     pub(super) fn new(settings: Move, now: Now) -> Moving {
         Moving {
             settings,
+            asking: Asking::default(),
             away: BTreeMap::new(),
             octets: 0,
             last: 0,
@@ -132,6 +145,11 @@ impl Moving {
     /// Where messages go, if they are published.
     pub(super) fn to(&self) -> Option<&Destination> {
         Some(&self.settings.to.as_ref()?.to)
+    }
+
+    /// Each message has a key of its own, and an exchange to which the right may be one to some keys.
+    pub(super) fn has_own_keys(&self) -> bool {
+        matches!(self.to(), Some(Destination::Exchange { exchange, routing_key: None }) if !exchange.is_empty())
     }
 
     /// Deliveries that its consumer may hold at most.
@@ -200,9 +218,10 @@ impl Moving {
         (now.mono < self.next).then_some(Some(self.next))
     }
 
-    /// When messages are handed over again.
+    /// When messages are handed over again, or an answer is late.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        self.again
+        let both = [self.again, self.asking.deadline()];
+        both.into_iter().flatten().min()
     }
 
     /// A message came.
@@ -246,17 +265,44 @@ impl Moving {
                 return Fate::Stays;
             }
         };
+        let ticket = Ticket(self.last + 1);
+        let right = match self.has_own_keys() {
+            true => self.asking.right(&publication.routing_key, ticket),
+            false => Right::May,
+        };
+        if let Right::Not(why) = right {
+            self.stays(tag, why);
+            return Fate::Stays;
+        }
         self.goes(now);
         self.last += 1;
         self.octets += publication.content.len();
-        let ticket = Ticket(self.last);
         let away = Away {
             tag,
             publication: publication.clone(),
             again: false,
         };
         self.away.insert(ticket, away);
-        Fate::Publish(ticket, publication)
+        match right {
+            Right::May => Fate::Publish(ticket, publication),
+            Right::Waits | Right::Not(_) => Fate::Waits,
+        }
+    }
+
+    /// The broker's answer to the oldest question: what may be published now.
+    pub(super) fn answered(&mut self, answer: Answer) -> Vec<(Ticket, Publication)> {
+        let answered = self.asking.answered(answer.clone());
+        if let Answer::Not(why) = answer {
+            for ticket in answered.refused {
+                if let Some(away) = self.away.remove(&ticket) {
+                    self.octets -= away.publication.content.len();
+                    self.stays(away.tag, why.clone());
+                }
+            }
+        }
+        let may = answered.may.into_iter();
+        may.filter_map(|ticket| Some((ticket, self.away.get(&ticket)?.publication.clone())))
+            .collect()
     }
 
     /// The outcome of a publication: the delivery to ack, if it is gone.
@@ -312,6 +358,9 @@ impl Moving {
     /// Nothing is handed over any more: what waits for that stays.
     pub(super) fn give_up(&mut self) {
         (self.again, self.given_up) = (None, true);
+        for tag in self.without_answer() {
+            self.stays(tag, UNANSWERED.to_owned());
+        }
         for tag in self.no_longer_wait() {
             self.stays(tag, Cause::PublisherAway.as_str().to_owned());
         }
@@ -320,7 +369,7 @@ impl Moving {
     /// All that is held goes back, and is met again: only what has no outcome yet is waited for.
     pub(super) fn put_down(&mut self) {
         (self.again, self.moved.waits) = (None, false);
-        for tag in self.no_longer_wait() {
+        for tag in [self.without_answer(), self.no_longer_wait()].concat() {
             self.holds(tag);
         }
         self.octets = self
@@ -352,6 +401,13 @@ impl Moving {
         self.first_held.into_iter().chain(away).min()
     }
 
+    /// The deliveries whose right to be published was asked for, and is not known.
+    fn without_answer(&mut self) -> Vec<DeliveryTag> {
+        let waiting = self.asking.forget().into_iter();
+        let away = waiting.filter_map(|ticket| self.away.remove(&ticket));
+        away.map(|away| away.tag).collect()
+    }
+
     /// The deliveries that were to be handed over again.
     fn no_longer_wait(&mut self) -> Vec<DeliveryTag> {
         let waiting = self.away.values().filter(|away| away.again);
@@ -367,6 +423,11 @@ impl Moving {
 
     fn stays(&mut self, tag: DeliveryTag, why: String) {
         self.holds(tag);
-        *self.moved.stay.entry(why).or_default() += 1;
+        let stay = &mut self.moved.stay;
+        let why = match stay.len() < MOST_REASONS || stay.contains_key(&why) {
+            true => why,
+            false => MORE_REASONS.to_owned(),
+        };
+        *stay.entry(why).or_default() += 1;
     }
 }

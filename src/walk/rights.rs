@@ -1,78 +1,194 @@
 //! May this user publish there? The publisher's link moves the messages, so the broker is asked in the user's own name before.
 //!
-//! AMQP has no such question, so each of these asks for something that changes nothing (S12.5):
-//! - the default exchange: an empty message for a queue that nobody has, mandatory. Who may gets it back, who may not loses the channel.
-//! - another exchange: to unbind it from an exchange that it is not bound to. RabbitMQ looks first at the right to write to the one, then at
-//!   the right to read from the other, and last at what is there. Which one a refusal means, its text says.
+//! AMQP has no such question, so an empty message is published in a transaction that is rolled back (S12.5): the broker looks at all that the
+//! user needs, topic permissions too, but no queue gets it. That takes a channel of its own, since acks on it would be rolled back, too.
+//!
+//! ```text
+//! before the first message: the exchange, with the key that all get, else with an empty one ─ refused ─▶ the walk fails
+//! each key of the messages' own, when the first message with it has come ─ refused ─▶ all with that key stay
+//! ```
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::ChannelId;
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
+use crate::amqp::table::TableBuilder;
 use crate::dead_letter::redrive::Destination;
+use crate::machine::Now;
 
-use super::{Effects, State, Walk};
+use super::asking::Answer;
+use super::channels::UNREADABLE;
+use super::{BEGINNING, Effects, Failure, State, Walk};
 
-/// No queue has that name: it is one of our prefix that the proxy does not make.
-const NOBODY: &[u8] = b"dlx-proxy.nobody";
-/// Bit of `basic.publish`.
-const MANDATORY: u8 = 1;
-/// Every vhost has them.
-const SOURCES: [&[u8]; 2] = [b"amq.fanout", b"amq.direct"];
+/// The channel of the questions. The first channel counts the messages.
+const CHANNEL: u16 = 2;
+/// What a refusal says that is about the key, and not about the exchange.
+const TOPIC: &[u8] = b"access to topic '";
+/// Without it an exchange of the type `x-recent-history` would remember the empty message.
+const NO_STORE: &[u8] = b"x-recent-history-no-store";
+/// The property flag of `headers`.
+const HEADERS: [u8; 2] = [0x20, 0];
 
 impl Walk {
     /// Asks, if messages are to be published. False: there is nothing to ask.
     pub(super) fn test_rights(&mut self, fx: &mut Effects) -> bool {
-        let Some(to) = self.moving.as_ref().and_then(|moving| moving.to()) else {
-            return false;
+        let key = match self.moving.as_ref().and_then(|moving| moving.to()) {
+            None => return false,
+            Some(Destination::Source | Destination::Queue(_)) => ShortStr::EMPTY,
+            Some(Destination::Exchange { routing_key, .. }) => {
+                routing_key.clone().unwrap_or(ShortStr::EMPTY)
+            }
         };
-        let (out, channel) = (fx.broker.build(&[]), ChannelId(self.channel));
-        match to {
-            Destination::Exchange { exchange, .. } if !exchange.is_empty() => {
-                reply::method(out, channel, MethodId::EXCHANGE_UNBIND, |a| {
-                    a.short(0)
-                        .shortstr(exchange)
-                        .shortstr(source_beside(exchange))
-                        .shortstr(NOBODY)
-                        .octet(0)
-                        .longstr(b"")
-                        .end();
-                });
-            }
-            Destination::Source | Destination::Queue(_) | Destination::Exchange { .. } => {
-                reply::method(out, channel, MethodId::BASIC_PUBLISH, |a| {
-                    a.short(0)
-                        .shortstr(b"")
-                        .shortstr(NOBODY)
-                        .octet(MANDATORY)
-                        .end();
-                });
-                let empty = Content {
-                    properties: vec![0, 0].into(),
-                    body: Default::default(),
-                };
-                empty.put(out, channel, 0);
-            }
-        }
+        self.put_questions(&[key], fx);
         self.state = State::Testing;
         true
     }
 
-    /// A refusal that means the other exchange: to this one the user may write.
-    pub(super) fn may_write_after_all(&self, close: &Close<'_>) -> bool {
-        let to = self.moving.as_ref().and_then(|moving| moving.to());
-        let Some(Destination::Exchange { exchange, .. }) = to else {
-            return false;
+    /// The questions have that channel.
+    pub(super) fn asks_on(&self, channel: u16) -> bool {
+        channel == CHANNEL && self.moving.as_ref().is_some_and(|it| it.to().is_some())
+    }
+
+    /// Asks for the keys of messages that have come.
+    pub(super) fn ask(&mut self, now: Now, fx: &mut Effects) {
+        if let Some(moving) = &mut self.moving
+            && let State::Walking | State::Settling = self.state
+        {
+            let keys = moving.asking.questions(now.mono.after(BEGINNING));
+            self.put_questions(&keys, fx);
+        }
+    }
+
+    fn put_questions(&mut self, keys: &[ShortStr], fx: &mut Effects) {
+        let Some(moving) = self.moving.as_mut().filter(|_| !keys.is_empty()) else {
+            return;
         };
-        let mut meant = b"exchange '".to_vec();
-        meant.extend_from_slice(source_beside(exchange));
-        meant.extend_from_slice(b"' in vhost");
-        !exchange.is_empty() && memchr::memmem::find(close.text, &meant).is_some()
+        let was_open = std::mem::replace(&mut moving.asking.is_open, true);
+        let exchange = match moving.to() {
+            Some(Destination::Exchange { exchange, .. }) => exchange.as_bytes(),
+            _ => b"",
+        };
+        let (out, channel) = (fx.broker.build(&[]), ChannelId(CHANNEL));
+        if !was_open {
+            reply::channel_open(out, channel);
+            reply::method(out, channel, MethodId::TX_SELECT, |_| {});
+        }
+        let empty = empty();
+        for key in keys {
+            reply::method(out, channel, MethodId::BASIC_PUBLISH, |a| {
+                a.short(0).shortstr(exchange).shortstr(key).octet(0).end();
+            });
+            empty.put(out, channel, 0);
+            reply::method(out, channel, MethodId::TX_ROLLBACK, |_| {});
+        }
+    }
+
+    /// What the broker says on the channel of the questions.
+    ///
+    /// # Errors
+    /// What the broker did wrong.
+    pub(super) fn told(
+        &mut self,
+        id: MethodId,
+        payload: &[u8],
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        match id {
+            MethodId::TX_ROLLBACK_OK if self.state == State::Testing => self.consume(true, fx),
+            MethodId::TX_ROLLBACK_OK => self.answered(Answer::May, now, fx),
+            MethodId::CHANNEL_CLOSE => {
+                let close = Close::parse(payload).map_err(|_| UNREADABLE)?;
+                reply::close_ok(fx.broker.build(&[]), ChannelId(CHANNEL));
+                if let Some(moving) = &mut self.moving {
+                    moving.asking.is_open = false;
+                }
+                let text = String::from_utf8_lossy(close.text).into_owned();
+                match self.state {
+                    // Each message has a key of its own, and that is asked for later.
+                    State::Testing if self.has_own_keys() && is_of_topic(&close) => {
+                        self.consume(true, fx);
+                    }
+                    State::Testing => {
+                        let code = close.code;
+                        self.fail(Failure::Refused { code, text }, now, fx);
+                    }
+                    _ => self.answered(Answer::Not(text), now, fx),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, answer: Answer, now: Now, fx: &mut Effects) {
+        if let Some(moving) = &mut self.moving {
+            fx.out.publish.extend(moving.answered(answer));
+        }
+        self.end_at_bound(now, fx);
+    }
+
+    /// An answer that does not come ends the walk; but an alarm is waited for, as the publisher does.
+    pub(super) fn miss_answers(&mut self, now: Now, fx: &mut Effects) {
+        let Some(moving) = &mut self.moving else {
+            return;
+        };
+        let asking = &mut moving.asking;
+        if !asking.is_late(now.mono) || !asking.waits() {
+            return;
+        }
+        match (self.link.is_blocked(), asking.hears()) {
+            (true, true) => {}
+            (true, false) => self.fail(Failure::Blocked, now, fx),
+            (false, _) => self.fail(Failure::Silent, now, fx),
+        }
+    }
+
+    /// The broker is read on for the sake of an answer.
+    pub(super) fn hears(&self) -> bool {
+        self.moving.as_ref().is_some_and(|it| it.asking.hears())
+    }
+
+    /// Takes what had to be read before an answer, as far as it may be taken now.
+    pub(super) fn take_stashed(&mut self, now: Now, fx: &mut Effects) {
+        while let Some(moving) = &mut self.moving
+            && moving.asking.has_stash()
+        {
+            if self.state != State::Walking {
+                return moving.asking.drop_stash();
+            }
+            if self.rest(now) {
+                return;
+            }
+            let moving = self.moving.as_mut();
+            if let Some(whole) = moving.and_then(|moving| moving.asking.unstash()) {
+                self.passed(whole, now, fx);
+            }
+        }
+    }
+
+    /// Some messages were read, and not looked at yet.
+    pub(super) fn has_stash(&self) -> bool {
+        self.moving.as_ref().is_some_and(|it| it.asking.has_stash())
+    }
+
+    fn has_own_keys(&self) -> bool {
+        self.moving.as_ref().is_some_and(|it| it.has_own_keys())
     }
 }
 
-/// An exchange that is not that one.
-fn source_beside(exchange: &[u8]) -> &'static [u8] {
-    let [one, other] = SOURCES;
-    if exchange == one { other } else { one }
+fn is_of_topic(close: &Close<'_>) -> bool {
+    memchr::memmem::find(close.text, TOPIC).is_some()
+}
+
+/// What is published, and rolled back.
+fn empty() -> Content {
+    let mut headers = TableBuilder::default();
+    headers.boolean(NO_STORE, true);
+    let headers = headers.finish();
+    let size = (headers.len() as u32).to_be_bytes();
+    Content {
+        properties: [&HEADERS[..], &size, &headers].concat().into(),
+        body: Default::default(),
+    }
 }

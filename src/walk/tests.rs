@@ -9,6 +9,7 @@ use crate::amqp::method::MethodId;
 use crate::link::peer::{Rig, Sent, close, content, method, name};
 
 mod acks;
+mod asking;
 mod moving;
 mod windows;
 

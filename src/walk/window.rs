@@ -111,7 +111,11 @@ impl Walk {
     /// Opens the next window, if this one is full and more may be taken.
     pub(super) fn widen(&mut self, fx: &mut Effects) {
         let may = self.state == State::Walking && !self.window.opens && !self.paused;
-        if !may || !self.window.is_full() || self.summary.queue_type == QueueType::Stream {
+        if !may
+            || self.has_stash()
+            || !self.window.is_full()
+            || self.summary.queue_type == QueueType::Stream
+        {
             return;
         }
         let held = self.held();

@@ -141,6 +141,10 @@ class Broker:
         """As `rabbitmqctl set_permissions`."""
         self._call("rabbit_auth_backend_internal:set_permissions", user, vhost, configure, write, read)
 
+    def permit_topic(self, vhost, user, exchange, write):
+        """As `rabbitmqctl set_topic_permissions`, to read nothing."""
+        self._call("rabbit_auth_backend_internal:set_topic_permissions", user, vhost, exchange, write, "^$")
+
     def set_policy(self, vhost, name, pattern, definition, priority=0, apply_to="queues"):
         """As `rabbitmqctl set_policy`."""
         self._call("rabbit_policy:parse_set", vhost, name, pattern, json.dumps(definition), str(priority), apply_to)

@@ -1,5 +1,7 @@
 """Dead letters that are sent back, or removed, over HTTP: nothing is lost, nothing comes twice, and only who may moves anything."""
 
+import contextlib
+import copy
 import json
 import os
 import pty
@@ -7,6 +9,7 @@ import signal
 import subprocess
 import urllib.parse
 
+import pika
 import pytest
 
 from lab import DEADLINE, until
@@ -134,6 +137,64 @@ def test_who_may_not_moves_nothing(scene):
     begun = order(scene, dead)
     for user, status in (("stranger", 404), ("all-rights", 200)):
         assert ask(scene.via, redrives(scene.via, f"/{begun['id']}"), user)[0] == status
+
+
+def test_topic_permissions_count(scene):
+    """Each message has a key of its own, and the user may publish with one of them."""
+    via, dead, arrived = scene.via, scene.queue("dead", kind="quorum"), scene.queue("arrived", kind="classic")
+    exchange = scene.exchange("topics", "topic")
+    scene.bind(arrived, exchange, "#")
+    internal = scene.exchange("internal", internal=True)
+    keys = ("ok", "bad", "ok", "bad", "ok")
+    source = scene.exchange("source", "fanout")
+    scene.bind(dead, source)
+    for number, key in enumerate(keys):
+        scene.publish(source, key, b'{"number": %d}' % number)
+    until(lambda: scene.depth(dead) == len(keys), "all are there")
+    via.broker.permit_topic(via.vhost, "all-rights", exchange, "^ok$")
+    refused = "access to topic 'bad' in exchange"
+    answer = order(scene, dead, status=403, user="all-rights", to_exchange=exchange, to_routing_key="bad")
+    assert refused in answer["detail"], answer
+    assert "internal exchange" in order(scene, dead, status=403, user="all-rights", to_exchange=internal)["detail"]
+    order(scene, dead, status=404, user="all-rights", to_exchange=scene.name("gone"))
+    assert (scene.depth(dead), scene.depth(arrived)) == (5, 0)
+    done = ended(scene, order(scene, dead, user="all-rights", to_exchange=exchange))
+    ((why, number),) = done["stay"].items()
+    assert (done["state"], done["gone"], number) == ("completed", 3, 2) and refused in why, done
+    assert numbers(scene, dead) == [1, 3]
+    assert scene.depth(arrived) == 3, "no question has become a message"
+    assert [json.loads(body)["number"] for _, _, body in taken(scene, arrived, 3)] == [0, 2, 4]
+    done = ended(scene, order(scene, dead, user="all-rights", to_exchange=exchange, to_routing_key="ok"))
+    assert (done["gone"], [json.loads(body)["number"] for _, _, body in taken(scene, arrived, 2)]) == (2, [1, 3]), done
+
+
+def test_a_transaction_that_is_rolled_back_asks_for_rights(scene):
+    """What the broker itself does (S12.5)."""
+    via, queue = scene.via, scene.queue("all", kind="classic")
+    topics, internal = scene.exchange("topics", "topic"), scene.exchange("internal", internal=True)
+    scene.bind(queue, topics, "#")
+    via.broker.permit_topic(via.vhost, "all-rights", topics, "^ok$")
+    parameters = copy.copy(via.broker.parameters)
+    parameters.virtual_host, parameters.credentials = via.vhost, pika.PlainCredentials("all-rights", "secret")
+    with contextlib.closing(pika.BlockingConnection(parameters)) as connection:
+        def asked(exchange, key):
+            channel = connection.channel()
+            returned = []
+            channel.add_on_return_callback(lambda *back: returned.append(back))
+            channel.tx_select()
+            try:
+                channel.basic_publish(exchange, key, b"", mandatory=True)
+                channel.tx_rollback()
+            except pika.exceptions.ChannelClosedByBroker as refusal:
+                return refusal.reply_code, refusal.reply_text
+            connection.process_data_events(time_limit=0.1)
+            return len(returned), ""
+
+        assert asked(topics, "ok") == asked("", queue) == asked("", scene.name("nobody")) == (0, "")
+        for exchange, code, words in ((topics, 403, "access to topic 'bad' in exchange"), (internal, 403, "internal exchange"), (scene.name("gone"), 404, "no exchange")):
+            said, text = asked(exchange, "bad")
+            assert said == code and words in text, text
+    assert scene.depth(queue) == 0
 
 
 def known(scene, queue):

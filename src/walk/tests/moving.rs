@@ -11,7 +11,7 @@ use crate::machine::{Cause, Outcome, Ticket};
 use crate::objects::Names;
 
 /// It takes as long as it takes.
-const ENDLESS: Bounds = Bounds {
+pub(super) const ENDLESS: Bounds = Bounds {
     messages: u64::MAX,
     octets: u64::MAX,
     time: Duration::MAX,
@@ -49,29 +49,30 @@ pub(super) fn moving(wanted: Move, ready: u32) -> WalkRig {
     rig.up("4.3.6");
     rig.counted(1, ready);
     if asks {
-        assert_eq!(rig.methods(), [(1, MethodId::BASIC_PUBLISH)]);
-        rig.returned();
+        rig.asks(true, 1);
+        rig.rolled_back();
     }
     rig.is_of_type("classic");
     rig
 }
 
 impl WalkRig {
-    /// The message that asked whether the user may publish comes back.
-    fn returned(&mut self) {
-        let channel = self.channel();
-        let back = method(channel, MethodId::BASIC_RETURN, |a| {
-            a.short(312)
-                .shortstr(b"NO_ROUTE")
-                .shortstr(b"")
-                .shortstr(b"dlx-proxy.nobody")
-                .end();
-        });
-        let empty = Content {
-            properties: Bytes::from_static(&[0, 0]),
-            body: Bytes::new(),
+    /// Its questions since the last call, on their channel.
+    pub(super) fn asks(&mut self, opens: bool, questions: usize) {
+        let mut expected = match opens {
+            true => vec![MethodId::CHANNEL_OPEN, MethodId::TX_SELECT],
+            false => vec![],
         };
-        self.broker(&content(back, channel, &empty));
+        for _ in 0..questions {
+            expected.extend([MethodId::BASIC_PUBLISH, MethodId::TX_ROLLBACK]);
+        }
+        let expected: Vec<_> = expected.into_iter().map(|id| (2, id)).collect();
+        assert_eq!(self.methods(), expected);
+    }
+
+    /// The user may publish that.
+    pub(super) fn rolled_back(&mut self) {
+        self.broker(&method(2, MethodId::TX_ROLLBACK_OK, |_| {}));
     }
 
     /// What it acked since the last call.
@@ -88,7 +89,7 @@ impl WalkRig {
     }
 
     /// The tickets of what it handed to the publisher since the last call.
-    fn handed(&mut self) -> Vec<u64> {
+    pub(super) fn handed(&mut self) -> Vec<u64> {
         let handed = self.fx.out.publish.drain(..);
         handed.map(|(Ticket(ticket), _)| ticket).collect()
     }
@@ -98,7 +99,7 @@ impl WalkRig {
     }
 
     /// It is told of messages, as far as it reads.
-    fn offered(&mut self, messages: u64) -> u64 {
+    pub(super) fn offered(&mut self, messages: u64) -> u64 {
         let mut taken = 0;
         while taken < messages && self.machine.wants_read(Leg::Broker, 0) {
             self.comes("a", "");
@@ -107,7 +108,7 @@ impl WalkRig {
         taken
     }
 
-    fn moved(&mut self) -> (Stopped, u64, Vec<(String, u64)>) {
+    pub(super) fn moved(&mut self) -> (Stopped, u64, Vec<(String, u64)>) {
         let summary = self.summary();
         let stay = summary.moved.stay.into_iter().collect();
         (summary.stopped, summary.moved.gone, stay)
@@ -380,50 +381,12 @@ fn nobody_sends_back_what_he_may_not_publish() {
     rig.up("4.3.6");
     rig.counted(1, 1);
     rig.sent();
-    rig.broker(&close(1, 403, text, MethodId::BASIC_PUBLISH));
+    rig.broker(&close(2, 403, text, MethodId::BASIC_PUBLISH));
     let refused = Failure::Refused {
         code: 403,
         text: text.to_owned(),
     };
     assert_eq!(rig.ended(), Err(refused));
-}
-
-#[test]
-fn the_right_to_another_exchange_is_asked_for_by_what_changes_nothing() {
-    for (exchange, beside) in [("target", "amq.fanout"), ("amq.fanout", "amq.direct")] {
-        let text = |of: &str| {
-            format!("ACCESS_REFUSED - access to exchange '{of}' in vhost '/' refused for user 'o'")
-        };
-        for (refusal, may) in [
-            (None, true),
-            (Some(text(beside)), true),
-            (Some(text(exchange)), false),
-        ] {
-            let wanted = Move {
-                to: Some(Redrive {
-                    to: Destination::Exchange {
-                        exchange: name(exchange),
-                        routing_key: None,
-                    },
-                    keep_history: true,
-                    by: name("operator"),
-                }),
-                ..redrive()
-            };
-            let mut rig = rig_of(Task::Move(Box::new(wanted)), FAR);
-            rig.up("3.10.8");
-            rig.counted(1, 1);
-            assert_eq!(rig.methods(), [(1, MethodId::EXCHANGE_UNBIND)]);
-            rig.broker(&match &refusal {
-                None => method(1, MethodId::EXCHANGE_UNBIND_OK, |_| {}),
-                Some(text) => close(1, 403, text, MethodId::EXCHANGE_UNBIND),
-            });
-            match may {
-                true => rig.is_of_type("classic"),
-                false => assert!(rig.ended().is_err(), "{exchange} {refusal:?}"),
-            }
-        }
-    }
 }
 
 #[test]
