@@ -142,11 +142,7 @@ pub async fn ask(client: &Client, asked: &cli::Look) -> Result<Said, Failed> {
         }
         cli::Look::Show { .. } => show::text(&answer),
     };
-    let notes = objects("notes").iter().filter_map(Value::as_str);
-    Ok(Said {
-        answer: text,
-        notes: notes.map(plain::line).collect(),
-    })
+    Ok(Said::text(&answer, text))
 }
 
 fn or_usual(columns: &[String], usual: &[&str]) -> Vec<String> {
@@ -180,6 +176,15 @@ impl Said {
             notes: Vec::new(),
         }
     }
+
+    /// This text, and the notes of the answer.
+    fn text(answer: &Value, text: String) -> Said {
+        let notes = answer["notes"].as_array().into_iter().flatten();
+        Said {
+            answer: text,
+            notes: notes.filter_map(Value::as_str).map(plain::line).collect(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -207,6 +212,14 @@ mod tests {
             request::of_queue(asked.queue(), "dead-letters") + &query(&asked),
             "/api/v1/vhosts/%C3%BC/queues/a%2Fb%3Fc/dead-letters?source=x%26y&header=k%3Dv&header=l%3D%2B&limit=5"
         );
+    }
+
+    #[test]
+    fn notes_of_an_answer_are_lines_of_their_own() {
+        let answer = serde_json::json!({"notes": ["what it cost\n", "that it starves"]});
+        let said = Said::text(&answer, "moved\n".to_owned());
+        assert_eq!(said.notes, ["what it cost\\n", "that it starves"]);
+        assert!(Said::text(&Value::Null, String::new()).notes.is_empty());
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub async fn move_them(client: &Client, wanted: &Move) -> Result<(Said, Outcome)
     let (answer, shown) = ended?;
     let text = words::ended(&shown);
     Ok((
-        said(printing.output, &answer, text, &[]),
+        said(printing.output, &answer, text, &shown.notes),
         words::outcome(&shown),
     ))
 }

@@ -45,12 +45,10 @@ fn said(answer: &Value, columns: &[String], headed: bool) -> Result<Said, Failed
             "{left_out} dead letters went to more queues than the proxy remembers"
         ));
     }
-    let said = objects("notes").iter().filter_map(Value::as_str);
-    notes.extend(said.map(plain::line));
-    Ok(Said {
-        answer: table::table(&readable, &columns, &all, headed)?,
-        notes,
-    })
+    let text = table::table(&readable, &columns, &all, headed)?;
+    let mut said = Said::text(answer, text);
+    said.notes.splice(0..0, notes);
+    Ok(said)
 }
 
 /// With words for what the JSON has numbers and objects for.

@@ -1,8 +1,6 @@
 //! `dlx-proxy redeclared`: the queues with another target than their arguments say, for people.
 
-use serde_json::Value;
-
-use super::{Failed, Said, plain, request, table};
+use super::{Failed, Said, request, table};
 use crate::admin::client::Client;
 use crate::cli::{OfVhost, Output};
 
@@ -21,9 +19,6 @@ pub async fn redeclared(client: &Client, place: &OfVhost) -> Result<Said, Failed
     let objects = |name: &str| answer[name].as_array().map_or(&[][..], |list| list);
     let columns = ALL.map(str::to_owned);
     let headed = !place.printing.non_interactive;
-    let notes = objects("notes").iter().filter_map(Value::as_str);
-    Ok(Said {
-        answer: table::table(objects("redeclared"), &columns, &ALL, headed)?,
-        notes: notes.map(plain::line).collect(),
-    })
+    let text = table::table(objects("redeclared"), &columns, &ALL, headed)?;
+    Ok(Said::text(&answer, text))
 }

@@ -47,18 +47,15 @@ pub async fn redrives(client: &Client, asked: &Redrives) -> Result<Said, Failed>
             table::table(&list, &columns, &ALL, !place.printing.non_interactive)?
         }
         Redrives::Show { .. } => facts(&answer)?,
-        Redrives::Pause { .. } => told(answer, "is paused")?,
-        Redrives::Resume { .. } => told(answer, "goes on")?,
-        Redrives::Cancel { .. } => told(answer, "goes no further; what is on its way arrives")?,
+        Redrives::Pause { .. } => told(&answer, "is paused")?,
+        Redrives::Resume { .. } => told(&answer, "goes on")?,
+        Redrives::Cancel { .. } => told(&answer, "goes no further; what is on its way arrives")?,
     };
-    Ok(Said {
-        answer: text,
-        notes: Vec::new(),
-    })
+    Ok(Said::text(&answer, text))
 }
 
-fn told(redrive: Value, what: &str) -> Result<String, Failed> {
-    let shown: Shown = serde_json::from_value(redrive)?;
+fn told(redrive: &Value, what: &str) -> Result<String, Failed> {
+    let shown: Shown = serde_json::from_value(redrive.clone())?;
     Ok(format!("{} {} {what}.\n", words::what(&shown), shown.id))
 }
 

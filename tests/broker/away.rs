@@ -1,8 +1,9 @@
 //! No broker behind the proxy when it starts; and a vhost in which the proxy's own user has no rights.
 
+use dlx_proxy::amqp::frame::PROTOCOL;
 use dlx_proxy::amqp::method::MethodId;
 use dlx_proxy::registry::policy::Mode;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::lab::{Broker, each_broker, until, within};
@@ -31,6 +32,8 @@ async fn a_broker_that_comes_later() {
             let mut refused = within("accepting", TcpStream::connect(proxy.address))
                 .await
                 .expect("it listens");
+            // In AMQP the client speaks first.
+            refused.write_all(&PROTOCOL).await.expect("it listens");
             let mut said = Vec::new();
             let end = refused.read_to_end(&mut said);
             let quickly = tokio::time::timeout(std::time::Duration::from_secs(3), end).await;
