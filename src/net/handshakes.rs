@@ -5,9 +5,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -33,19 +32,13 @@ impl Handshakes {
     /// # Errors
     /// The system has no more threads or pollers for us.
     pub fn start() -> io::Result<Handshakes> {
-        let (running, mut ended) = watch::channel(());
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let thread = thread::Builder::new().name("handshakes".to_owned());
-        thread.spawn(move || {
+        let (running, ended) = watch::channel(());
+        let runtime = workers::start_thread("handshakes".to_owned(), ended, || {
             // On Linux it is the calling thread's. One that may not change it answers handshakes all the same.
             let _ = rustix::process::nice(NICER);
-            // An error, and so the end, when nobody has a clone any more.
-            runtime.block_on(async { while ended.changed().await.is_ok() {} });
-            runtime.shutdown_background();
         })?;
         Ok(Handshakes {
-            runtime: handle,
+            runtime,
             _running: Arc::new(running),
         })
     }

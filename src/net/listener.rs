@@ -208,25 +208,27 @@ impl Listener {
         let Some(tls) = tls else {
             return Ok(Socket::Left(client));
         };
-        match timeout_at(until, self.handshakes.accept(tls, client)).await {
-            Ok(accepted) => accepted,
-            Err(_) => {
-                self.metrics.limit_met(Limit::HandshakeTimeout);
-                Err(io::ErrorKind::TimedOut.into())
-            }
-        }
+        self.in_time(until, self.handshakes.accept(tls, client))
+            .await
     }
 
     /// Whether the client says anything. In AMQP it speaks first, so until then there is nothing for the broker: probes of load balancers, and
     /// clients that end behind the handshake of TLS, cost it no connection.
     async fn begins(&self, client: &mut Socket, until: Instant) -> bool {
-        match timeout_at(until, stream::begins(client)).await {
-            Ok(begins) => begins.unwrap_or(false),
-            Err(_) => {
-                self.metrics.limit_met(Limit::HandshakeTimeout);
-                false
-            }
-        }
+        let begins = self.in_time(until, stream::begins(client)).await;
+        begins.unwrap_or(false)
+    }
+
+    /// What the client has to do before its time is over.
+    async fn in_time<T>(
+        &self,
+        until: Instant,
+        done: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        timeout_at(until, done).await.unwrap_or_else(|_| {
+            self.metrics.limit_met(Limit::HandshakeTimeout);
+            Err(io::ErrorKind::TimedOut.into())
+        })
     }
 }
 

@@ -40,15 +40,8 @@ impl Workers {
         let (running, ended) = watch::channel(());
         let mut all = vec![Worker::new(Handle::current())];
         for number in 1..threads {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            all.push(Worker::new(runtime.handle().clone()));
-            let mut ended = ended.clone();
-            let thread = thread::Builder::new().name(format!("sessions-{number}"));
-            thread.spawn(move || {
-                // An error, and so the end, when nobody has a clone any more.
-                runtime.block_on(async { while ended.changed().await.is_ok() {} });
-                runtime.shutdown_background();
-            })?;
+            let name = format!("sessions-{number}");
+            all.push(Worker::new(start_thread(name, ended.clone(), || ())?));
         }
         Ok(Workers {
             all: all.into(),
@@ -82,6 +75,25 @@ impl Worker {
             seat: Seat::default(),
         }
     }
+}
+
+/// Starts a thread with a runtime of its own, which ends when nobody has the sender any more. `first` is what the thread does before all else.
+///
+/// # Errors
+/// The system has no more threads or pollers for us.
+pub(super) fn start_thread(
+    name: String,
+    mut ended: watch::Receiver<()>,
+    first: impl FnOnce() + Send + 'static,
+) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    thread::Builder::new().name(name).spawn(move || {
+        first();
+        runtime.block_on(async { while ended.changed().await.is_ok() {} });
+        runtime.shutdown_background();
+    })?;
+    Ok(handle)
 }
 
 /// Moves a connection to the poller of the calling thread.
