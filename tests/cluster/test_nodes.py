@@ -16,12 +16,29 @@ def counted(load, *, may_lose=()):
         load.arrives(queue, but=load.in_faults(queue))
         lost[queue] = load.arrives(queue, deadline=5)
     print(load.cluster.version, load.summary(lost))
+    if any(lost.values()):
+        print(load.queues("messages", "messages_ready", "leader", "online", "state"))
     for queue in load.sources:
-        excused = load.in_faults(queue) if queue in may_lose else set()
-        assert not lost[queue] - excused, f"{queue}: {sorted(lost[queue] - excused)[:20]}"
+        missing = lost[queue] - load.in_faults(queue) if queue in may_lose else lost[queue]
+        # The broker alone moves these, and its worker may have given up (3.10): what is still in its queue is not lost.
+        waiting = load.waiting(queue) if queue == "expired-at-least-once" else 0
+        assert len(missing) <= waiting, f"{queue}: {sorted(missing)[:20]} of {len(missing)}, {waiting} wait"
     # Nothing comes that nobody sent.
     for queue, seen in load.seen.items():
         assert all(number // 10_000_000 < len(load.publishers) for number in seen)
+
+
+def only_nodes_cut(load, words="", *, more=0):
+    """Each client was cut off once for each node that went, and `more` times, in these words; nobody was refused, as a client waits for another node,
+    or for a proxy.
+
+    RabbitMQ itself answers 541, on any node, where the leader of a queue ends in the middle of a call (3.10: what expires as its node goes finds no
+    exchanges any more, `rabbit_quorum_queue:dead_letter_publish`)."""
+    for client in load.clients:
+        errors = sum("(541)" in cut for cut in client.lost)
+        assert client.connections <= 1 + len(ALL) + more + errors, f"{client.lost}"
+        assert all(words in cut or "(541)" in cut for cut in client.lost), f"{client.lost}"
+        assert not client.refused, f"{client.refused}"
 
 
 def metric(proxy, name):
@@ -51,10 +68,7 @@ def test_nodes_are_restarted_in_turn(cluster, vhost, start):
     with Load(cluster, vhost, proxies) as load:
         for node in ALL:
             restart(cluster, load, node)
-        for client in load.clients:
-            assert client.connections <= 1 + len(ALL), client.lost
-            assert not client.refused, "a client waits for another node"
-            assert all("320" in words for words in client.lost), client.lost
+        only_nodes_cut(load, "(320)")
         for proxy in proxies:
             until(lambda: proxy.is_ready(), "the links are up")
             connections = metric(proxy, "connections")
@@ -74,10 +88,7 @@ def test_nodes_and_proxies_are_restarted_in_turn(cluster, vhost, start):
         restart(cluster, load, 2)
         replace(load, proxies, 1, start())
         restart(cluster, load, 3)
-        for client in load.clients:
-            assert client.connections <= 1 + len(ALL) + 1, client.lost
-            assert not client.refused, "a client waits for another node, or for a proxy"
-            assert all("320" in words for words in client.lost), client.lost
+        only_nodes_cut(load, "(320)", more=1)
         counted(load, may_lose=["expired"])
 
 
@@ -89,9 +100,7 @@ def test_nodes_are_killed_in_turn(cluster, vhost, start):
                 cluster.kill(node)
                 load.is_answered()
                 cluster.come_back(node)
-        for client in load.clients:
-            assert client.connections <= 1 + len(ALL), client.lost
-            assert not client.refused, "a client waits for another node"
+        only_nodes_cut(load)
         counted(load, may_lose=["expired"])
 
 
@@ -122,6 +131,9 @@ def test_two_nodes_are_away(cluster, vhost, start):
     """There is no majority: nothing can be published, and nothing of what was rejected is lost."""
     proxies = [start()]
     with Load(cluster, vhost, proxies) as load:
+        # Quorum queues whose nodes are killed within a second of the declare may not come back (4.3.6, measured without a proxy), or lose what they
+        # confirmed (in one in which the proxy has no part).
+        load.lasts(5)
         with load.fault():
             cluster.kill(2)
             cluster.kill(3)
