@@ -113,14 +113,19 @@ def test_a_bad_setting_makes_start_fail(installed):
 
 
 def test_a_taken_port_makes_start_fail_until_it_is_free(installed):
-    settings(installed, "DLX_PROXY_ADMIN=127.0.0.1:5673")
+    address = "127.0.0.1:15674"
+    installed("systemd-run", "--unit", "taken", "systemd-socket-activate", "--listen", address, "/bin/cat")
+    settings(installed, f"DLX_PROXY_ADMIN={address}")
     try:
-        assert installed("systemctl", "restart", "dlx-proxy", check=False).returncode != 0
-        # More often than systemd would try by default.
+        until(10, lambda: installed("systemctl", "restart", "dlx-proxy", check=False).returncode != 0, "it starts where somebody else listens")
+        assert address in journal(installed)
+        # More often than systemd tries by default.
         until(30, lambda: int(show(installed, "NRestarts")) > 6, "it is given up")
+        installed("systemctl", "stop", "taken")
+        until(10, lambda: show(installed, "ActiveState") == "active", "it does not come up by itself")
     finally:
         settings(installed)
-    until(10, lambda: show(installed, "ActiveState") == "active", "it does not come up by itself")
+    installed("systemctl", "restart", "dlx-proxy")
 
 
 def test_reload_reads_the_file_again(installed):
