@@ -41,10 +41,21 @@ enum Way<'a> {
     Relay,
     /// The same, with the headers that a redrive leaves: the broker reads, keeps and sends them too.
     RelayWithHeaders,
-    /// The proxy, asked by its API.
-    Redrive(&'a Route),
+    /// The proxy, asked by its API; perhaps for so many messages a second.
+    Redrive(&'a Route, Option<u64>),
     /// The same, to nowhere.
     Purge(&'a Route),
+}
+
+impl Way<'_> {
+    /// How many lie in the queue.
+    fn messages(self, settings: &Settings) -> u64 {
+        match self {
+            // For two seconds: the last redrive has to end before the next measurement begins.
+            Way::Redrive(_, Some(rate)) => 2 * rate,
+            _ => settings.redriven,
+        }
+    }
 }
 
 impl Bench {
@@ -73,7 +84,7 @@ fn speed(proxied: &Route, settings: &Settings) -> usize {
     let ways = [
         ("relay", Way::Relay),
         ("with its headers", Way::RelayWithHeaders),
-        ("dlx-proxy", Way::Redrive(proxied)),
+        ("dlx-proxy", Way::Redrive(proxied, None)),
         ("purge", Way::Purge(proxied)),
     ];
     let all = interleave_ways(settings.scale.rounds, ways.to_vec(), |way| {
@@ -138,18 +149,20 @@ fn pace(proxied: &Route, settings: &Settings) -> usize {
 }
 
 /// The latency of clients of the proxy: in peace, while a bare relay moves messages, so that it shows what the broker's own work takes, and while a
-/// redrive does.
+/// redrive does, at full speed and at a rate.
 fn beside(proxied: &Route, settings: &Settings) -> usize {
+    let (rate, _) = PACED[usize::from(settings.small)];
     let ways = vec![
         ("in peace", None),
         ("relay", Some(Way::Relay)),
-        ("redrive", Some(Way::Redrive(proxied))),
+        ("redrive", Some(Way::Redrive(proxied, None))),
+        ("at a rate", Some(Way::Redrive(proxied, Some(rate)))),
     ];
     let all = interleave_ways(settings.scale.rounds, ways, |way| {
         let Some(way) = way else {
             return pass_through::latency(proxied, &settings.scale);
         };
-        on_full_queue(settings, settings.redriven, |headers| {
+        on_full_queue(settings, way.messages(settings), |headers| {
             let over = AtomicBool::new(false);
             thread::scope(|scope| {
                 let moving = scope.spawn(|| back_and_forth(*way, settings, headers, &over));
@@ -165,19 +178,22 @@ fn beside(proxied: &Route, settings: &Settings) -> usize {
         "in peace",
         "relay",
         "redrive",
+        "at a rate",
         "redrive : in peace",
         "redrive : relay",
+        "at a rate : in peace",
     ]);
     for (i, metric) in ["p50 in µs", "p99 in µs"].into_iter().enumerate() {
         let mut cells = vec![metric.to_owned()];
         cells.extend(all.iter().map(|series| series.figure(i)));
-        if let [peace, relay, redrive] = &all[..] {
+        if let [peace, relay, redrive, paced] = &all[..] {
             cells.extend([peace, relay].map(|other| redrive.ratio(other, i)));
+            cells.push(paced.ratio(peace, i));
         }
         table.row(cells);
     }
     println!(
-        "\nLatency of others beside a redrive: {} messages a second (the p99 should be at most 1.2 times as long)\n{table}",
+        "\nLatency of others beside a redrive: {} messages a second, the rate is {rate} (the p99 should be at most 1.2 times as long)\n{table}",
         report::number(RATE as f64)
     );
     failed(&all)
@@ -196,9 +212,10 @@ fn back_and_forth(
     {
         match way {
             Way::Relay | Way::RelayWithHeaders => relayed(settings, from, to, headers)?,
-            Way::Redrive(route) => {
-                let order = format!("queues/{from}/redrives?to-queue={to}");
-                carry_out(route, settings, &order, settings.redriven)?;
+            Way::Redrive(route, rate) => {
+                let rate = rate.map_or(String::new(), |rate| format!("&rate={rate}"));
+                let order = format!("queues/{from}/redrives?to-queue={to}{rate}");
+                carry_out(route, settings, &order, way.messages(settings))?;
             }
             Way::Purge(_) => bail!("what is purged does not come back"),
         }
@@ -264,7 +281,7 @@ fn run(way: Way<'_>, settings: &Settings) -> anyhow::Result<Vec<f64>> {
                 relayed(settings, DEAD, BACK, headers)?;
                 return Ok(vec![messages as f64 / begun.elapsed().as_secs_f64()]);
             }
-            Way::Redrive(route) => (route, format!("redrives?to-queue={BACK}")),
+            Way::Redrive(route, _) => (route, format!("redrives?to-queue={BACK}")),
             Way::Purge(route) => (route, "purges".to_owned()),
         };
         let mut times = [f64::NAN; 2];
