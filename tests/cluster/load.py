@@ -12,7 +12,7 @@ DURABLE = pika.BasicProperties(delivery_mode=2)
 CUT = (pika.exceptions.AMQPError, OSError)
 QUORUM = {"x-queue-type": "quorum"}
 MARGIN = 1
-"""What was confirmed so many seconds before a fault has been moved by then."""
+"""What was confirmed so many seconds before a fault has been moved by then; and so many after it the broker moves what expires again."""
 
 
 class Client(threading.Thread):
@@ -147,7 +147,7 @@ class Load:
         began = time.monotonic()
         yield
         self.flows()
-        self.faults.append((began - MARGIN, time.monotonic()))
+        self.faults.append((began - MARGIN, time.monotonic() + MARGIN))
 
     def lasts(self, seconds):
         """The fault goes on for so long; nothing is expected meanwhile."""
