@@ -29,16 +29,20 @@ def counted(load, *, may_lose=()):
 
 
 def only_nodes_cut(load, words="", *, more=0):
-    """Each client was cut off once for each node that went, and `more` times, in these words; nobody was refused, as a client waits for another node,
-    or for a proxy.
+    """Each client was cut off once for each node that went, and `more` times, most in these words; nobody was refused, as a client waits for another
+    node, or for a proxy.
 
     RabbitMQ itself answers 541, on any node, where the leader of a queue ends in the middle of a call (3.10: what expires as its node goes finds no
-    exchanges any more, `rabbit_quorum_queue:dead_letter_publish`)."""
+    exchanges any more, `rabbit_quorum_queue:dead_letter_publish`). And a node that is stopped resets its connections behind its last words: a client
+    that writes just then hears of the reset first (4.3.6: 3 of 240 without a proxy, 1 of 240 with one)."""
+    told = []
     for client in load.clients:
+        told += [words in cut or "(541)" in cut for cut in client.lost]
         errors = sum("(541)" in cut for cut in client.lost)
         assert client.connections <= 1 + len(ALL) + more + errors, f"{client.lost}"
-        assert all(words in cut or "(541)" in cut for cut in client.lost), f"{client.lost}"
+        assert all(words in cut or "(541)" in cut or "ConnectionResetError" in cut for cut in client.lost), f"{client.lost}"
         assert not client.refused, f"{client.refused}"
+    assert sum(told) > len(told) / 2, [client.lost for client in load.clients]
 
 
 def metric(proxy, name):

@@ -102,7 +102,7 @@ else
   steps broker clients languages
   steps differential faults-once
   steps 'generated SEEDS=300' kubernetes-test
-  for target in cluster monitoring-test deploy-check demo bench-once; do step "$target" make --no-print-directory "$target"; done
+  for target in cluster container-test monitoring-test deploy-check demo bench-once; do step "$target" make --no-print-directory "$target"; done
 fi
 step nothing-left nothing_left_behind
 
