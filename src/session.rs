@@ -113,7 +113,8 @@ pub struct Session {
     peer: Peer,
     client: Stream,
     broker: Stream,
-    channels: BTreeMap<ChannelId, Channel>,
+    /// Boxed, since a map has room for eleven at once, and most connections have one.
+    channels: BTreeMap<ChannelId, Box<Channel>>,
     /// The replies that the broker still has to send, on all channels.
     replies: Tally,
     registry: Registry,

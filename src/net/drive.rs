@@ -142,11 +142,11 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// Pumps until the machine has ended; it is told when `drained` is done.
-    pub async fn run(mut self, drained: impl Future<Output = ()>) {
+    /// Pumps until the machine has ended; it is told when `drained` is done. Borrowed, since a future holds twice what it is given.
+    pub async fn run(&mut self, drained: impl Future<Output = ()>) {
         let mut drained = std::pin::pin!(drained);
         let mut told = false;
-        std::future::poll_fn(move |cx| {
+        std::future::poll_fn(|cx| {
             if !told && drained.as_mut().poll(cx).is_ready() {
                 told = true;
                 self.drain();

@@ -27,7 +27,7 @@ impl Walks {
         let (told, mut ended) = mpsc::channel(1);
         let import = Import::new(settings, self.clock.now());
         let connector = self.dialer.connector(|_| ());
-        let drive = Drive::link(import, Told(told), inbox, self.clock, connector);
+        let mut drive = Drive::link(import, Told(told), inbox, self.clock, connector);
         drive.run(stopped).await;
         ended.try_recv().ok()
     }

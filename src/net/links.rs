@@ -159,9 +159,10 @@ impl Opener {
         let connector = self.dialer.connector(move |address| {
             *led_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
         });
-        let drive = Drive::link(machine, outlet, inbox, self.clock, connector);
+        let mut drive = Drive::link(machine, outlet, inbox, self.clock, connector);
+        let drained = self.drain.stopped(phase);
         self.drain
-            .spawn(phase, drive.run(self.drain.stopped(phase)));
+            .spawn(phase, async move { drive.run(drained).await });
     }
 
     fn telemetry(&self, vhost: &Vhost, led_to: &LedTo) -> Box<dyn Observer> {

@@ -21,7 +21,7 @@ use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::Drive;
 use super::handshakes::Handshakes;
-use super::outlet::Observer;
+use super::outlet::{Observer, SessionOutlet};
 use super::permits::Permits;
 use super::ports::{Came, Ports};
 use super::proxy_protocol::{self, BadHeader, Ends, Origin, Ssl, Trusted};
@@ -52,6 +52,9 @@ pub struct Listener {
     /// Where handshakes of TLS are answered.
     pub handshakes: Handshakes,
 }
+
+/// A session with its connections.
+type SessionDrive = Drive<Session, SessionOutlet, Watched<Socket>, SystemClock>;
 
 /// Writes and counts what one session says.
 struct SessionTelemetry {
@@ -100,46 +103,47 @@ impl Listener {
         tls: Option<tls::Acceptor>,
         drained: impl Future<Output = ()>,
     ) {
+        let mut drained = std::pin::pin!(drained);
+        // Boxed, as both are large: else this task would have the memory of both, twice, as long as the session lasts.
+        let begun = tokio::select! {
+            begun = Box::pin(self.begin(client, peer, tls)) => begun,
+            () = &mut drained => return,
+        };
+        if let Some((mut drive, origin)) = begun {
+            drive.run(drained).await;
+            debug!(peer = %origin, "session ended");
+        }
+    }
+
+    /// A session with both connections, and where its client comes from. `None`: it did not come so far.
+    async fn begin(
+        &self,
+        client: Plain,
+        peer: Option<SocketAddr>,
+        tls: Option<tls::Acceptor>,
+    ) -> Option<(Box<SessionDrive>, Origin)> {
         let meter = self.metrics.connection();
         let came = self.clock.now();
-        let mut drained = std::pin::pin!(drained);
-        let arrived = tokio::select! {
-            arrived = self.arrived(client, peer, tls) => arrived,
-            () = &mut drained => return,
-        };
         // Before the broker hears of it: who does not come so far costs it nothing.
-        let Some((client, origin, reporter)) = arrived else {
-            return;
-        };
-        let connected = tokio::select! {
-            connected = self.dialer.dial(Some(&origin)) => connected,
-            () = &mut drained => return,
-        };
-        let (broker, external) = match connected {
-            Ok(dialed) => {
-                reporter.connected(&dialed.address);
-                // By the certificate of this very connection: the next one may show another, or none.
-                let shows = dialed.tls.map(|tls| tls.shows_certificate());
-                (dialed.socket, External::of(shows))
-            }
+        let (client, origin, reporter) = self.arrived(client, peer, tls).await?;
+        let dialed = match self.dialer.dial(Some(&origin)).await {
+            Ok(dialed) => dialed,
             Err(refused) => {
                 meter.refused();
                 reporter.client_refused(&refused);
-                return;
+                return None;
             }
         };
-        let session = {
-            let host = ShortStr::copy(origin.host().as_bytes()).unwrap_or_default();
-            Session::of_client(self.settings.clone(), host, external, came)
-        };
-        let tickets = session.max_tickets();
-        let telemetry = SessionTelemetry { reporter, meter };
-        let (outlet, inbox) = self.hub.session(tickets, Box::new(telemetry));
+        reporter.connected(&dialed.address);
+        // By the certificate of this very connection: the next one may show another, or none.
+        let external = External::of(dialed.tls.map(|tls| tls.shows_certificate()));
+        let host = ShortStr::copy(origin.host().as_bytes()).unwrap_or_default();
+        let session = Session::of_client(self.settings.clone(), host, external, came);
+        let telemetry = Box::new(SessionTelemetry { reporter, meter });
+        let (outlet, inbox) = self.hub.session(session.max_tickets(), telemetry);
         let client = Watched::by_nobody(client);
-        Drive::session(session, outlet, inbox, self.clock, client, broker)
-            .run(drained)
-            .await;
-        debug!(peer = %origin, "session ended");
+        let drive = Drive::session(session, outlet, inbox, self.clock, client, dialed.socket);
+        Some((Box::new(drive), origin))
     }
 
     /// A client with all that comes before AMQP behind it, where it comes from, and who tells of it. `None`: it did not come so far.

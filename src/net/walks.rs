@@ -118,7 +118,7 @@ impl Walks {
         stopped: impl Future<Output = ()>,
     ) {
         let walk = Walk::new(settings, self.clock.now());
-        let drive = Drive::link(
+        let mut drive = Drive::link(
             walk,
             outlet,
             inbox,

@@ -56,7 +56,7 @@ impl Session {
                 due,
                 ..Channel::default()
             };
-            self.channels.insert(channel, state);
+            self.channels.insert(channel, Box::new(state));
         }
         let Some(state) = self.channels.get_mut(&channel) else {
             return turn.pass_method(method);

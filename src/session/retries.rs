@@ -244,7 +244,7 @@ impl Session {
     /// The deliveries that count.
     fn left_behind(&self) -> Vec<(ChannelId, DeliveryTag)> {
         let mut left = Vec::new();
-        let open = |state: &&Channel| !state.closing && !state.native && state.tx.is_none();
+        let open = |state: &Channel| !state.closing && !state.native && state.tx.is_none();
         for (channel, state) in self.channels.iter().filter(|(_, state)| open(state)) {
             let mut oldest = BTreeSet::new();
             for (tag, queue) in state.unacked.retained_queues() {

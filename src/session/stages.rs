@@ -118,7 +118,7 @@ impl Session {
                 hidden: true,
                 ..Channel::default()
             };
-            self.channels.insert(probe, hidden);
+            self.channels.insert(probe, Box::new(hidden));
         }
     }
 

@@ -23,7 +23,7 @@ impl Session {
             .map(|consumer| consumer.queue.clone())
             .collect();
         let tickets: Vec<Ticket> = state.unacked.tickets().collect();
-        *state = Channel {
+        **state = Channel {
             closing: true,
             publishing: state.publishing,
             delivering: state.delivering,
@@ -55,7 +55,7 @@ impl Session {
         self.handshake_until = None;
         self.abandon_all();
         self.hide_probe();
-        let unseen = self.channels.values().any(Channel::expects_unseen);
+        let unseen = self.channels.values().any(|state| state.expects_unseen());
         match self.life.hears_client() && unseen {
             true => self.client.raw = true,
             false => self.life.connection_closes(),

@@ -24,7 +24,6 @@ use crate::registry::live::LivePolicies;
 use crate::registry::policy::Queue;
 use crate::registry::{Declared, Known};
 
-use super::channel::Channel;
 use super::unacked::{Kept, Retained};
 use super::{Session, Turn};
 
@@ -306,10 +305,9 @@ impl Session {
     pub(super) fn publish_again(&mut self, turn: &mut Turn<'_>) {
         self.again.fired(turn.now.mono);
         for (channel, tag, queue) in self.idle() {
-            let in_tx = |state: &Channel| state.tx.is_some();
-            if self.instead(&queue) == Instead::Forward
-                && !self.channels.get(&channel).is_some_and(in_tx)
-            {
+            let state = self.channels.get(&channel);
+            let in_tx = state.is_some_and(|state| state.tx.is_some());
+            if self.instead(&queue) == Instead::Forward && !in_tx {
                 // Nothing names a target any more, or the broker knows one by now.
                 self.reject_kept(channel, tag, queue, turn);
                 continue;

@@ -134,8 +134,8 @@ async fn what_the_broker_said_is_read_to_its_end_though_nothing_can_be_written_t
     drop(speaking);
     let (_sender, inbox) = mpsc::channel(1);
     let talker = Talker::default();
-    let drive = Drive::session(talker, Nowhere, inbox, SystemClock::start(), client, broker);
-    let task = tokio::spawn(drive.run(std::future::pending()));
+    let mut drive = Drive::session(talker, Nowhere, inbox, SystemClock::start(), client, broker);
+    let task = tokio::spawn(async move { drive.run(std::future::pending()).await });
     let mut heard = Vec::new();
     let end = listening.read_to_end(&mut heard).await;
     task.await.expect("it has ended");
@@ -153,8 +153,8 @@ async fn what_was_held_back_and_is_not_complete_does_not_stop_the_leg() {
     let ((client, mut speaking), (broker, mut listening)) = (pair().await, pair().await);
     let (_sender, inbox) = mpsc::channel(1);
     let clock = SystemClock::start();
-    let drive = Drive::session(Swelling, Nowhere, inbox, clock, client, broker);
-    let task = tokio::spawn(drive.run(std::future::pending()));
+    let mut drive = Drive::session(Swelling, Nowhere, inbox, clock, client, broker);
+    let task = tokio::spawn(async move { drive.run(std::future::pending()).await });
     let mut heard = vec![0; SWOLLEN + 4];
     speaking.write_all(b"one tw").await.expect("sent");
     listening.read_exact(&mut heard).await.expect("one");
