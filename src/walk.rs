@@ -261,6 +261,10 @@ impl Walk {
         self.stop(Stopped::Enough, now, fx);
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.moving.as_ref().is_some_and(Moving::is_given_up)
+    }
+
     /// Each publication has an outcome: what was taken and has not gone is put back.
     fn settle(&mut self, now: Now, fx: &mut Effects) {
         let is_settled = self.moving.as_ref().is_none_or(Moving::is_settled);
@@ -438,6 +442,9 @@ impl Machine for Walk {
                 State::Emptying => self.take_leave(now, fx),
                 State::Returning => self.leave(now, fx),
                 State::Ended | State::Shelved => {}
+                // It goes on when the alarm is over.
+                _ if self.restarts && self.is_blocked() => self.until = Some(now.mono.after(LAST)),
+                _ if self.is_cancelled() && self.is_blocked() => self.cut(now, fx),
                 _ if self.link.is_blocked() => self.fail(Failure::Blocked, now, fx),
                 _ => self.fail(Failure::Silent, now, fx),
             }

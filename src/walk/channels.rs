@@ -229,6 +229,9 @@ impl Walk {
         tags.sort_unstable();
         let together = tags.partition_point(|tag| first.is_none_or(|first| *tag < first));
         let mut room = 0;
+        if self.has_questions() {
+            self.summary.unread += tags.len() as u64;
+        }
         for (i, tag) in tags.into_iter().enumerate() {
             self.acked += 1;
             room += u64::from(self.window.acked(tag));

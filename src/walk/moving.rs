@@ -80,6 +80,8 @@ struct Away {
     publication: Publication,
     /// It has to be handed over again.
     again: bool,
+    /// It has been published without an outcome: it may have arrived.
+    in_doubt: bool,
 }
 
 /// The books of a walk that moves messages.
@@ -116,6 +118,20 @@ pub(super) enum Fate {
     Publish(Ticket, Publication),
     /// It waits for an answer of the broker.
     Waits,
+}
+
+// === impl Away ===
+
+impl Away {
+    /// Why it stays, if it was refused for that: whoever reads it should know that it may have arrived.
+    fn stays_for(&self, cause: Cause) -> &'static str {
+        match cause {
+            Cause::PublisherAway | Cause::TargetBusy if self.in_doubt => {
+                Cause::Unconfirmed.as_str()
+            }
+            cause => cause.as_str(),
+        }
+    }
 }
 
 // === impl Moving ===
@@ -281,6 +297,7 @@ impl Moving {
             tag,
             publication: publication.clone(),
             again: false,
+            in_doubt: false,
         };
         self.away.insert(ticket, away);
         match right {
@@ -312,12 +329,14 @@ impl Moving {
         outcome: Outcome,
         now: Now,
     ) -> Option<DeliveryTag> {
+        let away = self.away.get_mut(&ticket)?;
+        away.in_doubt |= outcome == Outcome::Refused(Cause::Unconfirmed);
         let cause = match outcome {
             // Not its own fault: it waits, and all behind it.
-            Outcome::Refused(Cause::PublisherAway | Cause::TargetBusy)
+            Outcome::Refused(Cause::PublisherAway | Cause::Unconfirmed | Cause::TargetBusy)
                 if !self.given_up && !self.puts_down =>
             {
-                self.away.get_mut(&ticket)?.again = true;
+                away.again = true;
                 self.moved.waits = true;
                 self.again.get_or_insert(now.mono.after(AGAIN));
                 return None;
@@ -335,7 +354,7 @@ impl Moving {
                 Some(away.tag)
             }
             Some(cause) => {
-                self.stays(away.tag, cause.as_str().to_owned());
+                self.stays(away.tag, away.stays_for(cause).to_owned());
                 None
             }
         }
@@ -361,15 +380,21 @@ impl Moving {
         for tag in self.without_answer() {
             self.stays(tag, UNANSWERED.to_owned());
         }
-        for tag in self.no_longer_wait() {
-            self.stays(tag, Cause::PublisherAway.as_str().to_owned());
+        for (tag, why) in self.no_longer_wait() {
+            self.stays(tag, why.to_owned());
         }
+    }
+
+    /// Somebody has cancelled it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up
     }
 
     /// All that is held goes back, and is met again: only what has no outcome yet is waited for.
     pub(super) fn put_down(&mut self) {
         (self.again, self.moved.waits) = (None, false);
-        for tag in [self.without_answer(), self.no_longer_wait()].concat() {
+        let waited = self.no_longer_wait().into_iter().map(|(tag, _)| tag);
+        for tag in self.without_answer().into_iter().chain(waited) {
             self.holds(tag);
         }
         self.octets = self
@@ -408,12 +433,13 @@ impl Moving {
         away.map(|away| away.tag).collect()
     }
 
-    /// The deliveries that were to be handed over again.
-    fn no_longer_wait(&mut self) -> Vec<DeliveryTag> {
+    /// The deliveries that were to be handed over again, and why each of them stays.
+    fn no_longer_wait(&mut self) -> Vec<(DeliveryTag, &'static str)> {
         let waiting = self.away.values().filter(|away| away.again);
-        let tags = waiting.map(|away| away.tag).collect();
+        let waiting = waiting.map(|away| (away.tag, away.stays_for(Cause::PublisherAway)));
+        let waiting = waiting.collect();
         self.away.retain(|_, away| !away.again);
-        tags
+        waiting
     }
 
     fn holds(&mut self, tag: DeliveryTag) {

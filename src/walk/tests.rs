@@ -216,6 +216,7 @@ fn messages_come_in_order_and_the_walk_ends_where_the_queue_did_when_it_began() 
         starves: false,
         queue_type: QueueType::Classic,
         counted: false,
+        unread: 0,
         stopped: Stopped::End,
         moved: Moved::default(),
     };
