@@ -18,10 +18,11 @@ use crate::link::{Link, Step};
 use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket};
 
 pub use self::ended::{Ended, Failure, QueueType, Stopped, Summary};
-pub use self::moving::{MOST_AWAY, Move, Moved};
-pub use self::settings::{Bounds, Settings, Task};
+pub use self::moving::{MOST_AWAY, Moved};
+pub use self::settings::{Bounds, Move, Settings, Task};
 
 mod asking;
+mod away;
 mod channels;
 mod ended;
 mod gets;

@@ -228,10 +228,10 @@ impl Walk {
         let first = self.moving.as_ref().and_then(Moving::first_unacked);
         tags.sort_unstable();
         let together = tags.partition_point(|tag| first.is_none_or(|first| *tag < first));
-        let mut room = 0;
         if self.has_questions() {
             self.summary.unread += tags.len() as u64;
         }
+        let mut room = 0;
         for (i, tag) in tags.into_iter().enumerate() {
             self.acked += 1;
             room += u64::from(self.window.acked(tag));

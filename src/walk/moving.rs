@@ -12,18 +12,19 @@
 //! when it is confirmed elsewhere, so at every moment it is in one place at least; whatever dies in between, the broker puts it back.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::ids::DeliveryTag;
 use crate::dead_letter::Dialect;
-use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
-use crate::letter::{Filter, Letter};
+use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing, Stays};
+use crate::letter::Letter;
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
-use crate::objects::Names;
+use crate::objects::OwnObject;
 
+use super::Move;
 use super::asking::{Answer, Asking, Right};
+use super::away::Away;
 use super::window::{FACTOR, FIRST};
 
 /// Publications without an outcome at once: as many, ...
@@ -43,25 +44,6 @@ const UNANSWERED: &str = "the broker has not said whether the user may publish i
 /// A walk that was held up may catch up with its rate for so long.
 const CATCHES_UP: Duration = Duration::from_millis(50);
 
-/// Which messages go, where, and how fast.
-#[derive(Clone, Debug)]
-pub struct Move {
-    /// These are meant.
-    pub filter: Filter,
-    /// How many messages it moves at most.
-    pub most: u64,
-    /// How many messages it moves in a second at most.
-    pub per_second: Option<NonZeroU32>,
-    /// How many messages that stay in the queue it holds at most: until the end of the walk nobody else sees them.
-    pub held: u64,
-    /// Where they go; `None`: nowhere, they are removed.
-    pub to: Option<Redrive>,
-    /// The user of the publisher's link.
-    pub own_user: ShortStr,
-    /// The names of the proxy's own queues.
-    pub names: Names,
-}
-
 /// How far it has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
@@ -73,21 +55,11 @@ pub struct Moved {
     pub waits: bool,
 }
 
-/// Published, or about to be, and not acked.
-#[derive(Debug)]
-struct Away {
-    tag: DeliveryTag,
-    publication: Publication,
-    /// It has to be handed over again.
-    again: bool,
-    /// It has been published without an outcome: it may have arrived.
-    in_doubt: bool,
-}
-
 /// The books of a walk that moves messages.
 #[derive(Debug)]
 pub(super) struct Moving {
     settings: Move,
+    dialect: Dialect,
     /// Whether the user may publish them.
     pub(super) asking: Asking,
     away: BTreeMap<Ticket, Away>,
@@ -120,26 +92,13 @@ pub(super) enum Fate {
     Waits,
 }
 
-// === impl Away ===
-
-impl Away {
-    /// Why it stays, if it was refused for that: whoever reads it should know that it may have arrived.
-    fn stays_for(&self, cause: Cause) -> &'static str {
-        match cause {
-            Cause::PublisherAway | Cause::TargetBusy if self.in_doubt => {
-                Cause::Unconfirmed.as_str()
-            }
-            cause => cause.as_str(),
-        }
-    }
-}
-
 // === impl Moving ===
 
 impl Moving {
     pub(super) fn new(settings: Move, now: Now) -> Moving {
         Moving {
             settings,
+            dialect: Dialect::V4,
             asking: Asking::default(),
             away: BTreeMap::new(),
             octets: 0,
@@ -257,24 +216,8 @@ impl Moving {
             self.moved.gone += 1;
             return Fate::Gone;
         };
-        let content = Content {
-            properties: letter.properties.clone(),
-            body: letter.body.clone(),
-        };
-        let standing = Standing {
-            exchange: &letter.exchange,
-            routing_key: &letter.routing_key,
-            content: &content,
-        };
-        let here = Here {
-            own_user: &self.settings.own_user,
-            dialect,
-            is_own_queue: &|queue| self.settings.names.is_ours(queue),
-            // The default exchange: it leads to every queue, whoever declared it.
-            return_exchange: &|_| None,
-            bridges: self.settings.names.bridges(),
-        };
-        let publication = match redrive.publication(&standing, &here, now.wall) {
+        self.dialect = dialect;
+        let publication = match self.publication(redrive, letter, true, now) {
             Ok(publication) => publication,
             Err(why) => {
                 self.stays(tag, why.to_string());
@@ -296,6 +239,7 @@ impl Moving {
         let away = Away {
             tag,
             publication: publication.clone(),
+            taken: self.leads_to_one(&publication).then(|| letter.clone()),
             again: false,
             in_doubt: false,
         };
@@ -304,6 +248,45 @@ impl Moving {
             Right::May => Fate::Publish(ticket, publication),
             Right::Waits | Right::Not(_) => Fate::Waits,
         }
+    }
+
+    /// It is published to an exchange of ours that leads to its queue alone.
+    fn leads_to_one(&self, publication: &Publication) -> bool {
+        let object = self.settings.names.parse(&publication.exchange);
+        matches!(object, Some(OwnObject::ReturnExchange(_)))
+    }
+
+    /// What is published for it. `with_key`: back in its queue, its key has to be its own, as the broker may route it by that when it kills it
+    /// again. Whether it does is not known here: that depends on who declared the queue, and how. So it goes by an exchange that leads to that queue
+    /// alone; else by the default exchange.
+    fn publication(
+        &self,
+        redrive: &Redrive,
+        letter: &Letter,
+        with_key: bool,
+        now: Now,
+    ) -> Result<Publication, Stays> {
+        let names = &self.settings.names;
+        let content = Content {
+            properties: letter.properties.clone(),
+            body: letter.body.clone(),
+        };
+        let standing = Standing {
+            exchange: &letter.exchange,
+            routing_key: &letter.routing_key,
+            content: &content,
+        };
+        let here = Here {
+            own_user: &self.settings.own_user,
+            dialect: self.dialect,
+            is_own_queue: &|queue| names.is_ours(queue),
+            return_exchange: &|queue| match with_key {
+                true => names.name(&OwnObject::ReturnExchange(queue)),
+                false => None,
+            },
+            bridges: names.bridges(),
+        };
+        redrive.publication(&standing, &here, now.wall)
     }
 
     /// The broker's answer to the oldest question: what may be published now.
@@ -329,6 +312,9 @@ impl Moving {
         outcome: Outcome,
         now: Now,
     ) -> Option<DeliveryTag> {
+        if outcome == Outcome::Refused(Cause::NoExchange) && self.goes_by_default(ticket, now) {
+            return None;
+        }
         let away = self.away.get_mut(&ticket)?;
         away.in_doubt |= outcome == Outcome::Refused(Cause::Unconfirmed);
         let cause = match outcome {
@@ -358,6 +344,27 @@ impl Moving {
                 None
             }
         }
+    }
+
+    /// Nothing can be bound to its queue, as that is exclusive to another connection or gone: it is handed over again, for the default exchange. False: it
+    /// was for that already, or nothing is handed over any more.
+    fn goes_by_default(&mut self, ticket: Ticket, now: Now) -> bool {
+        let away = self.away.get_mut(&ticket);
+        let letter = away
+            .filter(|_| !self.given_up && !self.puts_down)
+            .and_then(|away| away.taken.take());
+        let redrive = self.settings.to.as_ref();
+        let publication = letter
+            .zip(redrive)
+            .and_then(|(letter, redrive)| self.publication(redrive, &letter, false, now).ok());
+        let Some((away, publication)) = self.away.get_mut(&ticket).zip(publication) else {
+            return false;
+        };
+        self.octets += publication.content.len();
+        self.octets -= away.publication.content.len();
+        (away.publication, away.again) = (publication, true);
+        self.again.get_or_insert(now.mono);
+        true
     }
 
     /// What has to be handed over again now.

@@ -1,11 +1,13 @@
 //! What a walk is asked to do.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::amqp::ids::ShortStr;
+use crate::dead_letter::redrive::Redrive;
+use crate::letter::Filter;
 use crate::link::Login;
-
-use super::Move;
+use crate::objects::Names;
 
 /// Where to go, and how far.
 #[derive(Clone, Debug)]
@@ -38,4 +40,23 @@ pub struct Bounds {
     pub octets: u64,
     /// So long, from the first call on.
     pub time: Duration,
+}
+
+/// Which messages go, where, and how fast.
+#[derive(Clone, Debug)]
+pub struct Move {
+    /// These are meant.
+    pub filter: Filter,
+    /// How many messages it moves at most.
+    pub most: u64,
+    /// How many messages it moves in a second at most.
+    pub per_second: Option<NonZeroU32>,
+    /// How many messages that stay in the queue it holds at most: until the end of the walk nobody else sees them.
+    pub held: u64,
+    /// Where they go; `None`: nowhere, they are removed.
+    pub to: Option<Redrive>,
+    /// The user of the publisher's link.
+    pub own_user: ShortStr,
+    /// The names of the proxy's own queues.
+    pub names: Names,
 }

@@ -11,6 +11,7 @@ use crate::link::peer::{Rig, Sent, close, content, method, name};
 
 mod acks;
 mod asking;
+mod back;
 mod gets;
 mod moving;
 mod returning;
@@ -97,6 +98,14 @@ impl WalkRig {
     }
 
     fn comes(&mut self, key: &str, body: &str) {
+        self.comes_as(key, Bytes::from_static(&[0, 0]), body);
+    }
+
+    fn comes_with(&mut self, key: &str, properties: Bytes) {
+        self.comes_as(key, properties, "");
+    }
+
+    fn comes_as(&mut self, key: &str, properties: Bytes, body: &str) {
         let channel = self.channel();
         self.fx.frames[1] += 1;
         let tag = self.fx.frames[1];
@@ -109,7 +118,7 @@ impl WalkRig {
                 .end();
         });
         let message = Content {
-            properties: Bytes::from_static(&[0, 0]),
+            properties,
             body: Bytes::copy_from_slice(body.as_bytes()),
         };
         self.broker(&content(deliver, channel, &message));
