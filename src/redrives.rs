@@ -19,7 +19,7 @@ use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::drain::{Drain, Phase};
 use crate::letter::Filter;
 use crate::link::Login;
-use crate::machine::{Limit, LiveLimits, Wall};
+use crate::machine::{Cause, Limit, LiveLimits, Wall};
 use crate::net::clock::Clock;
 use crate::net::walks::{Progress, Walks};
 use crate::objects::Names;
@@ -56,6 +56,8 @@ struct Entry {
     by: ShortStr,
     /// Where the messages go, in words.
     to: String,
+    /// They go somewhere: the publisher has to publish them.
+    is_published: bool,
     begun: Wall,
     progress: watch::Receiver<Progress>,
     /// The inbox of the walk.
@@ -132,7 +134,7 @@ pub struct Shown {
     pub gone: u64,
     /// Messages that were meant, and stay: why, and how many.
     pub stay: BTreeMap<String, u64>,
-    /// Why it failed, or went no further.
+    /// Why it failed, or went no further. While it is `waiting`: `blocked`, as the broker has an alarm, or `publisher_away`.
     pub cause: Option<String>,
     /// What somebody should know, in sentences.
     #[serde(default)]
@@ -147,7 +149,7 @@ pub enum State {
     Running,
     /// Somebody has paused it.
     Paused,
-    /// The publisher cannot publish: it goes on when it can.
+    /// Nothing can be published now, and `cause` says why: it goes on when it can.
     Waiting,
     /// It has come to the end of what there was when it began, or to its limit.
     Completed,
@@ -208,6 +210,7 @@ impl Redrives {
             queue: order.queue.clone(),
             by: order.login.user.clone(),
             to: order.to(),
+            is_published: order.to.is_some(),
             begun: self.walks.clock.now().wall,
             progress,
             tell,
@@ -245,12 +248,20 @@ impl Redrives {
     pub fn list(&self) -> Vec<Shown> {
         let all = self.all();
         let shown = all.entries.iter().rev();
-        shown.map(|(id, entry)| entry.show(*id)).collect()
+        shown.map(|(id, entry)| self.shown(*id, entry)).collect()
     }
 
     /// The redrive with this id, if it is remembered.
     pub fn show(&self, id: u64) -> Option<Shown> {
-        self.all().entries.get(&id).map(|entry| entry.show(id))
+        self.all()
+            .entries
+            .get(&id)
+            .map(|entry| self.shown(id, entry))
+    }
+
+    fn shown(&self, id: u64, entry: &Entry) -> Shown {
+        let blocked = entry.is_published && self.metrics.standing(&entry.vhost).is_blocked;
+        entry.show(id, blocked)
     }
 
     /// Done when the broker has let it in; or when it has ended, which says why it did not. `None`: it never was.
@@ -271,7 +282,7 @@ impl Redrives {
         let entry = all.entries.get(&id)?;
         match &entry.ended {
             Some((_, Err(failure))) => Some(Err(failure.clone())),
-            _ => Some(Ok(entry.show(id))),
+            _ => Some(Ok(self.shown(id, entry))),
         }
     }
 
@@ -306,7 +317,7 @@ impl Redrives {
             let ended = ended.unwrap_or_else(|| Ok(Default::default()));
             entry.ended = Some((self.walks.clock.now().wall, ended));
             entry.over.cancel();
-            let shown = entry.show(id);
+            let shown = entry.show(id, false);
             info!(redrive = id, vhost = shown.vhost, queue = shown.queue, state = ?shown.state, gone = shown.gone, stay = ?shown.stay, cause = shown.cause, "redrive ended");
         }
         let ended = all
@@ -370,13 +381,22 @@ impl Order {
 // === impl Entry ===
 
 impl Entry {
-    fn show(&self, id: u64) -> Shown {
+    /// `is_blocked`: the broker blocks the publisher by an alarm.
+    fn show(&self, id: u64, is_blocked: bool) -> Shown {
         let Progress {
-            ready, seen, moved, ..
+            ready,
+            seen,
+            moved,
+            blocked,
+            ..
         } = self.progress.borrow().clone();
         let (state, cause) = match &self.ended {
             None if self.paused => (State::Paused, None),
-            None if moved.waits => (State::Waiting, None),
+            None if blocked || is_blocked => (State::Waiting, Some(BLOCKED.to_owned())),
+            None if moved.waits => {
+                let why = Cause::PublisherAway.as_str();
+                (State::Waiting, Some(why.to_owned()))
+            }
             None => (State::Running, None),
             Some((_, Err(failure))) => (State::Failed, Some(failure.to_string())),
             Some(_) if self.cancelled => (State::Cancelled, None),
@@ -407,20 +427,40 @@ impl Entry {
     /// What somebody should know.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        match &self.ended {
-            None if self.progress.borrow().starves => notes.push(STARVES.to_owned()),
-            Some((_, Ok(summary))) if summary.counted => {
-                let back = summary.taken.saturating_sub(summary.moved.gone);
-                notes.push(format!(
-                    "what was put back ({back}) counts as a failed delivery of each message: the queue's delivery limit may kill messages"
-                ));
-            }
-            _ => {}
+        let summary = match &self.ended {
+            Some((_, Ok(summary))) => summary,
+            Some((_, Err(_))) => return notes,
+            None if self.progress.borrow().starves => return vec![STARVES.to_owned()],
+            None => return notes,
+        };
+        if summary.counted {
+            let back = summary.taken.saturating_sub(summary.moved.gone);
+            notes.push(format!(
+                "what was put back ({back}) counts as a failed delivery of each message: the queue's delivery limit may kill messages"
+            ));
+        }
+        let published = [Cause::Unconfirmed, Cause::TimedOut].map(Cause::as_str);
+        let published = published
+            .iter()
+            .filter_map(|why| summary.moved.stay.get(*why));
+        let published: u64 = published.sum();
+        if published > 0 {
+            notes.push(format!(
+                "{published} that stay were published without a confirm: they may have arrived, too"
+            ));
+        }
+        if summary.unread > 0 {
+            notes.push(format!(
+                "{} that have gone may be in the queue, too: the broker, in an alarm, did not read that they were to go",
+                summary.unread
+            ));
         }
         notes
     }
 }
 
+/// Why a redrive waits in an alarm.
+const BLOCKED: &str = "blocked";
 /// Of a walk that gets nothing.
 const STARVES: &str =
     "nothing comes, though the queue has messages: is another consumer the only active one?";

@@ -13,20 +13,23 @@
 
 use std::time::Duration;
 
-use crate::amqp::ids::ShortStr;
 use crate::letter::Letter;
-use crate::link::{Link, Login, Step};
+use crate::link::{Link, Step};
 use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket};
 
 pub use self::ended::{Ended, Failure, QueueType, Stopped, Summary};
-pub use self::moving::{MOST_AWAY, Move, Moved};
+pub use self::moving::{MOST_AWAY, Moved};
+pub use self::settings::{Bounds, Move, Settings, Task};
 
 mod asking;
+mod away;
 mod channels;
 mod ended;
+mod gets;
 mod message;
 mod moving;
 mod rights;
+mod settings;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -49,39 +52,6 @@ const RETURN: Duration = Duration::from_secs(2);
 const RETURN_PAUSE: Duration = Duration::from_millis(20);
 /// For so long it is waited for what the broker says at the end of a walk. Then the connection is cut, which puts all back, too.
 const LAST: Duration = Duration::from_secs(5);
-
-/// Where to go, and how far.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The vhost, and in whose name.
-    pub login: Login,
-    /// Along which queue.
-    pub queue: ShortStr,
-    /// How far.
-    pub bounds: Bounds,
-    /// What becomes of the messages.
-    pub task: Task,
-}
-
-/// What becomes of the messages on a walk.
-#[derive(Clone, Debug)]
-pub enum Task {
-    /// All stay; of each body, so many octets are shown.
-    Look(usize),
-    /// Some go. How many there are has to be known: a walk that sends messages back could meet the same ones for ever.
-    Move(Box<Move>),
-}
-
-/// How far a walk goes. Whatever is met first ends it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// How many messages it passes at most.
-    pub messages: u64,
-    /// How many octets of messages it passes at most.
-    pub octets: u64,
-    /// So long, from the first call on.
-    pub time: Duration,
-}
 
 /// What a walk is told besides the bytes of its link.
 #[derive(Debug)]
@@ -109,7 +79,7 @@ pub struct Output {
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
-/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Emptying ─▶ Cancelling ─▶ Closing ─▶ Returning ─▶ Ended
+/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Comparing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Emptying ─▶ Cancelling ─▶ Closing ─▶ Returning ─▶ Ended
 ///                                  ▲                                                          └─▶ Shelved ─┐
 ///                                  └───────────────────────────────────────────────────────────────────────┘
 /// ```
@@ -121,6 +91,11 @@ enum State {
     Counting,
     /// Whether the user may publish there.
     Testing,
+    /// Whether the queue goes with its last consumer is asked.
+    Comparing {
+        /// It is declared as a durable one.
+        durable: bool,
+    },
     /// `basic.consume` is sent.
     Asking {
         /// With an argument that only streams know.
@@ -165,6 +140,8 @@ pub struct Walk {
     shelf: Option<Mono>,
     /// What it holds is put back, and then it goes on.
     restarts: bool,
+    /// It gets messages, and does not consume them.
+    gets: bool,
     /// It takes nothing now, so nothing is read.
     rests: bool,
     /// When that may end.
@@ -202,6 +179,7 @@ impl Walk {
             window: Window::default(),
             shelf: None,
             restarts: false,
+            gets: false,
             moving: match &settings.task {
                 Task::Look(_) => None,
                 Task::Move(wanted) => Some(Moving::new(Move::clone(wanted), now)),
@@ -255,6 +233,7 @@ impl Walk {
             State::Shut
             | State::Counting
             | State::Testing
+            | State::Comparing { .. }
             | State::Asking { as_stream: true }
             | State::Shelved => {
                 self.summary.stopped = why;
@@ -283,6 +262,10 @@ impl Walk {
         self.stop(Stopped::Enough, now, fx);
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.moving.as_ref().is_some_and(Moving::is_given_up)
+    }
+
     /// Each publication has an outcome: what was taken and has not gone is put back.
     fn settle(&mut self, now: Now, fx: &mut Effects) {
         let is_settled = self.moving.as_ref().is_none_or(Moving::is_settled);
@@ -301,7 +284,11 @@ impl Walk {
         self.state = State::Cancelling;
         self.quiet = None;
         self.until = Some(now.mono.after(LAST));
-        self.put_cancel(fx);
+        match self.gets {
+            // There is no consumer.
+            true => self.set_prefetch(1, fx),
+            false => self.put_cancel(fx),
+        }
     }
 
     /// The broker has closed the channel, and puts back what that held. If nobody else takes messages, the queue counts all of them again soon.
@@ -456,6 +443,9 @@ impl Machine for Walk {
                 State::Emptying => self.take_leave(now, fx),
                 State::Returning => self.leave(now, fx),
                 State::Ended | State::Shelved => {}
+                // It goes on when the alarm is over.
+                _ if self.restarts && self.is_blocked() => self.until = Some(now.mono.after(LAST)),
+                _ if self.is_cancelled() && self.is_blocked() => self.cut(now, fx),
                 _ if self.link.is_blocked() => self.fail(Failure::Blocked, now, fx),
                 _ => self.fail(Failure::Silent, now, fx),
             }

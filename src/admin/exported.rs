@@ -150,13 +150,16 @@ mod tests {
         }
     }
 
-    fn exported(room: usize) -> Vec<Value> {
-        let wanted = Wanted {
+    fn wanted() -> Wanted {
+        Wanted {
             filter: Filter::default(),
             errors: Default::default(),
             now: Wall(0),
-        };
-        let mut exported = Exported::new(wanted, None, ShortStr::EMPTY, room);
+        }
+    }
+
+    fn exported(room: usize) -> Vec<Value> {
+        let mut exported = Exported::new(wanted(), None, ShortStr::EMPTY, room);
         for _ in 0..3 {
             exported.see(letter());
         }
@@ -173,6 +176,33 @@ mod tests {
         lines
             .map(|line| serde_json::from_slice(line).expect("JSON"))
             .collect()
+    }
+
+    /// The proxy ends in the middle: what it has is not all, and the command says so by its exit code.
+    #[test]
+    fn an_export_that_was_interrupted_does_not_say_that_it_has_all() {
+        let stopped = |most, stopped| {
+            let mut exported = Exported::new(wanted(), most, ShortStr::EMPTY, usize::MAX);
+            exported.see(letter());
+            let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
+            let walked = Summary {
+                ready: Some(3),
+                seen: 1,
+                stopped,
+                ..Summary::default()
+            };
+            let lines = exported.finish(place, walked);
+            let last = lines.split(|octet| *octet == b'\n').rev().nth(1);
+            let last: Value = serde_json::from_slice(last.expect("a line")).expect("JSON");
+            let end = &last["end"];
+            assert_eq!(end["notes"][0], "the first 1 of 3 messages were looked at");
+            end["stopped"].as_str().expect("a word").to_owned()
+        };
+        assert_eq!(stopped(Some(1), Stopped::Enough), "enough");
+        assert_eq!(stopped(Some(2), Stopped::Enough), "interrupted");
+        assert_eq!(stopped(None, Stopped::Enough), "interrupted");
+        assert_eq!(stopped(None, Stopped::Messages), "messages");
+        assert_eq!(stopped(None, Stopped::Time), "time");
     }
 
     #[test]

@@ -322,7 +322,8 @@ impl<T> Answer<T> {
                 Stopped::End => "end",
                 // Of a page without a filter the walk was told its size.
                 _ if is_full => "enough",
-                Stopped::Enough => "enough",
+                // Nobody else ends it: the proxy does, or whoever asked has gone.
+                Stopped::Enough => "interrupted",
                 Stopped::Messages => "messages",
                 Stopped::Octets => "octets",
                 Stopped::Time => "time",

@@ -8,6 +8,8 @@ pub const CONNECTION_FORCED: u16 = 320;
 pub const ACCESS_REFUSED: u16 = 403;
 /// There is no such queue or exchange.
 pub const NOT_FOUND: u16 = 404;
+/// It is another connection's alone.
+pub const RESOURCE_LOCKED: u16 = 405;
 /// What is there does not fit what was asked for.
 pub const PRECONDITION_FAILED: u16 = 406;
 /// That is forbidden, whoever asks.

@@ -107,9 +107,12 @@ pub(super) fn progress(shown: &Shown, limit: Option<u64>) -> String {
         stay => format!(", {}", stays(stay)),
     };
     let state = match shown.state {
-        State::Paused => ", paused",
-        State::Waiting => ", waits for the broker",
-        State::Running | State::Completed | State::Cancelled | State::Failed => "",
+        State::Paused => ", paused".to_owned(),
+        State::Waiting => match &shown.cause {
+            Some(cause) => format!(", waits for the broker ({})", plain::line(cause)),
+            None => ", waits for the broker".to_owned(),
+        },
+        State::Running | State::Completed | State::Cancelled | State::Failed => String::new(),
     };
     let what = what(shown);
     format!("{what} {id}: {share}{seen}{ready} seen, {gone} gone{stay}{state}")

@@ -82,6 +82,8 @@ pub enum Cause {
     NoDelayQueue,
     /// The publisher is blocked, away or ending.
     PublisherAway,
+    /// The same, but it had been published before that: it may be at its target. Only what an operator sends back is told apart so.
+    Unconfirmed,
     /// The link is not up, or the intake objects could not be declared.
     IntakeAway,
 }
@@ -105,6 +107,7 @@ impl Cause {
             Cause::TargetUnknown => "target_unknown",
             Cause::NoDelayQueue => "no_delay_queue",
             Cause::PublisherAway => "publisher_away",
+            Cause::Unconfirmed => "unconfirmed",
             Cause::IntakeAway => "intake_away",
         }
     }

@@ -38,6 +38,8 @@ pub struct Progress {
     pub seen: u64,
     /// Nothing comes to it though the queue has messages.
     pub starves: bool,
+    /// The broker has an alarm, and does not say whether the user may publish.
+    pub blocked: bool,
     /// What became of them.
     pub moved: Moved,
 }
@@ -162,6 +164,7 @@ impl Outlet<Walk> for MoveOutlet {
                 let before = (progress.under_way, progress.ready, progress.starves);
                 before != (walk.is_under_way(), summary.ready, summary.starves)
                     || progress.seen != summary.seen
+                    || progress.blocked != walk.is_blocked()
                     || progress.moved != **moved
             };
             let Some(moved) = moved.filter(is_new) else {
@@ -172,6 +175,7 @@ impl Outlet<Walk> for MoveOutlet {
                 ready: summary.ready,
                 seen: summary.seen,
                 starves: summary.starves,
+                blocked: walk.is_blocked(),
                 moved: moved.clone(),
             };
             true

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::machine::{Cause, Mono, Now, Outcome, Ticket};
+use crate::machine::{Cause, Mono, Now, Outcome, Purpose, Ticket};
 use crate::publisher::Effects;
 
 use super::Publisher;
@@ -156,7 +156,15 @@ impl Publisher {
         let mut refused: Vec<(Ticket, Key)> = refused.collect();
         refused.sort_unstable_by_key(|(ticket, _)| *ticket);
         for (_, key) in &refused {
-            self.finish(*key, Outcome::Refused(Cause::PublisherAway), fx);
+            let may_have_arrived = self
+                .items
+                .get(*key)
+                .is_some_and(|item| item.sent && item.publication.purpose == Purpose::Redrive);
+            let cause = match may_have_arrived {
+                true => Cause::Unconfirmed,
+                false => Cause::PublisherAway,
+            };
+            self.finish(*key, Outcome::Refused(cause), fx);
         }
         if !refused.is_empty() {
             self.lanes.forget_ended(&self.items);

@@ -17,12 +17,15 @@ use std::time::Duration;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
+use crate::amqp::reply_code::RESOURCE_LOCKED;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::Dialect;
 use crate::dead_letter::retries::LONGEST_DELAY;
 use crate::machine::{Cause, Publication, Purpose};
 use crate::objects::{Names, OwnObject};
 use crate::registry::existing_delays::ExistingDelays;
+
+use super::item::Item;
 
 /// The class of `queue.declare` and `queue.bind`.
 const QUEUE: u16 = MethodId::QUEUE_DECLARE.0;
@@ -57,6 +60,16 @@ pub(super) fn blame(close: &Close<'_>) -> Option<Cause> {
         404 => Cause::NoExchange,
         _ => Cause::Forbidden,
     })
+}
+
+/// Why nothing leads to the queue of such a message. Nothing can be bound to a queue that is another connection's alone; whoever sends a message back
+/// has another way there.
+pub(super) fn no_way(close: &Close<'_>, cause: Cause, item: Option<&Item>) -> Cause {
+    let is_redriven = item.is_some_and(|item| item.publication.purpose == Purpose::Redrive);
+    match close.code {
+        RESOURCE_LOCKED if is_redriven => Cause::NoExchange,
+        _ => cause,
+    }
 }
 
 /// The queue to which a message comes back by an exchange that leads there alone.

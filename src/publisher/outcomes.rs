@@ -324,7 +324,10 @@ impl Publisher {
                     true if is_publish(&close) && self.may_rebuild(key) => {
                         self.restage(key, Stage::Bridge)
                     }
-                    true => self.give_up(key, cause, fx),
+                    true => {
+                        let cause = delays::no_way(&close, cause, self.items.get(key));
+                        self.give_up(key, cause, fx)
+                    }
                     false => self.turn_back(key, cause, fx),
                 },
                 Blame::Exchange(Cause::NoExchange) => {

@@ -145,6 +145,11 @@ impl Asking {
         !self.waiting.is_empty()
     }
 
+    /// The broker was sent questions that it has not answered.
+    pub(super) fn has_questions(&self) -> bool {
+        self.sent > 0
+    }
+
     /// The broker has to be read on, though no message may be taken: an answer is on its way, and there is room for what comes before it.
     pub(super) fn hears(&self) -> bool {
         self.sent > 0 && self.stashed < MOST_STASHED

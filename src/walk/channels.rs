@@ -93,7 +93,7 @@ impl Walk {
         );
     }
 
-    fn set_prefetch(&self, messages: u16, fx: &mut Effects) {
+    pub(super) fn set_prefetch(&self, messages: u16, fx: &mut Effects) {
         let (out, channel) = (fx.broker.build(&[]), ChannelId(self.channel));
         reply::method(out, channel, MethodId::BASIC_QOS, |a| {
             a.long(0).short(messages).octet(0).end();
@@ -228,13 +228,20 @@ impl Walk {
         let first = self.moving.as_ref().and_then(Moving::first_unacked);
         tags.sort_unstable();
         let together = tags.partition_point(|tag| first.is_none_or(|first| *tag < first));
+        if self.has_questions() {
+            self.summary.unread += tags.len() as u64;
+        }
+        let mut room = 0;
         for (i, tag) in tags.into_iter().enumerate() {
             self.acked += 1;
-            self.window.acked(tag);
+            room += u64::from(self.window.acked(tag));
             if i + 1 >= together {
                 let multiple = i > 0 && i + 1 == together;
                 self.ack(tag, multiple, fx);
             }
+        }
+        if self.gets {
+            self.get_on(room, fx);
         }
     }
 
@@ -276,17 +283,14 @@ impl Walk {
                 if as_stream {
                     self.summary.queue_type = QueueType::Stream;
                 }
-                self.state = State::Walking;
-                self.until = Some(self.ends);
-                (self.began, self.since) = (now.mono, now.mono);
-                self.shelf_later(now);
-                match self.looks_at_any() {
-                    true => self.wait(now),
-                    false => self.stop(Stopped::Messages, now, fx),
-                }
+                self.begun(now, fx);
             }
-            (MethodId::BASIC_DELIVER, _) => {
-                let deliver = Deliver::parse(payload).map_err(|_| UNREADABLE)?;
+            (MethodId::BASIC_GET_EMPTY, _) => self.got_none(now, fx),
+            (MethodId::BASIC_DELIVER | MethodId::BASIC_GET_OK, _) => {
+                let deliver = match self.gets {
+                    true => Walk::got(payload)?,
+                    false => Deliver::parse(payload).map_err(|_| UNREADABLE)?,
+                };
                 self.arriving = Some(Arriving::begin(&deliver, self.summary.seen + 1));
                 self.delivered += 1;
                 self.window.came(deliver.delivery_tag);
@@ -320,6 +324,18 @@ impl Walk {
         Ok(())
     }
 
+    /// Messages come from now on.
+    pub(super) fn begun(&mut self, now: Now, fx: &mut Effects) {
+        self.state = State::Walking;
+        self.until = Some(self.ends);
+        (self.began, self.since) = (now.mono, now.mono);
+        self.shelf_later(now);
+        match self.looks_at_any() {
+            true => self.wait(now),
+            false => self.stop(Stopped::Messages, now, fx),
+        }
+    }
+
     /// How many messages there are: at the beginning, or when none came for a while.
     fn counted(&mut self, counted: &QueueDeclareOk<'_>, now: Now, fx: &mut Effects) {
         let ready = u64::from(counted.message_count);
@@ -341,6 +357,8 @@ impl Walk {
                 self.wait(now);
             }
             State::Dismissed => self.fail(Failure::Connection(DISMISSED.to_owned()), now, fx),
+            // It is as it was declared, and stays without consumers.
+            State::Comparing { .. } => self.begin(now, fx),
             _ => {}
         }
     }
@@ -368,9 +386,15 @@ impl Walk {
                     self.stop(Stopped::Messages, now, fx);
                     return Ok(());
                 }
-                self.open_channel(fx);
-                self.consume(false, fx);
+                match self.would_be_alone() {
+                    true => self.ask_fate(true, fx),
+                    false => {
+                        self.open_channel(fx);
+                        self.consume(false, fx);
+                    }
+                }
             }
+            (State::Comparing { durable }, _) => self.learn_fate(durable, &close, now, fx),
             (State::Dismissed, code) => {
                 let what = match code {
                     NOT_FOUND => "the queue is gone",

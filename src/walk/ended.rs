@@ -24,6 +24,8 @@ pub struct Summary {
     pub starves: bool,
     /// Each message that it took and put back counts as one failed delivery more: a delivery limit may kill it in the end.
     pub counted: bool,
+    /// Messages that have gone, and may be there all the same: the broker, in an alarm, had not read that they were to go when the connection was cut.
+    pub unread: u64,
     /// Why it went no further.
     pub stopped: Stopped,
     /// What became of those that were meant.

@@ -12,18 +12,19 @@
 //! when it is confirmed elsewhere, so at every moment it is in one place at least; whatever dies in between, the broker puts it back.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::ids::DeliveryTag;
 use crate::dead_letter::Dialect;
-use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing};
-use crate::letter::{Filter, Letter};
+use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing, Stays};
+use crate::letter::Letter;
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
-use crate::objects::Names;
+use crate::objects::OwnObject;
 
+use super::Move;
 use super::asking::{Answer, Asking, Right};
+use super::away::Away;
 use super::window::{FACTOR, FIRST};
 
 /// Publications without an outcome at once: as many, ...
@@ -43,25 +44,6 @@ const UNANSWERED: &str = "the broker has not said whether the user may publish i
 /// A walk that was held up may catch up with its rate for so long.
 const CATCHES_UP: Duration = Duration::from_millis(50);
 
-/// Which messages go, where, and how fast.
-#[derive(Clone, Debug)]
-pub struct Move {
-    /// These are meant.
-    pub filter: Filter,
-    /// How many messages it moves at most.
-    pub most: u64,
-    /// How many messages it moves in a second at most.
-    pub per_second: Option<NonZeroU32>,
-    /// How many messages that stay in the queue it holds at most: until the end of the walk nobody else sees them.
-    pub held: u64,
-    /// Where they go; `None`: nowhere, they are removed.
-    pub to: Option<Redrive>,
-    /// The user of the publisher's link.
-    pub own_user: ShortStr,
-    /// The names of the proxy's own queues.
-    pub names: Names,
-}
-
 /// How far it has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
@@ -73,19 +55,11 @@ pub struct Moved {
     pub waits: bool,
 }
 
-/// Published, or about to be, and not acked.
-#[derive(Debug)]
-struct Away {
-    tag: DeliveryTag,
-    publication: Publication,
-    /// It has to be handed over again.
-    again: bool,
-}
-
 /// The books of a walk that moves messages.
 #[derive(Debug)]
 pub(super) struct Moving {
     settings: Move,
+    dialect: Dialect,
     /// Whether the user may publish them.
     pub(super) asking: Asking,
     away: BTreeMap<Ticket, Away>,
@@ -124,6 +98,7 @@ impl Moving {
     pub(super) fn new(settings: Move, now: Now) -> Moving {
         Moving {
             settings,
+            dialect: Dialect::V4,
             asking: Asking::default(),
             away: BTreeMap::new(),
             octets: 0,
@@ -241,24 +216,8 @@ impl Moving {
             self.moved.gone += 1;
             return Fate::Gone;
         };
-        let content = Content {
-            properties: letter.properties.clone(),
-            body: letter.body.clone(),
-        };
-        let standing = Standing {
-            exchange: &letter.exchange,
-            routing_key: &letter.routing_key,
-            content: &content,
-        };
-        let here = Here {
-            own_user: &self.settings.own_user,
-            dialect,
-            is_own_queue: &|queue| self.settings.names.is_ours(queue),
-            // The default exchange: it leads to every queue, whoever declared it.
-            return_exchange: &|_| None,
-            bridges: self.settings.names.bridges(),
-        };
-        let publication = match redrive.publication(&standing, &here, now.wall) {
+        self.dialect = dialect;
+        let publication = match self.publication(redrive, letter, true, now) {
             Ok(publication) => publication,
             Err(why) => {
                 self.stays(tag, why.to_string());
@@ -280,13 +239,54 @@ impl Moving {
         let away = Away {
             tag,
             publication: publication.clone(),
+            taken: self.leads_to_one(&publication).then(|| letter.clone()),
             again: false,
+            in_doubt: false,
         };
         self.away.insert(ticket, away);
         match right {
             Right::May => Fate::Publish(ticket, publication),
             Right::Waits | Right::Not(_) => Fate::Waits,
         }
+    }
+
+    /// It is published to an exchange of ours that leads to its queue alone.
+    fn leads_to_one(&self, publication: &Publication) -> bool {
+        let object = self.settings.names.parse(&publication.exchange);
+        matches!(object, Some(OwnObject::ReturnExchange(_)))
+    }
+
+    /// What is published for it. `with_key`: back in its queue, its key has to be its own, as the broker may route it by that when it kills it
+    /// again. Whether it does is not known here: that depends on who declared the queue, and how. So it goes by an exchange that leads to that queue
+    /// alone; else by the default exchange.
+    fn publication(
+        &self,
+        redrive: &Redrive,
+        letter: &Letter,
+        with_key: bool,
+        now: Now,
+    ) -> Result<Publication, Stays> {
+        let names = &self.settings.names;
+        let content = Content {
+            properties: letter.properties.clone(),
+            body: letter.body.clone(),
+        };
+        let standing = Standing {
+            exchange: &letter.exchange,
+            routing_key: &letter.routing_key,
+            content: &content,
+        };
+        let here = Here {
+            own_user: &self.settings.own_user,
+            dialect: self.dialect,
+            is_own_queue: &|queue| names.is_ours(queue),
+            return_exchange: &|queue| match with_key {
+                true => names.name(&OwnObject::ReturnExchange(queue)),
+                false => None,
+            },
+            bridges: names.bridges(),
+        };
+        redrive.publication(&standing, &here, now.wall)
     }
 
     /// The broker's answer to the oldest question: what may be published now.
@@ -312,12 +312,17 @@ impl Moving {
         outcome: Outcome,
         now: Now,
     ) -> Option<DeliveryTag> {
+        if outcome == Outcome::Refused(Cause::NoExchange) && self.goes_by_default(ticket, now) {
+            return None;
+        }
+        let away = self.away.get_mut(&ticket)?;
+        away.in_doubt |= outcome == Outcome::Refused(Cause::Unconfirmed);
         let cause = match outcome {
             // Not its own fault: it waits, and all behind it.
-            Outcome::Refused(Cause::PublisherAway | Cause::TargetBusy)
+            Outcome::Refused(Cause::PublisherAway | Cause::Unconfirmed | Cause::TargetBusy)
                 if !self.given_up && !self.puts_down =>
             {
-                self.away.get_mut(&ticket)?.again = true;
+                away.again = true;
                 self.moved.waits = true;
                 self.again.get_or_insert(now.mono.after(AGAIN));
                 return None;
@@ -335,10 +340,31 @@ impl Moving {
                 Some(away.tag)
             }
             Some(cause) => {
-                self.stays(away.tag, cause.as_str().to_owned());
+                self.stays(away.tag, away.stays_for(cause).to_owned());
                 None
             }
         }
+    }
+
+    /// Nothing can be bound to its queue, as that is exclusive to another connection or gone: it is handed over again, for the default exchange. False: it
+    /// was for that already, or nothing is handed over any more.
+    fn goes_by_default(&mut self, ticket: Ticket, now: Now) -> bool {
+        let away = self.away.get_mut(&ticket);
+        let letter = away
+            .filter(|_| !self.given_up && !self.puts_down)
+            .and_then(|away| away.taken.take());
+        let redrive = self.settings.to.as_ref();
+        let publication = letter
+            .zip(redrive)
+            .and_then(|(letter, redrive)| self.publication(redrive, &letter, false, now).ok());
+        let Some((away, publication)) = self.away.get_mut(&ticket).zip(publication) else {
+            return false;
+        };
+        self.octets += publication.content.len();
+        self.octets -= away.publication.content.len();
+        (away.publication, away.again) = (publication, true);
+        self.again.get_or_insert(now.mono);
+        true
     }
 
     /// What has to be handed over again now.
@@ -361,15 +387,21 @@ impl Moving {
         for tag in self.without_answer() {
             self.stays(tag, UNANSWERED.to_owned());
         }
-        for tag in self.no_longer_wait() {
-            self.stays(tag, Cause::PublisherAway.as_str().to_owned());
+        for (tag, why) in self.no_longer_wait() {
+            self.stays(tag, why.to_owned());
         }
+    }
+
+    /// Somebody has cancelled it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up
     }
 
     /// All that is held goes back, and is met again: only what has no outcome yet is waited for.
     pub(super) fn put_down(&mut self) {
         (self.again, self.moved.waits) = (None, false);
-        for tag in [self.without_answer(), self.no_longer_wait()].concat() {
+        let waited = self.no_longer_wait().into_iter().map(|(tag, _)| tag);
+        for tag in self.without_answer().into_iter().chain(waited) {
             self.holds(tag);
         }
         self.octets = self
@@ -408,12 +440,13 @@ impl Moving {
         away.map(|away| away.tag).collect()
     }
 
-    /// The deliveries that were to be handed over again.
-    fn no_longer_wait(&mut self) -> Vec<DeliveryTag> {
+    /// The deliveries that were to be handed over again, and why each of them stays.
+    fn no_longer_wait(&mut self) -> Vec<(DeliveryTag, &'static str)> {
         let waiting = self.away.values().filter(|away| away.again);
-        let tags = waiting.map(|away| away.tag).collect();
+        let waiting = waiting.map(|away| (away.tag, away.stays_for(Cause::PublisherAway)));
+        let waiting = waiting.collect();
         self.away.retain(|_, away| !away.again);
-        tags
+        waiting
     }
 
     fn holds(&mut self, tag: DeliveryTag) {

@@ -18,7 +18,7 @@ use crate::machine::Now;
 
 use super::asking::Answer;
 use super::channels::UNREADABLE;
-use super::{BEGINNING, Effects, Failure, State, Walk};
+use super::{BEGINNING, Effects, Failure, QueueType, State, Walk};
 
 /// The channel of the questions. The first channel counts the messages.
 const CHANNEL: u16 = 2;
@@ -125,6 +125,10 @@ impl Walk {
         if let Some(moving) = &mut self.moving {
             fx.out.publish.extend(moving.answered(answer));
         }
+        if !self.has_questions() {
+            // The broker has read all that stood before its last answer.
+            self.summary.unread = 0;
+        }
         self.end_at_bound(now, fx);
     }
 
@@ -170,6 +174,24 @@ impl Walk {
     /// Some messages were read, and not looked at yet.
     pub(super) fn has_stash(&self) -> bool {
         self.moving.as_ref().is_some_and(|it| it.asking.has_stash())
+    }
+
+    /// The broker was sent questions that it has not answered.
+    pub(super) fn has_questions(&self) -> bool {
+        self.moving
+            .as_ref()
+            .is_some_and(|it| it.asking.has_questions())
+    }
+
+    /// The broker has an alarm, and reads nothing of this connection until that is over: it has been asked something in it.
+    pub fn is_blocked(&self) -> bool {
+        self.link.is_blocked() && (self.has_questions() || self.state == State::Testing)
+    }
+
+    /// In an alarm the broker cannot be told to put anything back. It does when it notices that the connection has ended.
+    pub(super) fn cut(&mut self, now: Now, fx: &mut Effects) {
+        self.summary.counted |= self.summary.queue_type == QueueType::Quorum && self.held() > 0;
+        self.leave(now, fx);
     }
 
     fn has_own_keys(&self) -> bool {

@@ -90,6 +90,6 @@ impl Walk {
     fn begin_anew(&mut self, now: Now, fx: &mut Effects) {
         self.until = Some(now.mono.after(BEGINNING));
         self.open_channel(fx);
-        self.consume(false, fx);
+        self.begin(now, fx);
     }
 }

@@ -6,11 +6,15 @@ use super::*;
 use crate::amqp::content::Content;
 use crate::amqp::frame::Kind;
 use crate::amqp::method::MethodId;
+use crate::link::Login;
 use crate::link::peer::{Rig, Sent, close, content, method, name};
 
 mod acks;
 mod asking;
+mod back;
+mod gets;
 mod moving;
+mod returning;
 mod windows;
 
 type WalkRig = Rig<Walk>;
@@ -94,6 +98,14 @@ impl WalkRig {
     }
 
     fn comes(&mut self, key: &str, body: &str) {
+        self.comes_as(key, Bytes::from_static(&[0, 0]), body);
+    }
+
+    fn comes_with(&mut self, key: &str, properties: Bytes) {
+        self.comes_as(key, properties, "");
+    }
+
+    fn comes_as(&mut self, key: &str, properties: Bytes, body: &str) {
         let channel = self.channel();
         self.fx.frames[1] += 1;
         let tag = self.fx.frames[1];
@@ -106,7 +118,7 @@ impl WalkRig {
                 .end();
         });
         let message = Content {
-            properties: Bytes::from_static(&[0, 0]),
+            properties,
             body: Bytes::copy_from_slice(body.as_bytes()),
         };
         self.broker(&content(deliver, channel, &message));
@@ -213,6 +225,7 @@ fn messages_come_in_order_and_the_walk_ends_where_the_queue_did_when_it_began() 
         starves: false,
         queue_type: QueueType::Classic,
         counted: false,
+        unread: 0,
         stopped: Stopped::End,
         moved: Moved::default(),
     };
@@ -457,44 +470,4 @@ fn what_cannot_be_read_ends_the_walk() {
         a.octet(200).end();
     }));
     assert!(matches!(rig.ended(), Err(Failure::Connection(_))));
-}
-
-/// Of two messages both are put back, and nobody else takes any; the broker has closed the channel.
-fn put_back_alone() -> WalkRig {
-    let mut rig = rig(FAR);
-    rig.up("4.3.6");
-    rig.counted_with(1, 2, 0);
-    rig.is_of_type("quorum");
-    for key in ["a", "b"] {
-        rig.comes(key, "");
-    }
-    rig.puts_back();
-    rig
-}
-
-#[test]
-fn it_ends_when_the_queue_counts_all_again() {
-    let mut rig = put_back_alone();
-    let channel = rig.channel();
-    assert!(channel > 2, "a channel of its own");
-    rig.counted_with(channel, 0, 0);
-    assert_eq!(rig.fx.out.ended, None, "the next walk would miss them");
-    rig.pass(20);
-    rig.counted_with(channel, 3, 0);
-    assert_eq!(rig.summary().seen, 2);
-}
-
-#[test]
-fn a_queue_that_does_not_get_all_back_is_not_waited_for_long() {
-    let mut rig = put_back_alone();
-    rig.counted_with(rig.channel(), 1, 0);
-    rig.pass(1_900);
-    assert_eq!(rig.fx.out.ended, None);
-    rig.pass(200);
-    assert_eq!(rig.summary().seen, 2);
-
-    let mut gone = put_back_alone();
-    let text = "NOT_FOUND - no queue 'dead' in vhost '/'";
-    gone.broker(&close(gone.channel(), 404, text, MethodId::QUEUE_DECLARE));
-    assert_eq!(gone.summary().seen, 2);
 }

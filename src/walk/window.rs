@@ -48,17 +48,27 @@ impl Window {
         self.held >= self.room
     }
 
+    /// So many may come, or are on their way.
+    pub(super) fn awaited(&self) -> u64 {
+        self.room.saturating_sub(self.held)
+    }
+
+    /// So many do not come.
+    pub(super) fn shrink(&mut self, by: u64) {
+        self.room = self.room.saturating_sub(by);
+    }
+
     /// A message came.
     pub(super) fn came(&mut self, DeliveryTag(tag): DeliveryTag) {
         self.held += 1;
         self.last = tag;
     }
 
-    /// A message is acked. Those of consumers before make no room.
-    pub(super) fn acked(&mut self, DeliveryTag(tag): DeliveryTag) {
-        if tag > self.before {
-            self.held = self.held.saturating_sub(1);
-        }
+    /// A message is acked. Those of consumers before make no room. True: it does.
+    pub(super) fn acked(&mut self, DeliveryTag(tag): DeliveryTag) -> bool {
+        let makes_room = tag > self.before && self.held > 0;
+        self.held -= u64::from(makes_room);
+        makes_room
     }
 
     /// What the broker is told.
@@ -69,6 +79,15 @@ impl Window {
     /// The name of its consumer.
     pub(super) fn tag(&self) -> Vec<u8> {
         format!("dlx-proxy-{:02}", self.number).into_bytes()
+    }
+
+    /// Where messages are got, nobody consumes.
+    fn widen_gets(&mut self, room: u64) {
+        *self = Window {
+            before: self.last,
+            last: self.last,
+            ..Window::of(room)
+        };
     }
 
     fn widen(&mut self, room: u64) {
@@ -132,7 +151,10 @@ impl Walk {
             true => most,
             false => more.min(most),
         };
-        if room > 0 {
+        if room > 0 && self.gets {
+            self.window.widen_gets(room);
+            self.get_more(fx);
+        } else if room > 0 {
             self.put_cancel(fx);
             self.window.widen(room);
             self.put_consume(false, fx);

@@ -1,12 +1,16 @@
 """Exports and imports of dead letters: what comes back is what a client of the proxy read, in order, and nobody gains anything by it."""
 
+import base64
 import json
 import struct
 import subprocess
+import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
 from lab import DEADLINE, until
+from own import own  # noqa: F401, a fixture
 from test_dead_letters import ask, command, die, path, typed
 from test_redrives import ended, order, taken
 
@@ -63,6 +67,40 @@ def test_a_body_that_was_mended_and_a_part_of_a_queue(scene):
     assert run(scene, lines.replace(r'{\"number\": 0}', "mended"), "--queue", dead)[0] == 0
     bodies = [body for _, body in read(scene, dead, 5)]
     assert bodies[-1] == b"mended"
+
+
+def test_an_export_that_is_not_whole_says_so(own):
+    """By its last line, by what the command says beside, and by its exit code."""
+    own.restart(look_limit=10)
+    queue = own.queue("dead")
+    scene = SimpleNamespace(via=SimpleNamespace(broker=own.via.broker, vhost=own.via.vhost, proxy=own.proxy))
+
+    def exported(*words):
+        code, lines, said = command(scene, "export", "--queue", queue, *words)
+        return code, len(lines.splitlines()), said.splitlines()
+
+    def filled(count, more):
+        for _ in range(more):
+            own.publish(queue)
+        until(lambda: own.depth(queue) == count, "all messages")
+
+    filled(10, more=10)
+    assert exported() == (0, 10, []), "as many as the limit are all"
+    filled(12, more=2)
+    first = ["dlx-proxy: the first 10 of 12 messages were looked at"]
+    assert exported() == exported("--limit", "11") == (3, 10, first)
+    assert exported("--body", "nothing") == (3, 0, first), "a filter passes no more, either"
+    code, lines, _ = exported("--limit", "4")
+    assert (code, lines) == (0, 4), "it was asked for so many"
+    request = urllib.request.Request("http://%s:%d" % own.proxy.admin + path(scene.via, queue, "/export"))
+    login = own.via.broker.parameters.credentials
+    request.add_header("Authorization", "Basic " + base64.b64encode(f"{login.username}:{login.password}".encode()).decode())
+    with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+        *messages, last = answer.read().decode().splitlines()
+    end = json.loads(last)["end"]
+    assert (len(messages), end["stopped"], end["looked-at"], end["ready"]) == (10, "messages", 10, 12), end
+    code, printed, _ = run(scene, "\n".join(messages), "--queue", queue)
+    assert (code, printed) == (0, "10 messages imported\n")
 
 
 def test_what_is_no_message_is_named_and_nothing_is_imported(scene):

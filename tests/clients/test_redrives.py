@@ -73,6 +73,46 @@ def test_what_died_goes_back_to_its_queue(scene, kind):
         assert properties.message_id == f"m{number}"
 
 
+def test_where_the_broker_kills_it_again_it_has_its_own_key(scene):
+    """A queue that the proxy has not taken over, with a dead-letter exchange and no key: the broker routes by the key that the message has there."""
+    shop, dlx, direct = scene.exchange("shop", "direct"), scene.exchange("dlx", "direct"), scene.via.direct.channel()
+    dead = scene.queue("dead", kind="classic")
+    orders = scene.queue("orders", kind="classic", dlx=dlx, channel=direct)
+    scene.bind(orders, shop, "new")
+    scene.bind(dead, dlx, "new")
+    scene.publish(shop, "new", b'{"number": 0}')
+    for _ in range(2):
+        direct.basic_reject(scene.get(orders, direct)[0].delivery_tag, requeue=False)
+        until(lambda: scene.depth(dead) == 1, "it died")
+        done = ended(scene, order(scene, dead))
+        assert (done["state"], done["gone"], done["stay"]) == ("completed", 1, {}), done
+    ((method, _, body),) = taken(scene, orders, 1)
+    assert (method.exchange, method.routing_key, body) == (shop, "new", b'{"number": 0}')
+    direct.close()
+
+
+def test_back_to_a_queue_to_which_nothing_can_be_bound(scene):
+    """It is another connection's alone; or it is gone, and then the message stays."""
+    dlx, dead = scene.exchange("dlx"), scene.queue("dead", kind="classic")
+    scene.bind(dead, dlx)
+    with contextlib.closing(scene.via.connect(direct=True)) as connection:
+        channel = connection.channel()
+        mine = channel.queue_declare("", exclusive=True, arguments={"x-dead-letter-exchange": dlx}).method.queue
+
+        def dies():
+            got = until(lambda: (one := channel.basic_get(mine))[0] and one, "the message")
+            channel.basic_reject(got[0].delivery_tag, requeue=False)
+            until(lambda: scene.depth(dead) == 1, "it died")
+
+        channel.basic_publish("", mine, b"{}")
+        dies()
+        done = ended(scene, order(scene, dead))
+        assert (done["state"], done["gone"], done["stay"]) == ("completed", 1, {}), done
+        dies()
+    done = ended(scene, order(scene, dead))
+    assert (done["state"], done["gone"], done["stay"]) == ("completed", 0, {"unroutable": 1}), done
+
+
 def test_what_dies_again_says_that_it_was_redriven(scene):
     dead = scene.queue("dead", kind="classic")
     orders, _ = die(scene, (dead,), 1)

@@ -181,3 +181,39 @@ fn where_nothing_can_be_proven_it_stays() {
     rig.publish(4, redriven(message("x", "k", "4")));
     assert_eq!(rig.published().len(), 1);
 }
+
+/// Nothing can be bound to a queue that is another connection's alone: whoever sent it back is told so, and has another way.
+#[test]
+fn where_nothing_can_lead_to_its_queue_alone_it_is_told_from_a_missing_right() {
+    let back = || redriven(message("dlx-proxy.return/work", "k", "1"));
+    let bind = MethodId::QUEUE_BIND;
+    for (code, cause) in [
+        (404, Cause::NoExchange),
+        (405, Cause::NoExchange),
+        (403, Cause::Forbidden),
+    ] {
+        let mut rig = rig();
+        rig.publish(1, back());
+        assert_eq!(rig.published(), [row(5, "dlx-proxy.return/work", "k", "1")]);
+        rig.broker(&close(5, code, "no", bind));
+        assert_eq!(rig.settled(), [(1, Outcome::Refused(cause))]);
+    }
+}
+
+/// In an alarm what has left may have arrived. What has not left is nowhere.
+#[test]
+fn what_may_have_arrived_is_told_from_what_has_not_left() {
+    let mut rig = rig();
+    rig.publish(1, redriven(message("x", "k", "1")));
+    rig.publish(2, message("x", "k", "2"));
+    rig.published();
+    rig.alarm(true);
+    rig.publish(3, redriven(message("x", "k", "3")));
+    assert_eq!(rig.published(), []);
+    rig.live(5_000);
+    let away = Outcome::Refused(Cause::PublisherAway);
+    assert_eq!(rig.settled(), [(3, away)]);
+    rig.live(10_000);
+    let unconfirmed = Outcome::Refused(Cause::Unconfirmed);
+    assert_eq!(rig.settled(), [(1, unconfirmed), (2, away)]);
+}

@@ -191,6 +191,76 @@ fn an_answer_that_does_not_come_ends_it_and_an_alarm_is_waited_for() {
     alarm.settles(1, Outcome::Refused(Cause::Unroutable));
 }
 
+/// The broker reads nothing of a connection that publishes in an alarm: it cannot be told to put anything back, but it does when the connection ends.
+#[test]
+fn who_cancels_in_an_alarm_ends_it() {
+    let mut rig = moving(100);
+    rig.comes("ok", "");
+    rig.asks(false, 1);
+    rig.blocked(true);
+    rig.input(Input::Enough);
+    rig.cancelled();
+    rig.pass(4_999);
+    assert_eq!(rig.fx.out.ended, None, "the alarm may end");
+    rig.pass(1);
+    let (stopped, gone, stay) = rig.moved();
+    assert_eq!((stopped, gone, stay.len()), (Stopped::Enough, 0, 1));
+}
+
+/// It is confirmed elsewhere, but that it may go from here the broker has not read.
+#[test]
+fn what_may_be_there_twice_when_it_is_cancelled_in_an_alarm_is_counted() {
+    let mut rig = moving(100);
+    for key in ["ok", "ok", "new"] {
+        rig.comes(key, "");
+    }
+    rig.rolled_back();
+    assert_eq!(rig.handed(), [1, 2]);
+    rig.blocked(true);
+    rig.settles(1, Outcome::Confirmed);
+    rig.settles(2, Outcome::Refused(Cause::Unconfirmed));
+    assert!(rig.machine.is_blocked());
+    rig.input(Input::Enough);
+    rig.cancelled();
+    rig.pass(5_000);
+    let summary = rig.summary();
+    assert_eq!((summary.moved.gone, summary.unread), (1, 1));
+    assert_eq!(summary.moved.stay["unconfirmed"], 1);
+
+    let mut read = moving(100);
+    read.comes("ok", "");
+    read.comes("new", "");
+    read.rolled_back();
+    read.settles(1, Outcome::Confirmed);
+    read.rolled_back();
+    read.settles(2, Outcome::Confirmed);
+    read.input(Input::Enough);
+    read.cancelled();
+    read.goes_back();
+    assert_eq!(read.summary().unread, 0, "the alarm is over");
+}
+
+#[test]
+fn a_long_pause_in_an_alarm_ends_nothing() {
+    let mut rig = moving(100);
+    rig.comes("ok", "");
+    rig.asks(false, 1);
+    rig.blocked(true);
+    rig.input(Input::Pause(true));
+    rig.pass(300_000);
+    for _ in 0..100 {
+        rig.pass(1_000);
+        rig.broker(&[8, 0, 0, 0, 0, 0, 0, 0xce]);
+    }
+    assert_eq!(rig.fx.out.ended, None);
+    rig.methods();
+    rig.blocked(false);
+    rig.rolled_back();
+    rig.goes_back();
+    rig.input(Input::Enough);
+    assert_eq!(rig.summary().stopped, Stopped::Enough);
+}
+
 /// The answer stands behind messages that came before it.
 #[test]
 fn an_answer_is_read_while_nothing_may_be_taken() {

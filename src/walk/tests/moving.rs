@@ -201,6 +201,26 @@ fn what_waits_for_a_publisher_stays_when_it_is_cancelled() {
     assert_eq!(rig.moved(), (Stopped::Enough, 0, stay));
 }
 
+/// A publication that has left may be at its target, whatever becomes of it when it is handed over again.
+#[test]
+fn what_may_have_arrived_is_told_from_what_never_left() {
+    let mut rig = moving(redrive(), 100);
+    for key in ["a", "b", "c"] {
+        rig.comes(key, "");
+    }
+    rig.settles(1, Outcome::Refused(Cause::Unconfirmed));
+    rig.settles(2, Outcome::Refused(Cause::PublisherAway));
+    assert!(rig.machine.progress().1.expect("it moves").waits);
+    rig.pass(1_000);
+    rig.settles(1, Outcome::Refused(Cause::PublisherAway));
+    rig.input(Input::Enough);
+    rig.settles(2, Outcome::Refused(Cause::PublisherAway));
+    rig.settles(3, Outcome::Refused(Cause::Unconfirmed));
+    rig.puts_back();
+    let stay = [("publisher_away", 1), ("unconfirmed", 2)].map(|(why, n)| (why.to_owned(), n));
+    assert_eq!(rig.moved(), (Stopped::Enough, 0, stay.into()));
+}
+
 #[test]
 fn not_more_is_under_way_than_fits() {
     let mut rig = moving(redrive(), 1_000);

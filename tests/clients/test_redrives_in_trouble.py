@@ -1,0 +1,165 @@
+"""Redrives whose messages keep their own routing keys, while something is wrong: in an alarm, to a full queue, and with a broker that is stopped."""
+
+import contextlib
+import json
+import shlex
+import subprocess
+from collections import Counter
+from types import SimpleNamespace
+
+import pika
+import pytest
+
+from lab import DEADLINE, PATIENT, REPOSITORY, Broker, Proxy, until
+from scene import Scene
+from test_dead_letters import ask, command
+from test_redrives import ended, numbers, order, redrives
+
+pytestmark = [pytest.mark.once, pytest.mark.proxied]
+
+COUNT = 40
+
+
+def prepared(scene, count=COUNT, **target):
+    """A queue of numbered dead letters, each with a key of its own, and an exchange that leads all of them to another queue."""
+    dead, arrived = scene.queue("dead", kind="quorum"), scene.queue("arrived", kind="quorum", **target)
+    source, exchange = scene.exchange("source", "fanout"), scene.exchange("to", "topic")
+    scene.bind(dead, source)
+    scene.bind(arrived, exchange, "#")
+    for number in range(count):
+        scene.publish(source, f"k{number}", b'{"number": %d}' % number)
+    until(lambda: scene.depth(dead) == count, "all are there")
+    return dead, arrived, exchange
+
+
+def shown(scene, begun):
+    status, answer, _ = ask(scene.via, redrives(scene.via, f"/{begun['id']}"))
+    assert status == 200, answer
+    return answer
+
+
+def is_so(scene, begun, **expected):
+    """Once it shows that."""
+    now = lambda: shown(scene, begun)
+    until(lambda: expected.items() <= now().items(), lambda: f"{expected} of {now()}")
+
+
+def cancel(scene, begun):
+    status, answer, _ = ask(scene.via, redrives(scene.via, f"/{begun['id']}/cancel"), method="POST")
+    assert status == 200, answer
+
+
+def read(via, queue):
+    """How often each number is in the queue."""
+    found = Counter()
+    with contextlib.closing(via.connect(direct=True)) as connection:
+        channel = connection.channel()
+        while (got := channel.basic_get(queue, auto_ack=True))[0]:
+            found[json.loads(got[2])["number"]] += 1
+    return found
+
+
+def test_in_an_alarm_it_waits_and_then_goes_on(scene):
+    dead, arrived, exchange = prepared(scene)
+    begun = order(scene, dead, to_exchange=exchange, rate=20)
+    until(lambda: scene.depth(arrived) >= 3, "some have gone")
+    with scene.via.broker.under_memory_alarm():
+        is_so(scene, begun, state="waiting", cause="blocked")
+        code, printed, _ = command(scene, "show", str(begun["id"]), group="redrives")
+        assert code == 0 and ["cause", "blocked"] in [line.split() for line in printed.splitlines()], printed
+    done = ended(scene, begun)
+    assert (done["state"], done["cause"], done["seen"], done["gone"], done["stay"]) == ("completed", None, COUNT, COUNT, {}), done
+    found = read(scene.via, arrived)
+    assert (set(found), scene.depth(dead)) == (set(range(COUNT)), 0)
+
+
+def test_who_cancels_in_an_alarm_ends_it_and_nothing_is_lost(scene):
+    dead, arrived, exchange = prepared(scene)
+    begun = order(scene, dead, to_exchange=exchange, rate=20)
+    until(lambda: scene.depth(arrived) >= 3, "some have gone")
+    with scene.via.broker.under_memory_alarm():
+        is_so(scene, begun, state="waiting", cause="blocked")
+        cancel(scene, begun)
+        done = ended(scene, begun)
+    assert (done["state"], done["cause"]) == ("cancelled", None), done
+    assert 3 <= done["gone"] < COUNT, done
+    until(lambda: scene.depth(dead) + scene.depth(arrived) >= COUNT, "what was held is back")
+    went, stayed = read(scene.via, arrived), read(scene.via, dead)
+    assert set(went) | set(stayed) == set(range(COUNT)), done
+    in_doubt = done["stay"].get("unconfirmed", 0)
+    assert done["gone"] <= len(went) <= done["gone"] + in_doubt, (done, went)
+    twice = set(went) & set(stayed)
+    assert not twice or any("may" in note for note in done["notes"]), (twice, done)
+
+
+def test_a_full_target_refuses_and_the_rest_stays(scene):
+    dead, arrived, exchange = prepared(scene, count=12, max_length=5, overflow="reject-publish")
+    done = ended(scene, order(scene, dead, to_exchange=exchange, rate=20))
+    went, stayed = read(scene.via, arrived), numbers(scene, dead)
+    assert (done["state"], done["seen"], done["gone"]) == ("completed", 12, len(went)), done
+    assert done["stay"] == {"nacked": 12 - len(went)} and len(went) < 12, done
+    assert sorted([*went, *stayed]) == list(range(12)) and stayed == sorted(stayed)
+
+
+@pytest.fixture
+def own_node(via, tmp_path):
+    """A node and a proxy of the test's own, and how to stop and start the node."""
+    if not via.broker.folder:
+        pytest.skip("nobody knows how to start a node")
+    node = dict(line.split("=", 1) for line in open(f"{via.broker.folder}/node.env").read().split())
+    folder = tmp_path / "node"
+    root = ["--root", node["ROOT"]] if node.get("ROOT") else []
+
+    def rabbit(what, *words):
+        subprocess.run([REPOSITORY / "tests/lab/rabbit.sh", what, "--dir", folder, *words], check=True, timeout=3 * DEADLINE, stdin=subprocess.DEVNULL)
+
+    proxy = None
+    try:
+        rabbit("start", *root)
+        node = dict(line.split("=", 1) for line in (folder / "node.env").read_text().split())
+        url = f"amqp://guest:guest@127.0.0.1:{node['AMQP_PORT']}"
+        broker = Broker(node["VERSION"], url, (str(folder / "ctl"),), folder=str(folder))
+        proxy = Proxy(url, "takeover", tmp_path / "log")
+        proxy.wait_ready()
+        yield SimpleNamespace(rabbit=rabbit, broker=broker, proxy=proxy)
+    finally:
+        if proxy:
+            proxy.stop()
+        rabbit("stop")
+
+
+class Alone:
+    """A way to that node, as `Via` is one to the others: each connection is used once, as the node ends."""
+
+    def __init__(self, node):
+        self.broker, self.proxy, self.vhost, self.mode = node.broker, node.proxy, "/", "takeover"
+
+    def connect(self, *, direct=False):
+        host, port = self.broker.address if direct else self.proxy.address
+        return pika.BlockingConnection(pika.ConnectionParameters(host, port, "/", self.broker.parameters.credentials, **PATIENT))
+
+    @property
+    def connection(self):
+        return self.connect()
+
+
+def test_a_broker_that_is_stopped_ends_it_and_nothing_is_lost(own_node):
+    via = Alone(own_node)
+    scene = Scene(via, "stopped")
+    dead, arrived, exchange = prepared(scene)
+    begun = order(scene, dead, to_exchange=exchange, rate=20)
+    until(lambda: scene.depth(arrived) >= 3, "some have gone")
+    own_node.rabbit("stop", "--keep")
+    # The broker is away, and nobody can be let in: what is known of the redrive is asked for afterwards.
+    own_node.rabbit("start")
+    until(own_node.proxy.is_ready, own_node.proxy.text)
+    done = ended(scene, begun)
+    assert done["state"] == "failed" and done["cause"], done
+    scene = Scene(via, "stopped")
+    until(lambda: scene.depth(dead) + scene.depth(arrived) >= COUNT, "all are somewhere")
+    went = scene.depth(arrived)
+    assert done["gone"] <= went, done
+    again = ended(scene, order(scene, dead, to_exchange=exchange))
+    assert again["state"] == "completed" and again["stay"] == {}, again
+    found = read(via, arrived)
+    assert (set(found), scene.depth(dead)) == (set(range(COUNT)), 0)
