@@ -295,7 +295,10 @@ async fn both_sides_say_what_they_do_not_accept() {
 
     let (said, failure) = shake(&load(&settings), "127.0.0.1").await;
     let said = said.expect_err("another name");
-    assert!(said.contains("is not for 127.0.0.1 but for"), "{said}");
+    assert!(
+        said.contains("is not for 127.0.0.1 but for localhost: "),
+        "{said}"
+    );
     assert_eq!(failure, Some(Failure::RefusedByClient));
 
     let named = Settings {

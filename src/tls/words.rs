@@ -217,8 +217,18 @@ fn certificate(error: &CertificateError, host: &str, advice: Advice) -> String {
 fn listed(names: &[String]) -> String {
     match names {
         [] => "no name".to_owned(),
-        names => names.join(", "),
+        names => {
+            let names: Vec<_> = names.iter().map(|name| bare(name)).collect();
+            names.join(", ")
+        }
     }
+}
+
+/// A name as the certificate has it, where rustls says `DnsName("rabbit")` or `IpAddress(10.0.0.1)`.
+fn bare(name: &str) -> &str {
+    let inner = name.split_once('(');
+    let inner = inner.and_then(|(_, inner)| inner.strip_suffix(')'));
+    inner.map_or(name, |inner| inner.trim_matches('"'))
 }
 
 /// A time for people.

@@ -193,6 +193,8 @@ class Proxy:
 
     logs = []
     """Of all that were started."""
+    trust = None
+    """How clients know its certificate, where they come with TLS."""
 
     def __init__(self, upstream, mode, log: Path, vhost=None, listen=None, **environment):
         local = "127.0.0.1:0"

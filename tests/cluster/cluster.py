@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import ssl
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,12 +29,29 @@ class Cluster:
     def __init__(self, version, folder):
         self.version, self.folder = version, folder
         text = (folder / "cluster.env").read_text()
-        self.addresses = re.search("NODES='(.*)'", text)[1].split(",")
+        self.addresses, self.tls_addresses = (re.search(f"\\b{name}='(.*)'", text)[1].split(",") for name in ("NODES", "TLS_NODES"))
         self.away = {}
         """Nodes that do not run, or stand still, and what lets them go on."""
+        self.misnamed = set()
+        """Nodes that show a certificate which is not theirs."""
 
-    def upstream(self, nodes=(1, 2, 3)):
-        return f"amqp://{USER}:secret@" + ",".join(self.addresses[node - 1] for node in nodes)
+    def upstream(self, nodes=(1, 2, 3), tls=False):
+        scheme, addresses = ("amqps", self.tls_addresses) if tls else ("amqp", self.addresses)
+        return f"{scheme}://{USER}:secret@" + ",".join(addresses[node - 1] for node in nodes)
+
+    def certificate(self, name):
+        """A file of certificates.sh."""
+        return str(self.folder / "tls" / name)
+
+    def trust(self):
+        """For clients of whoever shows a certificate of the cluster's."""
+        return ssl.create_default_context(cafile=self.certificate("ca.pem"))
+
+    def shows(self, node, name):
+        """To whoever connects with TLS from now on, the node shows this certificate; `server` is the right one."""
+        for kind in ("pem", "key"):
+            shutil.copy(self.certificate(f"{name}.{kind}"), self.folder / str(node) / "tls" / f"server.{kind}")
+        (self.misnamed.discard if name == "server" else self.misnamed.add)(node)
 
     def do(self, deed, *node):
         words = [str(word) for word in (SCRIPT, deed, "--dir", self.folder, *node)]
@@ -62,7 +81,9 @@ class Cluster:
         self.do("part", node)
 
     def heal(self):
-        """All nodes run, and know each other."""
+        """All nodes run, know each other, and show the right certificate."""
+        for node in self.misnamed.copy():
+            self.shows(node, "server")
         self.come_back(*self.away)
         self.do("heal")
         for node in (1, 2, 3):

@@ -41,16 +41,21 @@ def vhost(cluster, request):
 
 @pytest.fixture
 def start(cluster, vhost, tmp_path):
-    """Starts a proxy before the whole cluster."""
+    """Starts a proxy before the whole cluster; with `tls` it speaks that with the nodes, and clients with it."""
     running = []
 
-    def start(nodes=(1, 2, 3), **settings):
+    def start(nodes=(1, 2, 3), tls=False, **settings):
         log = tmp_path / f"proxy-{len(running)}.log"
         # A quorum queue that has just lost its leader nacks; what was parked for that goes to its target by itself.
         settings = {"vhosts": vhost, "log_level": "debug", "parked_retry": "3s"} | settings
+        if tls:
+            shown = {"tls_cert_file": cluster.certificate("server.pem"), "tls_key_file": cluster.certificate("server.key")}
+            settings |= {"upstream_ca_file": cluster.certificate("ca.pem"), "listen_tls": "127.0.0.1:0"} | shown
         settings = {f"DLX_PROXY_{name.upper()}": value for name, value in settings.items()}
-        proxy = Proxy(cluster.upstream(nodes), "takeover", log, **settings)
+        proxy = Proxy(cluster.upstream(nodes, tls), "takeover", log, **settings)
         running.append(proxy)
+        if tls:
+            proxy.address, proxy.trust = proxy.tls_address, cluster.trust()
         proxy.wait_ready()
         return proxy
 

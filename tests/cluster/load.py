@@ -1,5 +1,6 @@
-"""Clients that publish and reject through proxies, come back whenever they are cut off, and keep books."""
+"""Clients that publish and reject through proxies or past them, come back whenever they are cut off, and keep books."""
 
+import itertools
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,19 @@ MARGIN = 1
 """What was confirmed so many seconds before a fault has been moved by then; and so many after it the broker moves what expires again."""
 
 
+class Direct:
+    """In the place of a proxy: the nodes themselves, each time the next one, as a client takes them that knows them all."""
+
+    def __init__(self, cluster, tls=False):
+        self._turn = itertools.cycle(cluster.tls_addresses if tls else cluster.addresses)
+        self.trust = cluster.trust() if tls else None
+
+    @property
+    def address(self):
+        host, port = next(self._turn).split(":")
+        return host, int(port)
+
+
 class Client(threading.Thread):
     """One that always has a connection, or wants one."""
 
@@ -22,6 +36,7 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.proxy, self.vhost = proxy, vhost
         self.connections, self.lost, self.refused = 0, [], []
+        self.reset = "SSLEOFError" if proxy.trust else "ConnectionResetError"
         self.over = threading.Event()
         self.failure = None
 
@@ -29,6 +44,8 @@ class Client(threading.Thread):
         host, port = self.proxy.address
         login = pika.PlainCredentials("guest", "guest")
         options = {"heartbeat": 6, "socket_timeout": 15, "stack_timeout": 15, "blocked_connection_timeout": 15}
+        if self.proxy.trust:
+            options["ssl_options"] = pika.SSLOptions(self.proxy.trust, "localhost")
         return pika.BlockingConnection(pika.ConnectionParameters(host, port, self.vhost, login, **options))
 
     def run(self):
@@ -102,26 +119,28 @@ class Rejecter(Client):
 
 def sources(prefix="", kind="quorum"):
     """What is rejected, what expires, and what expires where the broker moves it at least once; each with a target of its own."""
-    to = lambda target: {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{prefix}{target}"}
+    to = lambda source: {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"dead.{prefix}{source}"}
     return {
-        f"{prefix}rejected": to("dead.rejected"),
-        f"{prefix}expired": to("dead.expired") | {"x-message-ttl": 50},
-        f"{prefix}expired-at-least-once": to("dead.expired-at-least-once")
+        f"{prefix}rejected": to("rejected"),
+        f"{prefix}expired": to("expired") | {"x-message-ttl": 50},
+        f"{prefix}expired-at-least-once": to("expired-at-least-once")
         | {"x-message-ttl": 50, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
     }
 
 
 class Load:
-    """A publisher and a consumer of each proxy, all at the same queues. The targets are made on one node, their home."""
+    """A publisher and a consumer of each proxy, all at the same queues. The targets are made on one node, their home. Clients of another kind, past the
+    proxies, have queues of their own, with a prefix: the same ones they could not declare."""
 
-    def __init__(self, cluster, vhost, proxies, home=1):
+    def __init__(self, cluster, vhost, proxies, home=1, prefix=""):
         self.cluster, self.vhost = cluster, vhost
-        self.sources = sources()
+        self.sources = sources(prefix)
         with cluster.connect(home, vhost) as direct:
             for queue in self.sources:
                 direct.channel().queue_declare(f"dead.{queue}", durable=True, arguments=QUORUM)
         self.publishers = [Publisher(proxy, vhost, n * 10_000_000, self.sources) for n, proxy in enumerate(proxies)]
-        self.rejecters = [Rejecter(proxy, vhost, "rejected", self.sources["rejected"]) for proxy in proxies]
+        rejected = next(iter(self.sources))
+        self.rejecters = [Rejecter(proxy, vhost, rejected, self.sources[rejected]) for proxy in proxies]
         self.clients = [*self.publishers, *self.rejecters]
         self.seen = {queue: Counter() for queue in self.sources}
         self.faults = []

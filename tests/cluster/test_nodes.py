@@ -1,9 +1,10 @@
 """Nodes end, die, stand still and lose each other, one after the other, under load: no reject is lost, and clients find another node by themselves."""
 
 import re
+from contextlib import contextmanager
 
 from lab import until
-from load import Load
+from load import Direct, Load
 
 ALL = (1, 2, 3)
 
@@ -28,20 +29,20 @@ def counted(load, *, may_lose=()):
         assert all(number // 10_000_000 < len(load.publishers) for number in seen)
 
 
-def only_nodes_cut(load, words="", *, more=0):
+def only_nodes_cut(load, words="", *, more=0, refused=False):
     """Each client was cut off once for each node that went, and `more` times, most in these words; nobody was refused, as a client waits for another
-    node, or for a proxy.
+    node, or for a proxy. Clients that go straight to the nodes (`refused`) are told the same, but find a node away now and then.
 
     RabbitMQ itself answers 541, on any node, where the leader of a queue ends in the middle of a call (3.10: what expires as its node goes finds no
     exchanges any more, `rabbit_quorum_queue:dead_letter_publish`). And a node that is stopped resets its connections behind its last words: a client
-    that writes just then hears of the reset first (4.3.6: 3 of 240 without a proxy, 1 of 240 with one)."""
+    that writes just then hears of the reset first (4.3.6: 3 of 240 without a proxy, 1 of 240 with one). With TLS Python calls that SSLEOFError."""
     told = []
     for client in load.clients:
         told += [words in cut or "(541)" in cut for cut in client.lost]
         errors = sum("(541)" in cut for cut in client.lost)
         assert client.connections <= 1 + len(ALL) + more + errors, f"{client.lost}"
-        assert all(words in cut or "(541)" in cut or "ConnectionResetError" in cut for cut in client.lost), f"{client.lost}"
-        assert not client.refused, f"{client.refused}"
+        assert all(any(known in cut for known in (words, "(541)", client.reset)) for cut in client.lost), f"{client.lost}"
+        assert refused or not client.refused, f"{client.refused}"
     assert sum(told) > len(told) / 2, [client.lost for client in load.clients]
 
 
@@ -58,6 +59,38 @@ def restart(cluster, load, node):
         cluster.come_back(node)
 
 
+@contextmanager
+def cut_once(*loads):
+    """One node is stopped here: no client is cut off by it twice. How often each load's were is printed."""
+    clients = [client for load in loads for client in load.clients]
+    before = [len(client.lost) for client in clients]
+    yield
+    cuts = [[cut for cut in client.lost[old:] if "(541)" not in cut] for client, old in zip(clients, before)]
+    assert all(len(cut) <= 1 for cut in cuts), cuts
+    print("cut off", *(sum(len(cut) for client, cut in zip(clients, cuts) if client in load.clients) for load in loads))
+
+
+def words_of_stop(load):
+    """What a node that is stopped said to its clients."""
+    return {cut for client in load.clients for cut in client.lost if "(320)" in cut}
+
+
+def knock(load, proxy):
+    """Somebody connects by that proxy, and is served."""
+    next(client for client in load.clients if client.proxy is proxy).connect().close()
+    return True
+
+
+def rests(load, proxy, address, knocks=30):
+    """The node there is out: of those who connect all are served, and hardly any tries it, where each third one would if it did not rest."""
+    tried = metric(proxy, "failures_total")[address]
+    for _ in range(knocks):
+        knock(load, proxy)
+    tried = metric(proxy, "failures_total")[address] - tried
+    assert tried < knocks / 4, tried
+    assert metric(proxy, "up")[address] == 0 and metric(proxy, "connections").get(address, 0) == 0, proxy.get("/metrics")[1]
+
+
 def replace(load, proxies, number, other):
     """A rolling restart of proxies: the new one is ready before the old one ends."""
     old, proxies[number] = proxies[number], other
@@ -68,11 +101,16 @@ def replace(load, proxies, number, other):
 
 
 def test_nodes_are_restarted_in_turn(cluster, vhost, start):
-    proxies = [start(), start()]
-    with Load(cluster, vhost, proxies) as load:
+    """With TLS on both sides of one proxy. The same clients go straight to the nodes meanwhile: they are told the same, and as often."""
+    proxies, nodes = [start(), start(tls=True)], [Direct(cluster), Direct(cluster, tls=True)]
+    with Load(cluster, vhost, proxies) as load, Load(cluster, vhost, nodes, prefix="direct.") as direct:
         for node in ALL:
-            restart(cluster, load, node)
+            with cut_once(load, direct):
+                restart(cluster, load, node)
+        direct.end()
         only_nodes_cut(load, "(320)")
+        only_nodes_cut(direct, "(320)", refused=True)
+        assert words_of_stop(load) == words_of_stop(direct)
         for proxy in proxies:
             until(lambda: proxy.is_ready(), "the links are up")
             connections = metric(proxy, "connections")
@@ -97,15 +135,31 @@ def test_nodes_and_proxies_are_restarted_in_turn(cluster, vhost, start):
 
 
 def test_nodes_are_killed_in_turn(cluster, vhost, start):
-    proxies = [start(), start()]
+    """One proxy speaks TLS on both sides. A node that comes back with a certificate that is not for it does not serve it: its clients go on with the
+    other nodes, and hardly anybody tries that one, until the certificate is right."""
+    proxies = [start(), start(tls=True)]
+    proxy = proxies[1]
+    wrong = {1: ("other", "is signed by somebody unknown"), 2: ("elsewhere", "but for elsewhere.example")}
     with Load(cluster, vhost, proxies) as load:
         for node in ALL:
             with load.fault():
                 cluster.kill(node)
                 load.is_answered()
+                if node in wrong:
+                    certificate, words = wrong[node]
+                    cluster.shows(node, certificate)
                 cluster.come_back(node)
+                if node in wrong:
+                    until(lambda: knock(load, proxy) and words in proxy.text(), f"the proxy says: {words}")
+                # With the second one wrong and the third one killed, the first one alone is left.
+                if node == 1:
+                    cluster.shows(node, "server")
         only_nodes_cut(load)
         counted(load, may_lose=["expired"])
+        address = cluster.tls_addresses[1]
+        rests(load, proxy, address)
+        cluster.shows(2, "server")
+        until(lambda: knock(load, proxy) and metric(proxy, "up")[address] == 1, "the node is tried again, and serves", pause=0.2)
 
 
 def test_a_node_stands_still(cluster, vhost, start):

@@ -12,9 +12,10 @@
 #                                      until the others gave it up stays apart afterwards: it is restarted, as an operator has to
 #   cluster.sh stop    --dir DIR       ends all, and removes DIR
 #
-# `start` takes about 20 s; DIR/cluster.env then says VERSION and NODES ("host:port,host:port,host:port"). The nodes find each other by an epmd of
-# their own. A partition is made by cookies: each side refuses the other's, and what is connected is cut. So it needs no rights, and is noticed at once;
-# one that is noticed late is `pause`. As in most clusters a side without a majority pauses itself (3.x; 4.3 has no choice).
+# `start` takes about 20 s; DIR/cluster.env then says VERSION and NODES ("host:port,host:port,host:port"), and TLS_NODES the same with TLS: one CA, that
+# of DIR/tls, signs the certificates of all. The nodes find each other by an epmd of their own. A partition is made by cookies: each side refuses the
+# other's, and what is connected is cut. So it needs no rights, and is noticed at once; one that is noticed late is `pause`. As in most clusters a side
+# without a majority pauses itself (3.x; 4.3 has no choice).
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -28,6 +29,8 @@ cookie=cluster
 # What the broker itself moves at least once, and its worker has no confirm for as a node went away, the worker tries again after this time; by
 # default that is three minutes.
 export DLX_TEST_ERL_ARGS='-rabbit dead_letter_worker_publisher_confirm_timeout 10000'
+# A certificate that is put in the place of another one counts at once.
+DLX_TEST_ERL_ARGS+=' -ssl bypass_pem_cache true'
 
 of_node() { ( . "$dir/$1/node.env" && echo "${!2}" ); } # N NAME
 server() { of_node "$1" NODE_PID; }
@@ -86,14 +89,18 @@ case $command in
     # Of no node: it has to outlive each of them.
     mkdir -p "$dir/epmd"
     env -i PATH="$root/usr/lib/erlang/bin:$PATH" RABBITMQ_BASE="$dir/epmd" ERL_EPMD_ADDRESS=127.0.0.1 epmd -port "${ports[0]}" -daemon
+    "$top/tests/lab/certificates.sh" "$dir/tls"
     starting=()
     for n in 1 2 3; do
+      mkdir -p "$dir/$n"
+      cp -RT "$dir/tls" "$dir/$n/tls"
       "$rabbit" start --dir "$dir/$n" "$@" "${conf[@]}" --port "${ports[n]}" --epmd "${ports[0]}" --cookie "$cookie" &
       starting+=($!)
     done
     for one in "${starting[@]}"; do wait "$one" || die 'a node did not start'; done
     wait_until 60 formed || die 'the nodes do not form a cluster'
-    printf "%s='%s'\n" VERSION "$(of_node 1 VERSION)" NODES "127.0.0.1:${ports[1]},127.0.0.1:${ports[2]},127.0.0.1:${ports[3]}" >"$dir/cluster.env"
+    nodes() { for n in 1 2 3; do echo "127.0.0.1:$(of_node "$n" "$1")"; done | paste -sd ,; } # NAME of the port
+    printf "%s='%s'\n" VERSION "$(of_node 1 VERSION)" NODES "$(nodes AMQP_PORT)" TLS_NODES "$(nodes TLS_PORT)" >"$dir/cluster.env"
     ;;
   end) "$rabbit" stop --keep --dir "$dir/$1" ;;
   kill) "$rabbit" stop --keep --now --dir "$dir/$1" ;;

@@ -7,7 +7,8 @@
 #   rabbit.sh ctl   --dir DIR ARG...                 rabbitmqctl for that node; DIR/ctl ARG... does the same
 #   rabbit.sh stop  --dir DIR [--keep] [--now]       removes DIR except with --keep; --now is kill -9
 #
-# With TLS it takes clients on TLS_PORT; DIR/tls has the certificates (see certificates.sh), and offers EXTERNAL to those who show one.
+# With TLS it takes clients on TLS_PORT; DIR/tls has the certificates (see certificates.sh; those that are there already stay), and it offers EXTERNAL
+# to those who show one.
 # `start` writes DIR/node.env (AMQP_PORT, TLS_PORT, MANAGEMENT_PORT, NODE_PID, VERSION, ...) and returns when the node takes clients. On a
 # DIR that was kept it starts the same node again: same ports, data and configuration. Never a system service, never root.
 # DLX_TEST_SCHEDULERS: how many of them the node has (see below); one, unless somebody measures it.
@@ -82,7 +83,7 @@ configure() {
   NODENAME=n$AMQP_PORT@localhost
   mkdir -p "$dir"/{home,data,log}
   if [[ -n $cookie ]]; then (umask 377 && printf %s "$cookie" >"$dir/home/.erlang.cookie"); fi
-  "$top/tests/lab/certificates.sh" "$dir/tls"
+  [[ -e $dir/tls ]] || "$top/tests/lab/certificates.sh" "$dir/tls"
   {
     printf '%s\n' "listeners.tcp.1 = 127.0.0.1:$AMQP_PORT" 'loopback_users = none' 'log.console = false'
     printf '%s\n' "listeners.ssl.1 = 127.0.0.1:$TLS_PORT" "ssl_options.cacertfile = $dir/tls/ca.pem" \
