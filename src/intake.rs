@@ -300,6 +300,7 @@ impl Intake {
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
         self.consumer.flush(fx);
+        self.consumer.listens(now.mono);
         let most = self.settings.limits.now().intake_bytes / 4;
         let room = most.saturating_sub(self.consumer.ledger.bytes());
         self.parked.after(room, now, fx);
@@ -411,6 +412,9 @@ impl Machine for Intake {
             self.patience = None;
             self.leave_queue(fx);
         }
+        if self.quiet_until().is_some_and(|until| until <= now.mono) {
+            self.consumer.renew(fx);
+        }
         self.topology.timeout(now, fx);
         let released = self.cycles.timeout(now, fx);
         self.decided(released, fx);
@@ -425,6 +429,7 @@ impl Machine for Intake {
             self.topology.deadline(),
             self.cycles.deadline(),
             self.patience,
+            self.quiet_until(),
             self.parked
                 .deadline(self.settings.limits.now().parked_retry),
         ];
@@ -441,6 +446,12 @@ impl Machine for Intake {
 }
 
 impl Intake {
+    /// Until when the consumer may hear nothing.
+    fn quiet_until(&self) -> Option<Mono> {
+        let most = self.settings.limits.now().intake_quiet;
+        self.consumer.quiet_until(most)
+    }
+
     /// False while signals without an outcome fill their bound.
     fn reads(&self) -> bool {
         self.consumer.ledger.bytes() < self.settings.limits.now().intake_bytes

@@ -62,6 +62,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 confirm_timeout: c.get("confirm-timeout", wait),
                 retry_for: c.get("retry-for", wait),
                 parked_retry: c.get("parked-retry", wait_or_never),
+                intake_quiet: c.get("intake-quiet", wait_or_never),
                 publisher_bytes: c.get("publisher-bytes", size),
                 intake_bytes: c.get("intake-bytes", size),
                 max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),

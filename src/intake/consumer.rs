@@ -4,15 +4,21 @@
 //! a crash, or a life of the channel that settled nothing, the prefetch is 1: only the head of the queue is counted, until the broker sheds
 //! it. And so it stays until as many are settled as were in the prefetch, for any of them can be the one; or else those behind it, counted
 //! again at each attempt to go faster, would be shed with it.
+//!
+//! A quorum queue whose leader changes may hold messages for a consumer and never deliver them (S10.5). Nobody can ask for that, so a channel on which
+//! nothing has come for a while, and nothing is unsettled, is closed and opened anew: the broker puts back what it held, and delivers it.
+
+use std::time::Duration;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{Deliver, MethodId};
 use crate::amqp::reply;
+use crate::amqp::reply_code::REPLY_SUCCESS;
 use crate::intake::Effects;
 use crate::link::Frame;
-use crate::machine::Event;
+use crate::machine::{Event, Limit, Mono};
 
 use super::CONSUMER;
 use super::incoming::{self, Announced, Delivery};
@@ -24,7 +30,8 @@ const TAG: &[u8] = b"dlx-proxy";
 /// ```text
 /// Shut ──topology ready──▶ Open ──basic.cancel──▶ Cancelled ──topology ready──▶ Open
 ///   ▲                        │                        │
-///   └──────────── channel closed, link lost ──────────┘
+///   ├──────────── channel closed, link lost ──────────┘
+///   └──────── Renewing ◀──quiet for too long── Open
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -33,6 +40,8 @@ enum State {
     Open,
     /// The channel is open; nothing is consumed.
     Cancelled,
+    /// `channel.close` is sent: behind its answer the channel is opened anew.
+    Renewing,
 }
 
 /// The channel.
@@ -49,6 +58,10 @@ pub(super) struct Consumer {
     progress: bool,
     /// At prefetch 1: how many must be settled until the setting counts again.
     until_full_prefetch: u32,
+    /// Since when nothing has come, and nothing is unsettled.
+    quiet: Option<Mono>,
+    /// It was opened anew, and nothing has come since.
+    renewed: bool,
 }
 
 // === impl Consumer ===
@@ -65,16 +78,19 @@ impl Consumer {
             consuming: false,
             progress: false,
             until_full_prefetch: 0,
+            quiet: None,
+            renewed: false,
         }
     }
 
     /// The queue is there: consumes, unless it does so already.
     pub(super) fn begin(&mut self, fx: &mut Effects) {
         match self.state {
-            State::Open => return,
+            State::Open | State::Renewing => return,
             State::Shut => {
                 reply::channel_open(fx.broker.build(&[]), CONSUMER);
-                self.progress = false;
+                // One that was closed as it was quiet has not failed.
+                self.progress &= self.renewed;
             }
             State::Cancelled => {}
         }
@@ -108,9 +124,43 @@ impl Consumer {
             self.until_full_prefetch = self.prefetch.into();
         }
         self.state = State::Shut;
+        self.renewed = false;
         self.ledger.forget();
         self.incoming = None;
         self.stopped(fx);
+    }
+
+    /// What time it is, at the end of each call: it is quiet from then on, or has been before.
+    pub(super) fn listens(&mut self, now: Mono) {
+        let is_idle = self.consuming && self.state == State::Open && self.ledger.held() == 0;
+        self.quiet = match is_idle {
+            true => self.quiet.or(Some(now)),
+            false => None,
+        };
+    }
+
+    /// When it has been quiet for so long. Zero: never.
+    pub(super) fn quiet_until(&self, most: Duration) -> Option<Mono> {
+        let since = self.quiet.filter(|_| !most.is_zero())?;
+        Some(since.after(most))
+    }
+
+    /// Closes the channel, to be opened anew. What comes on it meanwhile the broker puts back.
+    pub(super) fn renew(&mut self, fx: &mut Effects) {
+        let out = fx.broker.build(&[]);
+        reply::close(out, CONSUMER, REPLY_SUCCESS, b"", MethodId(0, 0));
+        (self.state, self.renewed) = (State::Renewing, true);
+        self.ledger.forget();
+        self.incoming = None;
+    }
+
+    /// The broker has answered: whether the channel may be opened anew. Not if the broker had closed it meanwhile.
+    pub(super) fn is_closed(&mut self) -> bool {
+        let renews = self.state == State::Renewing;
+        if renews {
+            self.state = State::Shut;
+        }
+        renews
     }
 
     /// The broker cancelled the consumer; what it delivered can still be settled.
@@ -161,10 +211,18 @@ impl Consumer {
         id: Option<MethodId>,
         fx: &mut Effects,
     ) -> Result<Option<Delivery>, &'static str> {
+        if self.state == State::Renewing {
+            return Ok(None);
+        }
         match id {
             Some(MethodId::BASIC_CONSUME_OK) => self.started(fx),
             Some(MethodId::BASIC_DELIVER) => {
-                self.incoming = Some(Incoming::new(self.deliver(frame.payload)?));
+                let announced = self.deliver(frame.payload)?;
+                if std::mem::take(&mut self.renewed) && announced.redelivered {
+                    fx.events.push(Event::LimitMet(Limit::IntakeQuiet));
+                }
+                self.quiet = None;
+                self.incoming = Some(Incoming::new(announced));
             }
             _ => {}
         }

@@ -39,6 +39,11 @@ impl Intake {
                 self.consumer_lost(false, fx);
                 self.topology.again(now);
             }
+            (CONSUMER, Some(MethodId::CHANNEL_CLOSE_OK)) => {
+                if self.consumer.is_closed() {
+                    self.begin(fx);
+                }
+            }
             (CONSUMER, Some(MethodId::BASIC_CANCEL)) => {
                 // The queue was deleted or lost its leader: it is declared anew, and what is held stays settleable.
                 self.consumer.cancelled(fx);

@@ -26,7 +26,7 @@ pub(super) struct Announced {
     pub(super) tag: u64,
     exchange: ShortStr,
     routing_key: ShortStr,
-    redelivered: bool,
+    pub(super) redelivered: bool,
 }
 
 // === impl Delivery ===

@@ -16,6 +16,7 @@ mod declaring;
 mod leaving;
 mod parked;
 mod policies;
+mod quiet;
 mod returning;
 
 type IntakeRig = Rig<Intake>;

@@ -246,6 +246,8 @@ pub enum Limit {
     DelayQueues,
     /// Queues that were declared otherwise than they are.
     RedeclaredQueues,
+    /// A message came to an intake only after it had heard nothing for so long, and opened its channel anew.
+    IntakeQuiet,
     /// Signals that an intake holds.
     IntakeBytes,
     /// Dead letters that a publisher holds.
@@ -258,7 +260,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 24] = [
+    pub const ALL: [Limit; 25] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,
@@ -279,6 +281,7 @@ impl Limit {
         Limit::IntakeExchanges,
         Limit::DelayQueues,
         Limit::RedeclaredQueues,
+        Limit::IntakeQuiet,
         Limit::IntakeBytes,
         Limit::PublisherBytes,
         Limit::ConfirmTimeout,
@@ -308,6 +311,7 @@ impl Limit {
             Limit::IntakeExchanges => "max-intake-exchanges",
             Limit::DelayQueues => "max-delay-queues",
             Limit::RedeclaredQueues => "max-redeclared-queues",
+            Limit::IntakeQuiet => "intake-quiet",
             Limit::IntakeBytes => "intake-bytes",
             Limit::PublisherBytes => "publisher-bytes",
             Limit::ConfirmTimeout => "confirm-timeout",

@@ -27,6 +27,9 @@ pub struct Limits {
     /// How long parked messages rest before they are tried again; zero: for good.
     #[serde(with = "humantime_serde")]
     pub parked_retry: Duration,
+    /// How long the intake of a vhost hears nothing until it opens its channel anew; zero: for good.
+    #[serde(with = "humantime_serde")]
+    pub intake_quiet: Duration,
     /// Octets of dead letters that the publisher of a vhost holds.
     #[serde(serialize_with = "as_size")]
     pub publisher_bytes: usize,
@@ -113,6 +116,7 @@ impl Limits {
     pub(crate) fn of_tests() -> Limits {
         Limits {
             parked_retry: Duration::ZERO,
+            intake_quiet: Duration::ZERO,
             max_intake_exchanges: 3,
             retained_bytes_per_connection: 1 << 20,
             max_tickets_per_connection: 4,

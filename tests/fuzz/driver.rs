@@ -75,6 +75,7 @@ pub(crate) fn limits() -> Limits {
         max_history: 4,
         nack_retries: 2,
         parked_retry: Duration::ZERO,
+        intake_quiet: Duration::from_secs(60),
         max_intake_exchanges: 3,
         retained_bytes_per_connection: RETAINED,
         max_tickets_per_connection: TICKETS,

@@ -112,6 +112,7 @@ fn the_defaults_are_those_of_the_design() {
     confirm-timeout = "10s"
     retry-for = "1m"
     parked-retry = "1m"
+    intake-quiet = "1m"
     error-headers = ["x-exception-message", "MT-Fault-Message", "NServiceBus.ExceptionInfo.Message", "x-exception-stacktrace", "MT-Fault-ExceptionType"]
     on-dead-letter = ""
     intake-queue-type = "quorum"

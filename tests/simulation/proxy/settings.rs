@@ -36,6 +36,7 @@ pub(crate) struct Settings {
     pub close_wait: Duration,
     pub retry_for: Duration,
     pub parked_retry: Duration,
+    pub intake_quiet: Duration,
     pub nack_retries: u32,
     pub max_delay_queues: usize,
     /// Batches that wait for the publisher.
@@ -74,6 +75,7 @@ impl Settings {
             close_wait: Duration::from_secs(5),
             retry_for: Duration::from_secs(60),
             parked_retry: Duration::from_secs([0, 3, 30][rng.usize(..3)]),
+            intake_quiet: Duration::from_secs([0, 5, 60][rng.usize(..3)]),
             nack_retries: rng.u32(..4),
             max_delay_queues: 64,
             publisher_inbox: [1, 2, 1024][rng.usize(..3)],
@@ -145,6 +147,7 @@ impl Settings {
             max_delay_queues: self.max_delay_queues,
             retry_for: self.retry_for,
             parked_retry: self.parked_retry,
+            intake_quiet: self.intake_quiet,
             retained_bytes_per_connection: self.retained,
             max_tickets_per_connection: self.max_tickets,
             max_queues_per_connection: self.max_queues,
