@@ -19,11 +19,12 @@ use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
 use crate::amqp::reply;
 use crate::link::{Link, Login, Step};
-use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Owner, Role};
+use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Declares;
 use crate::registry::redeclared::Entry;
 
+use self::entries::Waiting;
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
 
@@ -116,8 +117,8 @@ pub struct Recorder {
     end: u64,
     /// Entries are not written again before the stream ends there.
     rewrite_from: u64,
-    /// Sessions that wait for an entry, and its number.
-    waiting: Vec<(Owner, ShortStr, u64)>,
+    /// Sessions that wait for what is to be recorded.
+    waiting: Vec<Waiting>,
     /// What the intake was told.
     told: bool,
     /// The broker's words when it last refused the stream.
@@ -208,7 +209,7 @@ impl Recorder {
             self.settings
                 .policies
                 .learn(&self.settings.login.vhost, &read);
-            self.answer(fx);
+            self.answer(&read, now, fx);
             self.rewrite(fx);
         }
         if let Some(tag) = self.delivered.take() {
@@ -217,6 +218,7 @@ impl Recorder {
         if std::mem::take(&mut self.marked) && self.state == State::Reading {
             self.state = State::Current;
             (self.refusal, self.again) = (None, None);
+            self.answer_standing(fx);
             self.write_missing(now, fx);
             self.tell(true, now, fx);
         }
@@ -234,8 +236,8 @@ impl Recorder {
             fx.events.push(Event::RecordUnread { cause });
         }
         self.tell(true, now, fx);
-        for (owner, queue, _) in self.waiting.drain(..) {
-            fx.out.recorded.push((owner, queue, false));
+        for waiting in self.waiting.drain(..) {
+            fx.out.recorded.push((waiting.owner, waiting.queue, false));
         }
     }
 
@@ -306,7 +308,7 @@ impl Machine for Recorder {
 
     fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
-            Input::Record(queue, owner) => self.record(queue, owner, now, fx),
+            Input::Record(queue, entry, owner) => self.record(queue, entry, owner, now, fx),
             Input::PoliciesChanged => {}
         }
         self.wanted |= self.settings.are_lenient();

@@ -192,8 +192,9 @@ impl Outlet<Session> for SessionOutlet {
                 self.answer(session::Input::Ensured(Ensured { exchange, ready }));
             }
         }
-        for (queue, waits) in fx.out.record.drain(..) {
-            let record = recorder::Input::Record(queue.clone(), waits.then_some(self.owner));
+        for (queue, entry, waits) in fx.out.record.drain(..) {
+            let owner = waits.then_some(self.owner);
+            let record = recorder::Input::Record(queue.clone(), entry, owner);
             let links = self.links.as_ref();
             let asked = links.is_some_and(|links| links.recorder.try_send(record).is_ok());
             if waits && !asked {

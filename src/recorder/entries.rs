@@ -1,5 +1,8 @@
 //! The entries of a recorder: what has to stand in the stream, and who waits until it does.
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
@@ -8,6 +11,15 @@ use crate::registry::redeclared::Entry;
 
 use super::message::Message;
 use super::{CHANNEL, COMES, Effects, FAR, MOST_WAITING, Recorder, State};
+
+/// A session that waits until the entry of a queue is in the stream.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) owner: Owner,
+    pub(super) queue: ShortStr,
+    /// The same for all that wait for this queue.
+    entry: Entry,
+}
 
 impl Recorder {
     /// Ours, in this life of the channel.
@@ -88,36 +100,108 @@ impl Recorder {
     pub(super) fn record(
         &mut self,
         queue: ShortStr,
+        entry: Entry,
         owner: Option<Owner>,
         now: Now,
         fx: &mut Effects,
     ) {
         let known = self.settings.policies.redeclared();
-        let Some(entry) = known.entry(&self.settings.login.vhost, &queue).cloned() else {
-            return;
-        };
+        let counts = known.entry(&self.settings.login.vhost, &queue) == Some(&entry);
+        if counts {
+            self.wait_for(&queue, &entry);
+        }
         if let Some(owner) = owner {
             // It waits for one at a time: for what it asked before it waits no longer.
-            self.waiting.retain(|(waits, ..)| *waits != owner);
+            self.waiting.retain(|waiting| waiting.owner != owner);
             if self.is_given_up() || self.waiting.len() >= MOST_WAITING {
                 return fx.out.recorded.push((owner, queue, false));
             }
-            self.waiting.push((owner, queue.clone(), entry.number));
+            self.waiting.push(Waiting {
+                owner,
+                queue: queue.clone(),
+                entry,
+            });
+            if !counts {
+                // Something else was read, or declared, since it was counted.
+                self.count_again(&queue);
+            }
         }
-        if self.state == State::Current && !self.link.is_blocked() {
+        self.write(queue, now, fx);
+    }
+
+    /// A later declare at this proxy stands for those before it: who waits for them waits for that.
+    fn wait_for(&mut self, queue: &ShortStr, entry: &Entry) {
+        let waiting = self.waiting.iter_mut();
+        for waiting in waiting.filter(|waiting| waiting.queue == *queue) {
+            waiting.entry = entry.clone();
+        }
+    }
+
+    /// The declare that waits is not answered yet, so it is newer than all that was read.
+    fn count_again(&mut self, queue: &ShortStr) {
+        let mut waiting = self.waiting.iter().rev();
+        if let Some(last) = waiting.find(|waiting| waiting.queue == *queue) {
+            let (policies, vhost) = (&self.settings.policies, &self.settings.login.vhost);
+            let entry = policies.count_again(vhost, queue, &last.entry);
+            self.wait_for(queue, &entry);
+        }
+    }
+
+    /// Writes what counts for the queue, if that can be now.
+    fn write(&mut self, queue: ShortStr, now: Now, fx: &mut Effects) {
+        let known = self.settings.policies.redeclared();
+        let known = known.entry(&self.settings.login.vhost, &queue).cloned();
+        if let Some(entry) = known
+            && self.state == State::Current
+            && !self.link.is_blocked()
+        {
             self.publish(&Message::Entry(queue, entry), fx);
             self.again.get_or_insert(now.mono.after(COMES));
         }
     }
 
-    /// Tells those who wait for what has come.
-    pub(super) fn answer(&mut self, fx: &mut Effects) {
-        let has_come = |(_, queue, number): &mut (Owner, ShortStr, u64)| {
-            let stands = self.stands.get(queue);
-            stands.is_some_and(|(stands, _)| stands.number >= *number)
+    /// Tells those who wait for what has come, in the order of the stream. If a greater entry comes before theirs, theirs is counted again, and
+    /// they wait on. That ends: of what all proxies have under way, one comes first, and only what comes before it can hold it up.
+    pub(super) fn answer(&mut self, read: &[(ShortStr, Entry)], now: Now, fx: &mut Effects) {
+        let mut lost = BTreeSet::new();
+        for (queue, entry) in read {
+            let awaited = |waiting: &&Waiting| waiting.queue == *queue;
+            let Some(waiting) = self.waiting.iter().find(awaited) else {
+                continue;
+            };
+            if lost.contains(queue) {
+                continue;
+            }
+            match entry.cmp(&waiting.entry) {
+                Ordering::Greater => {
+                    lost.insert(queue.clone());
+                }
+                // What is there from before may have the number that was given to it in ignorance, and something newer behind it.
+                Ordering::Equal if self.state == State::Current => self.has_come(queue, fx),
+                Ordering::Equal | Ordering::Less => {}
+            }
+        }
+        for queue in lost {
+            self.count_again(&queue);
+            self.write(queue, now, fx);
+        }
+    }
+
+    /// All that was there has been read: what of that is waited for is recorded.
+    pub(super) fn answer_standing(&mut self, fx: &mut Effects) {
+        let stand = |waiting: &mut Waiting| {
+            let stands = self.stands.get(&waiting.queue);
+            stands.is_some_and(|(stands, _)| *stands == waiting.entry)
         };
-        for (owner, queue, _) in self.waiting.extract_if(.., has_come) {
-            fx.out.recorded.push((owner, queue, true));
+        for waiting in self.waiting.extract_if(.., stand) {
+            fx.out.recorded.push((waiting.owner, waiting.queue, true));
+        }
+    }
+
+    fn has_come(&mut self, queue: &ShortStr, fx: &mut Effects) {
+        let waits = |waiting: &mut Waiting| waiting.queue == *queue;
+        for waiting in self.waiting.extract_if(.., waits) {
+            fx.out.recorded.push((waiting.owner, waiting.queue, true));
         }
     }
 }

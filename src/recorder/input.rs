@@ -2,12 +2,14 @@
 
 use crate::amqp::ids::ShortStr;
 use crate::machine::Owner;
+use crate::registry::redeclared::Entry;
 
 /// From the sessions of its vhost.
 #[derive(Debug)]
 pub enum Input {
-    /// What counts for this queue has changed: it is to be recorded. A session that waits for that is told.
-    Record(ShortStr, Option<Owner>),
+    /// A declare, or the end of the queue, has made this entry, which counts already: it is to be recorded. A session that waits for that is
+    /// told.
+    Record(ShortStr, Entry, Option<Owner>),
     /// Perhaps one of them says `declares = "lenient"` now.
     PoliciesChanged,
 }

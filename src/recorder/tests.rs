@@ -8,6 +8,7 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::Target;
 use crate::link::peer::{Rig, Sent, close, content, method, name};
+use crate::machine::Owner;
 use crate::objects::DeclaredTarget;
 use crate::registry::policy::{Policies, Policy};
 use crate::registry::redeclared::Existing;
@@ -15,6 +16,8 @@ use crate::registry::redeclared::Existing;
 use super::message::Message;
 use crate::amqp::frame::Kind;
 use crate::amqp::method::{MethodId, QueueDeclare};
+
+mod newest;
 
 type RecorderRig = Rig<Recorder>;
 
@@ -150,10 +153,16 @@ impl RecorderRig {
 
     /// A declare was accepted here.
     fn declare(&mut self, queue: &str, exchange: &str, owner: Option<Owner>) {
+        let entry = self.count(queue, exchange);
+        self.input(Input::Record(name(queue), entry, owner));
+    }
+
+    /// It counts; the recorder has not heard of it yet.
+    fn count(&self, queue: &str, exchange: &str) -> Entry {
         let policies = self.machine.settings.policies.clone();
         let (old, said) = (to("old"), to(exchange));
-        policies.redeclare(&name("/"), &name(queue), &existing(), &old, &said);
-        self.input(Input::Record(name(queue), owner));
+        let declared = policies.redeclare(&name("/"), &name(queue), &existing(), &old, &said);
+        declared.expect("something else").0
     }
 
     /// Time passes, and the broker is not silent.

@@ -169,7 +169,7 @@ impl LivePolicies {
     }
 
     /// A declare of a queue with those arguments, which say `own`, is accepted: from now on what it said counts, on all connections. Returns
-    /// what counted before, if that was something else.
+    /// its entry, and what counted before, if that was something else.
     pub fn redeclare(
         &self,
         vhost: &Vhost,
@@ -177,32 +177,50 @@ impl LivePolicies {
         existing: &Existing,
         own: &DeclaredTarget,
         said: &DeclaredTarget,
-    ) -> Option<DeclaredTarget> {
+    ) -> Option<(Entry, DeclaredTarget)> {
         let before = self.0.redeclared.load();
         let counted = before.said(vhost, queue, existing).unwrap_or(own);
         if counted.is_but_for_the_strategy(said) {
             return None;
         }
         let said = (!own.is_but_for_the_strategy(said)).then(|| said.clone());
-        self.0.redeclared.rcu(|redeclared| {
-            let known = redeclared.entry(vhost, queue);
-            let entry = Entry {
-                number: known.map_or(0, |known| known.number) + 1,
-                existing: existing.clone(),
-                said: said.clone(),
-            };
-            redeclared.with(vhost, [(queue.clone(), entry)])
-        });
-        Some(counted.clone())
+        let entry = self.count(vhost, queue, existing, said.as_ref());
+        Some((entry, counted.clone()))
     }
 
-    /// The queue is deleted: nothing counts any more that was said of it. Returns whether anything did.
-    pub fn forget(&self, vhost: &Vhost, queue: &ShortStr) -> bool {
+    /// That entry is the newest of its queue from now on. Returns it as it counts: with the number behind all that is known.
+    pub fn count_again(&self, vhost: &Vhost, queue: &ShortStr, entry: &Entry) -> Entry {
+        self.count(vhost, queue, &entry.existing, entry.said.as_ref())
+    }
+
+    fn count(
+        &self,
+        vhost: &Vhost,
+        queue: &ShortStr,
+        existing: &Existing,
+        said: Option<&DeclaredTarget>,
+    ) -> Entry {
+        let next = |redeclared: &Redeclared| Entry {
+            number: redeclared
+                .entry(vhost, queue)
+                .map_or(1, |known| known.number.saturating_add(1)),
+            existing: existing.clone(),
+            said: said.cloned(),
+        };
+        let before = self
+            .0
+            .redeclared
+            .rcu(|redeclared| redeclared.with(vhost, [(queue.clone(), next(redeclared))]));
+        next(&before)
+    }
+
+    /// The queue is deleted: nothing counts any more that was said of it. Returns the entry that says so, if anything did.
+    pub fn forget(&self, vhost: &Vhost, queue: &ShortStr) -> Option<Entry> {
         let counted = |redeclared: &Redeclared| {
             let known = redeclared.entry(vhost, queue)?;
             known.said.as_ref()?;
             Some(Entry {
-                number: known.number + 1,
+                number: known.number.saturating_add(1),
                 existing: known.existing.clone(),
                 said: None,
             })
@@ -214,7 +232,7 @@ impl LivePolicies {
                 Some(entry) => Arc::new(redeclared.with(vhost, [(queue.clone(), entry)])),
                 None => redeclared.clone(),
             });
-        counted(&before).is_some()
+        counted(&before)
     }
 
     /// The target by the arguments and by our policies alone.

@@ -308,16 +308,16 @@ impl Session {
         });
     }
 
-    /// A queue is managed from now on. Not while deliveries of an earlier one of that name are unsettled: to a classic queue their tags
-    /// mean its own messages, so that only the broker can tell what dies.
+    /// What the declare said counts from now on, and its queue is managed. Not while deliveries of an earlier one of that name are unsettled:
+    /// to a classic queue their tags mean its own messages, so that only the broker can tell what dies.
     pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
+        self.redeclare(&queue, &declared, turn);
         let mut channels = self.channels.values();
         if self.registry.get(&queue).is_none()
             && channels.any(|state| state.unacked.retains_of(&queue))
         {
             return;
         }
-        self.redeclare(&queue, &declared, turn);
         turn.event(Event::QueueManaged {
             queue: queue.clone(),
             taken_over: declared.taken_over,

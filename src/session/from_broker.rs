@@ -234,8 +234,8 @@ impl Session {
             }
             Expected::Delete(queue) => {
                 self.registry.end(&queue);
-                if self.settings.policies.forget(&self.peer.vhost, &queue) {
-                    turn.fx.out.record.push((queue.clone(), false));
+                if let Some(entry) = self.settings.policies.forget(&self.peer.vhost, &queue) {
+                    turn.fx.out.record.push((queue.clone(), entry, false));
                 }
                 turn.fx.out.learned.push(Learned::Deleted(queue.clone()));
                 turn.fx.out.changes.push(Change::QueueDeleted(queue));

@@ -22,7 +22,7 @@ use crate::machine::{Event, Fallback, Limit};
 use crate::objects::DeclaredTarget;
 use crate::registry::arguments::{DeclareArguments, if_there};
 use crate::registry::policy::{Declares, Mode, Queue};
-use crate::registry::redeclared::Existing;
+use crate::registry::redeclared::{Entry, Existing};
 use crate::registry::refusal;
 use crate::registry::{Declared, Form};
 
@@ -119,20 +119,18 @@ impl Session {
 
     /// What the declare says counts from here on: only what the broker has just accepted on the probe's channel is still to come.
     fn record(&mut self, turn: &mut Turn<'_>) {
-        if let Some(takeover) = self.probe.takeover()
-            && let Some(existing) = &takeover.existing
-            && self.count(&takeover.about.queue, existing, &takeover.said, turn)
-        {
-            turn.fx
-                .out
-                .record
-                .push((takeover.about.queue.clone(), true));
-            if let Some(takeover) = self.probe.takeover_mut() {
-                takeover.stage = Stage::Recording;
-            }
-            return;
+        let counted = self.probe.takeover().and_then(|takeover| {
+            let (queue, existing) = (&takeover.about.queue, takeover.existing.as_ref()?);
+            let entry = self.count(queue, existing, &takeover.said, turn)?;
+            Some((queue.clone(), entry, true))
+        });
+        let Some(counted) = counted else {
+            return self.go_on_matched(turn);
+        };
+        turn.fx.out.record.push(counted);
+        if let Some(takeover) = self.probe.takeover_mut() {
+            takeover.stage = Stage::Recording;
         }
-        self.go_on_matched(turn);
     }
 
     /// It is recorded, or cannot be now: then the recorder does it when it can.
@@ -195,29 +193,28 @@ impl Session {
 
     /// The broker accepted a declare: what it says counts from now on, on all connections.
     pub(super) fn redeclare(&self, queue: &ShortStr, declared: &Declared, turn: &mut Turn<'_>) {
-        if self.count(queue, &declared.existing(), &declared.said, turn) {
-            turn.fx.out.record.push((queue.clone(), false));
+        if let Some(entry) = self.count(queue, &declared.existing(), &declared.said, turn) {
+            turn.fx.out.record.push((queue.clone(), entry, false));
         }
     }
 
-    /// Of a queue with these arguments counts what the last declare said. Returns whether that is something else than before.
+    /// Of a queue with these arguments counts what the last declare said. Returns its entry if that is something else than before.
     fn count(
         &self,
         queue: &ShortStr,
         existing: &Existing,
         said: &DeclaredTarget,
         turn: &mut Turn<'_>,
-    ) -> bool {
+    ) -> Option<Entry> {
         let own = existing.said(&self.settings.names);
         let policies = &self.settings.policies;
-        let before = policies.redeclare(&self.peer.vhost, queue, existing, &own, said);
-        if let Some(before) = &before {
-            turn.event(Event::Redeclared {
-                queue: queue.clone(),
-                before: before.into(),
-                now: said.into(),
-            });
-        }
-        before.is_some()
+        let redeclared = policies.redeclare(&self.peer.vhost, queue, existing, &own, said);
+        let (entry, before) = redeclared?;
+        turn.event(Event::Redeclared {
+            queue: queue.clone(),
+            before: (&before).into(),
+            now: said.into(),
+        });
+        Some(entry)
     }
 }

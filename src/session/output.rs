@@ -2,6 +2,7 @@
 
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Change, Ensure, Learned, Publication, Recall, Ticket};
+use crate::registry::redeclared::Entry;
 
 /// For the links of its vhost, and for the other sessions.
 #[derive(Debug, Default)]
@@ -16,9 +17,9 @@ pub struct Output {
     pub learned: Vec<Learned>,
     /// What the others are asked for; each is answered by one [`Recalled`](crate::machine::Recalled).
     pub recall: Vec<Recall>,
-    /// For the recorder: queues for which something else counts from now on, and whether a declare waits until that is recorded. If so, it is
-    /// answered by one [`Recorded`](super::Input::Recorded).
-    pub record: Vec<(ShortStr, bool)>,
+    /// For the recorder: queues for which something else counts from now on, the entry that says what, and whether a declare waits until that
+    /// is recorded. If so, it is answered by one [`Recorded`](super::Input::Recorded).
+    pub record: Vec<(ShortStr, Entry, bool)>,
 }
 
 /// All that it wants done.

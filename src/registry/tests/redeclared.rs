@@ -38,7 +38,8 @@ fn intake() -> Existing {
 }
 
 fn redeclare(live: &LivePolicies, of: &str, said: &DeclaredTarget) -> Option<DeclaredTarget> {
-    live.redeclare(&name("/"), &name(of), &intake(), &to("old"), said)
+    let redeclared = live.redeclare(&name("/"), &name(of), &intake(), &to("old"), said);
+    redeclared.map(|(_, before)| before)
 }
 
 /// Where a message goes that died in the queue `q` of the connection which declared it so, or of the broker.

@@ -1,6 +1,6 @@
 //! Declares that differ from their queue in where its dead letters go, where `declares = "lenient"`.
 
-use super::frames::{deliver, reject};
+use super::frames::{cancel, deliver, reject};
 use super::order::{delete_ok, queue_delete};
 use super::probes::*;
 use super::script::*;
@@ -129,36 +129,45 @@ fn another_target_counts_from_the_declare_on() {
     assert_eq!(dies(&mut s), name("dlx"));
 }
 
-#[test]
-fn the_last_declare_wins() {
-    let mut s = changed().another();
+/// A declare of what the queue was made with. It is accepted.
+fn declares_what_it_was_made_with(s: &mut Script) {
+    let form = if_there(&arguments(Some("dlx-proxy/old"), None));
     s.client(&declare_on(CH, "q", 0, &arguments(Some("old"), None)))
-        .broker_gets(&[
-            &opened(),
-            &declare_on(
-                PROBE,
-                "q",
-                0,
-                &if_there(&arguments(Some("dlx-proxy/old"), None)),
-            ),
-        ]);
+        .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &form)]);
     s.broker(&open_ok()).silent();
     s.broker(&declare_ok(PROBE, "q")).silent();
-    s.ensured(true).broker_gets(&[
-        &probe_closed(),
-        &declare_on(
-            CH,
-            "q",
-            0,
-            &if_there(&arguments(Some("dlx-proxy/old"), None)),
-        ),
-    ]);
+    s.ensured(true)
+        .broker_gets(&[&probe_closed(), &declare_on(CH, "q", 0, &form)]);
     s.events.clear();
     s.broker(&declare_ok(CH, "q")).passes();
+}
+
+/// It counts from then on, and is recorded.
+fn counts_again(s: &Script) {
     let event = redeclared(to(Some("dlx"), None), to(Some("old"), None));
     assert!(s.events.contains(&event), "{:?}", s.events);
     assert_eq!(s.policies.count_redeclared(), 0);
     assert_eq!(s.record, [(name("q"), false)], "nobody waits for that");
+}
+
+#[test]
+fn the_last_declare_wins() {
+    let mut s = changed().another();
+    declares_what_it_was_made_with(&mut s);
+    counts_again(&s);
+}
+
+/// The queue was made anew past the proxies, and the session cannot manage it yet.
+#[test]
+fn the_last_declare_wins_while_deliveries_of_an_earlier_queue_are_held() {
+    let mut s = changed();
+    s.consumes("q");
+    s.broker(&deliver("q", 1, b"hi")).passes();
+    s.broker(&cancel("q", 1)).passes();
+    declares_what_it_was_made_with(&mut s);
+    counts_again(&s);
+    let managed = |event: &Event| matches!(event, Event::QueueManaged { .. });
+    assert!(!s.events.iter().any(managed), "{:?}", s.events);
 }
 
 /// The recorder is away, or the broker has an alarm: in this proxy it counts all the same.

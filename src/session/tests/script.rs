@@ -414,7 +414,8 @@ impl Script {
         }
         self.dead.append(&mut self.fx.out.dead);
         self.ensure.append(&mut self.fx.out.ensure);
-        self.record.append(&mut self.fx.out.record);
+        let record = self.fx.out.record.drain(..);
+        self.record.extend(record.map(|of| (of.0, of.2)));
         self.changes.append(&mut self.fx.out.changes);
         self.events.append(&mut self.fx.events);
         self.share();
