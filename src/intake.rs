@@ -300,7 +300,7 @@ impl Intake {
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
         self.consumer.flush(fx);
-        self.consumer.listens(now.mono);
+        self.consumer.listen(now.mono);
         let most = self.settings.limits.now().intake_bytes / 4;
         let room = most.saturating_sub(self.consumer.ledger.bytes());
         self.parked.after(room, now, fx);

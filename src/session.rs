@@ -113,7 +113,7 @@ pub struct Session {
     peer: Peer,
     client: Stream,
     broker: Stream,
-    /// Boxed, since a map has room for eleven at once, and most connections have one.
+    /// Boxed, since a map makes room for eleven values at once, and most connections have one channel.
     channels: BTreeMap<ChannelId, Box<Channel>>,
     /// The replies that the broker still has to send, on all channels.
     replies: Tally,

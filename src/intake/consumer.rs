@@ -31,7 +31,7 @@ const TAG: &[u8] = b"dlx-proxy";
 /// Shut ──topology ready──▶ Open ──basic.cancel──▶ Cancelled ──topology ready──▶ Open
 ///   ▲                        │                        │
 ///   ├──────────── channel closed, link lost ──────────┘
-///   └──────── Renewing ◀──quiet for too long── Open
+///   └── Renewing ◀── Open, and quiet for too long
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -130,19 +130,20 @@ impl Consumer {
         self.stopped(fx);
     }
 
-    /// What time it is, at the end of each call: it is quiet from then on, or has been before.
-    pub(super) fn listens(&mut self, now: Mono) {
-        let is_idle = self.consuming && self.state == State::Open && self.ledger.held() == 0;
-        self.quiet = match is_idle {
-            true => self.quiet.or(Some(now)),
-            false => None,
-        };
+    /// Whether it consumes, and nothing that came is unsettled.
+    fn is_idle(&self) -> bool {
+        self.consuming && self.state == State::Open && self.ledger.held() == 0
     }
 
-    /// When it has been quiet for so long. Zero: never.
+    /// Notes since when it is quiet; to be called whenever something may have come or been settled.
+    pub(super) fn listen(&mut self, now: Mono) {
+        self.quiet = self.is_idle().then(|| self.quiet.unwrap_or(now));
+    }
+
+    /// Until when it may be quiet, if it is: `most` is how long, and zero means for good.
     pub(super) fn quiet_until(&self, most: Duration) -> Option<Mono> {
-        let since = self.quiet.filter(|_| !most.is_zero())?;
-        Some(since.after(most))
+        let may_end = self.is_idle() && !most.is_zero();
+        Some(self.quiet.filter(|_| may_end)?.after(most))
     }
 
     /// Closes the channel, to be opened anew. What comes on it meanwhile the broker puts back.
@@ -154,8 +155,8 @@ impl Consumer {
         self.incoming = None;
     }
 
-    /// The broker has answered: whether the channel may be opened anew. Not if the broker had closed it meanwhile.
-    pub(super) fn is_closed(&mut self) -> bool {
+    /// The broker has answered our close. Returns whether the channel is to be opened anew: not if the broker had closed it meanwhile.
+    pub(super) fn close_answered(&mut self) -> bool {
         let renews = self.state == State::Renewing;
         if renews {
             self.state = State::Shut;

@@ -40,7 +40,7 @@ impl Intake {
                 self.topology.again(now);
             }
             (CONSUMER, Some(MethodId::CHANNEL_CLOSE_OK)) => {
-                if self.consumer.is_closed() {
+                if self.consumer.close_answered() {
                     self.begin(fx);
                 }
             }

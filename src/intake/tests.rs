@@ -57,7 +57,12 @@ fn fresh() -> IntakeRig {
 
 /// Up, all objects declared, consuming.
 fn rig() -> IntakeRig {
-    let mut rig = fresh();
+    rig_of(settings())
+}
+
+/// The same with other settings.
+fn rig_of(settings: Settings) -> IntakeRig {
+    let mut rig = Rig::new(Intake::new(settings, Now::default()));
     rig.up("4.3.6");
     rig.objects();
     rig.consuming();
@@ -128,11 +133,15 @@ impl IntakeRig {
         }));
     }
 
-    fn deliver(&mut self, tag: u64, exchange: &str, content_: &Content) {
+    fn deliver(&mut self, tag: u64, exchange: &str, content: &Content) {
+        self.deliver_as(false, tag, exchange, content);
+    }
+
+    fn deliver_as(&mut self, redelivered: bool, tag: u64, exchange: &str, content_: &Content) {
         let deliver = method(2, MethodId::BASIC_DELIVER, |a| {
             a.shortstr(b"dlx-proxy")
                 .longlong(tag)
-                .octet(0)
+                .octet(redelivered.into())
                 .shortstr(exchange.as_bytes())
                 .shortstr(b"k")
                 .end();

@@ -142,7 +142,8 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// Pumps until the machine has ended; it is told when `drained` is done. Borrowed, since a future holds twice what it is given.
+    /// Pumps until the machine has ended; it is told when `drained` is done. The driver is
+    /// borrowed, since a future has room twice for a value that it is given.
     pub async fn run(&mut self, drained: impl Future<Output = ()>) {
         let mut drained = std::pin::pin!(drained);
         let mut told = false;

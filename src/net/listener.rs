@@ -104,7 +104,7 @@ impl Listener {
         drained: impl Future<Output = ()>,
     ) {
         let mut drained = std::pin::pin!(drained);
-        // Boxed, as both are large: else this task would have the memory of both, twice, as long as the session lasts.
+        // Boxed: else the task would keep the memory that the beginning needs for as long as the session lasts, beside the session's own.
         let begun = tokio::select! {
             begun = Box::pin(self.begin(client, peer, tls)) => begun,
             () = &mut drained => return,

@@ -11,11 +11,7 @@ fn surveyed() -> IntakeRig {
         surveyed: true,
         ..settings()
     };
-    let mut rig = Rig::new(Intake::new(settings, Now::default()));
-    rig.up("4.3.6");
-    rig.objects();
-    rig.consuming();
-    rig.events();
+    let mut rig = rig_of(settings);
     assert!(rig.asked(), "when the link is up");
     rig.survey(&Model::default());
     rig.pass(1000);

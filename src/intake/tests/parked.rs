@@ -31,12 +31,7 @@ fn retrying() -> IntakeRig {
         parked_retry: Duration::from_millis(MINUTE),
         ..Limits::of_tests()
     });
-    let mut rig = Rig::new(Intake::new(settings, Now::default()));
-    rig.up("4.3.6");
-    rig.objects();
-    rig.consuming();
-    rig.events();
-    rig
+    rig_of(settings)
 }
 
 impl IntakeRig {

@@ -7,43 +7,25 @@ const QUIET: u64 = 1_000;
 const NOBODY: MethodId = MethodId(0, 0);
 
 fn rig() -> IntakeRig {
-    let limits = Limits {
+    let settings = settings();
+    settings.limits.set(Limits {
         intake_quiet: Duration::from_millis(QUIET),
         ..Limits::of_tests()
-    };
-    let settings = Settings {
-        limits: LiveLimits::new(limits),
-        ..settings()
-    };
-    let mut rig = Rig::new(Intake::new(settings, Now::default()));
-    rig.up("4.3.6");
-    rig.objects();
-    rig.consuming();
-    rig.events();
-    rig
+    });
+    rig_of(settings)
 }
 
 impl IntakeRig {
+    fn sends(&mut self, id: MethodId) -> bool {
+        self.methods().contains(&(2, id))
+    }
+
     fn closes(&mut self) -> bool {
-        let sent = self.sent();
-        sent.iter()
-            .any(|frame| frame.is(2, MethodId::CHANNEL_CLOSE))
+        self.sends(MethodId::CHANNEL_CLOSE)
     }
 
     fn close_ok(&mut self) {
         self.broker(&method(2, MethodId::CHANNEL_CLOSE_OK, |_| {}));
-    }
-
-    fn deliver_again(&mut self, tag: u64) {
-        let deliver = method(2, MethodId::BASIC_DELIVER, |a| {
-            a.shortstr(b"dlx-proxy")
-                .longlong(tag)
-                .octet(1)
-                .shortstr(b"dlx-proxy/x")
-                .shortstr(b"k")
-                .end();
-        });
-        self.broker(&content(deliver, 2, &died_in("work", "hi")));
     }
 }
 
@@ -71,8 +53,9 @@ fn what_the_broker_had_held_for_it_counts() {
     assert!(rig.closes());
     rig.close_ok();
     rig.consuming();
-    rig.deliver_again(1);
-    rig.deliver_again(2);
+    for tag in [1, 2] {
+        rig.deliver_as(true, tag, "dlx-proxy/x", &died_in("work", "hi"));
+    }
     let met = Event::LimitMet(Limit::IntakeQuiet);
     assert_eq!(rig.events(), [met]);
 }
@@ -101,11 +84,7 @@ fn an_end_in_the_middle_counts() {
     rig.pass(QUIET);
     rig.input(Input::Publisher(false));
     rig.close_ok();
-    assert!(
-        !rig.sent()
-            .iter()
-            .any(|frame| frame.is(2, MethodId::CHANNEL_OPEN))
-    );
+    assert!(!rig.sends(MethodId::CHANNEL_OPEN));
     rig.input(Input::Publisher(true));
     rig.consuming();
     rig.pass(QUIET);
@@ -113,10 +92,23 @@ fn an_end_in_the_middle_counts() {
     // The broker closes it, too.
     let close = close(2, 541, "INTERNAL_ERROR", NOBODY);
     rig.broker(&close);
-    assert!(rig.sent()[0].is(2, MethodId::CHANNEL_CLOSE_OK));
+    assert!(rig.sends(MethodId::CHANNEL_CLOSE_OK));
     rig.close_ok();
     rig.pass(10_000);
     assert_eq!(rig.methods(), OBJECTS);
     rig.objects_ok();
+    rig.consuming();
+}
+
+/// The process stood still, and all is due at once.
+#[test]
+fn a_link_that_is_lost_is_not_quiet() {
+    let mut rig = rig();
+    rig.now.mono = rig.now.mono.after(Duration::from_secs(600));
+    rig.machine.timeout(rig.now, &mut rig.fx);
+    assert!(matches!(rig.machine.flow(), Flow::Reconnect(_)));
+    assert!(!rig.closes());
+    rig.up("4.3.6");
+    rig.objects();
     rig.consuming();
 }
