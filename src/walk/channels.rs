@@ -206,8 +206,11 @@ impl Walk {
     pub(super) fn settled(&mut self, outcomes: Vec<(Ticket, Outcome)>, now: Now, fx: &mut Effects) {
         let mut gone = Vec::new();
         if let Some(moving) = &mut self.moving {
+            let dialect = self.link.dialect();
             let tags = outcomes.into_iter();
-            gone.extend(tags.filter_map(|(ticket, outcome)| moving.settled(ticket, outcome, now)));
+            gone.extend(
+                tags.filter_map(|(ticket, outcome)| moving.settled(ticket, outcome, dialect, now)),
+            );
         }
         if self.state != State::Ended {
             self.ack_all(gone, fx);

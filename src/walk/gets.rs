@@ -32,13 +32,13 @@ impl Walk {
             true => {
                 self.first_window(false);
                 self.begun(now, fx);
-                self.put_gets(self.window.awaited(), fx);
+                self.get_awaited(fx);
             }
         }
     }
 
-    /// As many more as a larger window has room for.
-    pub(super) fn get_more(&mut self, fx: &mut Effects) {
+    /// As many as the window has room for.
+    pub(super) fn get_awaited(&mut self, fx: &mut Effects) {
         self.put_gets(self.window.awaited(), fx);
     }
 

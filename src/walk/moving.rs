@@ -59,7 +59,6 @@ pub struct Moved {
 #[derive(Debug)]
 pub(super) struct Moving {
     settings: Move,
-    dialect: Dialect,
     /// Whether the user may publish them.
     pub(super) asking: Asking,
     away: BTreeMap<Ticket, Away>,
@@ -98,7 +97,6 @@ impl Moving {
     pub(super) fn new(settings: Move, now: Now) -> Moving {
         Moving {
             settings,
-            dialect: Dialect::V4,
             asking: Asking::default(),
             away: BTreeMap::new(),
             octets: 0,
@@ -216,8 +214,7 @@ impl Moving {
             self.moved.gone += 1;
             return Fate::Gone;
         };
-        self.dialect = dialect;
-        let publication = match self.publication(redrive, letter, true, now) {
+        let publication = match self.publication(redrive, letter, true, dialect, now) {
             Ok(publication) => publication,
             Err(why) => {
                 self.stays(tag, why.to_string());
@@ -264,6 +261,7 @@ impl Moving {
         redrive: &Redrive,
         letter: &Letter,
         with_key: bool,
+        dialect: Dialect,
         now: Now,
     ) -> Result<Publication, Stays> {
         let names = &self.settings.names;
@@ -278,7 +276,7 @@ impl Moving {
         };
         let here = Here {
             own_user: &self.settings.own_user,
-            dialect: self.dialect,
+            dialect,
             is_own_queue: &|queue| names.is_ours(queue),
             return_exchange: &|queue| match with_key {
                 true => names.name(&OwnObject::ReturnExchange(queue)),
@@ -310,9 +308,11 @@ impl Moving {
         &mut self,
         ticket: Ticket,
         outcome: Outcome,
+        dialect: Dialect,
         now: Now,
     ) -> Option<DeliveryTag> {
-        if outcome == Outcome::Refused(Cause::NoExchange) && self.goes_by_default(ticket, now) {
+        let no_exchange = outcome == Outcome::Refused(Cause::NoExchange);
+        if no_exchange && self.goes_by_default(ticket, dialect, now) {
             return None;
         }
         let away = self.away.get_mut(&ticket)?;
@@ -348,15 +348,15 @@ impl Moving {
 
     /// Nothing can be bound to its queue, as that is exclusive to another connection or gone: it is handed over again, for the default exchange. False: it
     /// was for that already, or nothing is handed over any more.
-    fn goes_by_default(&mut self, ticket: Ticket, now: Now) -> bool {
+    fn goes_by_default(&mut self, ticket: Ticket, dialect: Dialect, now: Now) -> bool {
         let away = self.away.get_mut(&ticket);
         let letter = away
             .filter(|_| !self.given_up && !self.puts_down)
             .and_then(|away| away.taken.take());
         let redrive = self.settings.to.as_ref();
-        let publication = letter
-            .zip(redrive)
-            .and_then(|(letter, redrive)| self.publication(redrive, &letter, false, now).ok());
+        let publication = letter.zip(redrive).and_then(|(letter, redrive)| {
+            self.publication(redrive, &letter, false, dialect, now).ok()
+        });
         let Some((away, publication)) = self.away.get_mut(&ticket).zip(publication) else {
             return false;
         };

@@ -81,7 +81,7 @@ impl Window {
         format!("dlx-proxy-{:02}", self.number).into_bytes()
     }
 
-    /// Where messages are got, nobody consumes.
+    /// Room for so many more. Where messages are got, that is all.
     fn widen_gets(&mut self, room: u64) {
         *self = Window {
             before: self.last,
@@ -90,14 +90,11 @@ impl Window {
         };
     }
 
+    /// The same, for a consumer that the broker has yet to be asked for.
     fn widen(&mut self, room: u64) {
-        *self = Window {
-            number: self.number + 1,
-            before: self.last,
-            last: self.last,
-            opens: true,
-            ..Window::of(room)
-        };
+        let number = self.number + 1;
+        self.widen_gets(room);
+        (self.number, self.opens) = (number, true);
     }
 }
 
@@ -153,7 +150,7 @@ impl Walk {
         };
         if room > 0 && self.gets {
             self.window.widen_gets(room);
-            self.get_more(fx);
+            self.get_awaited(fx);
         } else if room > 0 {
             self.put_cancel(fx);
             self.window.widen(room);

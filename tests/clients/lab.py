@@ -188,6 +188,29 @@ def brokers():
     return [Broker(version, url, tuple(shlex.split(controls[version])), tls.get(version), folders.get(version)) for version, url in found.items()]
 
 
+def settings_of(folder):
+    """What rabbit.sh says of the node there."""
+    return dict(line.split("=", 1) for line in (Path(folder) / "node.env").read_text().splitlines())
+
+
+def rabbit(what, folder, *words):
+    """Starts or stops the node of that folder."""
+    subprocess.run([REPOSITORY / "tests/lab/rabbit.sh", what, "--dir", folder, *words], check=True, timeout=3 * DEADLINE, stdin=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def node_like(neighbour, name):
+    """A node of a test's own, of the same version as that broker: beside it, as a socket of epmd has a short name, and gone afterwards."""
+    folder = REPOSITORY / ".lab/nodes" / str(os.getppid()) / f"{name}-{neighbour.version}"
+    root = settings_of(REPOSITORY / neighbour.folder).get("ROOT")
+    try:
+        rabbit("start", folder, *(["--root", root] if root else []))
+        url = f"amqp://guest:guest@127.0.0.1:{settings_of(folder)['AMQP_PORT']}"
+        yield Broker(neighbour.version, url, (str(folder / "ctl"),), folder=str(folder))
+    finally:
+        rabbit("stop", folder)
+
+
 class Proxy:
     """One `dlx-proxy run` on free ports; its log is a file."""
 

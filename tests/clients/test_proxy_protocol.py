@@ -1,6 +1,5 @@
 """The PROXY protocol: the broker is told where a client comes from, by whoever is trusted to say so."""
 
-import os
 import re
 import shutil
 import socket
@@ -13,33 +12,20 @@ from types import SimpleNamespace
 import pika
 import pytest
 
-from lab import PATIENT, REPOSITORY, Broker, Proxy, until
+from lab import PATIENT, Proxy, node_like, until
 from raw import Raw
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
-RABBIT = REPOSITORY / "tests/lab/rabbit.sh"
 SAID = b"PROXY TCP4 192.0.2.7 192.0.2.1 50007 5673\r\n"
 
 
-def settings_of(folder):
-    return dict(line.split("=", 1) for line in (folder / "node.env").read_text().splitlines())
-
-
 @pytest.fixture(scope="module")
-def node(via, tmp_path_factory):
-    """A node of the same version that takes no connection without a PROXY header. Its own, as that is for all of its listeners."""
-    neighbour = next(item.split("=", 1)[1] for item in os.environ["DLX_TEST_DIR"].split(";") if item.startswith(f"{via.broker.version}="))
-    root = settings_of(REPOSITORY / neighbour)["ROOT"]
-    # A socket of epmd has a short name.
-    folder = REPOSITORY / ".lab/nodes" / str(os.getppid()) / f"proxy-protocol-{via.broker.version}"
-    subprocess.run([RABBIT, "start", "--dir", folder, "--root", root], check=True, timeout=180)
-    try:
-        broker = Broker(via.broker.version, f"amqp://guest:guest@127.0.0.1:{settings_of(folder)['AMQP_PORT']}", (str(folder / "ctl"),))
+def node(via):
+    """A node that takes no connection without a PROXY header. Its own, as that is for all of its listeners."""
+    with node_like(via.broker, "proxy-protocol") as broker:
         broker.eval("application:set_env(rabbit, proxy_protocol, true).")
         yield broker
-    finally:
-        subprocess.run([RABBIT, "stop", "--dir", folder], check=True, timeout=60)
 
 
 @pytest.fixture

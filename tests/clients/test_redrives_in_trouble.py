@@ -2,15 +2,13 @@
 
 import contextlib
 import json
-import shlex
-import subprocess
 from collections import Counter
 from types import SimpleNamespace
 
 import pika
 import pytest
 
-from lab import DEADLINE, PATIENT, REPOSITORY, Broker, Proxy, until
+from lab import PATIENT, Proxy, node_like, rabbit, until
 from scene import Scene
 from test_dead_letters import ask, command
 from test_redrives import ended, numbers, order, redrives
@@ -30,6 +28,14 @@ def prepared(scene, count=COUNT, **target):
         scene.publish(source, f"k{number}", b'{"number": %d}' % number)
     until(lambda: scene.depth(dead) == count, "all are there")
     return dead, arrived, exchange
+
+
+def under_way(scene):
+    """The same, and a redrive that has moved some."""
+    dead, arrived, exchange = prepared(scene)
+    begun = order(scene, dead, to_exchange=exchange, rate=20)
+    until(lambda: scene.depth(arrived) >= 3, "some have gone")
+    return dead, arrived, exchange, begun
 
 
 def shown(scene, begun):
@@ -60,9 +66,7 @@ def read(via, queue):
 
 
 def test_in_an_alarm_it_waits_and_then_goes_on(scene):
-    dead, arrived, exchange = prepared(scene)
-    begun = order(scene, dead, to_exchange=exchange, rate=20)
-    until(lambda: scene.depth(arrived) >= 3, "some have gone")
+    dead, arrived, _, begun = under_way(scene)
     with scene.via.broker.under_memory_alarm():
         is_so(scene, begun, state="waiting", cause="blocked")
         code, printed, _ = command(scene, "show", str(begun["id"]), group="redrives")
@@ -74,9 +78,7 @@ def test_in_an_alarm_it_waits_and_then_goes_on(scene):
 
 
 def test_who_cancels_in_an_alarm_ends_it_and_nothing_is_lost(scene):
-    dead, arrived, exchange = prepared(scene)
-    begun = order(scene, dead, to_exchange=exchange, rate=20)
-    until(lambda: scene.depth(arrived) >= 3, "some have gone")
+    dead, arrived, _, begun = under_way(scene)
     with scene.via.broker.under_memory_alarm():
         is_so(scene, begun, state="waiting", cause="blocked")
         cancel(scene, begun)
@@ -103,29 +105,16 @@ def test_a_full_target_refuses_and_the_rest_stays(scene):
 
 @pytest.fixture
 def own_node(via, tmp_path):
-    """A node and a proxy of the test's own, and how to stop and start the node."""
+    """A node of the test's own, and a proxy in front of it."""
     if not via.broker.folder:
         pytest.skip("nobody knows how to start a node")
-    node = dict(line.split("=", 1) for line in open(f"{via.broker.folder}/node.env").read().split())
-    folder = tmp_path / "node"
-    root = ["--root", node["ROOT"]] if node.get("ROOT") else []
-
-    def rabbit(what, *words):
-        subprocess.run([REPOSITORY / "tests/lab/rabbit.sh", what, "--dir", folder, *words], check=True, timeout=3 * DEADLINE, stdin=subprocess.DEVNULL)
-
-    proxy = None
-    try:
-        rabbit("start", *root)
-        node = dict(line.split("=", 1) for line in (folder / "node.env").read_text().split())
-        url = f"amqp://guest:guest@127.0.0.1:{node['AMQP_PORT']}"
-        broker = Broker(node["VERSION"], url, (str(folder / "ctl"),), folder=str(folder))
-        proxy = Proxy(url, "takeover", tmp_path / "log")
-        proxy.wait_ready()
-        yield SimpleNamespace(rabbit=rabbit, broker=broker, proxy=proxy)
-    finally:
-        if proxy:
+    with node_like(via.broker, "redrives") as broker:
+        proxy = Proxy(broker.url, "takeover", tmp_path / "log")
+        try:
+            proxy.wait_ready()
+            yield SimpleNamespace(broker=broker, proxy=proxy)
+        finally:
             proxy.stop()
-        rabbit("stop")
 
 
 class Alone:
@@ -146,12 +135,10 @@ class Alone:
 def test_a_broker_that_is_stopped_ends_it_and_nothing_is_lost(own_node):
     via = Alone(own_node)
     scene = Scene(via, "stopped")
-    dead, arrived, exchange = prepared(scene)
-    begun = order(scene, dead, to_exchange=exchange, rate=20)
-    until(lambda: scene.depth(arrived) >= 3, "some have gone")
-    own_node.rabbit("stop", "--keep")
+    dead, arrived, exchange, begun = under_way(scene)
+    rabbit("stop", own_node.broker.folder, "--keep")
     # The broker is away, and nobody can be let in: what is known of the redrive is asked for afterwards.
-    own_node.rabbit("start")
+    rabbit("start", own_node.broker.folder)
     until(own_node.proxy.is_ready, own_node.proxy.text)
     done = ended(scene, begun)
     assert done["state"] == "failed" and done["cause"], done
