@@ -223,8 +223,12 @@ impl Session {
         let mut cause = Fallback::InsideFrame;
         if !inside_frame {
             cause = Fallback::NoTicket;
-            let no_ticket = |(channel, tag): &(ChannelId, DeliveryTag)| {
-                matches!(self.give_back_later(*channel, *tag, turn), Fate::NoTicket)
+            let no_ticket = |&(channel, tag): &(ChannelId, DeliveryTag)| {
+                // Whatever its client may have said of it that nobody has heard to the end.
+                if let Some(state) = self.channels.get_mut(&channel) {
+                    state.unacked.rejected_by(tag, false);
+                }
+                matches!(self.give_back_later(channel, tag, turn), Fate::NoTicket)
             };
             let counted = left.iter().position(no_ticket).unwrap_or(left.len());
             left.drain(..counted);

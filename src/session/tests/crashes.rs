@@ -8,6 +8,7 @@ use crate::dead_letter::retries::OnCrash;
 use crate::machine::*;
 use crate::registry::policy::Mode;
 use crate::registry::said_retries::SaidRetries;
+use crate::session::Input;
 
 /// Channel 1 consumes from `orders`, which counts so and delivered the first three tags; there may be so many dead letters in flight.
 fn with(on_crash: OnCrash, tickets: usize) -> Script {
@@ -71,4 +72,22 @@ fn what_finds_no_ticket_is_not_counted_and_that_is_said() {
     assert_eq!(s.dead.len(), 2);
     let met = Event::LimitMet(Limit::Tickets);
     assert_eq!(s.events, [met, not_counted(Fallback::NoTicket)]);
+}
+
+/// Its last word about a delivery waits for a ticket, and is not heard any more.
+#[test]
+fn what_is_left_behind_counts_as_a_failure_whatever_its_client_still_said() {
+    let retry = |s: &mut Script| s.dead.remove(0).1.content;
+    let mut silent = with(OnCrash::CountAll, 1);
+    silent.gone(Leg::Client);
+
+    let mut s = with(OnCrash::CountAll, 1);
+    s.client(&nack(3, false, true)).silent();
+    let ticket = s.ticket();
+    s.client(&nack(1, false, true)).silent();
+    assert_eq!(s.dead, []);
+    let settled = Input::Settled(vec![(ticket, Outcome::Confirmed)]);
+    s.session.input(settled, s.now, &mut s.fx);
+    s.gone(Leg::Client);
+    assert_eq!(retry(&mut s), retry(&mut silent));
 }
