@@ -45,6 +45,7 @@ mod ledger;
 mod objects;
 mod output;
 mod parked;
+mod resting;
 mod signals;
 #[cfg(test)]
 mod tests;

@@ -26,6 +26,7 @@ use crate::link::Frame;
 use crate::machine::{Cause, Event, Mono, Now, Outcome, Publication, Purpose, Reason, Ticket};
 
 use super::incoming::{self, Announced, Delivery};
+use super::resting::{Resting, Target};
 use super::{PARKED, signals};
 
 /// Messages without an outcome at once, when all goes well; a lap begins with one.
@@ -95,6 +96,7 @@ pub(super) struct Parked {
     /// How many may be without an outcome now.
     window: usize,
     missing: BTreeSet<ShortStr>,
+    resting: Resting,
     tally: Tally,
 }
 
@@ -119,6 +121,7 @@ impl Parked {
             tickets: OURS,
             window: 1,
             missing: BTreeSet::new(),
+            resting: Resting::default(),
             tally: Tally::default(),
         }
     }
@@ -262,7 +265,10 @@ impl Parked {
         };
         let movable = unparked(&content.properties, own_user, now.wall);
         let stays = movable.is_none();
-        let movable = movable.filter(|(exchange, _)| !self.missing.contains(exchange));
+        let movable = movable.filter(|(exchange, _)| {
+            let target = (exchange.clone(), delivery.routing_key.clone());
+            !self.missing.contains(exchange) && self.resting.may_try(&target)
+        });
         let (purpose, exchange, content) = match movable {
             Some((exchange, properties)) => {
                 let body = content.body;
@@ -333,10 +339,16 @@ impl Parked {
                 self.left = 0;
                 return true;
             }
-            Outcome::Confirmed => self.tally.moved += 1,
+            Outcome::Confirmed => {
+                self.tally.moved += 1;
+                self.resting.taken(&held.target());
+            }
             Outcome::Parked(_) | Outcome::Dropped(_) if held.stays => self.tally.staying += 1,
             Outcome::Parked(cause) | Outcome::Dropped(cause) => {
                 self.tally.waiting += 1;
+                if held.publication.purpose == Purpose::Unpark && may_have_copied(cause) {
+                    self.resting.refused(held.target());
+                }
                 if cause == Cause::NoExchange && self.missing.len() < MOST_MISSING {
                     self.missing.insert(held.publication.exchange.clone());
                 }
@@ -390,8 +402,27 @@ impl Parked {
         self.fetching = false;
         self.window = 1;
         self.missing.clear();
+        self.resting.lap();
         self.tally = Tally::default();
     }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn target(&self) -> Target {
+        let Publication {
+            exchange,
+            routing_key,
+            ..
+        } = &self.publication;
+        (exchange.clone(), routing_key.clone())
+    }
+}
+
+/// Whether some of the queues may have got it all the same.
+fn may_have_copied(cause: Cause) -> bool {
+    matches!(cause, Cause::Nacked | Cause::TimedOut)
 }
 
 /// Its user-id is not ours to publish.

@@ -185,6 +185,27 @@ fn one_without_an_exchange_is_asked_about_once_a_lap() {
     assert_eq!(rig.tried(), [(1, 2, 0)]);
 }
 
+/// One of several queues behind the exchange is full: the others get a copy of all that is tried.
+#[test]
+fn what_was_refused_is_tried_by_one_message_in_the_next_lap() {
+    let mut rig = retrying();
+    rig.lap(1);
+    rig.fetch(1, &parked("fan", "a"));
+    let (ticket, _) = rig.published();
+    rig.settle(&[(ticket, Outcome::Parked(Cause::Nacked))]);
+    assert_eq!(rig.tried(), [(0, 1, 0)]);
+    rig.lap(2);
+    rig.fetch(2, &parked("fan", "b"));
+    let (ticket, publication) = rig.published();
+    assert_eq!(publication.purpose, Purpose::Unpark);
+    rig.settle(&[(ticket, Outcome::Parked(Cause::Nacked))]);
+    rig.fetch(3, &parked("fan", "a"));
+    let (ticket, publication) = rig.published();
+    assert_eq!(publication.purpose, Purpose::Tail);
+    rig.settle(&[(ticket, Outcome::Parked(Cause::Nacked))]);
+    assert_eq!(rig.tried(), [(0, 2, 0)]);
+}
+
 #[test]
 fn another_proxy_has_the_lock() {
     let mut rig = retrying();

@@ -79,7 +79,7 @@ fn what_finds_no_ticket_is_not_counted_and_that_is_said() {
 fn what_is_left_behind_counts_as_a_failure_whatever_its_client_still_said() {
     let retry = |s: &mut Script| s.dead.remove(0).1.content;
     let mut silent = with(OnCrash::CountAll, 1);
-    silent.gone(Leg::Client);
+    silent.gone(Leg::Client).broker_gets(&[&cancelled()]);
 
     let mut s = with(OnCrash::CountAll, 1);
     s.client(&nack(3, false, true)).silent();
@@ -88,6 +88,7 @@ fn what_is_left_behind_counts_as_a_failure_whatever_its_client_still_said() {
     assert_eq!(s.dead, []);
     let settled = Input::Settled(vec![(ticket, Outcome::Confirmed)]);
     s.session.input(settled, s.now, &mut s.fx);
-    s.gone(Leg::Client);
+    let acked = ack(3, false);
+    s.gone(Leg::Client).broker_gets(&[&acked, &cancelled()]);
     assert_eq!(retry(&mut s), retry(&mut silent));
 }
