@@ -9,7 +9,8 @@
 //! **How messages come back to their places** (S12.1, S12.2): a classic queue keeps its order whatever is done. A quorum queue keeps it when the
 //! channel is closed, which counts as a delivery of each message; up to 4.2 a `basic.nack` may put a message behind all others. From 4.3 on a
 //! `basic.nack` of all, behind `basic.cancel`, keeps the order and does not count. They may be in the queue only a little after the broker has said
-//! that the channel is closed, so a walk ends when the queue counts them again.
+//! that the channel is closed, so a walk ends when the queue counts them again. Of messages that a quorum queue has got back before, a walk that
+//! takes only some puts these behind the others, whatever it does (S12.9).
 
 use std::time::Duration;
 

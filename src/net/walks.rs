@@ -12,8 +12,9 @@ use crate::walk::{self, Ended, Failure, Input, Moved, Settings, Walk};
 
 use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
-use super::drive::{Drive, Outlet};
+use super::drive::{Connector, Drive, Outlet};
 use super::outlet::Outbox;
+use super::stream::Stream;
 use super::vhosts::Hub;
 
 /// Begins walks.
@@ -52,7 +53,7 @@ struct LookOutlet<F> {
 }
 
 /// Hands messages to the publisher, and tells how far the walk has come.
-struct MoveOutlet {
+pub struct Mover {
     hub: Hub,
     vhost: Vhost,
     owner: Owner,
@@ -83,7 +84,14 @@ impl Walks {
             stop,
             ended,
         };
-        self.run(settings, outlet, inbox, stopped).await;
+        let mut drive = Drive::link(
+            Walk::new(settings, self.clock.now()),
+            outlet,
+            inbox,
+            self.clock,
+            self.dialer.connector(|_| ()),
+        );
+        drive.run(stopped).await;
         told.try_recv().unwrap_or(Err(Failure::Silent))
     }
 
@@ -93,41 +101,14 @@ impl Walks {
         settings: Settings,
         progress: watch::Sender<Progress>,
     ) -> (mpsc::Sender<Input>, impl Future<Output = Ended> + use<>) {
-        let (owner, sender, inbox) = self.hub.walk();
-        let (ended, mut told) = mpsc::channel(1);
-        let outlet = MoveOutlet {
-            hub: self.hub.clone(),
-            vhost: settings.login.vhost.clone(),
-            owner,
-            outbox: None,
-            progress,
-            ended,
-        };
-        let walks = self.clone();
+        let connector = self.dialer.connector(|_| ());
+        let (sender, mut told, mut drive) =
+            Mover::drive(&self.hub, settings, progress, self.clock, connector);
         let walking = async move {
-            let never = std::future::pending();
-            walks.run(settings, outlet, inbox, never).await;
+            drive.run(std::future::pending()).await;
             told.try_recv().unwrap_or(Err(Failure::Silent))
         };
         (sender, walking)
-    }
-
-    async fn run<O: Outlet<Walk>>(
-        &self,
-        settings: Settings,
-        outlet: O,
-        inbox: mpsc::Receiver<Input>,
-        stopped: impl Future<Output = ()>,
-    ) {
-        let walk = Walk::new(settings, self.clock.now());
-        let mut drive = Drive::link(
-            walk,
-            outlet,
-            inbox,
-            self.clock,
-            self.dialer.connector(|_| ()),
-        );
-        drive.run(stopped).await;
     }
 }
 
@@ -147,9 +128,38 @@ impl<F: FnMut(Letter) -> bool> Outlet<Walk> for LookOutlet<F> {
     }
 }
 
-// === impl MoveOutlet ===
+// === impl Mover ===
 
-impl Outlet<Walk> for MoveOutlet {
+impl Mover {
+    /// A walk that moves messages, over connections of any kind: where it is told something, where it tells how it ended, and what drives it.
+    pub fn drive<S: Stream, C: Clock>(
+        hub: &Hub,
+        settings: Settings,
+        progress: watch::Sender<Progress>,
+        clock: C,
+        connector: Connector<S>,
+    ) -> (
+        mpsc::Sender<Input>,
+        mpsc::Receiver<Ended>,
+        Drive<Walk, Mover, S, C>,
+    ) {
+        let (owner, tell, inbox) = hub.walk();
+        let (ended, told) = mpsc::channel(1);
+        let mover = Mover {
+            hub: hub.clone(),
+            vhost: settings.login.vhost.clone(),
+            owner,
+            outbox: None,
+            progress,
+            ended,
+        };
+        let walk = Walk::new(settings, clock.now());
+        let drive = Drive::link(walk, mover, inbox, clock, connector);
+        (tell, told, drive)
+    }
+}
+
+impl Outlet<Walk> for Mover {
     fn dispatch(&mut self, walk: &Walk, fx: &mut walk::Effects, _: Now, cx: &mut Context<'_>) {
         if !fx.out.publish.is_empty() {
             let outbox = self.outbox.get_or_insert_with(|| {
@@ -186,7 +196,7 @@ impl Outlet<Walk> for MoveOutlet {
     }
 }
 
-impl Drop for MoveOutlet {
+impl Drop for Mover {
     fn drop(&mut self) {
         self.hub.forget(self.owner);
     }

@@ -22,7 +22,7 @@ const BEYOND: &[(&str, &str)] = &[
 
 /// What a step needs that the model has not, by a piece of its text.
 const MISSING: &[(&str, &str)] = &[
-    (" tx.", "transactions"),
+    (" tx.commit", "transactions that are committed"),
     ("\"stream\"", "streams"),
     ("x-delayed-retry", "native retries"),
     ("x-priority", "priorities"),
@@ -31,6 +31,9 @@ const MISSING: &[(&str, &str)] = &[
     ("amq.rabbitmq.reply-to", "direct reply-to"),
     ("amqp-1.0", "AMQP 1.0"),
 ];
+
+/// The model has no settlement that waits for a commit.
+const SETTLES: &[&str] = &[" basic.ack", " basic.nack", " basic.reject"];
 
 /// Why the model is not held to that scenario.
 pub(crate) fn beyond(script: &Script) -> Option<&'static str> {
@@ -48,8 +51,16 @@ pub(crate) fn beyond(script: &Script) -> Option<&'static str> {
             found.map(|(_, why)| *why)
         }
     };
+    let says = |words: &[&str]| {
+        let texts = script.steps.iter().map(Step::to_string);
+        let mut texts = texts.filter(|text| words.iter().any(|word| text.contains(word)));
+        texts.next().is_some()
+    };
+    // A script that is still to be drawn may settle something: it says nothing of a rollback yet.
+    let settles = says(&[" tx.select"]) && (says(SETTLES) || !says(&[" tx.rollback"]));
     known
         .map(|(_, why)| *why)
+        .or(settles.then_some("transactions that settle something"))
         .or((!script.policies.is_empty()).then_some("policies"))
         .or_else(|| script.steps.iter().find_map(step))
         .or_else(|| {

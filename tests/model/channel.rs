@@ -35,6 +35,8 @@ pub(super) struct Channel {
     pub consumers: BTreeMap<Bytes, Bytes>,
     pub prefetch: u64,
     pub confirms: bool,
+    /// What is published is judged, and kept from its queues.
+    pub transactional: bool,
     pub publishes: u64,
     /// Publishes, and the queues of each that have not said what became of it.
     pub unconfirmed: BTreeMap<u64, BTreeSet<Bytes>>,
@@ -214,6 +216,9 @@ impl Broker {
                 self.reply(at, "channel.flow-ok", vec![("active", Arg::Bit(true))]);
             }
             "confirm.select" => {
+                if self.channel(at).transactional {
+                    return refuse(406, "cannot switch from tx to confirm mode");
+                }
                 self.channel(at).confirms = true;
                 if !call.bit("no-wait") {
                     self.reply(at, &ok(&call.method.name), Args::new());
@@ -234,7 +239,7 @@ impl Broker {
             "basic.get" => return self.basic_get(at, call),
             "basic.ack" | "basic.nack" | "basic.reject" => return self.settle(at, call),
             "basic.recover" | "basic.recover-async" => return self.recover(at, call),
-            name if name.starts_with("tx.") => return refuse(540, "the model knows no tx"),
+            name if name.starts_with("tx.") => return self.transaction(at, call),
             _ => return refuse(503, "unimplemented method"),
         }
         Ok(())

@@ -36,6 +36,7 @@ impl Broker {
             return self.no_queue(&name);
         }
         self.check_exclusive(at.conn, &name)?;
+        self.check_no_stream(call, &name)?;
         let number = self.next_number();
         if tag.is_empty() {
             tag = format!("amq.ctag-{number:022}").into_bytes();
@@ -63,6 +64,22 @@ impl Broker {
         }
         self.serve(&name);
         Ok(())
+    }
+
+    /// An offset is for streams, and is refused with the type of the queue (S12.4).
+    fn check_no_stream(&self, call: &Call, name: &[u8]) -> Answer<()> {
+        if call.arguments().get("x-stream-offset").is_none() {
+            return Ok(());
+        }
+        let kind = match self.queues.get(name).is_some_and(|of| of.is_quorum()) {
+            true => "rabbit_quorum_queue",
+            false => "rabbit_classic_queue",
+        };
+        let what = self.rs("queue", name);
+        refuse(
+            406,
+            format!("invalid arg 'x-stream-offset' for {what} of queue type {kind}"),
+        )
     }
 
     fn say_later(&mut self, at: At, queue: &[u8], name: &'static str, tag: Bytes) {

@@ -46,6 +46,9 @@ impl Broker {
         }
         let message = Message::published(&exchange, &key, content)?;
         self.check_user_id(at, content)?;
+        if self.channel(at).transactional {
+            return Ok(());
+        }
         let publish = self.channel(at).confirms.then(|| {
             let channel = self.channel(at);
             channel.publishes += 1;

@@ -23,6 +23,9 @@ enum Fate {
 impl Broker {
     pub(super) fn settle(&mut self, at: At, call: &Call) -> Answer<()> {
         let (tag, multiple) = (call.number("delivery-tag"), call.bit("multiple"));
+        if self.channel(at).transactional {
+            return refuse(540, "the model settles nothing in a transaction");
+        }
         let unacked = &mut self.channel(at).unacked;
         let settled: Vec<(u64, Unacked)> = match (tag, multiple) {
             (0, true) => std::mem::take(unacked).into_iter().collect(),

@@ -18,6 +18,8 @@ pub(crate) struct MessageView {
     /// As a consumer would see them.
     pub properties: Args,
     pub redelivered: bool,
+    /// In a quorum queue: it came back, and so goes before what did not.
+    pub returned: bool,
     /// Nothing: it is ready.
     pub holder: Option<Holder>,
 }
@@ -175,6 +177,7 @@ fn view(queue: &Queue, entry: &Entry, holder: Option<Holder>) -> MessageView {
         routing_key: entry.message.key(),
         properties: entry.message.content(counts),
         redelivered: entry.delivered,
+        returned: queue.returned.iter().any(|of| of.id == entry.id),
         holder,
     }
 }

@@ -5,6 +5,7 @@
 //! numbers the copies of a message, and each has a history of its own.
 
 mod copies;
+mod count;
 mod deaths;
 mod deliveries;
 mod duties;
@@ -12,7 +13,9 @@ mod going_on;
 pub(crate) mod history;
 mod keys;
 mod lives;
+mod redrives;
 mod retries;
+mod walks;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,11 +31,14 @@ use super::proxy::names;
 use super::retries::Known;
 use super::world::WALL;
 use copies::{Copy, Delivery, expiration, is_parking, told_in};
+pub(crate) use count::Count;
 use deaths::Deaths;
 use duties::Duty;
 use history::History;
 use keys::SetKeys;
+use redrives::{died_in, mark};
 use retries::{counts, millis};
+use walks::Walks;
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,8 @@ pub(crate) enum Whose {
     Client(usize),
     Publisher,
     Intake,
+    /// A redrive or a purge, by the operator's number.
+    Walk(u64),
 }
 
 /// Connection, channel, number.
@@ -101,30 +109,8 @@ pub(crate) struct Accounts {
     pub refused: Vec<Bytes>,
     /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/differences.md, "What it costs").
     pub declares_left: bool,
+    walks: Walks,
     pub count: Count,
-}
-
-/// For the report.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Count {
-    pub messages: usize,
-    /// Of these, dead letters that a client gave another life.
-    pub again: usize,
-    /// Copies for the queues of a `CC` or `BCC`.
-    pub carbon: usize,
-    pub dead_letters: usize,
-    /// Of these, those that died in another life.
-    pub died_again: usize,
-    pub duplicates: usize,
-    pub parked: usize,
-    /// Sent away for a retry, come back, dead as they came back as often as they may.
-    pub away: usize,
-    pub back: usize,
-    pub over: usize,
-    /// Not sent away, as that came to nothing.
-    pub refused: usize,
-    /// Returned by proxies that do not know the TTL of the queue.
-    pub without_ttl: usize,
 }
 
 impl Accounts {
@@ -162,18 +148,18 @@ impl Accounts {
                 let Some(delivery) = self.delivered.get(&key) else {
                     return;
                 };
-                let body = delivery.copy.body.clone();
+                let (body, mark) = (delivery.copy.body.clone(), delivery.copy.mark);
                 match verb {
                     Verb::Ack | Verb::Recovered => {}
                     Verb::Dead => {
                         let seen = delivery.seen.clone().unwrap_or_default();
                         let duty = Duty::Dies(seen.and_rejected(&delivery.queue));
-                        self.deaths.heard(body, duty, 0);
+                        self.deaths.heard(body, duty, (0, mark));
                     }
                     Verb::Returned(by) => {
-                        let (now, by_itself) = (millis(at), delivery.copy.by_itself + 1);
+                        let (now, lap) = (millis(at), delivery.copy.by_itself + 1);
                         let duties = self.returns(conn, delivery, by, now, now);
-                        self.hear_of(&body, by_itself, duties);
+                        self.hear_of(&body, (lap, mark), duties);
                     }
                 }
             }
@@ -234,6 +220,7 @@ impl Accounts {
     /// # Errors
     /// What does not hold.
     pub(crate) fn fact(&mut self, fact: &Fact, at: Micros) -> Result<(), String> {
+        self.disturbs_walks(fact);
         match fact {
             Fact::Published {
                 conn,
@@ -291,6 +278,7 @@ impl Accounts {
                     return Ok(());
                 }
                 copy.since.died(queue, reason.name(), second.into());
+                copy.died_in(queue);
                 copy.by_itself = match reason {
                     Reason::Rejected => 0,
                     _ => copy.by_itself + 1,
@@ -343,6 +331,8 @@ impl Accounts {
             given: given.clone(),
             expiration: expiration(content),
             written: counts(content),
+            mark: mark(content),
+            died_in: died_in(content),
             ..Copy::default()
         };
         if matches!(self.whose.get(&tag.0), Some(Whose::Client(_))) {
@@ -360,11 +350,19 @@ impl Accounts {
             };
         }
         let parked = into.iter().any(is_parking);
+        if let Some(of) = self.redriven(&body, (exchange, key), content) {
+            return self.publishes_redriven(tag, of, (content, into), at);
+        }
         let of = (body, Duty::of(content, exchange, key, parked));
         self.count.died_again += another_life;
         self.deaths.get(&of)?;
         self.check_return(&of, content, parked, at)?;
         let death = self.deaths.get(&of)?;
+        if !death.marks.contains(&self.entering.mark) {
+            let (body, mark) = (String::from_utf8_lossy(&of.0), self.entering.mark);
+            let marks = &death.marks;
+            return Err(format!("{body} was sent back {marks:?} times, not {mark}"));
+        }
         self.entering.by_itself = death.by_itself;
         self.entering.is_on_its_way(
             &of.1,
@@ -415,6 +413,7 @@ impl Accounts {
                 Duty::Dies(_) => self.count.dead_letters += 1,
                 Duty::Leaves(_) => self.count.away += 1,
                 Duty::Returns(_) => self.count.back += 1,
+                Duty::Redriven(_) => self.count.redriven += 1,
             }
             self.deaths.get(&of)?.confirmed += 1;
         }

@@ -9,6 +9,7 @@
 //! ```
 //! - `net` connections · `task` the proxy's own driver as a task, and the clock · `proxy` a process: machines, tasks, the proxy's own hub
 //! - `client` an application: what it publishes (and publishes again), what it takes · `plan` what it declares · `decoder` frames
+//! - `operator` redrives and purges
 //! - `retries` what queues say of retries, and what is promised for it
 //! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
 //!
@@ -23,6 +24,7 @@ mod faults;
 #[path = "../model/mod.rs"]
 mod model;
 mod net;
+mod operator;
 mod plan;
 mod proxy;
 mod retries;
@@ -139,18 +141,7 @@ impl Sum {
         self.steps += other.steps;
         self.seconds += other.seconds;
         self.settled_after = self.settled_after.max(other.settled_after);
-        self.count.messages += other.count.messages;
-        self.count.again += other.count.again;
-        self.count.carbon += other.count.carbon;
-        self.count.died_again += other.count.died_again;
-        self.count.dead_letters += other.count.dead_letters;
-        self.count.duplicates += other.count.duplicates;
-        self.count.parked += other.count.parked;
-        self.count.away += other.count.away;
-        self.count.back += other.count.back;
-        self.count.over += other.count.over;
-        self.count.refused += other.count.refused;
-        self.count.without_ttl += other.count.without_ttl;
+        self.count.add(&other.count);
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;
         }
@@ -185,6 +176,10 @@ fn verdict(sum: &Sum) -> ExitCode {
     println!(
         "retries: sent away {}, come back {}, dead at the limit {}, refused {}; by proxies that do not know the TTL {}",
         count.away, count.back, count.over, count.refused, count.without_ttl
+    );
+    println!(
+        "redrives and purges: begun {}, completed {}, failed {}; sent back {}, removed {}; in order {}",
+        count.walks, count.completed, count.failed, count.redriven, count.purged, count.in_order
     );
     let (word, code) = match failed {
         0 => ("ok", ExitCode::SUCCESS),

@@ -1,6 +1,7 @@
 //! One process of the proxy: its machines and drivers, and the hub between them, as they are. Killing it forgets all of this.
 
 mod settings;
+mod walks;
 mod watched;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,8 @@ use dlx_proxy::session::{self, Session};
 use super::net::{End, Micros, Net, Stream, TcpId};
 use super::task::{Clock, Task};
 pub(crate) use settings::Settings;
-use settings::{short, vhost};
+pub(crate) use settings::{short, vhost};
+use walks::Walks;
 use watched::Watched;
 
 /// Which of a proxy's machines.
@@ -37,6 +39,8 @@ pub(crate) enum Which {
     Publisher,
     Intake,
     Session(Owner),
+    /// By the operator's number.
+    Walk(u64),
 }
 
 /// A running process.
@@ -49,6 +53,7 @@ pub(crate) struct Proxy {
     intake: Task<Intake, IntakeOutlet>,
     sessions: BTreeMap<Owner, Task<Watched, watched::Outlet>>,
     last_session: u64,
+    walks: Walks,
     dials: Dials,
     events: Events,
 }
@@ -158,6 +163,7 @@ impl Proxy {
             settings,
             sessions: BTreeMap::new(),
             last_session: 0,
+            walks: Walks::default(),
             dials,
             events,
         }
@@ -188,13 +194,21 @@ impl Proxy {
         let sessions = self.sessions.iter();
         let sessions = sessions.filter(|(_, task)| task.is_woken());
         let sessions = sessions.map(|(owner, _)| Which::Session(*owner));
-        publisher.into_iter().chain(intake).chain(sessions)
+        let walks = self.walks.all().iter();
+        let walks = walks.filter(|walking| walking.task.is_woken());
+        let walks = walks.map(|walking| Which::Walk(walking.number));
+        publisher
+            .into_iter()
+            .chain(intake)
+            .chain(sessions)
+            .chain(walks)
     }
 
     pub(crate) fn poll(&mut self, which: Which) {
         match which {
             Which::Publisher => self.publisher.poll(),
             Which::Intake => self.intake.poll(),
+            Which::Walk(number) => self.poll_walk(number),
             Which::Session(owner) => {
                 if let Some(task) = self.sessions.get_mut(&owner) {
                     task.poll();
@@ -229,6 +243,7 @@ impl Proxy {
 
     /// SIGTERM: each machine is told when its phase comes; here all that are left of the phase.
     pub(crate) fn drain(&mut self, phase: u8) {
+        self.drain_walks(phase);
         match phase {
             0 => self.sessions.values_mut().for_each(Task::drain),
             1 => self.intake.drain(),
@@ -255,7 +270,11 @@ impl Proxy {
             (Which::Publisher, self.publisher.sleeps_through(now)),
             (Which::Intake, self.intake.sleeps_through(now)),
         ];
-        let mut all = sessions.chain(links);
+        let walks = self.walks.all().iter().map(|walking| {
+            let which = Which::Walk(walking.number);
+            (which, walking.task.sleeps_through(now))
+        });
+        let mut all = sessions.chain(links).chain(walks);
         all.find_map(|(which, what)| Some(format!("{which:?} sleeps, but {}", what?)))
     }
 

@@ -14,8 +14,9 @@ use super::client::Client;
 use super::codec::value::Bytes;
 use super::decoder::Decoder;
 use super::faults::{Fault, Troubles};
-use super::model::{Broker, Conn, Options, User};
+use super::model::{Broker, Conn, Options};
 use super::net::{End, Micros, Net, TcpId};
+use super::operator::Operator;
 use super::plan::Plan;
 use super::proxy::{self, Proxy, Which};
 use super::task::Clock;
@@ -58,6 +59,7 @@ pub(crate) struct World {
     /// The broker has had an alarm since then.
     alarm_since: Option<Micros>,
     pub(super) plan: Plan,
+    pub(super) operator: Operator,
     next_body: u64,
     next_client: usize,
     /// As many clients as there shall be.
@@ -136,7 +138,7 @@ impl World {
         troubles.also(plan.changing.then_some(Fault::QueueDeleted));
         troubles.also(full.then_some(Fault::DelaysFull));
         let options = Options {
-            users: ["guest", "dlx-proxy"].map(User::administrator).to_vec(),
+            users: Operator::users().to_vec(),
             heartbeat: 10,
             ..Options::default()
         };
@@ -154,6 +156,7 @@ impl World {
             dismissed: BTreeSet::new(),
             accounts: Accounts::new(&plan),
             troubles,
+            operator: Operator::draw(seed),
             alarm_since: None,
             plan,
             next_body: 0,
@@ -215,9 +218,13 @@ impl World {
         self.at += self.rng.u64(0..=self.pace);
         if self.phase == Phase::Load {
             self.draw_fault();
+            self.operate()?;
             if self.rng.u16(..800) == 0 {
                 self.at += self.rng.u64(..1_500_000);
             }
+        }
+        if let Phase::WindingUp { .. } = self.phase {
+            self.operate_last()?;
         }
         self.clock.set(self.at);
         self.heartbeats();
@@ -391,6 +398,7 @@ impl World {
         self.note(|| "=== winding up".into());
         self.phase = Phase::WindingUp { since: self.at };
         self.heal_all();
+        self.winds_up_walks();
         for client in &mut self.clients {
             client.winding_up = true;
             client.deaf_until = 0;

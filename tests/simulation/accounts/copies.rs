@@ -19,6 +19,9 @@ pub(super) struct Copy {
     pub(super) expiration: Option<u64>,
     /// What its publisher says of how often it came back.
     pub(super) written: [Option<u64>; 2],
+    /// How often an operator has sent it back; and the queue that it died in last, as far as it says.
+    pub(super) mark: u64,
+    pub(super) died_in: Option<Bytes>,
     /// It was returned, and has come back; or it is away.
     pub(super) stay: Option<Stay>,
     pub(super) away: bool,
@@ -38,6 +41,13 @@ impl Copy {
             told.push(self.since.counts());
         }
         told
+    }
+
+    /// Deaths in queues of the proxy's own are none of the message's.
+    pub(super) fn died_in(&mut self, queue: &Bytes) {
+        if !is_ours(queue) {
+            self.died_in = Some(queue.clone());
+        }
     }
 
     /// Somebody has published it into the queues that it enters.
@@ -90,6 +100,10 @@ pub(super) struct Delivery {
     pub(super) ttl: Option<u64>,
     /// What a client was told of its deaths.
     pub(super) seen: Option<Counts>,
+}
+
+pub(super) fn is_ours(queue: &[u8]) -> bool {
+    queue.starts_with(b"dlx-proxy")
 }
 
 pub(super) fn is_parking(queue: &Bytes) -> bool {

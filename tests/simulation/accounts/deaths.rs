@@ -1,7 +1,7 @@
 //! What proxies have to publish, and what they did about each. Copies of one message for which the same is to be done are alike: they are
 //! counted together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::codec::value::Bytes;
 use super::super::net::Micros;
@@ -24,6 +24,8 @@ pub(super) struct Death {
     pub settled: usize,
     /// At most so many deaths of it by itself, this one among them, lie behind it since somebody published or rejected it.
     pub by_itself: usize,
+    /// How often an operator had sent it back then: one of these.
+    pub marks: BTreeSet<u64>,
     /// It is dead already.
     pub at_once: bool,
     /// Of what was returned.
@@ -47,10 +49,11 @@ pub(super) struct When {
 
 impl Deaths {
     /// A client has rejected it, or the intake has it.
-    pub(super) fn heard(&mut self, body: Bytes, duty: Duty, by_itself: usize) {
+    pub(super) fn heard(&mut self, body: Bytes, duty: Duty, (by_itself, mark): (usize, u64)) {
         let death = self.0.entry((body, duty)).or_default();
         death.heard += 1;
         death.by_itself = death.by_itself.max(by_itself);
+        death.marks.insert(mark);
         death.at_once = true;
     }
 
@@ -59,12 +62,13 @@ impl Deaths {
         &mut self,
         body: Bytes,
         duty: Duty,
-        by_itself: usize,
+        (by_itself, mark): (usize, u64),
         when: When,
     ) {
         let death = self.0.entry((body, duty)).or_default();
         death.heard += 1;
         death.by_itself = death.by_itself.max(by_itself);
+        death.marks.insert(mark);
         death.when = Some(match death.when {
             Some(before) => before.or(when),
             None => when,

@@ -14,6 +14,7 @@ impl Accounts {
         counts: [Option<u64>; 2],
         at: Micros,
     ) -> Result<(), String> {
+        let number_of_copy = copy;
         let copy = match self.deleted.get(&copy) {
             Some(deleted) => deleted.clone(),
             None => self.copy(copy)?.clone(),
@@ -22,10 +23,14 @@ impl Accounts {
             let returns = copy.comes_out(at, at, is_parking(queue));
             for duty in taken(queue, &copy) {
                 if !returns.iter().any(|(of, _)| *of == duty) {
-                    self.deaths.heard(copy.body.clone(), duty, copy.by_itself);
+                    let of = (copy.by_itself, copy.mark);
+                    self.deaths.heard(copy.body.clone(), duty, of);
                 }
             }
-            self.hear_of(&copy.body, copy.by_itself + 1, returns);
+            self.hear_of(&copy.body, (copy.by_itself + 1, copy.mark), returns);
+        }
+        if let Some(Whose::Walk(number)) = self.whose.get(&tag.0) {
+            self.taken_by_walk(*number, queue, number_of_copy, &copy);
         }
         let declared = self.declared.contains(&(tag.0, queue.clone()));
         let delivery = Delivery {
@@ -57,6 +62,9 @@ impl Accounts {
         let verb = self.verbs.remove(&tag).map(|(verb, _)| verb);
         let unknown = || format!("{tag:?} was never delivered");
         let delivery = self.delivered.remove(&tag).ok_or_else(unknown)?;
+        if let Some(Whose::Walk(number)) = whose {
+            return self.settled_by_walk(number, &delivery, copy, how);
+        }
         let counted = match (whose, how) {
             (Some(Whose::Client(_)), How::Ack) => self.counted(tag, &delivery, verb)?,
             _ => Vec::new(),

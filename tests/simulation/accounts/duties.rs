@@ -30,6 +30,30 @@ pub(super) enum Duty {
     Leaves(Stay),
     /// Into its own queue.
     Returns(Stay),
+    /// To where an operator wants it.
+    Redriven(Sent),
+}
+
+/// A message that an operator sends back.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sent {
+    /// By that redrive.
+    pub walk: u64,
+    /// How often it was sent back then.
+    pub mark: u64,
+    pub to: Place,
+    /// What it says that it had died of.
+    pub deaths: Counts,
+}
+
+/// Where it goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// Back into the queue that it came from.
+    Home(Bytes),
+    Queue(Bytes),
+    /// With this key, or one of its own.
+    Exchange(Bytes, Option<Bytes>),
 }
 
 /// What a publication says of a retry.
@@ -65,10 +89,7 @@ impl Duty {
             attempts: told.attempts,
             deaths: deaths.counts(),
         };
-        let home = match exchange {
-            b"" => key == told.queue,
-            exchange => names().parse(exchange) == Some(OwnObject::ReturnExchange(&told.queue)),
-        };
+        let home = told.leads_home(exchange, key);
         match &told.away {
             Some((_, deaths)) => Duty::Leaves(stay(deaths)),
             None if home || parked => Duty::Returns(stay(&deaths)),
@@ -83,7 +104,28 @@ impl fmt::Display for Duty {
             Duty::Dies(counts) => write!(f, "its death of {counts}"),
             Duty::Leaves(stay) => write!(f, "its leaving {stay}"),
             Duty::Returns(stay) => write!(f, "its return to {stay}"),
+            Duty::Redriven(Sent {
+                walk,
+                mark,
+                to,
+                deaths,
+            }) => {
+                write!(f, "its redrive {walk} to {to}, the {mark}., {deaths}")
+            }
         }
+    }
+}
+
+// === impl Place ===
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, name) = match self {
+            Place::Home(queue) => ("its queue", queue),
+            Place::Queue(queue) => ("queue", queue),
+            Place::Exchange(exchange, _) => ("exchange", exchange),
+        };
+        write!(f, "{word} {}", String::from_utf8_lossy(name))
     }
 }
 
@@ -107,6 +149,14 @@ impl Told {
             deadline: number(table, "deadline"),
             away: number(table, "due").zip(deaths),
         })
+    }
+
+    /// Whether that leads to its queue alone.
+    pub(super) fn leads_home(&self, exchange: &[u8], key: &[u8]) -> bool {
+        match exchange {
+            b"" => key == self.queue,
+            exchange => names().parse(exchange) == Some(OwnObject::ReturnExchange(&self.queue)),
+        }
     }
 }
 

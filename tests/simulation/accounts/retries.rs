@@ -189,10 +189,9 @@ impl Accounts {
         duties
     }
 
-    pub(super) fn hear_of(&mut self, body: &Bytes, by_itself: usize, duties: Vec<(Duty, When)>) {
+    pub(super) fn hear_of(&mut self, body: &Bytes, of: (usize, u64), duties: Vec<(Duty, When)>) {
         for (duty, when) in duties {
-            self.deaths
-                .heard_of_return(body.clone(), duty, by_itself, when);
+            self.deaths.heard_of_return(body.clone(), duty, of, when);
         }
     }
 
@@ -219,8 +218,9 @@ impl Accounts {
             return;
         }
         let duties = self.returns(tag.0, delivery, By::Reject, millis(at), u64::MAX);
-        let (body, by_itself) = (delivery.copy.body.clone(), delivery.copy.by_itself + 1);
-        self.hear_of(&body, by_itself, duties);
+        let copy = &delivery.copy;
+        let (body, of) = (copy.body.clone(), (copy.by_itself + 1, copy.mark));
+        self.hear_of(&body, of, duties);
     }
 
     /// What may have become of a delivery that its session acks though its client has not: it was left behind, and that counts.
@@ -318,6 +318,7 @@ impl Accounts {
             Duty::Dies(_) => return self.check_death(of, now),
             Duty::Leaves(stay) => (stay, true),
             Duty::Returns(stay) => (stay, false),
+            Duty::Redriven(_) => return Ok(()),
         };
         let body = String::from_utf8_lossy(&of.0).into_owned();
         let wrong = |what: String| Err(format!("{body}, {}: {what}", of.1));

@@ -180,10 +180,10 @@ fn said(words: &Words) -> SaidRetries {
     }
 }
 
-pub(super) fn short(text: &str) -> ShortStr {
+pub(crate) fn short(text: &str) -> ShortStr {
     ShortStr::copy(text.as_bytes()).expect("short")
 }
 
-pub(super) fn vhost() -> Vhost {
+pub(crate) fn vhost() -> Vhost {
     short("/")
 }

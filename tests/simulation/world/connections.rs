@@ -24,7 +24,7 @@ impl World {
         self.accounts.belongs(conn, whose);
         let client = match whose {
             Whose::Client(client) => Some(client),
-            Whose::Publisher | Whose::Intake => None,
+            Whose::Publisher | Whose::Intake | Whose::Walk(_) => None,
         };
         let peer = Peer {
             conn,
@@ -42,6 +42,7 @@ impl World {
     pub(super) fn connect_link(&mut self, at: usize, which: Which) {
         let whose = match which {
             Which::Publisher => Whose::Publisher,
+            Which::Walk(number) => Whose::Walk(number),
             Which::Intake | Which::Session(_) => Whose::Intake,
         };
         let away = which == Which::Publisher && !self.troubles.publisher_reachable(self.at);
@@ -126,6 +127,10 @@ impl World {
         };
         output.drain(..taken);
         for (channel, frame) in peer.tap.feed(&bytes[..taken])? {
+            if frame.name == "queue.declare-ok" {
+                let messages = frame.number("message-count");
+                self.accounts.counted_by_walk(peer.conn, messages);
+            }
             if peer.client.is_some() {
                 peer.sent
                     .entry(channel)

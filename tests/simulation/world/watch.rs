@@ -116,6 +116,7 @@ impl World {
             self.note(|| format!("    {}", readable(&format!("{fact:?}"))));
             self.accounts.fact(&fact, self.at)?;
         }
+        self.look_at_walks()?;
         self.clear_the_way();
         self.consumers_go_on()
     }
@@ -195,7 +196,13 @@ impl World {
         if !self.steps.is_multiple_of(64) {
             return Ok(());
         }
-        if self.is_quiet() {
+        let quiet = self.is_quiet();
+        self.pace = if quiet && self.waits_for_walks() {
+            100_000
+        } else {
+            1_000
+        };
+        if quiet && self.has_no_walks() {
             self.settled_after = self.at - since;
             self.phase = Phase::Over;
             return self.accounts.balance(&self.copies());

@@ -1,0 +1,179 @@
+//! A redrive, as it is kept and as it is shown.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::machine::{Cause, Wall};
+use crate::net::walks::Progress;
+use crate::walk::{Ended, Input, Stopped};
+
+/// Without the password, which only the walk needs.
+pub(super) struct Entry {
+    pub(super) vhost: Vhost,
+    pub(super) queue: ShortStr,
+    pub(super) by: ShortStr,
+    /// Where the messages go, in words.
+    pub(super) to: String,
+    /// They go somewhere: the publisher has to publish them.
+    pub(super) is_published: bool,
+    pub(super) begun: Wall,
+    pub(super) progress: watch::Receiver<Progress>,
+    /// The inbox of the walk.
+    pub(super) tell: mpsc::Sender<Input>,
+    pub(super) paused: bool,
+    pub(super) cancelled: bool,
+    pub(super) ended: Option<(Wall, Ended)>,
+    /// Cancelled when `ended` is known.
+    pub(super) over: CancellationToken,
+}
+
+/// A redrive, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schema(as = Redrive)]
+pub struct Shown {
+    /// Its number: begins at 1 with each process.
+    pub id: u64,
+    /// The queue, in its octets.
+    #[serde(skip)]
+    pub of: ShortStr,
+    /// The vhost of its queue.
+    pub vhost: String,
+    /// Out of which messages go.
+    pub queue: String,
+    /// Who began it.
+    pub by: String,
+    /// Where messages go: `source`, `queue NAME`, `exchange NAME`, or `nowhere` for a purge.
+    pub to: String,
+    /// What it is doing.
+    pub state: State,
+    /// Milliseconds since 1970.
+    pub begun: u64,
+    /// When it ended, in milliseconds since 1970.
+    pub ended: Option<u64>,
+    /// Messages that were there when it began: it meets no others. `None`: that is not known yet.
+    pub ready: Option<u64>,
+    /// Messages that it has met.
+    pub seen: u64,
+    /// Messages that are gone from the queue.
+    pub gone: u64,
+    /// Messages that were meant, and stay: why, and how many.
+    pub stay: BTreeMap<String, u64>,
+    /// Why it failed, or went no further. While it is `waiting`: `blocked`, as the broker has an alarm, or `publisher_away`.
+    pub cause: Option<String>,
+    /// What somebody should know, in sentences.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// What a redrive is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It moves messages.
+    Running,
+    /// Somebody has paused it.
+    Paused,
+    /// Nothing can be published now, and `cause` says why: it goes on when it can.
+    Waiting,
+    /// It has come to the end of what there was when it began, or to its limit.
+    Completed,
+    /// Somebody has cancelled it, or the process ended.
+    Cancelled,
+    /// It could not go on: `cause` says why.
+    Failed,
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// `is_blocked`: the broker blocks the publisher by an alarm.
+    pub(super) fn show(&self, id: u64, is_blocked: bool) -> Shown {
+        let Progress {
+            ready,
+            seen,
+            moved,
+            blocked,
+            ..
+        } = self.progress.borrow().clone();
+        let (state, cause) = match &self.ended {
+            None if self.paused => (State::Paused, None),
+            None if blocked || is_blocked => (State::Waiting, Some(BLOCKED.to_owned())),
+            None if moved.waits => {
+                let why = Cause::PublisherAway.as_str();
+                (State::Waiting, Some(why.to_owned()))
+            }
+            None => (State::Running, None),
+            Some((_, Err(failure))) => (State::Failed, Some(failure.to_string())),
+            Some(_) if self.cancelled => (State::Cancelled, None),
+            Some((_, Ok(summary))) => match summary.stopped {
+                Stopped::Messages => (State::Failed, Some(TOO_MANY_STAY.to_owned())),
+                _ => (State::Completed, None),
+            },
+        };
+        Shown {
+            id,
+            of: self.queue.clone(),
+            vhost: self.vhost.to_string(),
+            queue: self.queue.to_string(),
+            by: self.by.to_string(),
+            to: self.to.clone(),
+            state,
+            begun: self.begun.0,
+            ended: self.ended.as_ref().map(|(at, _)| at.0),
+            ready,
+            seen,
+            gone: moved.gone,
+            stay: moved.stay,
+            cause,
+            notes: self.notes(),
+        }
+    }
+
+    /// What somebody should know.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let summary = match &self.ended {
+            Some((_, Ok(summary))) => summary,
+            Some((_, Err(_))) => return notes,
+            None if self.progress.borrow().starves => return vec![STARVES.to_owned()],
+            None => return notes,
+        };
+        if summary.counted {
+            let back = summary.taken.saturating_sub(summary.moved.gone);
+            notes.push(format!(
+                "what was put back ({back}) counts as a failed delivery of each message: the queue's delivery limit may kill messages"
+            ));
+        }
+        let published = [Cause::Unconfirmed, Cause::TimedOut].map(Cause::as_str);
+        let published = published
+            .iter()
+            .filter_map(|why| summary.moved.stay.get(*why));
+        let published: u64 = published.sum();
+        if published > 0 {
+            notes.push(format!(
+                "{published} that stay were published without a confirm: they may have arrived, too"
+            ));
+        }
+        if summary.unread > 0 {
+            notes.push(format!(
+                "{} that have gone may be in the queue, too: the broker, in an alarm, did not read that they were to go",
+                summary.unread
+            ));
+        }
+        notes
+    }
+}
+
+/// Why a redrive waits in an alarm.
+const BLOCKED: &str = "blocked";
+/// Of a walk that gets nothing.
+const STARVES: &str =
+    "nothing comes, though the queue has messages: is another consumer the only active one?";
+/// Of a walk that holds `look-limit` messages.
+const TOO_MANY_STAY: &str = "too many messages in front stay where they are (look-limit)";

@@ -1,0 +1,56 @@
+//! How much of everything there was.
+
+/// For the report.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count {
+    pub messages: usize,
+    /// Of these, dead letters that a client gave another life.
+    pub again: usize,
+    /// Copies for the queues of a `CC` or `BCC`.
+    pub carbon: usize,
+    pub dead_letters: usize,
+    /// Of these, those that died in another life.
+    pub died_again: usize,
+    pub duplicates: usize,
+    pub parked: usize,
+    /// Sent away for a retry, come back, dead as they came back as often as they may.
+    pub away: usize,
+    pub back: usize,
+    pub over: usize,
+    /// Not sent away, as that came to nothing.
+    pub refused: usize,
+    /// Returned by proxies that do not know the TTL of the queue.
+    pub without_ttl: usize,
+    /// Redrives and purges; those that came to their end; those that could not go on.
+    pub walks: usize,
+    pub completed: usize,
+    pub failed: usize,
+    /// Messages that they sent back, and removed.
+    pub redriven: usize,
+    pub purged: usize,
+    /// Of these walks, those after which the order of what stayed could be judged.
+    pub in_order: usize,
+}
+
+impl Count {
+    pub(crate) fn add(&mut self, other: &Count) {
+        self.messages += other.messages;
+        self.again += other.again;
+        self.carbon += other.carbon;
+        self.dead_letters += other.dead_letters;
+        self.died_again += other.died_again;
+        self.duplicates += other.duplicates;
+        self.parked += other.parked;
+        self.away += other.away;
+        self.back += other.back;
+        self.over += other.over;
+        self.refused += other.refused;
+        self.without_ttl += other.without_ttl;
+        self.walks += other.walks;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.redriven += other.redriven;
+        self.purged += other.purged;
+        self.in_order += other.in_order;
+    }
+}
