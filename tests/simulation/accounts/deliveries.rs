@@ -29,9 +29,7 @@ impl Accounts {
             }
             self.hear_of(&copy.body, (copy.by_itself + 1, copy.mark), returns);
         }
-        if let Some(Whose::Walk(number)) = self.whose.get(&tag.0) {
-            self.taken_by_walk(*number, queue, number_of_copy, &copy);
-        }
+        self.taken_by_walk(tag, queue, number_of_copy, &copy);
         let declared = self.declared.contains(&(tag.0, queue.clone()));
         let delivery = Delivery {
             queue: queue.clone(),

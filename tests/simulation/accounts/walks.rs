@@ -26,8 +26,11 @@ pub(super) struct Account {
     stood: Option<Vec<u64>>,
     meant: Vec<u64>,
     /// Those of them that had come back to a quorum queue: if a walk takes only some, these come to stand behind the others (S12.9).
-    came_back: Vec<u64>,
-    taken: BTreeSet<u64>,
+    came_back: BTreeSet<u64>,
+    /// What it has had of its queue since it last began to take, by the channel on which that came.
+    taken: (Option<(Conn, u16)>, BTreeSet<u64>),
+    /// It has put some of them behind the others.
+    is_mixed: bool,
     /// As many messages as the broker has told it.
     counted: Option<u64>,
     /// Copies that it has removed.
@@ -60,7 +63,8 @@ impl Accounts {
             meant: stood.iter().flatten().filter(is_meant).copied().collect(),
             stood,
             came_back,
-            taken: BTreeSet::new(),
+            taken: Default::default(),
+            is_mixed: false,
             counted: None,
             gone: Vec::new(),
             shown: None,
@@ -118,9 +122,12 @@ impl Accounts {
         }
     }
 
-    pub(super) fn taken_by_walk(&mut self, number: u64, queue: &Bytes, id: u64, copy: &Copy) {
+    pub(super) fn taken_by_walk(&mut self, tag: Tag, queue: &Bytes, id: u64, copy: &Copy) {
+        let Some(number) = self.walk(tag.0) else {
+            return;
+        };
         if let Some(account) = self.walks.0.get_mut(&number) {
-            account.taken.insert(id);
+            account.takes((tag.0, tag.1), id);
         }
         for duty in self.redrives(number, queue, copy) {
             self.deaths
@@ -153,7 +160,10 @@ impl Accounts {
         let wrong = |what: &str| Err(format!("redrive {number}, {body}: {what}"));
         match how {
             How::RejectDrop => return wrong("it is rejected"),
-            How::Requeue => return self.stays(number, confirmed),
+            How::Requeue => {
+                account.gives_back(copy);
+                return self.stays(number, confirmed);
+            }
             How::Ack => {}
         }
         account.gone.push(copy);
@@ -260,8 +270,7 @@ impl Accounts {
             .copied()
             .filter(|of| stood.contains(of))
             .collect();
-        let taken = |of: &u64| account.taken.contains(of) || account.gone.contains(of);
-        let is_kept = account.came_back.iter().all(taken);
+        let is_kept = !account.is_mixed && account.has_all_that_came_back();
         let same = |one: &[u64], other: &[u64]| match is_kept {
             true => one == other,
             false => one.iter().collect::<BTreeSet<_>>() == other.iter().collect(),
@@ -292,5 +301,27 @@ impl Accounts {
             true => wrong(format!("{gone} are gone, and not {least}")),
             false => Ok(()),
         }
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    fn takes(&mut self, on: (Conn, u16), copy: u64) {
+        if self.taken.0 != Some(on) {
+            self.taken = (Some(on), BTreeSet::new());
+        }
+        self.taken.1.insert(copy);
+    }
+
+    /// From now on this one stands with those that had come back.
+    fn gives_back(&mut self, copy: u64) {
+        self.is_mixed |= !self.has_all_that_came_back();
+        self.came_back.insert(copy);
+    }
+
+    fn has_all_that_came_back(&self) -> bool {
+        let taken = |of: &u64| self.taken.1.contains(of) || self.gone.contains(of);
+        self.came_back.iter().all(taken)
     }
 }

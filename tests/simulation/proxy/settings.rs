@@ -75,7 +75,8 @@ impl Settings {
             close_wait: Duration::from_secs(5),
             retry_for: Duration::from_secs(60),
             parked_retry: Duration::from_secs([0, 3, 30][rng.usize(..3)]),
-            intake_quiet: Duration::from_secs([0, 5, 60][rng.usize(..3)]),
+            // By a clone: the worlds of seeds that are known stay as they are.
+            intake_quiet: Duration::from_secs([0, 5, 60][rng.clone().usize(..3)]),
             nack_retries: rng.u32(..4),
             max_delay_queues: 64,
             publisher_inbox: [1, 2, 1024][rng.usize(..3)],
