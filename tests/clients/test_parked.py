@@ -1,5 +1,7 @@
 """Parked messages go to their targets by themselves, once these can take them; and only those that the proxy parked."""
 
+from collections import Counter
+
 import pika
 import pytest
 
@@ -79,6 +81,36 @@ def test_one_that_cannot_go_is_in_nobodys_way(own):
     assert [body for _, _, body in got] == [b"%d" % number for number in range(30)]
     until(lambda: own.depth(PARKED) == 30, lambda: f"{own.depth(PARKED)} parked")
     until(lambda: own.metric("dlx_proxy_parked_waiting") == 30, "counted")
+
+
+def test_while_one_queue_is_full_the_others_get_no_copy_of_all(own):
+    """Of what was refused only one message is tried, and not in each lap."""
+    own.restart(parked_retry="500ms", nack_retries="0")
+    open_, full = own.queue("open"), own.queue("full", x_max_length=1, x_overflow="reject-publish")
+    with own.via.direct.channel() as channel:
+        channel.exchange_declare("own-fan", "fanout")
+        channel.queue_bind(open_, "own-fan")
+        channel.basic_publish("", full, b"full")
+        until(lambda: own.depth(full) == 1, "it is full")
+        channel.queue_bind(full, "own-fan")
+    park(own, 5, "own-fan")
+    copies = Counter()
+
+    def read():
+        with own.via.direct.channel() as channel:
+            copies.update(channel.basic_get(open_, auto_ack=True)[2] for _ in range(own.depth(open_)))
+
+    def oldest_was_tried_twice():
+        read()
+        return copies[b"0"] >= 3
+
+    until(oldest_was_tried_twice, lambda: f"{copies}")
+    assert copies == {b"0": 3} | {b"%d" % number: 1 for number in range(1, 5)}
+    with own.via.direct.channel() as channel:
+        channel.queue_delete(full)
+    until(lambda: own.depth(PARKED) == 0, lambda: f"{own.depth(PARKED)} parked")
+    read()
+    assert copies.total() == 7 + 5
 
 
 def test_two_proxies_take_turns(own, tmp_path):
