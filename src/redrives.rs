@@ -1,6 +1,6 @@
 //! Redrives and purges: those at work, and the last that have ended. Each is a walk in the name of whoever began it; one at a time in a queue.
 //!
-//! What is known of them is in memory only. One that ends with its process has moved what it has moved; the rest is in its queue, in order.
+//! What is known of them is in memory only. One that ends with its process has moved what it has moved; the rest is in its queue.
 //!
 //! - `order` what somebody wants moved · `book` which are at work · `shown` how one is shown
 

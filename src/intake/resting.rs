@@ -1,7 +1,7 @@
-//! Targets that refused a parked message, or did not answer: of each only one message is tried again, after 1, 2, 4 and then every 8 laps.
+//! Targets that refused a parked message, or did not answer: for each, only one message is tried again, after 1, 2, 4 and then every 8 laps.
 //!
-//! An exchange may lead to several queues. If one of them is full, the broker refuses the publish, and the others have their copies all the same: what
-//! is tried in each lap would fill them, as long as that one queue is full.
+//! An exchange may lead to several queues. If one of them is full, the broker refuses the publish, and the others have their copies all the same. So
+//! messages that are tried in each lap would fill the others.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ struct Rest {
     next: u64,
     /// How many laps lie between the last attempt and that one.
     laps: u64,
-    /// The message that is tried in this lap is on its way, or was refused.
+    /// One message was tried in this lap.
     tried: bool,
 }
 
@@ -55,7 +55,7 @@ impl Resting {
 
     /// The target did not take one.
     pub(super) fn refused(&mut self, target: Target) {
-        let (next, is_full) = (self.lap + 1, self.targets.len() >= MOST);
+        let is_full = self.targets.len() >= MOST;
         match self.targets.get_mut(&target) {
             // Another one that was on its way when the first was refused.
             Some(rest) if rest.next > self.lap => {}
@@ -65,7 +65,7 @@ impl Resting {
             }
             None if !is_full => {
                 let rest = Rest {
-                    next,
+                    next: self.lap + 1,
                     laps: 1,
                     tried: true,
                 };

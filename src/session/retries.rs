@@ -224,7 +224,7 @@ impl Session {
         if !inside_frame {
             cause = Fallback::NoTicket;
             let no_ticket = |&(channel, tag): &(ChannelId, DeliveryTag)| {
-                // Whatever its client may have said of it that nobody has heard to the end.
+                // It counts as a reject, even if a nack of it has waited for a ticket.
                 if let Some(state) = self.channels.get_mut(&channel) {
                     state.unacked.rejected_by(tag, false);
                 }

@@ -52,9 +52,8 @@ pub(crate) fn beyond(script: &Script) -> Option<&'static str> {
         }
     };
     let says = |words: &[&str]| {
-        let texts = script.steps.iter().map(Step::to_string);
-        let mut texts = texts.filter(|text| words.iter().any(|word| text.contains(word)));
-        texts.next().is_some()
+        let mut texts = script.steps.iter().map(Step::to_string);
+        texts.any(|text| words.iter().any(|word| text.contains(word)))
     };
     // A script that is still to be drawn may settle something: it says nothing of a rollback yet.
     let settles = says(&[" tx.select"]) && (says(SETTLES) || !says(&[" tx.rollback"]));

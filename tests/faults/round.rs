@@ -285,7 +285,7 @@ async fn empty(stage: &Stage, queue: &str, found: &mut Found) -> Fallible<()> {
         }
         ready -= 1;
     }
-    // More may have come back to the queue than it was asked for, and needs no ack.
+    // More messages may have come back since the queue said how many it had. They need no ack, so nobody else gets them.
     for (_, body) in direct.close().await {
         found.note(queue, &body)?;
     }

@@ -375,17 +375,27 @@ impl Accounts {
             if let Duty::Dies(_) = of.1 {
                 self.set_keys.check(key, content)?;
             }
-            death.published.push(at);
-            let (first, heard, times) = (death.published[0], death.heard, death.published.len());
-            self.count.duplicates += usize::from(times > 1);
-            if times > heard {
-                self.explained(&of, first, at)?;
-            }
+            self.published_once_more(&of, at)?;
         }
         if !into.is_empty() {
             self.flying.insert(tag, of);
         }
         Ok(())
+    }
+
+    /// A proxy publishes what it has heard of.
+    ///
+    /// # Errors
+    /// It does so more often than it may.
+    fn published_once_more(&mut self, of: &(Bytes, Duty), at: Micros) -> Result<(), String> {
+        let death = self.deaths.get(of)?;
+        death.published.push(at);
+        let (first, heard, times) = (death.published[0], death.heard, death.published.len());
+        self.count.duplicates += usize::from(times > 1);
+        match times > heard {
+            true => self.explained(of, first, at),
+            false => Ok(()),
+        }
     }
 
     /// Published again, and something happened that explains it.

@@ -128,13 +128,7 @@ impl Accounts {
                 deaths: sent.deaths.clone(),
             });
         }
-        let death = self.deaths.get(&of)?;
-        death.published.push(at);
-        let (first, heard, times) = (death.published[0], death.heard, death.published.len());
-        self.count.duplicates += usize::from(times > 1);
-        if times > heard {
-            self.explained(&of, first, at)?;
-        }
+        self.published_once_more(&of, at)?;
         if !into.is_empty() {
             self.flying.insert(tag, of);
         }
