@@ -9,8 +9,8 @@
 //! **How messages come back to their places** (S12.1, S12.2): a classic queue keeps its order whatever is done. A quorum queue keeps it when the
 //! channel is closed, which counts as a delivery of each message; up to 4.2 a `basic.nack` may put a message behind all others. From 4.3 on a
 //! `basic.nack` of all, behind `basic.cancel`, keeps the order and does not count. They may be in the queue only a little after the broker has said
-//! that the channel is closed, so a walk ends when the queue counts them again. Of messages that a quorum queue has got back before, a walk that
-//! takes only some puts these behind the others, whatever it does (S12.9).
+//! that the channel is closed, so a walk ends when the queue counts them again. Of messages that a quorum queue has got back before, a walk
+//! takes all or none, where that costs nothing (S12.9).
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::letter::Letter;
 use crate::link::{Link, Step};
 use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket};
 
-pub use self::ended::{Ended, Failure, QueueType, Stopped, Summary};
+pub use self::ended::{Ended, Failure, QueueType, REORDERED, Stopped, Summary};
 pub use self::moving::{MOST_AWAY, Moved};
 pub use self::settings::{Bounds, Move, Settings, Task};
 
@@ -29,6 +29,7 @@ mod ended;
 mod gets;
 mod message;
 mod moving;
+mod passing;
 mod rights;
 mod settings;
 mod shelf;
@@ -80,7 +81,7 @@ pub struct Output {
 pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
-/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Comparing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Emptying ─▶ Cancelling ─▶ Closing ─▶ Returning ─▶ Ended
+/// Shut ─▶ Counting ─▶ Testing ─▶ Asking ─▶ Comparing ─▶ Asking ─▶ Walking ─▶ Settling ─▶ Passing ─▶ Emptying ─▶ Cancelling ─▶ Closing ─▶ Returning ─▶ Ended
 ///                                  ▲                                                          └─▶ Shelved ─┐
 ///                                  └───────────────────────────────────────────────────────────────────────┘
 /// ```
@@ -108,6 +109,8 @@ enum State {
     Dismissed,
     /// No message is taken any more, but some have no outcome yet.
     Settling,
+    /// What is put back would come to stand behind others that had come back before: these are taken, too (S12.9).
+    Passing,
     /// Nothing is taken any more, but messages are on their way. A quorum queue would put them in front of those that are here if it were cancelled
     /// now (S12.6).
     Emptying,
@@ -162,6 +165,10 @@ pub struct Walk {
     began: Mono,
     /// When the last message came.
     since: Mono,
+    /// The last message had been somebody's before.
+    last_had_come_back: bool,
+    /// Since the last message the broker has counted none.
+    is_said_to_be_empty: bool,
     failure: Option<Failure>,
     told: bool,
 }
@@ -177,13 +184,17 @@ impl Walk {
             ends: now.mono.after(settings.bounds.time),
             began: now.mono,
             since: now.mono,
+            last_had_come_back: false,
+            is_said_to_be_empty: false,
             window: Window::default(),
             shelf: None,
             restarts: false,
             gets: false,
             moving: match &settings.task {
                 Task::Look(_) => None,
-                Task::Move(wanted) => Some(Moving::new(Move::clone(wanted), now)),
+                Task::Move(wanted) => {
+                    Some(Moving::new(Move::clone(wanted), settings.bounds.held, now))
+                }
             },
             paused: false,
             rests: false,
@@ -213,6 +224,7 @@ impl Walk {
             self.state,
             State::Walking
                 | State::Settling
+                | State::Passing
                 | State::Emptying
                 | State::Cancelling
                 | State::Closing
@@ -247,6 +259,7 @@ impl Walk {
             }
             State::Dismissed
             | State::Settling
+            | State::Passing
             | State::Emptying
             | State::Cancelling
             | State::Closing
@@ -265,19 +278,6 @@ impl Walk {
 
     fn is_cancelled(&self) -> bool {
         self.moving.as_ref().is_some_and(Moving::is_given_up)
-    }
-
-    /// Each publication has an outcome: what was taken and has not gone is put back.
-    fn settle(&mut self, now: Now, fx: &mut Effects) {
-        let is_settled = self.moving.as_ref().is_none_or(Moving::is_settled);
-        if self.state == State::Settling && is_settled {
-            self.state = State::Emptying;
-            self.until = Some(now.mono.after(LAST));
-            self.quiet = Some(now.mono.after(PAUSE));
-        }
-        if self.state == State::Emptying && self.window.is_full() && !self.window.opens {
-            self.take_leave(now, fx);
-        }
     }
 
     /// Nothing is on its way to it any more.
@@ -441,6 +441,7 @@ impl Machine for Walk {
         if self.until.take_if(|at| *at <= now.mono).is_some() {
             match self.state {
                 State::Walking => self.stop(Stopped::Time, now, fx),
+                State::Passing => self.empty(now),
                 State::Emptying => self.take_leave(now, fx),
                 State::Returning => self.leave(now, fx),
                 State::Ended | State::Shelved => {}
@@ -456,7 +457,7 @@ impl Machine for Walk {
         }
         if self.quiet.take_if(|at| *at <= now.mono).is_some() {
             match self.state {
-                State::Emptying => self.take_leave(now, fx),
+                State::Passing | State::Emptying => self.take_leave(now, fx),
                 _ => self.quiet(now, fx),
             }
         }

@@ -9,7 +9,7 @@ use super::problem::Problem;
 use crate::amqp::ids::ShortStr;
 use crate::letter::{Detail, ErrorHeaders, Filter, Group, Groups, Id, Letter};
 use crate::machine::Wall;
-use crate::walk::{QueueType, Stopped, Summary};
+use crate::walk::{QueueType, REORDERED, Stopped, Summary};
 
 /// Messages of one page, if nobody says how many, and at most.
 pub(super) const USUAL: usize = 100;
@@ -366,6 +366,9 @@ fn notes(walked: &Summary) -> Vec<String> {
         notes.push(format!(
             "each look counts as a failed delivery of each message that it takes ({taken}): the queue's delivery limit may kill messages"
         ));
+    }
+    if walked.reordered {
+        notes.push(REORDERED.to_owned());
     }
     match walked.consumers {
         None | Some(0) => {}

@@ -194,6 +194,7 @@ impl Looks {
             queue: wish.queue,
             bounds: Bounds {
                 messages: wanted.min(limits.look_limit),
+                held: limits.look_limit,
                 octets: limits.look_bytes as u64,
                 time: limits.look_timeout,
             },

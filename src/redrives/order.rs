@@ -55,6 +55,7 @@ impl Order {
             queue: self.queue.clone(),
             bounds: Bounds {
                 messages: u64::MAX,
+                held: self.held,
                 octets: u64::MAX,
                 time: Duration::MAX,
             },
@@ -62,7 +63,6 @@ impl Order {
                 filter: self.filter.clone(),
                 most: self.most,
                 per_second: self.per_second,
-                held: self.held,
                 to: self.to.clone(),
                 own_user: own_user.clone(),
                 names: names.clone(),

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Cause, Wall};
 use crate::net::walks::Progress;
-use crate::walk::{Ended, Input, Stopped};
+use crate::walk::{Ended, Input, REORDERED, Stopped};
 
 /// Without the password, which only the walk needs.
 pub(super) struct Entry {
@@ -149,6 +149,9 @@ impl Entry {
             notes.push(format!(
                 "what was put back ({back}) counts as a failed delivery of each message: the queue's delivery limit may kill messages"
             ));
+        }
+        if summary.reordered {
+            notes.push(REORDERED.to_owned());
         }
         let published = [Cause::Unconfirmed, Cause::TimedOut].map(Cause::as_str);
         let published = published

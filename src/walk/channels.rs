@@ -7,7 +7,6 @@ use crate::amqp::method::{Close, Deliver, MethodId, QueueDeclare, QueueDeclareOk
 use crate::amqp::reply;
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use crate::amqp::table::TableBuilder;
-use crate::amqp::version::Version;
 use crate::link::Frame;
 use crate::machine::{Now, Outcome, Ticket};
 
@@ -22,8 +21,6 @@ pub(super) const UNREADABLE: &str = "the broker sent what cannot be read";
 const DISMISSED: &str = "the broker has cancelled the consumer, and put back what it held: messages were held for longer than its consumer timeout, or the node of the queue is away";
 /// What the refusal of `x-stream-offset` ends with.
 const QUORUM: &[u8] = b"rabbit_quorum_queue";
-/// From here on a `basic.nack` keeps the order of a quorum queue, and does not count as a failed delivery.
-const NACK_IS_HARMLESS: Version = Version(4, 3, 0);
 
 impl Walk {
     /// How many messages are there?
@@ -111,11 +108,12 @@ impl Walk {
     /// No message comes any more: all go back to their places.
     fn put_back(&mut self, fx: &mut Effects) {
         self.state = State::Closing;
-        let harmless = self.link.version().is_some_and(|it| it >= NACK_IS_HARMLESS);
         let quorum = self.summary.queue_type == QueueType::Quorum;
+        let harmless = self.puts_back_harmlessly();
         self.summary.counted |= quorum && !harmless && self.held() > 0;
+        self.summary.reordered |= quorum && self.leaves_some_behind();
         let (out, channel) = (fx.broker.build(&[]), ChannelId(self.channel));
-        if quorum && harmless {
+        if harmless {
             reply::nack(out, channel, DeliveryTag(0), true, true);
         }
         reply::close(out, channel, 200, b"Goodbye", MethodId(0, 0));
@@ -171,6 +169,7 @@ impl Walk {
         }
         self.summary.seen += 1;
         (self.since, self.summary.starves) = (now.mono, false);
+        self.is_said_to_be_empty = false;
         let (letter, tag) = whole.finish();
         match &mut self.moving {
             None => fx.out.letters.push(letter),
@@ -298,7 +297,8 @@ impl Walk {
                 self.delivered += 1;
                 self.window.came(deliver.delivery_tag);
                 self.summary.taken += 1;
-                if self.state == State::Emptying {
+                self.last_had_come_back = deliver.redelivered;
+                if matches!(self.state, State::Passing | State::Emptying) {
                     self.quiet = Some(now.mono.after(PAUSE));
                 }
             }
@@ -354,8 +354,12 @@ impl Walk {
             }
             State::Returning if self.left().is_none_or(|left| ready >= left) => self.leave(now, fx),
             State::Returning => self.quiet = Some(now.mono.after(RETURN_PAUSE)),
-            State::Walking if ready == 0 && !self.has_stash() => self.stop(Stopped::End, now, fx),
+            // What was on its way when the broker answered comes before its next answer.
+            State::Walking if ready == 0 && self.is_said_to_be_empty && !self.has_stash() => {
+                self.stop(Stopped::End, now, fx);
+            }
             State::Walking => {
+                self.is_said_to_be_empty = ready == 0;
                 self.summary.starves = self.since.after(STARVES) <= now.mono;
                 self.wait(now);
             }

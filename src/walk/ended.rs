@@ -24,6 +24,8 @@ pub struct Summary {
     pub starves: bool,
     /// Each message that it took and put back counts as one failed delivery more: a delivery limit may kill it in the end.
     pub counted: bool,
+    /// What it put back may stand behind other messages that had come back to the queue before (S12.9).
+    pub reordered: bool,
     /// Messages that have gone, and may be there all the same: the broker, in an alarm, had not read that they were to go when the connection was cut.
     pub unread: u64,
     /// Why it went no further.
@@ -31,6 +33,9 @@ pub struct Summary {
     /// What became of those that were meant.
     pub moved: Moved,
 }
+
+/// What a note says of [`Summary::reordered`].
+pub const REORDERED: &str = "what was put back may stand behind other messages that had come back to this quorum queue before";
 
 /// What kind of queue it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

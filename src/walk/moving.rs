@@ -59,6 +59,8 @@ pub struct Moved {
 #[derive(Debug)]
 pub(super) struct Moving {
     settings: Move,
+    /// How many messages that stay it may hold.
+    most_to_stay: u64,
     /// Whether the user may publish them.
     pub(super) asking: Asking,
     away: BTreeMap<Ticket, Away>,
@@ -94,9 +96,10 @@ pub(super) enum Fate {
 // === impl Moving ===
 
 impl Moving {
-    pub(super) fn new(settings: Move, now: Now) -> Moving {
+    pub(super) fn new(settings: Move, most_to_stay: u64, now: Now) -> Moving {
         Moving {
             settings,
+            most_to_stay,
             asking: Asking::default(),
             away: BTreeMap::new(),
             octets: 0,
@@ -127,7 +130,7 @@ impl Moving {
 
     /// Deliveries that its consumer may hold at most.
     pub(super) fn most_held(&self) -> u64 {
-        self.settings.held.saturating_add(MOST_AWAY as u64)
+        self.most_to_stay.saturating_add(MOST_AWAY as u64)
     }
 
     /// So many can go at once: no more than are wanted, or than the rate moves soon.
@@ -169,7 +172,7 @@ impl Moving {
 
     /// More that stay would be too many.
     pub(super) fn holds_enough(&self) -> bool {
-        self.held >= self.settings.held
+        self.held >= self.most_to_stay
     }
 
     /// Some messages stay, or wait until they can go.

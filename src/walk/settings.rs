@@ -36,6 +36,8 @@ pub enum Task {
 pub struct Bounds {
     /// How many messages it passes at most.
     pub messages: u64,
+    /// How many messages that stay in the queue it holds at most: until the end of the walk nobody else sees them.
+    pub held: u64,
     /// How many octets of messages it passes at most.
     pub octets: u64,
     /// So long, from the first call on.
@@ -51,8 +53,6 @@ pub struct Move {
     pub most: u64,
     /// How many messages it moves in a second at most.
     pub per_second: Option<NonZeroU32>,
-    /// How many messages that stay in the queue it holds at most: until the end of the walk nobody else sees them.
-    pub held: u64,
     /// Where they go; `None`: nowhere, they are removed.
     pub to: Option<Redrive>,
     /// The user of the publisher's link.

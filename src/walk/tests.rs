@@ -14,6 +14,7 @@ mod asking;
 mod back;
 mod gets;
 mod moving;
+mod passing;
 mod returning;
 mod windows;
 
@@ -21,6 +22,7 @@ type WalkRig = Rig<Walk>;
 
 const FAR: Bounds = Bounds {
     messages: 1_000,
+    held: 1_000,
     octets: 1 << 20,
     time: Duration::from_secs(60),
 };
@@ -106,13 +108,22 @@ impl WalkRig {
     }
 
     fn comes_as(&mut self, key: &str, properties: Bytes, body: &str) {
+        self.is_delivered(key, properties, body, false);
+    }
+
+    /// It had been somebody's before.
+    fn comes_again(&mut self, key: &str) {
+        self.is_delivered(key, Bytes::from_static(&[0, 0]), "", true);
+    }
+
+    fn is_delivered(&mut self, key: &str, properties: Bytes, body: &str, redelivered: bool) {
         let channel = self.channel();
         self.fx.frames[1] += 1;
         let tag = self.fx.frames[1];
         let deliver = method(channel, MethodId::BASIC_DELIVER, |a| {
             a.shortstr(b"dlx-proxy")
                 .longlong(tag)
-                .octet(0)
+                .octet(redelivered.into())
                 .shortstr(b"orders")
                 .shortstr(key.as_bytes())
                 .end();
@@ -225,6 +236,7 @@ fn messages_come_in_order_and_the_walk_ends_where_the_queue_did_when_it_began() 
         starves: false,
         queue_type: QueueType::Classic,
         counted: false,
+        reordered: false,
         unread: 0,
         stopped: Stopped::End,
         moved: Moved::default(),
@@ -356,8 +368,16 @@ fn a_queue_that_others_empty_is_at_its_end() {
     assert_eq!(rig.methods(), [], "seven are on their way");
     rig.pass(300);
     rig.counted(channel, 0);
+    assert_eq!(rig.methods(), [], "some may be on their way");
+    rig.comes("b", "");
+    for _ in 0..2 {
+        assert_eq!(rig.methods(), []);
+        rig.pass(300);
+        rig.counted(channel, 0);
+    }
     rig.puts_back();
-    assert_eq!(rig.summary().stopped, Stopped::End);
+    let summary = rig.summary();
+    assert_eq!((summary.stopped, summary.seen), (Stopped::End, 2));
 }
 
 #[test]

@@ -107,6 +107,7 @@ impl Walk {
     /// Never more than there are: so none is on its way when the last of them was looked at.
     fn most_held(&self) -> u64 {
         let wanted = match &self.moving {
+            _ if self.state == State::Passing => self.settings.bounds.held,
             None => self.settings.bounds.messages,
             Some(moving) => moving.most_held(),
         };
@@ -126,8 +127,13 @@ impl Walk {
 
     /// Opens the next window, if this one is full and more may be taken.
     pub(super) fn widen(&mut self, fx: &mut Effects) {
-        let may = self.state == State::Walking && !self.window.opens && !self.paused;
+        let may = match self.state {
+            State::Walking => !self.paused,
+            State::Passing => true,
+            _ => false,
+        };
         if !may
+            || self.window.opens
             || self.has_stash()
             || !self.window.is_full()
             || self.summary.queue_type == QueueType::Stream
@@ -136,8 +142,8 @@ impl Walk {
         }
         let held = self.held();
         let more = match &self.moving {
-            Some(moving) => moving.more(held),
-            None => {
+            Some(moving) if self.state == State::Walking => moving.more(held),
+            _ => {
                 let left = self.settings.bounds.octets.saturating_sub(self.octets);
                 let usual = (self.octets / self.summary.seen.max(1)).max(1);
                 (held * (FACTOR - 1)).min(left / usual).max(1)

@@ -297,11 +297,7 @@ fn an_answer_is_read_while_nothing_may_be_taken() {
 /// Of many refused keys only some are told apart.
 #[test]
 fn reasons_are_bounded() {
-    let wanted = Move {
-        held: 1_000,
-        ..to_exchange(None)
-    };
-    let mut rig = moving_at(wanted, 1_000);
+    let mut rig = moving_at(to_exchange(None), 1_000);
     for number in 0..40 {
         rig.comes(&format!("k{number}"), "");
         rig.refuses(403, &format!("access to topic 'k{number}'"));

@@ -13,6 +13,7 @@ use crate::objects::Names;
 /// It takes as long as it takes.
 pub(super) const ENDLESS: Bounds = Bounds {
     messages: u64::MAX,
+    held: 10_000,
     octets: u64::MAX,
     time: Duration::MAX,
 };
@@ -23,7 +24,6 @@ pub(super) fn redrive() -> Move {
         filter: Filter::default(),
         most: u64::MAX,
         per_second: None,
-        held: 100,
         to: Some(Redrive {
             to: Destination::Queue(name("orders")),
             keep_history: true,
@@ -44,15 +44,20 @@ fn purge() -> Move {
 
 /// On a classic queue with so many messages: deliveries are awaited.
 pub(super) fn moving(wanted: Move, ready: u32) -> WalkRig {
+    moving_in("classic", wanted, ready, ENDLESS)
+}
+
+/// The same on a queue of that type, within bounds.
+pub(super) fn moving_in(queue_type: &str, wanted: Move, ready: u32, bounds: Bounds) -> WalkRig {
     let asks = wanted.to.is_some();
-    let mut rig = rig_of(Task::Move(Box::new(wanted)), ENDLESS);
+    let mut rig = rig_of(Task::Move(Box::new(wanted)), bounds);
     rig.up("4.3.6");
     rig.counted(1, ready);
     if asks {
         rig.asks(true, 1);
         rig.rolled_back();
     }
-    rig.is_of_type("classic");
+    rig.is_of_type(queue_type);
     rig
 }
 
@@ -376,11 +381,8 @@ fn a_redrive_that_cannot_begin_says_so() {
 
 #[test]
 fn too_many_that_stay_end_it() {
-    let wanted = Move {
-        held: 2,
-        ..redrive()
-    };
-    let mut rig = moving(wanted, 1_000);
+    let few = Bounds { held: 2, ..ENDLESS };
+    let mut rig = moving_in("classic", redrive(), 1_000, few);
     rig.comes("a", "");
     rig.comes("b", "");
     rig.comes("c", "");

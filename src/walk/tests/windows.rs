@@ -130,7 +130,6 @@ fn it_takes_no_more_than_are_wanted_or_than_its_rate_moves_in_a_minute() {
             most,
             per_second: rate.and_then(NonZeroU32::new),
             filter,
-            held: 10_000,
             ..redrive()
         };
         let rig = moving(wanted, 10_000);
@@ -145,7 +144,6 @@ fn it_takes_more_where_most_of_what_it_has_stays() {
             body: Some(b"wanted".to_vec()),
             ..Filter::default()
         },
-        held: 100,
         ..redrive()
     };
     let mut rig = moving(wanted, 10_000);
