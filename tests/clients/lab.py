@@ -63,7 +63,11 @@ class Broker:
 
     @property
     def is_4x(self):
-        return int(self.version.split(".")[0]) >= 4
+        return self.is_from(4)
+
+    def is_from(self, *version):
+        """It is of that version or a newer one."""
+        return tuple(map(int, self.version.split("."))) >= version
 
     @functools.cached_property
     def parameters(self):

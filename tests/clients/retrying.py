@@ -9,7 +9,7 @@ from lab import until
 
 def counts(via, returns, failed):
     """The headers that say how often a message has come back."""
-    if via.broker.version.startswith("4.3"):
+    if via.broker.is_from(4, 3):
         said = {"x-acquired-count": returns, "x-delivery-count": failed}
     else:
         said = {"x-delivery-count": returns}

@@ -107,8 +107,8 @@ def consumed(scene, queue, kind, count):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_look_changes_nothing(scene, kind):
     """Of two queues with the same messages one is looked at three times; then a consumer cannot tell which."""
-    version, arguments = tuple(map(int, scene.via.broker.version.split("."))), dict(KINDS[kind])
-    if kind == "unlimited" and version < (4,):
+    broker, arguments = scene.via.broker, dict(KINDS[kind])
+    if kind == "unlimited" and not broker.is_4x:
         del arguments["limit"]  # it is the default there, and there is no other word for it
     looked, left = (scene.queue(label, **arguments) for label in ("looked", "left"))
     orders, _ = die(scene, (looked, left), 6)
@@ -122,13 +122,13 @@ def test_a_look_changes_nothing(scene, kind):
     assert [letter["position"] for letter in listed["dead-letters"]] == [1, 2, 3, 4, 5, 6]
     assert sum(group["messages"] for group in groups["groups"]) == 6
     deaths = [(orders, "rejected"), (scene.name("slow"), "expired")]
-    if kind == "stream" and version < (4,):
+    if kind == "stream" and not broker.is_4x:
         deaths = [(None, None)] * 2  # such a stream drops headers that are arrays
     assert {(group["source"], group["reason"], group["error"]) for group in groups["groups"]} == {
         (*death, f"error {number}") for number, death in enumerate(deaths)}
     assert shown["id"] == last["id"] and shown["body"]["text"].startswith("{"), shown
 
-    counts = kind in ("quorum", "unlimited", "limited") and version < (4, 3)
+    counts = kind in ("quorum", "unlimited", "limited") and not broker.is_from(4, 3)
     for answer in (listed, groups, shown):
         assert any("counts as a failed delivery" in note for note in answer["notes"]) == counts, answer
     (found, counted), (expected, untouched) = (consumed(scene, queue, kind, 6) for queue in (looked, left))
@@ -149,6 +149,33 @@ def test_a_look_right_after_another_misses_nothing(scene, kind):
     for _ in range(6):
         answer = look(scene, queue, "/groups")
         assert (answer["ready"], answer["looked-at"]) == (500, 500)
+
+
+@pytest.mark.parametrize("priorities", (1, 3))
+def test_a_look_at_some_of_what_came_back_keeps_their_order(scene, priorities):
+    """A quorum queue would put what it took behind the rest of what had come back. Where that cannot be helped, the answer says so.
+
+    What has come back comes before the others, even before those with a higher priority."""
+    looked, left = (scene.queue(label, kind="quorum") for label in ("looked", "left"))
+
+    def add(numbers):
+        for queue in (looked, left):
+            for number in numbers:
+                scene.publish("", queue, b"%d" % number, priority=number % priorities)
+            until(lambda: scene.depth(queue) == numbers[-1] + 1, "all messages")
+
+    add(range(40))
+    for queue in (looked, left):
+        look(scene, queue, "/groups")
+    add(range(40, 45))
+    answer = look(scene, looked, limit=20)
+    assert answer["stopped"] == "enough"
+
+    found, expected = ([body for *_, body in consumed(scene, queue, "quorum", 45)[0]] for queue in (looked, left))
+    assert {int(body) for body in expected[:40]} == set(range(40))
+    assert [letter["preview"].encode() for letter in answer["dead-letters"]] == expected[:20]
+    says_so = any("may stand behind other messages" in note for note in answer["notes"])
+    assert (found == expected, says_so) == ((True, False) if scene.via.broker.is_from(4, 3) else (False, True)), answer["notes"]
 
 
 def test_filters(scene):

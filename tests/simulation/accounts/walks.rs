@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlx_proxy::redrives::{Shown, State};
+use dlx_proxy::walk::REORDERED;
 
 use super::super::model::MessageView;
 use super::super::operator::Wanted;
@@ -10,9 +11,6 @@ use super::duties::Duty;
 use super::{
     Accounts, Bytes, Conn, Copy, Delivery, FAULT_SHOWS, Fact, How, Micros, Tag, Whose, Why,
 };
-
-/// In milliseconds: after so long without a message a walk asks whether there is one.
-const QUIET: u64 = 300;
 
 /// By the operator's numbers.
 #[derive(Default)]
@@ -270,7 +268,7 @@ impl Accounts {
             .copied()
             .filter(|of| stood.contains(of))
             .collect();
-        let is_kept = !account.is_mixed && account.has_all_that_came_back();
+        let is_kept = account.keeps_the_order();
         let same = |one: &[u64], other: &[u64]| match is_kept {
             true => one == other,
             false => one.iter().collect::<BTreeSet<_>>() == other.iter().collect(),
@@ -291,11 +289,8 @@ impl Accounts {
                 account.gone, account.meant
             ));
         }
-        // One to which nothing comes for a while asks how many there are, and those that are on their way to it are not counted.
-        let is_completed = account.shown.as_ref().is_some_and(|shown| {
-            let waited = shown.ended.is_none_or(|ended| ended >= shown.begun + QUIET);
-            shown.state == State::Completed && !waited
-        });
+        let shown = account.shown.as_ref();
+        let is_completed = shown.is_some_and(|shown| shown.state == State::Completed);
         let least = account.wanted.most.min(account.meant.len() as u64);
         match is_completed && gone < least {
             true => wrong(format!("{gone} are gone, and not {least}")),
@@ -318,6 +313,15 @@ impl Account {
     fn gives_back(&mut self, copy: u64) {
         self.is_mixed |= !self.has_all_that_came_back();
         self.came_back.insert(copy);
+    }
+
+    /// Of what had come back it puts back all or none, or says that it does not; one that fails says nothing.
+    fn keeps_the_order(&self) -> bool {
+        let shown = self.shown.as_ref();
+        match shown.filter(|shown| shown.state != State::Failed) {
+            Some(shown) => !shown.notes.iter().any(|note| note == REORDERED),
+            None => !self.is_mixed && self.has_all_that_came_back(),
+        }
     }
 
     fn has_all_that_came_back(&self) -> bool {
