@@ -9,7 +9,19 @@ use super::duties::Duty;
 
 /// By message, and by what is to be done.
 #[derive(Default)]
-pub(super) struct Deaths(BTreeMap<(Bytes, Duty), Death>);
+pub(super) struct Deaths {
+    all: BTreeMap<(Bytes, Duty), Death>,
+    /// By message: originals that were settled for one of several.
+    guesses: BTreeMap<Bytes, Vec<Guess>>,
+}
+
+/// An original was settled, and several of its dead letters were confirmed.
+struct Guess {
+    /// The one for which it counts.
+    of: Duty,
+    /// It may have been for one of these.
+    others: Vec<Duty>,
+}
 
 /// One death, or return, or several that look the same.
 #[derive(Debug, Default)]
@@ -50,7 +62,7 @@ pub(super) struct When {
 impl Deaths {
     /// A client has rejected it, or the intake has it.
     pub(super) fn heard(&mut self, body: Bytes, duty: Duty, (by_itself, mark): (usize, u64)) {
-        let death = self.0.entry((body, duty)).or_default();
+        let death = self.all.entry((body, duty)).or_default();
         death.heard += 1;
         death.by_itself = death.by_itself.max(by_itself);
         death.marks.insert(mark);
@@ -65,7 +77,7 @@ impl Deaths {
         (by_itself, mark): (usize, u64),
         when: When,
     ) {
-        let death = self.0.entry((body, duty)).or_default();
+        let death = self.all.entry((body, duty)).or_default();
         death.heard += 1;
         death.by_itself = death.by_itself.max(by_itself);
         death.marks.insert(mark);
@@ -76,15 +88,50 @@ impl Deaths {
     }
 
     pub(super) fn find(&self, of: &(Bytes, Duty)) -> Option<&Death> {
-        self.0.get(of)
+        self.all.get(of)
+    }
+
+    /// An original is settled: for which of these? One that is confirmed, and for no other original.
+    pub(super) fn settle(&mut self, body: &Bytes, duties: &[Duty]) -> Option<Duty> {
+        let Deaths { all, guesses } = self;
+        let guesses = guesses.entry(body.clone()).or_default();
+        let of = |duty: &Duty| (body.clone(), duty.clone());
+        let is_open = |duty: &&Duty| {
+            let death = all.get(&of(duty));
+            death.is_some_and(|death| death.confirmed > death.settled)
+        };
+        let open: Vec<Duty> = duties.iter().filter(is_open).cloned().collect();
+        let (takes, settled) = match open.split_first() {
+            Some((first, others)) => {
+                guesses.push(Guess {
+                    of: first.clone(),
+                    others: others.to_vec(),
+                });
+                (first.clone(), first.clone())
+            }
+            // One that was settled for one of these was settled for another, then.
+            None => {
+                let wrong = guesses.iter_mut().filter(|it| duties.contains(&it.of));
+                let mut right = wrong.filter_map(|guess| {
+                    let at = guess.others.iter().position(|other| is_open(&other))?;
+                    Some((guess, at))
+                });
+                let (guess, at) = right.next()?;
+                let free = std::mem::replace(&mut guess.of, guess.others[at].clone());
+                let takes = std::mem::replace(&mut guess.others[at], free.clone());
+                (takes, free)
+            }
+        };
+        all.get_mut(&of(&takes))?.settled += 1;
+        Some(settled)
     }
 
     /// # Errors
     /// It never happened.
     pub(super) fn get(&mut self, of: &(Bytes, Duty)) -> Result<&mut Death, String> {
-        if !self.0.contains_key(of) {
+        if !self.all.contains_key(of) {
             let body = String::from_utf8_lossy(&of.0);
-            let same = self.0.keys().filter(|(body, _)| *body == of.0);
+            let same = self.all.keys().filter(|(body, _)| *body == of.0);
             let known: Vec<String> = same.map(|(_, duty)| duty.to_string()).collect();
             return Err(format!(
                 "{body}: a proxy publishes {}; known is {}",
@@ -92,13 +139,14 @@ impl Deaths {
                 known.join(" or ")
             ));
         }
-        Ok(self.0.get_mut(of).expect("it is there"))
+        Ok(self.all.get_mut(of).expect("it is there"))
     }
 }
 
 impl When {
-    pub(super) fn due_if(&self, declares_left: bool) -> u64 {
-        match declares_left {
+    /// It comes back no sooner. `forgets`: its session may not know any more what its client has declared.
+    pub(super) fn due_if(&self, forgets: bool) -> u64 {
+        match forgets {
             true => self.blind_due,
             false => self.due,
         }

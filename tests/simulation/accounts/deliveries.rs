@@ -133,22 +133,15 @@ impl Accounts {
         let has_to_come_back = whose == Some(Whose::Intake) && it.away && !is_parking(&queue);
         let has_to_come_back =
             has_to_come_back && it.deadline.is_none_or(|deadline| millis(at) < deadline);
-        let mut by_itself = None;
-        for duty in duties {
-            let is_over = matches!(verb, Some(Verb::Returned(_))) && matches!(duty, Duty::Dies(_));
-            // One that may have been, as its time had come, or as its session did not know better.
-            let of = (it.body.clone(), duty);
-            if self.deaths.find(&of).is_none() {
-                continue;
-            }
-            let death = self.deaths.get(&of)?;
-            if death.confirmed > death.settled {
-                death.settled += 1;
-                self.count.over += usize::from(is_over);
-                return Ok(());
-            }
-            by_itself = Some(death.by_itself);
+        if let Some(of) = self.deaths.settle(&it.body, &duties) {
+            let is_over = matches!(verb, Some(Verb::Returned(_))) && matches!(of, Duty::Dies(_));
+            self.count.over += usize::from(is_over);
+            return Ok(());
         }
+        // There are some that may have been, as its time had come, or as its session did not know better.
+        let find = |duty| self.deaths.find(&(it.body.clone(), duty));
+        let by_itself = duties.into_iter().filter_map(find).last();
+        let by_itself = by_itself.map(|death| death.by_itself);
         let Some(by_itself) = by_itself else {
             return Ok(());
         };

@@ -331,12 +331,12 @@ impl Accounts {
         let (Some(told), Some(when)) = (Told::of(content), self.deaths.get(of)?.when) else {
             return wrong("nobody knows when it comes back".into());
         };
-        let forgets = self.gone_once.contains(&stay.queue);
-        if when.blind && !self.declares_left && !forgets {
+        let forgets = self.declares_left || self.gone_once.contains(&stay.queue);
+        if when.blind && !forgets {
             return wrong("its arguments do not count".into());
         }
         let due = told.away.as_ref().map_or(now, |(due, _)| *due);
-        let least = when.due_if(self.declares_left);
+        let least = when.due_if(forgets);
         if due < least && (leaves || !parked) {
             return wrong(format!("it comes back {} ms too early", least - due));
         }
