@@ -52,6 +52,7 @@ mod stage;
 mod strike;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -174,7 +175,7 @@ impl Task {
         let elapsed = began.elapsed();
         let text = match &tally {
             Ok(tally) => tally.to_string(),
-            Err(problem) => format!("FAILED: {problem}"),
+            Err(_) => "not judged".to_owned(),
         };
         println!(
             "fault={} broker={} sources={} seed={seed} {text} elapsed={:.1}s",
@@ -183,18 +184,26 @@ impl Task {
             kinds.join(",").to_lowercase(),
             elapsed.as_secs_f64()
         );
-        if let Ok(tally) = &tally {
-            for problem in &tally.problems {
-                println!("    {problem}");
-            }
-        } else {
-            // Nobody knows in which state the round left it.
-            let anew = async {
-                node.kill().await?;
-                node.start().await
-            };
-            if let Err(problem) = anew.await {
-                println!("    {problem}");
+        // `make test` shows the lines that begin so when all is over.
+        let fails = |problem: &dyn fmt::Display| {
+            println!(
+                "FAILED {} {} seed={seed}: {problem}",
+                fault.name(),
+                node.version
+            );
+        };
+        match &tally {
+            Ok(tally) => tally.problems.iter().for_each(|problem| fails(problem)),
+            Err(problem) => {
+                fails(problem);
+                // Nobody knows in which state the round left it.
+                let anew = async {
+                    node.kill().await?;
+                    node.start().await
+                };
+                if let Err(problem) = anew.await {
+                    fails(&problem);
+                }
             }
         }
         Done {

@@ -140,7 +140,7 @@ impl Accounts {
         }
         // There are some that may have been, as its time had come, or as its session did not know better.
         let find = |duty| self.deaths.find(&(it.body.clone(), duty));
-        let by_itself = duties.into_iter().filter_map(find).last();
+        let by_itself = duties.into_iter().rev().find_map(find);
         let by_itself = by_itself.map(|death| death.by_itself);
         let Some(by_itself) = by_itself else {
             return Ok(());
