@@ -102,6 +102,13 @@ pub(super) fn is_forgotten(headers: Table<'_>) -> Result<bool, Malformed> {
         .is_some_and(|published| published.forget.is_some() && published.is_still(x_death)))
 }
 
+/// Whether the broker has written another x-death since the copy was made.
+pub(super) fn has_changed(headers: Table<'_>) -> Result<bool, Malformed> {
+    let x_death = headers.get(X_DEATH)?;
+    let remembered = Remembered::read(headers)?;
+    Ok(remembered.is_some_and(|published| !published.is_still(x_death)))
+}
+
 /// What a client sees of a message with a private history: `None` when x-death tells it all.
 pub(super) fn restored(headers: Table<'_>) -> Result<Option<Whole<'_>>, Malformed> {
     let x_death = headers.get(X_DEATH)?;

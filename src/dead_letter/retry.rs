@@ -6,7 +6,8 @@
 //! Away, nothing of it may act: a TTL or a priority of its own would spoil the order of the delay queue, `CC` would lead elsewhere, and the
 //! broker writes a death of its own into `x-death`. So all that stands in one private table ([`RETRY`]), and is put back where it was.
 //! Back in its queue the table stays: it has the exchange and the key that the message was first published with, and how often it has come
-//! back. It counts only with the [`proof`], and only in the queue that it names.
+//! back. It counts only with the [`proof`], only in the queue that it names, and only until the message dies: what comes round to that queue as a
+//! dead letter comes as a new message.
 
 use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
@@ -39,6 +40,7 @@ const NO_TARGET: &[u8] = b"no-target";
 const TARGET_EXCHANGE: &[u8] = b"dead-letter-exchange";
 const TARGET_KEY: &[u8] = b"dead-letter-routing-key";
 const TARGET_AT_LEAST_ONCE: &[u8] = b"at-least-once";
+const DIED: &[u8] = b"died";
 
 /// The table of a message.
 #[derive(Clone, Debug)]
@@ -84,8 +86,7 @@ pub struct Away<'a> {
 /// can prove.
 pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'a>, Original<'a>)> {
     let original = proof::proven(properties, own_user)?;
-    let table = Table(properties.headers()?).get(RETRY).ok()??.as_table()?;
-    table.check().ok()?;
+    let table = table(properties)?;
     let value = |name: &[u8]| table.get(name).ok().flatten();
     let text = |name: &[u8]| value(name).and_then(Value::as_longstr);
     let name = |name: &[u8]| text(name).and_then(ShortStr::copy);
@@ -127,15 +128,39 @@ pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'
     Some((retry, original))
 }
 
-/// The table of a message with these properties that has come back to that queue.
+/// The table of a message with these properties that has come back to that queue, and has died no more than so often since: a delivery not at
+/// all, a signal once, in that queue.
 pub fn back_in<'a>(
     queue: &[u8],
     properties: &Properties<'a>,
     own_user: &[u8],
+    died: i64,
 ) -> Option<(Retry<'a>, Original<'a>)> {
     let is_here =
         |(retry, _): &(Retry<'_>, _)| retry.queue.as_bytes() == queue && retry.away.is_none();
-    read(properties, own_user).filter(is_here)
+    let came_back = read(properties, own_user).filter(is_here)?;
+    let is_as_then = has_died(properties, died).is_ok_and(|more| !more);
+    is_as_then.then_some(came_back)
+}
+
+fn table<'a>(properties: &Properties<'a>) -> Option<Table<'a>> {
+    let table = Table(properties.headers()?).get(RETRY).ok()??.as_table()?;
+    table.check().ok()?;
+    Some(table)
+}
+
+/// Whether the message has died more often than so since it came back.
+fn has_died(properties: &Properties<'_>, since: i64) -> Result<bool, Malformed> {
+    let headers = Table(properties.headers().unwrap_or_default());
+    let counted = history::deaths(&history::read(headers.get(X_DEATH)?));
+    let Some(table) = table(properties) else {
+        return Ok(false);
+    };
+    // What a proxy of an earlier version has sent back does not say.
+    let before = table.get(DIED)?.and_then(Value::as_integer);
+    let counts_more = before.is_some_and(|before| counted > before.saturating_add(since));
+    // From 4.0 on the broker begins anew, and may have counted as far as that.
+    Ok(counts_more || (since == 0 && remembered::has_changed(headers)?))
 }
 
 /// Whether to look for a table at all: hardly any message has one.
@@ -177,9 +202,15 @@ impl Retry<'_> {
     /// The properties with this table.
     pub(super) fn written_into(&self, properties: &[u8]) -> Result<bytes::Bytes, Malformed> {
         let parsed = Properties::parse(properties)?;
+        let headers = Table(parsed.headers().unwrap_or_default());
+        let mut table = self.write();
+        if self.away.is_none() {
+            let entries = history::read(headers.get(X_DEATH)?);
+            table.long(DIED, history::deaths(&entries));
+        }
         let mut edit = HeaderEdit::default();
-        edit.table(RETRY, &self.write());
-        let headers = edit.apply(Table(parsed.headers().unwrap_or_default()), |_| true)?;
+        edit.table(RETRY, &table);
+        let headers = edit.apply(headers, |_| true)?;
         Ok(parsed.edit(&Edit {
             headers: Change::Set(headers),
             ..Edit::default()

@@ -3,6 +3,7 @@
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Properties, Property};
+use crate::dead_letter::retry::back_in;
 use crate::dead_letter::{Dialect, signal, signalled};
 use crate::machine::Reason;
 
@@ -11,22 +12,29 @@ use super::broker::{Broker, Event};
 use super::message::{build, line};
 use super::property::rules;
 
-/// Comes back to `q`, then dies in that queue as the broker sees it, with the time 1700000001.
-fn dies(broker: Broker, message: &str, queue: &str) -> Content {
+/// As it is when it has come back to `q`.
+fn came_back(broker: Broker, message: &str) -> Content {
     let own = ShortStr::copy(b"q").unwrap();
     let message = build(message);
     let came_by = (&*message.exchange, &*message.key);
     let of = returned(&own, came_by, &message.content);
-    let came_back = round(broker, &of, &rules(broker.dialect));
-    let mut stored = broker.publish(&came_back.content, "", "q");
-    let event = Event {
+    round(broker, &of, &rules(broker.dialect)).content
+}
+
+fn event((queue, reason): (&str, Reason)) -> Event {
+    Event {
         queue: queue.to_owned(),
-        reason: Reason::Expired,
+        reason,
         exchange: String::new(),
         key: "q".to_owned(),
         time: 1_700_000_001,
-    };
-    broker.kill(&mut stored, &event);
+    }
+}
+
+/// Comes back to `q`, then dies in that queue as the broker sees it, with the time 1700000001.
+fn dies(broker: Broker, message: &str, queue: &str) -> Content {
+    let mut stored = broker.publish(&came_back(broker, message), "", "q");
+    broker.kill(&mut stored, &event((queue, Reason::Expired)));
     broker.deliver(&stored)
 }
 
@@ -145,4 +153,34 @@ fn a_key_that_a_policy_of_the_broker_set_stays() {
         line(&before, "x-death").unwrap(),
         "q/expired*1 t=1700000001 x=x k=[k]"
     );
+}
+
+/// From 4.0 on the broker counts anew, and may come to as many deaths as the message had then.
+#[test]
+fn what_comes_round_by_dead_lettering_is_a_new_message() {
+    let nobody = "message exchange=x key=k";
+    let before = "deaths=[q/rejected*1 t=5 x=first k=[early]] first=q/rejected@first";
+    for message in [nobody.to_owned(), format!("{nobody} {before}")] {
+        for broker in BROKERS {
+            let round = |deaths: &[(&str, Reason)]| {
+                let came_back = came_back(broker, &message);
+                let mut stored = broker.publish(&came_back, "", "q");
+                for death in deaths {
+                    broker.kill(&mut stored, &event(*death));
+                }
+                broker.deliver(&stored)
+            };
+            let is_back = |content: &Content| {
+                let properties = Properties::parse(&content.properties).unwrap();
+                back_in(b"q", &properties, OWN, 0).is_some()
+            };
+            assert!(is_back(&round(&[])), "{broker:?} {message}");
+            let rejected = ("q", Reason::Rejected);
+            for deaths in [&[rejected][..], &[rejected, ("p", Reason::Expired)]] {
+                assert!(!is_back(&round(deaths)), "{broker:?} {message} {deaths:?}");
+            }
+            let again = round(&[rejected, ("p", Reason::Expired), ("q", Reason::Expired)]);
+            assert_eq!(signalled(&again, b"q", OWN), None, "{broker:?} {message}");
+        }
+    }
 }

@@ -21,6 +21,11 @@ impl Accounts {
         if let Some(known) = known {
             self.retries.entry(queue.clone()).or_default().push(known);
         }
+        // What a session holds may be from the queue of before: its type is then no longer known.
+        let held = self.delivered.values_mut();
+        for delivery in held.filter(|delivery| delivery.queue == queue) {
+            delivery.changed = true;
+        }
         self.changed.insert(queue);
     }
 

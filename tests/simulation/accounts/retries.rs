@@ -116,8 +116,7 @@ impl Copy {
         here.map(|stay| stay.attempts).unwrap_or_default()
     }
 
-    /// What the intake may do with it, if it is or was away.
-    /// The one that was delivered `then`, as it looks now.
+    /// What the intake may do with it, if it is or was away: with the one that was delivered `then`, as it looks now.
     /// `parked`: what could not be sent away again was parked, and goes to the end of the parking queue as it is.
     pub(super) fn comes_out(&self, then: Micros, at: Micros, parked: bool) -> Vec<(Duty, When)> {
         let Some(stay) = &self.stay else {
