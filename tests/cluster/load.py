@@ -243,6 +243,10 @@ class Load:
         counts = dict(line.split("\t") for line in self.queues("messages").splitlines()[1:])
         return int(counts[queue])
 
+    def times(self, queue, numbers):
+        """When each of these was confirmed, by the clock of `faults`; of each publisher in turn."""
+        return {n: round(publisher.confirmed[queue][n], 1) for publisher in self.publishers for n in sorted(numbers & publisher.confirmed[queue].keys())}
+
     def summary(self, lost):
         parts = []
         for queue in self.sources:

@@ -7,6 +7,7 @@ from lab import until
 from load import Direct, Load
 
 ALL = (1, 2, 3)
+BOOKS = re.compile(r"^dlx_proxy_(?:messages_dead_lettered|dead_letters_undelivered|fallbacks|rejects_\w+|parked_\w+)_total.* [1-9]\d*$", re.M)
 
 
 def counted(load, *, may_lose=()):
@@ -19,6 +20,11 @@ def counted(load, *, may_lose=()):
     print(load.cluster.version, load.summary(lost))
     if any(lost.values()):
         print(load.queues("messages", "messages_ready", "leader", "online", "state"))
+        for queue, numbers in lost.items():
+            print(queue, "lost, confirmed at", load.times(queue, numbers))
+        print("faults", load.faults)
+        for proxy in {client.proxy for client in load.clients}:
+            print(proxy.address, *BOOKS.findall(proxy.get("/metrics")[1]), sep="\n")
     for queue in load.sources:
         missing = lost[queue] - load.in_faults(queue) if queue in may_lose else lost[queue]
         # The broker alone moves these, and its worker may have given up (3.10): what is still in its queue is not lost.
