@@ -55,6 +55,8 @@ pub(super) struct When {
     pub blind_due: u64,
     /// Its TTL is over no sooner, and no later; nothing: it has none.
     pub deadline: Option<(u64, u64)>,
+    /// Its own TTL is over no later: that counts alone for sessions that do not know the queue's.
+    pub blind_deadline: Option<u64>,
     /// Only a session would do that which does not know what its client has declared.
     pub blind: bool,
 }
@@ -85,6 +87,13 @@ impl Deaths {
             Some(before) => before.or(when),
             None => when,
         });
+    }
+
+    /// It may come back at other times, too.
+    pub(super) fn widen(&mut self, of: &(Bytes, Duty), when: When) {
+        if let Some(death) = self.all.get_mut(of) {
+            death.when = death.when.map(|before| before.or(when));
+        }
     }
 
     pub(super) fn find(&self, of: &(Bytes, Duty)) -> Option<&Death> {
@@ -167,6 +176,7 @@ impl When {
             },
             blind_due: self.blind_due.min(other.blind_due),
             deadline,
+            blind_deadline: self.blind_deadline.max(other.blind_deadline),
             blind: self.blind && other.blind,
         }
     }

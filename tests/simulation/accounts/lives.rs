@@ -1,9 +1,10 @@
 //! Queues that come and go, and the channels that are closed for it: who did nothing wrong is not to suffer.
 
 use super::super::client::CHANNELS;
+use super::super::net::Micros;
 use super::super::plan::Own;
 use super::super::retries::Known;
-use super::{Accounts, Bytes, Conn, Whose};
+use super::{Accounts, Bytes, Conn, Tag, Whose};
 
 impl Accounts {
     /// A client will declare a queue of its own. `kept`: by the mode of its proxy.
@@ -16,15 +17,16 @@ impl Accounts {
     }
 
     /// The queue is declared as another one from now on.
-    pub(crate) fn changes(&mut self, queue: &str, known: Option<Known>) {
+    pub(crate) fn changes(&mut self, queue: &str, known: Option<Known>, at: Micros) {
         let queue: Bytes = queue.into();
         if let Some(known) = known {
             self.retries.entry(queue.clone()).or_default().push(known);
         }
-        // What a session holds may be from the queue of before: its type is then no longer known.
-        let held = self.delivered.values_mut();
-        for delivery in held.filter(|delivery| delivery.queue == queue) {
-            delivery.changed = true;
+        let held = self.delivered.iter();
+        let held = held.filter(|(_, delivery)| delivery.queue == queue && !delivery.changed);
+        let held: Vec<Tag> = held.map(|(tag, _)| *tag).collect();
+        for tag in held {
+            self.queue_changed(tag, at);
         }
         self.changed.insert(queue);
     }

@@ -62,9 +62,11 @@ impl Delivery {
 
     /// What is to be done when it is returned, and when it comes back.
     fn returned(&self, retries: &Retries, by: By, now: u64, latest: u64) -> Vec<(Duty, When)> {
-        let ttl = [self.copy.expiration, self.ttl].into_iter().flatten().min();
+        let own = self.copy.expiration;
+        let ttl = [own, self.ttl].into_iter().flatten().min();
         let fixed = self.copy.deadline.map(|deadline| (deadline, deadline));
         let first = || Some((millis(self.at) + ttl?, latest.saturating_add(ttl?)));
+        let blind_deadline = own.map(|ttl| latest.saturating_add(ttl));
         let deadline = fixed.or_else(first);
         let duty = |(deaths, before): (Counts, Attempts)| match retries.verdict(before, by) {
             Verdict::Native => None,
@@ -76,6 +78,7 @@ impl Delivery {
                     due: now,
                     blind_due: now,
                     deadline: None,
+                    blind_deadline: None,
                     blind: false,
                 };
                 Some((Duty::Dies(counts), when))
@@ -91,6 +94,7 @@ impl Delivery {
                     due: now + delay,
                     blind_due: now + delay,
                     deadline,
+                    blind_deadline,
                     blind: false,
                 };
                 Some(match delay {
@@ -128,6 +132,7 @@ impl Copy {
             due: self.due,
             blind_due: self.due,
             deadline: self.deadline.map(|deadline| (deadline, deadline)),
+            blind_deadline: None,
             blind: false,
         };
         let mut duties = vec![(Duty::Returns(stay.clone()), when)];
@@ -191,6 +196,32 @@ impl Accounts {
     pub(super) fn hear_of(&mut self, body: &Bytes, of: (usize, u64), duties: Vec<(Duty, When)>) {
         for (duty, when) in duties {
             self.deaths.heard_of_return(body.clone(), duty, of, when);
+        }
+    }
+
+    /// The queue that a delivery came from is deleted, and made anew as another one. Its session may take what it holds for a message of that one,
+    /// where it may count otherwise.
+    pub(super) fn queue_changed(&mut self, tag: Tag, at: Micros) {
+        let returned = self.verbs.get(&tag).copied();
+        let duties = |accounts: &Accounts| match (accounts.delivered.get(&tag), returned) {
+            (Some(delivery), Some((Verb::Returned(by), then))) => {
+                accounts.returns(tag.0, delivery, by, millis(then), millis(at))
+            }
+            _ => Vec::new(),
+        };
+        let before = duties(self);
+        let Some(delivery) = self.delivered.get_mut(&tag) else {
+            return;
+        };
+        delivery.changed = true;
+        let copy = &delivery.copy;
+        let (body, of) = (copy.body.clone(), (copy.by_itself + 1, copy.mark));
+        let (known, new) = duties(self)
+            .into_iter()
+            .partition(|(duty, _)| before.iter().any(|(of, _)| of == duty));
+        self.hear_of(&body, of, new);
+        for (duty, when) in known {
+            self.deaths.widen(&(body.clone(), duty), when);
         }
     }
 
@@ -339,7 +370,9 @@ impl Accounts {
         if due < least && (leaves || !parked) {
             return wrong(format!("it comes back {} ms too early", least - due));
         }
+        let blind = when.blind_deadline.filter(|_| forgets);
         let bounds = when.deadline;
+        let bounds = bounds.map(|(first, last)| (first, last.max(blind.unwrap_or(0))));
         match (told.deadline, bounds) {
             (Some(deadline), Some((first, last))) if deadline < first || deadline > last => {
                 return wrong(format!(

@@ -282,8 +282,12 @@ impl Accounts {
         if account.wanted.to.is_some() {
             return Ok(());
         }
-        let goes = account.gone.iter().zip(&account.meant);
-        if goes.clone().any(|(gone, meant)| gone != meant) {
+        let mut goes = account.gone.iter().zip(&account.meant);
+        let are_meant = match is_kept {
+            true => goes.all(|(gone, meant)| gone == meant),
+            false => account.gone.iter().all(|gone| account.meant.contains(gone)),
+        };
+        if !are_meant {
             return wrong(format!(
                 "{:?} are gone of {:?}",
                 account.gone, account.meant
