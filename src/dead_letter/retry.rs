@@ -128,19 +128,45 @@ pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'
     Some((retry, original))
 }
 
-/// The table of a message with these properties that has come back to that queue, and has died no more than so often since: a delivery not at
-/// all, a signal once, in that queue.
+/// The table of a message with these properties that has come back to that queue, and has not died since.
 pub fn back_in<'a>(
     queue: &[u8],
     properties: &Properties<'a>,
     own_user: &[u8],
-    died: i64,
 ) -> Option<(Retry<'a>, Original<'a>)> {
-    let is_here =
-        |(retry, _): &(Retry<'_>, _)| retry.queue.as_bytes() == queue && retry.away.is_none();
-    let came_back = read(properties, own_user).filter(is_here)?;
-    let is_as_then = has_died(properties, died).is_ok_and(|more| !more);
-    is_as_then.then_some(came_back)
+    let headers = Table(properties.headers()?);
+    let came_back = came_back(queue, properties, own_user, 0)?;
+    // From 4.0 on the broker begins anew, and may have counted as far as that.
+    let is_another = remembered::has_changed(headers).ok()?;
+    (!is_another).then_some(came_back)
+}
+
+/// The same of one that has died there, and not before. Its newest death is that one.
+pub fn died_in<'a>(
+    queue: &[u8],
+    properties: &Properties<'a>,
+    own_user: &[u8],
+) -> Option<(Retry<'a>, Original<'a>)> {
+    came_back(queue, properties, own_user, 1)
+}
+
+/// The table of a message that has come back to that queue, and whose deaths since are no more than that.
+fn came_back<'a>(
+    queue: &[u8],
+    properties: &Properties<'a>,
+    own_user: &[u8],
+    since: i64,
+) -> Option<(Retry<'a>, Original<'a>)> {
+    let (retry, original) = read(properties, own_user)?;
+    let is_here = retry.queue.as_bytes() == queue && retry.away.is_none();
+    let died = table(properties)?
+        .get(DIED)
+        .ok()?
+        .and_then(Value::as_integer);
+    let now = deaths_of(Table(properties.headers()?)).ok()?;
+    // A proxy of an earlier version did not write down how often the message had died.
+    let as_then = died.is_none_or(|died| now <= died.saturating_add(since));
+    (is_here && as_then).then_some((retry, original))
 }
 
 fn table<'a>(properties: &Properties<'a>) -> Option<Table<'a>> {
@@ -149,18 +175,9 @@ fn table<'a>(properties: &Properties<'a>) -> Option<Table<'a>> {
     Some(table)
 }
 
-/// Whether the message has died more often than so since it came back.
-fn has_died(properties: &Properties<'_>, since: i64) -> Result<bool, Malformed> {
-    let headers = Table(properties.headers().unwrap_or_default());
-    let counted = history::deaths(&history::read(headers.get(X_DEATH)?));
-    let Some(table) = table(properties) else {
-        return Ok(false);
-    };
-    // What a proxy of an earlier version has sent back does not say.
-    let before = table.get(DIED)?.and_then(Value::as_integer);
-    let counts_more = before.is_some_and(|before| counted > before.saturating_add(since));
-    // From 4.0 on the broker begins anew, and may have counted as far as that.
-    Ok(counts_more || (since == 0 && remembered::has_changed(headers)?))
+/// How many deaths its x-death counts.
+fn deaths_of(headers: Table<'_>) -> Result<i64, Malformed> {
+    Ok(history::deaths(&history::read(headers.get(X_DEATH)?)))
 }
 
 /// Whether to look for a table at all: hardly any message has one.
@@ -205,8 +222,7 @@ impl Retry<'_> {
         let headers = Table(parsed.headers().unwrap_or_default());
         let mut table = self.write();
         if self.away.is_none() {
-            let entries = history::read(headers.get(X_DEATH)?);
-            table.long(DIED, history::deaths(&entries));
+            table.long(DIED, deaths_of(headers)?);
         }
         let mut edit = HeaderEdit::default();
         edit.table(RETRY, &table);

@@ -31,8 +31,8 @@ pub fn signalled(
         .next()?
         .ok()?
         .as_table()?;
-    let died_in = newest.get(b"queue").ok()??.as_longstr()?;
-    let (retry, original) = retry::back_in(died_in, &properties, own_user, 1)?;
+    let queue = newest.get(b"queue").ok()??.as_longstr()?;
+    let (retry, original) = retry::died_in(queue, &properties, own_user)?;
     let before = retry.before(content, original).ok()?;
     let parsed = Properties::parse(&before.properties).ok()?;
     let headers = retry.with_deaths_of_before(Table(parsed.headers()?)).ok()?;

@@ -71,7 +71,7 @@ fn came_back(properties: &[u8], queue: &ShortStr, own_user: &[u8]) -> Option<Beh
         return None;
     }
     let properties = Properties::parse(properties).ok()?;
-    let (retry, _) = retry::back_in(queue, &properties, own_user, 0)?;
+    let (retry, _) = retry::back_in(queue, &properties, own_user)?;
     let was_returned = retry.attempts.all > 0;
     Some(Behind::CameBack(
         retry.exchange,
@@ -104,7 +104,7 @@ pub(super) fn before_retries(
     let Ok(properties) = Properties::parse(&properties) else {
         return Retried::default();
     };
-    let Some((retry, original)) = retry::back_in(&copied.queue, &properties, own_user, 0) else {
+    let Some((retry, original)) = retry::back_in(&copied.queue, &properties, own_user) else {
         return Retried::default();
     };
     let Ok(before) = retry.before(content, original) else {
@@ -124,7 +124,7 @@ impl Session {
     pub(super) fn shown_again(&mut self, channel: ChannelId, properties: &[u8]) -> Option<Bytes> {
         let queue = self.channels.get_mut(&channel)?.came_back.take()?;
         let parsed = Properties::parse(properties).ok()?;
-        let (retry, original) = retry::back_in(&queue, &parsed, &self.settings.user, 0)?;
+        let (retry, original) = retry::back_in(&queue, &parsed, &self.settings.user)?;
         let shown = retry.shown(&parsed, original, self.counts_acquired());
         shown.ok()
     }

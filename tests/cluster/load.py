@@ -244,7 +244,7 @@ class Load:
         return int(counts[queue])
 
     def times(self, queue, numbers):
-        """When each of these was confirmed, by the clock of `faults`; of each publisher in turn."""
+        """When each of these was confirmed, by the clock of `faults`."""
         return {n: round(publisher.confirmed[queue][n], 1) for publisher in self.publishers for n in sorted(numbers & publisher.confirmed[queue].keys())}
 
     def summary(self, lost):

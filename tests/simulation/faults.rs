@@ -358,7 +358,7 @@ impl World {
         }
         if self.rng.u8(..3) == 0 {
             let known = self.plan.change_kind(&name, &mut self.rng);
-            self.accounts.changes(&name, known, self.at);
+            self.accounts.changes(&name, known);
         }
         let most = [SECOND, 20 * SECOND, 60 * SECOND][self.rng.usize(..3)];
         let again = self.at + self.rng.u64(..most);

@@ -87,7 +87,7 @@ pub(super) fn marked(content: &Content) -> Option<(u64, Option<u64>, Option<Vec<
 /// Of a message that is back in `queue`: the exchange, the key, and what it was before.
 pub(super) fn before(queue: &str, content: &Content) -> Option<((String, String), Content)> {
     let properties = Properties::parse(&content.properties).unwrap();
-    let (retry, original) = retry::back_in(queue.as_bytes(), &properties, OWN, 0)?;
+    let (retry, original) = retry::back_in(queue.as_bytes(), &properties, OWN)?;
     assert_eq!(retry.attempts, Attempts::default());
     assert_eq!(retry.deadline, None);
     let text = |name: &ShortStr| String::from_utf8(name.to_vec()).unwrap();

@@ -172,7 +172,7 @@ fn what_comes_round_by_dead_lettering_is_a_new_message() {
             };
             let is_back = |content: &Content| {
                 let properties = Properties::parse(&content.properties).unwrap();
-                back_in(b"q", &properties, OWN, 0).is_some()
+                back_in(b"q", &properties, OWN).is_some()
             };
             assert!(is_back(&round(&[])), "{broker:?} {message}");
             let rejected = ("q", Reason::Rejected);

@@ -89,13 +89,6 @@ impl Deaths {
         });
     }
 
-    /// It may come back at other times, too.
-    pub(super) fn widen(&mut self, of: &(Bytes, Duty), when: When) {
-        if let Some(death) = self.all.get_mut(of) {
-            death.when = death.when.map(|before| before.or(when));
-        }
-    }
-
     pub(super) fn find(&self, of: &(Bytes, Duty)) -> Option<&Death> {
         self.all.get(of)
     }

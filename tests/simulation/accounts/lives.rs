@@ -1,7 +1,6 @@
 //! Queues that come and go, and the channels that are closed for it: who did nothing wrong is not to suffer.
 
 use super::super::client::CHANNELS;
-use super::super::net::Micros;
 use super::super::plan::Own;
 use super::super::retries::Known;
 use super::{Accounts, Bytes, Conn, Tag, Whose};
@@ -17,7 +16,7 @@ impl Accounts {
     }
 
     /// The queue is declared as another one from now on.
-    pub(crate) fn changes(&mut self, queue: &str, known: Option<Known>, at: Micros) {
+    pub(crate) fn changes(&mut self, queue: &str, known: Option<Known>) {
         let queue: Bytes = queue.into();
         if let Some(known) = known {
             self.retries.entry(queue.clone()).or_default().push(known);
@@ -26,7 +25,7 @@ impl Accounts {
         let held = held.filter(|(_, delivery)| delivery.queue == queue && !delivery.changed);
         let held: Vec<Tag> = held.map(|(tag, _)| *tag).collect();
         for tag in held {
-            self.queue_changed(tag, at);
+            self.queue_changed(tag);
         }
         self.changed.insert(queue);
     }

@@ -120,7 +120,7 @@ impl Copy {
         here.map(|stay| stay.attempts).unwrap_or_default()
     }
 
-    /// What the intake may do with it, if it is or was away: with the one that was delivered `then`, as it looks now.
+    /// What the intake may do with this copy, which was delivered `then`, if it is or was away.
     /// `parked`: what could not be sent away again was parked, and goes to the end of the parking queue as it is.
     pub(super) fn comes_out(&self, then: Micros, at: Micros, parked: bool) -> Vec<(Duty, When)> {
         let Some(stay) = &self.stay else {
@@ -201,11 +201,11 @@ impl Accounts {
 
     /// The queue that a delivery came from is deleted, and made anew as another one. Its session may take what it holds for a message of that one,
     /// where it may count otherwise.
-    pub(super) fn queue_changed(&mut self, tag: Tag, at: Micros) {
+    pub(super) fn queue_changed(&mut self, tag: Tag) {
         let returned = self.verbs.get(&tag).copied();
         let duties = |accounts: &Accounts| match (accounts.delivered.get(&tag), returned) {
             (Some(delivery), Some((Verb::Returned(by), then))) => {
-                accounts.returns(tag.0, delivery, by, millis(then), millis(at))
+                accounts.returns(tag.0, delivery, by, millis(then), millis(then))
             }
             _ => Vec::new(),
         };
@@ -216,13 +216,9 @@ impl Accounts {
         delivery.changed = true;
         let copy = &delivery.copy;
         let (body, of) = (copy.body.clone(), (copy.by_itself + 1, copy.mark));
-        let (known, new) = duties(self)
-            .into_iter()
-            .partition(|(duty, _)| before.iter().any(|(of, _)| of == duty));
+        let mut new = duties(self);
+        new.retain(|(duty, _)| before.iter().all(|(known, _)| known != duty));
         self.hear_of(&body, of, new);
-        for (duty, when) in known {
-            self.deaths.widen(&(body.clone(), duty), when);
-        }
     }
 
     /// The client of that connection is lost; its session may know it from now on. `open`: what the broker has not settled.
