@@ -115,14 +115,16 @@ impl Publisher {
         }
     }
 
-    /// A queue refused it. Each attempt may have put copies into others (S8.6): there are few.
+    /// A queue refused it. Each attempt may have put copies into others (S8.6): there are few. The parking queue stands alone behind its exchange,
+    /// and in a cluster it may lose its leader together with the target and the intake queue. Left to the broker meanwhile, a dead letter would be
+    /// lost: so there it is tried for `retry-for` (see `send`).
     fn nacked(&mut self, key: Key, now: Now, fx: &mut Effects) {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
         if !item.late && self.quota.is_full(item) {
             self.give_up(key, Cause::TargetBusy, fx);
-        } else if item.nacks < self.settings.limits.now().nack_retries {
+        } else if item.stage.is_parking() || item.nacks < self.settings.limits.now().nack_retries {
             let wait = NACKED * (1 << item.nacks.min(6));
             item.nacks += 1;
             self.back_off(key, wait, now);

@@ -153,6 +153,10 @@ class Broker:
         """As `rabbitmqctl set_policy`."""
         self._call("rabbit_policy:parse_set", vhost, name, pattern, json.dumps(definition), str(priority), apply_to)
 
+    def clear_policy(self, vhost, name):
+        """As `rabbitmqctl clear_policy`."""
+        self._call("rabbit_policy:delete", vhost, name)
+
     def make(self, vhosts, users, rights):
         """Vhosts and users (name, password), made anew; `rights` are (user, vhost, configure, write, read)."""
 

@@ -6,7 +6,7 @@ import pika
 import pytest
 
 from lab import until
-from own import PARKED, own  # noqa: F401
+from own import PARKED, PREFIX, own  # noqa: F401
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
@@ -111,6 +111,29 @@ def test_while_one_queue_is_full_the_others_get_no_copy_of_all(own):
     until(lambda: own.depth(PARKED) == 0, lambda: f"{own.depth(PARKED)} parked")
     read()
     assert copies.total() == 7 + 5
+
+
+@pytest.mark.parametrize("own", ["quorum", "classic"], indirect=True)
+def test_while_the_parking_queue_refuses_too_nothing_is_left_to_the_broker(own):
+    """It would move what was rejected into the intake queue, at most once: lost, if that refuses as well. So it is when all three lose their leader."""
+    broker, vhost = own.via.broker, own.via.vhost
+    own.restart(nack_retries="0")
+    full, witness = own.queue("full", x_max_length=0, x_overflow="reject-publish"), own.queue("witness")
+    source = own.queue("source", x_dead_letter_exchange="", x_dead_letter_routing_key=full)
+    with own.via.direct.channel() as channel:
+        channel.queue_bind(witness, PARKED, "#")
+    broker.set_policy(vhost, PARKED, rf"^{PREFIX}\.(intake|parked)$", {"max-length": 0, "overflow": "reject-publish"})
+    try:
+        for number in range(10):
+            own.publish(source, b"%d" % number)
+        for _ in range(10):
+            own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
+        until(lambda: own.depth(witness) >= 30, lambda: f"tried to park {own.depth(witness)} times")
+        assert own.depth(PARKED) < 10  # a quorum queue takes some more
+    finally:
+        broker.clear_policy(vhost, PARKED)
+    assert {body for _, _, body in own.parked(10)} == {b"%d" % number for number in range(10)}
+    assert own.metric("dlx_proxy_parked_moved_total") == own.depth(source) == 0
 
 
 def test_two_proxies_take_turns(own, tmp_path):

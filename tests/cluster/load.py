@@ -36,6 +36,8 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.proxy, self.vhost = proxy, vhost
         self.connections, self.lost, self.refused = 0, [], []
+        self.ends = []
+        """How each connection that was cut off went: when it was opened and cut off, and what the client was told."""
         self.reset = "SSLEOFError" if proxy.trust else "ConnectionResetError"
         self.over = threading.Event()
         self.failure = None
@@ -58,12 +60,14 @@ class Client(threading.Thread):
                     time.sleep(0.2)
                     continue
                 self.connections += 1
+                opened = time.monotonic()
                 try:
                     self.work(connection)
                     connection.close()
                 except CUT as cut:
                     if not self.over.is_set():
                         self.lost.append(repr(cut))
+                        self.ends.append(f"{opened:.3f}-{time.monotonic():.3f} {cut!r}")
                         time.sleep(0.05)
         except BaseException as failure:
             self.failure = failure

@@ -20,6 +20,28 @@ fn a_nacked_one_is_tried_four_times() {
 }
 
 #[test]
+fn while_the_parking_queue_nacks_too_it_is_tried_there_for_retry_for() {
+    let mut rig = rig();
+    rig.publish(1, message("", "full", "1"));
+    for tag in 1..=4 {
+        assert_eq!(rig.published().len(), 1);
+        rig.nack(1, tag);
+        rig.pass(1_000);
+    }
+    let mut waited = 0;
+    let mut tag = 0;
+    while rig.published() == [row(2, "dlx-proxy.parked", "full", "1")] {
+        assert_eq!(rig.settled(), []);
+        tag += 1;
+        rig.nack(2, tag);
+        rig.live(6_400);
+        waited += 6_400;
+    }
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::Nacked))]);
+    assert_eq!(waited, 64_000);
+}
+
+#[test]
 fn silence_is_waited_out_then_tried_again_then_parked() {
     let mut rig = rig();
     rig.publish(1, message("", "stuck", "1"));
