@@ -9,6 +9,7 @@
 //! Two channels, because a refused declare closes the one that it was made on. What cannot be dealt with is rejected, and the intake
 //! queue's own dead-letter exchange parks it: so nothing is ever stuck here, and nothing is lost.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,8 @@ mod signals;
 mod tests;
 mod topology;
 
+/// What a classic queue could lose is returned after so long.
+const RETURNED_AFTER: Duration = Duration::from_secs(10);
 /// At the end of the process: without an outcome for so long (an alarm, a link that is away) none is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The channel of the topology.
@@ -102,6 +105,8 @@ pub struct Intake {
     consumer: Consumer,
     cycles: Cycles,
     parked: Parked,
+    /// What goes back to the intake queue, and when, in that order.
+    returning: VecDeque<(Mono, Ticket)>,
     /// Which failed deliveries the broker counts.
     failures: Failures,
     /// Foreign user-ids are hidden: the broker refused one.
@@ -136,6 +141,7 @@ impl Intake {
             ),
             awaits_record: settings.recorded,
             settings,
+            returning: VecDeque::new(),
             failures: Failures::default(),
             hide_users: false,
             handed_over: false,
@@ -271,7 +277,7 @@ impl Intake {
             .push((self.consumer.ledger.ticket(tag), publication));
     }
 
-    fn settle(&mut self, ticket: Ticket, outcome: Outcome, fx: &mut Effects) {
+    fn settle(&mut self, ticket: Ticket, outcome: Outcome, now: Now, fx: &mut Effects) {
         let own_user = &self.settings.login.user;
         if self.parked.settle(ticket, outcome, own_user, fx) {
             return;
@@ -285,6 +291,13 @@ impl Intake {
             }
             // Our queue has it as safe as any: it is never parked for that.
             Outcome::Refused(Cause::PublisherAway) => self.consumer.return_one(tag, fx),
+            // What is rejected moves at most once out of a classic queue: lost, as the parking queue refuses it.
+            Outcome::Refused(Cause::ParkingBusy)
+                if self.settings.queue_type == QueueType::Classic =>
+            {
+                self.returning
+                    .push_back((now.mono.after(RETURNED_AFTER), ticket));
+            }
             Outcome::Refused(cause) => {
                 let spare = self.consumer.ledger.take_spare(tag);
                 match spare.filter(|_| cause == Cause::UserId) {
@@ -294,6 +307,15 @@ impl Intake {
                     }
                     None => self.consumer.reject(tag, fx),
                 }
+            }
+        }
+    }
+
+    /// Returns what has waited for long enough. What the channel has lost meanwhile is in the queue again.
+    fn return_due(&mut self, now: Mono, fx: &mut Effects) {
+        while let Some((_, ticket)) = self.returning.pop_front_if(|(due, _)| *due <= now) {
+            if let Some(tag) = self.consumer.ledger.tag(ticket) {
+                self.consumer.return_one(tag, fx);
             }
         }
     }
@@ -360,7 +382,7 @@ impl Machine for Intake {
         match input {
             Input::Settled(outcomes) => {
                 for (ticket, outcome) in outcomes {
-                    self.settle(ticket, outcome, fx);
+                    self.settle(ticket, outcome, now, fx);
                 }
                 if self.draining {
                     self.patience = Some(now.mono.after(PATIENCE));
@@ -416,6 +438,7 @@ impl Machine for Intake {
         if self.quiet_until().is_some_and(|until| until <= now.mono) {
             self.consumer.renew(fx);
         }
+        self.return_due(now.mono, fx);
         self.topology.timeout(now, fx);
         let released = self.cycles.timeout(now, fx);
         self.decided(released, fx);
@@ -430,6 +453,7 @@ impl Machine for Intake {
             self.topology.deadline(),
             self.cycles.deadline(),
             self.patience,
+            self.returning.front().map(|(due, _)| *due),
             self.quiet_until(),
             self.parked
                 .deadline(self.settings.limits.now().parked_retry),

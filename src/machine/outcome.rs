@@ -84,8 +84,8 @@ pub enum Cause {
     PublisherAway,
     /// The same, but it had been published before that: it may be at its target. Only what an operator sends back is told apart so.
     Unconfirmed,
-    /// The link is not up, or the intake objects could not be declared.
-    IntakeAway,
+    /// It was to be parked, and the parking queue refuses it or does not answer. The broker could not put it there either.
+    ParkingBusy,
 }
 
 impl Cause {
@@ -108,7 +108,7 @@ impl Cause {
             Cause::NoDelayQueue => "no_delay_queue",
             Cause::PublisherAway => "publisher_away",
             Cause::Unconfirmed => "unconfirmed",
-            Cause::IntakeAway => "intake_away",
+            Cause::ParkingBusy => "parking_busy",
         }
     }
 }

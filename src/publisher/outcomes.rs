@@ -186,7 +186,11 @@ impl Publisher {
             }
             Some((Stage::Target | Stage::Bridge, _)) => self.park(key, cause),
             Some((stage @ (Stage::Parking(_) | Stage::Apart), _)) => {
-                self.finish(key, Outcome::Refused(stage.cause()), fx);
+                let cause = match cause {
+                    Cause::Nacked | Cause::TimedOut | Cause::TargetBusy => Cause::ParkingBusy,
+                    _ => stage.cause(),
+                };
+                self.finish(key, Outcome::Refused(cause), fx);
             }
             None => {}
         }

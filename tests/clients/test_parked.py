@@ -136,6 +136,23 @@ def test_while_the_parking_queue_refuses_too_nothing_is_left_to_the_broker(own):
     assert own.metric("dlx_proxy_parked_moved_total") == own.depth(source) == 0
 
 
+@pytest.mark.parametrize("own", ["classic"], indirect=True)
+def test_what_expires_while_the_parking_queue_refuses_for_long_is_not_lost(own):
+    """A quorum queue would keep what the proxy rejects, and try again after three minutes; a classic one would lose it."""
+    broker, vhost = own.via.broker, own.via.vhost
+    own.restart(nack_retries="0", retry_for="1s")
+    full = own.queue("full", x_max_length=0, x_overflow="reject-publish")
+    source = own.queue("source", x_message_ttl=1, x_dead_letter_exchange="", x_dead_letter_routing_key=full)
+    broker.set_policy(vhost, PARKED, rf"^{PREFIX}\.parked$", {"max-length": 0, "overflow": "reject-publish"})
+    try:
+        for number in range(10):
+            own.publish(source, b"%d" % number)
+        until(lambda: own.metric("dlx_proxy_dead_letters_undelivered_total") >= 10, "they were given up")
+    finally:
+        broker.clear_policy(vhost, PARKED)
+    assert {body for _, _, body in own.parked(10)} == {b"%d" % number for number in range(10)}
+
+
 def test_two_proxies_take_turns(own, tmp_path):
     """Each message arrives once."""
     from lab import Proxy

@@ -155,3 +155,25 @@ fn a_signal_is_never_parked_because_nobody_publishes() {
     rig.settle(&[(ticket, Outcome::Refused(Cause::PublisherAway))]);
     assert_eq!(rig.said(), [returned(1, false)]);
 }
+
+#[test]
+fn what_the_parking_queue_refuses_is_rejected_only_out_of_a_queue_that_keeps_it() {
+    let mut rig = rig();
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    let ticket = rig.dead()[0].0;
+    rig.settle(&[(ticket, Outcome::Refused(Cause::ParkingBusy))]);
+    assert_eq!(rig.settlements(), [(MethodId::BASIC_REJECT, 1, false)]);
+
+    let mut rig = rig_of(Settings {
+        queue_type: QueueType::Classic,
+        ..settings()
+    });
+    rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
+    let ticket = rig.dead()[0].0;
+    rig.settle(&[(ticket, Outcome::Refused(Cause::ParkingBusy))]);
+    rig.pass(9_999);
+    assert_eq!(rig.said(), []);
+    rig.pass(1);
+    assert_eq!(rig.said(), [returned(1, false)]);
+    assert_eq!(rig.machine.held(), 0);
+}

@@ -37,7 +37,7 @@ fn while_the_parking_queue_nacks_too_it_is_tried_there_for_retry_for() {
         rig.live(6_400);
         waited += 6_400;
     }
-    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::Nacked))]);
+    assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::ParkingBusy))]);
     assert_eq!(waited, 64_000);
 }
 
