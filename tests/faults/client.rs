@@ -188,21 +188,24 @@ impl Client {
         reply::nack(out, CHANNEL, DeliveryTag(tag), false, true);
     }
 
-    /// In order, if the other side still answers. Returns what was on its way: nobody else gets it if it needed no ack.
-    pub(crate) async fn close(mut self) -> Vec<(String, Vec<u8>)> {
-        let mut late = Vec::new();
+    /// Acks all deliveries up to this one.
+    pub(crate) async fn ack_all(&mut self, tag: u64) -> Fallible<()> {
+        let mut out = Vec::new();
+        reply::ack(&mut out, CHANNEL, DeliveryTag(tag), true);
+        self.send(&out).await
+    }
+
+    /// In order, if the other side still answers.
+    pub(crate) async fn close(mut self) {
         let mut out = Vec::new();
         reply::close(&mut out, ChannelId(0), 200, b"done", MethodId(0, 0));
         if self.send(&out).await.is_err() {
-            return late;
+            return;
         }
-        loop {
-            match self.next().await {
-                Ok(Came::Delivery { queue, body, .. }) => late.push((queue, body)),
-                Err(_) | Ok(Came::Answer(MethodId::CONNECTION_CLOSE_OK, _)) => return late,
-                Ok(_) => {}
-            }
-        }
+        while !matches!(
+            self.next().await,
+            Err(_) | Ok(Came::Answer(MethodId::CONNECTION_CLOSE_OK, _))
+        ) {}
     }
 
     // --- what comes in

@@ -171,8 +171,11 @@ async fn arrivals(stage: &mut Stage, found: &mut Found) -> Fallible<bool> {
             },
         };
         match tokio::time::timeout(Duration::from_millis(50), reader.coming()).await {
-            Ok(Ok(Came::Delivery { queue, body, .. })) => {
+            Ok(Ok(Came::Delivery {
+                queue, tag, body, ..
+            })) => {
                 found.note(&queue, &body)?;
+                reader.ack_all(tag).await?;
                 last = Instant::now();
                 continue;
             }
@@ -188,9 +191,7 @@ async fn arrivals(stage: &mut Stage, found: &mut Found) -> Fallible<bool> {
         }
     }
     if let Some(client) = client {
-        for (queue, body) in client.close().await {
-            found.note(&queue, &body)?;
-        }
+        client.close().await;
     }
     Ok(in_time)
 }
@@ -207,11 +208,11 @@ async fn reader(stage: &Stage) -> Fallible<Client> {
         // What an operator sends on comes from there. One redrive after another would empty a full target too slowly.
         let comes_by_itself = !stage.plan.redrives || stage.plan.fault == Fault::TargetFull;
         if comes_by_itself || source.is_native {
-            client.consume(&source.target, true).await?;
+            client.consume(&source.target, false).await?;
         }
     }
     for queue in [PARKED, REDRIVEN] {
-        client.consume(queue, true).await?;
+        client.consume(queue, false).await?;
     }
     Ok(client)
 }
@@ -271,24 +272,26 @@ async fn read_out(stage: &Stage, found: &mut Found) -> Fallible<Tally> {
     }
 }
 
-/// Reads a queue to its end. By a consumer: a queue with a single active one takes no `basic.get`.
+/// Reads what a queue has now. By a consumer: a queue with a single active one takes no `basic.get`. With acks: to a consumer without them the queue hands
+/// what comes back to it meanwhile, too, and when that closes, the broker throws away what its channel has not sent yet.
 async fn empty(stage: &Stage, queue: &str, found: &mut Found) -> Fallible<()> {
     let mut direct = stage.direct().await?;
-    let mut ready = direct.ready(queue).await?;
+    let ready = direct.ready(queue).await?;
     if ready > 0 {
-        direct.consume(queue, true).await?;
+        direct.consume(queue, false).await?;
     }
-    while ready > 0 {
+    for read in 1..=ready {
         match direct.next().await? {
-            Came::Delivery { body, .. } => found.note(queue, &body)?,
+            Came::Delivery { tag, body, .. } => {
+                found.note(queue, &body)?;
+                if read == ready {
+                    direct.ack_all(tag).await?;
+                }
+            }
             other => return Err(format!("while reading {queue}: {other:?}")),
         }
-        ready -= 1;
     }
-    // More messages may have come back since the queue said how many it had. They need no ack, so nobody else gets them.
-    for (_, body) in direct.close().await {
-        found.note(queue, &body)?;
-    }
+    direct.close().await;
     Ok(())
 }
 

@@ -172,7 +172,9 @@ impl Stage {
 
     /// The delay queues are there. 3.10 that is killed while it makes a quorum queue leaves one behind that never has a leader.
     async fn until_delays_are_made(&self) -> Fallible<()> {
-        let returns = |source: &std::sync::Arc<Source>| matches!(source.dies, Dies::Return { .. });
+        let returns = |source: &std::sync::Arc<Source>| {
+            matches!(source.dies, Dies::Return { limit: 1.., .. })
+        };
         let consumed = self.yard.consume.load(Relaxed);
         let wanted = consumed && self.sources.iter().any(returns);
         until("a message is away", async || {
