@@ -99,6 +99,37 @@ def test_a_ttl_does_not_begin_anew(scene):
     assert "original-expiration" not in death
 
 
+@pytest.mark.takeover
+def test_what_comes_round_as_a_dead_letter_begins_anew(scene, kind):
+    """It had come back; then the broker killed it, as a client rejected it that does not come through the proxy, and its target sent it to the same
+    queue again."""
+    queue, rest = scene.name("work"), scene.name("rest")
+    scene.queue("rest", ttl=1, dlx="", dlk=queue)
+    scene.queue("work", kind=kind, dlx="", dlk=rest, retry_min=100, multiplier=1)
+    exchange = scene.exchange("in")
+    scene.bind(queue, exchange)
+    scene.publish(exchange, "its key")
+
+    def give_back():
+        method, properties, _ = scene.get(queue)
+        scene.channel.basic_nack(method.delivery_tag, requeue=True)
+        until(lambda: scene.depth(queue) == 1, "it is back")
+        return method, properties
+
+    method, properties = give_back()
+    assert (method.exchange, method.routing_key, counted(properties)) == (exchange, "its key", {})
+    with scene.via.direct.channel() as direct:
+        direct.basic_reject(direct.basic_get(queue)[0].delivery_tag, requeue=False)
+    method, properties = give_back()
+    assert (method.exchange, method.routing_key, counted(properties)) == ("", queue, {})
+    deaths = [(death["reason"], death["exchange"], death["routing-keys"][0]) for death in properties.headers["x-death"]]
+    assert deaths == [("expired", "", rest), ("rejected", exchange, "its key")]
+    method, properties, _ = scene.get(queue)
+    assert (method.exchange, method.routing_key) == ("", queue)
+    if kind == "classic":
+        assert counted(properties) == counts(scene.via, 1, 0)
+
+
 def test_what_came_back_dies_as_it_would_have(scene, kind):
     """By the broker, of its TTL, behind a retry: with its own exchange and keys."""
     dlx, sink = scene.target()
