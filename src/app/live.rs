@@ -12,7 +12,6 @@ use crate::machine::{Budget, LiveLimits};
 use crate::net::permits::Permits;
 use crate::net::vhosts::Hub;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::Policies;
 use crate::tls::{Certificates, Uses};
 
 /// The cells and bounds of a running proxy.
@@ -47,8 +46,7 @@ impl Live {
             log_level: _, // `Reload` has the log
             policies,
         } = &config.reloadable;
-        self.policies.set_ours(Policies::new(policies.clone()));
-        self.hub.policies_changed();
+        self.hub.change_policies(&self.policies, policies.clone());
         self.limits.set(limits.clone());
         self.retained.set_limit(*retained_bytes);
         let permits = descriptors::permits(*max_connections, *max_admin_connections);

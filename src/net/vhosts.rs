@@ -27,6 +27,8 @@ use tracing::error;
 
 use crate::amqp::ids::Vhost;
 use crate::machine::{Budget, Learned, Mono, Outcome, Owner, Recall, Recalled, Ticket};
+use crate::registry::live::LivePolicies;
+use crate::registry::policy::{Policies, Policy};
 use crate::registry::shared::{Shared, Who};
 use crate::{intake, publisher, recorder, session, walk};
 
@@ -151,8 +153,9 @@ impl Hub {
         self.links(vhost).recorded.cancelled().await;
     }
 
-    /// The policies have changed.
-    pub fn policies_changed(&self) {
+    /// From now on these are the policies of the proxy in the cells that all machines read; who has to act at once is told.
+    pub fn change_policies(&self, live: &LivePolicies, ours: Vec<Policy>) {
+        live.set_ours(Policies::new(ours));
         for links in lock(&self.0.links).values() {
             // One whose inbox is full has work, so it is awake.
             let _ = links.recorder.try_send(recorder::Input::PoliciesChanged);
