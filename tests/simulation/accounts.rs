@@ -6,15 +6,17 @@
 
 mod copies;
 mod count;
+mod crashes;
 mod deaths;
 mod deliveries;
 mod duties;
 mod going_on;
 pub(crate) mod history;
-mod keys;
 mod lives;
 mod redrives;
 mod retries;
+mod rules;
+mod targets;
 mod walks;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,16 +30,16 @@ use super::model::{Conn, Fact, How, Reason, Why};
 use super::net::Micros;
 use super::plan::Plan;
 use super::proxy::names;
-use super::retries::Known;
+use super::retries::Life;
 use super::world::WALL;
 use copies::{Copy, Delivery, expiration, is_parking, told_in};
 pub(crate) use count::Count;
 use deaths::Deaths;
 use duties::Duty;
 use history::History;
-use keys::SetKeys;
 use redrives::{died_in, mark};
 use retries::{counts, millis};
+use rules::Rules;
 use walks::Walks;
 
 /// Whose connection it is.
@@ -84,14 +86,13 @@ pub(crate) struct Accounts {
     without_lap: usize,
     /// When something happened that can make two of one.
     faults: Vec<Micros>,
-    set_keys: SetKeys,
-    /// Queues of which only the proxy knows where their dead letters go; and the connections on which their declares were answered.
-    kept: BTreeSet<Bytes>,
+    rules: Rules,
+    /// Queues, and the connections on which their declares were answered.
     declared: BTreeSet<(Conn, Bytes)>,
     /// What is returned to a queue comes back so; a queue that was made anew as another one had others before, which sessions may still go by.
-    retries: BTreeMap<Bytes, Vec<Known>>,
-    /// Clients that are lost; what counts of them, where that is one delivery of each queue and channel.
-    crashed: retries::Lost,
+    retries: BTreeMap<Bytes, Vec<Life>>,
+    /// Clients that are lost, and since when; what counts of them, where that is one delivery of each queue and channel.
+    crashed: crashes::Lost,
     oldest: BTreeSet<(Conn, u16, Bytes)>,
     /// Returns that proxies said they leave to the broker, by queue.
     forwarded: BTreeMap<Bytes, usize>,
@@ -115,22 +116,25 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     pub(crate) fn new(plan: &Plan) -> Accounts {
-        let kept = plan.policies.iter();
-        let kept = kept.map(|(queue, ..)| queue.clone().into());
-        let retries = plan.retries.iter();
-        Accounts {
-            set_keys: SetKeys(plan.set_keys()),
-            kept: kept.collect(),
+        let retries = plan.asked();
+        let mut accounts = Accounts {
             retries: retries
-                .map(|(of, known)| (of.clone(), vec![*known]))
+                .map(|(of, asked)| (of, vec![Life::Asked(asked)]))
                 .collect(),
             ttls: plan.ttls(),
             ..Accounts::default()
+        };
+        for queue in plan.sources.iter().chain(&plan.targets) {
+            let target = plan.argued_target(queue);
+            accounts.rules.argue(queue.clone().into(), target);
         }
+        accounts
     }
 
-    pub(crate) fn belongs(&mut self, conn: Conn, whose: Whose) {
+    /// A connection to the broker begins, of that proxy.
+    pub(crate) fn belongs(&mut self, conn: Conn, whose: Whose, proxy: usize, at: Micros) {
         self.whose.insert(conn, whose);
+        self.rules.belongs(conn, proxy, at);
     }
 
     /// Something happened after which a dead letter may be published twice.
@@ -154,12 +158,16 @@ impl Accounts {
                     Verb::Dead => {
                         let seen = delivery.seen.clone().unwrap_or_default();
                         let duty = Duty::Dies(seen.and_rejected(&delivery.queue));
-                        self.deaths.heard(body, duty, (0, mark));
+                        self.deaths.heard(body, duty, (0, mark), Some(at));
                     }
                     Verb::Returned(by) => {
                         let (now, lap) = (millis(at), delivery.copy.by_itself + 1);
-                        let duties = self.returns(conn, delivery, by, now, now);
-                        self.hear_of(&body, (lap, mark), duties);
+                        let duties = self.returns(conn, delivery, by, (now, now), at..=at);
+                        let first = self.rules.at_first(&delivery.queue).retries;
+                        let now = self.rules.in_force(conn, &delivery.queue, &(at..=at));
+                        let anew = now.iter().all(|ruling| ruling.retries != first);
+                        self.count.otherwise += usize::from(anew);
+                        self.hear_of(&body, (lap, mark), duties, Some(at));
                     }
                 }
             }
@@ -369,12 +377,13 @@ impl Accounts {
             death.when.map_or(0, |when| when.due_if(self.declares_left)),
             content,
         );
+        if let Duty::Dies(_) = of.1 {
+            self.check_target(tag, &of, (exchange, key), content, at)?;
+        }
+        self.entering.targets = self.decided(tag, &of, content, at)?;
         if parked {
             self.count.parked += 1;
         } else {
-            if let Duty::Dies(_) = of.1 {
-                self.set_keys.check(key, content)?;
-            }
             self.published_once_more(&of, at)?;
         }
         if !into.is_empty() {

@@ -357,8 +357,8 @@ impl World {
             self.broker.delete_queue(&name);
         }
         if self.rng.u8(..3) == 0 {
-            let known = self.plan.change_kind(&name, &mut self.rng);
-            self.accounts.changes(&name, known);
+            let asked = self.plan.change_kind(&name, &mut self.rng);
+            self.accounts.changes(&name, asked, self.at);
         }
         let most = [SECOND, 20 * SECOND, 60 * SECOND][self.rng.usize(..3)];
         let again = self.at + self.rng.u64(..most);

@@ -10,6 +10,7 @@
 //! - `net` connections · `task` the proxy's own driver as a task, and the clock · `proxy` a process: machines, tasks, the proxy's own hub
 //! - `client` an application: what it publishes (and publishes again), what it takes · `plan` what it declares · `decoder` frames
 //! - `operator` redrives and purges
+//! - `sighups` other policies in the middle of it · `rulings` what a policy says of a queue
 //! - `retries` what queues say of retries, and what is promised for it
 //! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
 //!
@@ -28,6 +29,8 @@ mod operator;
 mod plan;
 mod proxy;
 mod retries;
+mod rulings;
+mod sighups;
 mod task;
 mod world;
 
@@ -176,6 +179,10 @@ fn verdict(sum: &Sum) -> ExitCode {
     println!(
         "retries: sent away {}, come back {}, dead at the limit {}, refused {}; by proxies that do not know the TTL {}",
         count.away, count.back, count.over, count.refused, count.without_ttl
+    );
+    println!(
+        "policies: changed by SIGHUP {}; dead letters that went elsewhere for it {}, that raced with it {}; returns with other retries {}",
+        count.reloads, count.redirected, count.raced, count.otherwise
     );
     println!(
         "redrives and purges: begun {}, completed {}, failed {}; sent back {}, removed {}; in order {}",

@@ -8,7 +8,8 @@ use fastrand::Rng;
 
 use super::codec::methods::{Arg, Args};
 use super::codec::value::{Bytes, Table, Value};
-use super::retries::{Known, OnCrash, Retries, Words};
+use super::retries::{Asked, OnCrash, Words};
+use super::rulings::{Ruling, Rulings, Target};
 pub(crate) use own::{Own, PATTERN as OWN_QUEUES, name as own_queue};
 
 /// Queues and exchanges of one world, and the requests that declare them.
@@ -19,7 +20,7 @@ pub(crate) struct Plan {
     /// Queues that dead letters reach.
     pub targets: Vec<String>,
     /// A target leads back to a source. Behind a fanout of several that would double messages at each lap.
-    returns: bool,
+    pub returns: bool,
     /// Clients give dead letters another life.
     pub republishing: bool,
     /// They use `CC` and `BCC`.
@@ -28,8 +29,8 @@ pub(crate) struct Plan {
     pub policies: Vec<(String, String, String)>,
     /// What they say of retries, by queue.
     pub retry_policies: BTreeMap<String, Words>,
-    /// What becomes of what is returned to a queue; to the others the broker returns it.
-    pub retries: BTreeMap<Bytes, Known>,
+    /// What queues ask of retries by their arguments; what is returned to the others is the broker's, if no policy says otherwise.
+    pub retries: BTreeMap<Bytes, Asked>,
     /// Some queue was asked for retries.
     pub retrying: bool,
     /// Each client has a queue for itself.
@@ -199,11 +200,8 @@ impl Plan {
             if ruled {
                 self.retry_policies.insert(name.clone(), said[1]);
             }
-            let known = Known {
-                seen: Retries::of(said[0], said[1], quorum),
-                unseen: Retries::of(Words::default(), said[1], quorum),
-            };
-            self.retries.insert(name.into(), known);
+            let words = said[0];
+            self.retries.insert(name.into(), Asked { words, quorum });
         }
     }
 
@@ -216,8 +214,7 @@ impl Plan {
     }
 
     /// From now on the source is declared as one of the other kind. What that says of retries is new, too.
-    pub(crate) fn change_kind(&mut self, name: &str, rng: &mut Rng) -> Option<Known> {
-        let policy = self.retry_policies.get(name).copied().unwrap_or_default();
+    pub(crate) fn change_kind(&mut self, name: &str, rng: &mut Rng) -> Asked {
         let retries = self.retries.contains_key(name.as_bytes());
         let table = self.arguments_mut(name);
         let quorum = table.get("x-queue-type") != Some(&Value::Text(b"quorum".to_vec()));
@@ -233,9 +230,66 @@ impl Plan {
             false => Words::default(),
         };
         table.fields.extend(said.arguments());
-        retries.then(|| Known {
-            seen: Retries::of(said, policy, quorum),
-            unseen: Retries::of(Words::default(), policy, quorum),
+        Asked {
+            words: said,
+            quorum,
+        }
+    }
+
+    /// What its policies say at first.
+    pub(crate) fn rulings(&self) -> Rulings {
+        let mut rulings = Rulings::new();
+        for (queue, exchange, key) in &self.policies {
+            let ruling = Ruling {
+                exchange: Some(exchange.clone()),
+                key: Some(key.clone()),
+                ..Ruling::default()
+            };
+            rulings.insert(queue.clone(), ruling);
+        }
+        for (queue, words) in &self.retry_policies {
+            rulings.entry(queue.clone()).or_default().retries = *words;
+        }
+        rulings
+    }
+
+    /// What each source asks of retries.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = (Bytes, Asked)> + '_ {
+        self.sources.iter().map(|name| {
+            let name: Bytes = name.clone().into();
+            let quorum = || {
+                let kind = self.argument(&name, "x-queue-type");
+                kind == Some(&Value::Text(b"quorum".to_vec()))
+            };
+            let nothing = || Asked {
+                words: Words::default(),
+                quorum: quorum(),
+            };
+            let asked = self.retries.get(&name).copied();
+            let asked = asked.unwrap_or_else(nothing);
+            (name, asked)
+        })
+    }
+
+    /// Where the dead letters of a queue go by its arguments.
+    pub(crate) fn argued_target(&self, queue: &str) -> Option<Target> {
+        let text = |name| match self.argument(queue.as_bytes(), name)? {
+            Value::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+            _ => None,
+        };
+        Some(Target {
+            exchange: text("x-dead-letter-exchange")?,
+            key: text("x-dead-letter-routing-key"),
+        })
+    }
+
+    fn argument(&self, queue: &[u8], name: &str) -> Option<&Value> {
+        let declares = self.declares.iter();
+        let mut declares = declares.filter(|(name, _)| *name == "queue.declare");
+        let (_, args) = declares.find(|(_, args)| args[0].1.text() == queue)?;
+        args.iter().find_map(|(of, arg)| match arg {
+            Arg::Table(table) if *of == "arguments" => table.get(name),
+            _ => None,
         })
     }
 
@@ -312,27 +366,6 @@ impl Plan {
                     text_of(&args[2].1),
                 )
             })
-            .collect()
-    }
-
-    /// Each queue that sets one, and the key that its dead letters go by.
-    pub(crate) fn set_keys(&self) -> BTreeMap<Bytes, Bytes> {
-        let set = |(name, args): &(&str, Args)| {
-            let arguments = args.iter().find(|(of, _)| *of == "arguments");
-            match arguments.filter(|_| *name == "queue.declare")? {
-                (_, Arg::Table(table)) => match table.get("x-dead-letter-routing-key")? {
-                    Value::Text(key) => Some((args[0].1.text().to_vec(), key.clone())),
-                    _ => None,
-                },
-                _ => None,
-            }
-        };
-        let by_policy = self.policies.iter();
-        let by_policy = by_policy.map(|(queue, _, key)| (queue.clone().into(), key.clone().into()));
-        self.declares
-            .iter()
-            .filter_map(set)
-            .chain(by_policy)
             .collect()
     }
 

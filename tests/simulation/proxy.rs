@@ -23,10 +23,11 @@ use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::objects::Names;
 use dlx_proxy::publisher::{self, Publisher};
 use dlx_proxy::registry::live::LivePolicies;
-use dlx_proxy::registry::policy::Declares;
+use dlx_proxy::registry::policy::{Declares, Policies};
 use dlx_proxy::session::{self, Session};
 
 use super::net::{End, Micros, Net, Stream, TcpId};
+use super::rulings::Rulings;
 use super::task::{Clock, Task};
 pub(crate) use settings::Settings;
 pub(crate) use settings::{short, vhost};
@@ -94,7 +95,7 @@ impl Proxy {
             password: "dlx-proxy".into(),
             seed,
         };
-        let policies = LivePolicies::new(settings.policies());
+        let policies = LivePolicies::new(Policies::new(settings.policies()));
         let limits = LiveLimits::new(settings.limits());
         let session_settings = session::Settings {
             user: login.user.clone(),
@@ -167,6 +168,13 @@ impl Proxy {
             dials,
             events,
         }
+    }
+
+    /// SIGHUP: what its policies say is another thing now.
+    pub(crate) fn reload(&mut self, rulings: &Rulings) {
+        self.settings.rulings.clone_from(rulings);
+        let live = &self.session_settings.policies;
+        self.hub.change_policies(live, self.settings.policies());
     }
 
     /// A client has connected, and we to the broker.

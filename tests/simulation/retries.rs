@@ -5,6 +5,7 @@ use std::fmt;
 use fastrand::Rng;
 
 use super::codec::value::{Bytes, Value};
+use super::rulings::Ruling;
 
 /// How often a message comes back that is delayed, where no limit is said.
 const DEFAULT_LIMIT: u64 = 20;
@@ -63,7 +64,22 @@ pub(crate) struct Retries {
     pub stays: bool,
 }
 
-/// The same, as sessions know it.
+/// What the declare of a queue asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub words: Words,
+    pub quorum: bool,
+}
+
+/// One of the lives of a queue, as far as retries go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Life {
+    /// What its policy says besides changes.
+    Asked(Asked),
+    Fixed(Known),
+}
+
+/// What becomes of what is returned to a queue, as sessions know it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// Those that have seen its declare.
@@ -153,16 +169,36 @@ impl Words {
         fields.into_iter().flatten().collect()
     }
 
-    /// Arguments beat the policy, key by key.
-    fn or(self, policy: Words) -> Words {
+    /// Completed key by key by others.
+    fn or(self, other: Words) -> Words {
         Words {
-            kind: self.kind.or(policy.kind),
-            min: self.min.or(policy.min),
-            max: self.max.or(policy.max),
-            multiplier: self.multiplier.or(policy.multiplier),
-            limit: self.limit.or(policy.limit),
-            counts: self.counts.or(policy.counts),
-            on_crash: policy.on_crash,
+            kind: self.kind.or(other.kind),
+            min: self.min.or(other.min),
+            max: self.max.or(other.max),
+            multiplier: self.multiplier.or(other.multiplier),
+            limit: self.limit.or(other.limit),
+            counts: self.counts.or(other.counts),
+            on_crash: other.on_crash,
+        }
+    }
+}
+
+// === impl Life ===
+
+impl Life {
+    /// While its policy says this.
+    pub(crate) fn known(&self, ruling: &Ruling) -> Known {
+        let asked = match self {
+            Life::Fixed(known) => return *known,
+            Life::Asked(asked) => asked,
+        };
+        let of = |words: Words| match ruling.overrules {
+            true => Retries::overruled(words, ruling.retries, asked.quorum),
+            false => Retries::of(words, ruling.retries, asked.quorum),
+        };
+        Known {
+            seen: of(asked.words),
+            unseen: of(Words::default()),
         }
     }
 }
@@ -170,13 +206,25 @@ impl Words {
 // === impl Retries ===
 
 impl Retries {
-    /// Of a queue whose arguments and whose policy say this. `None`: what is returned is the broker's.
+    /// Of a queue whose arguments and whose policy say this. `None`: what is returned is the broker's. Arguments beat the policy.
     pub(crate) fn of(arguments: Words, policy: Words, quorum: bool) -> Option<Retries> {
+        Retries::both(arguments, policy, arguments.or(policy), quorum)
+    }
+
+    /// The same where the policy beats the arguments.
+    fn overruled(arguments: Words, policy: Words, quorum: bool) -> Option<Retries> {
+        let said = Words {
+            on_crash: policy.on_crash,
+            ..policy.or(arguments)
+        };
+        Retries::both(arguments, policy, said, quorum)
+    }
+
+    fn both(arguments: Words, policy: Words, said: Words, quorum: bool) -> Option<Retries> {
         // The model is RabbitMQ 4.3, which has a limit for each quorum queue; its delays are not drawn.
         if quorum && policy.is_silent() && arguments.min.is_none() {
             return None;
         }
-        let said = arguments.or(policy);
         let delays = said.min.is_some() && said.kind != Some("disabled");
         let does = delays || said.limit.is_some_and(|limit| limit >= 0);
         does.then_some(Retries { said, stays: false })

@@ -19,6 +19,7 @@ use super::net::{End, Micros, Net, TcpId};
 use super::operator::Operator;
 use super::plan::Plan;
 use super::proxy::{self, Proxy, Which};
+use super::sighups::Sighups;
 use super::task::Clock;
 use watch::{gist, gist_line};
 
@@ -60,6 +61,7 @@ pub(crate) struct World {
     alarm_since: Option<Micros>,
     pub(super) plan: Plan,
     pub(super) operator: Operator,
+    pub(super) sighups: Sighups,
     next_body: u64,
     next_client: usize,
     /// As many clients as there shall be.
@@ -130,7 +132,8 @@ impl World {
         let mut plan = Plan::draw(&mut rng);
         let mut apart = Rng::with_seed(seed ^ RETRIES);
         plan.draw_retries(&mut apart);
-        let mut settings = settings.with_policies(&plan, &mut apart);
+        let sighups = Sighups::draw(seed, &plan);
+        let mut settings = settings.with_policies(&plan, &mut apart, sighups.come());
         let mut apart = Rng::with_seed(seed ^ LIVES);
         plan.draw_lives(&mut apart);
         settings.own.clone_from(&plan.own);
@@ -157,6 +160,7 @@ impl World {
             accounts: Accounts::new(&plan),
             troubles,
             operator: Operator::draw(seed),
+            sighups,
             alarm_since: None,
             plan,
             next_body: 0,
@@ -173,7 +177,7 @@ impl World {
         };
         let said = format!(
             "policies {:?}, retries {:?}",
-            world.plan.retry_policies, world.plan.retries
+            world.sighups.file, world.plan.retries
         );
         world.note(|| said);
         world.clock.set(world.at);
@@ -219,6 +223,7 @@ impl World {
         if self.phase == Phase::Load {
             self.draw_fault();
             self.operate()?;
+            self.change_settings();
             if self.rng.u16(..800) == 0 {
                 self.at += self.rng.u64(..1_500_000);
             }
@@ -227,6 +232,7 @@ impl World {
             self.operate_last()?;
         }
         self.clock.set(self.at);
+        self.hang_up_proxies();
         self.heartbeats();
         self.keep_clients();
         let mut actions = self.actions();
@@ -335,6 +341,7 @@ impl World {
             self.troubles.next_heal(),
             self.clock.next(),
             Some(self.heartbeat_at),
+            self.sighups.next(),
         ];
         others.into_iter().flatten().min()
     }
@@ -391,6 +398,9 @@ impl World {
 
     pub(super) fn start_proxy(&mut self, at: usize) {
         let seed = self.rng.u64(..);
+        let file = &self.sighups.file;
+        self.settings[at].rulings.clone_from(file);
+        self.accounts.begins(at, file, self.at);
         self.proxies[at] = Some(Proxy::start(self.settings[at].clone(), seed, &self.clock));
     }
 

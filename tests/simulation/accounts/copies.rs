@@ -1,5 +1,8 @@
 //! One copy of a message: what it carries and what it has been through; and a copy that somebody has been given.
 
+use std::collections::BTreeSet;
+
+use super::super::rulings::Target;
 use super::duties::{Duty, Stay, Told};
 use super::history::{Counts, History};
 use super::{Bytes, Frame, Micros, names};
@@ -30,6 +33,8 @@ pub(super) struct Copy {
     pub(super) due: u64,
     pub(super) told_due: u64,
     pub(super) deadline: Option<u64>,
+    /// While it is away, or parked: where its dead letter may be meant to go.
+    pub(super) targets: BTreeSet<Target>,
 }
 
 impl Copy {
@@ -70,6 +75,7 @@ impl Copy {
     pub(super) fn moved(&mut self) {
         if !self.away {
             self.stay = None;
+            self.targets.clear();
             self.deadline = None;
             self.expiration = None;
         }
@@ -89,9 +95,9 @@ pub(super) struct Delivery {
     pub(super) queue: Bytes,
     pub(super) copy: Copy,
     pub(super) at: Micros,
-    /// Its client had read before that there is such a queue, so its session knew where dead letters go that the broker would discard.
-    pub(super) kept: bool,
+    /// Its client had read before that there is such a queue; it was still the first one of that name.
     pub(super) declared: bool,
+    pub(super) is_first: bool,
     /// It was another queue before.
     pub(super) changed: bool,
     /// How often its queue says that it came back, and how often after failures.

@@ -21,6 +21,12 @@ pub(crate) struct Count {
     pub refused: usize,
     /// Returned by proxies that do not know the TTL of the queue.
     pub without_ttl: usize,
+    /// Settings that a proxy was told of by a SIGHUP; dead letters that went elsewhere than by the first settings; those that raced with a change.
+    pub reloads: usize,
+    pub redirected: usize,
+    pub raced: usize,
+    /// Returns for which other retries held than at first.
+    pub otherwise: usize,
     /// Redrives and purges; those that came to their end; those that could not go on.
     pub walks: usize,
     pub completed: usize,
@@ -46,6 +52,10 @@ impl Count {
         self.over += other.over;
         self.refused += other.refused;
         self.without_ttl += other.without_ttl;
+        self.reloads += other.reloads;
+        self.redirected += other.redirected;
+        self.raced += other.raced;
+        self.otherwise += other.otherwise;
         self.walks += other.walks;
         self.completed += other.completed;
         self.failed += other.failed;

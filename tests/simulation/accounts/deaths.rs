@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::codec::value::Bytes;
 use super::super::net::Micros;
+use super::super::rulings::Target;
 use super::duties::Duty;
 
 /// By message, and by what is to be done.
@@ -42,6 +43,9 @@ pub(super) struct Death {
     pub at_once: bool,
     /// Of what was returned.
     pub when: Option<When>,
+    /// A proxy could decide about it since then. Nothing: it was decided before, and so where it goes.
+    pub since: Option<Micros>,
+    pub decided: BTreeSet<Target>,
 }
 
 /// When a message comes back, or dies while it is away, in milliseconds of the wall clock.
@@ -59,12 +63,21 @@ pub(super) struct When {
     pub blind_deadline: Option<u64>,
     /// Only a session would do that which does not know what its client has declared.
     pub blind: bool,
+    /// Its session may not have seen the declare of its client.
+    pub unknowing: bool,
 }
 
 impl Deaths {
     /// A client has rejected it, or the intake has it.
-    pub(super) fn heard(&mut self, body: Bytes, duty: Duty, (by_itself, mark): (usize, u64)) {
+    pub(super) fn heard(
+        &mut self,
+        body: Bytes,
+        duty: Duty,
+        (by_itself, mark): (usize, u64),
+        since: Option<Micros>,
+    ) {
         let death = self.all.entry((body, duty)).or_default();
+        death.since = death.since.or(since);
         death.heard += 1;
         death.by_itself = death.by_itself.max(by_itself);
         death.marks.insert(mark);
@@ -78,8 +91,10 @@ impl Deaths {
         duty: Duty,
         (by_itself, mark): (usize, u64),
         when: When,
+        since: Option<Micros>,
     ) {
         let death = self.all.entry((body, duty)).or_default();
+        death.since = death.since.or(since);
         death.heard += 1;
         death.by_itself = death.by_itself.max(by_itself);
         death.marks.insert(mark);
@@ -87,6 +102,20 @@ impl Deaths {
             Some(before) => before.or(when),
             None => when,
         });
+    }
+
+    /// What was heard of may come back at another moment.
+    pub(super) fn comes_otherwise(&mut self, body: &Bytes, duty: &Duty, when: When) {
+        if let Some(death) = self.all.get_mut(&(body.clone(), duty.clone())) {
+            death.when = death.when.map(|before| before.or(when));
+        }
+    }
+
+    /// Where its dead letter goes was decided before the intake had it again.
+    pub(super) fn was_decided(&mut self, body: &Bytes, duty: &Duty, targets: &BTreeSet<Target>) {
+        if let Some(death) = self.all.get_mut(&(body.clone(), duty.clone())) {
+            death.decided.extend(targets.iter().cloned());
+        }
     }
 
     pub(super) fn find(&self, of: &(Bytes, Duty)) -> Option<&Death> {
@@ -171,6 +200,7 @@ impl When {
             deadline,
             blind_deadline: self.blind_deadline.max(other.blind_deadline),
             blind: self.blind && other.blind,
+            unknowing: self.unknowing || other.unknowing,
         }
     }
 }

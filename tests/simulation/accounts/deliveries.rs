@@ -21,13 +21,22 @@ impl Accounts {
         };
         if self.whose.get(&tag.0) == Some(&Whose::Intake) {
             let returns = copy.comes_out(at, at, is_parking(queue));
-            for duty in taken(queue, &copy) {
+            let taken = taken(queue, &copy);
+            // Of what is parked, or was away, it was decided before.
+            let since = (!is_parking(queue)).then_some(at);
+            for duty in taken.iter().cloned() {
                 if !returns.iter().any(|(of, _)| *of == duty) {
                     let of = (copy.by_itself, copy.mark);
-                    self.deaths.heard(copy.body.clone(), duty, of);
+                    self.deaths.heard(copy.body.clone(), duty, of, since);
                 }
             }
-            self.hear_of(&copy.body, (copy.by_itself + 1, copy.mark), returns);
+            let again = returns.iter().map(|(duty, _)| duty.clone());
+            let all: Vec<Duty> = taken.into_iter().chain(again).collect();
+            let of = (copy.by_itself + 1, copy.mark);
+            self.hear_of(&copy.body, of, returns, None);
+            for duty in all {
+                self.deaths.was_decided(&copy.body, &duty, &copy.targets);
+            }
         }
         self.taken_by_walk(tag, queue, number_of_copy, &copy);
         let declared = self.declared.contains(&(tag.0, queue.clone()));
@@ -35,15 +44,15 @@ impl Accounts {
             queue: queue.clone(),
             copy,
             at,
-            kept: declared && self.kept.contains(queue) && !self.gone_once.contains(queue),
             declared,
+            is_first: !self.gone_once.contains(queue),
             changed: self.changed.contains(queue),
             counts,
             ttl: self.ttls.get(queue).copied(),
             seen: None,
         };
         self.delivered.insert(tag, delivery);
-        if self.crashed.contains(&tag.0) {
+        if self.crashed.contains_key(&tag.0) {
             self.left_behind(tag, at);
         }
         Ok(())
@@ -57,28 +66,31 @@ impl Accounts {
         at: Micros,
     ) -> Result<(), String> {
         let whose = self.whose.get(&tag.0).copied();
-        let verb = self.verbs.remove(&tag).map(|(verb, _)| verb);
+        let verb = self.verbs.remove(&tag);
+        let window = verb.map_or(at, |(_, then)| then)..=at;
+        let verb = verb.map(|(verb, _)| verb);
         let unknown = || format!("{tag:?} was never delivered");
         let delivery = self.delivered.remove(&tag).ok_or_else(unknown)?;
         if let Some(Whose::Walk(number)) = whose {
             return self.settled_by_walk(number, &delivery, copy, how);
         }
         let counted = match (whose, how) {
-            (Some(Whose::Client(_)), How::Ack) => self.counted(tag, &delivery, verb)?,
+            (Some(Whose::Client(_)), How::Ack) => self.counted(tag, &delivery, verb, at)?,
             _ => Vec::new(),
         };
         let returned = match verb {
             Some(Verb::Returned(by)) if how == How::Requeue => {
-                return self.returned_natively(tag, &delivery, by, at);
+                return self.returned_natively(tag, &delivery, by, window);
             }
-            Some(Verb::Returned(by)) => self.returns(tag.0, &delivery, by, 0, 0),
+            Some(Verb::Returned(by)) => self.returns(tag.0, &delivery, by, (0, 0), window),
             _ => Vec::new(),
         };
         let Delivery {
             queue,
             copy: it,
             seen,
-            kept,
+            declared,
+            is_first,
             at: then,
             ..
         } = delivery;
@@ -106,7 +118,9 @@ impl Accounts {
                 let returns = it.comes_out(then, at, is_parking(&queue)).into_iter();
                 taken.chain(returns.map(|(duty, _)| duty)).collect()
             }
-            (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead)) if kept => {
+            (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead))
+                if declared && is_first && self.is_kept(tag, &queue, at) =>
+            {
                 let queue = String::from_utf8_lossy(&queue);
                 return Err(format!(
                     "a reject from {queue} was forwarded, although the broker does not know its target"

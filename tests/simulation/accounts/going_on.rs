@@ -15,7 +15,7 @@ impl Accounts {
         // What only the proxy can bring to its target waits for the end of the alarm.
         let waits = |tag: &Tag, verb: Verb| {
             let delivery = self.delivered.get(tag);
-            verb == Verb::Dead && delivery.is_some_and(|of| self.kept.contains(&of.queue))
+            verb == Verb::Dead && delivery.is_some_and(|of| self.rules.may_keep(&of.queue))
         };
         let in_turn = |tag: &Tag| {
             let dead = self

@@ -2,30 +2,28 @@
 
 use super::super::client::CHANNELS;
 use super::super::plan::Own;
-use super::super::retries::Known;
-use super::{Accounts, Bytes, Conn, Tag, Whose};
+use super::super::retries::{Asked, Life};
+use super::{Accounts, Bytes, Conn, Micros, Tag, Whose};
 
 impl Accounts {
     /// A client will declare a queue of its own. `kept`: by the mode of its proxy.
     pub(crate) fn has_own(&mut self, queue: Bytes, own: &Own, kept: bool) {
-        self.retries.insert(queue.clone(), vec![own.retries(kept)]);
+        let life = Life::Fixed(own.retries(kept));
+        self.retries.insert(queue.clone(), vec![life]);
         self.ttls.extend(own.ttl().map(|ttl| (queue.clone(), ttl)));
-        self.set_keys
-            .0
-            .extend(own.set_key().map(|key| (queue, key)));
+        self.rules.argue(queue, own.target());
     }
 
     /// The queue is declared as another one from now on.
-    pub(crate) fn changes(&mut self, queue: &str, known: Option<Known>) {
+    pub(crate) fn changes(&mut self, queue: &str, asked: Asked, at: Micros) {
         let queue: Bytes = queue.into();
-        if let Some(known) = known {
-            self.retries.entry(queue.clone()).or_default().push(known);
-        }
+        let lives = self.retries.entry(queue.clone()).or_default();
+        lives.push(Life::Asked(asked));
         let held = self.delivered.iter();
         let held = held.filter(|(_, delivery)| delivery.queue == queue && !delivery.changed);
         let held: Vec<Tag> = held.map(|(tag, _)| *tag).collect();
         for tag in held {
-            self.queue_changed(tag);
+            self.queue_changed(tag, at);
         }
         self.changed.insert(queue);
     }

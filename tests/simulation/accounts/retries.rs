@@ -1,16 +1,15 @@
 //! Messages that clients return to queues with retries: they come back as often as they may, not before their time, and none is forgotten.
 
-use std::collections::BTreeSet;
-
 use super::super::client::Verb;
 use super::super::codec::frame::Frame;
 use super::super::model::Conn;
 use super::super::net::Micros;
-use super::super::retries::{Attempts, By, Known, OnCrash, Retries, Verdict};
+use super::super::retries::{Attempts, By, Known, Life, Retries, Verdict};
 use super::super::world::WALL;
 use super::deaths::When;
 use super::duties::{Duty, Stay, Told};
 use super::history::Counts;
+use super::rules::Window;
 use super::{Accounts, Bytes, Copy, Delivery, Tag, Value};
 
 /// How often a message has come back, and how often after failures, as a client is told (RabbitMQ 4.3).
@@ -80,6 +79,7 @@ impl Delivery {
                     deadline: None,
                     blind_deadline: None,
                     blind: false,
+                    unknowing: false,
                 };
                 Some((Duty::Dies(counts), when))
             }
@@ -96,6 +96,7 @@ impl Delivery {
                     deadline,
                     blind_deadline,
                     blind: false,
+                    unknowing: false,
                 };
                 Some(match delay {
                     0 => (Duty::Returns(stay), when),
@@ -134,6 +135,7 @@ impl Copy {
             deadline: self.deadline.map(|deadline| (deadline, deadline)),
             blind_deadline: None,
             blind: false,
+            unknowing: false,
         };
         let mut duties = vec![(Duty::Returns(stay.clone()), when)];
         if let Some(deadline) = self.deadline.filter(|_| self.away) {
@@ -155,10 +157,14 @@ impl Copy {
 impl Accounts {
     /// What sessions may know of the retries of a queue. One that has read its declare's answer knows its arguments; true: it does not know what it
     /// should. With a queue that is deleted goes what is known of it.
-    fn retries_of(&self, conn: Conn, queue: &Bytes) -> Vec<(Retries, bool)> {
-        let sees = self.declared.contains(&(conn, queue.clone()));
-        let sees = sees && !self.gone_once.contains(queue);
-        let known = self.retries.get(queue).into_iter().flatten();
+    pub(super) fn retries_of(
+        &self,
+        conn: Conn,
+        queue: &Bytes,
+        window: &Window,
+    ) -> Vec<(Retries, bool)> {
+        let sees = self.sees(conn, queue);
+        let known = self.known(conn, queue, window).into_iter();
         let known = known.flat_map(|known| {
             let seen = known.seen.map(|retries| (retries, false));
             let unseen = known.unseen.map(|retries| (retries, sees));
@@ -167,21 +173,36 @@ impl Accounts {
         known.collect()
     }
 
-    /// All that may follow when a delivery is returned.
+    /// The session of that connection knows the arguments of that queue.
+    fn sees(&self, conn: Conn, queue: &Bytes) -> bool {
+        self.declared.contains(&(conn, queue.clone())) && !self.gone_once.contains(queue)
+    }
+
+    /// The same for each life of the queue and each change of its policy.
+    fn known(&self, conn: Conn, queue: &Bytes, window: &Window) -> Vec<Known> {
+        let lives = self.retries.get(queue).map_or(&[][..], Vec::as_slice);
+        let rulings = self.rules.in_force(conn, queue, window);
+        let of_life = |life: &Life| rulings.iter().map(|ruling| life.known(ruling)).collect();
+        lives.iter().flat_map::<Vec<Known>, _>(of_life).collect()
+    }
+
+    /// All that may follow when a delivery is returned, if that is decided within that window.
     pub(super) fn returns(
         &self,
         conn: Conn,
         delivery: &Delivery,
         by: By,
-        now: u64,
-        latest: u64,
+        (now, latest): (u64, u64),
+        window: Window,
     ) -> Vec<(Duty, When)> {
-        let retries = self.retries_of(conn, &delivery.queue);
+        let retries = self.retries_of(conn, &delivery.queue, &window);
+        let unknowing = !self.sees(conn, &delivery.queue);
         let mut duties: Vec<(Duty, When)> = Vec::new();
         for (retries, blind) in &retries {
             for (duty, when) in delivery.returned(retries, by, now, latest) {
                 let when = When {
                     blind: *blind,
+                    unknowing,
                     ..when
                 };
                 match duties.iter_mut().find(|(of, _)| *of == duty) {
@@ -193,83 +214,62 @@ impl Accounts {
         duties
     }
 
-    pub(super) fn hear_of(&mut self, body: &Bytes, of: (usize, u64), duties: Vec<(Duty, When)>) {
+    pub(super) fn hear_of(
+        &mut self,
+        body: &Bytes,
+        of: (usize, u64),
+        duties: Vec<(Duty, When)>,
+        since: Option<Micros>,
+    ) {
         for (duty, when) in duties {
-            self.deaths.heard_of_return(body.clone(), duty, of, when);
+            let deaths = &mut self.deaths;
+            deaths.heard_of_return(body.clone(), duty, of, when, since);
+        }
+    }
+
+    /// What may follow of a delivery that its client has returned or left behind, as far as that was heard.
+    pub(super) fn open_returns(&self, tag: Tag, at: Micros) -> Vec<(Duty, When)> {
+        let Some(delivery) = self.delivered.get(&tag) else {
+            return Vec::new();
+        };
+        let returned = match self.verbs.get(&tag) {
+            Some((Verb::Returned(by), then)) => {
+                let window = *then..=at;
+                self.returns(tag.0, delivery, *by, (millis(*then), millis(*then)), window)
+            }
+            _ => Vec::new(),
+        };
+        let left = match self.crashed.get(&tag.0) {
+            Some(then) => self.left(tag, *then..=at, millis(*then)),
+            None => Vec::new(),
+        };
+        [returned, left].concat()
+    }
+
+    /// The same again, when something has changed by which sessions decide; `before`: what was heard of already.
+    pub(super) fn hear_of_new(&mut self, tag: Tag, before: &[(Duty, When)], at: Micros) {
+        let is_new = |(duty, _): &(Duty, When)| before.iter().all(|(known, _)| known != duty);
+        let (new, known) = self.open_returns(tag, at).into_iter().partition(is_new);
+        let known: Vec<(Duty, When)> = known;
+        let Some(delivery) = self.delivered.get(&tag) else {
+            return;
+        };
+        let copy = &delivery.copy;
+        let (body, of) = (copy.body.clone(), (copy.by_itself + 1, copy.mark));
+        self.hear_of(&body, of, new, Some(at));
+        for (duty, when) in known {
+            self.deaths.comes_otherwise(&body, &duty, when);
         }
     }
 
     /// The queue that a delivery came from is deleted, and made anew as another one. Its session may take what it holds for a message of that one,
     /// where it may count otherwise.
-    pub(super) fn queue_changed(&mut self, tag: Tag) {
-        let returned = self.verbs.get(&tag).copied();
-        let duties = |accounts: &Accounts| match (accounts.delivered.get(&tag), returned) {
-            (Some(delivery), Some((Verb::Returned(by), then))) => {
-                accounts.returns(tag.0, delivery, by, millis(then), millis(then))
-            }
-            _ => Vec::new(),
-        };
-        let before = duties(self);
-        let Some(delivery) = self.delivered.get_mut(&tag) else {
-            return;
-        };
-        delivery.changed = true;
-        let copy = &delivery.copy;
-        let (body, of) = (copy.body.clone(), (copy.by_itself + 1, copy.mark));
-        let mut new = duties(self);
-        new.retain(|(duty, _)| before.iter().all(|(known, _)| known != duty));
-        self.hear_of(&body, of, new);
-    }
-
-    /// The client of that connection is lost; its session may know it from now on. `open`: what the broker has not settled.
-    pub(crate) fn crashed(&mut self, conn: Conn, open: impl Fn(Tag) -> bool, at: Micros) {
-        if !self.crashed.insert(conn) {
-            return;
+    pub(super) fn queue_changed(&mut self, tag: Tag, at: Micros) {
+        let before = self.open_returns(tag, at);
+        if let Some(delivery) = self.delivered.get_mut(&tag) {
+            delivery.changed = true;
+            self.hear_of_new(tag, &before, at);
         }
-        let tags = self.delivered.keys().copied();
-        let these: Vec<Tag> = tags.filter(|tag| tag.0 == conn && open(*tag)).collect();
-        for tag in these {
-            self.left_behind(tag, at);
-        }
-    }
-
-    /// A delivery whose client is lost.
-    pub(super) fn left_behind(&mut self, tag: Tag, at: Micros) {
-        let Some(delivery) = self.delivered.get(&tag) else {
-            return;
-        };
-        let counts = |(of, _): &(Retries, bool)| of.on_crash() != OnCrash::Requeue;
-        let known = self.retries_of(tag.0, &delivery.queue);
-        if !known.iter().any(counts) {
-            return;
-        }
-        let duties = self.returns(tag.0, delivery, By::Reject, millis(at), u64::MAX);
-        let copy = &delivery.copy;
-        let (body, of) = (copy.body.clone(), (copy.by_itself + 1, copy.mark));
-        self.hear_of(&body, of, duties);
-    }
-
-    /// What may have become of a delivery that its session acks though its client has not: it was left behind, and that counts.
-    pub(super) fn counted(
-        &mut self,
-        tag: Tag,
-        delivery: &Delivery,
-        verb: Option<Verb>,
-    ) -> Result<Vec<Duty>, String> {
-        if !self.crashed.contains(&tag.0) {
-            return Ok(Vec::new());
-        }
-        let known = self.retries_of(tag.0, &delivery.queue);
-        let is = |of: OnCrash| known.iter().any(|(retries, _)| retries.on_crash() == of);
-        if !is(OnCrash::CountAll) && !is(OnCrash::CountOldest) {
-            return Ok(Vec::new());
-        }
-        let place = (tag.0, tag.1, delivery.queue.clone());
-        if verb.is_none() && !is(OnCrash::CountAll) && !self.oldest.insert(place) {
-            return Err(format!("{tag:?}: a lost client's second delivery counts"));
-        }
-        let duties = self.returns(tag.0, delivery, By::Reject, 0, 0);
-        Ok(duties.into_iter().map(|(duty, _)| duty).collect())
     }
 
     /// The broker returns what a client returned.
@@ -281,11 +281,11 @@ impl Accounts {
         tag: Tag,
         delivery: &Delivery,
         by: By,
-        at: Micros,
+        window: Window,
     ) -> Result<(), String> {
         let body = &delivery.copy.body;
-        let duties = self.returns(tag.0, delivery, by, 0, 0);
-        let now = at.saturating_sub(super::FAULT_SHOWS);
+        let duties = self.returns(tag.0, delivery, by, (0, 0), window.clone());
+        let now = window.end().saturating_sub(super::FAULT_SHOWS);
         let fault = self.faults.iter().any(|fault| *fault >= now);
         for (duty, _) in &duties {
             let death = self.deaths.find(&(body.clone(), duty.clone()));
@@ -294,7 +294,7 @@ impl Accounts {
                 return Err(format!("{body} went back, after {duty} was confirmed"));
             }
         }
-        let seen = self.must_go_away(delivery, by);
+        let seen = self.must_go_away(tag.0, delivery, by, window);
         let forwarded = self.forwarded.entry(delivery.queue.clone()).or_default();
         if !seen || !delivery.declared || self.declares_left || self.impatient {
             return Ok(());
@@ -315,11 +315,16 @@ impl Accounts {
     }
 
     /// Whatever its session knows of the queue, that is not the broker's; with a queue that is deleted goes what is known of it.
-    fn must_go_away(&self, delivery: &Delivery, by: By) -> bool {
+    fn must_go_away(&self, conn: Conn, delivery: &Delivery, by: By, window: Window) -> bool {
+        // Where neither arguments nor a policy ask for anything at the declare, the session keeps no copies.
+        let since = match self.rules.is_targetless(&delivery.queue) {
+            true => self.rules.began(conn),
+            false => *window.start(),
+        };
         let forgets = self.gone_once.contains(&delivery.queue);
         let known = |of: &Known| [Some(of.seen), forgets.then_some(of.unseen)];
-        let lives = self.retries.get(&delivery.queue).into_iter().flatten();
-        let mut all = lives.flat_map(known).flatten().peekable();
+        let lives = self.known(conn, &delivery.queue, &(since..=*window.end()));
+        let mut all = lives.iter().flat_map(known).flatten().peekable();
         let attempts = delivery.attempts();
         let goes = |of: Retries| {
             let mut verdicts = attempts.iter().map(|before| of.verdict(*before, by));
@@ -348,10 +353,11 @@ impl Accounts {
         };
         let body = String::from_utf8_lossy(&of.0).into_owned();
         let wrong = |what: String| Err(format!("{body}, {}: {what}", of.1));
-        let known = self.retries.get(&stay.queue);
-        let known = known.into_iter().flatten();
-        let known = known.flat_map(|of| [of.seen, of.unseen]);
-        if known.flatten().all(|of| of.forbids(stay.attempts)) {
+        let lives = self.retries.get(&stay.queue).into_iter().flatten();
+        let rulings = self.rules.ever(&stay.queue);
+        let known = lives.flat_map(|life| rulings.iter().map(|ruling| life.known(ruling)));
+        let mut known = known.flat_map(|of| [of.seen, of.unseen]).flatten();
+        if known.all(|of| of.forbids(stay.attempts)) {
             return wrong("it comes back more often than it may".into());
         }
         let (Some(told), Some(when)) = (Told::of(content), self.deaths.get(of)?.when) else {
@@ -436,6 +442,3 @@ impl Accounts {
         *self.forwarded.entry(queue.to_vec()).or_default() += 1;
     }
 }
-
-/// Of a set of connections.
-pub(super) type Lost = BTreeSet<Conn>;

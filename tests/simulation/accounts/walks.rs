@@ -129,7 +129,7 @@ impl Accounts {
         }
         for duty in self.redrives(number, queue, copy) {
             self.deaths
-                .heard(copy.body.clone(), duty, (0, copy.mark + 1));
+                .heard(copy.body.clone(), duty, (0, copy.mark + 1), None);
         }
     }
 

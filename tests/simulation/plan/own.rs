@@ -6,6 +6,7 @@ use fastrand::Rng;
 use super::super::codec::methods::{Arg, Args};
 use super::super::codec::value::{Bytes, Table, Value};
 use super::super::retries::{Known, OnCrash, Retries, Words};
+use super::super::rulings::Target;
 use super::{number, string, text};
 
 /// What all of them are declared with.
@@ -97,11 +98,15 @@ impl Own {
         }
     }
 
-    /// By which its dead letters go, if there is one.
-    pub(crate) fn set_key(&self) -> Option<Bytes> {
-        match self.arguments.get("x-dead-letter-routing-key")? {
-            Value::Text(key) => Some(key.clone()),
+    /// Where its dead letters go.
+    pub(crate) fn target(&self) -> Option<Target> {
+        let text = |name| match self.arguments.get(name)? {
+            Value::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
             _ => None,
-        }
+        };
+        Some(Target {
+            exchange: text("x-dead-letter-exchange")?,
+            key: text("x-dead-letter-routing-key"),
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! What an operator has set, and the same as the proxy reads it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -10,20 +10,23 @@ use dlx_proxy::dead_letter::retries::{self as rules_of_retries, RetryType};
 use dlx_proxy::intake;
 use dlx_proxy::machine::Limits;
 use dlx_proxy::publisher::OnUnroutable;
-use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
+use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policy};
 use dlx_proxy::registry::said_retries::SaidRetries;
 use fastrand::Rng;
 
 use super::super::plan::{OWN_QUEUES, Own, Plan};
 use super::super::retries::{OnCrash, Words};
+use super::super::rulings::Rulings;
 
 /// What an operator has set.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub mode: Mode,
-    /// Queue, exchange, key; with the mode `keep`.
-    pub policies: Vec<(String, String, String)>,
-    pub retry_policies: BTreeMap<String, Words>,
+    pub rulings: Rulings,
+    /// Queues whose arguments name no target; in mode `keep`, so that a policy which names one can go.
+    targetless: BTreeSet<String>,
+    /// There are policies that are for none of the queues.
+    decoys: bool,
     /// Queues of single clients.
     pub own: Option<Own>,
     pub on_unroutable: OnUnroutable,
@@ -54,8 +57,9 @@ impl Settings {
             } else {
                 Mode::Takeover
             },
-            policies: Vec::new(),
-            retry_policies: BTreeMap::new(),
+            rulings: Rulings::new(),
+            targetless: BTreeSet::new(),
+            decoys: false,
             own: None,
             on_unroutable: if rng.u8(..5) == 0 {
                 OnUnroutable::Drop
@@ -85,10 +89,13 @@ impl Settings {
 
     /// What those of a plan say. Rejects of queues beyond `max-queues-per-connection` go to the broker whatever it knows (docs/differences.md); and
     /// one of a message that is larger than the budget is never done, as it returns to its queue.
-    pub(crate) fn with_policies(mut self, plan: &Plan, rng: &mut Rng) -> Settings {
-        self.policies = plan.policies.clone();
-        self.retry_policies = plan.retry_policies.clone();
-        if !self.policies.is_empty() {
+    pub(crate) fn with_policies(mut self, plan: &Plan, rng: &mut Rng, sighups: bool) -> Settings {
+        self.rulings = plan.rulings();
+        self.decoys = sighups;
+        let targetless = plan.sources.iter();
+        let targetless = targetless.filter(|queue| plan.argued_target(queue).is_none());
+        self.targetless = targetless.cloned().collect();
+        if !plan.policies.is_empty() || sighups && !self.targetless.is_empty() {
             self.max_queues = 65_536;
             self.retained = self.retained.max(20_000);
         }
@@ -102,21 +109,39 @@ impl Settings {
         self
     }
 
-    pub(super) fn policies(&self) -> Policies {
-        let named = self.policies.iter().map(|(queue, ..)| queue);
-        let queues: BTreeSet<&String> = named.chain(self.retry_policies.keys()).collect();
-        let of_queues = queues.into_iter().map(|queue| {
-            let target = self.policies.iter().find(|(of, ..)| of == queue);
-            let retries = self.retry_policies.get(queue);
+    pub(super) fn policies(&self) -> Vec<Policy> {
+        let of_queues = self.rulings.iter().map(|(queue, ruling)| Policy {
+            vhost: vhost(),
+            pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
+            priority: 1,
+            mode: Some(match self.targetless.contains(queue) {
+                true => Mode::Keep,
+                false => self.mode,
+            }),
+            overrules_arguments: ruling.overrules,
+            definition: Definition {
+                dead_letter_exchange: ruling.exchange.as_deref().map(short),
+                dead_letter_routing_key: ruling.key.as_deref().map(short),
+                retries: said(&ruling.retries),
+            },
+            ..Policy::default()
+        });
+        // What is said of another vhost, or with too low a priority, is said of none of these queues.
+        let decoys = [(short("other"), 9), (vhost(), -1)].into_iter();
+        let decoys = decoys.filter(|_| self.decoys).map(|(vhost, priority)| {
+            let never = Words {
+                limit: Some(0),
+                ..Words::default()
+            };
             Policy {
-                vhost: vhost(),
-                pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
-                priority: 1,
-                mode: Some(target.map_or(self.mode, |_| Mode::Keep)),
+                vhost,
+                priority,
+                mode: Some(self.mode),
+                overrules_arguments: true,
                 definition: Definition {
-                    dead_letter_exchange: target.map(|(_, exchange, _)| short(exchange)),
-                    dead_letter_routing_key: target.map(|(.., key)| short(key)),
-                    retries: retries.map(said).unwrap_or_default(),
+                    dead_letter_exchange: Some(short("dlx")),
+                    dead_letter_routing_key: Some(short("elsewhere")),
+                    retries: said(&never),
                 },
                 ..Policy::default()
             }
@@ -138,7 +163,7 @@ impl Settings {
             mode: Some(self.mode),
             ..Policy::default()
         };
-        Policies::new(of_queues.chain(own).chain([all]).collect())
+        of_queues.chain(own).chain([all]).chain(decoys).collect()
     }
 
     pub(super) fn limits(&self) -> Limits {

@@ -13,15 +13,15 @@ use super::super::proxy::Which;
 use super::{HEARTBEAT, Peer, Phase, WALL, World, gist, gist_line};
 
 impl World {
-    /// A connection to the broker, if it lets us.
-    pub(super) fn dial(&mut self, whose: Whose) -> Option<TcpId> {
+    /// A connection of that proxy to the broker, if it lets us.
+    pub(super) fn dial(&mut self, whose: Whose, proxy: usize) -> Option<TcpId> {
         if !self.troubles.reachable(self.at) {
             return None;
         }
         let room = [200, 5_000, 100_000][self.rng.usize(..3)];
         let tcp = self.net.open(room, End::Dialer);
         let conn = self.broker.connect();
-        self.accounts.belongs(conn, whose);
+        self.accounts.belongs(conn, whose, proxy, self.at);
         let client = match whose {
             Whose::Client(client) => Some(client),
             Whose::Publisher | Whose::Intake | Whose::Walk(_) => None,
@@ -46,7 +46,7 @@ impl World {
             Which::Intake | Which::Session(_) => Whose::Intake,
         };
         let away = which == Which::Publisher && !self.troubles.publisher_reachable(self.at);
-        let tcp = if away { None } else { self.dial(whose) };
+        let tcp = if away { None } else { self.dial(whose, at) };
         if let Some(proxy) = &mut self.proxies[at] {
             proxy.connected(which, tcp, &self.net);
         }
@@ -63,7 +63,7 @@ impl World {
                 return;
             };
             let id = self.next_client;
-            let Some(broker) = self.dial(Whose::Client(id)) else {
+            let Some(broker) = self.dial(Whose::Client(id), at) else {
                 return;
             };
             self.next_client += 1;

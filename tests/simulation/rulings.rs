@@ -1,0 +1,84 @@
+//! What the policies of the proxy say of the queues of a world, and where dead letters go by it. Counted by a stranger, as the accounts are.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use fastrand::Rng;
+
+use super::plan::{MISSING, Plan};
+use super::retries::{OnCrash, Words};
+
+/// By queue: what its policy says. A queue that is not among them has none.
+pub(crate) type Rulings = BTreeMap<String, Ruling>;
+
+/// What one policy says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ruling {
+    pub exchange: Option<String>,
+    pub key: Option<String>,
+    pub retries: Words,
+    /// It comes before the arguments of its queue, not behind them.
+    pub overrules: bool,
+}
+
+/// Where the dead letters of a queue go. Without a key: by those that the message has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Target {
+    pub exchange: String,
+    pub key: Option<String>,
+}
+
+impl Ruling {
+    /// Another one, for a queue whose arguments say this. `None`: its policy vanishes.
+    ///
+    /// As with arguments, no queue is its own target, and where dead letters come back nothing doubles them.
+    pub(crate) fn draw(rng: &mut Rng, plan: &Plan, argued: Option<&Target>) -> Option<Ruling> {
+        if rng.u8(..4) == 0 {
+            return None;
+        }
+        let fan = if plan.returns { "dlx" } else { "fan" };
+        let exchanges = ["", "dlx", fan, "inner", MISSING];
+        let names_one = rng.u8(..4) > 0 && (argued.is_none() || rng.bool());
+        let exchange = names_one.then(|| exchanges[rng.usize(..exchanges.len())].to_owned());
+        let has_key = argued.is_some_and(|argued| argued.key.is_some());
+        let needs_key = exchange.is_some() && !has_key;
+        let key = plan.targets[rng.usize(..plan.targets.len())].clone();
+        let key = (needs_key || rng.bool()).then_some(key);
+        let mut retries = Words::default();
+        if plan.retrying && rng.u8(..4) > 0 {
+            retries = Words::draw(rng, true);
+            let all = [OnCrash::Requeue, OnCrash::CountOldest, OnCrash::CountAll];
+            retries.on_crash = all[rng.usize(..3)];
+        }
+        Some(Ruling {
+            exchange,
+            key,
+            retries,
+            overrules: rng.u8(..4) > 0,
+        })
+    }
+
+    /// The target of a queue whose arguments say this.
+    pub(crate) fn target(&self, argued: Option<&Target>) -> Option<Target> {
+        let by_policy = (self.exchange.clone(), self.key.clone());
+        let argued = argued.cloned().map(|of| (Some(of.exchange), of.key));
+        let argued = argued.unwrap_or_default();
+        let (first, then) = match self.overrules {
+            true => (by_policy, argued),
+            false => (argued, by_policy),
+        };
+        Some(Target {
+            exchange: first.0.or(then.0)?,
+            key: first.1.or(then.1),
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            Some(key) => write!(f, "'{}' by {key}", self.exchange),
+            None => write!(f, "'{}' by its own keys", self.exchange),
+        }
+    }
+}
