@@ -313,7 +313,10 @@ impl Intake {
 
     /// Returns what has waited for long enough. What the channel has lost meanwhile is in the queue again.
     fn return_due(&mut self, now: Mono, fx: &mut Effects) {
-        while let Some((_, ticket)) = self.returning.pop_front_if(|(due, _)| *due <= now) {
+        while let Some(&(due, ticket)) = self.returning.front()
+            && due <= now
+        {
+            self.returning.pop_front();
             if let Some(tag) = self.consumer.ledger.tag(ticket) {
                 self.consumer.return_one(tag, fx);
             }
