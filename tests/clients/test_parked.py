@@ -113,9 +113,10 @@ def test_while_one_queue_is_full_the_others_get_no_copy_of_all(own):
     assert copies.total() == 7 + 5
 
 
-@pytest.mark.parametrize("own", ["quorum", "classic"], indirect=True)
+@pytest.mark.parametrize("own", ["classic"], indirect=True)
 def test_while_the_parking_queue_refuses_too_nothing_is_left_to_the_broker(own):
-    """It would move what was rejected into the intake queue, at most once: lost, if that refuses as well. So it is when all three lose their leader."""
+    """It would move what was rejected into the intake queue, at most once: lost, if that refuses as well. So it is when all three lose their leader.
+    On 3.10 a channel to which a quorum queue has once refused something is not told when a policy takes away the limit."""
     broker, vhost = own.via.broker, own.via.vhost
     own.restart(nack_retries="0")
     full, witness = own.queue("full", x_max_length=0, x_overflow="reject-publish"), own.queue("witness")
@@ -129,7 +130,7 @@ def test_while_the_parking_queue_refuses_too_nothing_is_left_to_the_broker(own):
         for _ in range(10):
             own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
         until(lambda: own.depth(witness) >= 30, lambda: f"tried to park {own.depth(witness)} times")
-        assert own.depth(PARKED) < 10  # a quorum queue takes some more
+        assert own.depth(PARKED) == 0
     finally:
         broker.clear_policy(vhost, PARKED)
     assert {body for _, _, body in own.parked(10)} == {b"%d" % number for number in range(10)}
