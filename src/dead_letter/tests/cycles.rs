@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::table::{Table, TableBuilder};
+use crate::dead_letter::cycle::Lap;
 use crate::dead_letter::{
     Death, Dialect, Disposal, Target, TargetQueues, closes, plan, private, signal,
 };
@@ -343,5 +345,17 @@ fn retries_go_on_for_ever() {
                 assert_eq!(waited, Fate::On, "{broker:?} {lap}");
             }
         }
+    }
+}
+
+/// Somebody has written it who knows the name of the header, but not what stands in it.
+#[test]
+fn half_a_lap_is_none() {
+    let mut lap = TableBuilder::default();
+    for (name, value) in [("exchange", "x"), ("routing-key", "k"), ("deaths", "many")] {
+        let mut headers = TableBuilder::default();
+        headers.table(private::LAP, &lap);
+        assert!(Lap::read(Table(&headers.finish())).unwrap().is_none());
+        lap.longstr(name.as_bytes(), value.as_bytes());
     }
 }

@@ -285,6 +285,30 @@ fn a_dead_letter_of_what_expired_away_was_delivered_in_vain_if_the_broker_counts
     }
 }
 
+#[test]
+fn what_is_over_goes_by_the_key_of_its_target() {
+    let (queue, message) = (name("q"), build(EXPIRES).content);
+    let of = Return {
+        delivered: Wall(NOW.0 - 900),
+        ..returned(&queue, ("x", "k"), &message)
+    };
+    let rules = rules(Dialect::V4);
+    let target = Lookup::Target(Target {
+        exchange: name("dlx"),
+        routing_key: Some(name("dead")),
+        at_least_once: false,
+    });
+    let away = sent(&of, &target, &rules);
+    let came = judged(&away.content, &rules, NOW.after(SECOND)).unwrap();
+    let Disposal::Publish(dead) = came.disposal else {
+        panic!("a dead letter");
+    };
+    assert_eq!(
+        (dead.exchange, dead.routing_key),
+        (name("dlx"), name("dead"))
+    );
+}
+
 /// A queue without a dead-letter exchange lets go what expires in it. If nobody knows whether it has one, the broker has to decide: in the queue.
 #[test]
 fn what_is_over_without_a_target_is_dropped_if_that_is_certain() {

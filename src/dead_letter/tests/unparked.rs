@@ -7,7 +7,7 @@ use crate::dead_letter::Dialect;
 use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::retry;
-use crate::dead_letter::unparked::unparked;
+use crate::dead_letter::unparked::{unparked, without_user_id};
 use crate::machine::Wall;
 
 use super::away::{BROKERS, OWN, returned, round};
@@ -63,6 +63,19 @@ fn it_comes_back_as_it_was_and_as_often_as_it_did() {
     let before = retry.before(&again, original).unwrap();
     let looks = "expiration=60000 user=bob\na  1\nCC  [copy]";
     assert_eq!(render(&before.properties), looks);
+}
+
+/// The user-id of the proxy that parked it, which another one may not publish.
+#[test]
+fn without_its_user_id_it_stays_as_it_is_and_proves_nothing() {
+    let parked = proof::prove(&came_back().properties, OWN, Some(PARKED)).unwrap();
+    let hidden = without_user_id(&parked).unwrap();
+    let expected = render(&parked)
+        .replace(" user=dlx-proxy", "")
+        .replace("x-dlx-proxy-user-id  bob", "x-dlx-proxy-user-id  dlx-proxy");
+    assert_eq!(render(&hidden), expected);
+    assert!(unparked(&hidden, OWN, Wall::default()).is_none());
+    assert_eq!(without_user_id(&hidden), None);
 }
 
 #[test]
