@@ -28,6 +28,17 @@ fn a_declare_that_fits_goes_on_with_the_intake_exchange_in_it() {
     ));
 }
 
+/// The broker closes the connection for it.
+#[test]
+fn a_declare_that_cannot_be_read_passes() {
+    for mode in [Mode::Keep, Mode::Takeover] {
+        let mut s = Script::open(settings(mode));
+        s.client(&method(CH, MethodId::QUEUE_DECLARE, |a| a.short(0).end()))
+            .passes();
+        assert_eq!(s.events, []);
+    }
+}
+
 #[test]
 fn line_breaks_in_a_name_are_taken_out_as_the_broker_does() {
     let mut s = Script::open(settings(Mode::Takeover));

@@ -49,6 +49,13 @@ fn greeted(external: External) -> Script {
 }
 
 #[test]
+fn where_the_broker_sees_another_certificate_it_cannot_work() {
+    assert_eq!(External::of(None), External::Passes);
+    assert_eq!(External::of(Some(false)), External::NotOffered);
+    assert_eq!(External::of(Some(true)), External::Guarded);
+}
+
+#[test]
 fn it_is_left_out_of_what_the_broker_offers() {
     for (offered, left) in [
         ("PLAIN AMQPLAIN EXTERNAL", "PLAIN AMQPLAIN"),

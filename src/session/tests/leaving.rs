@@ -190,6 +190,23 @@ fn a_content_that_was_begun_is_finished_and_the_ack_goes_behind_it() {
 }
 
 #[test]
+fn a_content_is_finished_from_its_header_on() {
+    let mut s = with(1);
+    s.client(&reject(1, false)).silent();
+    let ticket = s.ticket();
+    s.client(&publish()).passes();
+    s.drain().client_gets(&[&forced()]);
+    s.settled(&[(ticket, Outcome::Confirmed)]).silent();
+    let whole = header(4);
+    let (first, last) = whole.split_at(9);
+    s.client(first).silent();
+    s.client(last).broker_gets(&[&whole]);
+    let last = body(b"four");
+    s.client(&last)
+        .broker_gets(&[&last, &cancel("orders", 1), &ack(1, false), &done()]);
+}
+
+#[test]
 fn what_a_client_begins_afterwards_goes_nowhere() {
     let mut s = with(1);
     s.client(&reject(1, false)).silent();

@@ -90,6 +90,45 @@ fn in_a_transaction_what_is_refused_is_kept() {
 }
 
 #[test]
+fn in_a_transaction_what_gets_no_ticket_is_kept() {
+    let mut s = open(limited(Mode::Keep, |limits| {
+        limits.max_tickets_per_connection = 1
+    }));
+    s.client(&tx(SELECT)).passes();
+    s.broker(&tx(MethodId::TX_SELECT_OK)).passes();
+    for tag in 1..=2 {
+        s.broker(&deliver("orders", tag, b"hi")).passes();
+    }
+    s.client(&nack(0, true, false)).silent();
+    s.client(&tx(COMMIT)).passes();
+    s.broker(&tx(MethodId::TX_COMMIT_OK)).passes();
+    assert_eq!(s.events, [kept(Fallback::CloseWait)]);
+    let first = s.ticket();
+    s.settled(&[(first, CONFIRMED)])
+        .broker_gets(&[&ack(1, false), &tx(COMMIT)]);
+    s.broker(&tx(MethodId::TX_COMMIT_OK)).silent();
+    s.wait(SECOND).silent();
+    let second = s.ticket();
+    s.settled(&[(second, CONFIRMED)])
+        .broker_gets(&[&ack(2, false), &tx(COMMIT)]);
+}
+
+/// All of it is in its queue again, so nothing of it can be settled.
+#[test]
+fn in_a_transaction_too_a_recover_takes_all() {
+    let mut s = selected(2);
+    s.client(&reject(1, false)).silent();
+    let recover = method(CH, MethodId::BASIC_RECOVER, |a| a.octet(1).end());
+    s.client(&recover).passes();
+    s.broker(&method(CH, MethodId::BASIC_RECOVER_OK, |_| {}))
+        .passes();
+    assert_eq!(s.session.retained(), 0);
+    s.client(&tx(COMMIT)).passes();
+    s.broker(&tx(MethodId::TX_COMMIT_OK)).passes();
+    assert_eq!((s.dead.len(), s.session.withheld()), (0, 0));
+}
+
+#[test]
 fn in_a_transaction_without_a_copy_it_stays() {
     let mut s = large(1);
     s.client(&tx(SELECT)).passes();
