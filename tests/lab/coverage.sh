@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Which lines of the sessions and of the dead-letter rules no test runs: a table, the lines, and failure below the bar.
-# What counts is what `cargo test` runs, with brokers and without; not the client libraries, which use the program as it is.
+# What counts is what `cargo test` runs, with brokers and without, of the simulation 150 worlds; not the client libraries, which use the program as
+# it is.
 # cargo-llvm-cov is built into .lab/; LLVM's own two tools are the toolchain's (`rustup component add llvm-tools`), else Debian's of
 # the same version, unpacked.
 set -euo pipefail
@@ -23,8 +24,10 @@ cargo llvm-cov clean --workspace
 run() { "$@" || failed=yes; } # the table is of use all the same
 failed=''
 run cargo llvm-cov --no-report --no-fail-fast --lib --bins --test offline
+run env DLX_TEST_SEEDS=150 cargo llvm-cov --no-report --no-fail-fast --test simulation
 run tests/lab/with-brokers.sh --middle --plugins rabbitmq_management \
   cargo llvm-cov --no-report --no-fail-fast --test broker --test differential
+rm -f default_*.profraw # of programs that were started without an environment
 cargo llvm-cov report --lcov --output-path "$lab/coverage.lcov"
 "$lab/venv/bin/python" tests/lab/coverage.py "$lab/coverage.lcov" src/dead_letter src/session
 [[ -z $failed ]] || die 'some tests failed, see above'
