@@ -87,6 +87,16 @@ fn what_is_no_frame_goes_nowhere_either() {
 }
 
 #[test]
+fn nor_does_a_frame_without_its_end() {
+    let mut s = with(1);
+    s.drain().broker_and_client(&[&done()], &[&forced()]);
+    let mut unterminated = close_ok();
+    *unterminated.last_mut().expect("an end") = 0;
+    s.client(&unterminated).silent();
+    assert_eq!(s.session.flow(), Flow::Open);
+}
+
+#[test]
 fn a_client_that_does_not_answer_is_left_after_two_seconds() {
     let mut s = with(1);
     s.drain().broker_and_client(&[&done()], &[&forced()]);

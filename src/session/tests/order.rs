@@ -404,3 +404,36 @@ fn a_reject_waits_for_the_answer_to_what_may_fail() {
         .broker_gets(&[&reject(1, false)]);
     assert!(s.dead.is_empty());
 }
+
+/// What could make the broker close the channel waits for withheld rejects: so does a publish to an exchange of which nothing is known any more.
+#[test]
+fn so_many_exchanges_are_believed_to_be_there() {
+    let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let publish = |exchange: &str| {
+        let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
+            a.short(0)
+                .shortstr(exchange.as_bytes())
+                .shortstr(b"k")
+                .octet(0)
+                .end();
+        });
+        [publish, header(0)].concat()
+    };
+    for n in 0..=1000 {
+        let declare = method(CH, MethodId::EXCHANGE_DECLARE, |a| {
+            a.short(0)
+                .shortstr(n.to_string().as_bytes())
+                .shortstr(b"fanout")
+                .octet(0)
+                .longstr(b"")
+                .end();
+        });
+        s.client(&declare).passes();
+        s.broker(&method(CH, MethodId::EXCHANGE_DECLARE_OK, |_| {}))
+            .passes();
+    }
+    s.broker(&deliver("orders", 1, b"hi")).passes();
+    s.client(&reject(1, false)).silent();
+    s.client(&publish("1000")).passes();
+    s.client(&publish("0")).silent();
+}

@@ -277,6 +277,26 @@ fn another_protocol_may_be_half_closed_too() {
     script.broker(b"AMQP\x00\x00\x09\x01").passes();
 }
 
+/// The broker speaks another version of it, says which, and hangs up.
+#[test]
+fn a_protocol_that_the_broker_refuses_is_answered_by_its_own() {
+    let mut script = Script::fresh(settings(Mode::Keep));
+    script.client(&frame::PROTOCOL).passes();
+    script.broker(b"AMQP\x03\x01\x00\x00").passes();
+}
+
+#[test]
+fn who_says_what_cannot_be_read_as_a_login_is_the_brokers() {
+    let mut script = Script::fresh(settings(Mode::Keep));
+    script.client(&frame::PROTOCOL).passes();
+    let zero = ChannelId::CONNECTION;
+    script
+        .client(&method(zero, MethodId::CONNECTION_START_OK, |a| {
+            a.octet(9).end()
+        }))
+        .passes();
+}
+
 #[test]
 fn a_close_of_the_connection_passes_both_ways() {
     for from in [Leg::Client, Leg::Broker] {

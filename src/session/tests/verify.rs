@@ -8,8 +8,9 @@ use super::script::*;
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
-use crate::machine::{Event, Fallback, Leg, Machine};
+use crate::machine::{Event, Fallback, Leg, Machine, Recall, Recalled};
 use crate::registry::policy::Mode;
+use crate::session::Input;
 
 pub(super) const PROBE: ChannelId = ChannelId(65_535);
 
@@ -224,4 +225,19 @@ fn a_user_with_a_limit_on_channels_is_not_probed_for_it() {
     s.resume().broker_gets(&[&get("q")]);
     s.broker(&got(1)).passes();
     s.client(&reject(1, false)).passes();
+}
+
+/// It was answered in time by a timeout, say.
+#[test]
+fn what_is_recalled_too_late_says_nothing() {
+    let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let recalled = Recalled {
+        about: Recall {
+            queue: name("orders"),
+        },
+        channel_limit: false,
+        seen: None,
+    };
+    s.session.input(Input::Recalled(recalled), s.now, &mut s.fx);
+    s.broker(&deliver("orders", 1, b"hi")).passes();
 }
