@@ -1,6 +1,7 @@
 """Parked messages go to their targets by themselves, once these can take them; and only those that the proxy parked."""
 
 from collections import Counter
+from contextlib import contextmanager
 
 import pika
 import pytest
@@ -31,6 +32,17 @@ def make(own, exchange="later"):
         channel.queue_bind(sink, f"own-{exchange}-behind")
         channel.exchange_declare(f"own-{exchange}", "fanout", arguments={"alternate-exchange": f"own-{exchange}-behind"})
     return sink
+
+
+@contextmanager
+def refusing(own, queues):
+    """The proxy's own queues of these names (a regular expression) take nothing for a while."""
+    broker, vhost = own.via.broker, own.via.vhost
+    broker.set_policy(vhost, "refusing", rf"^{PREFIX}\.({queues})$", {"max-length": 0, "overflow": "reject-publish"})
+    try:
+        yield
+    finally:
+        broker.clear_policy(vhost, "refusing")
 
 
 def all_of(own, sink, count):
@@ -117,22 +129,18 @@ def test_while_one_queue_is_full_the_others_get_no_copy_of_all(own):
 def test_while_the_parking_queue_refuses_too_nothing_is_left_to_the_broker(own):
     """It would move what was rejected into the intake queue, at most once: lost, if that refuses as well. So it is when all three lose their leader.
     On 3.10 a channel to which a quorum queue has once refused something is not told when a policy takes away the limit."""
-    broker, vhost = own.via.broker, own.via.vhost
     own.restart(nack_retries="0")
     full, witness = own.queue("full", x_max_length=0, x_overflow="reject-publish"), own.queue("witness")
     source = own.queue("source", x_dead_letter_exchange="", x_dead_letter_routing_key=full)
     with own.via.direct.channel() as channel:
         channel.queue_bind(witness, PARKED, "#")
-    broker.set_policy(vhost, PARKED, rf"^{PREFIX}\.(intake|parked)$", {"max-length": 0, "overflow": "reject-publish"})
-    try:
+    with refusing(own, "intake|parked"):
         for number in range(10):
             own.publish(source, b"%d" % number)
         for _ in range(10):
             own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)
         until(lambda: own.depth(witness) >= 30, lambda: f"tried to park {own.depth(witness)} times")
         assert own.depth(PARKED) == 0
-    finally:
-        broker.clear_policy(vhost, PARKED)
     assert {body for _, _, body in own.parked(10)} == {b"%d" % number for number in range(10)}
     assert own.metric("dlx_proxy_parked_moved_total") == own.depth(source) == 0
 
@@ -140,17 +148,13 @@ def test_while_the_parking_queue_refuses_too_nothing_is_left_to_the_broker(own):
 @pytest.mark.parametrize("own", ["classic"], indirect=True)
 def test_what_expires_while_the_parking_queue_refuses_for_long_is_not_lost(own):
     """A quorum queue would keep what the proxy rejects, and try again after three minutes; a classic one would lose it."""
-    broker, vhost = own.via.broker, own.via.vhost
     own.restart(nack_retries="0", retry_for="1s")
     full = own.queue("full", x_max_length=0, x_overflow="reject-publish")
     source = own.queue("source", x_message_ttl=1, x_dead_letter_exchange="", x_dead_letter_routing_key=full)
-    broker.set_policy(vhost, PARKED, rf"^{PREFIX}\.parked$", {"max-length": 0, "overflow": "reject-publish"})
-    try:
+    with refusing(own, "parked"):
         for number in range(10):
             own.publish(source, b"%d" % number)
         until(lambda: own.metric("dlx_proxy_dead_letters_undelivered_total") >= 10, "they were given up")
-    finally:
-        broker.clear_policy(vhost, PARKED)
     assert {body for _, _, body in own.parked(10)} == {b"%d" % number for number in range(10)}
 
 

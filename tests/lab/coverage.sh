@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Which lines of the sessions and of the dead-letter rules no test runs: a table, the lines, and failure below the bar.
-# What counts is what `cargo test` runs, with brokers and without, of the simulation 150 worlds; not the client libraries, which use the program as
-# it is.
+# What counts is what `cargo test` runs, with brokers and without; of the simulation it runs 150 worlds. The suites of the client libraries do not
+# count, as they use the program as it is.
 # cargo-llvm-cov is built into .lab/; LLVM's own two tools are the toolchain's (`rustup component add llvm-tools`), else Debian's of
 # the same version, unpacked.
 set -euo pipefail

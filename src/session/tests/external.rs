@@ -49,7 +49,7 @@ fn greeted(external: External) -> Script {
 }
 
 #[test]
-fn where_the_broker_sees_another_certificate_it_cannot_work() {
+fn external_passes_only_where_the_way_to_the_broker_is_without_tls() {
     assert_eq!(External::of(None), External::Passes);
     assert_eq!(External::of(Some(false)), External::NotOffered);
     assert_eq!(External::of(Some(true)), External::Guarded);

@@ -87,7 +87,7 @@ fn what_is_no_frame_goes_nowhere_either() {
 }
 
 #[test]
-fn nor_does_a_frame_without_its_end() {
+fn a_frame_without_its_end_goes_nowhere() {
     let mut s = with(1);
     s.drain().broker_and_client(&[&done()], &[&forced()]);
     let mut unterminated = close_ok();

@@ -227,7 +227,7 @@ fn a_user_with_a_limit_on_channels_is_not_probed_for_it() {
     s.client(&reject(1, false)).passes();
 }
 
-/// It was answered in time by a timeout, say.
+/// The session had given up the question before.
 #[test]
 fn what_is_recalled_too_late_says_nothing() {
     let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
