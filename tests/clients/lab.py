@@ -206,17 +206,27 @@ def rabbit(what, folder, *words):
     subprocess.run([REPOSITORY / "tests/lab/rabbit.sh", what, "--dir", folder, *words], check=True, timeout=3 * DEADLINE, stdin=subprocess.DEVNULL)
 
 
+def root_of(suite):
+    """Where RabbitMQ of that Debian suite is unpacked, with all that it needs."""
+    done = subprocess.run([REPOSITORY / "tests/lab/debian-root.sh", suite, "rabbitmq-server"], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
 @contextlib.contextmanager
-def node_like(neighbour, name):
-    """A node of a test's own, of the same version as that broker: beside it, as a socket of epmd has a short name, and gone afterwards."""
-    folder = REPOSITORY / ".lab/nodes" / str(os.getppid()) / f"{name}-{neighbour.version}"
-    root = settings_of(REPOSITORY / neighbour.folder).get("ROOT")
+def node(name, root):
+    """A node of a test's own, of the version that is unpacked there (None: of the installed one), and gone afterwards."""
+    folder = REPOSITORY / ".lab/nodes" / str(os.getppid()) / name
     try:
         rabbit("start", folder, *(["--root", root] if root else []))
-        url = f"amqp://guest:guest@127.0.0.1:{settings_of(folder)['AMQP_PORT']}"
-        yield Broker(neighbour.version, url, (str(folder / "ctl"),), folder=str(folder))
+        told = settings_of(folder)
+        yield Broker(told["VERSION"], f"amqp://guest:guest@127.0.0.1:{told['AMQP_PORT']}", (str(folder / "ctl"),), folder=str(folder))
     finally:
         rabbit("stop", folder)
+
+
+def node_like(neighbour, name):
+    """A node of a test's own, of the same version as that broker: beside it, as a socket of epmd has a short name."""
+    return node(f"{name}-{neighbour.version}", settings_of(REPOSITORY / neighbour.folder).get("ROOT"))
 
 
 class Proxy:

@@ -10,7 +10,8 @@
 # With TLS it takes clients on TLS_PORT; DIR/tls has the certificates (see certificates.sh; those that are there already stay), and it offers EXTERNAL
 # to those who show one.
 # `start` writes DIR/node.env (AMQP_PORT, TLS_PORT, MANAGEMENT_PORT, NODE_PID, VERSION, ...) and returns when the node takes clients. On a
-# DIR that was kept it starts the same node again: same ports, data and configuration. Never a system service, never root.
+# DIR that was kept it starts the same node again: same ports, data and configuration; with --root, too, as that version (an upgrade). Never a
+# system service, never root.
 # DLX_TEST_SCHEDULERS: how many of them the node has (see below); one, unless somebody measures it.
 # DLX_TEST_ERL_ARGS: more words for `erl`.
 set -euo pipefail
@@ -72,11 +73,15 @@ kill_all() {
 
 newest_home() { compgen -G "${root%/}/usr/lib/rabbitmq/lib/rabbitmq_server-*" | sort -V | tail -n 1; }
 
-configure() {
+choose() {
   ROOT=${root%/}
-  local home free
+  local home
   home=$(newest_home) || die "no rabbitmq-server under ${root:-/}"
   VERSION=${home##*rabbitmq_server-} SBIN=$home/sbin
+}
+
+configure() {
+  local free
   free=$(free_ports 5)
   read -r AMQP_PORT TLS_PORT MANAGEMENT_PORT DIST_PORT EPMD_PORT <<<"$free"
   AMQP_PORT=${port:-$AMQP_PORT} EPMD_PORT=${epmd:-$EPMD_PORT}
@@ -118,6 +123,7 @@ failed() {
 case $command in
   start)
     gone || die "the node of $dir runs already"
+    if [[ -z $restart || -n $root ]]; then choose; fi
     if [[ -z $restart ]]; then configure; fi
     more_files
     rm -f "$dir/pid"
