@@ -198,10 +198,22 @@ pub struct ArrayBuilder {
     out: Vec<u8>,
 }
 
+/// What a table or an array has room for at first, in octets: an entry of x-death, say.
+const ROOM: usize = 128;
+
 fn put_long_bytes(out: &mut Vec<u8>, tag: u8, data: &[u8]) {
+    make_room(out, 5 + data.len());
     out.push(tag);
     out.extend_from_slice(&(data.len() as u32).to_be_bytes());
     out.extend_from_slice(data);
+}
+
+/// For so many octets; at first for more, as to grow with each member costs more than all else.
+fn make_room(out: &mut Vec<u8>, octets: usize) {
+    match out.capacity() {
+        0 => out.reserve(octets.max(ROOM)),
+        _ => out.reserve(octets),
+    }
 }
 
 fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
@@ -224,6 +236,11 @@ impl TableBuilder {
         }
     }
 
+    /// More members for a table.
+    pub fn onto(table: Vec<u8>) -> Self {
+        TableBuilder { out: table }
+    }
+
     /// A member as it is on the wire elsewhere.
     pub fn raw(&mut self, field: &Field<'_>) -> &mut Self {
         self.out.extend_from_slice(field.raw);
@@ -238,6 +255,7 @@ impl TableBuilder {
 
     fn name(&mut self, name: &[u8]) {
         let name = name.get(..255).unwrap_or(name);
+        make_room(&mut self.out, 1 + name.len());
         self.out.push(name.len() as u8);
         self.out.extend_from_slice(name);
     }
@@ -298,6 +316,11 @@ impl TableBuilder {
         self.name(name);
         put_long_bytes(&mut self.out, b'F', &members.out);
         self
+    }
+
+    /// What has been written.
+    pub fn as_table(&self) -> Table<'_> {
+        Table(&self.out)
     }
 
     /// The bytes, without length octets.

@@ -11,7 +11,6 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use memchr::memmem;
 
 use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
@@ -20,7 +19,7 @@ use crate::amqp::properties::{Change, Edit, Properties, has_headers};
 use crate::amqp::table::{Array, ArrayBuilder, Table, TableBuilder, Value};
 
 use super::Dialect;
-use super::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
+use super::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, contains};
 use super::private;
 
 /// The names of bridges.
@@ -72,7 +71,7 @@ impl Bridges {
 
     /// The properties with the names of exchanges in the place of their bridges'; `None` when there are none.
     fn told(&self, properties: &[u8]) -> Option<Bytes> {
-        if !has_headers(properties) || memmem::find(properties, &self.prefix).is_none() {
+        if !has_headers(properties) || !contains(properties, &self.prefix) {
             return None;
         }
         let parsed = Properties::parse(properties).ok()?;

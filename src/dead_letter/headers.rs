@@ -1,5 +1,7 @@
 //! Changes to a header table: what is not named stays as it is, byte for byte and in its place.
 
+use std::ops::Range;
+
 use crate::amqp::cursor::Malformed;
 use crate::amqp::table::{ArrayBuilder, Field, Table, TableBuilder, Value};
 
@@ -23,19 +25,30 @@ pub(super) const BCC: &[u8] = b"BCC";
 pub(super) const OF_THE_QUEUE: [&[u8]; 2] = [b"x-delivery-count", b"x-acquired-count"];
 
 /// Members to set or to remove, by name. Few: they are looked through for each header.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct HeaderEdit<'a> {
     changes: Vec<(&'a [u8], Change)>,
+    /// Those that are set, one behind the other.
+    members: TableBuilder,
 }
 
 #[derive(Debug)]
 enum Change {
     /// Takes all headers of the name away.
     Remove,
-    /// The first of the name; the whole raw member.
-    Set(Vec<u8>),
+    /// The first of the name; where its member lies.
+    Set(Range<usize>),
     /// The header has been written.
     Written,
+}
+
+/// Whether `word` is anywhere in these properties. A searcher of `memchr::memmem` costs more to make than a small message to search.
+pub(super) fn contains(properties: &[u8], word: &[u8]) -> bool {
+    let Some((last, before)) = word.split_last() else {
+        return true;
+    };
+    let until = |at| properties.get(..at).unwrap_or_default();
+    memchr::memchr_iter(*last, properties).any(|at| until(at).ends_with(before))
 }
 
 /// The keys in a `CC` or `BCC` header: the longstr members of an array (`rabbit_basic:header_routes`); else none.
@@ -83,6 +96,16 @@ pub(super) fn longstrs(members: &[&[u8]]) -> ArrayBuilder {
 
 // === impl HeaderEdit ===
 
+impl Default for HeaderEdit<'_> {
+    /// Nothing is changed; with room for what a dead letter changes.
+    fn default() -> Self {
+        HeaderEdit {
+            changes: Vec::with_capacity(16),
+            members: TableBuilder::default(),
+        }
+    }
+}
+
 impl<'a> HeaderEdit<'a> {
     pub(super) fn remove(&mut self, name: &'a [u8]) {
         self.changes.push((name, Change::Remove));
@@ -122,9 +145,9 @@ impl<'a> HeaderEdit<'a> {
     }
 
     fn set(&mut self, name: &'a [u8], build: impl Fn(&mut TableBuilder) -> &mut TableBuilder) {
-        let mut member = TableBuilder::default();
-        build(&mut member);
-        self.changes.push((name, Change::Set(member.finish())));
+        let start = self.members.as_table().0.len();
+        let end = build(&mut self.members).as_table().0.len();
+        self.changes.push((name, Change::Set(start..end)));
     }
 
     /// The table, changed, without the members whose name `keep` refuses. A member that is set takes the place of the first one of
@@ -138,20 +161,17 @@ impl<'a> HeaderEdit<'a> {
         keep: impl Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, Malformed> {
         let mut changes = self.changes;
-        let grown = |(_, change): &(_, Change)| match change {
-            Change::Set(member) => member.len(),
-            Change::Remove | Change::Written => 0,
-        };
-        let grown: usize = changes.iter().map(grown).sum();
-        let mut out = TableBuilder::with_capacity(table.0.len() + grown);
+        let members = self.members.as_table().0;
+        let member = |at: Range<usize>| members.get(at).unwrap_or_default();
+        let mut out = TableBuilder::with_capacity(table.0.len() + members.len());
         for field in table.fields() {
             let field = field?;
             let change = changes.iter_mut().find(|(name, _)| *name == field.name);
             match change.map(|(_, change)| change) {
                 Some(Change::Remove) => {}
                 Some(change @ Change::Set(_)) => {
-                    if let Change::Set(member) = std::mem::replace(change, Change::Written) {
-                        out.members(&member);
+                    if let Change::Set(at) = std::mem::replace(change, Change::Written) {
+                        out.members(member(at));
                     }
                 }
                 Some(Change::Written) | None => {
@@ -162,8 +182,8 @@ impl<'a> HeaderEdit<'a> {
             }
         }
         for (_, change) in changes {
-            if let Change::Set(member) = change {
-                out.members(&member);
+            if let Change::Set(at) = change {
+                out.members(member(at));
             }
         }
         Ok(out.finish())

@@ -18,13 +18,13 @@ use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
-use crate::amqp::table::{Table, TableBuilder, Value};
+use crate::amqp::table::{Table, Value};
 use crate::machine::{Publication, Purpose, Reason, Wall};
 
 use super::headers::{self, HeaderEdit, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH};
 use super::history::{self, Entry};
 use super::mark;
-use super::private::{self, HISTORY, REDRIVEN};
+use super::private::{self, REDRIVEN};
 use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
 use super::retries::Attempts;
 use super::retry::{self, Retry};
@@ -225,16 +225,13 @@ impl Redrive {
                 || OF_THE_QUEUE.contains(&name)
                 || !self.keep_history && retry::is_of_deaths(name)
         };
-        let mut headers = edit.apply(table, |name| !goes(name))?;
-        if here.dialect != Dialect::V3 {
-            let forgotten = remembered::is_forgotten(table)?;
-            if let Some(copy) = remembered::copy(Table(&headers), forgotten)? {
-                let mut member = TableBuilder::default();
-                member.table(HISTORY, &copy);
-                headers.extend_from_slice(&member.finish());
+        let headers = edit.apply(table, |name| !goes(name))?;
+        match here.dialect {
+            Dialect::V3 => Ok(headers),
+            Dialect::V3_13 | Dialect::V4 => {
+                remembered::remember(headers, remembered::is_forgotten(table)?)
             }
         }
-        Ok(headers)
     }
 }
 

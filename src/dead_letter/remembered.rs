@@ -61,9 +61,19 @@ struct Remembered<'a> {
     forget: Option<i64>,
 }
 
+/// Puts the copy beside these headers, which will be published, if there is something to remember.
+pub(super) fn remember(headers: Vec<u8>, forget: bool) -> Result<Vec<u8>, Malformed> {
+    let Some(copy) = copy(Table(&headers), forget)? else {
+        return Ok(headers);
+    };
+    let mut out = TableBuilder::onto(headers);
+    out.table(HISTORY, &copy);
+    Ok(out.finish())
+}
+
 /// The copy to put beside these headers when they are published; none when there is nothing to remember.
 pub(super) fn copy(headers: Table<'_>, forget: bool) -> Result<Option<TableBuilder>, Malformed> {
-    let mut copy = TableBuilder::default();
+    let mut copy = TableBuilder::with_capacity(headers.0.len());
     if forget {
         let Some(entries) = headers.get(X_DEATH)?.and_then(Value::as_array) else {
             return Ok(None);

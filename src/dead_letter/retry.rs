@@ -182,7 +182,7 @@ fn deaths_of(headers: Table<'_>) -> Result<i64, Malformed> {
 
 /// Whether to look for a table at all: hardly any message has one.
 pub fn may_have(properties: &[u8]) -> bool {
-    has_headers(properties) && memchr::memmem::find(properties, RETRY).is_some()
+    has_headers(properties) && headers::contains(properties, RETRY)
 }
 
 // === impl Retry ===
@@ -392,12 +392,8 @@ impl Retry<'_> {
             edit.value(private::CC, shown);
         }
         let mut fields = edit.apply(table, |_| true)?;
-        if dialect != Dialect::V3
-            && let Some(copy) = remembered::copy(Table(&fields), is(|away| away.forgotten))?
-        {
-            let mut member = TableBuilder::default();
-            member.table(HISTORY, &copy);
-            fields.extend_from_slice(&member.finish());
+        if dialect != Dialect::V3 {
+            fields = remembered::remember(fields, is(|away| away.forgotten))?;
         }
         let rest = |deadline: Wall| now.until(deadline).as_millis().to_string().into_bytes();
         let properties = parsed.edit(&Edit {

@@ -4,7 +4,7 @@ use crate::amqp::content::Content;
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
-use crate::amqp::table::{Table, TableBuilder};
+use crate::amqp::table::Table;
 use crate::machine::{Publication, Purpose};
 
 use super::cycle::Lap;
@@ -112,15 +112,11 @@ impl Writing<'_> {
         }
         // A second header of that name would say of another death who it was.
         let keep = |name: &[u8]| stamp.is_empty() || name != rejected_by::X_REJECTED_BY;
-        let mut headers = edit.apply(self.headers, keep)?;
-        if dialect != Dialect::V3
-            && let Some(copy) = remembered::copy(Table(&headers), false)?
-        {
-            let mut member = TableBuilder::default();
-            member.table(private::HISTORY, &copy);
-            headers.extend_from_slice(&member.finish());
+        let headers = edit.apply(self.headers, keep)?;
+        match dialect {
+            Dialect::V3 => Ok(headers),
+            Dialect::V3_13 | Dialect::V4 => remembered::remember(headers, false),
         }
-        Ok(headers)
     }
 
     /// What the dead letter carries to its next death.

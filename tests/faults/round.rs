@@ -23,6 +23,8 @@ const DEADLINE: Duration = Duration::from_secs(300);
 const RETURNED: Duration = Duration::from_secs(60);
 /// Without an arrival, and with nothing left to do for anybody: nothing more will come.
 const QUIET: Duration = Duration::from_secs(2);
+/// So many deliveries at most without an ack.
+const SOME: u32 = 500;
 
 /// What a round found.
 #[derive(Debug, Default)]
@@ -273,7 +275,8 @@ async fn read_out(stage: &Stage, found: &mut Found) -> Fallible<Tally> {
 }
 
 /// Reads what a queue has now. By a consumer: a queue with a single active one takes no `basic.get`. With acks: to a consumer without them the queue hands
-/// what comes back to it meanwhile, too, and when that closes, the broker throws away what its channel has not sent yet.
+/// what comes back to it meanwhile, too, and when that closes, the broker throws away what its channel has not sent yet. With some acks in between:
+/// a quorum queue hands out 2,000 messages without one.
 async fn empty(stage: &Stage, queue: &str, found: &mut Found) -> Fallible<()> {
     let mut direct = stage.direct().await?;
     let ready = direct.ready(queue).await?;
@@ -284,7 +287,7 @@ async fn empty(stage: &Stage, queue: &str, found: &mut Found) -> Fallible<()> {
         match direct.next().await? {
             Came::Delivery { tag, body, .. } => {
                 found.note(queue, &body)?;
-                if read == ready {
+                if read == ready || read % SOME == 0 {
                     direct.ack_all(tag).await?;
                 }
             }
