@@ -5,14 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use dlx_proxy::admin;
 use dlx_proxy::admin::client::Client;
-use dlx_proxy::admin::{self, Place};
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::app::{self, App};
 use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Look, Move, OfVhost, Queues, Redrives};
-use dlx_proxy::config::{
-    ADMIN_CA_FILE, Config, DEFAULT_TOML, Mistake, Mistakes, PASSWORD, Sources, USERNAME,
-};
+use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, PASSWORD, USERNAME};
 use dlx_proxy::dead_letters::{self, Failed, Outcome, Said};
 use dlx_proxy::demo;
 use dlx_proxy::descriptors;
@@ -205,7 +203,7 @@ fn examine(asked: &cli::Doctor) -> anyhow::Result<ExitCode> {
 }
 
 fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
-    let place = place(
+    let place = cli::place(
         &settings.admin,
         &settings.sources(),
         tls::Client::of_own_admin,
@@ -220,17 +218,17 @@ fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
 }
 
 fn redeclared(place: &OfVhost) -> anyhow::Result<()> {
-    let client = client(&place.proxy)?;
+    let client = cli::client(&place.proxy)?;
     print_said(runtime()?.block_on(dead_letters::redeclared(&client, place))?)
 }
 
 fn look(asked: &Look) -> anyhow::Result<()> {
-    let client = client(&asked.queue().proxy)?;
+    let client = cli::client(&asked.queue().proxy)?;
     print_said(runtime()?.block_on(dead_letters::ask(&client, asked))?)
 }
 
 fn move_them(wanted: &Move) -> anyhow::Result<ExitCode> {
-    let client = client(&wanted.queue.proxy)?;
+    let client = cli::client(&wanted.queue.proxy)?;
     let moved = runtime()?.block_on(dead_letters::move_them(&client, wanted));
     let (said, outcome) = moved?;
     print_said(said)?;
@@ -241,7 +239,7 @@ fn move_files(
     queue: &cli::Queue,
     work: impl AsyncFnOnce(&Client) -> Result<(Said, Outcome), Failed>,
 ) -> anyhow::Result<ExitCode> {
-    let client = client(&queue.proxy)?;
+    let client = cli::client(&queue.proxy)?;
     let (said, outcome) = runtime()?.block_on(work(&client))?;
     print_said(said)?;
     Ok(exit_code(outcome))
@@ -257,58 +255,13 @@ fn exit_code(outcome: Outcome) -> ExitCode {
 }
 
 fn queues(asked: &Queues) -> anyhow::Result<()> {
-    let client = client(&asked.place.proxy)?;
+    let client = cli::client(&asked.place.proxy)?;
     print_said(runtime()?.block_on(dead_letters::queues(&client, asked))?)
 }
 
 fn redrives(asked: &Redrives) -> anyhow::Result<()> {
-    let client = client(&asked.place().proxy)?;
+    let client = cli::client(&asked.place().proxy)?;
     print_said(runtime()?.block_on(dead_letters::redrives(&client, asked))?)
-}
-
-fn client(proxy: &cli::Proxy) -> anyhow::Result<Client> {
-    let said = |flag: &Option<String>, variable| flag.clone().or(std::env::var(variable).ok());
-    Ok(Client {
-        admin: place(&proxy.admin, &proxy.sources(), || of_admin(&proxy.admin))?,
-        user: said(&proxy.username, USERNAME).unwrap_or_else(|| "guest".to_owned()),
-        password: said(&proxy.password, PASSWORD).unwrap_or_else(|| "guest".to_owned()),
-    })
-}
-
-/// Where to ask: with TLS if it is told so, or if the settings have nothing else, and then as `own` says.
-fn place(
-    admin: &cli::Admin,
-    sources: &Sources,
-    own: impl Fn() -> Result<tls::Client, String>,
-) -> anyhow::Result<Place> {
-    let mistaken = |subject: &str, problem: &str| {
-        Mistakes(vec![Mistake {
-            place: format!("flag --{subject}"),
-            subject: None,
-            problem: problem.to_owned(),
-        }])
-    };
-    if let Some(url) = admin.url() {
-        let tls = of_admin(admin).map_err(|problem| mistaken("admin-ca-file", &problem))?;
-        return Ok(Place::parse(url, tls).map_err(|problem| mistaken("admin", problem))?);
-    }
-    if let Some(place) = admin.named() {
-        return Ok(place);
-    }
-    let config = Config::load(sources)?;
-    Ok(match (config.admin, config.admin_tls) {
-        (None, Some(address)) => {
-            let tls = own().map_err(|problem| mistaken("admin-ca-file", &problem))?;
-            Place::of(address, Some(tls))
-        }
-        (at, _) => Place::at(at.context("there is no admin port")?),
-    })
-}
-
-fn of_admin(admin: &cli::Admin) -> Result<tls::Client, String> {
-    let file = admin.admin_ca_file.clone();
-    let file = file.or_else(|| std::env::var(ADMIN_CA_FILE).ok());
-    tls::Client::of_admin(file.as_deref())
 }
 
 fn print_said(said: Said) -> anyhow::Result<()> {

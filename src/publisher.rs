@@ -40,6 +40,7 @@ use self::quarantine::Quarantine;
 use self::quota::Quota;
 
 mod away;
+mod blame;
 mod books;
 mod bridges;
 mod clock;

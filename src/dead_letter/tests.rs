@@ -1,5 +1,6 @@
 //! Rule tables (`testdata/*.txt`) and properties of dead letters.
 
+mod anything;
 mod away;
 mod broker;
 mod bytes;
@@ -9,6 +10,7 @@ mod property;
 mod redrive;
 mod redriven;
 mod rejected_by;
+mod rendered;
 mod retried;
 mod retry;
 mod returning;

@@ -14,6 +14,7 @@ mod consuming;
 mod cycles;
 mod declaring;
 mod leaving;
+mod no_signals;
 mod parked;
 mod policies;
 mod quiet;

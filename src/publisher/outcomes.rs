@@ -10,11 +10,11 @@ use crate::link::Loss;
 use crate::machine::{Cause, DeadLetter, Event, Limit, Now, Outcome, Purpose, Role};
 use crate::publisher::Effects;
 
+use super::blame::Fault;
 use super::item::{Item, Key, Place, Stage};
 use super::lane::Attempt;
 use super::lanes::{FOREIGN, Lanes, PARKING, SUSPECTS};
 use super::send::MOST_BOOKED;
-use super::turns::Fault;
 use super::{OnUnroutable, Publisher, bridges, delays, is_foreign, parked};
 
 /// The first rest after a nack; doubled with each.

@@ -18,11 +18,15 @@ mod delayed;
 mod delays;
 mod faults;
 mod liveness;
+mod no_delays;
 mod ordinary;
+mod over_bridges;
+mod peer;
 mod quarantine;
 mod quota;
 mod redrive;
 mod retries;
+mod returned;
 mod routes;
 
 const SESSION: Owner = Owner(7);

@@ -7,10 +7,9 @@
 //! Why not a connection of its own? It may not be to be had (limits on connections), and who waits for it would need one more inbox. The price: others
 //! wait while a turn lasts, for SETTLE and TURN at most, and as long as it takes to be back when it closed the connection.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::machine::{Cause, Event, Mono, Now};
+use crate::machine::{Cause, Mono, Now};
 use crate::publisher::Effects;
 
 use super::Publisher;
@@ -18,22 +17,13 @@ use super::clock::Uptime;
 use super::item::{Key, Place};
 use super::lane::State;
 use super::lanes::SUSPECTS;
-use super::quarantine::{self, Turn, TurnStage};
+use super::quarantine::{self, TurnStage};
 use super::quota::Target;
 
 /// How long the broker may take to confirm what was published before a turn, so that it need not be published twice; or to deal with it at least.
 const SETTLE: Duration = Duration::from_millis(300);
 /// How long with what is published in it. Who takes longer has closed nothing, and goes on as usual.
 const TURN: Duration = Duration::from_secs(1);
-
-/// Why the broker closed the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// What was said, which will be as wrong the next time.
-    Words,
-    /// Something that may pass by itself.
-    State,
-}
 
 impl Publisher {
     /// Begins, goes on with, and ends turns.
@@ -161,105 +151,8 @@ impl Publisher {
         self.release(free);
     }
 
-    /// The connection is lost. Those of a turn are judged, or get another one; all others that were in flight are suspects if there was a fault.
-    /// `open`: what the broker may not have dealt with, in order.
-    pub(super) fn judge(
-        &mut self,
-        fault: Option<Fault>,
-        open: Vec<Key>,
-        now: Now,
-        fx: &mut Effects,
-    ) -> Vec<Key> {
-        let turn = self.quarantine.turn.take();
-        let Some(turn) = turn else {
-            return match fault {
-                Some(_) => self.accuse(open, now),
-                None => open,
-            };
-        };
-        let mut ours: BTreeSet<Key> = turn.flown.iter().copied().collect();
-        let (flown, others): (Vec<Key>, Vec<Key>) =
-            open.into_iter().partition(|key| ours.remove(key));
-        let unsent = self.with_targets(turn.waiting.iter().copied());
-        match (fault, turn.stage) {
-            (Some(fault), TurnStage::InFlight { certain }) if !flown.is_empty() => {
-                self.blame(turn, flown, unsent, (fault, certain), now, fx);
-                others
-            }
-            (Some(_), _) => {
-                self.quarantine.interrupted(turn.targets, unsent);
-                self.accuse(others, now)
-            }
-            (None, _) => {
-                let mut keys = self.hold_all(flown);
-                keys.extend(unsent);
-                self.quarantine.interrupted(turn.targets, keys);
-                others
-            }
-        }
-    }
-
-    /// What was in flight is suspected.
-    fn accuse(&mut self, open: Vec<Key>, now: Now) -> Vec<Key> {
-        self.quarantine.pause_after_fault(now.mono);
-        let accused = self.hold_all(open);
-        self.quarantine.accuse(accused);
-        Vec::new()
-    }
-
-    /// A turn closed the connection.
-    fn blame(
-        &mut self,
-        turn: Turn,
-        flown: Vec<Key>,
-        unsent: Vec<(Target, Key)>,
-        (fault, certain): (Fault, bool),
-        now: Now,
-        fx: &mut Effects,
-    ) {
-        self.quarantine.pause_after_fault(now.mono);
-        let held = self.hold_all(flown);
-        let blamed: BTreeSet<Target> = held.iter().map(|(target, _)| target.clone()).collect();
-        let (_, cleared): (Vec<Target>, Vec<Target>) = turn
-            .targets
-            .into_iter()
-            .partition(|target| blamed.contains(target));
-        self.quarantine.interrupted(cleared, unsent);
-        let words = fault == Fault::Words && certain;
-        match &held[..] {
-            [(target, key)] if words => {
-                let (target, key) = (target.clone(), *key);
-                self.quarantine.watch(target, now.mono);
-                if self.poisoned(key, fx) {
-                    let held = self.hold_all(vec![key]);
-                    self.quarantine.accuse(held);
-                }
-            }
-            [(target, _), ..] if blamed.len() == 1 && !words => {
-                let target = target.clone();
-                let keys = held.into_iter().map(|(_, key)| key).collect();
-                self.convict(target, keys, now, fx);
-            }
-            _ => self.quarantine.halved(held),
-        }
-    }
-
-    /// Its target closes the connection: what goes there is late.
-    fn convict(&mut self, target: Target, keys: Vec<Key>, now: Now, fx: &mut Effects) {
-        if self.quarantine.convict(target.clone(), keys, now.mono) {
-            let (exchange, routing_key) = target.clone();
-            fx.events.push(Event::TargetConvicted {
-                exchange,
-                routing_key,
-            });
-        }
-        for key in self.quarantine.waiting_for(&target) {
-            self.be_late(key, fx);
-        }
-    }
-
     /// It counts in the quota of its target, as all that has to be tried again, and what is too much is parked.
-    fn be_late(&mut self, key: Key, fx: &mut Effects) {
+    pub(super) fn be_late(&mut self, key: Key, fx: &mut Effects) {
         let Some(item) = self.items.get(key).filter(|item| !item.late) else {
             return;
         };
@@ -292,7 +185,7 @@ impl Publisher {
     }
 
     /// Out of the flight, into the quarantine.
-    fn hold_all(&mut self, keys: Vec<Key>) -> Vec<(Target, Key)> {
+    pub(super) fn hold_all(&mut self, keys: Vec<Key>) -> Vec<(Target, Key)> {
         for &key in &keys {
             self.move_to(key, Place::Held);
             if let Some(item) = self.items.get_mut(key) {
@@ -302,7 +195,7 @@ impl Publisher {
         self.with_targets(keys)
     }
 
-    fn with_targets(&self, keys: impl IntoIterator<Item = Key>) -> Vec<(Target, Key)> {
+    pub(super) fn with_targets(&self, keys: impl IntoIterator<Item = Key>) -> Vec<(Target, Key)> {
         let of = |key: Key| {
             Some(quarantine::target(
                 self.items.get(key)?,

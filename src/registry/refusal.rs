@@ -15,7 +15,6 @@ use memchr::memmem;
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_ALLOWED, PRECONDITION_FAILED};
-use crate::amqp::table::Value;
 use crate::objects::{DeclaredTarget, Names, OwnObject};
 
 use super::arguments::{
@@ -23,6 +22,10 @@ use super::arguments::{
 };
 use super::redeclared::Existing;
 use super::wording::{self, Wording};
+
+mod values;
+
+use values::{beside, values};
 
 pub(super) const INEQUIVALENT: &[u8] = b"PRECONDITION_FAILED - inequivalent arg '";
 const INVALID: &[u8] = b"PRECONDITION_FAILED - invalid arg '";
@@ -237,78 +240,6 @@ fn inequivalent_exchange(
     // What is left to differ are the type and the strategy.
     let current = ShortStr::copy(current).filter(|current| sent.as_ref() != Some(current))?;
     Some(Fit::RewrittenAs(current))
-}
-
-/// As `rabbit_misc:equivalence_fail` writes two values: with their types only beside `none`. `None`: of a type that nobody gives a name.
-fn values(
-    received: Option<Value<'_>>,
-    current: Option<&[u8]>,
-    wording: Wording,
-) -> Option<Vec<u8>> {
-    let (received, current) = match (received, current) {
-        (Some(received), Some(current)) => (
-            beside(received, wording)?,
-            beside(Value::longstr(current), wording)?,
-        ),
-        (received, current) => (
-            typed(received, wording)?,
-            typed(current.map(Value::longstr), wording)?,
-        ),
-    };
-    Some([&received[..], BUT_CURRENT_IS, &current].concat())
-}
-
-/// A value beside another.
-fn beside(value: Value<'_>, wording: Wording) -> Option<Vec<u8>> {
-    match written(value, wording)? {
-        (_, "void") => Some(b"none".to_vec()),
-        (text, _) => Some([b"'", &text[..], b"'"].concat()),
-    }
-}
-
-/// A value beside none, or none.
-fn typed(value: Option<Value<'_>>, wording: Wording) -> Option<Vec<u8>> {
-    let Some(value) = value else {
-        return Some(b"none".to_vec());
-    };
-    let (text, kind) = written(value, wording)?;
-    Some(
-        [
-            b"the value '",
-            &text[..],
-            b"' of type '",
-            kind.as_bytes(),
-            b"'",
-        ]
-        .concat(),
-    )
-}
-
-/// A value in a text, and its type.
-fn written(value: Value<'_>, wording: Wording) -> Option<(Vec<u8>, &'static str)> {
-    if let Some(text) = value.as_text() {
-        let kind = if value.tag == b'S' {
-            "longstr"
-        } else {
-            "binary"
-        };
-        return Some((wording.shown(text), kind));
-    }
-    let kind = match value.tag {
-        b'V' => return Some((b"undefined".to_vec(), "void")),
-        b't' => {
-            let yes = value.data != [0];
-            return Some((yes.to_string().into_bytes(), "bool"));
-        }
-        b'b' => "byte",
-        b'B' => "unsignedbyte",
-        b's' => "short",
-        b'u' => "unsignedshort",
-        b'I' => "signedint",
-        b'i' => "unsignedint",
-        _ => "long",
-    };
-    Some((value.as_integer()?.to_string().into_bytes(), kind))
 }
 
 /// The argument that is named first in a text which begins like that.

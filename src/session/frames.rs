@@ -1,7 +1,5 @@
 //! Frames as they pass: bodies in pieces, methods and headers whole; and where between them a frame of our own may go.
 
-use std::ops::Range;
-
 use crate::amqp::frame::{self, Front, HEAD, Head, Kind};
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
@@ -10,6 +8,10 @@ use crate::machine::{Event, Leg};
 use super::lifecycle::Phase;
 use super::pause::Hold;
 use super::{Session, Turn};
+
+mod whole;
+
+pub(super) use whole::{Header, Method};
 
 /// Frames of the broker above this size pass in pieces, unseen: no header that a broker made is near it.
 pub(super) const BROKER_FRAME_MAX: usize = 32 * 1024 * 1024;
@@ -46,51 +48,6 @@ pub(super) enum Handled {
     Wait,
     /// Its peer broke the protocol with it, in this way.
     Broken(&'static str),
-}
-
-/// A method that is here as a whole.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Method<'a> {
-    pub(super) from: Leg,
-    pub(super) channel: ChannelId,
-    pub(super) id: MethodId,
-    /// Class, method and arguments.
-    pub(super) payload: &'a [u8],
-    /// Where its frame begins among the bytes that are being read.
-    pub(super) at: usize,
-    /// Octets of its frame.
-    pub(super) len: usize,
-}
-
-/// A content header that is here as a whole.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Header<'a> {
-    pub(super) from: Leg,
-    pub(super) channel: ChannelId,
-    /// Class, weight, body size and properties.
-    pub(super) payload: &'a [u8],
-    /// Where its frame begins among the bytes that are being read.
-    pub(super) at: usize,
-    /// Octets of its frame.
-    pub(super) len: usize,
-}
-
-// === impl Method ===
-
-impl Method<'_> {
-    /// Its frame, among the bytes that are being read.
-    pub(super) fn range(&self) -> Range<usize> {
-        self.at..self.at + self.len
-    }
-}
-
-// === impl Header ===
-
-impl Header<'_> {
-    /// Its frame, among the bytes that are being read.
-    pub(super) fn range(&self) -> Range<usize> {
-        self.at..self.at + self.len
-    }
 }
 
 // === impl Turn ===

@@ -1,6 +1,8 @@
 //! Pages, filters and notes.
 
 use super::*;
+use crate::amqp::ids::ShortStr;
+use crate::walk::Stopped;
 
 fn walked(stopped: Stopped, seen: u64, ready: Option<u64>) -> Summary {
     Summary {

@@ -14,8 +14,8 @@ use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::{Bridges, Death, Dialect, Disposal, Lookup, Target, dispose, retry};
 use crate::machine::{Publication, Purpose, Reason};
 
+use super::anything::{table, x_death};
 use super::away::{NOW, OWN};
-use super::bytes::{table, x_death};
 use super::message::{content, deaths};
 use super::property::rules;
 use super::retry::{Looks, looks, messages};

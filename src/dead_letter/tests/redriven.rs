@@ -15,11 +15,12 @@ use crate::machine::{Publication, Reason};
 
 use super::away::{BROKERS, NOW, OWN, SECOND, let_go, returned, round, sent};
 use super::broker::{Broker, Event};
-use super::message::{build, content, line};
+use super::message::{build, content};
 use super::property::rules;
 use super::redrive::{
     BRIDGE, before, header, marked, name, property, rejected, sent_back, source, to,
 };
+use super::rendered::line;
 
 fn in_queue(broker: Broker, publication: &Publication) -> Content {
     let text = |name: &ShortStr| String::from_utf8(name.to_vec()).unwrap();

@@ -15,8 +15,8 @@ use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::{Dialect, Disposal, Lookup, Target, plan, proof, retry};
 use crate::machine::Reason;
 
+use super::anything::{table, x_death};
 use super::away::{BROKERS, NOW, OWN, SECOND, back, judged, let_go, returned, round, sent};
-use super::bytes::{table, x_death};
 use super::message::{build, content, deaths};
 use super::property::rules;
 

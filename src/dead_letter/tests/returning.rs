@@ -15,8 +15,9 @@ use crate::machine::{Cause, Publication, Purpose, Reason, Wall};
 use super::away::{
     BROKERS, NOW, OWN, SECOND, after_a_second, died, judged, let_go, returned, round, sent,
 };
-use super::message::{build, line, render};
+use super::message::build;
 use super::property::rules;
+use super::rendered::{line, render};
 
 const MESSAGE: &str = "message exchange=x key=k cc=[copy]";
 const EXPIRES: &str = "message exchange=x key=k cc=[copy] expiration=1500";

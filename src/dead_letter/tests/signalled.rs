@@ -9,8 +9,9 @@ use crate::machine::Reason;
 
 use super::away::{BROKERS, OWN, returned, round};
 use super::broker::{Broker, Event};
-use super::message::{build, line};
+use super::message::build;
 use super::property::rules;
+use super::rendered::line;
 
 /// As it is when it has come back to `q`.
 fn came_back(broker: Broker, message: &str) -> Content {

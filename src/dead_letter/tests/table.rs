@@ -14,7 +14,8 @@ use crate::dead_letter::{
 };
 use crate::machine::Reason;
 
-use super::message::{self, render};
+use super::message;
+use super::rendered::render;
 use super::retried;
 use super::script::{Words, list, parts};
 

@@ -11,8 +11,9 @@ use crate::dead_letter::unparked::{unparked, without_user_id};
 use crate::machine::Wall;
 
 use super::away::{BROKERS, OWN, returned, round};
-use super::message::{build, render};
+use super::message::build;
 use super::property::rules;
+use super::rendered::render;
 
 const PARKED: Parked<'static> = Parked {
     exchange: b"",

@@ -1,6 +1,8 @@
 //! What is said of what waits.
 
 use super::*;
+use crate::machine::Wall;
+use crate::retries::waiting::Waiting;
 
 const NOW: Wall = Wall(1_700_000_000_000);
 
