@@ -95,7 +95,7 @@ const CHECKS: &[(&str, Must)] = &[
     ("x-queue-leader-locator", Must::Locator),
 ];
 
-/// A type of queues. Streams are there to be refused.
+/// A type of queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Classic,

@@ -11,6 +11,7 @@ use super::facts::{Fact, Reason, Why};
 use super::jobs::Job;
 use super::queue::{Consumer, Entry, Place, Taken};
 use super::refusal::{Answer, refuse, show};
+use super::stream::tell_offset;
 
 impl Broker {
     pub(super) fn basic_qos(&mut self, at: At, call: &Call) -> Answer<()> {
@@ -36,7 +37,10 @@ impl Broker {
             return self.no_queue(&name);
         }
         self.check_exclusive(at.conn, &name)?;
-        self.check_no_stream(call, &name)?;
+        let offset = match self.is_stream(&name) {
+            true => self.begins_at(at, call, &name)?,
+            false => self.check_no_stream(call, &name).map(|()| 0)?,
+        };
         let number = self.next_number();
         if tag.is_empty() {
             tag = format!("amq.ctag-{number:022}").into_bytes();
@@ -57,6 +61,7 @@ impl Broker {
             exclusive,
             prefetch,
             unacked: 0,
+            offset,
         });
         self.channel(at).consumers.insert(tag.clone(), name.clone());
         if !call.bit("no-wait") {
@@ -123,6 +128,11 @@ impl Broker {
             return self.no_queue(&name);
         }
         self.check_exclusive(at.conn, &name)?;
+        if self.is_stream(&name) {
+            let what = self.rs("queue", &name);
+            let text = format!("basic.get not supported by stream queues {what}");
+            return refuse(540, text);
+        }
         self.expire(&name);
         let (now, no_ack, tag) = (self.now, call.bit("no-ack"), self.channel(at).next_tag);
         let queue = self.queues.get_mut(&name).expect("it is there");
@@ -193,7 +203,11 @@ impl Broker {
         args.push(("redelivered", Arg::Bit(redelivered)));
         args.push(("exchange", Arg::Text(message.exchange.clone())));
         args.push(("routing-key", Arg::Text(message.key())));
-        self.send_content(at, method, args, message.content(counts), &message.body);
+        let mut properties = message.content(counts);
+        if let Some(offset) = entry.offset {
+            tell_offset(&mut properties, offset);
+        }
+        self.send_content(at, method, args, properties, &message.body);
         self.facts.push(Fact::Delivered {
             conn: at.conn,
             channel: at.channel,
@@ -212,6 +226,9 @@ impl Broker {
 
     /// As long as there is a message and somebody who may have it.
     pub(super) fn serve(&mut self, name: &[u8]) {
+        if self.is_stream(name) {
+            return self.serve_stream(name);
+        }
         loop {
             // Each one as it comes to the head.
             self.expire(name);

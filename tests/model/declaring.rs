@@ -266,11 +266,11 @@ impl Broker {
         let lacks =
             |property: &str| refuse(406, format!("invalid property '{property}' for {what}"));
         match kind {
-            Kind::Stream => return refuse(540, "the model knows no streams"),
-            Kind::Quorum if auto_delete => return lacks("auto-delete"),
-            Kind::Quorum if exclusive.is_some() => return lacks("exclusive-owner"),
-            Kind::Quorum if !durable => return lacks("non-durable"),
-            _ => {}
+            Kind::Classic => {}
+            Kind::Quorum | Kind::Stream if auto_delete => return lacks("auto-delete"),
+            Kind::Quorum | Kind::Stream if exclusive.is_some() => return lacks("exclusive-owner"),
+            Kind::Quorum | Kind::Stream if !durable => return lacks("non-durable"),
+            Kind::Quorum | Kind::Stream => {}
         }
         let life = self.next_number();
         let mut queue = Queue::new(name, life, kind, table, self.now);
@@ -338,6 +338,11 @@ impl Broker {
             return self.no_queue(&name);
         }
         self.check_exclusive(at.conn, &name)?;
+        if self.is_stream(&name) {
+            let what = self.rs("queue", &name);
+            let text = format!("queue.purge not supported by stream queues {what}");
+            return refuse(540, text);
+        }
         let count = self.purge_queue(&name);
         let args = vec![("message-count", Arg::Number(count))];
         self.done(at, call, "queue.purge-ok", args);

@@ -2,14 +2,14 @@
 //! of jobs that the caller runs in any order that the real one could have. The differential tests hold it to the real broker.
 //!
 //! One vhost, one node. Of RabbitMQ it has: the handshake, both ways to close, direct, fanout, topic and headers exchanges, classic and quorum
-//! queues, confirms and returns, consumers and prefetch, settling, TTL, lengths, delivery limits, dead letters and their headers, alarms,
-//! permissions, restarts, transactions that are rolled back. What it has not answers 540 NOT_IMPLEMENTED: other transactions, streams.
+//! queues, streams, confirms and returns, consumers and prefetch, settling, TTL, lengths, delivery limits, dead letters and their headers, alarms,
+//! permissions, restarts, transactions that are rolled back. What it has not answers 540 NOT_IMPLEMENTED: other transactions.
 //! `at-least-once` acts as at-most-once: what routes nowhere, or goes round, is dropped instead of kept.
 //!
 //! - `broker` what a caller sees · `operator` what people and disasters do to it · `facts` what happened · `views` how it stands
 //! - `connection` handshake and closes · `reader` frames · `channel` contents, dispatch, end of a channel
 //! - `declaring`, `binding`, `publishing`, `transaction`, `consuming`, `settling` the methods · `arguments` of queues, their checks
-//! - `exchange`, `queue`, `message`, `death` what there is · `jobs` what is still to be done · `dead_letter` how messages die
+//! - `exchange`, `queue`, `stream`, `message`, `death` what there is · `jobs` what is still to be done · `dead_letter` how messages die
 //! - `refusal` the words of a no · `call` a method's fields
 #![allow(dead_code)] // Two test binaries use it, and neither all of it.
 
@@ -33,6 +33,7 @@ mod queue;
 mod reader;
 mod refusal;
 mod settling;
+mod stream;
 mod transaction;
 mod views;
 

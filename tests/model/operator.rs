@@ -68,6 +68,9 @@ impl Broker {
             return false;
         };
         let (name, id) = (confirm.queue.clone(), confirm.id);
+        if self.is_stream(&name) {
+            return false;
+        }
         if let (Some(id), Some(queue)) = (id, self.queues.get_mut(&name)) {
             let Some(at) = queue.ready.iter().position(|entry| entry.id == id) else {
                 return false;
@@ -168,7 +171,7 @@ impl Broker {
         kept.into_iter().for_each(|job| self.jobs.push(job));
         for queue in self.queues.values_mut() {
             queue.used = now;
-            if queue.is_quorum() {
+            if queue.is_quorum() || queue.is_stream() {
                 continue;
             }
             let kept = |entry: &super::queue::Entry| entry.message.persistent;

@@ -169,6 +169,11 @@ impl Broker {
             queue: name.to_vec(),
             copy: id,
         });
+        if queue.is_stream() {
+            queue.append(id, message);
+            self.serve_stream(name);
+            return Ok(id);
+        }
         let size = message.body.len() as u64;
         let over = queue.is_over(queue.depth() + 1, queue.bytes() + size);
         let refused = match queue.overflow {
@@ -185,6 +190,7 @@ impl Broker {
             delivered: false,
             acquired: None,
             failed: message.failed,
+            offset: None,
             message,
         };
         if refused {

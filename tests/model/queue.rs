@@ -60,6 +60,8 @@ pub(super) struct Entry {
     pub acquired: Option<u64>,
     /// How often that was a failure.
     pub failed: Option<u64>,
+    /// Its place in a stream.
+    pub offset: Option<u64>,
 }
 
 /// One that somebody has.
@@ -91,6 +93,8 @@ pub(super) struct Consumer {
     /// 0: no bound.
     pub prefetch: u64,
     pub unacked: u64,
+    /// Of a stream: what it gets next.
+    pub offset: u64,
 }
 
 impl Queue {
@@ -119,7 +123,7 @@ impl Queue {
             expires: number("x-expires"),
             used: now,
             max_length: number("x-max-length"),
-            max_bytes: number("x-max-length-bytes"),
+            max_bytes: number("x-max-length-bytes").filter(|_| kind != Kind::Stream),
             overflow,
             delivery_limit: limit.filter(|_| kind == Kind::Quorum),
             single_active: arguments.get("x-single-active-consumer") == Some(&Value::Bool(true)),
@@ -134,6 +138,10 @@ impl Queue {
 
     pub(super) fn is_quorum(&self) -> bool {
         self.kind == Kind::Quorum
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        self.kind == Kind::Stream
     }
 
     /// How many are ready.

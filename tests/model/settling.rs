@@ -94,15 +94,18 @@ impl Broker {
         if queue.life != unacked.life {
             return;
         }
-        let Some(taken) = queue.unacked.remove(&unacked.id) else {
-            return;
-        };
-        queue.released(&taken);
         let how = match fate {
             Fate::Acked => How::Ack,
             Fate::Dead(_) => How::RejectDrop,
             Fate::Returned(_) => How::Requeue,
         };
+        if queue.is_stream() {
+            return self.settle_in_stream(at, tag, unacked, how);
+        }
+        let Some(taken) = queue.unacked.remove(&unacked.id) else {
+            return;
+        };
+        queue.released(&taken);
         self.facts.push(Fact::Settled {
             conn: at.conn,
             channel: at.channel,
