@@ -39,6 +39,17 @@ impl DeclaredTarget {
         }
     }
 
+    /// With the strategy of the other.
+    #[must_use]
+    pub fn like(mut self, other: &DeclaredTarget) -> DeclaredTarget {
+        let strategy = match &mut self {
+            DeclaredTarget::Target(target) => &mut target.at_least_once,
+            DeclaredTarget::Policy { at_least_once } => at_least_once,
+        };
+        *strategy = other.at_least_once();
+        self
+    }
+
     /// Whether they say the same of exchange and routing key.
     pub fn is_but_for_the_strategy(&self, other: &DeclaredTarget) -> bool {
         match (self, other) {

@@ -4,6 +4,7 @@
 //! round where that policy overrules arguments), then in the broker's policy. A policy of the proxy beats the broker's as an argument does,
 //! because a declare tells the broker of it as an argument.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
@@ -12,7 +13,7 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::Retries;
 use crate::dead_letter::{Lookup, Target};
-use crate::objects::DeclaredTarget;
+use crate::objects::{DeclaredTarget, Names};
 
 use super::Declared;
 use super::broker_policy::BrokerPolicies;
@@ -81,14 +82,19 @@ impl LivePolicies {
         }
     }
 
-    /// Where the dead letters go of a queue that was declared so.
-    pub fn target_of_declared(&self, queue: Queue<'_>, declared: &Declared) -> Lookup {
+    /// Where the dead letters go of a queue that was declared so. `names`: those of the intake exchanges that it may have.
+    pub fn target_of_declared(
+        &self,
+        queue: Queue<'_>,
+        declared: &Declared,
+        names: &Names,
+    ) -> Lookup {
         let redeclared = self.0.redeclared.load();
         let said = match redeclared.is_empty() {
             true => None,
-            false => redeclared.said(queue.vhost, queue.name, &declared.existing()),
+            false => last_said(&redeclared, queue, declared, names),
         };
-        self.target(queue, said.unwrap_or(&declared.said))
+        self.target(queue, said.as_deref().unwrap_or(&declared.said))
     }
 
     /// Where the dead letters go of a queue whose arguments say this.
@@ -239,4 +245,20 @@ impl LivePolicies {
     fn said_by_us(&self, queue: Queue<'_>, said: &DeclaredTarget) -> Option<Target> {
         said.target(self.ours().matching(queue))
     }
+}
+
+/// What the last declare of that queue said, on whichever connection. `None`: nobody has declared it otherwise than it is.
+fn last_said<'a>(
+    redeclared: &'a Redeclared,
+    queue: Queue<'_>,
+    declared: &Declared,
+    names: &Names,
+) -> Option<Cow<'a, DeclaredTarget>> {
+    let existing = declared.existing();
+    let entry = redeclared.of(queue.vhost, queue.name, &existing)?;
+    Some(match &entry.said {
+        Some(said) => Cow::Borrowed(said),
+        // What the queue was made with, though this connection may have said something else before.
+        None => Cow::Owned(existing.said(names).like(&declared.said)),
+    })
 }

@@ -107,8 +107,13 @@ impl Redeclared {
         if self.is_empty() {
             return None;
         }
+        self.of(vhost, queue, existing)?.said.as_ref()
+    }
+
+    /// What is known of the queue, if it has these arguments.
+    pub fn of(&self, vhost: &[u8], queue: &[u8], existing: &Existing) -> Option<&Entry> {
         let entry = self.entry(&ShortStr::copy(vhost)?, &ShortStr::copy(queue)?)?;
-        entry.said.as_ref().filter(|_| entry.existing == *existing)
+        (entry.existing == *existing).then_some(entry)
     }
 
     /// What is known of the queue.

@@ -289,7 +289,7 @@ impl Session {
         };
         let policies = &self.settings.policies;
         let lookup = match declared {
-            Some(declared) => policies.target_of_declared(queue, declared),
+            Some(declared) => policies.target_of_declared(queue, declared, &self.settings.names),
             None => policies.target(queue, &nothing),
         };
         let knows_all =

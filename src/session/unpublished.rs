@@ -19,7 +19,7 @@ use crate::amqp::table::Table;
 use crate::amqp::version::Version;
 use crate::dead_letter::{self, Death, Disposal, Lookup, proof};
 use crate::machine::{Cause, Event, Fallback, Mono, Publication, Reason, Rejecter, Ticket};
-use crate::objects::QueueType;
+use crate::objects::{Names, QueueType};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Queue;
 use crate::registry::{Declared, Known};
@@ -52,6 +52,7 @@ pub(super) fn instead(
     vhost: &[u8],
     name: &[u8],
     known: Option<&Known>,
+    names: &Names,
 ) -> Instead {
     let Some(Known { declared, .. }) = known else {
         return Instead::Forward; // the queue has ended, or nobody told us of it
@@ -64,7 +65,7 @@ pub(super) fn instead(
     if policies.broker_dead_letters(queue, declared) {
         return Instead::Forward;
     }
-    match policies.target_of_declared(queue, declared) {
+    match policies.target_of_declared(queue, declared, names) {
         Lookup::Target(_) | Lookup::KeyUnknown => Instead::Keep,
         // The policy is gone: the queue has no dead letters any more.
         Lookup::NoExchange => Instead::Forward,
@@ -152,7 +153,8 @@ impl Session {
     /// Whether the broker would discard what is rejected in this queue.
     pub(super) fn instead(&self, queue: &[u8]) -> Instead {
         let known = self.registry.get(queue);
-        instead(&self.settings.policies, &self.peer.vhost, queue, known)
+        let (policies, names) = (&self.settings.policies, &self.settings.names);
+        instead(policies, &self.peer.vhost, queue, known, names)
     }
 
     /// Whether this session knows a queue whose rejects the broker must not see.
@@ -176,7 +178,10 @@ impl Session {
             name: &retained.queue,
             queue_type: declared.queue_type,
         };
-        let lookup = self.settings.policies.target_of_declared(queue, declared);
+        let lookup = {
+            let (policies, names) = (&self.settings.policies, &self.settings.names);
+            policies.target_of_declared(queue, declared, names)
+        };
         let content = self.settings.names.bridges().content(&retained.content);
         let by = Rejecter {
             connection: self.peer.connection.clone(),

@@ -2,7 +2,7 @@
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::{Lookup, Target};
-use crate::objects::{DeclaredTarget, QueueType};
+use crate::objects::{DeclaredTarget, Names, QueueType};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Definition, Policies, Policy, Queue};
 use crate::registry::redeclared::Existing;
@@ -24,6 +24,10 @@ fn to(exchange: &str) -> DeclaredTarget {
 const NOWHERE: DeclaredTarget = DeclaredTarget::Policy {
     at_least_once: false,
 };
+
+fn names() -> Names {
+    Names::new("dlx-proxy").unwrap()
+}
 
 fn queue(name: &str) -> Queue<'_> {
     Queue {
@@ -53,7 +57,7 @@ fn goes(live: &LivePolicies, existing: &Existing, said: &DeclaredTarget) -> [Loo
     };
     let exchange = existing.exchange.clone().unwrap_or_default();
     [
-        live.target_of_declared(queue("q"), &declared),
+        live.target_of_declared(queue("q"), &declared, &names()),
         live.target_of_signal(queue("q"), &exchange, said, b"key"),
     ]
 }
@@ -79,6 +83,19 @@ fn what_the_last_declare_said_counts_for_rejects_and_for_signals() {
     assert_eq!(redeclare(&live, "q", &to("old")), Some(NOWHERE));
     assert_eq!(live.count_redeclared(), 0);
     assert_eq!(goes(&live, &intake(), &to("old")), target("old"));
+}
+
+/// The connection that said `new` goes by that no longer when another one says again what the queue was made with.
+#[test]
+fn who_said_something_else_before_goes_by_the_last_declare_too() {
+    let live = LivePolicies::default();
+    redeclare(&live, "q", &to("new"));
+    redeclare(&live, "q", &to("old"));
+    let [rejected, _] = goes(&live, &intake(), &to("new"));
+    assert_eq!(rejected, target("old")[0]);
+    redeclare(&live, "q", &NOWHERE);
+    let [rejected, _] = goes(&live, &intake(), &to("new"));
+    assert_eq!(rejected, Lookup::NoExchange);
 }
 
 #[test]
