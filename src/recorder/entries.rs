@@ -113,6 +113,9 @@ impl Recorder {
         if let Some(owner) = owner {
             // It waits for one at a time: for what it asked before it waits no longer.
             self.waiting.retain(|waiting| waiting.owner != owner);
+            if counts && self.has_recorded(&queue, &entry) {
+                return fx.out.recorded.push((owner, queue, true));
+            }
             if self.is_given_up() || self.waiting.len() >= MOST_WAITING {
                 return fx.out.recorded.push((owner, queue, false));
             }
@@ -127,6 +130,12 @@ impl Recorder {
             }
         }
         self.write(queue, now, fx);
+    }
+
+    /// Whether that is the last entry of the queue in the stream, as far as we have read.
+    fn has_recorded(&self, queue: &ShortStr, entry: &Entry) -> bool {
+        let stands = self.stands.get(queue);
+        self.state == State::Current && stands.is_some_and(|(stands, _)| stands == entry)
     }
 
     /// A later declare at this proxy stands for those before it: who waits for them waits for that.

@@ -268,6 +268,22 @@ fn who_waits_is_told_when_it_has_come_back() {
 }
 
 #[test]
+fn who_says_the_same_waits_for_it_too_until_it_stands_there() {
+    let mut rig = current();
+    rig.declare("q", "x", Some(OWNER));
+    let again = |owner| Input::Record(name("q"), entry(1, "x"), Some(Owner(owner)));
+    rig.input(again(8));
+    assert_eq!(rig.recorded(), []);
+    rig.comes(1, &of("q", 1, "x"));
+    let both = [OWNER, Owner(8)].map(|owner| (owner, name("q"), true));
+    assert_eq!(rig.recorded(), both);
+    rig.sent();
+    rig.input(again(9));
+    assert_eq!(rig.recorded(), [(Owner(9), name("q"), true)]);
+    assert_eq!(rig.published(), []);
+}
+
+#[test]
 fn what_does_not_come_back_is_written_again() {
     let mut rig = current();
     rig.declare("q", "x", None);

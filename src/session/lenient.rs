@@ -121,7 +121,9 @@ impl Session {
     fn record(&mut self, turn: &mut Turn<'_>) {
         let counted = self.probe.takeover().and_then(|takeover| {
             let (queue, existing) = (&takeover.about.queue, takeover.existing.as_ref()?);
-            let entry = self.count(queue, existing, &takeover.said, turn)?;
+            let entry = self.count(queue, existing, &takeover.said, turn);
+            // What counts already may be recorded, or another declare may wait for that.
+            let entry = entry.or_else(|| self.counted(queue, existing))?;
             Some((queue.clone(), entry, true))
         });
         let Some(counted) = counted else {
@@ -196,6 +198,11 @@ impl Session {
         if let Some(entry) = self.count(queue, &declared.existing(), &declared.said, turn) {
             turn.fx.out.record.push((queue.clone(), entry, false));
         }
+    }
+
+    fn counted(&self, queue: &ShortStr, existing: &Existing) -> Option<Entry> {
+        let redeclared = self.settings.policies.redeclared();
+        redeclared.of(&self.peer.vhost, queue, existing).cloned()
     }
 
     /// Of a queue with these arguments counts what the last declare said. Returns its entry if that is something else than before.

@@ -77,6 +77,11 @@ fn corrects(s: &mut Script, said: &str, form: &[u8]) {
 /// The queue was taken over with the target `old`. A declare says `dlx`, up to the point where the broker has compared all else.
 fn matching() -> Script {
     let mut s = Script::open(lenient(Mode::Takeover));
+    matches(&mut s);
+    s
+}
+
+fn matches(s: &mut Script) {
     s.client(&declare_on(CH, "q", 0, &original()))
         .broker_gets(&[
             &opened(),
@@ -84,8 +89,7 @@ fn matching() -> Script {
         ]);
     s.broker(&open_ok()).silent();
     let said = format!("{OF_EXCHANGE}received 'dlx-proxy/dlx' but current is 'dlx-proxy/old'");
-    corrects(&mut s, &said, &arguments(Some("dlx-proxy/old"), None));
-    s
+    corrects(s, &said, &arguments(Some("dlx-proxy/old"), None));
 }
 
 /// The same, accepted.
@@ -127,6 +131,19 @@ fn another_target_counts_from_the_declare_on() {
     let event = redeclared(to(Some("old"), None), to(Some("dlx"), None));
     assert!(s.events.contains(&event), "{:?}", s.events);
     assert_eq!(dies(&mut s), name("dlx"));
+}
+
+/// It may be on its way to the record: who says it again is answered no sooner than the first.
+#[test]
+fn what_counts_already_is_waited_for_all_the_same() {
+    let mut s = changed().another();
+    matches(&mut s);
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&asks_for("dlx")]);
+    s.broker(&close(PROBE, 403, NOT_BOUND))
+        .broker_gets(&[&close_ok(PROBE)]);
+    assert_eq!(s.ensure, []);
+    s.recorded(true).silent();
 }
 
 /// A declare of what the queue was made with. It is accepted.
