@@ -309,6 +309,9 @@ impl Machine for Recorder {
     fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Record(queue, entry, owner) => self.record(queue, entry, owner, now, fx),
+            Input::GaveUp(owner) => {
+                self.waiting.retain(|waiting| waiting.owner != owner);
+            }
             Input::PoliciesChanged => {}
         }
         self.wanted |= self.settings.are_lenient();

@@ -192,6 +192,12 @@ impl Outlet<Session> for SessionOutlet {
                 self.answer(session::Input::Ensured(Ensured { exchange, ready }));
             }
         }
+        if std::mem::take(&mut fx.out.gave_up)
+            && let Some(links) = &self.links
+        {
+            let gave_up = recorder::Input::GaveUp(self.owner);
+            let _ = links.recorder.try_send(gave_up);
+        }
         for (queue, entry, waits) in fx.out.record.drain(..) {
             let owner = waits.then_some(self.owner);
             let record = recorder::Input::Record(queue.clone(), entry, owner);

@@ -10,6 +10,8 @@ pub enum Input {
     /// A declare, or the end of the queue, has made this entry, which counts already: it is to be recorded. A session that waits for that is
     /// told.
     Record(ShortStr, Entry, Option<Owner>),
+    /// This session has gone on, and waits no longer: other declares may follow that one.
+    GaveUp(Owner),
     /// Perhaps one of them says `declares = "lenient"` now.
     PoliciesChanged,
 }

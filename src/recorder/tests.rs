@@ -416,6 +416,18 @@ fn a_session_waits_for_what_it_asked_last() {
     assert_eq!(rig.recorded(), [(OWNER, name("other"), true)]);
 }
 
+/// Its declare is answered: what others declare behind it is newer.
+#[test]
+fn what_nobody_waits_for_any_more_is_not_counted_again() {
+    let mut rig = current();
+    rig.declare("q", "x", Some(OWNER));
+    rig.input(Input::GaveUp(OWNER));
+    rig.sent();
+    rig.comes(1, &of("q", 5, "y"));
+    assert_eq!((rig.recorded(), rig.published()), (vec![], vec![]));
+    assert_eq!(rig.said("q"), Some(to("y")));
+}
+
 #[test]
 fn the_end_waits_for_what_was_written() {
     let mut rig = current();

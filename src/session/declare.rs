@@ -368,6 +368,7 @@ impl Session {
             Stage::Recording => {
                 takeover.until = turn.now.mono.after(probe_timeout);
                 let queue = takeover.about.queue.clone();
+                turn.fx.out.gave_up = true;
                 self.recorded(&queue, false, turn);
             }
             Stage::Ensuring(_) => {

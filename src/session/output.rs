@@ -20,6 +20,8 @@ pub struct Output {
     /// For the recorder: queues for which something else counts from now on, the entry that says what, and whether a declare waits until that
     /// is recorded. If so, it is answered by one [`Recorded`](super::Input::Recorded).
     pub record: Vec<(ShortStr, Entry, bool)>,
+    /// For the recorder: the declare that waited has gone on without that.
+    pub gave_up: bool,
 }
 
 /// All that it wants done.

@@ -203,6 +203,10 @@ fn what_cannot_be_recorded_counts_here() {
         }
         let not_recorded = Event::NotRecorded { queue: name("q") };
         assert!(s.events.contains(&not_recorded), "{:?}", s.events);
+        assert_eq!(
+            s.fx.out.gave_up, !in_time,
+            "who was told waits no longer anyway"
+        );
         s.ensured(true).broker_gets(&[&declare_on(
             CH,
             "q",
