@@ -50,7 +50,7 @@ pub use parts::{patient, retries};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// For so long clients wait for what was recorded of redeclared queues: not for the end of an alarm.
-const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
+pub const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A proxy whose ports are bound.
 pub struct App {

@@ -123,12 +123,9 @@ impl Opener {
         };
         let recorder = Recorder::new(settings, now);
         let recorded = recorder.is_wanted();
-        if !recorded {
-            inboxes.recorded.cancel();
-        }
         let told = (inboxes.intake_owner, inboxes.recorded);
         let led_to = LedTo::default();
-        let outlet = RecorderOutlet::new(hub, self.telemetry(vhost, &led_to), told);
+        let outlet = RecorderOutlet::new(hub, self.telemetry(vhost, &led_to), told, &recorder);
         self.drive(Phase::Publisher, recorder, outlet, inboxes.recorder, led_to);
 
         let settings = intake::Settings {

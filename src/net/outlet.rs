@@ -338,13 +338,17 @@ impl Outlet<Intake> for IntakeOutlet {
 // === impl RecorderOutlet ===
 
 impl RecorderOutlet {
-    /// Of the recorder of a vhost. `told`: its intake, and what is cancelled when all counts that was recorded.
+    /// Of that recorder of a vhost. `told`: its intake, and what is cancelled when all counts that was recorded; at once, if nothing is.
     pub fn new(
         hub: &Hub,
         observer: Box<dyn Observer>,
         told: (Owner, CancellationToken),
+        recorder: &Recorder,
     ) -> RecorderOutlet {
         let (intake, recorded) = told;
+        if !recorder.is_wanted() {
+            recorded.cancel();
+        }
         RecorderOutlet {
             hub: hub.clone(),
             observer,

@@ -8,6 +8,7 @@ mod copies;
 mod count;
 mod crashes;
 mod deaths;
+mod declares;
 mod deliveries;
 mod duties;
 mod going_on;
@@ -18,10 +19,11 @@ mod retries;
 mod rules;
 mod targets;
 mod walks;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::client::{Said, Verb};
+use super::client::Verb;
 use super::codec::frame::Frame;
 use super::codec::methods::Arg;
 use super::codec::value::{Bytes, Value};
@@ -35,6 +37,7 @@ use super::world::WALL;
 use copies::{Copy, Delivery, expiration, is_parking, told_in};
 pub(crate) use count::Count;
 use deaths::Deaths;
+use declares::Declares;
 use duties::Duty;
 use history::History;
 use redrives::{died_in, mark};
@@ -48,6 +51,7 @@ pub(crate) enum Whose {
     Client(usize),
     Publisher,
     Intake,
+    Recorder,
     /// A redrive or a purge, by the operator's number.
     Walk(u64),
 }
@@ -87,6 +91,9 @@ pub(crate) struct Accounts {
     /// When something happened that can make two of one.
     faults: Vec<Micros>,
     rules: Rules,
+    declares: Declares,
+    /// Who published what enters queues.
+    publishing: Option<Conn>,
     /// Queues, and the connections on which their declares were answered.
     declared: BTreeSet<(Conn, Bytes)>,
     /// What is returned to a queue comes back so; a queue that was made anew as another one had others before, which sessions may still go by.
@@ -128,6 +135,12 @@ impl Accounts {
             let target = plan.argued_target(queue);
             accounts.rules.argue(queue.clone().into(), target);
         }
+        if let Some(redeclares) = &plan.redeclares {
+            let lenient = plan.sources.iter().filter(|of| redeclares.of(of).is_some());
+            for queue in lenient {
+                accounts.declares.may_differ(queue.clone().into());
+            }
+        }
         accounts
     }
 
@@ -135,95 +148,13 @@ impl Accounts {
     pub(crate) fn belongs(&mut self, conn: Conn, whose: Whose, proxy: usize, at: Micros) {
         self.whose.insert(conn, whose);
         self.rules.belongs(conn, proxy, at);
+        self.declares.belongs(conn, proxy);
     }
 
     /// Something happened after which a dead letter may be published twice.
     pub(crate) fn fault(&mut self, at: Micros) {
         self.faults.push(at);
     }
-
-    // --- what clients say
-
-    pub(crate) fn said(&mut self, conn: Conn, said: Said, at: Micros) {
-        match said {
-            Said::Verb(channel, tag, verb) => {
-                let key = (conn, channel, tag);
-                self.verbs.insert(key, (verb, at));
-                let Some(delivery) = self.delivered.get(&key) else {
-                    return;
-                };
-                let (body, mark) = (delivery.copy.body.clone(), delivery.copy.mark);
-                match verb {
-                    Verb::Ack | Verb::Recovered => {}
-                    Verb::Dead => {
-                        let seen = delivery.seen.clone().unwrap_or_default();
-                        let duty = Duty::Dies(seen.and_rejected(&delivery.queue));
-                        self.deaths.heard(body, duty, (0, mark), Some(at));
-                    }
-                    Verb::Returned(by) => {
-                        let (now, lap) = (millis(at), delivery.copy.by_itself + 1);
-                        let duties = self.returns(conn, delivery, by, (now, now), at..=at);
-                        let first = self.rules.at_first(&delivery.queue).retries;
-                        let now = self.rules.in_force(conn, &delivery.queue, &(at..=at));
-                        let anew = now.iter().all(|ruling| ruling.retries != first);
-                        self.count.otherwise += usize::from(anew);
-                        self.hear_of(&body, (lap, mark), duties, Some(at));
-                    }
-                }
-            }
-            Said::Published(body, history) => {
-                let waiting = self.on_the_way.entry(conn).or_default();
-                waiting.push_back((id(&body), history));
-            }
-            Said::Opened(channel) => {
-                self.verbs
-                    .retain(|(of, id, _), _| (*of, *id) != (conn, channel));
-                self.wrong.remove(&(conn, channel));
-                if channel == super::client::PUBLISHING {
-                    self.on_the_way.remove(&conn);
-                }
-            }
-            Said::Wrong(channel) => drop(self.wrong.insert((conn, channel))),
-        }
-    }
-
-    /// A client reads that there is a queue as it declared it: from now on its session knows the queue. Not if it has messages of an earlier one of
-    /// that name, or of what may be one.
-    pub(crate) fn saw_declared(&mut self, conn: Conn, queue: &Bytes) {
-        let open = self.delivered.range((conn, 0, 0)..);
-        let mut open = open.take_while(|(tag, _)| tag.0 == conn);
-        if open.all(|(_, delivery)| delivery.queue != *queue) {
-            self.declared.insert((conn, queue.clone()));
-        }
-    }
-
-    /// A client reads what it was sent.
-    ///
-    /// # Errors
-    /// It is told of other deaths than there were.
-    pub(crate) fn saw(&mut self, conn: Conn, channel: u16, frame: &Frame) -> Result<(), String> {
-        let tag = (conn, channel, frame.number("delivery-tag"));
-        let Some(delivery) = self.delivered.get_mut(&tag) else {
-            return Ok(());
-        };
-        let (seen, told) = (History::of(frame).counts(), delivery.copy.told());
-        if !told.contains(&seen) {
-            let body = String::from_utf8_lossy(&delivery.copy.body);
-            let there_were = &told[0];
-            return Err(format!(
-                "{body} died of {there_were}; a client reads {seen}"
-            ));
-        }
-        let ours = |(name, _): &&(Bytes, _)| name.starts_with(b"x-dlx-proxy-");
-        if let Some((name, _)) = frame.headers().and_then(|of| of.fields.iter().find(ours)) {
-            let name = String::from_utf8_lossy(name);
-            return Err(format!("a client reads {name}"));
-        }
-        delivery.seen = Some(seen);
-        Accounts::check_told(delivery, frame)
-    }
-
-    // --- what the broker says
 
     /// # Errors
     /// What does not hold.
@@ -242,10 +173,15 @@ impl Accounts {
             } => {
                 let content = Frame::new("", properties.clone());
                 let tag = (*conn, *channel, *publish);
+                self.publishing = Some(*conn);
+                if self.whose.get(conn) == Some(&Whose::Recorder) {
+                    return self.recorder_publishes(&content, into);
+                }
                 self.published(tag, (exchange, key), body, &content, into, at)
             }
             Fact::Queued { copy, .. } => {
                 self.copies.insert(*copy, self.entering.clone());
+                self.entered(self.publishing, *copy, at);
                 Ok(())
             }
             Fact::Confirmed {

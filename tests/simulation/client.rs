@@ -16,6 +16,7 @@ use super::codec::wire;
 use super::decoder::Decoder;
 use super::net::{End, Found, Micros, Net, TcpId};
 use super::plan::{Plan, own_queue, text};
+use super::redeclares::Saying;
 use super::retries::By;
 use declaring::told_of_cancels;
 pub(crate) use publishing::LIVES;
@@ -45,6 +46,8 @@ pub(crate) enum Said {
     Verb(u16, u64, Verb),
     /// It has published this, with this history.
     Published(Bytes, History),
+    /// It has declared a queue, of which that says this.
+    Declared(u16, String, Saying),
     /// A channel is opened: tags begin anew.
     Opened(u16),
     /// It was in the wrong: the broker may close this channel (0: the connection).
@@ -71,6 +74,8 @@ pub(crate) struct Client {
     pub only_consumes: bool,
     /// The queue that it has for itself.
     own: Option<String>,
+    /// The one that it is of the application.
+    pub release: usize,
     /// Queues have changed: it declares them all again.
     pub declares: bool,
     consumers: u32,
@@ -128,6 +133,7 @@ impl Client {
             winding_up: false,
             only_consumes: false,
             own: plan.own.is_some().then(|| own_queue(id)),
+            release: 0,
             declares: false,
             consumers: 0,
         };

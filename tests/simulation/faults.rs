@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::model::Conn;
 use super::model::ExchangeType;
 use super::net::{End, Micros, TcpId};
-use super::proxy::Proxy;
+use super::proxy::Which;
 use super::world::World;
 
 /// With this their names begin.
@@ -48,6 +48,8 @@ pub(crate) enum Fault {
     Unreachable,
     /// The publisher's link of each proxy is cut, and does not come back for a while; all others work.
     PublisherAway,
+    /// The same for the recorder's. Only in worlds that say so.
+    RecorderAway,
     /// A source is deleted with what is in it, and declared again, perhaps as one of another kind. Only in worlds that say so.
     QueueDeleted,
     /// All delay queues refuse what is published for a while, as a policy bounds them. Only in worlds that say so.
@@ -74,6 +76,11 @@ const ALL: [Fault; 15] = [
     Fault::PublisherAway,
 ];
 
+/// Nothing is wrong afterwards.
+fn passes(kind: Fault) -> bool {
+    OUTAGES.contains(&kind) || kind == Fault::RecorderAway
+}
+
 /// What has to be put right.
 #[derive(Clone, Copy, Debug)]
 enum Remedy {
@@ -98,6 +105,7 @@ pub(crate) struct Troubles {
     remedies: Vec<(Micros, Remedy)>,
     unreachable_until: Micros,
     publisher_until: Micros,
+    recorder_until: Micros,
     happened: Vec<Fault>,
     /// A confirm was late before anything went wrong: a little of its link at a time is carried, and that takes so long.
     slow: bool,
@@ -120,6 +128,7 @@ impl Troubles {
             remedies: Vec::new(),
             unreachable_until: 0,
             publisher_until: 0,
+            recorder_until: 0,
             happened: Vec::new(),
             slow: false,
         }
@@ -149,9 +158,13 @@ impl Troubles {
         self.unreachable_until <= at
     }
 
-    /// The same for the publisher of a proxy.
-    pub(super) fn publisher_reachable(&self, at: Micros) -> bool {
-        self.publisher_until <= at
+    /// That link of a proxy cannot be had.
+    pub(super) fn is_away(&self, which: Which, at: Micros) -> bool {
+        match which {
+            Which::Publisher => self.publisher_until > at,
+            Which::Recorder => self.recorder_until > at,
+            _ => false,
+        }
     }
 
     /// One was closed from the broker's side, in order.
@@ -172,7 +185,7 @@ impl Troubles {
     /// Nothing goes wrong here, or went wrong before, but what passes by itself.
     pub(super) fn only_outages(&self) -> bool {
         let mut kinds = self.kinds.iter().chain(&self.happened);
-        kinds.all(|kind| OUTAGES.contains(kind))
+        kinds.all(|kind| passes(*kind))
     }
 }
 
@@ -193,7 +206,7 @@ impl World {
 
     fn happen(&mut self, kind: Fault) {
         // Now and then longer than anybody's patience.
-        let most = if OUTAGES.contains(&kind) { 60 } else { 20 };
+        let most = if passes(kind) { 60 } else { 20 };
         let soon = self.at + self.rng.u64(SECOND / 100..most * SECOND);
         match kind {
             Fault::Cut => {
@@ -292,12 +305,20 @@ impl World {
             }
             Fault::PublisherAway => {
                 self.troubles.publisher_until = soon;
-                let links = self.proxies.iter().flatten();
-                let links = links.filter_map(Proxy::publisher_tcp);
-                for tcp in links.collect::<Vec<_>>() {
-                    self.net.cut(tcp);
-                }
+                self.cut_links(Which::Publisher);
             }
+            Fault::RecorderAway => {
+                self.troubles.recorder_until = soon;
+                self.cut_links(Which::Recorder);
+            }
+        }
+    }
+
+    fn cut_links(&mut self, which: Which) {
+        let links = self.proxies.iter().flatten();
+        let links = links.filter_map(|proxy| proxy.tcp_of(which));
+        for tcp in links.collect::<Vec<_>>() {
+            self.net.cut(tcp);
         }
     }
 
@@ -321,6 +342,7 @@ impl World {
         self.troubles.kinds.clear();
         self.troubles.unreachable_until = 0;
         self.troubles.publisher_until = 0;
+        self.troubles.recorder_until = 0;
         for (_, remedy) in std::mem::take(&mut self.troubles.remedies) {
             self.put_right(remedy);
         }

@@ -11,6 +11,7 @@
 //! - `client` an application: what it publishes (and publishes again), what it takes · `plan` what it declares · `decoder` frames
 //! - `operator` redrives and purges
 //! - `sighups` other policies in the middle of it · `rulings` what a policy says of a queue
+//! - `redeclares` what several releases of an application declare one queue with
 //! - `retries` what queues say of retries, and what is promised for it
 //! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
 //!
@@ -28,6 +29,7 @@ mod net;
 mod operator;
 mod plan;
 mod proxy;
+mod redeclares;
 mod retries;
 mod rulings;
 mod sighups;
@@ -183,6 +185,16 @@ fn verdict(sum: &Sum) -> ExitCode {
     println!(
         "policies: changed by SIGHUP {}; dead letters that went elsewhere for it {}, that raced with it {}; returns with other retries {}",
         count.reloads, count.redirected, count.raced, count.otherwise
+    );
+    println!(
+        "declares that differ: answered {}, while their record said otherwise {}, refused {}; entries recorded {}, and read by others {}; dead letters that went elsewhere for them {}, that raced with them {}",
+        count.redeclares,
+        count.unwritten,
+        count.spoiled,
+        count.entries,
+        count.learned,
+        count.moved,
+        count.overtaken
     );
     println!(
         "redrives and purges: begun {}, completed {}, failed {}; sent back {}, removed {}; in order {}",

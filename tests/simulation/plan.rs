@@ -8,6 +8,7 @@ use fastrand::Rng;
 
 use super::codec::methods::{Arg, Args};
 use super::codec::value::{Bytes, Table, Value};
+use super::redeclares::{Redeclares, target_of};
 use super::retries::{Asked, OnCrash, Words};
 use super::rulings::{Ruling, Rulings, Target};
 pub(crate) use own::{Own, PATTERN as OWN_QUEUES, name as own_queue};
@@ -35,6 +36,8 @@ pub(crate) struct Plan {
     pub retrying: bool,
     /// Each client has a queue for itself.
     pub own: Option<Own>,
+    /// Sources are declared otherwise than they are.
+    pub redeclares: Option<Redeclares>,
     /// Sources are deleted, and declared again.
     pub changing: bool,
     /// In order; each client sends them all.
@@ -50,7 +53,7 @@ pub(crate) fn text(text: &str) -> Arg {
     Arg::Text(text.as_bytes().to_vec())
 }
 
-fn text_of(arg: &Arg) -> String {
+pub(crate) fn text_of(arg: &Arg) -> String {
     String::from_utf8_lossy(arg.text()).into_owned()
 }
 
@@ -69,6 +72,7 @@ impl Plan {
             retries: BTreeMap::new(),
             retrying: false,
             own: None,
+            redeclares: None,
             changing: false,
             declares: Vec::new(),
         };
@@ -273,14 +277,22 @@ impl Plan {
 
     /// Where the dead letters of a queue go by its arguments.
     pub(crate) fn argued_target(&self, queue: &str) -> Option<Target> {
-        let text = |name| match self.argument(queue.as_bytes(), name)? {
-            Value::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        target_of(self.arguments(queue))
+    }
+
+    pub(crate) fn arguments(&self, queue: &str) -> &Table {
+        let (_, args) = self.declare(queue);
+        let arguments = args.iter().find_map(|(of, arg)| match arg {
+            Arg::Table(table) if *of == "arguments" => Some(table),
             _ => None,
-        };
-        Some(Target {
-            exchange: text("x-dead-letter-exchange")?,
-            key: text("x-dead-letter-routing-key"),
-        })
+        });
+        arguments.expect("a declare of the plan has arguments")
+    }
+
+    /// Sources that are declared otherwise than they are, in some worlds. They stay: what counts of a queue that is deleted is another question.
+    pub(crate) fn draw_redeclares(&mut self, seed: u64) {
+        self.redeclares = Redeclares::draw(seed, self);
+        self.changing &= self.redeclares.is_none();
     }
 
     fn argument(&self, queue: &[u8], name: &str) -> Option<&Value> {

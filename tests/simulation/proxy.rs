@@ -1,5 +1,6 @@
 //! One process of the proxy: its machines and drivers, and the hub between them, as they are. Killing it forgets all of this.
 
+mod dialing;
 mod settings;
 mod walks;
 mod watched;
@@ -7,28 +8,31 @@ mod watched;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use dlx_proxy::amqp::ids::Vhost;
+use dlx_proxy::app::RECORD_TIMEOUT;
 use dlx_proxy::dead_letter::RuleSettings;
 use dlx_proxy::intake::{self, Intake};
 use dlx_proxy::link::Login;
-use dlx_proxy::machine::{Budget, Event, Leg, LiveLimits, Owner};
+use dlx_proxy::machine::{Budget, Event, Leg, LiveLimits, Mono, Owner};
 use dlx_proxy::net::clock::Clock as _;
-use dlx_proxy::net::drive::{Connector, Drive};
-use dlx_proxy::net::outlet::{IntakeOutlet, Observer, PublisherOutlet};
+use dlx_proxy::net::drive::Drive;
+use dlx_proxy::net::outlet::{IntakeOutlet, Observer, PublisherOutlet, RecorderOutlet};
 use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::objects::Names;
 use dlx_proxy::publisher::{self, Publisher};
+use dlx_proxy::recorder::{self, Recorder};
 use dlx_proxy::registry::live::LivePolicies;
-use dlx_proxy::registry::policy::{Declares, Policies};
+use dlx_proxy::registry::policy::Policies;
 use dlx_proxy::session::{self, Session};
 
 use super::net::{End, Micros, Net, Stream, TcpId};
 use super::rulings::Rulings;
 use super::task::{Clock, Task};
+use dialing::{Dials, connector};
 pub(crate) use settings::Settings;
 pub(crate) use settings::{short, vhost};
 use walks::Walks;
@@ -39,6 +43,7 @@ use watched::Watched;
 pub(crate) enum Which {
     Publisher,
     Intake,
+    Recorder,
     Session(Owner),
     /// By the operator's number.
     Walk(u64),
@@ -52,24 +57,15 @@ pub(crate) struct Proxy {
     hub: Hub,
     publisher: Task<Publisher, PublisherOutlet>,
     intake: Task<Intake, IntakeOutlet>,
+    recorder: Task<Recorder, RecorderOutlet>,
+    /// From then on clients are accepted, whether what was recorded counts or not.
+    listens_at: Mono,
     sessions: BTreeMap<Owner, Task<Watched, watched::Outlet>>,
     last_session: u64,
     walks: Walks,
     dials: Dials,
     events: Events,
 }
-
-/// Connections that links have asked for.
-type Dials = Arc<Mutex<Vec<(Which, Arc<Mutex<Dial>>)>>>;
-
-/// One of them.
-#[derive(Default)]
-struct Dial {
-    answer: Option<io::Result<Stream>>,
-    waker: Option<Waker>,
-}
-
-struct Dialing(Arc<Mutex<Dial>>);
 
 /// Facts, with the machine that said them, until the world takes them.
 type Events = Arc<Mutex<Vec<(Which, Event)>>>;
@@ -100,7 +96,7 @@ impl Proxy {
         let session_settings = session::Settings {
             user: login.user.clone(),
             mode: settings.mode,
-            declares: Declares::Strict,
+            declares: settings.declares,
             names: names.clone(),
             policies: policies.clone(),
             rules,
@@ -126,6 +122,14 @@ impl Proxy {
             existing_delays: Default::default(),
             prefetch: settings.prefetch.into(),
         };
+        let now = clock.now();
+        let recorder = recorder::Settings {
+            login: login.clone(),
+            stream: names.redeclared().clone(),
+            declares: settings.declares,
+            policies: policies.clone(),
+        };
+        let recorder = Recorder::new(recorder, now);
         let intake = intake::Settings {
             login,
             names,
@@ -134,18 +138,26 @@ impl Proxy {
             prefetch: settings.prefetch,
             limits,
             rules,
-            recorded: false,
+            recorded: recorder.is_wanted(),
             surveyed: false,
         };
         let (dials, events) = (Dials::default(), Events::default());
         let observer = |which| Box::new(Facts(which, events.clone())) as Box<dyn Observer>;
-        let now = clock.now();
         let publisher = Drive::link(
             Publisher::new(publisher, now),
             PublisherOutlet::new(&hub, observer(Which::Publisher)),
             inboxes.publisher,
             clock.clone(),
             connector(&dials, Which::Publisher),
+        );
+        let told = (inboxes.intake_owner, inboxes.recorded);
+        let outlet = RecorderOutlet::new(&hub, observer(Which::Recorder), told, &recorder);
+        let recorder = Drive::link(
+            recorder,
+            outlet,
+            inboxes.recorder,
+            clock.clone(),
+            connector(&dials, Which::Recorder),
         );
         let outbox = (inboxes.intake_owner, inboxes.to_publisher);
         let intake = Drive::link(
@@ -155,19 +167,42 @@ impl Proxy {
             clock.clone(),
             connector(&dials, Which::Intake),
         );
-        Proxy {
+        let mut proxy = Proxy {
             session_settings: Arc::new(session_settings),
             clock: clock.clone(),
             hub,
             publisher: Task::spawn(publisher),
             intake: Task::spawn(intake),
+            recorder: Task::spawn(recorder),
+            listens_at: now.mono.after(RECORD_TIMEOUT),
             settings,
             sessions: BTreeMap::new(),
             last_session: 0,
             walks: Walks::default(),
             dials,
             events,
+        };
+        proxy.let_it_rest();
+        proxy
+    }
+
+    /// Where no declare may differ from its queue, the recorder has nothing to do: it does that at once, so that such worlds stay what they are.
+    fn let_it_rest(&mut self) {
+        let rests = |recorder: &Recorder| !recorder.is_wanted();
+        if self.recorder.machine().is_some_and(rests) {
+            self.recorder.poll();
         }
+    }
+
+    /// What was recorded counts; nothing was, if nobody records.
+    pub(crate) fn has_read_record(&self) -> bool {
+        let (vhost, mut cx) = (vhost(), Context::from_waker(Waker::noop()));
+        pin!(self.hub.recorded(&vhost)).poll(&mut cx).is_ready()
+    }
+
+    /// It listens for clients.
+    pub(crate) fn listens(&self) -> bool {
+        self.has_read_record() || self.listens_at <= self.clock.now().mono
     }
 
     /// SIGHUP: what its policies say is another thing now.
@@ -175,6 +210,7 @@ impl Proxy {
         self.settings.rulings.clone_from(rulings);
         let live = &self.session_settings.policies;
         self.hub.change_policies(live, self.settings.policies());
+        self.let_it_rest();
     }
 
     /// A client has connected, and we to the broker.
@@ -199,6 +235,7 @@ impl Proxy {
     pub(crate) fn woken(&self) -> impl Iterator<Item = Which> {
         let publisher = self.publisher.is_woken().then_some(Which::Publisher);
         let intake = self.intake.is_woken().then_some(Which::Intake);
+        let recorder = self.recorder.is_woken().then_some(Which::Recorder);
         let sessions = self.sessions.iter();
         let sessions = sessions.filter(|(_, task)| task.is_woken());
         let sessions = sessions.map(|(owner, _)| Which::Session(*owner));
@@ -208,6 +245,7 @@ impl Proxy {
         publisher
             .into_iter()
             .chain(intake)
+            .chain(recorder)
             .chain(sessions)
             .chain(walks)
     }
@@ -216,6 +254,7 @@ impl Proxy {
         match which {
             Which::Publisher => self.publisher.poll(),
             Which::Intake => self.intake.poll(),
+            Which::Recorder => self.recorder.poll(),
             Which::Walk(number) => self.poll_walk(number),
             Which::Session(owner) => {
                 if let Some(task) = self.sessions.get_mut(&owner) {
@@ -255,13 +294,30 @@ impl Proxy {
         match phase {
             0 => self.sessions.values_mut().for_each(Task::drain),
             1 => self.intake.drain(),
-            _ => self.publisher.drain(),
+            _ => {
+                self.publisher.drain();
+                self.recorder.drain();
+                self.let_it_rest();
+            }
         }
     }
 
-    /// The publisher's connection.
-    pub(crate) fn publisher_tcp(&self) -> Option<TcpId> {
-        self.publisher.tcp(Leg::Broker)
+    /// The connection of a link.
+    pub(crate) fn tcp_of(&self, which: Which) -> Option<TcpId> {
+        match which {
+            Which::Publisher => self.publisher.tcp(Leg::Broker),
+            Which::Recorder => self.recorder.tcp(Leg::Broker),
+            _ => None,
+        }
+    }
+
+    /// Where dead letters go of queues that were declared otherwise than they are.
+    pub(crate) fn redeclared(&self) -> Vec<String> {
+        let redeclared = self.session_settings.policies.redeclared();
+        redeclared
+            .iter()
+            .map(|entry| format!("{entry:?}"))
+            .collect()
     }
 
     pub(crate) fn take_events(&mut self) -> Vec<(Which, Event)> {
@@ -277,6 +333,7 @@ impl Proxy {
         let links = [
             (Which::Publisher, self.publisher.sleeps_through(now)),
             (Which::Intake, self.intake.sleeps_through(now)),
+            (Which::Recorder, self.recorder.sleeps_through(now)),
         ];
         let walks = self.walks.all().iter().map(|walking| {
             let which = Which::Walk(walking.number);
@@ -324,35 +381,8 @@ impl Proxy {
         publisher + intake + withheld.into_iter().sum::<usize>() == 0
             && self.publisher.has_heard_all()
             && self.intake.has_heard_all()
+            && self.recorder.has_heard_all()
             && self.sessions.values().all(Task::has_heard_all)
-    }
-}
-
-/// Asks the world for a connection.
-fn connector(dials: &Dials, which: Which) -> Connector<Stream> {
-    let dials = dials.clone();
-    Box::new(move || {
-        let dial = Arc::<Mutex<Dial>>::default();
-        let mut dials = dials.lock().expect("no panic");
-        dials.push((which, dial.clone()));
-        Box::pin(Dialing(dial))
-    })
-}
-
-// === impl Dialing ===
-
-impl Future for Dialing {
-    type Output = io::Result<Stream>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
-        let mut dial = self.0.lock().expect("no panic");
-        match dial.answer.take() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                dial.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
     }
 }
 

@@ -41,6 +41,8 @@ impl Ruling {
         let names_one = rng.u8(..4) > 0 && (argued.is_none() || rng.bool());
         let exchange = names_one.then(|| exchanges[rng.usize(..exchanges.len())].to_owned());
         let has_key = argued.is_some_and(|argued| argued.key.is_some());
+        // An argument that a declare may leave out is none to rely on.
+        let has_key = has_key && plan.redeclares.is_none();
         let needs_key = exchange.is_some() && !has_key;
         let key = plan.targets[rng.usize(..plan.targets.len())].clone();
         let key = (needs_key || rng.bool()).then_some(key);

@@ -62,6 +62,8 @@ pub(crate) struct World {
     pub(super) plan: Plan,
     pub(super) operator: Operator,
     pub(super) sighups: Sighups,
+    /// Which release a client is of.
+    releases: Rng,
     next_body: u64,
     next_client: usize,
     /// As many clients as there shall be.
@@ -136,10 +138,15 @@ impl World {
         let mut settings = settings.with_policies(&plan, &mut apart, sighups.come());
         let mut apart = Rng::with_seed(seed ^ LIVES);
         plan.draw_lives(&mut apart);
+        plan.draw_redeclares(seed);
+        settings = settings.with_redeclares(&plan);
         settings.own.clone_from(&plan.own);
+        let redeclares = plan.redeclares.is_some();
         let full = plan.retrying && apart.bool();
         troubles.also(plan.changing.then_some(Fault::QueueDeleted));
         troubles.also(full.then_some(Fault::DelaysFull));
+        let others = [Fault::RecorderAway, Fault::ProxyKilled];
+        troubles.also(others.into_iter().filter(|_| redeclares));
         let options = Options {
             users: Operator::users().to_vec(),
             heartbeat: 10,
@@ -161,6 +168,7 @@ impl World {
             troubles,
             operator: Operator::draw(seed),
             sighups,
+            releases: Rng::with_seed(seed ^ LIVES ^ RETRIES),
             alarm_since: None,
             plan,
             next_body: 0,

@@ -27,6 +27,16 @@ pub(crate) struct Count {
     pub raced: usize,
     /// Returns for which other retries held than at first.
     pub otherwise: usize,
+    /// Declares that differ from their queue and were answered; those that their record does not say; those that no answer was for.
+    pub redeclares: usize,
+    pub unwritten: usize,
+    pub spoiled: usize,
+    /// Entries of the record, and how often one was read.
+    pub entries: usize,
+    pub learned: usize,
+    /// Dead letters that went elsewhere than by the first declare; those that may have gone to several targets.
+    pub moved: usize,
+    pub overtaken: usize,
     /// Redrives and purges; those that came to their end; those that could not go on.
     pub walks: usize,
     pub completed: usize,
@@ -56,6 +66,13 @@ impl Count {
         self.redirected += other.redirected;
         self.raced += other.raced;
         self.otherwise += other.otherwise;
+        self.redeclares += other.redeclares;
+        self.unwritten += other.unwritten;
+        self.spoiled += other.spoiled;
+        self.entries += other.entries;
+        self.learned += other.learned;
+        self.moved += other.moved;
+        self.overtaken += other.overtaken;
         self.walks += other.walks;
         self.completed += other.completed;
         self.failed += other.failed;

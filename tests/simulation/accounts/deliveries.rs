@@ -14,6 +14,9 @@ impl Accounts {
         counts: [Option<u64>; 2],
         at: Micros,
     ) -> Result<(), String> {
+        if self.whose.get(&tag.0) == Some(&Whose::Recorder) {
+            return Ok(());
+        }
         let number_of_copy = copy;
         let copy = match self.deleted.get(&copy) {
             Some(deleted) => deleted.clone(),
@@ -66,6 +69,10 @@ impl Accounts {
         at: Micros,
     ) -> Result<(), String> {
         let whose = self.whose.get(&tag.0).copied();
+        if whose == Some(Whose::Recorder) {
+            self.recorder_reads(tag, copy, at);
+            return Ok(());
+        }
         let verb = self.verbs.remove(&tag);
         let window = verb.map_or(at, |(_, then)| then)..=at;
         let verb = verb.map(|(verb, _)| verb);

@@ -15,7 +15,9 @@ impl Accounts {
         // What only the proxy can bring to its target waits for the end of the alarm.
         let waits = |tag: &Tag, verb: Verb| {
             let delivery = self.delivered.get(tag);
-            verb == Verb::Dead && delivery.is_some_and(|of| self.rules.may_keep(&of.queue))
+            delivery.is_some_and(|of| {
+                self.rules.may_keep(&of.queue) || self.declares.are_lenient(&of.queue)
+            }) && verb == Verb::Dead
         };
         let in_turn = |tag: &Tag| {
             let dead = self

@@ -39,13 +39,16 @@ impl Accounts {
     ) -> Result<(), String> {
         let whose = self.whose.get(&conn).copied();
         let asked_for = self.wrong.contains(&(conn, channel));
+        self.count.spoiled += usize::from(code == 406 && self.may_be_refused(conn, channel));
         // A shutdown or an operator; an exchange that an operator has deleted.
         let by_others = code == 320 || code == 404 && self.exchanges_go;
         let says = |part: &[u8]| text.windows(part.len()).any(|of| of == part);
         // The channel that declared it is closed, so what it would have declared next is missing.
         let left = self.declares_left
             && (code == 406 && says(b"dlx-proxy") || code == 404 && says(b"no queue '"));
-        if left {
+        // Where it could not be asked, a declare is strict.
+        let strict = self.declares_left && code == 406 && says(b"'x-dead-letter-");
+        if left || strict {
             return Ok(());
         }
         let queue = text

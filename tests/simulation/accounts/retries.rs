@@ -317,7 +317,8 @@ impl Accounts {
     /// Whatever its session knows of the queue, that is not the broker's; with a queue that is deleted goes what is known of it.
     fn must_go_away(&self, conn: Conn, delivery: &Delivery, by: By, window: Window) -> bool {
         // Where neither arguments nor a policy ask for anything at the declare, the session keeps no copies.
-        let since = match self.rules.is_targetless(&delivery.queue) {
+        let queue = &delivery.queue;
+        let since = match self.rules.is_targetless(queue) || self.declares.are_lenient(queue) {
             true => self.rules.began(conn),
             false => *window.start(),
         };

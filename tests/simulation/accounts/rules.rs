@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use super::super::rulings::{Ruling, Rulings, Target};
+use super::declares::Declares;
 use super::{Accounts, Bytes, Conn, Micros, Tag, Whose};
 
 /// From the moment at which a proxy could decide first until the last one.
@@ -75,14 +76,20 @@ impl Rules {
     /// Nothing at all: nobody knows that queue.
     pub(super) fn targets(
         &self,
+        declares: &Declares,
         conn: Conn,
         queue: &[u8],
         window: &Window,
         blind: bool,
     ) -> Option<BTreeSet<Option<Target>>> {
-        let argued = self.argued.get(queue)?.as_ref();
+        let once = self.argued.get(queue)?;
+        let argued = declares.argued(conn, queue, window);
+        let argued = argued.unwrap_or_else(|| vec![once.clone()]);
         let rulings = self.in_force(conn, queue, window);
-        let seen = rulings.iter().map(|ruling| ruling.target(argued));
+        let seen = rulings.iter().flat_map(|ruling| {
+            let argued = argued.iter();
+            argued.map(|argued| ruling.target(argued.as_ref()))
+        });
         let unseen = rulings.iter().filter(|_| blind);
         let unseen = unseen.map(|ruling| ruling.target(None));
         Some(seen.chain(unseen).collect())
@@ -124,9 +131,15 @@ impl Rules {
 // === impl Accounts ===
 
 impl Accounts {
-    /// Settings of a proxy are others from now on: it has just begun, or been told.
-    pub(crate) fn begins(&mut self, proxy: usize, rulings: &Rulings, at: Micros) {
+    /// Settings of a proxy are others from now on.
+    fn changes_rules(&mut self, proxy: usize, rulings: &Rulings, at: Micros) {
         self.rules.change(proxy, rulings, at);
+    }
+
+    /// A process begins, with these settings.
+    pub(crate) fn begins(&mut self, proxy: usize, rulings: &Rulings, at: Micros) {
+        self.changes_rules(proxy, rulings, at);
+        self.declares.begins(proxy, at);
     }
 
     /// SIGHUP: the policies of a proxy are others. What its clients have said and it has not dealt with is dealt with by these.
@@ -135,7 +148,7 @@ impl Accounts {
         let open = self.delivered.keys().copied();
         let open: Vec<Tag> = open.filter(|tag| self.rules.is_of(tag.0, proxy)).collect();
         let before: Vec<_> = open.iter().map(|tag| self.open_returns(*tag, at)).collect();
-        self.begins(proxy, rulings, at);
+        self.changes_rules(proxy, rulings, at);
         for (tag, before) in open.into_iter().zip(before) {
             self.hear_of_new(tag, &before, at);
         }
@@ -144,7 +157,9 @@ impl Accounts {
     /// Whether it is one of the proxy's clients, whose rejects the broker must not see all this time.
     pub(super) fn is_kept(&self, tag: Tag, queue: &Bytes, at: Micros) -> bool {
         let client = matches!(self.whose.get(&tag.0), Some(Whose::Client(_)));
-        client && self.rules.keeps(tag.0, queue, at)
+        // Of a queue whose declares differ it is not known what the broker knows.
+        let told = self.declares.are_lenient(queue);
+        client && !told && self.rules.keeps(tag.0, queue, at)
     }
 }
 

@@ -54,8 +54,18 @@ impl Accounts {
             ));
         }
         let first = self.rules.first_target(&queue);
-        self.count.redirected += usize::from(!first.as_ref().is_some_and(goes));
-        self.count.raced += usize::from(targets.len() > 1);
+        let elsewhere = usize::from(!first.as_ref().is_some_and(goes));
+        let choice = usize::from(targets.len() > 1);
+        match self.declares.are_lenient(&queue) {
+            true => {
+                self.count.moved += elsewhere;
+                self.count.overtaken += choice;
+            }
+            false => {
+                self.count.redirected += elsewhere;
+                self.count.raced += choice;
+            }
+        }
         Ok(())
     }
 
@@ -76,7 +86,10 @@ impl Accounts {
         let forgets = self.declares_left || self.gone_once.contains(queue);
         let blind = unknowing || returned && forgets;
         let window: Window = since.unwrap_or(at)..=at;
-        let Some(mut targets) = self.rules.targets(tag.0, queue, &window, blind) else {
+        let Some(mut targets) = self
+            .rules
+            .targets(&self.declares, tag.0, queue, &window, blind)
+        else {
             return Ok(None);
         };
         if since.is_none() {

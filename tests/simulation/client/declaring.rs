@@ -4,7 +4,8 @@ use fastrand::Rng;
 
 use super::super::codec::methods::{Arg, Args};
 use super::super::codec::value::{Bytes, Table, Value};
-use super::super::plan::{Plan, text};
+use super::super::plan::{Plan, text, text_of};
+use super::super::redeclares::{Redeclares, Saying, redirect, said_in, spoil};
 use super::{Channel, Client, PUBLISHING, Said};
 
 impl Client {
@@ -22,8 +23,21 @@ impl Client {
     pub(super) fn declare_all(&mut self, plan: &Plan) {
         let own = self.own.as_ref().map(|queue| plan.declare_of(queue));
         for (name, args) in own.iter().chain(&plan.declares) {
-            self.request(PUBLISHING, name, args, reply_of(name));
+            match &plan.redeclares {
+                Some(redeclares) if *name == "queue.declare" => {
+                    let queue = text_of(&args[0].1);
+                    let mut args = args.clone();
+                    redeclares.declare(&queue, self.release, &mut args);
+                    self.says(PUBLISHING, queue, Saying::Target(said_in(&args)));
+                    self.request(PUBLISHING, name, &args, reply_of(name));
+                }
+                _ => self.request(PUBLISHING, name, args, reply_of(name)),
+            }
         }
+    }
+
+    fn says(&mut self, channel: u16, queue: String, saying: Saying) {
+        self.said.push(Said::Declared(channel, queue, saying));
     }
 
     /// Deletes the queue, whatever is in it. False: it cannot.
@@ -44,8 +58,29 @@ impl Client {
         if rng.bool() {
             args.push(("passive", Arg::Bit(true)));
         }
+        if let Some(redeclares) = &plan.redeclares {
+            let saying = match args.last() {
+                Some(("passive", _)) => Saying::Nothing,
+                _ => say_something(redeclares, &queue, &mut args, rng),
+            };
+            if saying == Saying::Wrong {
+                self.said.push(Said::Wrong(id));
+            }
+            self.says(id, queue, saying);
+        }
         self.request(id, name, &args, "queue.declare-ok");
     }
+}
+
+/// As any release does, or as none may.
+fn say_something(redeclares: &Redeclares, queue: &str, args: &mut Args, rng: &mut Rng) -> Saying {
+    redeclares.declare(queue, rng.usize(..4), args);
+    match (rng.u8(..8), redeclares.of(queue)) {
+        (0, _) => spoil(args),
+        (1, None) if queue.starts_with("source.") => redirect(args),
+        _ => return Saying::Target(said_in(args)),
+    }
+    Saying::Wrong
 }
 
 /// Its queue may go, and the broker is to say so.

@@ -1,6 +1,6 @@
 //! What an operator has set, and the same as the proxy reads it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use dlx_proxy::dead_letter::retries::{self as rules_of_retries, RetryType};
 use dlx_proxy::intake;
 use dlx_proxy::machine::Limits;
 use dlx_proxy::publisher::OnUnroutable;
-use dlx_proxy::registry::policy::{Definition, Mode, Pattern, Policy};
+use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policy};
 use dlx_proxy::registry::said_retries::SaidRetries;
 use fastrand::Rng;
 
@@ -22,6 +22,9 @@ use super::super::rulings::Rulings;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub mode: Mode,
+    pub declares: Declares,
+    /// Queues whose policy says something else.
+    otherwise: BTreeMap<String, Declares>,
     pub rulings: Rulings,
     /// Queues whose arguments name no target; in mode `keep`, so that a policy which names one can go.
     targetless: BTreeSet<String>,
@@ -57,6 +60,8 @@ impl Settings {
             } else {
                 Mode::Takeover
             },
+            declares: Declares::Strict,
+            otherwise: BTreeMap::new(),
             rulings: Rulings::new(),
             targetless: BTreeSet::new(),
             decoys: false,
@@ -109,7 +114,41 @@ impl Settings {
         self
     }
 
+    /// Declares of some queues may differ from these.
+    pub(crate) fn with_redeclares(mut self, plan: &Plan) -> Settings {
+        let Some(redeclares) = &plan.redeclares else {
+            return self;
+        };
+        self.max_queues = 65_536;
+        self.retained = self.retained.max(20_000);
+        let lenient = |queue: &&String| redeclares.of(queue).is_some();
+        let (declares, otherwise, exceptions): (_, _, Vec<&String>) = match redeclares.by_policy {
+            true => {
+                let these = plan.sources.iter().filter(lenient);
+                (Declares::Strict, Declares::Lenient, these.collect())
+            }
+            false => {
+                let these = plan.sources.iter().filter(|queue| !lenient(queue));
+                (Declares::Lenient, Declares::Strict, these.collect())
+            }
+        };
+        self.declares = declares;
+        let exceptions = exceptions.into_iter().cloned();
+        self.otherwise = exceptions.map(|queue| (queue, otherwise)).collect();
+        self
+    }
+
     pub(super) fn policies(&self) -> Vec<Policy> {
+        let others = self.otherwise.iter();
+        let others = others.filter(|(queue, _)| !self.rulings.contains_key(*queue));
+        let others = others.map(|(queue, declares)| Policy {
+            vhost: vhost(),
+            pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
+            priority: 1,
+            mode: Some(self.mode),
+            declares: Some(*declares),
+            ..Policy::default()
+        });
         let of_queues = self.rulings.iter().map(|(queue, ruling)| Policy {
             vhost: vhost(),
             pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
@@ -118,6 +157,7 @@ impl Settings {
                 true => Mode::Keep,
                 false => self.mode,
             }),
+            declares: self.otherwise.get(queue).copied(),
             overrules_arguments: ruling.overrules,
             definition: Definition {
                 dead_letter_exchange: ruling.exchange.as_deref().map(short),
@@ -163,6 +203,7 @@ impl Settings {
             mode: Some(self.mode),
             ..Policy::default()
         };
+        let of_queues = of_queues.chain(others);
         of_queues.chain(own).chain([all]).chain(decoys).collect()
     }
 

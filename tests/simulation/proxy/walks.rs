@@ -7,8 +7,9 @@ use dlx_proxy::walk::{Ended, Failure, Walk};
 use tokio::sync::mpsc;
 
 use super::super::task::Task;
+use super::dialing::connector;
 use super::settings::short;
-use super::{Proxy, Which, connector, names};
+use super::{Proxy, Which, names};
 
 /// Those at work, by the operator's numbers.
 #[derive(Default)]

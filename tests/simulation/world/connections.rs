@@ -9,7 +9,7 @@ use super::super::client::Client;
 use super::super::decoder::Decoder;
 use super::super::net::{End, Found, TcpId};
 use super::super::plan::own_queue;
-use super::super::proxy::Which;
+use super::super::proxy::{Proxy, Which};
 use super::{HEARTBEAT, Peer, Phase, WALL, World, gist, gist_line};
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
         self.accounts.belongs(conn, whose, proxy, self.at);
         let client = match whose {
             Whose::Client(client) => Some(client),
-            Whose::Publisher | Whose::Intake | Whose::Walk(_) => None,
+            Whose::Publisher | Whose::Intake | Whose::Recorder | Whose::Walk(_) => None,
         };
         let peer = Peer {
             conn,
@@ -42,10 +42,11 @@ impl World {
     pub(super) fn connect_link(&mut self, at: usize, which: Which) {
         let whose = match which {
             Which::Publisher => Whose::Publisher,
+            Which::Recorder => Whose::Recorder,
             Which::Walk(number) => Whose::Walk(number),
             Which::Intake | Which::Session(_) => Whose::Intake,
         };
-        let away = which == Which::Publisher && !self.troubles.publisher_reachable(self.at);
+        let away = self.troubles.is_away(which, self.at);
         let tcp = if away { None } else { self.dial(whose, at) };
         if let Some(proxy) = &mut self.proxies[at] {
             proxy.connected(which, tcp, &self.net);
@@ -56,8 +57,9 @@ impl World {
         self.look_for_crashes();
         self.clients.retain(|client| !client.is_gone());
         while self.clients.len() < self.wanted {
+            let listens = |at: &usize| self.proxies[*at].as_ref().is_some_and(Proxy::listens);
             let up: Vec<usize> = (0..self.proxies.len())
-                .filter(|at| self.proxies[*at].is_some() && !self.is_ending(*at))
+                .filter(|at| listens(at) && !self.is_ending(*at))
                 .collect();
             let Some(&at) = self.rng.choice(&up) else {
                 return;
@@ -67,6 +69,12 @@ impl World {
                 return;
             };
             self.next_client += 1;
+            let reads = self.proxies[at]
+                .as_ref()
+                .is_some_and(Proxy::has_read_record);
+            if !reads {
+                self.accounts.does_without_record(at);
+            }
             self.through.insert(id, at);
             self.behind.insert(id, self.peers[&broker].conn);
             let room = [200, 5_000, 100_000][self.rng.usize(..3)];
@@ -79,6 +87,7 @@ impl World {
                 let kept = self.settings[0].mode == Mode::Keep;
                 self.accounts.has_own(own_queue(id).into(), own, kept);
             }
+            client.release = self.releases.usize(..4);
             client.winding_up = self.phase != Phase::Load;
             client.only_consumes = !self.clients.is_empty() && self.rng.u8(..3) == 0;
             self.clients.push(client);

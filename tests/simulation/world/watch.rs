@@ -35,10 +35,13 @@ impl World {
             if let Some(conn) = conn.filter(|_| looked && is_delivery(&frame)) {
                 self.accounts.saw(*conn, channel, &frame)?;
             }
-            if let (Some(conn), PUBLISHING, "queue.declare-ok") = (conn, channel, &*frame.name) {
+            if let (Some(conn), "queue.declare-ok") = (conn, &*frame.name) {
                 let queue = frame.arg("queue").map(|queue| queue.text().to_vec());
-                self.accounts
-                    .saw_declared(*conn, &queue.unwrap_or_default());
+                let queue = queue.unwrap_or_default();
+                self.accounts.answered(*conn, channel, &queue, self.at)?;
+                if channel == PUBLISHING {
+                    self.accounts.saw_declared(*conn, &queue);
+                }
             }
             if frame.name.starts_with("connection.close") && self.dismissed.contains(&client.id) {
                 continue;
@@ -65,16 +68,24 @@ impl World {
         for at in 0..self.clients.len() {
             self.compare(at)?;
         }
-        let events = self
-            .proxies
-            .iter_mut()
-            .flatten()
-            .flat_map(Proxy::take_events);
-        for (which, event) in events.collect::<Vec<_>>() {
+        let proxies = self.proxies.iter_mut().enumerate();
+        let events = proxies.flat_map(|(at, proxy)| {
+            let events = proxy.as_mut().map(Proxy::take_events);
+            let events = events.into_iter().flatten();
+            events.map(move |(which, event)| (at, which, event))
+        });
+        for (at, which, event) in events.collect::<Vec<_>>() {
             self.note(|| format!("    {which:?}: {event:?}"));
             self.parked(which, &event)?;
             match event {
+                Event::NotRecorded { queue } => self.accounts.not_recorded(&queue),
+                Event::RecordUnread { .. } => self.accounts.does_without_record(at),
                 Event::DeadLetter(dead) => match dead.outcome {
+                    Outcome::Dropped(Cause::NoTarget) => {
+                        self.accounts.unroutable += 1;
+                        let (accounts, now) = (&mut self.accounts, self.at);
+                        accounts.dropped_without_target(at, &dead.queue, now)?;
+                    }
                     Outcome::Dropped(Cause::Cycle) => self.accounts.cycles += 1,
                     Outcome::Dropped(_) => self.accounts.unroutable += 1,
                     // It may be at its target too.
@@ -229,6 +240,7 @@ impl World {
                 !queue.starts_with("dlx-proxy.delay.") || empty(&self.broker, &queue)
             })
             && !self.is_parked_in_vain()
+            && self.proxies_agree()
             && self
                 .plan
                 .sources
@@ -238,6 +250,13 @@ impl World {
                 .clients
                 .iter()
                 .all(|client| client.unanswered().is_empty())
+    }
+
+    /// What the last declares said counts in all proxies.
+    fn proxies_agree(&self) -> bool {
+        let mut all = self.proxies.iter().flatten().map(Proxy::redeclared);
+        let first = all.next();
+        all.all(|redeclared| Some(redeclared) == first)
     }
 
     /// Something is parked that the proxy could bring to its target. After the broker closed a connection on which it was fetching, it does not try

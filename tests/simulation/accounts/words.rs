@@ -1,0 +1,94 @@
+//! What clients say, and what they are told.
+
+use super::super::client::{PUBLISHING, Said, Verb};
+use super::super::codec::frame::Frame;
+use super::super::model::Conn;
+use super::duties::Duty;
+use super::history::History;
+use super::retries::millis;
+use super::{Accounts, Bytes, Micros, id};
+
+impl Accounts {
+    pub(crate) fn said(&mut self, conn: Conn, said: Said, at: Micros) {
+        match said {
+            Said::Verb(channel, tag, verb) => {
+                let key = (conn, channel, tag);
+                self.verbs.insert(key, (verb, at));
+                let Some(delivery) = self.delivered.get(&key) else {
+                    return;
+                };
+                let (body, mark) = (delivery.copy.body.clone(), delivery.copy.mark);
+                match verb {
+                    Verb::Ack | Verb::Recovered => {}
+                    Verb::Dead => {
+                        let seen = delivery.seen.clone().unwrap_or_default();
+                        let duty = Duty::Dies(seen.and_rejected(&delivery.queue));
+                        self.deaths.heard(body, duty, (0, mark), Some(at));
+                    }
+                    Verb::Returned(by) => {
+                        let (now, lap) = (millis(at), delivery.copy.by_itself + 1);
+                        let duties = self.returns(conn, delivery, by, (now, now), at..=at);
+                        let first = self.rules.at_first(&delivery.queue).retries;
+                        let now = self.rules.in_force(conn, &delivery.queue, &(at..=at));
+                        let anew = now.iter().all(|ruling| ruling.retries != first);
+                        self.count.otherwise += usize::from(anew);
+                        self.hear_of(&body, (lap, mark), duties, Some(at));
+                    }
+                }
+            }
+            Said::Published(body, history) => {
+                let waiting = self.on_the_way.entry(conn).or_default();
+                waiting.push_back((id(&body), history));
+            }
+            Said::Declared(channel, queue, saying) => {
+                self.sends_declare(conn, (channel, queue), saying, at);
+            }
+            Said::Opened(channel) => {
+                self.declares_no_more(conn, channel);
+                self.verbs
+                    .retain(|(of, id, _), _| (*of, *id) != (conn, channel));
+                self.wrong.remove(&(conn, channel));
+                if channel == PUBLISHING {
+                    self.on_the_way.remove(&conn);
+                }
+            }
+            Said::Wrong(channel) => drop(self.wrong.insert((conn, channel))),
+        }
+    }
+
+    /// A client reads that there is a queue as it declared it: from now on its session knows the queue. Not if it has messages of an earlier one of
+    /// that name, or of what may be one.
+    pub(crate) fn saw_declared(&mut self, conn: Conn, queue: &Bytes) {
+        let open = self.delivered.range((conn, 0, 0)..);
+        let mut open = open.take_while(|(tag, _)| tag.0 == conn);
+        if open.all(|(_, delivery)| delivery.queue != *queue) {
+            self.declared.insert((conn, queue.clone()));
+        }
+    }
+
+    /// A client reads what it was sent.
+    ///
+    /// # Errors
+    /// It is told of other deaths than there were.
+    pub(crate) fn saw(&mut self, conn: Conn, channel: u16, frame: &Frame) -> Result<(), String> {
+        let tag = (conn, channel, frame.number("delivery-tag"));
+        let Some(delivery) = self.delivered.get_mut(&tag) else {
+            return Ok(());
+        };
+        let (seen, told) = (History::of(frame).counts(), delivery.copy.told());
+        if !told.contains(&seen) {
+            let body = String::from_utf8_lossy(&delivery.copy.body);
+            let there_were = &told[0];
+            return Err(format!(
+                "{body} died of {there_were}; a client reads {seen}"
+            ));
+        }
+        let ours = |(name, _): &&(Bytes, _)| name.starts_with(b"x-dlx-proxy-");
+        if let Some((name, _)) = frame.headers().and_then(|of| of.fields.iter().find(ours)) {
+            let name = String::from_utf8_lossy(name);
+            return Err(format!("a client reads {name}"));
+        }
+        delivery.seen = Some(seen);
+        Accounts::check_told(delivery, frame)
+    }
+}
