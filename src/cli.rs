@@ -24,7 +24,7 @@ pub use broker::Broker;
 pub use dead_letters::{DeadLetters, Filters, Look, Page, Queue};
 pub use doctor::Doctor;
 pub use moves::{Move, Moving, To};
-pub use place::{client, of_admin, place};
+pub use place::{client, place};
 pub use proxy::{Admin, Output, Printing, Proxy};
 pub use queues::Queues;
 pub use redrives::{OfVhost, Redrives};

@@ -141,6 +141,30 @@ impl<'a> Value<'a> {
         Value { tag: b'S', data }
     }
 
+    /// RabbitMQ's name of its type (`rabbit_binary_parser`).
+    pub fn kind(self) -> &'static str {
+        match self.tag {
+            b'S' => "longstr",
+            b'x' => "binary",
+            b'F' => "table",
+            b'A' => "array",
+            b't' => "bool",
+            b'b' => "byte",
+            b'B' => "unsignedbyte",
+            b's' => "short",
+            b'u' => "unsignedshort",
+            b'I' => "signedint",
+            b'i' => "unsignedint",
+            b'l' | b'L' => "long",
+            b'f' => "float",
+            b'd' => "double",
+            b'T' => "timestamp",
+            b'D' => "decimal",
+            b'V' => "void",
+            _ => "unknown",
+        }
+    }
+
     /// A longstr (`S`).
     pub fn as_longstr(self) -> Option<&'a [u8]> {
         (self.tag == b'S').then_some(self.data)

@@ -55,11 +55,7 @@ pub fn place(
     })
 }
 
-/// How the certificate of the admin port is known.
-///
-/// # Errors
-/// When the file of its CA cannot be used.
-pub fn of_admin(admin: &Admin) -> Result<tls::Client, String> {
+fn of_admin(admin: &Admin) -> Result<tls::Client, String> {
     let file = admin.admin_ca_file.clone();
     let file = file.or_else(|| std::env::var(ADMIN_CA_FILE).ok());
     tls::Client::of_admin(file.as_deref())

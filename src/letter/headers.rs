@@ -67,7 +67,7 @@ pub(super) fn read(table: Table<'_>) -> Headers {
         }
         list.push(Header {
             name: reader.text(field.name),
-            kind: kind(field.value.tag),
+            kind: field.value.kind(),
             value: reader.value(field.value, DEEPEST),
         });
     }
@@ -99,30 +99,6 @@ pub(super) fn reads(value: &Value<'_>, wanted: &[u8]) -> bool {
         None => return false,
     };
     text == wanted
-}
-
-/// RabbitMQ's name of a type (`rabbit_binary_parser`).
-fn kind(tag: u8) -> &'static str {
-    match tag {
-        b'S' => "longstr",
-        b'x' => "binary",
-        b'F' => "table",
-        b'A' => "array",
-        b't' => "bool",
-        b'b' => "byte",
-        b'B' => "unsignedbyte",
-        b's' => "short",
-        b'u' => "unsignedshort",
-        b'I' => "signedint",
-        b'i' => "unsignedint",
-        b'l' | b'L' => "long",
-        b'f' => "float",
-        b'd' => "double",
-        b'T' => "timestamp",
-        b'D' => "decimal",
-        b'V' => "void",
-        _ => "unknown",
-    }
 }
 
 /// What is neither text nor nested.

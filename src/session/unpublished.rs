@@ -178,10 +178,8 @@ impl Session {
             name: &retained.queue,
             queue_type: declared.queue_type,
         };
-        let lookup = {
-            let (policies, names) = (&self.settings.policies, &self.settings.names);
-            policies.target_of_declared(queue, declared, names)
-        };
+        let (policies, names) = (&self.settings.policies, &self.settings.names);
+        let lookup = policies.target_of_declared(queue, declared, names);
         let content = self.settings.names.bridges().content(&retained.content);
         let by = Rejecter {
             connection: self.peer.connection.clone(),

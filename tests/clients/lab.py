@@ -206,10 +206,10 @@ def rabbit(what, folder, *words):
     subprocess.run([REPOSITORY / "tests/lab/rabbit.sh", what, "--dir", folder, *words], check=True, timeout=3 * DEADLINE, stdin=subprocess.DEVNULL)
 
 
-def root_of(suite):
-    """Where RabbitMQ of that Debian suite is unpacked, with all that it needs."""
-    done = subprocess.run([REPOSITORY / "tests/lab/debian-root.sh", suite, "rabbitmq-server"], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+def middle_root():
+    """Where RabbitMQ 4.0 is unpacked, with all that it needs."""
+    asked = ["bash", "-c", '. "$0" && middle_root', REPOSITORY / "tests/lab/lib.sh"]
+    return subprocess.run(asked, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 @contextlib.contextmanager
@@ -378,3 +378,24 @@ class Via:
         for kept in self._shared.values():
             if kept.is_open:
                 kept.close()
+
+
+class Alone:
+    """The way to a node of a test's own, as `Via` is one to the others. Each connection is used once, as the node ends in between."""
+
+    vhost, mode = "/", "takeover"
+
+    def __init__(self, broker, proxy=None):
+        self.broker, self.proxy = broker, proxy
+
+    def connect(self, *, direct=False):
+        host, port = self.broker.address if direct else self.proxy.address
+        return pika.BlockingConnection(pika.ConnectionParameters(host, port, self.vhost, self.broker.parameters.credentials, **PATIENT))
+
+    @property
+    def connection(self):
+        return self.connect()
+
+    @property
+    def direct(self):
+        return self.connect(direct=True)

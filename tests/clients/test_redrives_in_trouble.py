@@ -5,10 +5,9 @@ import json
 from collections import Counter
 from types import SimpleNamespace
 
-import pika
 import pytest
 
-from lab import PATIENT, Proxy, node_like, rabbit, until
+from lab import Alone, Proxy, node_like, rabbit, until
 from scene import Scene
 from test_dead_letters import ask, command
 from test_redrives import ended, numbers, order, redrives
@@ -117,23 +116,8 @@ def own_node(via, tmp_path):
             proxy.stop()
 
 
-class Alone:
-    """A way to that node, as `Via` is one to the others: each connection is used once, as the node ends."""
-
-    def __init__(self, node):
-        self.broker, self.proxy, self.vhost, self.mode = node.broker, node.proxy, "/", "takeover"
-
-    def connect(self, *, direct=False):
-        host, port = self.broker.address if direct else self.proxy.address
-        return pika.BlockingConnection(pika.ConnectionParameters(host, port, "/", self.broker.parameters.credentials, **PATIENT))
-
-    @property
-    def connection(self):
-        return self.connect()
-
-
 def test_a_broker_that_is_stopped_ends_it_and_nothing_is_lost(own_node):
-    via = Alone(own_node)
+    via = Alone(own_node.broker, own_node.proxy)
     scene = Scene(via, "stopped")
     dead, arrived, exchange, begun = under_way(scene)
     rabbit("stop", own_node.broker.folder, "--keep")

@@ -3,39 +3,19 @@
 RabbitMQ asks for 4.2 before 4.3, as that has all feature flags which 4.3 requires. A node of 4.0 with Khepri has them, too, and 4.3 takes its data."""
 
 import dataclasses
-import subprocess
 import time
 
-import pika
 import pytest
 
-from lab import BINARY, PATIENT, node, rabbit, root_of, settings_of, until
+from lab import Alone, middle_root, node, rabbit, settings_of, until
 from own import PARKED, PREFIX, Own
 from retrying import retries
+from test_waiting import DELAY, MINUTES, retries as command
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
-MINUTES = 600_000
 SOON = 1000
-"""Delays in milliseconds: one that is not over before the test is, and a short one."""
-DELAY = f"{PREFIX}.delay.{MINUTES}"
-
-
-class Alone:
-    """The way to a node of the test's own, as `Via` is one to the others. The node ends in between, so no connection is kept."""
-
-    def __init__(self, broker):
-        self.broker, self.vhost = broker, "/"
-
-    @property
-    def direct(self):
-        return pika.BlockingConnection(pika.ConnectionParameters(*self.broker.address, "/", self.broker.parameters.credentials, **PATIENT))
-
-
-def release(own):
-    """What waits comes back now."""
-    subprocess.run([BINARY, "retries", "release", "--upstream", own.upstream, "--vhost", "/", "--delay", str(MINUTES)],
-                   env={"DLX_PROXY_PREFIX": PREFIX}, check=True, capture_output=True)
+"""A delay that the test waits for, in milliseconds."""
 
 
 @pytest.fixture
@@ -44,10 +24,10 @@ def upgraded(via, tmp_path):
     if not via.broker.is_from(4, 3) or not via.broker.folder:
         pytest.skip("upgrades to 4.3, and has to know where that is")
     newest = settings_of(via.broker.folder).get("ROOT")
-    with node("upgraded", root_of("trixie")) as broker:
+    with node("upgraded", middle_root()) as broker:
         assert broker.version.startswith("4.0")
-        # Both are what whoever upgrades does before; there is no other way to 4.3.
-        broker.ctl("enable_feature_flag", *("--opt-in", "khepri_db"))
+        # Whoever upgrades does both before: otherwise 4.3 does not start.
+        broker.ctl("enable_feature_flag", "--opt-in", "khepri_db")
         broker.ctl("enable_feature_flag", "all")
         own = Own(Alone(broker), "quorum", tmp_path / "log")
 
@@ -121,7 +101,7 @@ def test_what_the_broker_was_told_before_is_right_after_it(upgraded):
 
     # What waits comes back all the same, with its count. The broker's next delay of it is a count of its own.
     declare(own.channel)
-    release(own)
+    command(own, "release")
     for name in ("classic", "quorum"):
         body, properties = give_back(name)
         assert (body, properties.headers) == (name.encode(), {"x-acquired-count": 1})

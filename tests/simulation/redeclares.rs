@@ -75,7 +75,9 @@ impl Redeclares {
         let Some(releases) = self.of(queue) else {
             return;
         };
-        set_arguments(args, releases[release % releases.len()].clone());
+        for table in arguments(args) {
+            table.clone_from(&releases[release % releases.len()]);
+        }
     }
 }
 
@@ -102,35 +104,24 @@ pub(crate) fn said_in(args: &Args) -> Option<Target> {
 
 /// The declare differs from its queue in more than where dead letters go.
 pub(crate) fn spoil(args: &mut Args) {
-    for (name, arg) in args {
-        if let Arg::Table(table) = arg
-            && *name == "arguments"
-        {
-            let value = Value::Integer(b'I', 1_000_000);
-            table.fields.push((FOREIGN.into(), value));
-        }
-    }
+    let foreign = (FOREIGN.into(), Value::Integer(b'I', 1_000_000));
+    arguments(args).for_each(|table| table.fields.push(foreign.clone()));
 }
 
 /// The declare names another target than the queue has.
 pub(crate) fn redirect(args: &mut Args) {
-    for (name, arg) in args {
-        if let Arg::Table(table) = arg
-            && *name == "arguments"
-        {
-            table.fields.retain(|(name, _)| !is_target(name));
-            table.fields.extend(named("dlx", Some("elsewhere")));
-        }
+    for table in arguments(args) {
+        table.fields.retain(|(name, _)| !is_target(name));
+        table.fields.extend(named("dlx", Some("elsewhere")));
     }
 }
 
-fn set_arguments(args: &mut Args, table: Table) {
-    for (name, arg) in args {
-        if *name == "arguments" {
-            *arg = Arg::Table(table);
-            return;
-        }
-    }
+/// Those of a declare.
+fn arguments(args: &mut Args) -> impl Iterator<Item = &mut Table> {
+    args.iter_mut().filter_map(|(name, arg)| match arg {
+        Arg::Table(table) if *name == "arguments" => Some(table),
+        _ => None,
+    })
 }
 
 /// As with the plan's, no queue is its own target, and where dead letters come back nothing doubles them.

@@ -53,26 +53,12 @@ fn typed(value: Option<Value<'_>>, wording: Wording) -> Option<Vec<u8>> {
 /// A value in a text, and its type.
 fn written(value: Value<'_>, wording: Wording) -> Option<(Vec<u8>, &'static str)> {
     if let Some(text) = value.as_text() {
-        let kind = if value.tag == b'S' {
-            "longstr"
-        } else {
-            "binary"
-        };
-        return Some((wording.shown(text), kind));
+        return Some((wording.shown(text), value.kind()));
     }
-    let kind = match value.tag {
-        b'V' => return Some((b"undefined".to_vec(), "void")),
-        b't' => {
-            let yes = value.data != [0];
-            return Some((yes.to_string().into_bytes(), "bool"));
-        }
-        b'b' => "byte",
-        b'B' => "unsignedbyte",
-        b's' => "short",
-        b'u' => "unsignedshort",
-        b'I' => "signedint",
-        b'i' => "unsignedint",
-        _ => "long",
+    let text = match value.tag {
+        b'V' => "undefined".to_owned(),
+        b't' => (value.data != [0]).to_string(),
+        _ => value.as_integer()?.to_string(),
     };
-    Some((value.as_integer()?.to_string().into_bytes(), kind))
+    Some((text.into_bytes(), value.kind()))
 }

@@ -1,6 +1,6 @@
 //! Whether a consumer gets on: it sees what it is sent, and what it says of that is heard.
 
-use super::{Accounts, Delivery, Micros, Tag, Verb};
+use super::{Accounts, Bytes, Delivery, Micros, Tag, Verb};
 
 impl Accounts {
     /// What has stood still since then, of that which should not. Of more dead letters on a connection than there are `tickets`, one waits for
@@ -15,9 +15,9 @@ impl Accounts {
         // What only the proxy can bring to its target waits for the end of the alarm.
         let waits = |tag: &Tag, verb: Verb| {
             let delivery = self.delivered.get(tag);
-            delivery.is_some_and(|of| {
-                self.rules.may_keep(&of.queue) || self.declares.are_lenient(&of.queue)
-            }) && verb == Verb::Dead
+            let may_keep =
+                |queue: &Bytes| self.rules.may_keep(queue) || self.declares.are_lenient(queue);
+            verb == Verb::Dead && delivery.is_some_and(|of| may_keep(&of.queue))
         };
         let in_turn = |tag: &Tag| {
             let dead = self

@@ -131,14 +131,9 @@ impl Rules {
 // === impl Accounts ===
 
 impl Accounts {
-    /// Settings of a proxy are others from now on.
-    fn changes_rules(&mut self, proxy: usize, rulings: &Rulings, at: Micros) {
-        self.rules.change(proxy, rulings, at);
-    }
-
     /// A process begins, with these settings.
     pub(crate) fn begins(&mut self, proxy: usize, rulings: &Rulings, at: Micros) {
-        self.changes_rules(proxy, rulings, at);
+        self.rules.change(proxy, rulings, at);
         self.declares.begins(proxy, at);
     }
 
@@ -148,7 +143,7 @@ impl Accounts {
         let open = self.delivered.keys().copied();
         let open: Vec<Tag> = open.filter(|tag| self.rules.is_of(tag.0, proxy)).collect();
         let before: Vec<_> = open.iter().map(|tag| self.open_returns(*tag, at)).collect();
-        self.changes_rules(proxy, rulings, at);
+        self.rules.change(proxy, rulings, at);
         for (tag, before) in open.into_iter().zip(before) {
             self.hear_of_new(tag, &before, at);
         }
