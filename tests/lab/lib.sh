@@ -20,13 +20,20 @@ speaks_amqp() {
 # taken PORT: does something accept connections there?
 taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# free_ports COUNT: as many different loopback ports, below Linux' ephemeral range, so that no outgoing connection takes one before its
-# owner listens.
+# claim PORT: is it the caller's from now on? Seconds go by until the owner of a port listens there, and another script asks meanwhile. A claim lasts
+# for an hour, so that a node that is down for a moment finds its ports free. All checkouts of a machine share the claims.
+claims=${TMPDIR:-/tmp}/dlx-test-ports.$UID
+claim() { (set -o noclobber && : >"$claims/$1") 2>/dev/null; }
+
+# free_ports COUNT: as many different loopback ports that nobody else is given, below Linux' ephemeral range, so that no outgoing connection takes
+# one before its owner listens.
 free_ports() {
   local port ports=()
+  mkdir -p "$claims"
+  find "$claims" -type f -mmin +60 -delete
   for _ in {1..100}; do
     port=$((20000 + RANDOM % 12000))
-    [[ " ${ports[*]} " == *" $port "* ]] || taken "$port" || ports+=("$port")
+    taken "$port" || ! claim "$port" || ports+=("$port")
     [[ ${#ports[@]} -lt $1 ]] || { echo "${ports[*]}"; return; }
   done
   die 'no free ports between 20000 and 32000'

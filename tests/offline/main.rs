@@ -3,6 +3,7 @@
 //! - `config`: the settings, their layers, and every mistake in them
 //! - `cli`: the command line, its help and its exit codes
 //! - `documents`: their links, their commands, the tables in them that are made from the code, and the picture
+//! - `lab`: what the scripts of `tests/lab` promise one another
 //! - `metrics`: every metric is counted, with the labels that it says
 //! - `reload`: SIGHUP: what changes in a running proxy, and what is said about it
 //! - `service`: what a service manager is told and hands over, and the limit on file descriptors
@@ -14,6 +15,7 @@
 mod cli;
 mod config;
 mod documents;
+mod lab;
 mod metrics;
 mod proxy;
 mod reload;
