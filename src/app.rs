@@ -185,6 +185,7 @@ impl App {
             dialer: dialer.clone(),
             clock,
             hub: hub.clone(),
+            thread: Walks::start_thread().map_err(BindError::Threads)?,
         };
         let redrives = Redrives::new(
             walks.clone(),

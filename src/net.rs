@@ -1,5 +1,6 @@
 //! The shell around the pure machines: sockets, tasks and channels, and nothing that decides.
 
+pub mod background;
 pub mod clock;
 pub mod dial;
 pub mod drive;

@@ -37,8 +37,8 @@ const MIB: f64 = 1024.0 * 1024.0;
 /// Who empties the queue.
 #[derive(Clone, Copy)]
 enum Way<'a> {
-    /// A program that consumes, publishes with confirms, and acks.
-    Relay,
+    /// A program that consumes, publishes with confirms, and acks; perhaps so many messages a second.
+    Relay(Option<u64>),
     /// The same, with the headers that a redrive leaves: the broker reads, keeps and sends them too.
     RelayWithHeaders,
     /// The proxy, asked by its API; perhaps for so many messages a second.
@@ -52,7 +52,7 @@ impl Way<'_> {
     fn messages(self, settings: &Settings) -> u64 {
         match self {
             // For two seconds: the last redrive has to end before the next measurement begins.
-            Way::Redrive(_, Some(rate)) => 2 * rate,
+            Way::Relay(Some(rate)) | Way::Redrive(_, Some(rate)) => 2 * rate,
             _ => settings.redriven,
         }
     }
@@ -82,7 +82,7 @@ impl Bench {
 /// Returns how many series failed, as its neighbours do.
 fn speed(proxied: &Route, settings: &Settings) -> usize {
     let ways = [
-        ("relay", Way::Relay),
+        ("relay", Way::Relay(None)),
         ("with its headers", Way::RelayWithHeaders),
         ("dlx-proxy", Way::Redrive(proxied, None)),
         ("purge", Way::Purge(proxied)),
@@ -154,9 +154,10 @@ fn beside(proxied: &Route, settings: &Settings) -> usize {
     let (rate, _) = PACED[usize::from(settings.small)];
     let ways = vec![
         ("in peace", None),
-        ("relay", Some(Way::Relay)),
+        ("relay", Some(Way::Relay(None))),
         ("redrive", Some(Way::Redrive(proxied, None))),
-        ("at a rate", Some(Way::Redrive(proxied, Some(rate)))),
+        ("relay at a rate", Some(Way::Relay(Some(rate)))),
+        ("redrive at a rate", Some(Way::Redrive(proxied, Some(rate)))),
     ];
     let all = interleave_ways(settings.scale.rounds, ways, |way| {
         let Some(way) = way else {
@@ -178,17 +179,19 @@ fn beside(proxied: &Route, settings: &Settings) -> usize {
         "in peace",
         "relay",
         "redrive",
-        "at a rate",
+        "relay at a rate",
+        "redrive at a rate",
         "redrive : in peace",
         "redrive : relay",
         "at a rate : in peace",
+        "at a rate : relay",
     ]);
     for (i, metric) in ["p50 in µs", "p99 in µs"].into_iter().enumerate() {
         let mut cells = vec![metric.to_owned()];
         cells.extend(all.iter().map(|series| series.figure(i)));
-        if let [peace, relay, redrive, paced] = &all[..] {
+        if let [peace, relay, redrive, paced_relay, paced] = &all[..] {
             cells.extend([peace, relay].map(|other| redrive.ratio(other, i)));
-            cells.push(paced.ratio(peace, i));
+            cells.extend([peace, paced_relay].map(|other| paced.ratio(other, i)));
         }
         table.row(cells);
     }
@@ -211,30 +214,32 @@ fn back_and_forth(
         && let Some((from, to)) = ways.next()
     {
         match way {
-            Way::Relay | Way::RelayWithHeaders => relayed(settings, from, to, headers)?,
+            Way::Relay(rate) => {
+                let messages = way.messages(settings);
+                relayed(settings, (from, to), headers, (messages, rate))?;
+            }
             Way::Redrive(route, rate) => {
                 let rate = rate.map_or(String::new(), |rate| format!("&rate={rate}"));
                 let order = format!("queues/{from}/redrives?to-queue={to}{rate}");
                 carry_out(route, settings, &order, way.messages(settings))?;
             }
-            Way::Purge(_) => bail!("what is purged does not come back"),
+            Way::RelayWithHeaders | Way::Purge(_) => bail!("it does not go back and forth"),
         }
     }
     Ok(())
 }
 
-fn relayed(settings: &Settings, from: &str, to: &str, headers: &[u8]) -> anyhow::Result<()> {
+fn relayed(
+    settings: &Settings,
+    (from, to): (&str, &str),
+    headers: &[u8],
+    (messages, rate): (u64, Option<u64>),
+) -> anyhow::Result<()> {
     let mut consumer = Connection::open(&settings.broker)?;
     let mut publisher = Connection::open(&settings.broker)?;
     publisher.confirms()?;
     consumer.consume(from, Some(PREFETCH))?;
-    relay(
-        &mut consumer,
-        &mut publisher,
-        to,
-        settings.redriven,
-        headers,
-    )
+    relay(&mut consumer, &mut publisher, to, messages, headers, rate)
 }
 
 fn failed(all: &[Series]) -> usize {
@@ -271,14 +276,14 @@ fn run(way: Way<'_>, settings: &Settings) -> anyhow::Result<Vec<f64>> {
     let messages = settings.redriven;
     on_full_queue(settings, messages, |headers| {
         let (route, order) = match way {
-            Way::Relay | Way::RelayWithHeaders => {
+            Way::Relay(_) | Way::RelayWithHeaders => {
                 let begun = Instant::now();
                 let sent_back = headers_sent_back();
                 let headers = match way {
                     Way::RelayWithHeaders => &sent_back,
                     _ => headers,
                 };
-                relayed(settings, DEAD, BACK, headers)?;
+                relayed(settings, (DEAD, BACK), headers, (messages, None))?;
                 return Ok(vec![messages as f64 / begun.elapsed().as_secs_f64()]);
             }
             Way::Redrive(route, _) => (route, format!("redrives?to-queue={BACK}")),

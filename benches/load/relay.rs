@@ -6,7 +6,7 @@
 //! whoever speaks to it puts frames together. It pays for headers too, of which a dead letter has many; so a second relay writes them.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use dlx_proxy::amqp::method::QueueDeclare;
@@ -78,10 +78,15 @@ fn measure(
         let reading = scope.spawn(|| settle_all(&mut reader, messages, Settlement::Ack));
         match way {
             Way::Nack(_) => settle_all(&mut consumer, messages, Settlement::Nack)?,
-            Way::Relay(_) => relay(&mut consumer, &mut publisher, DEAD, messages, &[])?,
-            Way::RelayWithHeaders(_) => {
-                relay(&mut consumer, &mut publisher, DEAD, messages, &headers())?
-            }
+            Way::Relay(_) => relay(&mut consumer, &mut publisher, DEAD, messages, &[], None)?,
+            Way::RelayWithHeaders(_) => relay(
+                &mut consumer,
+                &mut publisher,
+                DEAD,
+                messages,
+                &headers(),
+                None,
+            )?,
         }
         join(producing)?;
         join(reading)
@@ -109,12 +114,14 @@ fn settle_all(connection: &mut Connection, messages: u64, how: Settlement) -> an
 }
 
 /// The relay: what is delivered with a tag is published as the message of the same number, so that a confirm names the delivery to ack.
+/// `rate`: so many a second.
 pub(crate) fn relay(
     consumer: &mut Connection,
     publisher: &mut Connection,
     to: &str,
     messages: u64,
     headers: &[u8],
+    rate: Option<u64>,
 ) -> anyhow::Result<()> {
     let (mut publishes, mut acks) = (publisher.writer()?, consumer.writer()?);
     thread::scope(|scope| {
@@ -136,7 +143,16 @@ pub(crate) fn relay(
             Ok(())
         });
         let mut frames = Vec::new();
-        for _ in 0..messages {
+        let begun = Instant::now();
+        for i in 0..messages {
+            if let Some(rate) = rate
+                && let Some(early) =
+                    Duration::from_micros(i * 1_000_000 / rate).checked_sub(begun.elapsed())
+            {
+                publishes.write(&frames)?;
+                frames.clear();
+                thread::sleep(early);
+            }
             let (_, number) = consumer.message()?;
             let message = Message {
                 headers,

@@ -1,6 +1,7 @@
 //! Walks along queues as tasks: each has a connection of its own, in the name of whoever asked for it.
 
 use std::future::Future;
+use std::io;
 use std::task::Context;
 
 use tokio::sync::{mpsc, watch};
@@ -10,6 +11,7 @@ use crate::letter::Letter;
 use crate::machine::{Now, Owner};
 use crate::walk::{self, Ended, Failure, Input, Moved, Settings, Walk};
 
+use super::background::Background;
 use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::{Connector, Drive, Outlet};
@@ -26,6 +28,8 @@ pub struct Walks {
     pub clock: SystemClock,
     /// The publishers, for what is sent back.
     pub hub: Hub,
+    /// Where those that move messages take their steps.
+    pub thread: Background,
 }
 
 /// How far a walk that moves messages has come.
@@ -66,6 +70,14 @@ pub struct Mover {
 // === impl Walks ===
 
 impl Walks {
+    /// The thread for those that move messages: a queue of millions that is sent back does not stand between a client and its session.
+    ///
+    /// # Errors
+    /// The system has no more threads or pollers for us.
+    pub fn start_thread() -> io::Result<Background> {
+        Background::start("redrives")
+    }
+
     /// Walks along a queue. `wants_more` gets each message, and says whether the walk goes on; when `stopped` is done it does not, either. If this
     /// future is dropped the connection is, too: the broker puts back what was taken, and may count it as failed deliveries.
     ///
@@ -104,9 +116,13 @@ impl Walks {
         let connector = self.dialer.connector(|_| ());
         let (sender, mut told, mut drive) =
             Mover::drive(&self.hub, settings, progress, self.clock, connector);
+        let thread = self.thread.clone();
         let walking = async move {
-            drive.run(std::future::pending()).await;
-            told.try_recv().unwrap_or(Err(Failure::Silent))
+            let walking = thread.run(async move {
+                drive.run(std::future::pending()).await;
+                told.try_recv().unwrap_or(Err(Failure::Silent))
+            });
+            walking.await.unwrap_or(Err(Failure::Silent))
         };
         (sender, walking)
     }

@@ -80,6 +80,7 @@ fn parts_with(
         },
         clock: SystemClock::start(),
         hub: Hub::new(Box::new(|_, _, _| panic!("no link is wanted"))),
+        thread: Walks::start_thread().expect("a thread"),
     };
     let drain = Drain::new(Duration::ZERO);
     let limits = LiveLimits::new(Limits {
