@@ -80,7 +80,7 @@ cluster: setup ## three nodes in a cluster, two versions: nodes and proxies end 
 	BROKER=$(BROKER) ROUNDS=$(ROUNDS) tests/lab/clusters.sh -rP
 clients: setup ## tests with pika: dead letters in every shape, faults, bad input
 	$(CARGO) build
-	$(WITH_BROKERS) --plugins rabbitmq_management tests/lab/clients.sh
+	$(WITH_BROKERS) --middle --plugins rabbitmq_management tests/lab/clients.sh
 languages: setup ## one script by client libraries of five languages, direct and through the proxy; AMQP 1.0
 	$(CARGO) build --bins --example with_lapin
 	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages

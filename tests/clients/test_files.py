@@ -14,7 +14,7 @@ from own import own  # noqa: F401, a fixture
 from test_dead_letters import ask, command, die, path, typed
 from test_redrives import ended, order, taken
 
-pytestmark = [pytest.mark.once, pytest.mark.proxied]
+pytestmark = [pytest.mark.once, pytest.mark.proxied, pytest.mark.every_broker]
 
 SIZED = lambda octets: struct.pack(">I", len(octets)) + octets
 TABLE = lambda name, value: bytes([len(name)]) + name + value

@@ -15,7 +15,7 @@ import pytest
 from lab import DEADLINE, until
 from test_dead_letters import KINDS, ask, command, die, look, path, typed
 
-pytestmark = [pytest.mark.once, pytest.mark.proxied]
+pytestmark = [pytest.mark.once, pytest.mark.proxied, pytest.mark.every_broker]
 
 
 def redrives(via, rest=""):

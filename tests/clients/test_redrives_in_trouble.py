@@ -12,7 +12,7 @@ from scene import Scene
 from test_dead_letters import ask, command
 from test_redrives import ended, numbers, order, redrives
 
-pytestmark = [pytest.mark.once, pytest.mark.proxied]
+pytestmark = [pytest.mark.once, pytest.mark.proxied, pytest.mark.every_broker]
 
 COUNT = 40
 

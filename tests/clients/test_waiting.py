@@ -15,7 +15,7 @@ from lab import BINARY, DEADLINE, REPOSITORY, until
 from own import INTAKE, PREFIX, own  # noqa: F401, a fixture
 from test_retries import counted, counts
 
-pytestmark = [pytest.mark.once, pytest.mark.proxied]
+pytestmark = [pytest.mark.once, pytest.mark.proxied, pytest.mark.every_broker]
 
 MINUTES = 600_000
 """A delay that is not over before a test is, in milliseconds."""
