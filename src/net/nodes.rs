@@ -207,8 +207,9 @@ impl Nodes {
     /// It refused, or was silent, to somebody who tried since `began`.
     pub(super) fn failed(&self, address: &Address, began: Mono, why: &dyn fmt::Display) {
         let now = self.now();
-        let news = self.book().failed(address, began, now);
-        self.0.metrics.upstream_failed(address, news, why);
+        let why = why.to_string();
+        let news = self.book().failed(address, began, why.clone(), now);
+        self.0.metrics.upstream_failed(address, news, &why);
     }
 
     /// The broker said something there.

@@ -1,7 +1,6 @@
 //! What is told of the broker's nodes: how many connections each has, and which of them failed. The number of series is bounded, as the
 //! number of known addresses is (`net/nodes/book.rs`).
 
-use std::fmt;
 use std::time::Instant;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -38,8 +37,8 @@ impl Metrics {
         }
     }
 
-    /// An attempt failed there; `news`: it was thought well of.
-    pub fn upstream_failed(&self, address: &Address, news: bool, why: &dyn fmt::Display) {
+    /// An attempt failed there; `news`: it was thought well of, or failed for another reason.
+    pub fn upstream_failed(&self, address: &Address, news: bool, why: &str) {
         let inner = self.inner();
         let labels = labels(address);
         inner.upstream_failures.get_or_create(&labels).inc();
@@ -48,10 +47,10 @@ impl Metrics {
         if news
             && let Some(held_back) = inner
                 .repeats
-                .write((what, address.to_string(), ""), Instant::now())
+                .write((what, format!("{address} {why}"), ""), Instant::now())
         {
             let held_back = (held_back > 0).then_some(held_back);
-            warn!(node = %address, cause = %why, held_back, "{what}");
+            warn!(node = %address, cause = why, held_back, "{what}");
         }
     }
 

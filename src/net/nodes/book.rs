@@ -38,13 +38,15 @@ pub(super) struct Book {
 }
 
 /// What is known of one address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     /// Connections that are open.
     pub(super) connections: usize,
     /// In a row, each of them worth a rest.
     failures: u32,
     failed: Mono,
+    /// Why it failed last.
+    why: String,
     rests_until: Mono,
 }
 
@@ -102,7 +104,7 @@ impl Book {
             })
         });
         let until = |address: &Address| {
-            let standing = self.known.get(address).copied().unwrap_or_default();
+            let standing = self.known.get(address)?;
             standing.rests(now).then_some(standing.rests_until)
         };
         let (mut awake, mut resting): (Vec<_>, Vec<_>) =
@@ -135,8 +137,15 @@ impl Book {
         }
     }
 
-    /// It refused, or was silent, to somebody who tried since `began`. Whether it was thought well of until now.
-    pub(super) fn failed(&mut self, address: &Address, began: Mono, now: Mono) -> bool {
+    /// It refused, or was silent, to somebody who tried since `began`. Whether that is news: it was thought well of until now, or failed for another
+    /// reason.
+    pub(super) fn failed(
+        &mut self,
+        address: &Address,
+        began: Mono,
+        why: String,
+        now: Mono,
+    ) -> bool {
         let jitter = self.draw() % 512;
         let Some(standing) = self.known.get_mut(address) else {
             return false;
@@ -153,7 +162,9 @@ impl Book {
         standing.failures = standing.failures.saturating_add(1);
         standing.failed = now;
         standing.rests_until = now.after(rest);
-        standing.failures == 1
+        let is_news = standing.failures == 1 || standing.why != why;
+        standing.why = why;
+        is_news
     }
 
     /// The broker said something there. Whether that is news.
@@ -209,7 +220,7 @@ impl Book {
 // === impl Standing ===
 
 impl Standing {
-    fn rests(self, now: Mono) -> bool {
+    fn rests(&self, now: Mono) -> bool {
         now < self.rests_until
     }
 }

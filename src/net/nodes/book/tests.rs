@@ -43,7 +43,7 @@ fn order(book: &mut Book, now: Mono) -> String {
 
 fn fails(book: &mut Book, address: &Address, now: Mono) -> bool {
     book.tries(address, now);
-    book.failed(address, now, now)
+    book.failed(address, now, "refused".to_owned(), now)
 }
 
 #[test]
@@ -139,9 +139,27 @@ fn many_that_tried_at_once_are_one_failure() {
     let a = address("a", 1);
     let (began, now) = (seconds(0.0), seconds(1.0));
     book.tries(&a, began);
-    let news: Vec<_> = (0..100).map(|_| book.failed(&a, began, now)).collect();
+    let why = |i| format!("reason {i}");
+    let news: Vec<_> = (0..100)
+        .map(|i| book.failed(&a, began, why(i), now))
+        .collect();
     assert_eq!(news.iter().filter(|news| **news).count(), 1);
     assert!(now.until(book.known[&a].rests_until) <= FIRST);
+}
+
+#[test]
+fn another_reason_is_news() {
+    let mut book = book(Order::First);
+    let a = address("a", 1);
+    let mut fails = |why: &str, at| {
+        book.tries(&a, seconds(at));
+        book.failed(&a, seconds(at), why.to_owned(), seconds(at))
+    };
+    let (refused, certificate) = ("Connection refused", "its certificate is another's");
+    assert!(fails(refused, 0.0));
+    assert!(!fails(refused, 10.0));
+    assert!(fails(certificate, 20.0));
+    assert!(!fails(certificate, 30.0));
 }
 
 #[test]
@@ -166,7 +184,7 @@ fn one_that_accepts_and_says_nothing_rests_longer_each_time() {
         book.tries(&a, now);
         book.opened(&a);
         book.closed(&a);
-        book.failed(&a, now, now);
+        book.failed(&a, now, "it says nothing".to_owned(), now);
     }
     assert!(seconds(0.0).until(book.known[&a].rests_until) >= Duration::from_secs(8));
 }
