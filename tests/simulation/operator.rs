@@ -85,8 +85,13 @@ impl Operator {
         [guest, proxy, auditor]
     }
 
+    /// It does something in this world.
+    pub(crate) fn works(&self) -> bool {
+        self.rarity > 0
+    }
+
     fn acts(&mut self) -> bool {
-        self.rarity > 0 && self.rng.u32(..self.rarity) == 0
+        self.works() && self.rng.u32(..self.rarity) == 0
     }
 
     fn any_begun(&mut self) -> Option<(usize, u64)> {

@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub sources: Vec<String>,
     /// Queues that dead letters reach.
     pub targets: Vec<String>,
+    /// A target that goes with its last consumer, as soon as it has had one. No client consumes from it.
+    pub going: Option<String>,
     /// A target leads back to a source. Behind a fanout of several that would double messages at each lap.
     pub returns: bool,
     /// Clients give dead letters another life.
@@ -64,6 +66,7 @@ impl Plan {
         let mut plan = Plan {
             sources: Vec::new(),
             targets: Vec::new(),
+            going: None,
             returns: false,
             republishing: rng.bool(),
             carbon_copies: rng.bool(),
@@ -217,6 +220,18 @@ impl Plan {
         }
     }
 
+    /// A target that goes with its last consumer, in some worlds. Drawn apart, too.
+    pub(crate) fn draw_going(&mut self, rng: &mut Rng) {
+        let classic = Some(&Value::Text(b"classic".to_vec()));
+        let mut targets = self.targets.iter();
+        let target = targets.find(|name| self.arguments(name).get("x-queue-type") == classic);
+        self.going = target.filter(|_| rng.u8(..3) == 0).cloned();
+        if let Some(name) = self.going.clone() {
+            let (_, args) = self.declare_mut(&name);
+            args.push(("auto-delete", Arg::Bit(true)));
+        }
+    }
+
     /// From now on the source is declared as one of the other kind. What that says of retries is new, too.
     pub(crate) fn change_kind(&mut self, name: &str, rng: &mut Rng) -> Asked {
         let retries = self.retries.contains_key(name.as_bytes());
@@ -305,11 +320,15 @@ impl Plan {
         })
     }
 
-    fn arguments_mut(&mut self, queue: &str) -> &mut Table {
+    fn declare_mut(&mut self, queue: &str) -> &mut (&'static str, Args) {
         let is_it =
             |(name, args): &&mut (&str, Args)| *name == "queue.declare" && args[0].1 == text(queue);
         let declare = self.declares.iter_mut().find(is_it);
-        let (_, args) = declare.expect("a queue of the plan");
+        declare.expect("a queue of the plan")
+    }
+
+    fn arguments_mut(&mut self, queue: &str) -> &mut Table {
+        let (_, args) = self.declare_mut(queue);
         let arguments = args.iter_mut().find_map(|(of, arg)| match arg {
             Arg::Table(table) if *of == "arguments" => Some(table),
             _ => None,

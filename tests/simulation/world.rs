@@ -33,6 +33,7 @@ const STEPS_AT_MOST: u64 = 2_000_000;
 const RETRIES: u64 = 0x7265_7472_6965_7300;
 /// And another one.
 const LIVES: u64 = 0x6c69_7665_7300_0000;
+const GOING: u64 = 0x676f_696e_6700_0000;
 /// Lines of the trace that are kept.
 const TRACE: usize = 1_000_000;
 
@@ -139,6 +140,10 @@ impl World {
         let mut apart = Rng::with_seed(seed ^ LIVES);
         plan.draw_lives(&mut apart);
         plan.draw_redeclares(seed);
+        let operator = Operator::draw(seed);
+        if operator.works() {
+            plan.draw_going(&mut Rng::with_seed(seed ^ GOING));
+        }
         settings = settings.with_redeclares(&plan);
         settings.own.clone_from(&plan.own);
         let redeclares = plan.redeclares.is_some();
@@ -166,7 +171,7 @@ impl World {
             dismissed: BTreeSet::new(),
             accounts: Accounts::new(&plan),
             troubles,
-            operator: Operator::draw(seed),
+            operator,
             sighups,
             releases: Rng::with_seed(seed ^ LIVES ^ RETRIES),
             alarm_since: None,

@@ -58,7 +58,7 @@ impl Client {
     pub(super) fn consume(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
         let queue = &self.any_queue(rng, plan);
         let most = if self.winding_up { 8 } else { 2 };
-        if self.winding_up && !self.drains(queue, plan) {
+        if self.winding_up && !self.drains(queue, plan) || plan.going.as_ref() == Some(queue) {
             return;
         }
         let Some(channel) = self
