@@ -38,8 +38,8 @@ pub(super) struct Declares {
     open: BTreeMap<(Conn, u16), VecDeque<Open>>,
     /// Of the last publication.
     entering: Option<Entry>,
-    /// The newest entry of each queue.
-    newest: BTreeMap<Bytes, Newest>,
+    /// The entries of each queue, in the order of the record.
+    written: BTreeMap<Bytes, Vec<Written>>,
     /// What queues were made with, since that is known: the declare that makes one may never be answered.
     made: BTreeMap<Bytes, Option<Target>>,
     /// By copy: its queue.
@@ -67,9 +67,9 @@ struct Declare {
     agrees: bool,
 }
 
-/// The last entry of a queue, with its copy, who wrote it, and when.
+/// An entry of a queue, with its copy, who wrote it, and when.
 #[derive(Debug)]
-struct Newest {
+struct Written {
     copy: u64,
     by: Process,
     at: Micros,
@@ -96,6 +96,19 @@ impl Declare {
             false => self.appeared.or_else(agrees),
         };
         since.is_some_and(|since| since <= *window.end())
+    }
+
+    /// The entry that makes one of its own needless: one that said the same while this declare was under way; or a later one of its process, as of
+    /// two that are under way there the later one stands for both.
+    fn stood_for_by<'a>(&self, written: &'a [Written]) -> Option<&'a Written> {
+        let until = |at: usize| written.get(at + 1).map_or(Micros::MAX, |next| next.at);
+        let stands_for = |(at, of): &(usize, &Written)| {
+            let says_so = of.entry.said == self.said && until(*at) >= self.sent;
+            let is_later = of.by == self.by && of.at >= self.sent;
+            says_so || is_later
+        };
+        let mut entries = written.iter().enumerate();
+        entries.rfind(stands_for).map(|(_, of)| of)
     }
 
     /// Since when a process that begins knows it.
@@ -214,13 +227,13 @@ impl Declares {
         let queue = entry.queue.clone();
         let made = self.made.entry(queue.clone());
         made.or_insert_with(|| entry.argued.clone());
-        let newest = Newest {
+        let written = Written {
             copy,
             by: process,
             at,
             entry,
         };
-        self.newest.insert(queue, newest);
+        self.written.entry(queue).or_default().push(written);
     }
 }
 
@@ -298,12 +311,13 @@ impl Accounts {
         let (Some(number), Some(declares)) = (number, self.declares.queues.get_mut(queue)) else {
             return Ok(());
         };
-        let newest = self.declares.newest.get(queue);
+        let written = self.declares.written.get(queue);
+        let written = written.map(Vec::as_slice).unwrap_or_default();
         let unrecorded = self.declares.unrecorded.get_mut(queue);
         let declare = &mut declares[number];
         declare.answered = Some(at);
         let (said, by) = (&declare.said, declare.by);
-        let (argued, last) = match newest {
+        let (argued, last) = match written.last() {
             Some(newest) => (newest.entry.argued.clone(), newest.entry.said.clone()),
             None if unrecorded.is_some() => return Ok(()),
             None => {
@@ -316,12 +330,9 @@ impl Accounts {
         if declare.recorded.is_some() {
             return Ok(());
         }
-        // Of two that are under way in one process the later one stands for both.
-        let stands_for =
-            |newest: &&Newest| *said == last || newest.by == by && newest.at >= declare.sent;
-        if let Some(newest) = newest.filter(stands_for) {
-            declare.recorded = Some((newest.copy, at));
-            declare.appeared.get_or_insert(newest.at);
+        if let Some(written) = declare.stood_for_by(written) {
+            declare.recorded = Some((written.copy, at));
+            declare.appeared.get_or_insert(written.at);
             return Ok(());
         }
         if *said == last {
@@ -409,9 +420,11 @@ impl Accounts {
         if !self.declares.are_lenient(queue) {
             return Ok(());
         }
+        // The broker may not have missed an earlier process yet.
+        let process = self.declares.process(proxy);
         let intake = |tag: &Tag| {
             let of_it = self.whose.get(&tag.0) == Some(&Whose::Intake);
-            of_it && self.rules.is_of(tag.0, proxy)
+            of_it && self.declares.conns.get(&tag.0) == Some(&process)
         };
         let open = || self.delivered.iter().filter(|(tag, _)| intake(tag));
         // What was away is dropped by what was decided before it left.
