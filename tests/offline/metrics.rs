@@ -27,7 +27,7 @@ fn every_metric_is_exported_with_the_labels_that_it_says() {
     let at = ([127, 0, 0, 1], 5672).into();
     let address = Address { node, at };
     metrics.upstream_connections(&address, Some(1));
-    metrics.upstream_failed(&address, true, &"refused");
+    metrics.upstream_failed(&address, true, "refused");
     session.handshake_failed(&std::io::ErrorKind::TimedOut.into());
     metrics.upstream_tls_failed(&std::io::ErrorKind::TimedOut.into());
     metrics.certificate_expires("tls-cert-file", Some(Duration::from_secs(1)));
@@ -126,7 +126,7 @@ fn an_address_that_a_name_no_longer_has_is_absent() {
         told.map(str::to_owned).collect::<Vec<_>>()
     };
     metrics.upstream_connections(&address, Some(2));
-    metrics.upstream_failed(&address, true, &"refused");
+    metrics.upstream_failed(&address, true, "refused");
     let labels = r#"{node="rabbit:5672",address="10.0.0.7:5672"}"#;
     let lines = [
         format!("dlx_proxy_upstream_connections{labels} 2"),
