@@ -78,7 +78,7 @@ fn run(
     thread::scope(|scope| {
         let begun = Instant::now();
         let flooding = scope.spawn(|| -> anyhow::Result<()> {
-            // It stands for other machines: what it computes shall not be what the others wait for.
+            // The flood stands for other machines, so it yields the processor: the others are not to wait for what it computes.
             let _ = rustix::process::nice(19);
             if let Some((port, client)) = flood {
                 while !over.load(Relaxed) {

@@ -208,7 +208,7 @@ impl Nodes {
     pub(super) fn failed(&self, address: &Address, began: Mono, why: &dyn fmt::Display) {
         let now = self.now();
         let why = why.to_string();
-        let news = self.book().failed(address, began, why.clone(), now);
+        let news = self.book().failed(address, began, &why, now);
         self.0.metrics.upstream_failed(address, news, &why);
     }
 

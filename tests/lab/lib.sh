@@ -30,7 +30,7 @@ claim() { (set -o noclobber && : >"$claims/$1") 2>/dev/null; }
 free_ports() {
   local port ports=()
   mkdir -p "$claims"
-  find "$claims" -type f -mmin +60 -delete
+  find "$claims" -ignore_readdir_race -type f -mmin +60 -delete # another script may delete the same ones
   for _ in {1..100}; do
     port=$((20000 + RANDOM % 12000))
     taken "$port" || ! claim "$port" || ports+=("$port")

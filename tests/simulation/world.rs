@@ -33,6 +33,7 @@ const STEPS_AT_MOST: u64 = 2_000_000;
 const RETRIES: u64 = 0x7265_7472_6965_7300;
 /// And another one.
 const LIVES: u64 = 0x6c69_7665_7300_0000;
+/// And one more.
 const GOING: u64 = 0x676f_696e_6700_0000;
 /// Lines of the trace that are kept.
 const TRACE: usize = 1_000_000;

@@ -139,13 +139,7 @@ impl Book {
 
     /// It refused, or was silent, to somebody who tried since `began`. Whether that is news: it was thought well of until now, or failed for another
     /// reason.
-    pub(super) fn failed(
-        &mut self,
-        address: &Address,
-        began: Mono,
-        why: String,
-        now: Mono,
-    ) -> bool {
+    pub(super) fn failed(&mut self, address: &Address, began: Mono, why: &str, now: Mono) -> bool {
         let jitter = self.draw() % 512;
         let Some(standing) = self.known.get_mut(address) else {
             return false;
@@ -163,7 +157,7 @@ impl Book {
         standing.failed = now;
         standing.rests_until = now.after(rest);
         let is_news = standing.failures == 1 || standing.why != why;
-        standing.why = why;
+        standing.why = why.to_owned();
         is_news
     }
 

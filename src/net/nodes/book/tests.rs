@@ -43,7 +43,7 @@ fn order(book: &mut Book, now: Mono) -> String {
 
 fn fails(book: &mut Book, address: &Address, now: Mono) -> bool {
     book.tries(address, now);
-    book.failed(address, now, "refused".to_owned(), now)
+    book.failed(address, now, "refused", now)
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn many_that_tried_at_once_are_one_failure() {
     book.tries(&a, began);
     let why = |i| format!("reason {i}");
     let news: Vec<_> = (0..100)
-        .map(|i| book.failed(&a, began, why(i), now))
+        .map(|i| book.failed(&a, began, &why(i), now))
         .collect();
     assert_eq!(news.iter().filter(|news| **news).count(), 1);
     assert!(now.until(book.known[&a].rests_until) <= FIRST);
@@ -153,7 +153,7 @@ fn another_reason_is_news() {
     let a = address("a", 1);
     let mut fails = |why: &str, at| {
         book.tries(&a, seconds(at));
-        book.failed(&a, seconds(at), why.to_owned(), seconds(at))
+        book.failed(&a, seconds(at), why, seconds(at))
     };
     let (refused, certificate) = ("Connection refused", "its certificate is another's");
     assert!(fails(refused, 0.0));
@@ -184,7 +184,7 @@ fn one_that_accepts_and_says_nothing_rests_longer_each_time() {
         book.tries(&a, now);
         book.opened(&a);
         book.closed(&a);
-        book.failed(&a, now, "it says nothing".to_owned(), now);
+        book.failed(&a, now, "it says nothing", now);
     }
     assert!(seconds(0.0).until(book.known[&a].rests_until) >= Duration::from_secs(8));
 }
