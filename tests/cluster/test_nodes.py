@@ -53,7 +53,7 @@ def only_nodes_cut(load, words="", *, more=0, refused=False):
     told = []
     for client in load.clients:
         told += map(is_told, client.lost)
-        errors = sum(map(is_rabbitmqs_own, client.lost))
+        errors = sum(map(is_rabbitmqs_own, client.lost)) + client.unanswered
         assert client.connections <= 1 + len(ALL) + more + errors, f"{client.lost}"
         assert all(is_told(cut) or client.reset in cut for cut in client.lost), f"{client.lost}"
         assert refused or not client.refused, f"{client.refused}"
