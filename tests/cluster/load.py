@@ -220,9 +220,8 @@ class Load:
     def flows(self):
         """What each publisher publishes is confirmed.
 
-        A quorum queue whose leader stood still now and then leaves one publish unanswered until the same channel publishes to it again, and a client that
-        waits for each answer never does (measured without a proxy: 2 publishers of 48 on 3.10.8, 1 of 40 on 4.3.6, both with all nodes back;
-        `rabbit_fifo_client` sends again when it hears of another leader, and not before). As any application would, such a client gives up."""
+        A quorum queue whose leader stood still now and then leaves one publish unanswered until the same channel publishes to it again (S8.8, measured
+        without a proxy), and these clients wait for each answer. As applications do, a client gives up at some time, and connects anew."""
         for client in self.publishers:
             confirmed = lambda: sum(map(len, client.confirmed.values()))
             try:

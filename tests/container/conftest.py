@@ -1,4 +1,6 @@
 """The image is built, and Compose brought up, once: by the files as they stand."""
+import time
+
 import pytest
 
 from engine import compose, docker
@@ -19,7 +21,9 @@ def image():
 @pytest.fixture(scope="module")
 def up(image):
     """The name of the proxy's container; the broker and the proxy are healthy."""
+    begun = time.monotonic()
     compose("up", "--detach", "--no-build", "--wait")
+    print(f"docker compose up: {time.monotonic() - begun:.1f} s")
     yield "test-dlx-proxy-1"
     compose("down", "--volumes", "--timeout", "1")
 
