@@ -13,7 +13,7 @@ DURABLE = pika.BasicProperties(delivery_mode=2)
 CUT = (pika.exceptions.AMQPError, OSError)
 QUORUM = {"x-queue-type": "quorum"}
 SILENCE = 20
-"""How many seconds a publisher waits for an answer once the fault is over, before it goes elsewhere."""
+"""How many seconds a publisher has for its next confirms once a fault is over, before it gives up."""
 MARGIN = 1
 """What was confirmed so many seconds before a fault has been moved by then; and so many after it the broker moves what expires again."""
 
@@ -115,6 +115,10 @@ class Publisher(Client):
                 self.confirmed[queue][self.number] = time.monotonic()
             connection.sleep(0.005)
 
+    def confirms(self):
+        """How many there were."""
+        return sum(map(len, self.confirmed.values()))
+
     def give_up(self):
         """Called by another thread: the publish under way is given up, and the client connects anew. pika's own `add_callback_threadsafe` is heard
         only between two publishes."""
@@ -190,7 +194,7 @@ class Load:
         """Something is broken, and healed: it is over when publishers get confirms again."""
         began = time.monotonic()
         yield
-        self.flows()
+        self.flows_again()
         self.faults.append((began - MARGIN, time.monotonic() + MARGIN))
 
     def lasts(self, seconds):
@@ -214,25 +218,27 @@ class Load:
     def is_answered(self):
         """Each publisher goes on, if only because the broker nacks what it publishes: so 3.10 does, on a new channel, while the node is away on which
         the queue was made (`rabbit_fifo_client:enqueue`, measured without a proxy)."""
-        for client in self.publishers:
-            self._goes_on(client, lambda: client.number)
+        for publisher in self.publishers:
+            self._goes_on(publisher, lambda: publisher.number)
 
     def flows(self):
-        """What each publisher publishes is confirmed.
+        """What each publisher publishes is confirmed."""
+        for publisher in self.publishers:
+            self._goes_on(publisher, publisher.confirms)
 
-        A quorum queue whose leader stood still now and then leaves one publish unanswered until the same channel publishes to it again (S8.8, measured
-        without a proxy), and these clients wait for each answer. As applications do, a client gives up at some time, and connects anew."""
-        for client in self.publishers:
-            confirmed = lambda: sum(map(len, client.confirmed.values()))
+    def flows_again(self):
+        """After a fault it is, too. But a quorum queue whose leader stood still now and then leaves one publish unanswered until the same channel publishes
+        to it again (S8.8), and these publishers wait for each answer. As an application does, such a publisher gives up, once, and connects anew."""
+        for publisher in self.publishers:
             try:
-                self._goes_on(client, confirmed, deadline=SILENCE)
+                self._goes_on(publisher, publisher.confirms, deadline=SILENCE)
             except AssertionError:
-                client.give_up()
-                self._goes_on(client, confirmed)
+                publisher.give_up()
+                self._goes_on(publisher, publisher.confirms)
 
-    def _goes_on(self, client, done, more=60, deadline=DEADLINE):
+    def _goes_on(self, publisher, done, more=60, deadline=DEADLINE):
         enough = done() + more
-        until(lambda: done() > enough, lambda: f"a publisher stands still: {client.lost[-3:]} {client.refused[-3:]}", deadline)
+        until(lambda: done() > enough, lambda: f"a publisher stands still: {publisher.lost[-3:]} {publisher.refused[-3:]}", deadline)
 
     def look(self, queue):
         """Takes what is in the target of a queue, past the proxies; while more comes, for two seconds."""
