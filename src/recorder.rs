@@ -18,20 +18,20 @@ use std::time::Duration;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
 use crate::amqp::reply;
-use crate::link::{Link, Login, Step};
+use crate::link::{Link, Step};
 use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role};
-use crate::registry::live::LivePolicies;
-use crate::registry::policy::Declares;
 use crate::registry::redeclared::Entry;
 
 use self::entries::Waiting;
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
+pub use self::settings::Settings;
 
 mod entries;
 mod input;
 mod message;
 mod output;
+mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -62,19 +62,6 @@ const LAST: Duration = Duration::from_secs(2);
 const FINAL: [u16; 2] = [403, 540];
 /// Sessions that wait at once.
 const MOST_WAITING: usize = 1000;
-
-/// The settings of a recorder.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Vhost and user.
-    pub login: Login,
-    /// The name of the stream.
-    pub stream: ShortStr,
-    /// `declares`, for queues whose policy does not say.
-    pub declares: Declares,
-    /// Where what is read counts, and what is written stands.
-    pub policies: LivePolicies,
-}
 
 /// ```text
 /// Shut ──link up──▶ Declaring ──declare-ok──▶ Reading ──our mark──▶ Current
@@ -129,14 +116,6 @@ pub struct Recorder {
     again: Option<Mono>,
     /// Until when a draining recorder waits for confirms.
     last: Option<Mono>,
-}
-
-// === impl Settings ===
-
-impl Settings {
-    fn are_lenient(&self) -> bool {
-        self.declares == Declares::Lenient || self.policies.ours().any_is_lenient()
-    }
 }
 
 // === impl Recorder ===

@@ -4,18 +4,20 @@ use bytes::Bytes;
 
 use super::*;
 use crate::amqp::content::Content;
+use crate::amqp::frame::Kind;
+use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::Target;
+use crate::link::Login;
 use crate::link::peer::{Rig, Sent, close, content, method, name};
 use crate::machine::Owner;
 use crate::objects::DeclaredTarget;
-use crate::registry::policy::{Policies, Policy};
+use crate::registry::live::LivePolicies;
+use crate::registry::policy::{Declares, Policies, Policy};
 use crate::registry::redeclared::Existing;
 
 use super::message::Message;
-use crate::amqp::frame::Kind;
-use crate::amqp::method::{MethodId, QueueDeclare};
 
 mod newest;
 

@@ -6,7 +6,8 @@ use dlx_proxy::registry::policy::Mode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::lab::{Broker, each_broker, until, within};
+use super::lab::{each_broker, until, within};
+use super::node::Broker;
 use super::program::Program;
 use super::proxy::Proxy;
 use super::raw::{Raw, TO_DEAD};

@@ -10,7 +10,8 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, ExchangeKind};
 
-use super::lab::{self, Broker, Way, until, until_for, within};
+use super::lab::{self, Way, until, until_for, within};
+use super::node::Broker;
 use super::scene::{Kind, Scene, get, ready};
 
 /// The watchdog waits for two minutes before it says anything, and a node is late with its numbers.

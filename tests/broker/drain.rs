@@ -9,7 +9,8 @@ use dlx_proxy::amqp::method::MethodId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::lab::{Broker, each_broker, each_broker_alone, until, within};
+use super::lab::{each_broker, each_broker_alone, until, within};
+use super::node::Broker;
 use super::program::Program;
 use super::raw::{self, Raw, TO_DEAD};
 use super::relay::{Fault, PUBLISHER, Relay};

@@ -10,7 +10,8 @@ mod requests;
 
 use std::time::Instant;
 
-use super::lab::{Broker, until};
+use super::lab::until;
+use super::node::Broker;
 use super::program::Program;
 use super::raw::{Raw, TO_DEAD};
 

@@ -12,10 +12,10 @@
 //! - `outages`: alarms, and times without the publisher's link, that outlast every patience
 //! - `process`: the program itself, from its first line to SIGTERM · `drain`: what may hold up its end, and for how long
 //!
-//! The helpers: `lab` (brokers, vhosts, waiting), `proxy` (one in this process), `program` (one of its own), `scene` (lapin and the
-//! queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed); of `tests/support`: `relay` (a
-//! cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`, `admin`, `http`, `ctl`,
-//! `environment`, `port`. What a dead letter looks like, and where it goes, is proven by `tests/differential`.
+//! The helpers: `lab` (ways of a test, waiting), `node` (a broker and its rabbitmqctl), `proxy` (one in this process), `program` (one of
+//! its own), `scene` (lapin and the queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed);
+//! of `tests/support`: `relay` (a cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`,
+//! `admin`, `http`, `ctl`, `environment`, `port`. What a dead letter looks like, and where it goes, is proven by `tests/differential`.
 
 #[path = "../support/admin.rs"]
 mod admin;
@@ -40,6 +40,7 @@ mod http;
 mod lab;
 mod management;
 mod multiple;
+mod node;
 mod outages;
 #[path = "../support/port.rs"]
 mod port;

@@ -12,7 +12,8 @@ use dlx_proxy::amqp::table::TableBuilder;
 
 use super::calls::{self, Call};
 use super::connection::{Connection, Frame, Login};
-use super::lab::{Broker, within};
+use super::lab::within;
+use super::node::Broker;
 
 pub(crate) use super::connection::{Closed, closed};
 

@@ -13,7 +13,8 @@ use dlx_proxy::routing::Routing;
 use fastrand::Rng;
 
 use super::calls;
-use super::lab::{Broker, each_broker};
+use super::lab::each_broker;
+use super::node::Broker;
 use super::raw::Raw;
 
 /// Vhosts full of exchanges, per broker.

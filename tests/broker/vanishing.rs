@@ -7,7 +7,8 @@ use dlx_proxy::amqp::method::{Deliver, MethodId};
 use dlx_proxy::registry::policy::Mode;
 
 use super::calls;
-use super::lab::{Broker, each_broker, until};
+use super::lab::{each_broker, until};
+use super::node::Broker;
 use super::proxy::Proxy;
 use super::raw::{self, Raw};
 use super::relay::{Fault, PUBLISHER, Relay};

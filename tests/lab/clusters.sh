@@ -54,20 +54,12 @@ fi
 export DLX_TEST_CLUSTERS
 DLX_TEST_CLUSTERS=$(of_version "${BROKER:-}" | paste -sd ';')
 
-said=$(mktemp -d)
-IFS=';' read -ra found <<<"$DLX_TEST_CLUSTERS"
-for one in "${found[@]}"; do
-  version=${one%%=*}
+cluster_tests() { # VERSION
   # What hangs shall not hold all the others up. Random rounds (ROUNDS=N) take as long as they take.
-  limit=() && [[ -n ${ROUNDS:-} ]] || limit=(timeout --signal=INT 900)
-  "${limit[@]}" python -m pytest tests/cluster --only "$version" "$@" >"$said/$version" 2>&1 &
-  runs[$!]=$version
-done
-failed=0
-for run in "${!runs[@]}"; do
-  wait "$run" || failed=$?
-  printf '\n-- %s\n' "${runs[$run]}"
-  cat "$said/${runs[$run]}"
-done
-rm -rf "$said"
-exit "$failed"
+  local limit=()
+  [[ -n ${ROUNDS:-} ]] || limit=(timeout --signal=INT 900)
+  exec "${limit[@]}" python -m pytest tests/cluster --only "$1" "${arguments[@]}"
+}
+arguments=("$@")
+mapfile -t versions < <(tr ';' '\n' <<<"$DLX_TEST_CLUSTERS" | sed 's/=.*//')
+side_by_side cluster_tests "${versions[@]}"

@@ -48,6 +48,26 @@ wait_until() {
   done
 }
 
+# side_by_side FUNCTION VERSION...: runs `FUNCTION VERSION` for all of them at once, as they share nothing and mostly wait. Shows what each said when
+# all have ended; fails if one does.
+side_by_side() {
+  local each=$1 said version run failed=0
+  local -A runs
+  shift
+  said=$(mktemp -d)
+  for version; do
+    "$each" "$version" >"$said/$version" 2>&1 &
+    runs[$!]=$version
+  done
+  for run in "${!runs[@]}"; do
+    wait "$run" || failed=$?
+    printf '\n-- %s\n' "${runs[$run]}"
+    cat "$said/${runs[$run]}"
+  done
+  rm -rf "$said"
+  return "$failed"
+}
+
 # as_root COMMAND...: for the rare thing that needs it; asks for a password only if somebody is there to type one.
 as_root() {
   if [[ $(id -u) == 0 ]]; then "$@"; return; fi

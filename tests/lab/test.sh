@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make test`: every check, what fails fastest first. All run, even after a failure; each leaves its output in .lab/test/.
+# `make test`: every check. All run, even after a failure; each leaves its output in .lab/test/.
 # `make soak` gives other targets of the Makefile, each with its variables: test.sh "simulate SEEDS=100000" ...
 # The last line counts tests; a check that is not made of tests (format, lints, ...) counts as one.
 set -euo pipefail
@@ -69,19 +69,27 @@ step() { # NAME COMMAND...
   run "$@"
   account "$1"
 }
-# Steps that wait most of their time: at once, with the output of one behind the other's.
-steps() { # TARGET...
-  local target words
-  printf '\n== at once: %s\n' "$*"
-  for target; do
-    read -ra words <<<"$target"
-    run "${words[0]}" make --no-print-directory "${words[@]}" >/dev/null &
+# Steps that wait for much of their time: chains of them, "STEP, STEP, ...", of which MOST run at once, the first ones first. Their output comes
+# when all have ended, one behind the other's.
+at_once() { # MOST CHAIN...
+  local most=$1 chain target words targets
+  shift
+  printf '\n== %d at once: %s\n' "$most" "$(printf '%s; ' "$@")"
+  for chain; do
+    while (($(jobs -pr | wc -l) >= most)); do wait -n || true; done
+    IFS=, read -ra targets <<<"$chain"
+    for target in "${targets[@]}"; do
+      read -ra words <<<"$target"
+      run "${words[0]}" make --no-print-directory "${words[@]}" >/dev/null
+    done &
   done
   wait
-  for target; do
-    printf '\n== %s\n' "${target%% *}"
-    cat "$logs/${target%% *}.log"
-    account "${target%% *}"
+  IFS=',;' read -ra targets <<<"$(printf '%s;' "$@")"
+  for target in "${targets[@]}"; do
+    read -r target _ <<<"$target"
+    printf '\n== %s\n' "$target"
+    cat "$logs/$target.log"
+    account "$target"
   done
 }
 
@@ -96,13 +104,11 @@ if [[ $# != 0 ]]; then
     step "${words[0]}" make --no-print-directory "${words[@]}"
   done
 else
-  for target in setup fmt-check lint doc unit; do step "$target" make --no-print-directory "$target"; done
   # Of what seeds draw, enough that a rule which is broken shows; what is rare is for `make soak`.
-  step simulate make --no-print-directory simulate SEEDS=1000
-  steps broker clients languages
-  steps differential faults-once
-  steps 'generated SEEDS=300' kubernetes-test
-  for target in cluster container-test monitoring-test deploy-check demo bench-once; do step "$target" make --no-print-directory "$target"; done
+  at_once 2 setup 'fmt-check, lint, doc, unit, simulate SEEDS=200 PROFILE=test'
+  at_once 3 broker clients differential languages faults-once 'generated SEEDS=300' kubernetes-test
+  step cluster make --no-print-directory cluster
+  at_once 2 container-test 'monitoring-test, deploy-check, demo, bench-once'
 fi
 step nothing-left nothing_left_behind
 

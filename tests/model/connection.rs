@@ -11,6 +11,7 @@ use super::call::{Call, find, string, text};
 use super::channel::Channel;
 use super::facts::Fact;
 use super::refusal::{Answer, Refusal, refuse, show};
+use super::sasl;
 
 /// The least that a client may agree to, and what counts until something is agreed.
 const FRAME_MIN: u32 = 8192;
@@ -173,13 +174,7 @@ impl Broker {
         }
         let mechanism = call.text("mechanism");
         let response = call.text("response");
-        let credentials = match &mechanism[..] {
-            b"PLAIN" => plain(&response),
-            b"AMQPLAIN" => amqplain(&response),
-            b"ANONYMOUS" => Some((b"guest".to_vec(), None)),
-            _ => None,
-        };
-        let Some((name, password)) = credentials else {
+        let Some((name, password)) = sasl::credentials(&mechanism, &response) else {
             self.connection(conn).ended = true;
             return Ok(());
         };
@@ -346,18 +341,4 @@ fn agreed(name: &str, least: u32, wanted: u32, most: u32) -> Answer<()> {
         return wrong("higher", "maximum");
     }
     Ok(())
-}
-
-fn plain(response: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
-    let mut parts = response.split(|octet| *octet == 0);
-    let (other, user, password) = (parts.next()?, parts.next()?, parts.next()?);
-    // In nobody else's name.
-    let right = other.is_empty() && parts.next().is_none();
-    right.then(|| (user.to_vec(), Some(password.to_vec())))
-}
-
-fn amqplain(response: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
-    let table = Table::decode(response);
-    let login = string(&table, "LOGIN")?;
-    Some((login, Some(string(&table, "PASSWORD")?)))
 }

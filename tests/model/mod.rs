@@ -32,6 +32,7 @@ mod publishing;
 mod queue;
 mod reader;
 mod refusal;
+mod sasl;
 mod settling;
 mod stream;
 mod transaction;

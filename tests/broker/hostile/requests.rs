@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 use super::memory::Bound;
 use super::{Front, MIB};
-use crate::lab::{Broker, each_broker_alone, until};
+use crate::lab::{each_broker_alone, until};
+use crate::node::Broker;
 use crate::raw;
 
 const EXCLUSIVE: u8 = 4;

@@ -1,0 +1,181 @@
+//! A RabbitMQ node: where it is, and what its rabbitmqctl can do to it.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use lapin::uri::AMQPUri;
+
+use super::ctl;
+use super::environment::by_version;
+use super::lab::within_for;
+
+/// After which a rabbitmqctl counts as hung: to start one takes a busy machine half a minute, and a vhost with a million messages goes as slowly.
+const CONTROL: Duration = Duration::from_secs(300);
+
+const HOW: &str = "\
+these tests need real brokers: run `make broker`, or give your own as
+  DLX_TEST_BROKERS=\"3.10.8=amqp://guest:guest@127.0.0.1:5672,4.3.6=amqp://...\"
+  DLX_TEST_CTL=\"3.10.8=COMMAND;4.3.6=COMMAND\"    rabbitmqctl for each of them
+  DLX_TEST_MANAGEMENT=\"3.10.8=http://guest:guest@127.0.0.1:15672,4.3.6=http://...\"";
+
+/// One RabbitMQ node.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub version: String,
+    pub uri: AMQPUri,
+    pub url: String,
+    control: Vec<String>,
+    management: Option<String>,
+}
+
+// === impl Broker ===
+
+impl Broker {
+    /// All that the environment names, oldest first.
+    pub(crate) fn all() -> Vec<Arc<Broker>> {
+        let controls = by_version("DLX_TEST_CTL", ';');
+        let managements = by_version("DLX_TEST_MANAGEMENT", ',');
+        let broker = |(version, url): (String, String)| {
+            let (_, control) = controls.iter().find(|(of, _)| *of == version).expect(HOW);
+            Arc::new(Broker {
+                uri: url.parse().expect(HOW),
+                management: managements
+                    .iter()
+                    .find(|(of, _)| *of == version)
+                    .map(|(_, url)| url.clone()),
+                control: control.split_whitespace().map(str::to_owned).collect(),
+                version,
+                url,
+            })
+        };
+        let brokers: Vec<_> = by_version("DLX_TEST_BROKERS", ',')
+            .into_iter()
+            .map(broker)
+            .collect();
+        assert!(!brokers.is_empty(), "{HOW}");
+        brokers
+    }
+
+    pub(crate) fn is_4x(&self) -> bool {
+        !self.version.starts_with("3.")
+    }
+
+    /// As the setting `upstream` has it, with another port or user.
+    pub(crate) fn upstream(&self, port: u16, user: &str) -> String {
+        let authority = &self.uri.authority;
+        format!("amqp://{user}@{}:{port}", authority.host)
+    }
+
+    /// `user:password` of the administrator.
+    pub(crate) fn credentials(&self) -> String {
+        let userinfo = &self.uri.authority.userinfo;
+        format!("{}:{}", userinfo.username, userinfo.password)
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        let authority = &self.uri.authority;
+        format!("{}:{}", authority.host, authority.port)
+    }
+
+    /// Credentials and `host:port` of the management API.
+    pub(crate) fn management(&self) -> (String, String) {
+        let url = self.management.as_deref().expect(HOW);
+        let authority = url.trim_start_matches("http://").trim_end_matches('/');
+        let (credentials, address) = authority.rsplit_once('@').expect(HOW);
+        (credentials.to_owned(), address.to_owned())
+    }
+
+    /// A policy for the queues and exchanges of all scenes in a vhost; `definition` in Erlang.
+    pub(crate) async fn set_policy(&self, vhost: &str, name: &str, definition: &str) {
+        self.eval(&format!(
+            "rabbit_policy:set(<<\"{vhost}\">>, <<\"{name}\">>, <<\"^(classic|quorum)\">>, {definition}, 1, <<\"all\">>, <<\"tests\">>)."
+        ))
+        .await;
+    }
+
+    pub(crate) async fn clear_policy(&self, vhost: &str, name: &str) {
+        self.eval(&format!(
+            "rabbit_policy:delete(<<\"{vhost}\">>, <<\"{name}\">>, <<\"tests\">>)."
+        ))
+        .await;
+    }
+
+    pub(crate) async fn make_vhost(&self, vhost: &str) {
+        let user = &self.uri.authority.userinfo.username;
+        self.eval(&ctl::make_vhost(vhost, &[user])).await;
+    }
+
+    /// A user without any rights, with the password `secret`; goes with the vhost. Returns its name.
+    pub(crate) async fn make_user(&self, vhost: &str) -> String {
+        let user = format!("{vhost}-user");
+        let add = format!(
+            "rabbit_auth_backend_internal:add_user(<<\"{user}\">>, <<\"secret\">>, <<\"tests\">>)."
+        );
+        self.eval(&add).await;
+        user
+    }
+
+    pub(crate) async fn delete_vhost(&self, vhost: &str) {
+        self.eval(&format!(
+            "catch rabbit_auth_backend_internal:delete_user(<<\"{vhost}-user\">>, <<\"tests\">>), \
+             {}",
+            ctl::delete_vhost(vhost)
+        ))
+        .await;
+    }
+
+    /// Runs something while the broker believes that it is short of memory.
+    pub(crate) async fn under_memory_alarm(&self, run: impl Future<Output = ()>) {
+        let set = async |watermark: &str| {
+            self.eval(&format!(
+                "vm_memory_monitor:set_vm_memory_high_watermark({watermark})."
+            ))
+            .await
+        };
+        set("0.0001").await;
+        let outcome = AssertUnwindSafe(run).catch_unwind().await;
+        set("element(2, application:get_env(rabbit, vm_memory_high_watermark))").await;
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// Runs something while new connections may have this many channels.
+    pub(crate) async fn with_channel_max(&self, most: u16, run: impl Future<Output = ()>) {
+        let set = async |most: &str| {
+            let set = format!("application:set_env(rabbit, channel_max, {most}).");
+            self.eval(&set).await
+        };
+        let before = self
+            .eval("element(2, application:get_env(rabbit, channel_max)).")
+            .await;
+        set(&most.to_string()).await;
+        let outcome = AssertUnwindSafe(run).catch_unwind().await;
+        set(&before).await;
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// Evaluates Erlang on the node: one program where several commands of rabbitmqctl would take a second each.
+    pub(crate) async fn eval(&self, expression: &str) -> String {
+        self.ctl(&["--quiet", "eval", expression]).await
+    }
+
+    /// Runs rabbitmqctl.
+    pub(crate) async fn ctl(&self, words: &[&str]) -> String {
+        let (program, first) = self.control.split_first().expect(HOW);
+        let mut command = Command::new(program);
+        command.args(first).args(words);
+        let run = within_for(CONTROL, "rabbitmqctl", ctl::run(command)).await;
+        let said = run.expect("rabbitmqctl does it");
+        let failed = said.starts_with("{error") || said.contains("badmatch");
+        assert!(!failed, "rabbitmqctl {words:?}: {said}");
+        said
+    }
+}
