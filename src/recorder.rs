@@ -11,6 +11,8 @@
 //! stream was deleted, the broker lost a publish) is written when that is seen. What comes back from the stream needs no confirm.
 //!
 //! The stream is bounded by octets, and drops what is oldest. Before that happens to an entry, it is written again.
+//!
+//! [`LivePolicies`]: crate::registry::live::LivePolicies
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -9,8 +9,7 @@ use super::heartbeats;
 use super::lab::{Way, each_alone, until};
 use super::raw::{self, Raw};
 
-/// Of those who come under an alarm: it lasts for more than two of these. Who ends it is silent until the rabbitmqctl that did so has ended, too,
-/// which may take seconds, and fewer than two of these.
+/// Of those who come under an alarm: it lasts for more than two of these.
 const HEARTBEAT: u16 = 4;
 
 /// Arguments of the methods that came on channel 0.

@@ -134,17 +134,9 @@ pub(crate) async fn until_for(
 
 /// Waits for something that must come.
 pub(crate) async fn within<T>(what: impl fmt::Display, coming: impl Future<Output = T>) -> T {
-    within_for(DEADLINE, what, coming).await
-}
-
-pub(crate) async fn within_for<T>(
-    patience: Duration,
-    what: impl fmt::Display,
-    coming: impl Future<Output = T>,
-) -> T {
-    match tokio::time::timeout(patience, coming).await {
+    match tokio::time::timeout(DEADLINE, coming).await {
         Ok(came) => came,
-        Err(_) => unreachable!("not within {patience:?}: {what}"),
+        Err(_) => unreachable!("not within {DEADLINE:?}: {what}"),
     }
 }
 

@@ -1,20 +1,15 @@
-//! A RabbitMQ node: where it is, and what its rabbitmqctl can do to it.
+//! A RabbitMQ node: where it is, and what an operator does there.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
 
 use futures::FutureExt;
 use lapin::uri::AMQPUri;
 
 use super::ctl;
+use super::door::Door;
 use super::environment::by_version;
-use super::lab::within_for;
-
-/// After which a rabbitmqctl counts as hung: to start one takes a busy machine half a minute, and a vhost with a million messages goes as slowly.
-const CONTROL: Duration = Duration::from_secs(300);
 
 const HOW: &str = "\
 these tests need real brokers: run `make broker`, or give your own as
@@ -28,7 +23,7 @@ pub(crate) struct Broker {
     pub version: String,
     pub uri: AMQPUri,
     pub url: String,
-    control: Vec<String>,
+    door: Door,
     management: Option<String>,
 }
 
@@ -37,6 +32,11 @@ pub(crate) struct Broker {
 impl Broker {
     /// All that the environment names, oldest first.
     pub(crate) fn all() -> Vec<Arc<Broker>> {
+        static ALL: LazyLock<Vec<Arc<Broker>>> = LazyLock::new(Broker::named);
+        ALL.clone()
+    }
+
+    fn named() -> Vec<Arc<Broker>> {
         let controls = by_version("DLX_TEST_CTL", ';');
         let managements = by_version("DLX_TEST_MANAGEMENT", ',');
         let broker = |(version, url): (String, String)| {
@@ -47,7 +47,7 @@ impl Broker {
                     .iter()
                     .find(|(of, _)| *of == version)
                     .map(|(_, url)| url.clone()),
-                control: control.split_whitespace().map(str::to_owned).collect(),
+                door: Door::new(control.split_whitespace().map(str::to_owned).collect()),
                 version,
                 url,
             })
@@ -162,20 +162,8 @@ impl Broker {
         }
     }
 
-    /// Evaluates Erlang on the node: one program where several commands of rabbitmqctl would take a second each.
-    pub(crate) async fn eval(&self, expression: &str) -> String {
-        self.ctl(&["--quiet", "eval", expression]).await
-    }
-
-    /// Runs rabbitmqctl.
-    pub(crate) async fn ctl(&self, words: &[&str]) -> String {
-        let (program, first) = self.control.split_first().expect(HOW);
-        let mut command = Command::new(program);
-        command.args(first).args(words);
-        let run = within_for(CONTROL, "rabbitmqctl", ctl::run(command)).await;
-        let said = run.expect("rabbitmqctl does it");
-        let failed = said.starts_with("{error") || said.contains("badmatch");
-        assert!(!failed, "rabbitmqctl {words:?}: {said}");
-        said
+    /// What the node says to these expressions.
+    pub(crate) async fn eval(&self, program: &str) -> String {
+        self.door.eval(program).await.expect("the node does it")
     }
 }

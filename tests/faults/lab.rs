@@ -7,12 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::Mutex;
-
 use super::client::Client;
 use super::ctl;
+use super::door::Door;
 use super::environment::by_version;
 use super::running::signal;
 
@@ -22,17 +19,13 @@ pub(crate) type Fallible<T> = Result<T, String>;
 /// After which something counts as never happening. Generous: a machine may be busy.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// To start a rabbitmqctl takes a second, and a fault has to come at a moment.
-const DOOR: &str = include_str!("../lab/door.erl");
-
 /// One node.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub version: String,
     dir: PathBuf,
     pub address: SocketAddr,
-    /// Open while the node lives.
-    door: Mutex<Option<TcpStream>>,
+    door: Door,
 }
 
 /// Waits for something that must come.
@@ -79,9 +72,9 @@ impl Node {
             .map(|(version, dir)| {
                 let mut node = Node {
                     version,
+                    door: Door::new(vec![format!("{dir}/ctl")]),
                     dir: dir.into(),
                     address: SocketAddr::from(([127, 0, 0, 1], 0)),
-                    door: Mutex::default(),
                 };
                 let port = node.env("AMQP_PORT")?.parse();
                 node.address
@@ -136,7 +129,7 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
     }
 
     async fn rabbit(&self, words: &[&str]) -> Fallible<()> {
-        self.door.lock().await.take();
+        self.door.shut();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/rabbit.sh");
         let mut rabbit = Command::new(script);
         rabbit
@@ -158,32 +151,7 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
 
     /// Evaluates Erlang in the node.
     pub(crate) async fn eval(&self, program: &str) -> Fallible<String> {
-        let ask = async {
-            let mut door = self.door.lock().await;
-            let stream = match &mut *door {
-                Some(stream) => stream,
-                none => none.insert(self.open_door().await?),
-            };
-            let answer = ask(stream, program).await;
-            answer.map_err(|error| {
-                *door = None;
-                error.to_string()
-            })
-        };
-        let answer = within("the node's door", ask).await?;
-        if answer.contains("'EXIT'") || answer.starts_with("{error") {
-            return Err(format!("{program}: {answer}"));
-        }
-        Ok(answer)
-    }
-
-    async fn open_door(&self) -> Fallible<TcpStream> {
-        let mut eval = Command::new(self.dir.join("ctl"));
-        eval.args(["--quiet", "eval", DOOR]);
-        let port = ctl::run(eval).await?;
-        let port: u16 = port.parse().map_err(|_| format!("no port: {port}"))?;
-        let door = TcpStream::connect(("127.0.0.1", port)).await;
-        door.map_err(|error| format!("the node's door: {error}"))
+        within("the node's door", self.door.eval(program)).await
     }
 
     /// With all rights for these users; one that a failed round has left is emptied.
@@ -224,12 +192,4 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
         let closed = self.eval(&program).await?;
         closed.parse().map_err(|_| closed)
     }
-}
-
-async fn ask(stream: &mut TcpStream, program: &str) -> std::io::Result<String> {
-    stream.write_u32(program.len() as u32).await?;
-    stream.write_all(program.as_bytes()).await?;
-    let mut answer = vec![0; stream.read_u32().await? as usize];
-    stream.read_exact(&mut answer).await?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
 }

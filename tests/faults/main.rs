@@ -28,6 +28,8 @@ mod client;
 mod connection;
 #[path = "../support/ctl.rs"]
 mod ctl;
+#[path = "../support/door.rs"]
+mod door;
 #[path = "../support/environment.rs"]
 mod environment;
 mod flood;
