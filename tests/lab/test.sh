@@ -106,7 +106,7 @@ if [[ $# != 0 ]]; then
 else
   # Of what seeds draw, enough that a rule which is broken shows; what is rare is for `make soak`.
   at_once 2 setup 'fmt-check, lint, doc, unit, simulate SEEDS=200 PROFILE=test'
-  at_once 3 broker clients differential languages faults-once 'generated SEEDS=150' kubernetes-test
+  at_once 2 clients differential broker faults-once languages 'generated SEEDS=150' kubernetes-test
   step cluster make --no-print-directory cluster
   at_once 2 container-test 'monitoring-test, deploy-check, demo, bench-once'
 fi
