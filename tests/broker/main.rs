@@ -12,10 +12,11 @@
 //! - `outages`: alarms, and times without the publisher's link, that outlast every patience
 //! - `process`: the program itself, from its first line to SIGTERM · `drain`: what may hold up its end, and for how long
 //!
-//! The helpers: `lab` (ways of a test, waiting), `node` (a broker, and what an operator does there), `proxy` (one in this process), `program` (one of
-//! its own), `scene` (lapin and the queues of a test), `raw` (a client that sends frames as they are told), `random` (numbers by a seed);
-//! of `tests/support`: `relay` (a cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a process), `application`,
-//! `admin`, `http`, `ctl` and `door` (rabbitmqctl), `environment`, `port`. What a dead letter looks like, and where it goes, is proven by `tests/differential`.
+//! The helpers: `lab` (ways of a test, waiting), `node` (a broker, and what an operator does there), `proxy` (one in this process),
+//! `program` (one of its own), `scene` (lapin and the queues of a test), `raw` (a client that sends frames as they are told), `random`
+//! (numbers by a seed); of `tests/support`: `relay` (a cable that can be cut or jammed), `connection` and `calls` (AMQP), `running` (a
+//! process), `application`, `admin`, `http`, `ctl` and `door` (rabbitmqctl), `environment`, `port`. What a dead letter looks like, and
+//! where it goes, is proven by `tests/differential`.
 
 #[path = "../support/admin.rs"]
 mod admin;
@@ -30,7 +31,6 @@ mod connection;
 #[path = "../support/ctl.rs"]
 mod ctl;
 mod delay_queues;
-#[allow(dead_code)] // tests/faults uses the rest
 #[path = "../support/door.rs"]
 mod door;
 mod drain;

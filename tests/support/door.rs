@@ -29,8 +29,7 @@ impl Door {
 
     /// What the node says to these expressions.
     pub(crate) async fn eval(&self, program: &str) -> Result<String, String> {
-        let free = self.free.lock().expect("no panic").pop();
-        let way = match free {
+        let way = match self.free() {
             Some(way) => Some(way),
             None => self.open().await?,
         };
@@ -38,15 +37,18 @@ impl Door {
             Some(way) => self.ask(way, program.to_owned()).await?,
             None => self.run(program).await?,
         };
-        if answer.contains("'EXIT'") || answer.starts_with("{error") {
+        let failed = ["'EXIT'", "badmatch"]
+            .iter()
+            .any(|word| answer.contains(word));
+        if failed || answer.starts_with("{error") {
             return Err(format!("{program}: {answer}"));
         }
         Ok(answer)
     }
 
-    /// Forgets all ways: the node ends.
-    pub(crate) fn shut(&self) {
-        self.free.lock().expect("no panic").clear();
+    fn free(&self) -> Option<TcpStream> {
+        let mut free = self.free.lock().expect("no panic");
+        std::iter::from_fn(|| free.pop()).find(is_open)
     }
 
     /// None: the node is elsewhere.
@@ -73,6 +75,13 @@ impl Door {
         let answer = asked.await.map_err(|error| error.to_string())?;
         answer.map_err(|error| format!("the node's door: {error}"))
     }
+}
+
+/// A node that has ended has closed its end.
+fn is_open(way: &TcpStream) -> bool {
+    let peeked = way.set_nonblocking(true).and_then(|()| way.peek(&mut [0]));
+    let is_silent = peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+    is_silent && way.set_nonblocking(false).is_ok()
 }
 
 fn ask(way: &mut TcpStream, program: &str) -> io::Result<String> {
