@@ -1,5 +1,7 @@
 //! Rule tables (`testdata/*.txt`) and properties of dead letters.
 
+use crate::amqp::ids::ShortStr;
+
 mod anything;
 mod away;
 mod broker;
@@ -18,3 +20,7 @@ mod script;
 mod signalled;
 mod table;
 mod unparked;
+
+fn name(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).unwrap()
+}

@@ -57,6 +57,24 @@ pub(super) fn rules(dialect: Dialect) -> Rules {
     }
 }
 
+/// The death of a message that a client of the proxy rejects, as the proxy sees it.
+pub(super) fn rejected<'a>(
+    event: &'a Event,
+    queue: &'a ShortStr,
+    content: &'a Content,
+) -> Death<'a> {
+    Death {
+        queue,
+        reason: event.reason,
+        exchange: event.exchange.as_bytes(),
+        routing_key: event.key.as_bytes(),
+        content,
+        recorded: false,
+        failed: false,
+        by: None,
+    }
+}
+
 /// What a client that consumes through the proxy gets.
 fn seen(content: &Content) -> Bytes {
     private::on_delivery(&content.properties, OWN).unwrap_or_else(|| content.properties.clone())
@@ -144,16 +162,7 @@ fn walk(broker: Broker, steps: &[(Step, usize, usize, usize)]) -> Result<(), Tes
             }
             Step::Reject => {
                 let content = of_before(&broker.deliver(&stored));
-                let death = Death {
-                    queue: &queue,
-                    reason,
-                    exchange: event.exchange.as_bytes(),
-                    routing_key: event.key.as_bytes(),
-                    content: &content,
-                    recorded: false,
-                    failed: false,
-                    by: None,
-                };
+                let death = rejected(&event, &queue, &content);
                 stored = broker.publish(&planned(&death, &target, &rules, now), &next.0, &next.1);
             }
             Step::Signal => {

@@ -17,14 +17,11 @@ use crate::machine::{Publication, Purpose, Reason};
 use super::anything::{table, x_death};
 use super::away::{NOW, OWN};
 use super::message::{content, deaths};
+use super::name;
 use super::property::rules;
 use super::retry::{Looks, looks, messages};
 
 pub(super) const BRIDGE: &[u8] = b"dlx-proxy.bridge/";
-
-pub(super) fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
-}
 
 pub(super) fn to(to: Destination) -> Redrive {
     Redrive {

@@ -16,10 +16,9 @@ use crate::machine::{Publication, Reason};
 use super::away::{BROKERS, NOW, OWN, SECOND, let_go, returned, round, sent};
 use super::broker::{Broker, Event};
 use super::message::{build, content};
+use super::name;
 use super::property::rules;
-use super::redrive::{
-    BRIDGE, before, header, marked, name, property, rejected, sent_back, source, to,
-};
+use super::redrive::{BRIDGE, before, header, marked, property, rejected, sent_back, source, to};
 use super::rendered::line;
 
 fn in_queue(broker: Broker, publication: &Publication) -> Content {

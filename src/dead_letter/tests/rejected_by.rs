@@ -4,18 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::message::content;
+use super::name;
 use super::property::rules;
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::rejected_by::{X_REJECTED_BY, without};
 use crate::dead_letter::{Death, Dialect, Disposal, Rules, Target, plan};
 use crate::machine::{ClientConnection, Reason, Rejecter, Stamp, StampField};
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).expect("short")
-}
 
 fn rejecter() -> Rejecter {
     Rejecter {

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::headers::{BCC, CC, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
@@ -18,11 +17,8 @@ use crate::machine::Reason;
 use super::anything::{table, x_death};
 use super::away::{BROKERS, NOW, OWN, SECOND, back, judged, let_go, returned, round, sent};
 use super::message::{build, content, deaths};
+use super::name;
 use super::property::rules;
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
-}
 
 fn parsed(content: &Content) -> Properties<'_> {
     Properties::parse(&content.properties).unwrap()

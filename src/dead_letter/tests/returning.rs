@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Properties, Property};
 use crate::amqp::table::Table;
 use crate::dead_letter::retries::{Attempts, Retries};
@@ -16,15 +15,12 @@ use super::away::{
     BROKERS, NOW, OWN, SECOND, after_a_second, died, judged, let_go, returned, round, sent,
 };
 use super::message::build;
+use super::name;
 use super::property::rules;
 use super::rendered::{line, render};
 
 const MESSAGE: &str = "message exchange=x key=k cc=[copy]";
 const EXPIRES: &str = "message exchange=x key=k cc=[copy] expiration=1500";
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
-}
 
 fn target(exchange: &str) -> Lookup {
     Lookup::Target(Target {

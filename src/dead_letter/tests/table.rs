@@ -7,7 +7,6 @@
 
 use std::path::Path;
 
-use crate::amqp::ids::ShortStr;
 use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::{
     Bridges, Death, Dialect, Disposal, Rules, Target, TargetQueues, closes, plan, private, signal,
@@ -15,6 +14,7 @@ use crate::dead_letter::{
 use crate::machine::Reason;
 
 use super::message;
+use super::name;
 use super::rendered::render;
 use super::retried;
 use super::script::{Words, list, parts};
@@ -165,10 +165,6 @@ fn through(queues: Option<String>, verdict: Disposal) -> Disposal {
     };
     let known = TargetQueues::Known(list(&queues).iter().map(|n| name(n)).collect());
     closes(publication, |_, _| known).map_or(verdict, Disposal::Drop)
-}
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
 }
 
 fn target(words: &mut Words) -> Target {

@@ -6,10 +6,9 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::dead_letter::tests::broker::{Broker, Event, Known, Stored, is_cycle, record};
-use crate::dead_letter::tests::property::rules;
-use crate::dead_letter::{
-    Death, Dialect, Disposal, Target, TargetQueues, closes, plan, private, signal,
-};
+use crate::dead_letter::tests::name;
+use crate::dead_letter::tests::property::{rejected, rules};
+use crate::dead_letter::{Dialect, Disposal, Target, TargetQueues, closes, plan, private, signal};
 use crate::machine::Reason;
 
 /// What happens next to the message.
@@ -153,28 +152,19 @@ impl Walk {
     fn plan(&self, stored: &mut Stored, event: &Event, next: Next<'_>) -> Planned {
         let rules = rules(self.broker.dialect);
         let target = Target {
-            exchange: ShortStr::copy(next.exchange.as_bytes()).unwrap(),
+            exchange: name(next.exchange),
             routing_key: ShortStr::copy(next.key.as_bytes()),
             at_least_once: false,
         };
-        let rejected = event.reason == Reason::Rejected;
-        if !rejected {
+        let is_rejected = event.reason == Reason::Rejected;
+        if !is_rejected {
             self.broker.kill(stored, event);
         }
         let content = self.broker.deliver(stored);
-        let queue = ShortStr::copy(event.queue.as_bytes()).unwrap();
+        let queue = name(&event.queue);
         let known;
-        let death = if rejected {
-            Death {
-                queue: &queue,
-                reason: event.reason,
-                exchange: event.exchange.as_bytes(),
-                routing_key: event.key.as_bytes(),
-                content: &content,
-                recorded: false,
-                failed: false,
-                by: None,
-            }
+        let death = if is_rejected {
+            rejected(event, &queue, &content)
         } else {
             known = signal(event.key.as_bytes(), &content).unwrap();
             known.death()
@@ -213,10 +203,6 @@ impl Walk {
         self.comes = None;
         Fate::On
     }
-}
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
 }
 
 fn ended(lap: &[ShortStr]) -> Planned {
