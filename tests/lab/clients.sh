@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-mapfile -t versions < <(tr ',' '\n' <<<"$DLX_TEST_BROKERS" | sed 's/=.*//')
+mapfile -t versions < <(versions_in "$DLX_TEST_BROKERS")
 arguments=("$@")
 client_tests() { # VERSION
   local some=()

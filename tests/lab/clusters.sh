@@ -61,5 +61,5 @@ cluster_tests() { # VERSION
   exec "${limit[@]}" python -m pytest tests/cluster --only "$1" "${arguments[@]}"
 }
 arguments=("$@")
-mapfile -t versions < <(tr ';' '\n' <<<"$DLX_TEST_CLUSTERS" | sed 's/=.*//')
+mapfile -t versions < <(versions_in "$DLX_TEST_CLUSTERS")
 side_by_side cluster_tests "${versions[@]}"

@@ -6,12 +6,10 @@ set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-IFS=, read -ra brokers <<<"$DLX_TEST_BROKERS"
-declare -A url
-for broker in "${brokers[@]}"; do url[${broker%%=*}]=${broker#*=}; done
+mapfile -t versions < <(versions_in "$DLX_TEST_BROKERS")
 command=("$@")
 with_one() { # VERSION
-  export DLX_TEST_BROKERS=$1=${url[$1]}
+  DLX_TEST_BROKERS=$(tr ',' '\n' <<<"$DLX_TEST_BROKERS" | grep -F "$1=")
   exec "${command[@]}"
 }
-side_by_side with_one "${!url[@]}"
+side_by_side with_one "${versions[@]}"

@@ -48,13 +48,16 @@ wait_until() {
   done
 }
 
+# versions_in "VERSION=...,VERSION=...": these versions, a line each. A semicolon separates them, too.
+versions_in() { tr ',;' '\n' <<<"$1" | sed 's/=.*//'; }
+
 # side_by_side FUNCTION VERSION...: runs `FUNCTION VERSION` for all of them at once, as they share nothing and mostly wait. Shows what each said when
 # all have ended; fails if one does.
 side_by_side() {
   local each=$1 said version run failed=0
   local -A runs
   shift
-  said=$(mktemp -d)
+  said=$(mktemp -d "$lab/said.XXXX")
   for version; do
     "$each" "$version" >"$said/$version" 2>&1 &
     runs[$!]=$version
