@@ -93,6 +93,9 @@ pub enum Failed {
     /// The terminal cannot be read.
     #[error("cannot ask")]
     NotAsked(#[from] io::Error),
+    /// The system does not let us listen to Ctrl-C.
+    #[error("cannot listen to Ctrl-C")]
+    NoSignals(#[source] io::Error),
     /// Something is missing in the answer, or has another form.
     #[error("the proxy answers otherwise than expected: it may be of another version")]
     Strange(#[from] serde_json::Error),

@@ -1,14 +1,21 @@
 //! `dlx-proxy dead-letters redrive` and `purge`: asks whoever types them, lets the proxy begin, and follows it.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use serde_json::Value;
-use tokio::signal::ctrl_c;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 
 use super::request::{self, Query};
 use super::words::{self, Meant, Outcome};
 use super::{Failed, Said, confirm, follow, plain};
-use crate::admin::client::Client;
+use crate::admin::client::{Client, NoAnswer};
 use crate::cli::{Move, Output, To};
 use crate::redrives::Shown;
+
+/// Whoever interrupts the command before the proxy answers waits so long at most to learn what has begun.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Moves messages, and says what became of them.
 ///
@@ -47,7 +54,13 @@ pub async fn move_them(client: &Client, wanted: &Move) -> Result<(Said, Outcome)
             return Err(Failed::Declined);
         }
     }
-    let answer = client.post(&format!("{page}{}", query.finish())).await?;
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(Failed::NoSignals)?;
+    let order = format!("{page}{}", query.finish());
+    let mut answer = pin!(client.post(&order));
+    let answer = tokio::select! {
+        answer = &mut answer => answer?,
+        _ = interrupted.recv() => return last_words(answer, &mut interrupted).await,
+    };
     let begun: Shown = serde_json::from_value(answer.clone())?;
     if moving.no_wait {
         let text = format!("{}.\n", words::goes_on(&begun));
@@ -57,15 +70,11 @@ pub async fn move_them(client: &Client, wanted: &Move) -> Result<(Said, Outcome)
     let mut screen = follow::Screen::new(moving.limit, printing.non_interactive);
     let ended = tokio::select! {
         ended = follow::to_its_end(client, &path, &begun, &mut screen) => Some(ended),
-        Ok(()) = ctrl_c() => None,
+        _ = interrupted.recv() => None,
     };
     screen.clear();
     let Some(ended) = ended else {
-        let left = Said {
-            answer: String::new(),
-            notes: vec![words::goes_on(&begun)],
-        };
-        return Ok((left, Outcome::Left));
+        return Ok(left(words::goes_on(&begun)));
     };
     let (answer, shown) = ended?;
     let text = words::ended(&shown);
@@ -73,6 +82,28 @@ pub async fn move_them(client: &Client, wanted: &Move) -> Result<(Said, Outcome)
         said(printing.output, &answer, text, &shown.notes),
         words::outcome(&shown),
     ))
+}
+
+/// Somebody interrupts before the proxy has answered. The work goes on without the command, and only the answer tells under which number.
+async fn last_words(
+    answer: impl Future<Output = Result<Value, NoAnswer>>,
+    interrupted: &mut Signal,
+) -> Result<(Said, Outcome), Failed> {
+    let note = tokio::select! {
+        answer = answer => words::goes_on(&serde_json::from_value(answer?)?),
+        _ = interrupted.recv() => words::may_have_begun(),
+        () = sleep(LAST_WORDS) => words::may_have_begun(),
+    };
+    Ok(left(note))
+}
+
+/// Nobody waits any more.
+fn left(note: String) -> (Said, Outcome) {
+    let said = Said {
+        answer: String::new(),
+        notes: vec![note],
+    };
+    (said, Outcome::Left)
 }
 
 /// What would be moved.

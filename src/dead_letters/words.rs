@@ -89,6 +89,12 @@ pub(super) fn goes_on(shown: &Shown) -> String {
     )
 }
 
+/// Nobody has waited for the proxy's answer.
+pub(super) fn may_have_begun() -> String {
+    "the proxy has not answered: it may have begun; `dlx-proxy redrives list` says whether it has"
+        .into()
+}
+
 /// How far it is, on one line that fits a terminal.
 pub(super) fn progress(shown: &Shown, limit: Option<u64>) -> String {
     let Shown { id, seen, gone, .. } = shown;

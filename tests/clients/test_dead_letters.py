@@ -58,11 +58,11 @@ def look(scene, queue, rest="", **parameters):
     return answer
 
 
-def typed(scene, *words, group="dead-letters"):
-    """A command line and its environment, for `subprocess`."""
+def typed(scene, *words, group="dead-letters", admin=None):
+    """A command line and its environment, for `subprocess`. It asks at another address than the proxy's if one is given."""
     login = scene.via.broker.parameters.credentials
     environment = os.environ | {"DLX_PROXY_USERNAME": login.username, "DLX_PROXY_PASSWORD": login.password}
-    admin = "%s:%d" % scene.via.proxy.admin
+    admin = "%s:%d" % (admin or scene.via.proxy.admin)
     return {"args": [BINARY, group, *words, "--admin", admin, "--vhost", scene.via.vhost], "env": environment}
 
 

@@ -6,12 +6,15 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
+import threading
 import urllib.parse
 
 import pika
 import pytest
 
+from cable import pump
 from lab import DEADLINE, until
 from test_dead_letters import KINDS, ask, command, die, look, path, typed
 
@@ -304,6 +307,46 @@ def test_the_command_is_cancelled(scene):
         printed, _ = follower.communicate(timeout=DEADLINE)
     assert follower.returncode == 3 and b" was cancelled. Until then " in printed, printed
     assert scene.depth(dead) + scene.depth(other) == 8
+
+
+@contextlib.contextmanager
+def answers_held(admin):
+    """An address at which one request reaches the admin port, and the event that lets its answer go back."""
+    let_go = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(admin) as proxy:
+        def carry():
+            asking, _ = server.accept()
+            with asking:
+                threading.Thread(target=pump, args=(asking, proxy), daemon=True).start()
+                let_go.wait(DEADLINE)
+                pump(proxy, asking)
+
+        carrier = threading.Thread(target=carry, daemon=True)
+        carrier.start()
+        try:
+            yield server.getsockname(), let_go
+        finally:
+            let_go.set()
+            carrier.join(DEADLINE)
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "never-answered"])
+def test_the_command_is_interrupted_before_the_answer(scene, answered):
+    """The messages go already: who interrupts learns under which number, or that nobody knows."""
+    dead, other = scene.queue("dead", kind="classic"), scene.queue("other")
+    die(scene, (dead,), 4)
+    words = ["redrive", "--queue", dead, "--to-queue", other, "--rate", "1", "--approve"]
+    with answers_held(scene.via.proxy.admin) as (admin, let_go):
+        with subprocess.Popen(**typed(scene, *words, admin=admin), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asking:
+            until(lambda: scene.depth(other) >= 1, "the first one went")
+            asking.send_signal(signal.SIGINT)
+            if answered:
+                let_go.set()
+            printed, said = asking.communicate(timeout=DEADLINE)
+    (redrive,) = known(scene, dead)
+    assert (asking.returncode, printed) == (130, b""), said
+    told = f"dlx-proxy redrives cancel {redrive['id']}" if answered else "it may have begun"
+    assert told in said.decode()
 
 
 @pytest.mark.parametrize("answer, code", [("y", 1), ("name", 0)])
