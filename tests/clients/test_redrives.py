@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import urllib.parse
 
 import pika
@@ -309,6 +310,10 @@ def test_the_command_is_cancelled(scene):
     assert scene.depth(dead) + scene.depth(other) == 8
 
 
+LAST_WORDS = 5
+"""Seconds for which who interrupts the command once waits for the answer."""
+
+
 @contextlib.contextmanager
 def answers_held(admin):
     """An address at which one request reaches the admin port, and the event that lets its answer go back."""
@@ -330,9 +335,9 @@ def answers_held(admin):
             carrier.join(DEADLINE)
 
 
-@pytest.mark.parametrize("answered", [True, False], ids=["answered", "never-answered"])
-def test_the_command_is_interrupted_before_the_answer(scene, answered):
-    """The messages go already: who interrupts learns under which number, or that nobody knows."""
+@pytest.mark.parametrize("then", ["answered", "never-answered", "interrupted-again"])
+def test_the_command_is_interrupted_before_the_answer(scene, then):
+    """The messages go already: who interrupts learns under which number, or that nobody knows; who does it again need not wait for that."""
     dead, other = scene.queue("dead", kind="classic"), scene.queue("other")
     die(scene, (dead,), 4)
     words = ["redrive", "--queue", dead, "--to-queue", other, "--rate", "1", "--approve"]
@@ -340,12 +345,16 @@ def test_the_command_is_interrupted_before_the_answer(scene, answered):
         with subprocess.Popen(**typed(scene, *words, admin=admin), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asking:
             until(lambda: scene.depth(other) >= 1, "the first one went")
             asking.send_signal(signal.SIGINT)
-            if answered:
+            interrupted = time.monotonic()
+            if then == "answered":
                 let_go.set()
+            elif then == "interrupted-again":
+                until(lambda: asking.send_signal(signal.SIGINT) or asking.poll() is not None, "its end")
+                assert time.monotonic() - interrupted < LAST_WORDS
             printed, said = asking.communicate(timeout=DEADLINE)
     (redrive,) = known(scene, dead)
     assert (asking.returncode, printed) == (130, b""), said
-    told = f"dlx-proxy redrives cancel {redrive['id']}" if answered else "it may have begun"
+    told = f"dlx-proxy redrives cancel {redrive['id']}" if then == "answered" else "it may have begun"
     assert told in said.decode()
 
 
