@@ -20,6 +20,12 @@ pub struct ShortStr(Bytes);
 /// A vhost, as in `connection.open`.
 pub type Vhost = ShortStr;
 
+/// A name that a test writes down.
+#[cfg(test)]
+pub(crate) fn name(text: &str) -> ShortStr {
+    ShortStr::copy(text.as_bytes()).expect("a short name")
+}
+
 // === impl ChannelId ===
 
 impl ChannelId {

@@ -1,7 +1,5 @@
 //! Rule tables (`testdata/*.txt`) and properties of dead letters.
 
-use crate::amqp::ids::ShortStr;
-
 mod anything;
 mod away;
 mod broker;
@@ -20,7 +18,3 @@ mod script;
 mod signalled;
 mod table;
 mod unparked;
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
-}

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::link::peer::{Rig, close, content, method, name};
+use crate::amqp::ids::name;
+use crate::link::peer::{Rig, close, content, method};
 
 type ImportRig = Rig<Import>;
 

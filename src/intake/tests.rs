@@ -4,9 +4,10 @@ use bytes::Bytes;
 
 use super::*;
 use crate::amqp::content::Content;
+use crate::amqp::ids::name;
 use crate::amqp::method::{ExchangeName, MethodId, QueueBind, QueueDeclare, Settle};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
-use crate::link::peer::{Rig, close, content, method, name, with_headers};
+use crate::link::peer::{Rig, close, content, method, with_headers};
 use crate::machine::{Ensure, Limit, Limits, Owner, Reason};
 use crate::registry::policy::{Definition, Pattern, Policies, Policy};
 

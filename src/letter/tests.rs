@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
-use crate::link::peer::{name, with_headers};
+use crate::link::peer::with_headers;
 
 use super::Letter;
 

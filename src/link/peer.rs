@@ -2,7 +2,7 @@
 
 use crate::amqp::content::Content;
 use crate::amqp::frame::{self, Front, Kind};
-use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::ids::ChannelId;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply::{self, Arguments};
 use crate::amqp::table::TableBuilder;
@@ -21,11 +21,6 @@ pub(crate) struct Rig<M: Machine> {
     pub(crate) machine: M,
     pub(crate) fx: Effects<M::Output>,
     pub(crate) now: Now,
-}
-
-/// A short name of tests.
-pub(crate) fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).expect("a short name")
 }
 
 /// One method frame.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::peer::{Rig, close, name, open_ok, start, tune};
+use super::peer::{Rig, close, open_ok, start, tune};
 use super::*;
+use crate::amqp::ids::name;
 use crate::amqp::table::{Table, Value};
 use crate::machine::{Leg, Machine};
 

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use super::dead_letter_queues::Counting;
 use super::watchdog::Watch;
 use super::*;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::Lookup;
 use crate::dead_letter::Target;
@@ -27,10 +27,6 @@ const POLICIES: [&str; 2] = [
     include_str!("testdata/policies-3.10.8.json"),
     include_str!("testdata/policies-4.3.6.json"),
 ];
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).expect("short")
-}
 
 const EXCHANGES: [&str; 2] = [
     include_str!("testdata/exchanges-3.10.8.json"),

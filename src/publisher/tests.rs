@@ -5,9 +5,10 @@ use bytes::Bytes;
 use super::*;
 use crate::amqp::content::Content;
 use crate::amqp::frame::Kind;
+use crate::amqp::ids::name;
 use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::table::{Table, TableBuilder};
-use crate::link::peer::{Rig, Sent, close, method, name, with_headers};
+use crate::link::peer::{Rig, Sent, close, method, with_headers};
 use crate::machine::{DeadLetter, Event, Limits, Mono, Purpose, Reason, Rejecter, StampField};
 
 mod away;

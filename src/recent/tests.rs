@@ -3,15 +3,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::name;
 use crate::machine::{Outcome, Reason};
 
 const BEGAN: Wall = Wall(1_000);
 const FIRST: u64 = 1_000_001;
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).expect("short")
-}
 
 fn dead(queue: &str) -> Arc<DeadLetter> {
     Arc::new(DeadLetter {

@@ -166,10 +166,7 @@ impl<'a> Headers<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn name(text: &str) -> ShortStr {
-        ShortStr::copy(text.as_bytes()).expect("a short name")
-    }
+    use crate::amqp::ids::name;
 
     fn messages() -> Vec<Message> {
         let target = |routing_key: Option<&str>| {

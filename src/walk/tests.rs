@@ -5,9 +5,10 @@ use bytes::Bytes;
 use super::*;
 use crate::amqp::content::Content;
 use crate::amqp::frame::Kind;
+use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
 use crate::link::Login;
-use crate::link::peer::{Rig, Sent, close, content, method, name};
+use crate::link::peer::{Rig, Sent, close, content, method};
 
 mod acks;
 mod asking;

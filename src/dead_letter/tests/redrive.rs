@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::headers::{CC, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, routes};
@@ -17,7 +17,6 @@ use crate::machine::{Publication, Purpose, Reason};
 use super::anything::{table, x_death};
 use super::away::{NOW, OWN};
 use super::message::{content, deaths};
-use super::name;
 use super::property::rules;
 use super::retry::{Looks, looks, messages};
 

@@ -1,7 +1,7 @@
 //! Single dead letters that are sent back: where they go, what they take along, and what stays.
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::headers::{BCC, CC, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
@@ -16,7 +16,6 @@ use crate::machine::{Publication, Reason};
 use super::away::{BROKERS, NOW, OWN, SECOND, let_go, returned, round, sent};
 use super::broker::{Broker, Event};
 use super::message::{build, content};
-use super::name;
 use super::property::rules;
 use super::redrive::{BRIDGE, before, header, marked, property, rejected, sent_back, source, to};
 use super::rendered::line;

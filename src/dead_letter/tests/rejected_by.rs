@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::message::content;
-use super::name;
 use super::property::rules;
 use crate::amqp::content::Content;
+use crate::amqp::ids::name;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::rejected_by::{X_REJECTED_BY, without};

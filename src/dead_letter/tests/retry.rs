@@ -6,6 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::amqp::content::Content;
+use crate::amqp::ids::name;
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::headers::{BCC, CC, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
@@ -17,7 +18,6 @@ use crate::machine::Reason;
 use super::anything::{table, x_death};
 use super::away::{BROKERS, NOW, OWN, SECOND, back, judged, let_go, returned, round, sent};
 use super::message::{build, content, deaths};
-use super::name;
 use super::property::rules;
 
 fn parsed(content: &Content) -> Properties<'_> {

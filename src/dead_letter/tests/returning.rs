@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::amqp::content::Content;
+use crate::amqp::ids::name;
 use crate::amqp::properties::{Properties, Property};
 use crate::amqp::table::Table;
 use crate::dead_letter::retries::{Attempts, Retries};
@@ -15,7 +16,6 @@ use super::away::{
     BROKERS, NOW, OWN, SECOND, after_a_second, died, judged, let_go, returned, round, sent,
 };
 use super::message::build;
-use super::name;
 use super::property::rules;
 use super::rendered::{line, render};
 

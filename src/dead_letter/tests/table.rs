@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use crate::amqp::ids::name;
 use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::{
     Bridges, Death, Dialect, Disposal, Rules, Target, TargetQueues, closes, plan, private, signal,
@@ -14,7 +15,6 @@ use crate::dead_letter::{
 use crate::machine::Reason;
 
 use super::message;
-use super::name;
 use super::rendered::render;
 use super::retried;
 use super::script::{Words, list, parts};

@@ -1,6 +1,7 @@
 //! Signals and their settlement.
 
 use super::*;
+use crate::amqp::ids::name;
 
 /// It says where signals go.
 #[test]

@@ -1,5 +1,6 @@
 //! Cycles through named exchanges: dropped at once if that is certain, and only then.
 
+use crate::amqp::ids::name;
 use crate::machine::{Change, Survey};
 use crate::routing::tests::model::{Model, binding, exchange, queue};
 use crate::routing::tests::property::changes;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::amqp::ids::name;
 use crate::amqp::method::Get;
 use crate::dead_letter::proof::{self, Parked};
 use crate::machine::Purpose;

@@ -1,6 +1,7 @@
 //! What a policy of the broker's does to the signals of a queue that was taken over.
 
 use super::*;
+use crate::amqp::ids::name;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 
 /// Died with the keys `k` and, by `CC`, `copy`; the intake delivers all with the key `k`.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::amqp::ids::name;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::dead_letter::retries::{
     Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned,

@@ -1,6 +1,7 @@
 use super::*;
+use crate::amqp::ids::name;
 use crate::machine::{Binding, Survey};
-use crate::routing::tests::model::{binding, exchange, name, queue};
+use crate::routing::tests::model::{binding, exchange, queue};
 
 fn at(second: u64) -> Mono {
     Mono(0).after(Duration::from_secs(second))

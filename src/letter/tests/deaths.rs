@@ -1,10 +1,11 @@
 use crate::amqp::content::Content;
+use crate::amqp::ids::name;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
 use crate::dead_letter::proof::{Parked, prove};
 use crate::letter::story::story;
 use crate::letter::{Death, Letter};
-use crate::link::peer::{name, with_headers};
+use crate::link::peer::with_headers;
 use crate::machine::Wall;
 
 use super::{TEN, died, entry, letter, short};

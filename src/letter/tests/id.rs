@@ -1,6 +1,6 @@
+use crate::amqp::ids::name;
 use crate::amqp::table::TableBuilder;
 use crate::letter::{Id, Letter};
-use crate::link::peer::name;
 
 use super::{letter, rejected, with_properties};
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::amqp::ids::name;
 use crate::amqp::method::ExchangeBind;
 
 pub(super) const INTERNAL: &str =

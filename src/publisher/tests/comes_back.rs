@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::delays::{BIND, EXCHANGE, PUBLISH, methods, sent};
 use super::*;
+use crate::amqp::ids::name;
 use crate::amqp::method::QueueBind;
 use crate::amqp::properties::{Change, Edit};
 use crate::dead_letter::retries::{Attempts, Counts, OnCrash, Retries, Returned};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::amqp::ids::name;
 use crate::amqp::method::{QueueBind, QueueDeclare};
 
 const DELAY: &str = "dlx-proxy.delay";

@@ -1,6 +1,7 @@
 //! Publications that close channels and connections.
 
 use super::*;
+use crate::amqp::ids::name;
 
 #[test]
 fn an_unnamed_culprit_is_found_and_parked() {

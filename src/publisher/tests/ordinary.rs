@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::amqp::ids::name;
 
 #[test]
 fn a_dead_letter_is_published_and_its_owner_told() {

@@ -1,6 +1,7 @@
 //! Dead letters that an operator sends back: there, or nowhere.
 
 use super::*;
+use crate::amqp::ids::name;
 use crate::dead_letter::proof::prove;
 
 const BOB: &str =

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::amqp::ids::name;
 
 /// All read the stream, and what they write stands behind it. Who is answered, and what the entry said that had just come.
 fn to_both(

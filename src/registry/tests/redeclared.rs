@@ -1,6 +1,6 @@
 //! Where dead letters go of a queue whose last declare said something else than its arguments.
 
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::name;
 use crate::dead_letter::{Lookup, Target};
 use crate::objects::{DeclaredTarget, Names, QueueType};
 use crate::registry::live::LivePolicies;
@@ -8,10 +8,6 @@ use crate::registry::policy::{Definition, Policies, Policy, Queue};
 use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form, arguments::DeclareArguments};
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
-}
 
 fn to(exchange: &str) -> DeclaredTarget {
     DeclaredTarget::Target(Target {

@@ -1,14 +1,11 @@
 //! What is said of what waits.
 
 use super::*;
+use crate::amqp::ids::name;
 use crate::machine::Wall;
 use crate::retries::waiting::Waiting;
 
 const NOW: Wall = Wall(1_700_000_000_000);
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).expect("short")
-}
 
 fn waiting(queue: &str, due: u64, attempts: u64) -> Option<Waiting> {
     Some(Waiting {

@@ -1,5 +1,6 @@
 //! Nothing grows.
 
+use crate::amqp::ids::name;
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::TargetQueues;
 use crate::machine::{Change, Mono};
@@ -27,7 +28,7 @@ fn what_is_there_no_more_weighs_nothing() {
         }
         assert!(routing.octets > 100 * OVERHEAD);
         assert_eq!(targets(&routing, "x"), Some(100));
-        routing.apply(Change::ExchangeDeleted(super::model::name("x")));
+        routing.apply(Change::ExchangeDeleted(name("x")));
         assert_eq!((routing.octets, routing.bindings.len()), (0, 0));
     }
 }

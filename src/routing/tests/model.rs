@@ -2,13 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Binding, Change, Destination, Exchange, Mono, Survey};
-
-pub(crate) fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
-}
 
 pub(crate) fn queue(text: &str) -> Destination {
     Destination::Queue(name(text))

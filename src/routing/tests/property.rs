@@ -2,12 +2,13 @@
 
 use proptest::prelude::*;
 
+use crate::amqp::ids::name;
 use crate::amqp::table::Table;
 use crate::dead_letter::TargetQueues;
 use crate::machine::{Binding, Change, Destination, Mono};
 use crate::routing::Routing;
 
-use super::model::{Model, binding, exchange, headers, name};
+use super::model::{Model, binding, exchange, headers};
 
 const EXCHANGES: [&str; 5] = ["x0", "x1", "x2", "x3", "x4"];
 const KEYS: [&str; 8] = ["", "a", "b", "a.b", "*", "#", "a.#", "#.b.*"];

@@ -1,12 +1,13 @@
 //! What matches what. `tests/broker/routing.rs` asks real brokers the same.
 
+use crate::amqp::ids::name;
 use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::TargetQueues;
 use crate::machine::{Change, Destination};
 use crate::routing::headers::Criteria;
 use crate::routing::{Routing, topic};
 
-use super::model::{binding, exchange, name, queue};
+use super::model::{binding, exchange, queue};
 
 #[test]
 fn topics() {

@@ -1,11 +1,12 @@
 //! What the intake is told about exchanges and bindings: what the broker accepted, when it did.
 
+use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply::{self, Arguments};
 use crate::machine::{Binding, Change, Destination, Exchange, Leg};
 use crate::registry::policy::Mode;
 
-use super::script::{CH, Script, body, header, method, name, settings};
+use super::script::{CH, Script, body, header, method, settings};
 
 const PASSIVE: u8 = 1;
 const EXCHANGE_NO_WAIT: u8 = 16;

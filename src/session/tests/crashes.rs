@@ -2,6 +2,7 @@
 
 use super::retries::{SECOND, policy, said};
 use super::script::*;
+use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::dead_letter::retries::OnCrash;

@@ -6,7 +6,7 @@ use super::probes::declare_on;
 use super::script::*;
 use super::verify::{PROBE, close};
 use crate::amqp::frame;
-use crate::amqp::ids::ChannelId;
+use crate::amqp::ids::{ChannelId, name};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::properties::Properties;
 use crate::amqp::reply;

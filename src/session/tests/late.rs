@@ -2,6 +2,7 @@
 
 use super::order::*;
 use super::script::*;
+use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
 use crate::machine::{Leg, Machine};
 use crate::registry::policy::Mode;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::names;
 use crate::amqp::content::Content;
-use crate::amqp::ids::{DeliveryTag, ShortStr};
+use crate::amqp::ids::{DeliveryTag, name};
 use crate::dead_letter::Dialect;
 use crate::dead_letter::proof::Original;
 use crate::dead_letter::retries::Attempts;
@@ -14,10 +14,6 @@ use crate::session::channel::Copying;
 use crate::session::redelivered::before_retries;
 
 const OWN: &[u8] = b"proxy";
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).unwrap()
-}
 
 /// How often a message had come back, that a retry has put into `of`, when it is delivered from `from` on this way; and the way that the
 /// rules of deaths know then.

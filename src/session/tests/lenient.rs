@@ -4,7 +4,7 @@ use super::frames::{cancel, deliver, reject};
 use super::order::{delete_ok, queue_delete};
 use super::probes::*;
 use super::script::*;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::method::MethodId;
 use crate::amqp::table::TableBuilder;
 use crate::machine::{DeadLettersTo, Event, Fallback, Limit, Limits};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::script::*;
+use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Leg, Machine, Outcome};

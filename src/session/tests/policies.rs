@@ -1,6 +1,7 @@
 //! Policies change while a session runs: what counts is what they say when a message dies.
 
 use super::script::*;
+use crate::amqp::ids::name;
 use crate::machine::{Event, Fallback};
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};

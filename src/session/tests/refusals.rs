@@ -2,7 +2,7 @@
 
 use super::probes::*;
 use super::script::*;
-use crate::amqp::ids::ChannelId;
+use crate::amqp::ids::{ChannelId, name};
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Event, Fallback};
 use crate::registry::policy::Mode;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::script::*;
+use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
 use crate::machine::{Cause, Event, Fallback, Flow, Leg, Limits, Machine, Outcome};
 use crate::registry::policy::Mode;

@@ -6,7 +6,7 @@ use super::probes::{
 };
 use super::retries::{LIMIT, MIN, SECOND, policy, said, table};
 use super::script::*;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::TableBuilder;
 use crate::machine::Event;

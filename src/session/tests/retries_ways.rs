@@ -4,6 +4,7 @@ use super::message::published;
 use super::retries::{CONFIRMED, SECOND, declared, of, said, table};
 use super::script::*;
 use crate::amqp::frame;
+use crate::amqp::ids::name;
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::version::Version;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 pub(super) use super::frames::*;
 use crate::amqp::frame::{self};
-use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::ids::{ChannelId, ShortStr, name};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
@@ -44,10 +44,6 @@ pub(super) struct Script {
     channel_max: u16,
     frame_max: u32,
     rest: [Vec<u8>; 2],
-}
-
-pub(super) fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).expect("short")
 }
 
 pub(super) fn target(exchange: &str) -> Target {

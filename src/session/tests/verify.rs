@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::order;
 use super::probes::{declare_on, if_there, original};
 use super::script::*;
-use crate::amqp::ids::ChannelId;
+use crate::amqp::ids::{ChannelId, name};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Leg, Machine, Recall, Recalled};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::frames::{get, got};
 use super::kept::{AWAY, open};
 use super::script::*;
+use crate::amqp::ids::name;
 use crate::machine::{Rejecter, StampField, Wall};
 use crate::registry::policy::Mode;
 

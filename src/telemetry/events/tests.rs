@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::super::logging;
 use super::*;
+use crate::amqp::ids::name;
 use crate::machine::{Reason, Role};
 use crate::net::nodes::Node;
 
@@ -36,10 +37,6 @@ fn lines_of(act: impl FnOnce()) -> String {
     tracing::subscriber::with_default(subscriber.finish(), act);
     let bytes = lines.0.lock().expect("no test panics").clone();
     String::from_utf8(bytes).expect("UTF-8")
-}
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).expect("short")
 }
 
 fn dead_letter(queue: &str, outcome: Outcome) -> Event {

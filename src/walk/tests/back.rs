@@ -2,6 +2,7 @@
 
 use super::moving::{moving, redrive};
 use super::*;
+use crate::amqp::ids::name;
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::machine::{Cause, Outcome, Ticket};

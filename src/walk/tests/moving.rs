@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::amqp::ids::DeliveryTag;
+use crate::amqp::ids::{DeliveryTag, name};
 use crate::amqp::method::Settle;
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::letter::Filter;

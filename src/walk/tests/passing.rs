@@ -2,6 +2,7 @@
 
 use super::moving::{ENDLESS, moving_in, redrive};
 use super::*;
+use crate::amqp::ids::name;
 use crate::letter::Filter;
 use crate::machine::Outcome;
 

@@ -9,17 +9,13 @@ use tokio::time::timeout;
 use super::*;
 use crate::net::clock::Clock;
 
-use crate::amqp::ids::Vhost;
+use crate::amqp::ids::{Vhost, name};
 use crate::machine::{Cause, ClientConnection, DeadLetter, Outcome, Reason, Rejecter};
 
 const DEATHS: &str = "/api/v1/vhosts/%2F/deaths";
 const RATES: &str = "/api/v1/vhosts/%2F/deaths/rates";
 /// The number before the first one.
 const BEFORE: u64 = 1;
-
-fn name(text: &str) -> ShortStr {
-    ShortStr::copy(text.as_bytes()).expect("short")
-}
 
 fn api_of(broker: SocketAddr, watches: Watches) -> Router {
     let (api, _) = parts(broker, 1, Duration::from_secs(20), watches);

@@ -3,10 +3,9 @@
 use bytes::Bytes;
 
 use crate::amqp::content::Content;
-use crate::amqp::ids::ShortStr;
+use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::dead_letter::tests::broker::{Broker, Event, Known, Stored, is_cycle, record};
-use crate::dead_letter::tests::name;
 use crate::dead_letter::tests::property::{rejected, rules};
 use crate::dead_letter::{Dialect, Disposal, Target, TargetQueues, closes, plan, private, signal};
 use crate::machine::Reason;

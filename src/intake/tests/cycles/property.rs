@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::amqp::ids::name;
 
 /// What happens around an intake.
 #[derive(Clone, Debug)]
