@@ -2,7 +2,7 @@
 # `make fuzz`: runs the targets one after the other, each for so many seconds, and prints a table. What breaks a promise is kept in
 # fuzz/artifacts; the exit code says whether anything was found. The corpus changes only with --keep, which minimises it.
 #
-#   fuzz/run.sh [--keep] [SECONDS [TARGET...]]        FUZZ_LONG=N: frames, tables and session run N times as long
+#   fuzz/run.sh [--keep] [SECONDS [TARGET...]]        FUZZ_LONG=N: frames, tables and stream run N times as long
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -39,7 +39,7 @@ for target in "${targets[@]}"; do
   binary=target/$(rustc -vV | sed -n 's/^host: //p')/release/$target
   [[ -x $binary ]] || { echo "no target $target; there are: $(ls targets)" >&2; exit 64; }
   time=$seconds
-  case $target in frames | tables | session) time=$((seconds * ${FUZZ_LONG:-1})) ;; esac
+  case $target in frames | tables | stream) time=$((seconds * ${FUZZ_LONG:-1})) ;; esac
   # What is found on the way is not for the repository, unless it is minimised.
   work=work/$target corpus=work/$target.corpus log=work/$target.log
   mkdir -p "$work" "artifacts/$target" "seeds/$target"

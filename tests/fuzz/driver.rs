@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use dlx_proxy::amqp::frame;
-use dlx_proxy::amqp::ids::ShortStr;
+use dlx_proxy::amqp::ids::{ChannelId, ShortStr};
 use dlx_proxy::amqp::method::MethodId;
-use dlx_proxy::amqp::reply::Arguments;
+use dlx_proxy::amqp::reply::{self, Arguments};
 use dlx_proxy::amqp::table::TableBuilder;
 use dlx_proxy::config::Config;
 use dlx_proxy::dead_letter::RuleSettings;
@@ -20,13 +20,12 @@ use dlx_proxy::registry::live::LivePolicies;
 use dlx_proxy::registry::policy::{Declares, Definition, Mode, Pattern, Policies, Policy};
 use dlx_proxy::session::{Effects, Input, Session, Settings};
 
-use super::link::method;
 use super::trace::trace;
 
 /// How large a frame of a client may be, and what may wait for a whole one.
 const FRAME_MAX: u32 = 8192;
 /// Dead letters in flight.
-pub(crate) const TICKETS: usize = 3;
+const TICKETS: usize = 3;
 /// Octets retained.
 const RETAINED: usize = 4000;
 
@@ -34,7 +33,7 @@ const RETAINED: usize = 4000;
 pub(crate) struct Driver {
     session: Option<Session>,
     budget: Budget,
-    pub(crate) now: Now,
+    now: Now,
     fx: Effects,
     /// At most so many octets at once; 0: as they come.
     piece: usize,
@@ -50,6 +49,12 @@ pub(crate) struct Driver {
     pub(crate) draining: bool,
     /// Legs that broke the protocol.
     broken: [bool; 2],
+}
+
+fn method(channel: u16, id: MethodId, arguments: impl FnOnce(&mut Arguments<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    reply::method(&mut out, ChannelId(channel), id, arguments);
+    out
 }
 
 /// `work` has a target by a policy of ours.
@@ -69,7 +74,7 @@ fn policies() -> LivePolicies {
 }
 
 /// For all machines: the defaults, but small where that is met.
-pub(crate) fn limits() -> Limits {
+fn limits() -> Limits {
     static DEFAULT: LazyLock<Limits> = LazyLock::new(|| Config::default().reloadable.limits);
     Limits {
         max_history: 4,
@@ -181,16 +186,16 @@ impl Driver {
         self.broken[leg as usize] && heard && !self.draining
     }
 
-    pub(crate) fn withheld(&mut self) -> usize {
+    fn withheld(&mut self) -> usize {
         self.session().withheld()
     }
 
-    pub(crate) fn retained(&mut self) -> usize {
+    fn retained(&mut self) -> usize {
         self.session().retained()
     }
 
     /// Whether the client is listened to, and nothing of what it said waits.
-    pub(crate) fn hears_client(&mut self) -> bool {
+    fn hears_client(&mut self) -> bool {
         self.session().wants_read(Leg::Client, 0) && self.rest[Leg::Client as usize].is_empty()
     }
 
@@ -294,10 +299,6 @@ impl Driver {
             .expect("alive")
             .closed(leg, now, &mut self.fx);
         self.collect(&[]);
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone
     }
 
     /// Time passes; each deadline on the way is met, and then it is another one.

@@ -120,4 +120,4 @@ macro_rules! replays {
     };
 }
 
-replays! { frames methods properties tables edits deaths names words session stream publisher intake }
+replays! { frames methods properties tables edits names words stream }

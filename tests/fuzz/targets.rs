@@ -1,18 +1,13 @@
 //! The targets: each takes any bytes, and panics when a promise is broken.
 
-mod deaths;
 mod driver;
 mod edits;
 mod frames;
 mod input;
-mod intake;
-mod link;
 mod methods;
 mod names;
 mod properties;
-mod publisher;
 mod reference;
-mod session;
 mod stream;
 mod tables;
 mod trace;
@@ -28,11 +23,7 @@ pub(crate) const ALL: &[Target] = &[
     ("properties", properties::target),
     ("tables", tables::target),
     ("edits", edits::target),
-    ("deaths", deaths::target),
-    ("session", session::target),
     ("stream", stream::target),
-    ("publisher", publisher::target),
-    ("intake", intake::target),
     ("names", names::target),
     ("words", words::target),
 ];
