@@ -31,6 +31,9 @@ def scene(tmp_path_factory):
             members[fault.name] = Member(fault.name, broker, folder, **settings)
         for member in members.values():
             until(member.is_whole, member.proxy.text)
+        for fault in FAULTS:
+            if fault.begin:
+                fault.begin(members[fault.name])
         prometheus = Prometheus(folder, {name: member.proxy.admin for name, member in members.items()})
         yield SimpleNamespace(members=members, prometheus=prometheus, hook=listening)
     finally:

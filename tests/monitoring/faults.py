@@ -20,6 +20,10 @@ class Fault:
     """Alerts that may fire for a moment on the way there, or by the alarm, which concerns all who publish."""
     quiet: bool = False
     """Whether nothing may have died there before."""
+    begin: Callable = None
+    """What happens long before the fault is told."""
+    patience: int = 30
+    """Within so many seconds it is told."""
 
 
 def away(member, _):
@@ -65,7 +69,8 @@ def doubt(member, _):
     """The confirms of a target are lost."""
     member.cable.exchange = "amq.fanout"
     connection = member.connect()
-    member.reject(member.prepare(connection.channel(), exchange="amq.fanout"))
+    # Whatever waited behind the reject would meet `close-wait`, and so does nothing: the reject stays withheld.
+    member.reject(member.prepare(connection.channel(), exchange="amq.fanout"), cancel=False)
     yield
     member.kill()  # what becomes of it in time is another matter
 
@@ -104,6 +109,35 @@ def flood(member, _):
         for _ in range(3):
             member.reject(channel, 1100)
         yield
+
+
+def overdue_begins(member):
+    """A message is away for a retry, and when it is due RabbitMQ cannot move it out of its delay queue. Another one is away for longer."""
+    once_more = lambda millis: member.broker.eval(f"application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, {millis}).")
+    with member.connect(direct=True) as direct, member.connect() as connection:
+        direct.channel().exchange_delete("dlx-proxy.due")
+        once_more(5000)  # Each delay queue tries it so often, if it is made now.
+        channel = connection.channel()
+        for queue, millis in ("orders", 100), ("later", 600_000):
+            channel.queue_declare(queue, durable=True, arguments={"x-delayed-retry-type": "all", "x-delayed-retry-min": millis})
+            channel.basic_publish("", queue, b"m", pika.BasicProperties(delivery_mode=2))
+            got = until(lambda: next((got for got in [channel.basic_get(queue)] if got[0]), None), "a message")
+            channel.basic_nack(got[0].delivery_tag, requeue=True)
+        until(lambda: sum(member.metric("dlx_proxy_retries_total", 'outcome="confirmed"')) == 2, "both are away")
+        once_more(180_000)
+
+
+def overdue(member, _):
+    """The proxy waits for two minutes before it says anything."""
+    yield
+    assert member.metric("dlx_proxy_retries_overdue") == [1], "what is away for longer does not count"
+    with member.connect(direct=True) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("dlx-proxy.due", "fanout", durable=True)
+        channel.queue_bind("dlx-proxy.intake", "dlx-proxy.due")
+    until(lambda: member.depth("orders") == 1, "it is back")
+    until(lambda: member.metric("dlx_proxy_retries_overdue") == [0], "nothing is overdue")
+    assert (member.depth("dlx-proxy.delay.600000"), member.depth("later")) == (1, 0)
 
 
 def unmanaged(member, _):
@@ -154,9 +188,9 @@ FAULTS = [
         passing={"DlxProxyLinkUnsteady"},
     ),
     Fault("hook", hook, {"DlxProxyHookDropped", "DlxProxyLimitMet"}, {"max_hook_letters": 5}),
+    Fault("overdue", overdue, {"DlxProxyRetriesOverdue"}, {"managed": True}, quiet=True, begin=overdue_begins, patience=240),
 ]
 NOT_HERE = {
-    "DlxProxyRetriesOverdue": "it takes the proxy two minutes in which RabbitMQ moves nothing out of a delay queue",
     "DlxProxyDeadLettersLeft": "it takes a day",
     "DlxProxyExternalRefused": "it takes a client that chooses what it is not offered, which pika does not",
 }

@@ -32,7 +32,9 @@ class Member:
         self.node = "%s:%d" % self.cable.address
         """As the proxy and its alerts call the broker."""
         self.files = folder / f"{name}.tls"
-        environment = {"vhosts": name, "parked_retry": "60s"} | settings
+        # On a slow machine, too, no limit is met but those that a fault is about.
+        patient = dict.fromkeys(("parked_retry", "close_wait", "probe_timeout", "confirm_timeout"), "60s")
+        environment = {"vhosts": name} | patient | settings
         if managed:
             self.management = Cable(management(broker))
             environment["management_url"] = self.url("http", self.management.address)
@@ -64,6 +66,11 @@ class Member:
     def is_whole(self):
         return self.proxy.is_ready() and f'dlx_proxy_intake_consuming{{vhost="{self.name}"}} 1' in self.proxy.get("/metrics")[1]
 
+    def metric(self, name, labels=""):
+        """Its values, with these labels among others."""
+        lines = self.proxy.get("/metrics")[1].splitlines()
+        return [float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{") and labels in line]
+
     def kill(self):
         self.proxy.process.kill()
         self.proxy.process.wait()
@@ -80,8 +87,8 @@ class Member:
         channel.queue_declare("orders", durable=True, arguments={"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": "dead"} | arguments)
         return channel
 
-    def reject(self, channel, count=1, size=4):
-        """So many messages of `orders`, at once."""
+    def reject(self, channel, count=1, size=4, cancel=True):
+        """So many messages of `orders`, at once. The consumer is cancelled afterwards, which waits until they are settled, unless told otherwise."""
         channel.basic_qos(prefetch_count=0)
         for _ in range(count):
             channel.basic_publish("", "orders", b"x" * size, pika.BasicProperties(delivery_mode=2))
@@ -92,7 +99,8 @@ class Member:
             if count == 0:
                 break
         channel.basic_nack(last.delivery_tag, multiple=True, requeue=False)
-        channel.cancel()
+        if cancel:
+            channel.cancel()
 
     def depth(self, queue):
         with self.connect(direct=True) as connection:

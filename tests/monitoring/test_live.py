@@ -49,7 +49,7 @@ def test_a_fault_is_told(scene, fault):
     member = scene.members[fault.name]
     with contextlib.contextmanager(fault.make)(member, scene):
         fired = lambda: names(scene.prometheus.alerts(fault.name, member.node))
-        until(lambda: fired() == fault.alerts, lambda: f"{fired()}, not {fault.alerts}: {member.proxy.text()[-2000:]}", deadline=30)
+        until(lambda: fired() == fault.alerts, lambda: f"{fired()}, not {fault.alerts}: {member.proxy.text()[-2000:]}", deadline=fault.patience)
         found = scene.prometheus.alerts(fault.name, member.node)
         for each in found:
             words = "".join(each["annotations"].values())
