@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use dlx_proxy::registry::policy::Mode;
 use futures::FutureExt;
 use futures::future::join_all;
-use lapin::{Connection, ConnectionProperties};
 use tokio::sync::RwLock;
 
 use super::node::Broker;
@@ -31,7 +30,6 @@ pub(crate) const BOTH: &[Mode] = &[Mode::Takeover, Mode::Keep];
 /// One way to run a test: a broker, a mode, a vhost that nobody else uses, and a proxy in front.
 pub(crate) struct Way {
     pub broker: Arc<Broker>,
-    pub mode: Mode,
     pub vhost: String,
     pub proxy: Proxy,
 }
@@ -55,12 +53,6 @@ async fn each_way(modes: &[Mode], test: impl AsyncFn(&Way)) {
         way.proxy.stop().await;
     })
     .await;
-}
-
-/// Runs `test` on each broker in each of these modes, side by side, without a proxy: the test brings its own.
-pub(crate) async fn each_place(modes: &[Mode], test: impl AsyncFn(&Arc<Broker>, Mode, &str)) {
-    let _shared = IN_USE.read().await;
-    side_by_side(modes, test).await;
 }
 
 async fn side_by_side(modes: &[Mode], test: impl AsyncFn(&Arc<Broker>, Mode, &str)) {
@@ -115,19 +107,10 @@ fn no_failures(failed: Vec<Option<String>>) {
 }
 
 /// Asks until the answer is yes.
-pub(crate) async fn until(what: impl fmt::Display, met: impl AsyncFnMut() -> bool) {
-    until_for(DEADLINE, what, met).await;
-}
-
-/// The same for what the proxy itself waits with.
-pub(crate) async fn until_for(
-    deadline: Duration,
-    what: impl fmt::Display,
-    mut met: impl AsyncFnMut() -> bool,
-) {
-    let end = Instant::now() + deadline;
+pub(crate) async fn until(what: impl fmt::Display, mut met: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + DEADLINE;
     while !met().await {
-        assert!(Instant::now() < end, "not within {deadline:?}: {what}");
+        assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -154,30 +137,8 @@ impl Way {
         until("the proxy is ready", async || proxy.admin.is_ready().await).await;
         Way {
             broker: broker.clone(),
-            mode,
             vhost: vhost.to_owned(),
             proxy,
         }
     }
-
-    /// A lapin connection through the proxy.
-    pub(crate) async fn connect(&self) -> Connection {
-        connect(&self.broker, self.proxy.address.port(), &self.vhost).await
-    }
-
-    /// A lapin connection to the broker itself, to prepare and to look.
-    pub(crate) async fn connect_directly(&self) -> Connection {
-        connect(&self.broker, self.broker.uri.authority.port, &self.vhost).await
-    }
-}
-
-/// A lapin connection to a port of the broker's host.
-pub(crate) async fn connect(broker: &Broker, port: u16, vhost: &str) -> Connection {
-    let mut uri = broker.uri.clone();
-    uri.authority.port = port;
-    uri.vhost = vhost.to_owned();
-    let connection = Connection::connect_uri(uri, ConnectionProperties::default());
-    within("a connection", connection)
-        .await
-        .expect("a connection")
 }

@@ -14,8 +14,7 @@ use super::environment::by_version;
 const HOW: &str = "\
 these tests need real brokers: run `make broker`, or give your own as
   DLX_TEST_BROKERS=\"3.10.8=amqp://guest:guest@127.0.0.1:5672,4.3.6=amqp://...\"
-  DLX_TEST_CTL=\"3.10.8=COMMAND;4.3.6=COMMAND\"    rabbitmqctl for each of them
-  DLX_TEST_MANAGEMENT=\"3.10.8=http://guest:guest@127.0.0.1:15672,4.3.6=http://...\"";
+  DLX_TEST_CTL=\"3.10.8=COMMAND;4.3.6=COMMAND\"    rabbitmqctl for each of them";
 
 /// One RabbitMQ node.
 #[derive(Debug)]
@@ -24,7 +23,6 @@ pub(crate) struct Broker {
     pub uri: AMQPUri,
     pub url: String,
     door: Door,
-    management: Option<String>,
 }
 
 // === impl Broker ===
@@ -38,15 +36,10 @@ impl Broker {
 
     fn named() -> Vec<Arc<Broker>> {
         let controls = by_version("DLX_TEST_CTL", ';');
-        let managements = by_version("DLX_TEST_MANAGEMENT", ',');
         let broker = |(version, url): (String, String)| {
             let (_, control) = controls.iter().find(|(of, _)| *of == version).expect(HOW);
             Arc::new(Broker {
                 uri: url.parse().expect(HOW),
-                management: managements
-                    .iter()
-                    .find(|(of, _)| *of == version)
-                    .map(|(_, url)| url.clone()),
                 door: Door::new(control.split_whitespace().map(str::to_owned).collect()),
                 version,
                 url,
@@ -80,29 +73,6 @@ impl Broker {
     pub(crate) fn address(&self) -> String {
         let authority = &self.uri.authority;
         format!("{}:{}", authority.host, authority.port)
-    }
-
-    /// Credentials and `host:port` of the management API.
-    pub(crate) fn management(&self) -> (String, String) {
-        let url = self.management.as_deref().expect(HOW);
-        let authority = url.trim_start_matches("http://").trim_end_matches('/');
-        let (credentials, address) = authority.rsplit_once('@').expect(HOW);
-        (credentials.to_owned(), address.to_owned())
-    }
-
-    /// A policy for the queues and exchanges of all scenes in a vhost; `definition` in Erlang.
-    pub(crate) async fn set_policy(&self, vhost: &str, name: &str, definition: &str) {
-        self.eval(&format!(
-            "rabbit_policy:set(<<\"{vhost}\">>, <<\"{name}\">>, <<\"^(classic|quorum)\">>, {definition}, 1, <<\"all\">>, <<\"tests\">>)."
-        ))
-        .await;
-    }
-
-    pub(crate) async fn clear_policy(&self, vhost: &str, name: &str) {
-        self.eval(&format!(
-            "rabbit_policy:delete(<<\"{vhost}\">>, <<\"{name}\">>, <<\"tests\">>)."
-        ))
-        .await;
     }
 
     pub(crate) async fn make_vhost(&self, vhost: &str) {

@@ -200,12 +200,6 @@ impl Raw {
         Some(body)
     }
 
-    /// Deletes a queue. Returns how many messages were left in it.
-    pub(crate) async fn delete(&mut self, channel: u16, queue: &str) -> u32 {
-        let ok = self.ask(channel, calls::delete_queue(queue)).await;
-        u32::from_be_bytes(*ok.last_chunk().expect("a count"))
-    }
-
     /// The arguments of the next method on that channel, which must be this one.
     pub(crate) async fn reply(&mut self, channel: u16, id: MethodId) -> Vec<u8> {
         let frame = self.next(channel).await;
@@ -258,25 +252,6 @@ impl Raw {
         (arguments, assembly.finish().body.to_vec())
     }
 
-    /// A method that carries a content, on any channel: which, and its arguments.
-    pub(crate) async fn any_content(&mut self, id: MethodId) -> (u16, Vec<u8>) {
-        let frame = match self.waiting.pop_front() {
-            Some(frame) => frame,
-            None => within("a delivery", self.read())
-                .await
-                .expect("the connection is open"),
-        };
-        let channel = frame.channel;
-        self.waiting.push_front(frame);
-        let (arguments, _) = self.content(channel, id).await;
-        (channel, arguments)
-    }
-
-    /// Whether more has been received already than was asked for.
-    pub(crate) fn has_unread(&self) -> bool {
-        self.connection.has_unread() || !self.waiting.is_empty()
-    }
-
     /// Waits until all publishes of that channel up to this number are confirmed.
     pub(crate) async fn confirmed(&mut self, channel: u16, from: u64, to: u64) {
         let mut open: BTreeSet<u64> = (from..=to).collect();
@@ -291,13 +266,6 @@ impl Raw {
                 *number != delivery_tag.0 && !(multiple && *number < delivery_tag.0)
             });
         }
-    }
-
-    /// Declares a fanout exchange, and binds the queue of the same name to it.
-    pub(crate) async fn fanout(&mut self, channel: u16, name: &str) {
-        let exchange = calls::declare_fanout(name, QueueDeclare::DURABLE);
-        self.ask(channel, exchange).await;
-        self.ask(channel, calls::bind(name, name)).await;
     }
 
     /// The next frame of any channel; none when the connection has ended. Safe to drop and to call again.

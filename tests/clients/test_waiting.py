@@ -13,6 +13,7 @@ import pytest
 
 from lab import BINARY, DEADLINE, REPOSITORY, until
 from own import INTAKE, PREFIX, own  # noqa: F401, a fixture
+from test_known import management
 from test_retries import counted, counts
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied, pytest.mark.every_broker]
@@ -24,7 +25,9 @@ DELAY = f"{PREFIX}.delay.{MINUTES}"
 
 def start(own, *arguments, upstream=None):
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
-    place = ["--upstream", upstream or own.upstream, "--vhost", own.via.vhost, "--delay", str(MINUTES)]
+    place = ["--upstream", upstream or own.upstream, "--vhost", own.via.vhost]
+    if "--management-url" not in arguments:
+        place += ["--delay", str(MINUTES)]
     return subprocess.Popen(
         [BINARY, "retries", *arguments, *place],
         env=inherited | {"DLX_PROXY_PREFIX": PREFIX}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -104,6 +107,24 @@ def test_what_waits_is_listed(own):
     table, error = command.communicate(timeout=DEADLINE)
     row = next(line.split() for line in table.splitlines() if DELAY in line)
     assert row == [own.via.vhost, DELAY, "5", "-", "0"], error
+
+
+def test_the_management_api_tells_the_delay_queues(own):
+    queue = send_away(own, "orders", numbers(1))
+    api = ("--management-url", management(own.via))
+    waits(own, 1)
+    # What it tells is some seconds old.
+    until(lambda: of_delay(listed(own, *api)).get("leaving") == 0, lambda: listed(own, *api), pause=0.5)
+    said = listed(own, *api)
+    of = of_delay(said)
+    assert (of["waiting"], of["has-delivery-limit"], said["intake"]["proxies"]) == (1, False, 1), said
+    assert [(of["queue"], of["messages"]) for of in said["queues"]] == [(queue, 1)]
+    retries(own, "release", *api)
+    come_back(own, queue, numbers(1))
+
+
+def of_delay(said):
+    return next((of for of in said["delay-queues"] if of["queue"] == DELAY), {})
 
 
 def test_to_look_changes_nothing(own):

@@ -130,7 +130,7 @@ async fn all_channels_that_there_can_be() {
 async fn outstanding_deliveries_stay_within_the_budget() {
     each_broker(async |broker, vhost| {
         // What the proxy does with them does not depend on the broker: the other one has fewer, to save the time.
-        let messages: u64 = if broker.is_4x() { 1_000_000 } else { 250_000 };
+        let messages: u64 = if broker.is_4x() { 500_000 } else { 250_000 };
         let bound = Bound {
             retained: 24 * MIB,
             vhosts: 1,
