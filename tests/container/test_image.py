@@ -1,9 +1,12 @@
 """The image by itself."""
 import re
 
+import pytest
+
 from engine import compose, docker, inspect, log, until
 
 
+@pytest.mark.dist
 def test_the_image_adds_12_mb_at_most(image):
     added = inspect(image)["Size"] - inspect("debian:bookworm-slim")["Size"]
     print(f"{added / 1e6:.1f} MB over the base")

@@ -3,7 +3,7 @@
 #
 # No image is pulled: those that the files name are stand-ins, made of Debian's packages once and kept by the engine in .lab/container. Nothing
 # in the engine's network leads out of this machine, so the stand-in for rust brings the crates of Cargo.lock along.
-# ARG... goes to pytest.
+# PROFILE=quick for a program that compiles faster than one of `dist`; then the size of the image is not judged. ARG... goes to pytest.
 set -euo pipefail
 # shellcheck source=tests/lab/lib.sh
 . "$(dirname "$0")/lib.sh"
