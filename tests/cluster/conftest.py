@@ -21,6 +21,7 @@ collect_ignore = [] if os.environ.get("DLX_TEST_ROUNDS") else ["test_rounds.py"]
 
 def pytest_addoption(parser):
     parser.addoption("--only", default="", help="run only on the cluster whose version starts so")
+    parser.addoption("--once", action="store_true", help="run each test on one of the clusters, in turn, unless the version matters to it")
 
 
 def pytest_generate_tests(metafunc):
@@ -28,6 +29,18 @@ def pytest_generate_tests(metafunc):
         only = metafunc.config.getoption("only")
         found = [cluster for cluster in clusters() if cluster.version.startswith(only)]
         metafunc.parametrize("cluster", found, ids=[cluster.version for cluster in found], scope="session")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("once"):
+        return
+    versions = [cluster.version for cluster in clusters()]
+    in_turn = [item for item in items if not item.get_closest_marker("every_version")]
+    others = {item: [value for name, value in item.callspec.params.items() if name != "cluster"] for item in in_turn}
+    tests = list(dict.fromkeys((item.originalname, *others[item]) for item in in_turn))
+    elsewhere = [item for item in in_turn if versions[tests.index((item.originalname, *others[item])) % len(versions)] != item.callspec.params["cluster"].version]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = [item for item in items if item not in elsewhere]
 
 
 @pytest.fixture

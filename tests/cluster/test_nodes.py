@@ -150,6 +150,17 @@ def test_nodes_and_proxies_are_restarted_in_turn(cluster, vhost, start):
         counted(load, may_lose=["expired"])
 
 
+def test_a_node_stands_still(cluster, vhost, start):
+    """It accepts connections, and says nothing: a client may meet it, and is cut off; those that come afterwards are not."""
+    proxies = [start(), start()]
+    with Load(cluster, vhost, proxies) as load:
+        with load.fault():
+            cluster.pause(1)
+            load.is_answered()
+            cluster.heal()
+        counted(load, may_lose=["expired"])
+
+
 def test_nodes_are_killed_in_turn(cluster, vhost, start):
     """One proxy speaks TLS on both sides. A node that comes back with a certificate that is not for it does not serve it: its clients go on with the
     other nodes, and hardly anybody tries that one, until the certificate is right."""
@@ -178,17 +189,7 @@ def test_nodes_are_killed_in_turn(cluster, vhost, start):
         until(lambda: knock(load, proxy) and metric(proxy, "up")[address] == 1, "the node is tried again, and serves", pause=0.2)
 
 
-def test_a_node_stands_still(cluster, vhost, start):
-    """It accepts connections, and says nothing: a client may meet it, and is cut off; those that come afterwards are not."""
-    proxies = [start(), start()]
-    with Load(cluster, vhost, proxies) as load:
-        with load.fault():
-            cluster.pause(1)
-            load.is_answered()
-            cluster.heal()
-        counted(load, may_lose=["expired"])
-
-
+@pytest.mark.every_version
 def test_a_node_is_alone(cluster, vhost, start):
     """A partition. 3.10 pauses the node that has no majority, and now and then another one with it, so that for as long as it lasts nobody may be
     answered (measured without a proxy, three times of six); 4.3 lets the node stand there."""

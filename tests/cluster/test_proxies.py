@@ -43,6 +43,7 @@ def test_the_active_intake_moves(cluster, vhost, start, end):
         counted(load)
 
 
+@pytest.mark.every_version
 def test_the_active_intake_moves_with_its_node(cluster, vhost, start):
     """Both proxies prefer node 1, which is killed. 4.3 waits for a consumer whose node is gone, a minute by default."""
     if not cluster.version.startswith("3."):
@@ -61,6 +62,7 @@ def test_the_active_intake_moves_with_its_node(cluster, vhost, start):
         counted(load, may_lose=["expired"])
 
 
+@pytest.mark.every_version
 def test_a_classic_intake_queue_waits_for_its_node(cluster, vhost, start):
     """It lives on one node. Meanwhile rejects go on, what expires at most once has nowhere to go, and the proxy says what it waits for."""
     proxy = start(nodes=(1,), intake_queue_type="classic")
