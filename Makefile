@@ -28,7 +28,7 @@ deb: ## the Debian package, in target/debian
 
 # === test it
 
-.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster clients languages coverage bench bench-once pairs deploy-check container-test kubernetes-test monitoring-test
+.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster cluster-once clients languages coverage bench bench-once pairs deploy-check container-test kubernetes-test monitoring-test
 check: fmt lint quick ## the inner loop, in two minutes: format, lints, all tests that need no broker
 test: ## everything that CI checks
 	@tests/lab/test.sh
@@ -52,7 +52,7 @@ quick:
 unit: quick ## tests that need no broker
 	$(CARGO) test --no-fail-fast --doc
 	$(CARGO) test --test differential -- instrument
-fuzz: ## look for inputs that break a promise: SECONDS=60 each, TARGET="session ..." or all; needs cargo-fuzz
+fuzz: ## look for inputs that break a promise: SECONDS=60 each, TARGET="stream ..." or all; needs cargo-fuzz
 	fuzz/run.sh $(or $(SECONDS),60) $(TARGET)
 simulate: SEEDS ?= 2000
 simulate: FIRST_SEED ?= 1
@@ -61,9 +61,9 @@ simulate: SECONDS ?= 7200
 simulate: PROFILE ?= simulate
 simulate: ## the proxy's machines against a model of the broker, everything drawn from seeds: SEEDS=N, from FIRST_SEED on, SECONDS=N at most; PROFILE=test for a few
 	DLX_TEST_SEEDS=$(SEEDS) DLX_TEST_FIRST_SEED=$(FIRST_SEED) DLX_TEST_SECONDS=$(SECONDS) $(CARGO) test --profile $(PROFILE) --test simulation
-broker: setup ## tests against real brokers
+broker: setup ## what needs a real broker, and frames as they are told or speed
 	$(CARGO) test --no-run --test broker
-	$(WITH_BROKERS) --plugins rabbitmq_management tests/lab/each-broker.sh $(CARGO) test --no-fail-fast --test broker
+	$(WITH_BROKERS) tests/lab/each-broker.sh $(CARGO) test --no-fail-fast --test broker
 differential: setup ## the same scripts with and without the proxy: do clients see the same? SEEDS=N adds N random ones per broker
 	$(WITH_BROKERS) --middle --plugins rabbitmq_management env DLX_TEST_SEEDS=$(SEEDS) $(CARGO) test --test differential
 generated: SEEDS ?= 600
@@ -81,9 +81,16 @@ faults-once: setup ## each fault once, on one of two brokers, with short pauses
 cluster: setup ## three nodes in a cluster, two versions: nodes and proxies end under load; BROKER=4.3.6, ROUNDS=N of random faults, too
 	$(CARGO) build
 	BROKER=$(BROKER) ROUNDS=$(ROUNDS) tests/lab/clusters.sh -rP
+cluster-once: setup ## the same, but each test on one of the versions, in turn, unless the version matters to it
+	$(CARGO) build
+	tests/lab/clusters.sh -rP --once
 clients: setup ## tests with pika: dead letters in every shape, faults, bad input
 	$(CARGO) build
 	$(WITH_BROKERS) --middle --plugins rabbitmq_management tests/lab/clients.sh
+# One of two parts of them.
+clients-%: setup
+	$(CARGO) build
+	$(WITH_BROKERS) --middle --plugins rabbitmq_management env PART=$* tests/lab/clients.sh
 languages: setup ## one script by client libraries of five languages, direct and through the proxy; AMQP 1.0
 	$(CARGO) build --bins --example with_lapin
 	$(WITH_BROKERS) --middle python -m pytest -p no:cacheprovider tests/languages
@@ -104,8 +111,9 @@ monitoring-test: setup ## alert rules and dashboard with a real Prometheus: each
 deploy-check: setup ## container and systemd files, alert rules: do they parse, does the proxy know their settings, do the rules fire?
 	$(CARGO) build
 	tests/lab/check-deploy.sh
-container-test: setup ## image, Compose file and Debian package run in a Docker engine of their own; skipped without root. T="-k kill" chooses
-	tests/lab/container-test.sh $(T)
+container-test: PROFILE ?= dist
+container-test: setup ## image, Compose file and Debian package run in a Docker engine of their own; skipped without root. T="-k kill" chooses; PROFILE=quick compiles faster
+	PROFILE=$(PROFILE) tests/lab/container-test.sh $(T)
 
 .PHONY: clean
 clean: ## remove all that was built, downloaded or unpacked here

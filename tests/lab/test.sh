@@ -105,10 +105,12 @@ if [[ $# != 0 ]]; then
   done
 else
   # Of what seeds draw, enough that a rule which is broken shows; what is rare is for `make soak`.
-  at_once 2 setup 'fmt-check, lint, doc, unit, simulate SEEDS=200 PROFILE=test'
-  at_once 2 clients differential broker faults-once languages 'generated SEEDS=150' kubernetes-test
-  step cluster make --no-print-directory cluster
-  at_once 2 container-test 'monitoring-test, deploy-check, demo, bench-once'
+  # These compile, ...
+  at_once 2 'setup, container-test PROFILE=quick' 'fmt-check, lint, doc, unit, simulate SEEDS=200 PROFILE=test'
+  # ... these wait for brokers, the longest first, ...
+  at_once 3 differential clients-1 clients-2 broker faults-once languages 'generated SEEDS=150' kubernetes-test bench-once demo
+  # ... and nodes of a cluster that get no processor elect leaders instead.
+  at_once 2 cluster-once 'monitoring-test, deploy-check'
 fi
 step nothing-left nothing_left_behind
 
