@@ -76,7 +76,7 @@ use self::value::Fallible;
 use self::wide::ARRIVAL;
 
 /// Scenarios at once: they mostly wait.
-const AT_ONCE: usize = 6;
+const AT_ONCE: usize = 8;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();

@@ -8,6 +8,9 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 mkdir -p "$lab"
+# Of two at once the second one finds that all is there.
+exec 7>"$lab/setup.lock"
+flock 7
 
 # === brokers and haproxy
 
