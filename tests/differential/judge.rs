@@ -38,7 +38,9 @@ pub(crate) fn judge(script: &Script, broker: &Broker, queue_type: &str) -> Falli
         };
         let direct = both.directly(None);
         let direct = direct.map_err(|problem| format!("in the direct run: {problem}"))?;
-        both.judge(&direct, proxy, &names)
+        let verdict = both.judge(&direct, proxy, &names);
+        broker.keep(script, queue_type, place, direct);
+        verdict
     })
 }
 

@@ -11,6 +11,7 @@ use super::management::Management;
 use super::methods::Arg;
 use super::names::Names;
 use super::proxy::Proxy;
+use super::run::Record;
 use super::script::{Operation, Script, Step};
 use super::value::{Fallible, Value};
 
@@ -36,6 +37,8 @@ pub(crate) struct Broker {
     /// Those that are shared, by the settings of their proxy.
     places: Mutex<HashMap<String, Vec<Place>>>,
     next: AtomicUsize,
+    /// By scenario and type of queue: what its direct run was, and in which of the shared vhosts.
+    direct: Mutex<HashMap<String, (String, Record)>>,
 }
 
 /// A vhost with a proxy in front of it.
@@ -44,6 +47,11 @@ pub(crate) struct Place {
     pub vhost: String,
     /// Nothing: the vhost belongs to one scenario, and so will its proxy.
     shared: Option<Arc<Proxy>>,
+}
+
+/// The model is one of this version.
+pub(crate) fn is_of_the_model(version: &str) -> bool {
+    version.starts_with("4.3")
 }
 
 // === impl Broker ===
@@ -66,6 +74,7 @@ impl Broker {
                 url,
                 places: Mutex::default(),
                 next: AtomicUsize::new(0),
+                direct: Mutex::default(),
             }))
         };
         let brokers: Option<Vec<_>> = by_version("DLX_TEST_BROKERS", ',')
@@ -149,6 +158,21 @@ impl Broker {
             &script.proxy,
             &policies?,
         )?))
+    }
+
+    /// The model will be held to the same direct run as the proxy.
+    pub(crate) fn keep(&self, script: &Script, queue_type: &str, place: &Place, direct: Record) {
+        if is_of_the_model(&self.version) && place.shared.is_some() && script.proxy.is_empty() {
+            let key = format!("{}::{queue_type}", script.name);
+            let mut kept = self.direct.lock().expect("no panic");
+            kept.insert(key, (place.vhost.clone(), direct));
+        }
+    }
+
+    /// What was kept, once.
+    pub(crate) fn take(&self, script: &Script, queue_type: &str) -> Option<(String, Record)> {
+        let key = format!("{}::{queue_type}", script.name);
+        self.direct.lock().expect("no panic").remove(&key)
     }
 
     /// The scenario is done with it.

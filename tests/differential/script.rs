@@ -228,8 +228,13 @@ impl Script {
 
     /// Queues or exchanges that it declares, by their names in the script, each once, in order.
     pub(crate) fn declared(&self, what: &str) -> Vec<Bytes> {
+        self.declared_by(self.steps.len(), what)
+    }
+
+    /// The same of its first steps.
+    pub(crate) fn declared_by(&self, steps: usize, what: &str) -> Vec<Bytes> {
         let mut declared = Vec::new();
-        for step in &self.steps {
+        for step in self.steps.iter().take(steps) {
             if let Step::Client(_, Action::Method(call)) = step
                 && let Some((of, name)) = call.declares()
                 && of == what
