@@ -1,10 +1,14 @@
 //! Text in columns, for people.
 
-/// The rows, of which the first is the heading, each cell as wide as the widest of its column.
+use crate::plain;
+
+/// The rows, a line each, whatever stands in them. The first is the heading, and each cell is as wide as the widest of its column.
 pub(crate) fn aligned<Row: AsRef<[String]>>(rows: &[Row]) -> String {
     let mut widths = Vec::new();
-    for row in rows {
-        let row = row.as_ref();
+    let line =
+        |row: &Row| -> Vec<String> { row.as_ref().iter().map(|it| plain::line(it)).collect() };
+    let rows: Vec<_> = rows.iter().map(line).collect();
+    for row in &rows {
         widths.resize(row.len().max(widths.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
@@ -13,7 +17,6 @@ pub(crate) fn aligned<Row: AsRef<[String]>>(rows: &[Row]) -> String {
     let mut table = String::new();
     for row in rows {
         let cells: Vec<_> = row
-            .as_ref()
             .iter()
             .zip(&widths)
             .map(|(cell, &width)| format!("{cell:width$}"))

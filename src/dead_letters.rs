@@ -8,12 +8,12 @@ use thiserror::Error;
 use crate::admin::client::{Client, NoAnswer};
 use crate::cli::{self, Output, Page};
 use crate::http::escaped;
+use crate::plain;
 
 mod confirm;
 mod files;
 mod follow;
 mod moves;
-mod plain;
 mod queues;
 mod redeclared;
 mod redrives;

@@ -132,6 +132,7 @@ pub mod net;
     )
 )]
 pub mod objects;
+pub mod plain;
 #[cfg_attr(
     not(test),
     deny(

@@ -16,6 +16,7 @@ use dlx_proxy::demo;
 use dlx_proxy::descriptors;
 use dlx_proxy::doctor;
 use dlx_proxy::drain::{Drain, Ended};
+use dlx_proxy::plain;
 use dlx_proxy::reload::Reload;
 use dlx_proxy::retries::{self, Wanted};
 use dlx_proxy::service;
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
     match carry_out(command) {
         Ok(code) => code,
         Err(error) if error.is::<Mistakes>() => {
-            eprintln!("{error}");
+            eprintln!("{}", plain::lines(&error.to_string()));
             MISTAKES.into()
         }
         Err(error) if matches!(error.downcast_ref(), Some(Failed::NotApproved)) => {
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
             if tracing::dispatcher::has_been_set() {
                 error!("{error:#}");
             } else {
-                eprintln!("dlx-proxy: {error:#}");
+                eprintln!("dlx-proxy: {}", plain::line(&format!("{error:#}")));
             }
             ExitCode::FAILURE
         }

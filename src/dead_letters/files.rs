@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::request::{self, Query};
-use super::{Failed, Outcome, Said, plain};
+use super::{Failed, Outcome, Said};
 use crate::admin::client::Client;
 use crate::cli::{Filters, Output, Queue};
+use crate::plain;
 
 /// A request has at most so many lines, and after so many octets no further one.
 const LINES: u64 = 500;

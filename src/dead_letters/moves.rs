@@ -9,9 +9,10 @@ use tokio::time::sleep;
 
 use super::request::{self, Query};
 use super::words::{self, Meant, Outcome};
-use super::{Failed, Said, confirm, follow, plain};
+use super::{Failed, Said, confirm, follow};
 use crate::admin::client::{Client, NoAnswer};
 use crate::cli::{Move, Output, To};
+use crate::plain;
 use crate::redrives::Shown;
 
 /// Whoever interrupts the command before the proxy answers waits so long at most to learn what has begun.

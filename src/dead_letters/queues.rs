@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Failed, Said, or_usual, plain, request, table};
+use super::{Failed, Said, or_usual, request, table};
 use crate::admin::client::Client;
 use crate::cli::{Output, Queues};
+use crate::plain;
 
 /// The columns of the list, and those that a table shows if nobody says.
 const ALL: [&str; 6] = [

@@ -76,7 +76,6 @@ fn facts(redrive: &Value) -> Result<String, Failed> {
     let names = ALL.into_iter().chain(["cause"]);
     let facts = names.map(|name| [name.to_owned(), table::cell(readable.get(name))]);
     let facts = facts.filter(|[_, value]| !value.is_empty());
-    let facts = facts.map(|fact| fact.map(|text| super::plain::line(&text)));
     Ok(aligned(&facts.collect::<Vec<_>>()))
 }
 

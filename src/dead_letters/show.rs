@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::plain;
 use super::table::cell;
 use crate::columns::aligned;
+use crate::plain;
 
 /// What a list says of a message, too.
 const FACTS: [&str; 10] = [
@@ -73,7 +73,6 @@ fn body(detail: &Value) -> (String, String) {
 fn rows<const N: usize>(rows: impl IntoIterator<Item = [String; N]>) -> String {
     let valued = |row: &[String; N]| row.last().is_some_and(|value| !value.is_empty());
     let rows = rows.into_iter().filter(valued);
-    let rows = rows.map(|row| row.map(|cell| plain::line(&cell)));
     let table = aligned(&rows.collect::<Vec<_>>());
     table.lines().map(|line| format!("  {line}\n")).collect()
 }

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Failed, plain};
+use super::Failed;
 use crate::columns::aligned;
+use crate::plain;
 
 /// A cell that people read is cut here.
 const WIDEST: usize = 60;

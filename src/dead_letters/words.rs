@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 
 use serde::Deserialize;
 
-use super::plain;
 use crate::cli::To;
+use crate::plain;
 use crate::redrives::{Shown, State};
 
 /// The bar has so many characters.

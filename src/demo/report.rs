@@ -42,9 +42,9 @@ pub struct DeadLetters {
     seen: Vec<DeadLetter>,
 }
 
-/// All that is wrong with the dead letters, one a line.
+/// All that is wrong with the dead letters.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{}", .0.join("\n"))]
+#[error("{}", .0.join("; "))]
 pub struct Wrong(pub Vec<String>);
 
 // === impl DeadLetters ===

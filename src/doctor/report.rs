@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::columns::aligned;
+use crate::plain;
 
 /// How it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -108,7 +109,7 @@ impl Report {
         for (line, finding) in aligned(&rows).lines().zip(&self.findings) {
             text += &format!("{line}\n");
             if let Some(advice) = &finding.advice {
-                text += &format!("         → {advice}\n");
+                text += &format!("         → {}\n", plain::line(advice));
             }
         }
         let said = |number, one: &str| match number {
@@ -126,7 +127,7 @@ impl Report {
             "problems": self.count(Kind::Problem),
             "notes": self.count(Kind::Note),
         });
-        format!("{value:#}\n")
+        plain::json(&format!("{value:#}\n"))
     }
 }
 
@@ -151,6 +152,30 @@ problem  vhost /           Nobody may enter.
 1 problem, 0 notes
 ";
         assert_eq!(report().text(), text);
+    }
+
+    /// Names of policies are those of any policymaker.
+    #[test]
+    fn no_name_writes_lines_or_hides_any() {
+        let name = "x\nok       all is well\u{1b}[2J\u{9b}\u{202e}\n";
+        let mut report = report();
+        report.problem(format!("policy {name}"), name, name);
+        report.ok("behind", "It is there.");
+        let escaped = r"x\nok       all is well\u{1b}[2J\u{9b}\u{202e}\n";
+        let text = report.text();
+        assert_eq!(text.lines().count(), 8, "{text}");
+        assert_eq!(text.matches(escaped).count(), 3, "{text}");
+        assert!(
+            text.lines()
+                .nth(5)
+                .is_some_and(|line| line.starts_with("ok       behind")),
+            "{text}"
+        );
+        let json = report.json();
+        let is_plain = |char: char| crate::letter::is_harmless(char) || char == '\n';
+        assert!(json.chars().all(is_plain), "{json}");
+        let read: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(read["findings"][2]["says"], name);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::columns::aligned;
+use crate::plain;
 
 mod sources;
 
@@ -268,7 +269,7 @@ fn not_there(vhost: impl std::fmt::Display, queue: impl std::fmt::Display) -> St
 fn paragraph(notes: &[String]) -> String {
     let mut text = String::new();
     for note in notes {
-        text += &format!("\n{note}");
+        text += &format!("\n{}", plain::line(note));
     }
     if !notes.is_empty() {
         text.push('\n');
@@ -278,7 +279,7 @@ fn paragraph(notes: &[String]) -> String {
 
 /// It has neither maps with odd keys nor numbers that JSON does not know.
 fn json(of: &impl Serialize) -> String {
-    serde_json::to_string(of).unwrap_or_default() + "\n"
+    plain::json(&serde_json::to_string(of).unwrap_or_default()) + "\n"
 }
 
 #[cfg(test)]

@@ -54,8 +54,7 @@ impl Reporter {
     /// For a client's session. Vhost, user and connection name are filled in when the session knows them.
     pub fn session(metrics: Metrics, peer: impl fmt::Display) -> Self {
         // The level of a span says only whether lines inside have it: always.
-        let span =
-            error_span!("session", %peer, node = Empty, vhost = Empty, user = Empty, name = Empty);
+        let span = error_span!("session", %peer, node = Empty, vhost = Empty, user = Empty, connection = Empty);
         Self {
             metrics,
             vhost: Vhost::EMPTY,
@@ -208,7 +207,7 @@ impl Reporter {
         self.user = user.cloned();
         if let Some(name) = name {
             self.span
-                .record("name", display(String::from_utf8_lossy(name)));
+                .record("connection", display(String::from_utf8_lossy(name)));
         }
         debug!("session opened");
     }

@@ -1,6 +1,6 @@
 //! Where log lines go and how they look: standard error, as text for people or one JSON object a line.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::io::{self, IsTerminal};
 
 use tracing::field::Field;
@@ -14,6 +14,8 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogFormat, LogLevel};
+use crate::letter::is_harmless;
+use crate::plain;
 
 /// The level of what is logged, which can be changed.
 pub struct Level(reload::Handle<Targets, Registry>);
@@ -54,32 +56,42 @@ pub fn start(format: LogFormat, level: LogLevel) -> Result<Level, TryInitError> 
     Ok(Level(handle))
 }
 
-/// How the fields of a line are written for people. Names and words of peers stand in them, so no control character gets through: a line
-/// stays one line, and a terminal obeys nobody. (JSON escapes by itself.)
+/// How the fields of a line are written for people. Names and words of peers stand in them, so each value that is not a plain word is in quotes: it
+/// adds neither fields nor text nor lines, and a terminal obeys nobody. (JSON escapes by itself.)
 pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(field).delimited(" ")
 }
 
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
-    if field.name() != "message" {
-        write!(writer, "{field}=")?;
+    let text = format!("{value:?}");
+    match field.name() {
+        "message" => writer.write_str(&plain::line(&text)),
+        name if is_word(&text) || is_in_quotes(&text) => {
+            write!(writer, "{name}={}", plain::line(&text))
+        }
+        name => write!(writer, "{name}={text:?}"),
     }
-    write!(Printable(writer), "{value:?}")
 }
 
-/// Escapes control characters, and the other two that end a line.
-struct Printable<'a, 'writer>(&'a mut Writer<'writer>);
+/// Nothing in it ends a value, a list of fields or a span.
+fn is_word(text: &str) -> bool {
+    let ends = |char: char| char.is_whitespace() || !is_harmless(char) || "\"={}".contains(char);
+    !text.is_empty() && !text.contains(ends)
+}
 
-// === impl Printable ===
-
-impl Write for Printable<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.chars().try_for_each(|char| match char {
-            '\u{2028}' | '\u{2029}' => write!(self.0, "{}", char.escape_unicode()),
-            _ if char.is_control() => write!(self.0, "{}", char.escape_default()),
-            _ => self.0.write_char(char),
-        })
-    }
+/// A string as `Debug` writes it: no quote but the last one ends it.
+fn is_in_quotes(text: &str) -> bool {
+    let inside = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    let Some(inside) = inside else { return false };
+    let mut is_escaped = false;
+    let ends_there = inside.chars().any(|char| {
+        let is_quote = char == '"' && !is_escaped;
+        is_escaped = char == '\\' && !is_escaped;
+        is_quote
+    });
+    !ends_there && !is_escaped
 }
 
 /// Our own lines by setting; those of the libraries only when something is wrong there.

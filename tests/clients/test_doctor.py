@@ -37,16 +37,20 @@ class Ward:
     def tag(self, *tags):
         self.broker.eval(f'rabbit_auth_backend_internal:set_tags(<<"{USER}">>, [{", ".join(tags)}], <<"tests">>).')
 
-    def examine(self, *flags, password="secret", nodes=None, **settings):
-        """The exit code, and all findings as (kind, about, says, advice)."""
+    def run(self, *flags, password="secret", nodes=None, **settings):
         nodes = nodes or "%s:%d" % self.broker.address
-        words = ["doctor", "--upstream", f"amqp://{USER}:{password}@{nodes}", "--output", "json", *flags]
+        words = ["doctor", "--upstream", f"amqp://{USER}:{password}@{nodes}", *flags]
         # Nobody listens at port 1.
         settings = {"vhosts": self.vhost, "prefix": PREFIX, "admin": "127.0.0.1:1", "max_connections": 100} | settings
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
         environment |= {f"DLX_PROXY_{name.upper()}": str(value) for name, value in settings.items()}
         done = subprocess.run([BINARY, *words], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE)
         assert not done.stderr, done.stderr
+        return done
+
+    def examine(self, *flags, **settings):
+        """All findings as (kind, about, says, advice)."""
+        done = self.run("--output", "json", *flags, **settings)
         report = json.loads(done.stdout)
         found = [(one["kind"], one["about"], one["says"], one.get("advice")) for one in report["findings"]]
         assert report["problems"] == sum(kind == "problem" for kind, *_ in found)
@@ -168,6 +172,24 @@ def test_a_policy_for_all_queues(ward):
     assert not of(ward.examine(*asked), "problem")
     says, _ = one(ward.examine("--management-url", "http://guest:wrong@" + management(ward).split("@")[1]), "problem", "management API")
     assert "401" in says
+
+
+def test_the_name_of_a_policy_writes_no_lines(ward):
+    """A policymaker chooses it."""
+    name = "x\nok       everything is fine\x1b[2J\x1b]0;pwned\x07\u202e\n "
+    ward.broker.set_policy(ward.vhost, name, f"^{PREFIX}", {"message-ttl": 1000}, priority=5)
+    asked = ("--management-url", management(ward))
+    findings = ward.examine(*asked)
+    says, _ = one(findings, "problem", f"policy {name}")
+    assert "messages would expire" in says
+    done = ward.run("--output", "table", *asked)
+    lines = done.stdout.split("\n")
+    beginnings = {"ok", "note", "problem", "→", ""}
+    assert {(line.split() or [""])[0] for line in lines[:-3]} <= beginnings and "everything" in done.stdout, done.stdout
+    assert not [line for line in lines if line.startswith("ok       everything")], done.stdout
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout), done.stdout
+    shown = [line for line in lines if re.match("(ok|note|problem) ", line)]
+    assert len(shown) == len(findings), "none is hidden"
 
 
 def test_what_is_parked(ward):

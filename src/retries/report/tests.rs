@@ -130,3 +130,23 @@ fn releases_read_well() {
     "#);
     insta::assert_snapshot!(releases.json(), @r#"{"delay-queues":[{"vhost":"/","queue":"dlx-proxy.delay.1000","released":10,"put-back":2,"cut-short":false},{"vhost":"/","queue":"dlx-proxy.delay.60000","released":1,"put-back":2,"cut-short":true}],"notes":["no proxy takes messages from dlx-proxy.intake in vhost /: what was released waits there until one does"]}"#);
 }
+
+#[test]
+fn no_name_reaches_a_terminal_raw() {
+    let mut sources = Sources::default();
+    sources.add(waiting("a\u{202e}b", NOW.0, 1), NOW);
+    let mut of_vhost = OfVhost::new(&name("v\u{2066}"));
+    of_vhost.queues = sources.finish();
+    of_vhost.missing = vec!["q\n\u{9b}".to_owned()];
+    let listing = Listing {
+        vhosts: vec![of_vhost],
+    };
+    let is_plain = |char: char| crate::letter::is_harmless(char) || char == '\n';
+    let text = listing.text();
+    assert!(text.chars().all(is_plain), "{text}");
+    assert!(
+        text.contains(r"there is no queue q\n\u{9b} in vhost v\u{2066}"),
+        "{text}"
+    );
+    assert!(listing.json().chars().all(is_plain), "{}", listing.json());
+}

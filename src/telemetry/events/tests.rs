@@ -72,8 +72,8 @@ fn a_session_is_named_in_its_lines() {
     });
     insta::assert_snapshot!(lines, @r#"
      INFO session{peer=10.0.0.7:50000}: fault of the protocol leg="client" what="wrong end octet"
-    DEBUG session{peer=10.0.0.7:50000 vhost=/ user=app name=worker 1}: session opened
-     WARN session{peer=10.0.0.7:50000 vhost=/ user=app name=worker 1}: left to the broker queue=orders request="reject" cause="budget"
+    DEBUG session{peer=10.0.0.7:50000 vhost=/ user=app connection="worker 1"}: session opened
+     WARN session{peer=10.0.0.7:50000 vhost=/ user=app connection="worker 1"}: left to the broker queue=orders request="reject" cause="budget"
     "#);
 }
 
@@ -82,11 +82,15 @@ fn what_peers_say_stays_in_its_line() {
     let lines = lines_of(|| {
         let peer = "10.0.0.7:50000";
         let mut reporter = Reporter::session(Metrics::new(), peer);
-        let name = "worker\n INFO all is well \u{1b}[31m\u{9b}1m\u{2028}\u{7f}ü";
+        let name = "worker vhost=/ user=root}: all is well\n INFO ok \u{1b}[31m\u{9b}1m\u{2028}\u{7f}\u{202e}\"ü";
         reporter.report(&Event::SessionOpened {
             vhost: self::name("/"),
-            user: None,
+            user: Some(self::name("app user=root")),
             name: Some(name.into()),
+        });
+        reporter.report(&Event::QueueManaged {
+            queue: self::name("orders mode=\"none\""),
+            taken_over: true,
         });
         reporter.report(&Event::LinkDown {
             role: Role::Intake,
@@ -94,9 +98,28 @@ fn what_peers_say_stays_in_its_line() {
         });
     });
     insta::assert_snapshot!(lines, @r#"
-    DEBUG session{peer=10.0.0.7:50000 vhost=/ name=worker\n INFO all is well \u{1b}[31m\u{9b}1m\u{2028}\u{7f}ü}: session opened
-     WARN session{peer=10.0.0.7:50000 vhost=/ name=worker\n INFO all is well \u{1b}[31m\u{9b}1m\u{2028}\u{7f}ü}: link cannot be opened link="intake" cause="403 no\r\n\u{1b}[2J"
+    DEBUG session{peer=10.0.0.7:50000 vhost=/ user="app user=root" connection="worker vhost=/ user=root}: all is well\n INFO ok \u{1b}[31m\u{9b}1m\u{2028}\u{7f}\u{202e}\"ü"}: session opened
+    DEBUG session{peer=10.0.0.7:50000 vhost=/ user="app user=root" connection="worker vhost=/ user=root}: all is well\n INFO ok \u{1b}[31m\u{9b}1m\u{2028}\u{7f}\u{202e}\"ü"}: queue is managed queue="orders mode=\"none\"" mode="takeover"
+     WARN session{peer=10.0.0.7:50000 vhost=/ user="app user=root" connection="worker vhost=/ user=root}: all is well\n INFO ok \u{1b}[31m\u{9b}1m\u{2028}\u{7f}\u{202e}\"ü"}: link cannot be opened link="intake" cause="403 no\r\n\u{1b}[2J"
     "#);
+}
+
+/// A string that looks like one that is in quotes already, and other ways out of a value.
+#[test]
+fn no_value_ends_before_its_end() {
+    for (name, written) in [
+        ("worker-1", "worker-1"),
+        ("", r#""""#),
+        ("a\" user=\"root", r#""a\" user=\"root""#),
+        ("\"a\" user=\"root\"", r#""\"a\" user=\"root\"""#),
+        ("\"a\\\" user=\"", r#""a\" user=""#),
+        ("a}:b", r#""a}:b""#),
+        ("a=b", r#""a=b""#),
+        ("a\u{3000}b", r#""a\u{3000}b""#),
+    ] {
+        let lines = lines_of(|| info!(%name, "said"));
+        assert_eq!(lines, format!(" INFO said name={written}\n"), "{name}");
+    }
 }
 
 #[test]
@@ -149,7 +172,7 @@ fn clients_that_come_while_the_broker_is_away_are_said_once() {
             Reporter::session(metrics.clone(), peer).client_refused(&refused);
         }
     });
-    insta::assert_snapshot!(lines, @r#" WARN session{peer=10.0.0.7:50000}: client refused: the broker cannot be reached broker=rabbit:5672 error=connection refused"#);
+    insta::assert_snapshot!(lines, @r#" WARN session{peer=10.0.0.7:50000}: client refused: the broker cannot be reached broker=rabbit:5672 error="connection refused""#);
 }
 
 #[test]
@@ -175,4 +198,29 @@ fn a_link_that_stays_away_is_said_once_and_its_loss_each_time() {
     INFO link{vhost=/}: link is up link="intake" broker=4.3.6
     WARN link{vhost=/}: link lost link="intake" cause="connection refused"
     "#);
+}
+
+/// As JSON the name of a connection does not stand where the span's own is.
+#[test]
+fn a_program_reads_who_the_client_is() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_max_level(Level::DEBUG);
+    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        Reporter::session(Metrics::new(), "10.0.0.7:50000").report(&Event::SessionOpened {
+            vhost: name("/"),
+            user: Some(name("app")),
+            name: Some("a\",\"user\":\"root".into()),
+        });
+    });
+    let bytes = lines.0.lock().expect("no test panics").clone();
+    let line: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+    assert_eq!(line["span"]["connection"], "a\",\"user\":\"root");
+    assert_eq!(
+        (&line["span"]["user"], &line["span"]["name"]),
+        (&"app".into(), &"session".into())
+    );
 }

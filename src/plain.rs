@@ -1,21 +1,22 @@
-//! Text of strangers on a terminal: what would move the cursor, change colours or turn the direction of writing is shown as an escape.
+//! Text of strangers on a terminal: what would move the cursor, change colours or turn the direction of writing is shown as an escape. What
+//! was escaped once stays as it is.
 
 use std::fmt::Write;
 
 use crate::letter::is_harmless;
 
 /// On one line.
-pub(super) fn line(text: &str) -> String {
+pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
 /// With its line breaks and tabs.
-pub(super) fn lines(text: &str) -> String {
+pub fn lines(text: &str) -> String {
     escaped(text, |character| matches!(character, '\n' | '\t'))
 }
 
 /// JSON: what stands in a string of it is escaped as JSON does, and line breaks stand nowhere else.
-pub(super) fn json(text: &str) -> String {
+pub fn json(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
         match is_harmless(character) || character == '\n' {
