@@ -10,7 +10,8 @@
 //! is empty: hence the mark. What counts is in [`LivePolicies`] at once; the stream follows. Whatever is missing there (the link was away, the
 //! stream was deleted, the broker lost a publish) is written when that is seen. What comes back from the stream needs no confirm.
 //!
-//! The stream is bounded by octets, and drops what is oldest. Before that happens to an entry, it is written again.
+//! The stream is bounded by octets, and drops what is oldest. Whoever may write to the default exchange may fill it. So all octets that are read
+//! are counted, and an entry is written again before the stream drops it.
 //!
 //! [`LivePolicies`]: crate::registry::live::LivePolicies
 
@@ -45,11 +46,13 @@ const TAG: &[u8] = b"dlx-proxy";
 const LARGEST: usize = 4096;
 /// Deliveries before an ack. A stream wants a bound.
 const PREFETCH: u16 = 1000;
-/// When there are so many messages between an entry and the end of the stream, the entry is written again.
-const FAR: u64 = 100_000;
-/// Octets that the stream keeps at least: `FAR` messages, none of which has more than 1,600.
+/// Octets that the stream keeps. It drops whole segments, of which the last may be larger by a few messages.
 const KEEPS: i64 = 200_000_000;
 const SEGMENT: i64 = 20_000_000;
+/// When there are so many octets between an entry and the end of the stream, the entry is written again: early enough for a reader that lags.
+const FAR: u64 = KEEPS as u64 / 2;
+/// What a message takes beside its properties and body, at most: its annotations, and its share of a chunk.
+const BESIDE: u64 = 500;
 /// For so long others wait for what is recorded.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What was refused is tried again after this: a stream that was just made cannot be consumed at once (3.10, 4.0: measured), ...
@@ -102,10 +105,12 @@ pub struct Recorder {
     marked: bool,
     /// The newest entry of each queue in the stream, and its place.
     stands: BTreeMap<ShortStr, (Entry, u64)>,
-    /// The place of the last message.
+    /// How many octets were read of the stream.
     end: u64,
     /// Entries are not written again before the stream ends there.
     rewrite_from: u64,
+    /// Messages that were read and that no proxy wrote.
+    foreign: u64,
     /// Sessions that wait for what is to be recorded.
     waiting: Vec<Waiting>,
     /// What the intake was told.
@@ -143,6 +148,7 @@ impl Recorder {
             stands: BTreeMap::new(),
             end: 0,
             rewrite_from: 0,
+            foreign: 0,
             waiting: Vec::new(),
             again: None,
             last: None,
@@ -168,6 +174,7 @@ impl Recorder {
         self.marked = false;
         self.again = None;
         self.stands.clear();
+        (self.end, self.rewrite_from) = (0, 0);
     }
 
     /// Whether all counts that was recorded, or is to be done without.
@@ -191,10 +198,14 @@ impl Recorder {
                 .policies
                 .learn(&self.settings.login.vhost, &read);
             self.answer(&read, now, fx);
-            self.rewrite(fx);
         }
-        if let Some(tag) = self.delivered.take() {
+        let delivered = self.delivered.take();
+        if let Some(tag) = delivered {
             reply::ack(fx.broker.build(&[]), CHANNEL, DeliveryTag(tag), true);
+        }
+        if self.foreign > 0 {
+            let messages = std::mem::take(&mut self.foreign);
+            fx.events.push(Event::RecordForeign { messages });
         }
         if std::mem::take(&mut self.marked) && self.state == State::Reading {
             self.state = State::Current;
@@ -202,6 +213,9 @@ impl Recorder {
             self.answer_standing(fx);
             self.write_missing(now, fx);
             self.tell(true, now, fx);
+        }
+        if delivered.is_some() {
+            self.rewrite(fx);
         }
         if self.last.is_some() && self.missing().is_empty() {
             self.last = None;

@@ -48,6 +48,11 @@ pub enum Event {
         /// The broker's words, or ours.
         cause: String,
     },
+    /// The record of redeclared queues has messages that no proxy wrote: they count for nothing, but take room.
+    RecordForeign {
+        /// How many.
+        messages: u64,
+    },
     /// A declare that names a dead-letter exchange was left to the broker.
     DeclareLeft {
         /// The queue.

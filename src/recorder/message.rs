@@ -12,7 +12,6 @@
 
 use bytes::Bytes;
 
-use crate::amqp::STREAM_OFFSET;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::Properties;
@@ -70,15 +69,11 @@ impl Message {
         })
     }
 
-    /// As it was read, if it has the proof; and its place in the stream, whatever it is.
-    pub(super) fn read(properties: &[u8], own_user: &[u8]) -> (Option<Message>, Option<u64>) {
-        let Ok(properties) = Properties::parse(properties) else {
-            return (None, None);
-        };
+    /// As it was read, if it has the proof.
+    pub(super) fn read(properties: &[u8], own_user: &[u8]) -> Option<Message> {
+        let properties = Properties::parse(properties).ok()?;
         let headers = Headers(Table(properties.headers().unwrap_or_default()));
-        let offset = headers.number(STREAM_OFFSET);
-        let message = proven(&properties, own_user).and_then(|_| headers.message());
-        (message, offset)
+        proven(&properties, own_user).and_then(|_| headers.message())
     }
 }
 
@@ -211,26 +206,16 @@ mod tests {
     fn what_is_written_is_read() {
         for message in messages() {
             let content = message.written(b"proxy").expect("properties");
-            let (read, offset) = Message::read(&content.properties, b"proxy");
-            assert_eq!((read, offset), (Some(message), None));
+            let read = Message::read(&content.properties, b"proxy");
+            assert_eq!(read, Some(message));
         }
     }
 
     #[test]
     fn without_the_proof_it_says_nothing() {
         let content = messages()[0].written(b"proxy").expect("properties");
-        let (read, _) = Message::read(&content.properties, b"another");
+        let read = Message::read(&content.properties, b"another");
         assert_eq!(read, None);
-    }
-
-    #[test]
-    fn the_place_in_the_stream_is_known_of_any_message() {
-        let mut headers = TableBuilder::default();
-        headers.long(STREAM_OFFSET, 12).longstr(QUEUE, b"q");
-        let headers = headers.finish();
-        let length = (headers.len() as u32).to_be_bytes();
-        let properties = [&HEADERS_ONLY[..], &length, &headers].concat();
-        assert_eq!(Message::read(&properties, b"proxy"), (None, Some(12)));
-        assert_eq!(Message::read(b"\xff", b"proxy"), (None, None));
+        assert_eq!(Message::read(b"\xff", b"proxy"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! The channel of the recorder: declares the stream, consumes it, and puts its messages together.
 
 use crate::amqp::STREAM_OFFSET;
+use crate::amqp::content::body_size;
 use crate::amqp::frame::Kind;
 use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{Close, Deliver, MethodId, QueueDeclare};
@@ -11,7 +12,8 @@ use crate::machine::Now;
 
 use super::message::Message;
 use super::{
-    AGAIN, CHANNEL, Effects, FINAL, KEEPS, LARGEST, PREFETCH, Recorder, SEGMENT, SELDOM, State, TAG,
+    AGAIN, BESIDE, CHANNEL, Effects, FINAL, KEEPS, LARGEST, PREFETCH, Recorder, SEGMENT, SELDOM,
+    State, TAG,
 };
 
 impl Recorder {
@@ -57,9 +59,7 @@ impl Recorder {
     /// A message of the stream, whole.
     pub(super) fn delivered(&mut self, tag: u64, properties: &[u8]) {
         self.delivered = Some(tag);
-        let (message, place) = Message::read(properties, &self.settings.login.user);
-        self.end = place.unwrap_or(self.end);
-        match message {
+        match Message::read(properties, &self.settings.login.user) {
             Some(Message::Entry(queue, entry)) => {
                 let stands = self.stands.get(&queue);
                 if stands.is_none_or(|(stands, _)| *stands <= entry) {
@@ -68,7 +68,8 @@ impl Recorder {
                 self.read.push((queue, entry));
             }
             Some(Message::Mark(mark)) if mark == self.mark() => self.marked = true,
-            Some(Message::Mark(_)) | None => {}
+            Some(Message::Mark(_)) => {}
+            None => self.foreign += 1,
         }
     }
 
@@ -88,6 +89,9 @@ impl Recorder {
             (Kind::Header, _) => {
                 let incoming = self.incoming.as_mut().ok_or(unreadable)?;
                 incoming.header(payload, LARGEST).map_err(|_| unreadable)?;
+                let body = body_size(payload).map_err(|_| unreadable)?;
+                let whole = body.saturating_add(BESIDE + payload.len() as u64);
+                self.end = self.end.saturating_add(whole);
             }
             (Kind::Body, _) => {
                 let incoming = self.incoming.as_mut();

@@ -98,6 +98,7 @@ impl Reporter {
             Event::Redeclared { queue, before, now } => self.redeclared(queue, before, now),
             Event::NotRecorded { queue } => self.not_recorded(queue),
             Event::RecordUnread { cause } => self.record_unread(cause),
+            Event::RecordForeign { messages } => self.record_foreign(*messages),
             Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
             Event::ReturnForwarded { queue, cause } => self.fell_back("return", queue, *cause),
@@ -240,6 +241,18 @@ impl Reporter {
             None,
             "",
             cause
+        );
+    }
+
+    fn record_foreign(&self, messages: u64) {
+        self.metrics.inner().record_foreign.inc_by(messages);
+        seldom!(
+            self,
+            Level::WARN,
+            "the record of redeclared queues has messages that no proxy with this user wrote: somebody publishes to its stream, which takes room there",
+            None,
+            "",
+            messages
         );
     }
 

@@ -82,6 +82,7 @@ pub(super) struct Inner {
     pub(super) queues_managed: Family<KindLabels, Counter>,
     pub(super) queues_redeclared: Counter,
     pub(super) redeclares_unrecorded: Counter,
+    pub(super) record_foreign: Counter,
     pub(super) probes_over_limit: Counter,
     pub(super) names_refused: Counter,
     pub(super) externals_refused: Counter,
@@ -271,6 +272,7 @@ impl Metrics {
             queues_managed: registry.add("queues_managed", &["mode"], "Times that a session began to manage a queue, by mode", Family::default()),
             queues_redeclared: registry.add("queues_redeclared", &[], "Declares that changed where the dead letters of an existing queue go (`declares = \"lenient\"`)", Counter::default()),
             redeclares_unrecorded: registry.add("redeclares_unrecorded", &[], "Declares that changed the target of an existing queue and went on unrecorded: other proxies of the vhost may not know the new target yet", Counter::default()),
+            record_foreign: registry.add("record_foreign_messages", &[], "Messages in the record of redeclared queues that no proxy with this user wrote; they count for nothing, and are counted anew whenever the record is read", Counter::default()),
             probes_over_limit: registry.add(
                 "probes_over_limit",
                 &[],

@@ -1,5 +1,6 @@
 """Targets that change on a living queue: by a declare that differs from it (`declares = "lenient"`), and by a policy that overrules arguments."""
 
+import re
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -121,6 +122,23 @@ def test_the_last_declare_outlives_all_proxies(changed):
     changed.restart(declares="lenient")
     expire(changed, "q")
     arrives(changed, "old")
+
+
+def test_who_fills_the_stream_pushes_nothing_out_of_the_record(changed):
+    """Whoever may write to the default exchange may publish there."""
+    body = bytes(12 << 20)
+    with changed.via.direct.channel() as channel:
+        channel.confirm_delivery()
+        for _ in range(25):
+            channel.basic_publish("", RECORD, body)
+    changed.queue("r", **{key.replace("-", "_"): value for key, value in to("old").items()})
+    declare(changed.channel, "r", to("new"))  # recorded behind all that
+    changed.restart(declares="lenient")
+    expire(changed, "q")
+    arrives(changed, "new")
+    _, metrics = changed.proxy.get("/metrics")
+    assert re.search(r"^dlx_proxy_record_foreign_messages_total [1-9]", metrics, re.M), metrics
+    assert "the record of redeclared queues has messages that no proxy with this user wrote" in changed.proxy.text()
 
 
 def test_other_proxies_of_the_vhost_know_it(changed, tmp_path):
