@@ -6,7 +6,7 @@
 //!                     ├▶ nodes     does each answer, at each address, which version, let in to each vhost
 //!                     ├▶ rights    what its user may do, and a client's
 //!                     ├▶ queues    what is parked, who takes signals
-//!                     └▶ api       policies that act on the proxy's queues, feature flags, clocks     ─▶ Report
+//!                     └▶ api       policies that act on the proxy's queues, feature flags, clocks, the record     ─▶ Report
 //! ```
 
 use std::time::Duration;
@@ -27,6 +27,7 @@ mod nodes;
 mod own;
 mod policies;
 mod queues;
+mod record;
 mod report;
 mod rights;
 
@@ -50,6 +51,8 @@ pub struct Patient {
     pub vhosts: Vec<Vhost>,
     /// The names of the proxy's own objects.
     pub names: Names,
+    /// Declares of some queues may differ from them, so that the proxy keeps a record of those.
+    pub has_record: bool,
     /// What its queues are.
     pub intake_queue_type: QueueType,
     /// RabbitMQ's management API, if its place is known.
@@ -116,6 +119,7 @@ mod tests {
             client: None,
             vhosts: vec![Vhost::copy(b"/").expect("short")],
             names: Names::new("dlx-proxy").expect("a prefix"),
+            has_record: true,
             intake_queue_type: QueueType::Quorum,
             management: None,
             admin: None,

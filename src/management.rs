@@ -21,7 +21,7 @@ use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
-pub use examined::ListedPolicy;
+pub use examined::{ListedPermission, ListedPolicy};
 pub use http::{Api, NoAnswer};
 pub use queues::DelayQueue;
 

@@ -20,7 +20,7 @@ use crate::net::nodes;
 use crate::publisher;
 use crate::recorder;
 use crate::registry::live::LivePolicies;
-use crate::registry::policy::Policies;
+use crate::registry::policy::{Declares, Policies};
 use crate::retries::Place;
 use crate::session;
 use crate::telemetry::Metrics;
@@ -149,6 +149,8 @@ pub fn patient(config: &Config, client: Option<(ShortStr, String)>) -> Result<Pa
         client,
         vhosts: config.vhosts.clone(),
         names: config.names.clone(),
+        has_record: config.declares == Declares::Lenient
+            || Policies::new(limits.policies.clone()).any_is_lenient(),
         intake_queue_type: config.intake_queue_type,
         management: management(config, certificates.upstream()),
         admin: admin(config),

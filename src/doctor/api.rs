@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::management::{Api, ListedPolicy, NoAnswer};
 
 use super::policies::{Acts, Policies};
-use super::{Patient, Report};
+use super::{Patient, Report, record};
 
 /// A `Date` has whole seconds.
 const RESOLUTION: Duration = Duration::from_secs(1);
@@ -47,6 +47,9 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
                 "rabbitmqctl list_operator_policies, for each vhost",
             );
         }
+    }
+    if patient.has_record {
+        record::examine(patient, api, report).await;
     }
     flags(api, report).await;
     clock(api, report).await;

@@ -169,18 +169,20 @@ async fn client_rights(
         report.problem(&about, says, format!("{command} … '{pattern}' …"));
     }
     let queues = rights.name(&format!("{prefix}."));
-    let (reads, configures) = (
-        rights.may(Deed::Read, &queues).await?,
-        rights.may(Deed::Configure, &queues).await?,
-    );
-    if reads || configures {
+    let mut too_much = Vec::new();
+    for (deed, words) in [
+        (Deed::Read, "read"),
+        (Deed::Configure, "configure"),
+        (Deed::Write, "write to"),
+    ] {
+        if rights.may(deed, &queues).await? {
+            too_much.push(words);
+        }
+    }
+    if !too_much.is_empty() {
         let says = format!(
             "The client may {} the proxy's own queues, in which the messages of others are.",
-            match (reads, configures) {
-                (true, true) => "read and configure",
-                (true, false) => "read",
-                _ => "configure",
-            }
+            too_much.join(" and ")
         );
         let advice = format!(
             "Unless it is an administrator: {} with patterns that do not fit {prefix:?} at the beginning",

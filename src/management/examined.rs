@@ -27,6 +27,27 @@ pub struct ListedPolicy {
     pub definition: BTreeMap<String, Value>,
 }
 
+/// What a user may do in a vhost.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ListedPermission {
+    /// The user.
+    pub user: String,
+    /// Where.
+    pub vhost: String,
+    /// A pattern of names that the user may write to.
+    pub write: String,
+}
+
+#[derive(Deserialize)]
+struct Overview {
+    listeners: Vec<Listener>,
+}
+
+#[derive(Deserialize)]
+struct Listener {
+    protocol: String,
+}
+
 #[derive(Deserialize)]
 struct FeatureFlag {
     name: String,
@@ -63,6 +84,24 @@ impl Api {
             .into_iter()
             .filter(|flag| flag.state == "disabled" && flag.stability != "experimental");
         Ok(disabled.map(|flag| flag.name).collect())
+    }
+
+    /// What all users may do. Only an administrator may see it.
+    ///
+    /// # Errors
+    /// There is no such answer.
+    pub async fn listed_permissions(&self) -> Result<Vec<ListedPermission>, NoAnswer> {
+        self.list("permissions").await
+    }
+
+    /// Whether a node takes clients that speak the protocol of streams.
+    ///
+    /// # Errors
+    /// There is no such answer.
+    pub async fn speaks_streams(&self) -> Result<bool, NoAnswer> {
+        let overview: Overview = self.list("overview").await?;
+        let mut listeners = overview.listeners.iter();
+        Ok(listeners.any(|listener| listener.protocol.starts_with("stream")))
     }
 
     /// What time it is there, in whole seconds; and from when to when it was asked, by the clock of this machine.

@@ -213,20 +213,20 @@ def middle_root():
 
 
 @contextlib.contextmanager
-def node(name, root):
-    """A node of a test's own, of the version that is unpacked there (None: of the installed one), and gone afterwards."""
+def node(name, root, *words):
+    """A node of a test's own, of the version that is unpacked there (None: of the installed one), and gone afterwards. `words` are for rabbit.sh."""
     folder = REPOSITORY / ".lab/nodes" / str(os.getppid()) / name
     try:
-        rabbit("start", folder, *(["--root", root] if root else []))
+        rabbit("start", folder, *(["--root", root] if root else []), *words)
         told = settings_of(folder)
         yield Broker(told["VERSION"], f"amqp://guest:guest@127.0.0.1:{told['AMQP_PORT']}", (str(folder / "ctl"),), folder=str(folder))
     finally:
         rabbit("stop", folder)
 
 
-def node_like(neighbour, name):
+def node_like(neighbour, name, *words):
     """A node of a test's own, of the same version as that broker: beside it, as a socket of epmd has a short name."""
-    return node(f"{name}-{neighbour.version}", settings_of(REPOSITORY / neighbour.folder).get("ROOT"))
+    return node(f"{name}-{neighbour.version}", settings_of(REPOSITORY / neighbour.folder).get("ROOT"), *words)
 
 
 class Proxy:

@@ -13,7 +13,7 @@ import threading
 import pika
 import pytest
 
-from lab import BINARY, DEADLINE
+from lab import BINARY, DEADLINE, node_like, settings_of
 from test_known import management
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
@@ -125,7 +125,7 @@ def test_a_client_may_too_little_or_too_much(ward):
     assert "stay native" in says and f"{PREFIX}([+/].*)?" in advice
     ward.broker.permit(ward.vhost, CLIENT, ".*", ".*", ".*")
     says, _ = one(ward.examine(*as_client), "note", f"user {CLIENT}")
-    assert "read and configure the proxy's own queues" in says
+    assert "read and configure and write to the proxy's own queues" in says
     says, _ = one(ward.examine("--username", CLIENT, "--password", "wrong"), "problem", f"user {CLIENT}")
     assert "is not let in" in says
 
@@ -190,6 +190,28 @@ def test_the_name_of_a_policy_writes_no_lines(ward):
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout), done.stdout
     shown = [line for line in lines if re.match("(ok|note|problem) ", line)]
     assert len(shown) == len(findings), "none is hidden"
+
+
+def test_who_could_forge_the_record(ward):
+    """Its entries are known by their user-id, which the protocol of streams does not check."""
+    asked = {"management_url": management(ward), "declares": "lenient"}
+    assert one(ward.examine(**asked), "ok", f"record {PREFIX}.redeclared")[0] == "No node takes clients that speak the protocol of streams."
+    assert "record" not in str(ward.examine(**asked | {"declares": "strict"}))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    streams = ("--plugins", "rabbitmq_management,rabbitmq_stream", "--conf", f"stream.listeners.tcp.1 = 127.0.0.1:{port}")
+    with node_like(ward.broker, "streams", *streams) as node:
+        with_streams = Ward(node)
+        asked["management_url"] = f"http://guest:guest@127.0.0.1:{settings_of(node.folder)['MANAGEMENT_PORT']}"
+        says, advice = one(with_streams.examine(**asked), "note", f"record {PREFIX}.redeclared, vhost {ward.vhost}")
+        assert says.endswith("these users can forge it: guest.") and "rabbitmqctl set_permissions" in advice
+        node.permit(ward.vhost, "guest", ".*", r"^(?!doctor\.redeclared$)", ".*")
+        node.permit(ward.vhost, CLIENT, "^orders", "redeclared", "^orders")
+        says, _ = one(with_streams.examine(**asked), "note", f"record {PREFIX}.redeclared, vhost {ward.vhost}")
+        assert "guest" in says and CLIENT in says, "a pattern that cannot be read here may fit"
+        node.permit(ward.vhost, "guest", ".*", "^orders", ".*")
+        node.permit(ward.vhost, CLIENT, "^orders", rf"^(orders.*|{PREFIX}([+/].*)?)$", "^orders")
+        assert "Only the proxy's user" in one(with_streams.examine(**asked), "ok", f"record {PREFIX}.redeclared, vhost {ward.vhost}")[0]
 
 
 def test_what_is_parked(ward):
