@@ -28,7 +28,7 @@ deb: ## the Debian package, in target/debian
 
 # === test it
 
-.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster cluster-once clients languages coverage bench bench-once pairs deploy-check container-test kubernetes-test monitoring-test
+.PHONY: check test soak setup fmt fmt-check lint doc quick unit fuzz simulate broker differential generated faults faults-once cluster cluster-once clients languages coverage bench bench-once pairs deploy-check container-test kubernetes-test monitoring-test audit
 check: fmt lint quick ## the inner loop, in two minutes: format, lints, all tests that need no broker
 test: ## everything that CI checks
 	@tests/lab/test.sh
@@ -114,6 +114,8 @@ deploy-check: setup ## container and systemd files, alert rules: do they parse, 
 container-test: PROFILE ?= dist
 container-test: setup ## image, Compose file and Debian package run in a Docker engine of their own; skipped without root. T="-k kill" chooses; PROFILE=quick compiles faster
 	PROFILE=$(PROFILE) tests/lab/container-test.sh $(T)
+audit: ## known flaws of the dependencies, by cargo-audit if it is installed; its database is on github.com
+	@if command -v cargo-audit; then $(CARGO) audit && $(CARGO) audit --file fuzz/Cargo.lock; else echo 'skipped: cargo install cargo-audit'; fi
 
 .PHONY: clean
 clean: ## remove all that was built, downloaded or unpacked here
