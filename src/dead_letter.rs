@@ -51,7 +51,7 @@ pub enum Dialect {
     V3,
     /// 3.13: supported by reading its source.
     V3_13,
-    /// 4.0 to 4.3, and what comes after.
+    /// 4.0, and what comes after.
     V4,
 }
 

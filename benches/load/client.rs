@@ -17,6 +17,7 @@ use dlx_proxy::amqp::method::{
 };
 use dlx_proxy::amqp::reply;
 use dlx_proxy::amqp::table::{Table, TableBuilder};
+use dlx_proxy::amqp::version::Version;
 
 use crate::calls::{self, Call};
 use crate::settings::Address;
@@ -253,6 +254,11 @@ impl Connection {
     pub(crate) fn count(&mut self, queue: &str) -> anyhow::Result<u64> {
         let count = self.declare(queue, QueueDeclare::PASSIVE, TableBuilder::default())?;
         Ok(u64::from(count))
+    }
+
+    /// Whether its quorum queues can delay what is returned: from 4.3 on.
+    pub(crate) fn has_retries(&self) -> bool {
+        Version::parse(self.version.as_bytes()) >= Some(Version(4, 3, 0))
     }
 
     /// A durable fanout exchange, and a queue bound to it.

@@ -359,7 +359,7 @@ impl Bench {
             native,
         };
         let mut ways = Vec::new();
-        if Connection::open(&direct.address).is_ok_and(|broker| broker.version.starts_with("4.3")) {
+        if Connection::open(&direct.address).is_ok_and(|broker| broker.has_retries()) {
             ways.push(("native, quorum", way(direct, "quorum", true)));
         }
         if let Some(route) = self.routes.iter().find(|route| route.name == "dlx-proxy") {

@@ -7,6 +7,17 @@ pub struct Version(pub u32, pub u32, pub u32);
 // === impl Version ===
 
 impl Version {
+    /// The oldest RabbitMQ that the proxy works with.
+    pub const OLDEST: Version = Version(3, 10, 0);
+    /// Major and minor number of the newest release that was tested. Newer ones are treated as that. README and documents name both, and a test
+    /// holds them to this.
+    pub const NEWEST: (u32, u32) = (4, 3);
+
+    /// Whether it was not there yet when the proxy was tested.
+    pub fn is_unknown(self) -> bool {
+        (self.0, self.1) > Version::NEWEST
+    }
+
     /// Reads the numbers; one that is missing counts as 0, but for the first two: without them it is no version.
     pub fn parse(version: &[u8]) -> Option<Version> {
         let mut numbers = version

@@ -49,11 +49,6 @@ pub(crate) struct Place {
     shared: Option<Arc<Proxy>>,
 }
 
-/// The model is one of this version.
-pub(crate) fn is_of_the_model(version: &str) -> bool {
-    version.starts_with("4.3")
-}
-
 // === impl Broker ===
 
 impl Broker {
@@ -90,7 +85,7 @@ impl Broker {
         !self.version.starts_with("3.")
     }
 
-    /// It counts failed deliveries in all queues (S3.6).
+    /// It counts failed deliveries in all queues (S3.6). So does the model.
     pub(crate) fn counts_failures(&self) -> bool {
         let mut numbers = self
             .version
@@ -162,7 +157,7 @@ impl Broker {
 
     /// The model will be held to the same direct run as the proxy.
     pub(crate) fn keep(&self, script: &Script, queue_type: &str, place: &Place, direct: Record) {
-        if is_of_the_model(&self.version) && place.shared.is_some() && script.proxy.is_empty() {
+        if self.counts_failures() && place.shared.is_some() && script.proxy.is_empty() {
             let key = format!("{}::{queue_type}", script.name);
             let mut kept = self.direct.lock().expect("no panic");
             kept.insert(key, (place.vhost.clone(), direct));

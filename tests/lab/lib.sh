@@ -86,7 +86,8 @@ more_files() {
   ulimit -Sn "$hard"
 }
 
-# The two ends of the supported range, and the first of 4.x. RabbitMQ 3.10.8 is bookworm's, 4.0 is trixie's, 4.3 is forky's; pip and
+# The two ends of the supported range, and the first of 4.x. RabbitMQ 3.10.8 is bookworm's, 4.0 is trixie's, the newest is forky's,
+# whatever that is: a root that is there is kept, and `make clean` makes room for the next. Nothing else knows that version. pip and
 # haproxy come along for machines that lack them.
 oldest_root() { # nothing printed: the installed one will do
   [[ $(installed_rabbit) == 3.10.* ]] || "$top/tests/lab/debian-root.sh" bookworm rabbitmq-server

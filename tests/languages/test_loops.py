@@ -70,7 +70,7 @@ def queues(broker):
 
 def number(headers, broker):
     """How often a message has come back by basic.nack."""
-    name = "x-acquired-count" if broker.version.startswith("4.3") else "x-delivery-count"
+    name = "x-acquired-count" if broker.is_from(4, 3) else "x-delivery-count"
     return int(value(headers[name])) if isinstance(headers, dict) and name in headers else 0
 
 

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use dlx_proxy::amqp::version::Version;
 use dlx_proxy::cli::Cli;
 use dlx_proxy::telemetry::Metrics;
 use regex::Regex;
@@ -50,6 +51,26 @@ fn documents() -> Vec<String> {
 #[test]
 fn the_readme_is_short() {
     assert!(text_of("README.md").lines().count() <= 120);
+}
+
+/// One constant says which RabbitMQ was tested; the documents say the same.
+#[test]
+fn the_versions_of_rabbitmq_are_the_same_everywhere() {
+    let (Version(oldest, of_oldest, _), (major, minor)) = (Version::OLDEST, Version::NEWEST);
+    let known = format!("{oldest}.{of_oldest} to {major}.{minor}");
+    let mut files = documents();
+    files.push("Cargo.toml".to_owned());
+    let pattern = r"(?:RabbitMQ|every version from)\s+(\d+\.\d+ to \d+\.\d+)";
+    let mut named = 0;
+    for file in files {
+        let found = found(pattern, &text_of(&file));
+        named += found.len();
+        assert!(
+            found.iter().all(|range| *range == known),
+            "{file}: {found:?}, not {known}"
+        );
+    }
+    assert!(named > 3, "README.md, Cargo.toml and others name them");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::amqp::frame;
-use crate::amqp::ids::name;
 
 impl RecorderRig {
     /// It has a message there with a body of that size, and nothing else.

@@ -10,9 +10,6 @@ use crate::machine::Role;
 use super::Reporter;
 use crate::telemetry::metrics::{LinkLabels, VhostLabels};
 
-/// Major and minor number of the newest RabbitMQ that was tested.
-const NEWEST: (u32, u32) = (4, 3);
-
 // === impl Reporter ===
 
 impl Reporter {
@@ -22,8 +19,10 @@ impl Reporter {
         let broker = String::from_utf8_lossy(version);
         let node = self.node.as_ref().map(display);
         info!(link = role.as_str(), node, %broker, "link is up");
-        if Version::parse(version).is_some_and(|Version(major, minor, _)| (major, minor) > NEWEST) {
-            seldom!(self, Level::WARN, "the broker is newer than this proxy knows: it is treated as 4.3", None, "newer", %broker);
+        if Version::parse(version).is_some_and(Version::is_unknown) {
+            let (major, minor) = Version::NEWEST;
+            let treated_as = format_args!("{major}.{minor}");
+            seldom!(self, Level::WARN, "the broker is newer than those that the proxy was tested with, and is treated as the newest of these", None, "newer", %broker, %treated_as);
         }
     }
 

@@ -176,6 +176,32 @@ fn clients_that_come_while_the_broker_is_away_are_said_once() {
 }
 
 #[test]
+fn a_broker_that_is_newer_than_those_tested_is_told_of_once() {
+    let (major, minor) = crate::amqp::version::Version::NEWEST;
+    let up = |version: String| Event::LinkUp {
+        role: Role::Intake,
+        version: version.into(),
+    };
+    let lines = lines_of(|| {
+        let mut reporter = Reporter::link(Metrics::new(), name("/"));
+        reporter.report(&up(format!("{major}.{minor}.99")));
+        reporter.report(&up(format!("{major}.{}.0", minor + 1)));
+        reporter.report(&up(format!("{major}.{}.0", minor + 1)));
+    });
+    let warned: Vec<_> = lines.lines().filter(|line| line.contains("WARN")).collect();
+    let [warned] = warned[..] else {
+        panic!("{lines}")
+    };
+    assert!(
+        warned.ends_with(&format!(
+            "broker={major}.{}.0 treated_as={major}.{minor}",
+            minor + 1
+        )),
+        "{warned}"
+    );
+}
+
+#[test]
 fn a_link_that_stays_away_is_said_once_and_its_loss_each_time() {
     let up = || Event::LinkUp {
         role: Role::Intake,
