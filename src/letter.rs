@@ -27,7 +27,7 @@ pub use error::ErrorHeaders;
 pub use filter::Filter;
 pub use groups::{Group, Groups};
 pub use headers::Header;
-pub use id::{Id, NoId};
+pub use id::{BodyHash, Hash, Id, NoId};
 pub use line::{Line, NoLine};
 pub(crate) use text::is_harmless;
 pub(crate) use time::{rfc_3339, rfc_3339_millis};
@@ -46,8 +46,10 @@ pub struct Letter {
     pub redelivered: bool,
     /// From the property flags on, as they came.
     pub properties: Bytes,
-    /// The body, or the first octets of it.
+    /// The body, or the first octets of it: no fewer than a [`Filter`] searches.
     pub body: Bytes,
+    /// Of the whole body.
+    pub body_hash: BodyHash,
     /// Octets of the whole body.
     pub size: u64,
 }

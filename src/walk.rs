@@ -20,7 +20,7 @@ use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication,
 
 pub use self::ended::{Ended, Failure, QueueType, REORDERED, Stopped, Summary};
 pub use self::moving::{MOST_AWAY, Moved};
-pub use self::settings::{Bounds, Move, Settings, Task};
+pub use self::settings::{Bodies, Bounds, Move, Settings, Task};
 
 mod asking;
 mod away;

@@ -40,6 +40,7 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::KnownQueues;
 use crate::letter::Filter;
 use crate::redrives::Redrives;
+use crate::walk::Bodies;
 
 mod deaths;
 mod description;
@@ -217,7 +218,6 @@ pub(super) async fn listed(
     parameters.end()?;
     let wish = Wish {
         messages: page.messages(),
-        body: page.body(),
         ..wish(credentials, peer, &place)
     };
     let (walked, page) = looks.look(wish, page, Page::see).await?;
@@ -242,11 +242,8 @@ pub(super) async fn shown(
     (credentials, place, parameters): Asked,
 ) -> Result<Shown, Problem> {
     parameters.end()?;
-    let found = Found::new(&place.last, looks.error_headers(), looks.now())?;
-    let wish = Wish {
-        body: found.body(),
-        ..wish(credentials, peer, &place)
-    };
+    let found = Found::new(&place.last, looks.error_headers())?;
+    let wish = wish(credentials, peer, &place);
     let (walked, found) = looks.look(wish, found, Found::see).await?;
     found.answer(walked)
 }
@@ -259,10 +256,7 @@ async fn count(
     place: Place,
     wanted: Wanted,
 ) -> Result<Answer<Grouped>, Problem> {
-    let wish = Wish {
-        body: wanted.body(),
-        ..wish(credentials, peer, &place)
-    };
+    let wish = wish(credentials, peer, &place);
     let counted = Counted::new(wanted);
     let (walked, counted) = looks.look(wish, counted, Counted::see).await?;
     Ok(counted.answer(place, walked))
@@ -295,10 +289,9 @@ fn wanted(looks: &Looks, parameters: &mut Parameters) -> Result<Wanted, Problem>
     Ok(Wanted {
         filter: Filter {
             error: line.map(|line| (errors.clone(), line)),
-            ..listing::filter(parameters)?
+            ..listing::filter(parameters, looks.now())?
         },
         errors,
-        now: looks.now(),
     })
 }
 
@@ -309,7 +302,7 @@ pub(super) fn wish(credentials: Credentials, Peer(peer): Peer, place: &Place) ->
         vhost: place.vhost.clone(),
         queue: place.queue.clone(),
         messages: None,
-        body: 0,
+        bodies: Bodies::Begin,
     }
 }
 

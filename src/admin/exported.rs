@@ -133,8 +133,7 @@ mod tests {
 
     use super::*;
     use crate::amqp::ids::Vhost;
-    use crate::letter::Filter;
-    use crate::machine::Wall;
+    use crate::letter::{BodyHash, Filter};
     use crate::walk::Stopped;
 
     /// A body of control characters: each is six octets of JSON.
@@ -147,6 +146,7 @@ mod tests {
             properties: vec![0, 0].into(),
             body: vec![b'\t'; 1000].into(),
             size: 1000,
+            body_hash: BodyHash::of(&[b'\t'; 1000]),
         }
     }
 
@@ -154,7 +154,6 @@ mod tests {
         Wanted {
             filter: Filter::default(),
             errors: Default::default(),
-            now: Wall(0),
         }
     }
 

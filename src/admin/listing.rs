@@ -20,8 +20,6 @@ pub(super) const USUAL: usize = 100;
 const MOST: usize = 1000;
 /// Messages before a page, at most: as many as `look-limit` may allow.
 const FARTHEST: u64 = 65_535;
-/// Octets of a body that are searched for a text.
-const SEARCHED: usize = 1 << 20;
 /// Octets of a body that is shown alone: more than are shown of any.
 const SHOWN: usize = 256 << 10;
 
@@ -41,7 +39,6 @@ pub(super) struct Part {
 pub(super) struct Wanted {
     pub(super) filter: Filter,
     pub(super) errors: ErrorHeaders,
-    pub(super) now: Wall,
 }
 
 /// A page of a list, while it is filled.
@@ -88,11 +85,11 @@ pub(super) struct Shown {
     pub(super) notes: Vec<String>,
 }
 
-/// The filter that these parameters describe.
+/// The filter that these parameters describe, as of now.
 ///
 /// # Errors
 /// When one of them is none.
-pub(super) fn filter(parameters: &mut Parameters) -> Result<Filter, Problem> {
+pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, Problem> {
     let header = |pair: Vec<u8>| match pair.iter().position(|octet| *octet == b'=') {
         Some(at) => Ok((pair[..at].to_vec(), pair[at + 1..].to_vec())),
         None => Err(bad(format_args!(
@@ -113,6 +110,7 @@ pub(super) fn filter(parameters: &mut Parameters) -> Result<Filter, Problem> {
     };
     let older_than = |text: &str| {
         humantime_serde::re::humantime::parse_duration(text)
+            .map(|age| now.before(age))
             .map_err(|_| "write a time with its unit, like 90s, 15m, 2h or 7d")
     };
     Ok(Filter {
@@ -122,7 +120,7 @@ pub(super) fn filter(parameters: &mut Parameters) -> Result<Filter, Problem> {
         routing_key: parameters.key("routing-key")?,
         headers: headers.collect::<Result<_, _>>()?,
         body: parameters.octets("body")?,
-        older_than: parameters.read("older-than", older_than)?,
+        died_by: parameters.read("older-than", older_than)?,
         ids: ids.collect::<Result<_, _>>()?,
     })
 }
@@ -131,15 +129,7 @@ pub(super) fn filter(parameters: &mut Parameters) -> Result<Filter, Problem> {
 
 impl Wanted {
     pub(super) fn takes(&self, letter: &Letter) -> bool {
-        self.filter.takes(letter, self.now)
-    }
-
-    /// Octets of each body that have to be kept.
-    pub(super) fn body(&self) -> usize {
-        match self.filter.body {
-            Some(_) => SEARCHED,
-            None => Id::BODY,
-        }
+        self.filter.takes(letter)
     }
 }
 
@@ -164,11 +154,6 @@ impl Page {
     pub(super) fn messages(&self) -> Option<u64> {
         let all = self.wanted.filter.is_all();
         all.then_some(self.offset + self.limit as u64)
-    }
-
-    /// Octets of each body that have to be kept.
-    pub(super) fn body(&self) -> usize {
-        self.wanted.body()
     }
 
     /// One message more. False when the page is full; what comes all the same is left out.
@@ -230,7 +215,7 @@ impl Found {
     ///
     /// # Errors
     /// When it is no name of a message.
-    pub(super) fn new(id: &[u8], errors: ErrorHeaders, now: Wall) -> Result<Found, Problem> {
+    pub(super) fn new(id: &[u8], errors: ErrorHeaders) -> Result<Found, Problem> {
         let id = String::from_utf8_lossy(id).into_owned();
         let id = id
             .parse()
@@ -239,25 +224,17 @@ impl Found {
             ids: vec![id],
             ..Filter::default()
         };
-        let wanted = Wanted {
-            filter,
-            errors,
-            now,
-        };
+        let wanted = Wanted { filter, errors };
         Ok(Found {
             wanted,
             detail: None,
         })
     }
 
-    /// Octets of each body that have to be kept.
-    pub(super) fn body(&self) -> usize {
-        SHOWN
-    }
-
     /// One message more. False when it is the one.
-    pub(super) fn see(&mut self, letter: Letter) -> bool {
+    pub(super) fn see(&mut self, mut letter: Letter) -> bool {
         if self.detail.is_none() && self.wanted.takes(&letter) {
+            letter.body.truncate(SHOWN);
             self.detail = Some(Detail::of(&letter, &self.wanted.errors));
         }
         self.detail.is_none()

@@ -21,7 +21,7 @@ use crate::net::clock::Clock;
 use crate::net::permits::{Permit, Permits};
 use crate::net::walks::Walks;
 use crate::telemetry::Metrics;
-use crate::walk::{Bounds, Ended, Failure, Settings, Stopped, Summary, Task};
+use crate::walk::{Bodies, Bounds, Ended, Failure, Settings, Stopped, Summary, Task};
 
 /// How long one look too many waits for another to end.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -47,8 +47,7 @@ pub(super) struct Wish {
     pub(super) queue: ShortStr,
     /// More messages than these are not of interest, whatever `look-limit` says.
     pub(super) messages: Option<u64>,
-    /// Octets of each body.
-    pub(super) body: usize,
+    pub(super) bodies: Bodies,
 }
 
 // === impl Looks ===
@@ -198,7 +197,7 @@ impl Looks {
                 octets: limits.look_bytes as u64,
                 time: limits.look_timeout,
             },
-            task: Task::Look(wish.body),
+            task: Task::Look(wish.bodies),
         }
     }
 

@@ -1,7 +1,5 @@
 //! Which letters are meant.
 
-use std::time::Duration;
-
 use memchr::memmem;
 
 use crate::amqp::ids::ShortStr;
@@ -23,11 +21,12 @@ pub struct Filter {
     /// The first header of that name has that value: octets of a text as they are, numbers and booleans in their usual text, a timestamp in
     /// RFC 3339 or in seconds, nothing for a void. Tables and arrays have no such text. Of several each.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// These octets are in the body, in the part of it that was kept.
+    /// These octets are in the body, in the first [`Filter::SEARCHED`] of it.
     pub body: Option<Vec<u8>>,
-    /// It died at least so long ago, and was not sent back since: RabbitMQ keeps when it first died in a queue for a reason, so that one that was
-    /// sent back, and died there again a minute ago, seems old. What does not say when it died is not taken.
-    pub older_than: Option<Duration>,
+    /// It died then or before, and was not sent back since: RabbitMQ keeps when it first died in a queue for a reason, so that one that was
+    /// sent back, and died there again a minute ago, seems old. What does not say when it died is not taken. A time, and no age: what takes hours
+    /// takes at its end no other messages than at its beginning.
+    pub died_by: Option<Wall>,
     /// It has one of these; none: no matter which.
     pub ids: Vec<Id>,
 }
@@ -35,29 +34,32 @@ pub struct Filter {
 // === impl Filter ===
 
 impl Filter {
+    /// Octets of a body that are searched for others, whoever searches: so all see the same messages, also where more of a body is kept.
+    pub const SEARCHED: usize = 1 << 20;
+
     /// Whether it takes everything.
     pub fn is_all(&self) -> bool {
         *self == Filter::default()
     }
 
     /// Whether it takes this one.
-    pub fn takes(&self, letter: &Letter, now: Wall) -> bool {
+    pub fn takes(&self, letter: &Letter) -> bool {
         (self.ids.is_empty() || self.ids.contains(&letter.id()))
-            && self.takes_fate(letter, now)
+            && self.takes_fate(letter)
             && self.takes_error(letter)
             && self.takes_headers(letter)
             && self.takes_body(&letter.body)
     }
 
-    fn takes_fate(&self, letter: &Letter, now: Wall) -> bool {
+    fn takes_fate(&self, letter: &Letter) -> bool {
         let Filter {
             source,
             reason,
             routing_key,
-            older_than,
+            died_by,
             ..
         } = self;
-        if source.is_none() && reason.is_none() && routing_key.is_none() && older_than.is_none() {
+        if source.is_none() && reason.is_none() && routing_key.is_none() && died_by.is_none() {
             return true;
         }
         let fate = letter.fate();
@@ -66,16 +68,16 @@ impl Filter {
             *key == letter.routing_key
                 || first.is_some_and(|death| death.routing_keys.first() == Some(key))
         };
-        let is_old = |wait: Duration| {
+        let is_old = |by: Wall| {
             let last = fate
                 .died_at
                 .map(|died| died.max(letter.redriven_at().unwrap_or(died)));
-            last.is_some_and(|last| last.after(wait) <= now)
+            last.is_some_and(|last| last <= by)
         };
         (source.is_none() || *source == fate.source)
             && (reason.is_none() || *reason == fate.reason)
             && routing_key.as_ref().is_none_or(has_key)
-            && older_than.is_none_or(is_old)
+            && died_by.is_none_or(is_old)
     }
 
     fn takes_error(&self, letter: &Letter) -> bool {
@@ -93,6 +95,7 @@ impl Filter {
     }
 
     fn takes_body(&self, body: &[u8]) -> bool {
+        let body = body.get(..Filter::SEARCHED).unwrap_or(body);
         let holds = |part: &Vec<u8>| memmem::find(body, part).is_some();
         self.body.as_ref().is_none_or(holds)
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ring::digest::{Context, SHA256};
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
@@ -12,11 +13,12 @@ use crate::dead_letter::unparked;
 
 use super::Letter;
 
-/// A fingerprint of a letter: of its exchange, routing key, properties, and of its body's size and first [`Id::BODY`] octets.
+/// A fingerprint of a letter: of its exchange, routing key, properties and body, the first 64 bits of a SHA-256.
 ///
 /// It is the same in each look, in each process and in each version. What the broker itself changes from look to look does not count: the
 /// position, the mark `redelivered`, and the headers in which a quorum queue counts deliveries. So two messages that are equal in all this
-/// have one id, and whoever names it means both. Nor is it a proof: who knows a letter can make another one with the same id.
+/// have one id, and whoever names it means both. To make a message with the id of a given other one takes 2⁶⁴ attempts: with a weaker hash, who
+/// may publish could have somebody else's message removed together with an own one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u64);
 
@@ -25,20 +27,19 @@ pub struct Id(u64);
 #[error("an id has 16 hexadecimal digits")]
 pub struct NoId;
 
-/// FNV-1a with 64 bits: short, and the same for ever.
-struct Hash(u64);
+/// The hash of a whole body: it is calculated as the pieces of the body come, so that nobody has to keep them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyHash([u8; 32]);
 
-// === impl Id ===
+/// SHA-256, under way.
+pub struct Hash(Context);
 
-impl Id {
-    /// How many octets of a body count. Whoever takes letters keeps at least as many, or the same message has two ids.
-    pub const BODY: usize = 4096;
-}
+// === impl Letter ===
 
 impl Letter {
     /// Its fingerprint.
     pub fn id(&self) -> Id {
-        let mut hash = Hash::new();
+        let mut hash = Hash::default();
         hash.text(&self.exchange);
         hash.text(&self.routing_key);
         let properties = unparked::of_itself(&self.properties);
@@ -59,11 +60,13 @@ impl Letter {
             Err(_) => hash.octets(&properties),
         }
         hash.octets(&[0]);
-        hash.octets(&self.size.to_be_bytes());
-        hash.octets(self.body.get(..Id::BODY).unwrap_or(&self.body));
-        Id(hash.0)
+        hash.octets(&self.body_hash.0);
+        let BodyHash([a, b, c, d, e, f, g, h, ..]) = hash.finish();
+        Id(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }
 }
+
+// === impl Id ===
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,14 +96,16 @@ impl Serialize for Id {
 // === impl Hash ===
 
 impl Hash {
-    fn new() -> Hash {
-        Hash(0xcbf2_9ce4_8422_2325)
+    /// Behind what came before.
+    pub fn octets(&mut self, octets: &[u8]) {
+        self.0.update(octets);
     }
 
-    fn octets(&mut self, octets: &[u8]) {
-        for octet in octets {
-            self.0 = (self.0 ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3);
-        }
+    /// Of all that has come.
+    pub fn finish(self) -> BodyHash {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(self.0.finish().as_ref());
+        BodyHash(hash)
     }
 
     /// In whatever order they stand: 3.x sorts them when it adds its count.
@@ -120,5 +125,29 @@ impl Hash {
     fn text(&mut self, octets: &[u8]) {
         self.octets(&(octets.len() as u64).to_be_bytes());
         self.octets(octets);
+    }
+}
+
+/// Of nothing yet.
+impl Default for Hash {
+    fn default() -> Hash {
+        Hash(Context::new(&SHA256))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hash")
+    }
+}
+
+// === impl BodyHash ===
+
+impl BodyHash {
+    /// Of a body that is there as a whole.
+    pub fn of(body: &[u8]) -> BodyHash {
+        let mut hash = Hash::default();
+        hash.octets(body);
+        hash.finish()
     }
 }

@@ -7,7 +7,7 @@ use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::table::{ArrayBuilder, TableBuilder};
 use crate::link::peer::with_headers;
 
-use super::Letter;
+use super::{BodyHash, Letter};
 
 mod deaths;
 mod filter;
@@ -31,6 +31,7 @@ fn letter(headers: TableBuilder, body: &str) -> Letter {
         redelivered: false,
         properties,
         size: body.len() as u64,
+        body_hash: BodyHash::of(&body),
         body,
     }
 }

@@ -38,6 +38,14 @@ impl Wall {
         )
     }
 
+    /// The moment earlier by `age`; 1970 where there is none.
+    pub fn before(self, age: Duration) -> Wall {
+        Wall(
+            self.0
+                .saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        )
+    }
+
     /// How long from `self` until `later`; zero when that has passed.
     pub fn until(self, later: Wall) -> Duration {
         Duration::from_millis(later.0.saturating_sub(self.0))

@@ -7,13 +7,14 @@ use crate::amqp::method::{Close, Deliver, MethodId, QueueDeclare, QueueDeclareOk
 use crate::amqp::reply;
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use crate::amqp::table::TableBuilder;
+use crate::letter::Filter;
 use crate::link::Frame;
 use crate::machine::{Now, Outcome, Ticket};
 
 use super::moving::{Fate, Moving};
 use super::{
-    Arriving, Effects, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES, State,
-    Stopped, Task, Walk,
+    Arriving, Bodies, Effects, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES,
+    State, Stopped, Task, Walk,
 };
 
 pub(super) const UNREADABLE: &str = "the broker sent what cannot be read";
@@ -140,8 +141,8 @@ impl Walk {
             Kind::Body => {
                 let arriving = self.arriving.as_mut().ok_or(UNREADABLE)?;
                 let most = match self.settings.task {
-                    Task::Look(most) => most,
-                    Task::Move(_) => usize::MAX,
+                    Task::Look(Bodies::Begin) => Filter::SEARCHED,
+                    Task::Look(Bodies::Whole) | Task::Move(_) => usize::MAX,
                 };
                 let kept = arriving.piece(payload, most);
                 kept.map_err(|_| UNREADABLE)?;

@@ -1,4 +1,4 @@
-//! A message that is coming: its properties are kept, of its body the first octets.
+//! A message that is coming: its properties are kept, of its body the first octets, and the hash of all of it.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use crate::amqp::content::{PREFIX, body_size};
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::amqp::method::Deliver;
-use crate::letter::Letter;
+use crate::letter::{BodyHash, Hash, Letter};
 
 /// A message whose frames are still coming.
 #[derive(Debug)]
@@ -14,6 +14,7 @@ pub(super) struct Arriving {
     tag: DeliveryTag,
     letter: Letter,
     body: Vec<u8>,
+    hash: Hash,
     /// Octets of the body that have not come, once its header has.
     left: Option<u64>,
 }
@@ -31,9 +32,11 @@ impl Arriving {
                 redelivered: deliver.redelivered,
                 properties: Bytes::new(),
                 body: Bytes::new(),
+                body_hash: BodyHash::of(b""),
                 size: 0,
             },
             body: Vec::new(),
+            hash: Hash::default(),
             left: None,
         }
     }
@@ -58,6 +61,7 @@ impl Arriving {
     pub(super) fn piece(&mut self, piece: &[u8], most: usize) -> Result<(), Malformed> {
         let left = self.left.as_mut().ok_or(Malformed)?;
         *left = left.saturating_sub(piece.len() as u64);
+        self.hash.octets(piece);
         let room = most.saturating_sub(self.body.len());
         self.body
             .extend_from_slice(piece.get(..room).unwrap_or(piece));
@@ -78,6 +82,7 @@ impl Arriving {
     pub(super) fn finish(self) -> (Letter, DeliveryTag) {
         let letter = Letter {
             body: self.body.into(),
+            body_hash: self.hash.finish(),
             ..self.letter
         };
         (letter, self.tag)

@@ -208,7 +208,7 @@ impl Moving {
         dialect: Dialect,
         now: Now,
     ) -> Fate {
-        if self.is_done() || !self.settings.filter.takes(letter, now.wall) {
+        if self.is_done() || !self.settings.filter.takes(letter) {
             self.holds(tag);
             return Fate::Stays;
         }

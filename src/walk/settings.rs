@@ -25,10 +25,19 @@ pub struct Settings {
 /// What becomes of the messages on a walk.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// All stay; of each body, so many octets are shown.
-    Look(usize),
+    /// All stay.
+    Look(Bodies),
     /// Some go. How many there are has to be known: a walk that sends messages back could meet the same ones for ever.
     Move(Box<Move>),
+}
+
+/// How much is kept of a body that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bodies {
+    /// As much as filters search.
+    Begin,
+    /// All of it.
+    Whole,
 }
 
 /// How far a walk goes. Whatever is met first ends it.

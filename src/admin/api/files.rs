@@ -22,6 +22,7 @@ use super::super::files::{Answer, Files, Part};
 use super::super::looks::Wish;
 use super::description::{Filters, OfQueue};
 use super::{Answered, Peer, json, read, wanted, wish};
+use crate::walk::Bodies;
 
 const NDJSON: &str = "application/x-ndjson";
 /// Octets that are written at once.
@@ -49,7 +50,7 @@ async fn export(
     let exported = Exported::new(wanted, most, files.own_user.clone(), room);
     let wish = Wish {
         messages: exported.messages(),
-        body: usize::MAX,
+        bodies: Bodies::Whole,
         ..wish(credentials, peer, &place)
     };
     let looked = files.looks.look(wish, exported, Exported::see);

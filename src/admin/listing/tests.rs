@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::amqp::ids::ShortStr;
+use crate::letter::BodyHash;
 use crate::walk::Stopped;
 
 fn walked(stopped: Stopped, seen: u64, ready: Option<u64>) -> Summary {
@@ -22,6 +23,7 @@ fn letter(position: u64) -> Letter {
         properties: vec![0, 0].into(),
         body: Default::default(),
         size: 0,
+        body_hash: BodyHash::of(b""),
     }
 }
 
@@ -29,9 +31,8 @@ fn page(query: &str) -> Result<Page, Problem> {
     let uri = format!("/x?{query}").parse().expect("a URI");
     let mut parameters = Parameters::of(&uri);
     let wanted = Wanted {
-        filter: filter(&mut parameters)?,
+        filter: filter(&mut parameters, Wall::of_seconds(1_700_000_000))?,
         errors: ErrorHeaders::default(),
-        now: Wall::of_seconds(1_700_000_000),
     };
     let page = Page::new(wanted, &mut parameters)?;
     parameters.end().map(|()| page)
@@ -63,7 +64,7 @@ fn a_filter_may_have_to_look_at_everything() {
     assert_eq!(page.messages(), None);
     let filter = &page.wanted.filter;
     assert_eq!(filter.headers, [(b"a".to_vec(), b"b=c".to_vec())]);
-    assert_eq!(filter.older_than.map(|age| age.as_secs()), Some(3900));
+    assert_eq!(filter.died_by, Some(Wall::of_seconds(1_700_000_000 - 3900)));
     assert_eq!(filter.ids.len(), 1);
 }
 

@@ -11,13 +11,13 @@ const NOW: Wall = Wall((TEN + 60) * 1000);
 
 fn takes(filter: Filter, letter: &Letter) -> bool {
     assert!(!filter.is_all());
-    filter.takes(letter, NOW)
+    filter.takes(letter)
 }
 
 #[test]
 fn a_filter_that_says_nothing_takes_all() {
     assert!(Filter::default().is_all());
-    assert!(Filter::default().takes(&letter(TableBuilder::default(), ""), NOW));
+    assert!(Filter::default().takes(&letter(TableBuilder::default(), "")));
 }
 
 #[test]
@@ -118,14 +118,14 @@ fn each_part_takes_and_refuses() {
         ),
         (
             Filter {
-                older_than: Some(Duration::from_secs(55)),
+                died_by: Some(NOW.before(Duration::from_secs(55))),
                 ..all()
             },
             true,
         ),
         (
             Filter {
-                older_than: Some(Duration::from_secs(56)),
+                died_by: Some(NOW.before(Duration::from_secs(56))),
                 ..all()
             },
             false,
@@ -160,7 +160,7 @@ fn each_part_takes_and_refuses() {
 #[test]
 fn what_does_not_say_when_it_died_is_not_old() {
     let filter = Filter {
-        older_than: Some(Duration::ZERO),
+        died_by: Some(NOW.before(Duration::ZERO)),
         ..Filter::default()
     };
     assert!(!takes(filter, &letter(TableBuilder::default(), "")));
@@ -200,19 +200,22 @@ fn a_header_matches_by_its_usual_text() {
     }
 }
 
+/// A list keeps no more of a body, a purge keeps all of it.
 #[test]
-fn a_body_is_searched_as_far_as_it_was_kept() {
+fn as_much_of_a_body_is_searched_whoever_kept_more() {
     let filter = Filter {
         body: Some(b"end".to_vec()),
         ..Filter::default()
     };
-    let whole = letter(TableBuilder::default(), "to the end");
-    let cut = Letter {
-        body: whole.body.slice(..8),
-        ..whole.clone()
-    };
-    assert!(takes(filter.clone(), &whole));
-    assert!(!takes(filter, &cut));
+    for (before, expected) in [(Filter::SEARCHED - 3, true), (Filter::SEARCHED - 2, false)] {
+        let whole = letter(TableBuilder::default(), &("-".repeat(before) + "end"));
+        let cut = Letter {
+            body: whole.body.slice(..Filter::SEARCHED),
+            ..whole.clone()
+        };
+        assert_eq!(takes(filter.clone(), &whole), expected, "{before}");
+        assert_eq!(takes(filter.clone(), &cut), expected, "{before}");
+    }
 }
 
 /// RabbitMQ keeps the time of the first death in a queue for a reason.
@@ -226,7 +229,7 @@ fn what_was_sent_back_and_died_again_is_not_old() {
         letter(headers, "")
     };
     let filter = Filter {
-        older_than: Some(Duration::from_secs(120)),
+        died_by: Some(NOW.before(Duration::from_secs(120))),
         ..Filter::default()
     };
     for (time, expected) in [(TEN - 7200, true), (TEN - 60, true), (TEN, false)] {

@@ -3,7 +3,6 @@ use proptest::prelude::*;
 
 use crate::amqp::table::{ArrayBuilder, TableBuilder, Value};
 use crate::letter::{Detail, ErrorHeaders, Filter, Groups, Letter};
-use crate::machine::Wall;
 
 use super::{TEN, died, entry, letter, short, with_properties};
 
@@ -16,7 +15,7 @@ fn read(letter: &Letter) -> Detail {
         ids: vec![letter.id()],
         ..Filter::default()
     };
-    filter.takes(letter, Wall::of_seconds(TEN));
+    filter.takes(letter);
     let mut groups = Groups::new(errors.clone());
     groups.add(letter);
     assert_eq!(groups.finish().len(), 1);

@@ -1,12 +1,12 @@
 use crate::amqp::ids::name;
 use crate::amqp::table::TableBuilder;
-use crate::letter::{Id, Letter};
+use crate::letter::{BodyHash, Filter, Id, Letter};
 
 use super::{letter, rejected, with_properties};
 
 #[test]
 fn an_id_is_the_same_in_every_version() {
-    assert_eq!(rejected("bang").id().to_string(), "533ef16738c2e268");
+    assert_eq!(rejected("bang").id().to_string(), "fd748ab43da94c3b");
 }
 
 #[test]
@@ -45,8 +45,10 @@ fn what_the_broker_changes_from_look_to_look_does_not_count() {
 #[test]
 fn everything_else_counts() {
     let one = rejected("bang");
-    let mut body = vec![b'a'; Id::BODY];
-    body[Id::BODY - 1] = b'b';
+    let of_body = |body: &[u8]| Letter {
+        body_hash: BodyHash::of(body),
+        ..one.clone()
+    };
     let others = [
         rejected("bong"),
         Letter {
@@ -58,22 +60,8 @@ fn everything_else_counts() {
             routing_key: name("key"),
             ..one.clone()
         },
-        Letter {
-            size: 5,
-            ..one.clone()
-        },
-        Letter {
-            body: "BODY".into(),
-            ..one.clone()
-        },
-        Letter {
-            body: vec![b'a'; Id::BODY].into(),
-            ..one.clone()
-        },
-        Letter {
-            body: body.into(),
-            ..one.clone()
-        },
+        of_body(b"BODY"),
+        of_body(b""),
         // Priority instead of delivery mode.
         with_properties(vec![0x10, 0, 1]),
         with_properties(vec![0x08, 0, 1]),
@@ -85,14 +73,17 @@ fn everything_else_counts() {
     assert_eq!(ids.len(), others.len() + 1);
 }
 
+/// A list keeps the beginning of a body, a purge keeps all of it.
 #[test]
-fn it_does_not_matter_how_much_of_a_body_was_kept_beyond_what_counts() {
-    let kept = |octets: usize| Letter {
-        body: vec![b'a'; octets].into(),
-        size: 1_000_000,
-        ..rejected("bang")
+fn all_of_a_body_counts_however_little_of_it_is_kept() {
+    let body = |last: &str| "a".repeat(Filter::SEARCHED + 5_000) + last;
+    let [one, other] = ["1", "2"].map(|last| letter(TableBuilder::default(), &body(last)));
+    assert_ne!(one.id(), other.id());
+    let cut = Letter {
+        body: one.body.slice(..4_096),
+        ..one.clone()
     };
-    assert_eq!(kept(Id::BODY).id(), kept(Id::BODY + 1).id());
+    assert_eq!(cut.id(), one.id());
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn what_would_be_deleted_is_not_consumed() {
         (&[(403, NO_RIGHT)], true),
         (&[(406, GONE)], true),
     ] {
-        let mut rig = alone(Task::Look(4), 3);
+        let mut rig = alone(Task::Look(Bodies::Begin), 3);
         for (at, (code, text)) in refusals.iter().enumerate() {
             if at > 0 {
                 rig.compares();
@@ -116,7 +116,7 @@ fn what_would_be_deleted_is_not_consumed() {
             false => assert_eq!(consumed(&rig.sent()), Some(false), "{refusals:?}"),
         }
     }
-    let mut stays = alone(Task::Look(4), 3);
+    let mut stays = alone(Task::Look(Bodies::Begin), 3);
     let channel = stays.channel();
     stays.broker(&method(channel, MethodId::QUEUE_DECLARE_OK, |a| {
         a.shortstr(b"dead").long(3).long(0).end();
@@ -126,7 +126,7 @@ fn what_would_be_deleted_is_not_consumed() {
 
 #[test]
 fn messages_that_are_got_come_in_order_and_go_back() {
-    let mut rig = alone(Task::Look(4), 20);
+    let mut rig = alone(Task::Look(Bodies::Begin), 20);
     rig.differs(406, AUTO_DELETE);
     assert_eq!(rig.gets(), 16, "the first window");
     for number in 0..16 {
@@ -144,7 +144,7 @@ fn messages_that_are_got_come_in_order_and_go_back() {
 
 #[test]
 fn a_queue_that_others_empty_is_at_its_end_when_nothing_is_got() {
-    let mut rig = alone(Task::Look(4), 3);
+    let mut rig = alone(Task::Look(Bodies::Begin), 3);
     rig.differs(406, AUTO_DELETE);
     assert_eq!(rig.gets(), 3);
     rig.is_got("a");
@@ -185,7 +185,7 @@ fn what_is_got_and_gone_makes_room() {
 /// Somebody has seen enough: what is on its way comes first.
 #[test]
 fn who_has_seen_enough_waits_for_what_is_being_got() {
-    let mut rig = alone(Task::Look(4), 2);
+    let mut rig = alone(Task::Look(Bodies::Begin), 2);
     rig.differs(406, AUTO_DELETE);
     rig.gets();
     rig.is_got("a");
