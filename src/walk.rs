@@ -20,6 +20,7 @@ use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication,
 
 pub use self::ended::{Ended, Failure, QueueType, REORDERED, Stopped, Summary};
 pub use self::moving::{MOST_AWAY, Moved};
+pub use self::readable::{Answers, Readable};
 pub use self::settings::{Bodies, Bounds, Move, Settings, Task};
 
 mod asking;
@@ -30,6 +31,7 @@ mod gets;
 mod message;
 mod moving;
 mod passing;
+mod readable;
 mod rights;
 mod settings;
 mod shelf;

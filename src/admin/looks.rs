@@ -21,7 +21,7 @@ use crate::net::clock::Clock;
 use crate::net::permits::{Permit, Permits};
 use crate::net::walks::Walks;
 use crate::telemetry::Metrics;
-use crate::walk::{Bodies, Bounds, Ended, Failure, Settings, Stopped, Summary, Task};
+use crate::walk::{Answers, Bodies, Bounds, Ended, Failure, Settings, Stopped, Summary, Task};
 
 /// How long one look too many waits for another to end.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -138,6 +138,29 @@ impl Looks {
         permit: Permit,
         settings: import::Settings,
     ) -> Result<Imported, Problem> {
+    /// What the broker says to whether the user may read each of these queues: one connection asks for all of them.
+    ///
+    /// # Errors
+    /// When the broker refuses the login or the vhost, or cannot be asked.
+    pub(super) async fn readable(
+        &self,
+        credentials: Credentials,
+        peer: IpAddr,
+        vhost: Vhost,
+        queues: Vec<ShortStr>,
+    ) -> Result<Answers, Problem> {
+        let _permit = self.permit(peer).await?;
+        let within = self.limits.now().look_timeout;
+        let login = credentials.login(vhost);
+        let stopped = self.stop.child_token().cancelled_owned();
+        let answers = self.walks.readable(login, queues, within, stopped).await;
+        if answers == Err(Failure::Silent) {
+            self.metrics.limit_met(Limit::LookTimeout);
+        }
+        self.came(peer, answers.as_ref().err());
+        Ok(answers?)
+    }
+
         let (walks, stopped) = (self.walks.clone(), self.stop.child_token());
         let import = self.tasks.spawn(async move {
             let _permit = permit;

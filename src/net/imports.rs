@@ -1,19 +1,23 @@
-//! An import as a task: it has a connection of its own, in the name of whoever asked for it.
+//! An import, and questions for rights, as tasks: each has a connection of its own, in the name of whoever asked for it.
 
 use std::future::Future;
 use std::task::Context;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::import::{self, Import, Imported, Settings};
-use crate::machine::Now;
+use crate::amqp::ids::ShortStr;
+use crate::import::{Import, Imported, Settings};
+use crate::link::Login;
+use crate::machine::{Effects, Machine, Now};
+use crate::walk::{Answers, Failure, Readable};
 
 use super::clock::Clock;
 use super::drive::{Drive, Outlet};
 use super::walks::Walks;
 
 /// Says how it ended.
-struct Told(mpsc::Sender<Imported>);
+struct Told<T>(mpsc::Sender<T>);
 
 impl Walks {
     /// Imports messages. `None`: it broke off, which is a bug of the proxy.
@@ -22,21 +26,46 @@ impl Walks {
         settings: Settings,
         stopped: impl Future<Output = ()>,
     ) -> Option<Imported> {
+        self.told(Import::new(settings, self.clock.now()), stopped)
+            .await
+    }
+
+    /// Asks whether that user may read these queues, which takes so long at most.
+    ///
+    /// # Errors
+    /// When the broker does not let the user in, or cannot be asked.
+    pub async fn readable(
+        &self,
+        login: Login,
+        queues: Vec<ShortStr>,
+        within: Duration,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<Answers, Failure> {
+        let readable = Readable::new(login, queues, within, self.clock.now());
+        let told = self.told(readable, stopped).await;
+        told.unwrap_or(Err(Failure::Silent))
+    }
+
+    /// What a machine has in the end.
+    async fn told<M: Machine<Output = Option<T>>, T>(
+        &self,
+        machine: M,
+        stopped: impl Future<Output = ()>,
+    ) -> Option<T> {
         // Nothing is told to it.
         let (_sender, inbox) = mpsc::channel(1);
         let (told, mut ended) = mpsc::channel(1);
-        let import = Import::new(settings, self.clock.now());
         let connector = self.dialer.connector(|_| ());
-        let mut drive = Drive::link(import, Told(told), inbox, self.clock, connector);
+        let mut drive = Drive::link(machine, Told(told), inbox, self.clock, connector);
         drive.run(stopped).await;
         ended.try_recv().ok()
     }
 }
 
-impl Outlet<Import> for Told {
-    fn dispatch(&mut self, _: &Import, fx: &mut import::Effects, _: Now, _: &mut Context<'_>) {
-        if let Some(imported) = fx.out.take() {
-            let _ = self.0.try_send(imported);
+impl<M: Machine<Output = Option<T>>, T> Outlet<M> for Told<T> {
+    fn dispatch(&mut self, _: &M, fx: &mut Effects<Option<T>>, _: Now, _: &mut Context<'_>) {
+        if let Some(told) = fx.out.take() {
+            let _ = self.0.try_send(told);
         }
     }
 }

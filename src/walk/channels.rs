@@ -286,7 +286,7 @@ impl Walk {
                 if as_stream {
                     self.summary.queue_type = QueueType::Stream;
                 }
-                self.begun(now, fx);
+                self.begun(now);
             }
             (MethodId::BASIC_GET_EMPTY, _) => self.got_none(now, fx),
             (MethodId::BASIC_DELIVER | MethodId::BASIC_GET_OK, _) => {
@@ -329,15 +329,12 @@ impl Walk {
     }
 
     /// Messages come from now on.
-    pub(super) fn begun(&mut self, now: Now, fx: &mut Effects) {
+    pub(super) fn begun(&mut self, now: Now) {
         self.state = State::Walking;
         self.until = Some(self.ends);
         (self.began, self.since) = (now.mono, now.mono);
         self.shelf_later(now);
-        match self.looks_at_any() {
-            true => self.wait(now),
-            false => self.stop(Stopped::Messages, now, fx),
-        }
+        self.wait(now);
     }
 
     /// How many messages there are: at the beginning, or when none came for a while.
@@ -348,7 +345,7 @@ impl Walk {
                 self.summary.ready = Some(ready);
                 self.summary.consumers = Some(counted.consumer_count.into());
                 match ready {
-                    0 if self.looks_at_any() => self.stop(Stopped::End, now, fx),
+                    0 => self.stop(Stopped::End, now, fx),
                     _ if self.test_rights(fx) => {}
                     _ => self.consume(true, fx),
                 }
@@ -371,11 +368,6 @@ impl Walk {
         }
     }
 
-    /// If not, it only finds out whether the user may read the queue.
-    fn looks_at_any(&self) -> bool {
-        self.settings.bounds.messages > 0
-    }
-
     /// The broker has closed the channel.
     fn refused(&mut self, payload: &[u8], now: Now, fx: &mut Effects) -> Result<(), &'static str> {
         let close = Close::parse(payload).map_err(|_| UNREADABLE)?;
@@ -388,11 +380,6 @@ impl Walk {
             (State::Asking { as_stream: true }, PRECONDITION_FAILED) => {
                 if close.text.ends_with(QUORUM) {
                     self.summary.queue_type = QueueType::Quorum;
-                }
-                // Whether the user may read the queue was asked first.
-                if !self.looks_at_any() {
-                    self.stop(Stopped::Messages, now, fx);
-                    return Ok(());
                 }
                 match self.would_be_alone() {
                     true => self.ask_fate(true, fx),

@@ -31,7 +31,7 @@ impl Walk {
             false => self.consume(false, fx),
             true => {
                 self.first_window(false);
-                self.begun(now, fx);
+                self.begun(now);
                 self.get_awaited(fx);
             }
         }

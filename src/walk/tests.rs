@@ -17,6 +17,7 @@ mod back;
 mod gets;
 mod moving;
 mod passing;
+mod readable;
 mod returning;
 mod windows;
 

@@ -10,6 +10,8 @@ class Cable:
 
     def __init__(self, broker, listen=lambda address=("127.0.0.1", 0): socket.create_server(address)):
         self._listen, self._broker, self._ends = listen, broker, []
+        self.connections = 0
+        """So many were opened."""
         self._open(listen())
 
     def _open(self, listener):
@@ -38,6 +40,7 @@ class Cable:
             except OSError:
                 proxy.close()
                 continue
+            self.connections += 1
             self._ends += [proxy, broker]
             for source, sink in ((proxy, broker), (broker, proxy)):
                 threading.Thread(target=pump, args=(source, sink), daemon=True).start()

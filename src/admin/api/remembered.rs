@@ -1,4 +1,4 @@
-//! Which queues a login may read, remembered for a minute: the broker is asked by a connection for each queue.
+//! Which queues a login may read, remembered for a minute: each question takes a connection to the broker.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

@@ -1,13 +1,13 @@
-//! What one user may read in one vhost, as the broker says. What it said is remembered for a minute, as each question is a connection.
+//! What one user may read in one vhost, as the broker says. What it said is remembered for a minute.
 
 use std::collections::BTreeSet;
 
 use super::super::login::Credentials;
-use super::super::looks::{Looks, Wish};
+use super::super::looks::Looks;
 use super::super::parameters::Place;
 use super::super::problem::Problem;
+use super::Peer;
 use super::remembered::Remembered;
-use super::{Peer, wish};
 use crate::amqp::ids::{ShortStr, Vhost};
 
 /// For one answer the broker is asked about so many queues.
@@ -81,19 +81,27 @@ impl Rights {
         vhost: &Vhost,
         queues: impl IntoIterator<Item = &'a ShortStr>,
     ) -> Result<(BTreeSet<ShortStr>, usize), Problem> {
-        let (mut asked, mut unasked) = (0, 0);
+        let (mut ask, mut unasked) = (Vec::new(), 0);
         let mut readable = BTreeSet::new();
         let queues: BTreeSet<&ShortStr> = queues.into_iter().collect();
         for queue in queues {
-            if self.said.known(credentials, vhost, queue).is_none() {
-                if asked >= MOST_ASKED {
-                    unasked += 1;
-                    continue;
+            match self.said.known(credentials, vhost, queue) {
+                Some(true) => {
+                    readable.insert(queue.clone());
                 }
-                asked += 1;
+                Some(false) => {}
+                None if ask.len() < MOST_ASKED => ask.push(queue.clone()),
+                None => unasked += 1,
             }
-            if self.may_read(credentials, peer, vhost, queue).await? {
-                readable.insert(queue.clone());
+        }
+        if !ask.is_empty() {
+            let login = (credentials.clone(), vhost.clone());
+            let answers = may_read_each(&self.looks, login, peer, ask.clone()).await?;
+            for (queue, may) in ask.into_iter().zip(answers) {
+                self.said.learn(credentials, vhost, &queue, may);
+                if may {
+                    readable.insert(queue);
+                }
             }
         }
         Ok((readable, unasked))
@@ -118,26 +126,48 @@ pub(super) async fn may_read(
     peer: Peer,
     place: &Place,
 ) -> Result<bool, Problem> {
-    match ask(looks, credentials, peer, place).await {
-        Ok(()) => Ok(true),
-        Err(problem) if problem.is_about_the_queue() => Ok(false),
-        Err(problem) => Err(problem),
+    let login = (credentials, place.vhost.clone());
+    let answers = may_read_each(looks, login, peer, vec![place.queue.clone()]).await?;
+    Ok(answers == [true])
+}
+
+/// The same of several queues.
+async fn may_read_each(
+    looks: &Looks,
+    (credentials, vhost): (Credentials, Vhost),
+    Peer(peer): Peer,
+    queues: Vec<ShortStr>,
+) -> Result<Vec<bool>, Problem> {
+    let number = queues.len();
+    let may = |refused: Option<Problem>| match refused {
+        None => Ok(true),
+        Some(problem) if problem.is_about_the_queue() => Ok(false),
+        Some(problem) => Err(problem),
+    };
+    match looks.readable(credentials, peer, vhost, queues).await {
+        Ok(answers) => {
+            let refused = answers.into_iter().map(|answer| answer.map(Problem::from));
+            refused.map(may).collect()
+        }
+        // The user may not even enter the vhost.
+        Err(problem) => Ok(vec![may(Some(problem))?; number]),
     }
 }
 
-/// A look at nothing: only for what the broker says of the user, the vhost and the queue.
+/// Whether the broker lets the user read that queue.
 ///
 /// # Errors
-/// When it says no, or cannot be asked.
+/// When it says no, in its words, or cannot be asked.
 pub(super) async fn ask(
     looks: &Looks,
     credentials: Credentials,
-    peer: Peer,
+    Peer(peer): Peer,
     place: &Place,
 ) -> Result<(), Problem> {
-    let wish = Wish {
-        messages: Some(0),
-        ..wish(credentials, peer, place)
-    };
-    looks.look(wish, (), |(), _| true).await.map(drop)
+    let queues = vec![place.queue.clone()];
+    let answers = looks.readable(credentials, peer, place.vhost.clone(), queues);
+    match answers.await?.into_iter().flatten().next() {
+        None => Ok(()),
+        Some(refused) => Err(refused.into()),
+    }
 }

@@ -123,6 +123,8 @@ impl Live {
             }
             return;
         }
+        self.ask_for(listed.deaths.iter().map(|death| &death.dead.queue))
+            .await;
         for death in &listed.deaths {
             let queue = &death.dead.queue;
             match self.may_read(queue).await {
@@ -137,6 +139,23 @@ impl Live {
             }
             self.at = death.number;
         }
+    }
+
+    /// One connection asks for all of these, so that the answers are there when each is looked up. What it could not ask is asked again then.
+    async fn ask_for<'a>(&self, queues: impl Iterator<Item = &'a ShortStr>) {
+        let Reader {
+            rights,
+            credentials,
+            peer,
+            vhost,
+            queue,
+        } = &self.reader;
+        let room = MOST_QUEUES - self.asked.len();
+        let new = queues.filter(|of| is_meant(queue, of) && !self.asked.contains(*of));
+        let new: BTreeSet<_> = new.collect();
+        let _ = rights
+            .readable(credentials, *peer, vhost, new.into_iter().take(room))
+            .await;
     }
 
     /// Whether one is shown that died there.

@@ -62,16 +62,16 @@ fn answer(channel: u16, payload: &[u8]) -> Vec<u8> {
         MethodId::CONNECTION_START_OK => peer::tune(100, 131_072, 0),
         MethodId::CONNECTION_OPEN => peer::open_ok(),
         MethodId::CHANNEL_OPEN => say(MethodId::CHANNEL_OPEN_OK, &|a| a.longstr(b"").end()),
-        MethodId::QUEUE_DECLARE if queue().is_empty() => {
-            peer::close(channel, 404, "NOT_FOUND - no queue", method)
-        }
-        MethodId::QUEUE_DECLARE if queue() == b"away" => {
-            peer::close(0, 541, "INTERNAL_ERROR - not now", method)
-        }
         MethodId::QUEUE_DECLARE => say(MethodId::QUEUE_DECLARE_OK, &|a| {
             a.shortstr(queue()).long(0).long(0).end();
         }),
         MethodId::BASIC_QOS => say(MethodId(60, 11), &|a| a.end()),
+        MethodId::BASIC_CONSUME if queue().is_empty() => {
+            peer::close(channel, 404, "NOT_FOUND - no queue", method)
+        }
+        MethodId::BASIC_CONSUME if queue() == b"away" => {
+            peer::close(0, 541, "INTERNAL_ERROR - not now", method)
+        }
         MethodId::BASIC_CONSUME if queue() == b"mine" => {
             peer::close(channel, 406, "PRECONDITION_FAILED - no stream", method)
         }
