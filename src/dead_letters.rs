@@ -117,7 +117,7 @@ pub struct Said {
 ///
 /// # Errors
 /// When there is no answer, or a column that there is not was asked for.
-pub async fn ask(client: &Client, asked: &cli::Look) -> Result<Said, Failed> {
+pub async fn ask(client: &Client, asked: &cli::Look) -> Result<(Said, Outcome), Failed> {
     let queue = asked.queue();
     let path = request::of_queue(queue, "dead-letters");
     let query = query(asked);
@@ -129,8 +129,9 @@ pub async fn ask(client: &Client, asked: &cli::Look) -> Result<Said, Failed> {
             client.get(&format!("{path}/{id}")).await?
         }
     };
+    let outcome = Outcome::of_look(answer["stopped"].as_str());
     if queue.printing.output == Output::Json {
-        return Ok(Said::json(&answer));
+        return Ok((Said::json(&answer), outcome));
     }
     let objects = |name: &str| answer[name].as_array().map_or(&[][..], |list| list);
     let headed = !queue.printing.non_interactive;
@@ -145,7 +146,7 @@ pub async fn ask(client: &Client, asked: &cli::Look) -> Result<Said, Failed> {
         }
         cli::Look::Show { .. } => show::text(&answer),
     };
-    Ok(Said::text(&answer, text))
+    Ok((Said::text(&answer, text), outcome))
 }
 
 fn or_usual(columns: &[String], usual: &[&str]) -> Vec<String> {

@@ -9,7 +9,7 @@ use dlx_proxy::admin;
 use dlx_proxy::admin::client::Client;
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::app::{self, App};
-use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Look, Move, OfVhost, Queues, Redrives};
+use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Move, OfVhost, Queues, Redrives};
 use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, PASSWORD, USERNAME};
 use dlx_proxy::dead_letters::{self, Failed, Outcome, Said};
 use dlx_proxy::demo;
@@ -83,7 +83,10 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::Healthcheck(settings) => healthcheck(settings)?,
         Command::Redeclared(place) => redeclared(&place)?,
         Command::DeadLetters(DeadLetters::Queues(asked)) => queues(&asked)?,
-        Command::DeadLetters(DeadLetters::Look(asked)) => look(&asked)?,
+        Command::DeadLetters(DeadLetters::Look(asked)) => {
+            let look = async |client: &Client| dead_letters::ask(client, &asked).await;
+            return in_queue(asked.queue(), look);
+        }
         Command::DeadLetters(DeadLetters::Redrive { queue, to, moving }) => {
             let to = Some(to);
             return move_them(&Move { queue, to, moving });
@@ -99,12 +102,12 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         }) => {
             let export =
                 async |client: &Client| dead_letters::export(client, &queue, &filters, limit).await;
-            return move_files(&queue, export);
+            return in_queue(&queue, export);
         }
         Command::DeadLetters(DeadLetters::Import { queue, file }) => {
             let import =
                 async |client: &Client| dead_letters::import(client, &queue, file.as_deref()).await;
-            return move_files(&queue, import);
+            return in_queue(&queue, import);
         }
         Command::Redrives(asked) => redrives(&asked)?,
         Command::Retries(cli::Retries::List(arguments)) => list(arguments)?,
@@ -223,20 +226,12 @@ fn redeclared(place: &OfVhost) -> anyhow::Result<()> {
     print_said(runtime()?.block_on(dead_letters::redeclared(&client, place))?)
 }
 
-fn look(asked: &Look) -> anyhow::Result<()> {
-    let client = cli::client(&asked.queue().proxy)?;
-    print_said(runtime()?.block_on(dead_letters::ask(&client, asked))?)
-}
-
 fn move_them(wanted: &Move) -> anyhow::Result<ExitCode> {
-    let client = cli::client(&wanted.queue.proxy)?;
-    let moved = runtime()?.block_on(dead_letters::move_them(&client, wanted));
-    let (said, outcome) = moved?;
-    print_said(said)?;
-    Ok(exit_code(outcome))
+    let work = async |client: &Client| dead_letters::move_them(client, wanted).await;
+    in_queue(&wanted.queue, work)
 }
 
-fn move_files(
+fn in_queue(
     queue: &cli::Queue,
     work: impl AsyncFnOnce(&Client) -> Result<(Said, Outcome), Failed>,
 ) -> anyhow::Result<ExitCode> {

@@ -140,8 +140,8 @@ pub struct Walk {
     /// If messages move.
     moving: Option<Moving>,
     window: Window,
-    /// Somebody wants it to take nothing for a while.
-    paused: bool,
+    /// Somebody wants it to take nothing for a while: when it ends if that lasts until then.
+    paused: Option<Mono>,
     /// Until when what it holds has to be put back.
     shelf: Option<Mono>,
     /// What it holds is put back, and then it goes on.
@@ -198,7 +198,7 @@ impl Walk {
                     Some(Moving::new(Move::clone(wanted), settings.bounds.held, now))
                 }
             },
-            paused: false,
+            paused: None,
             rests: false,
             wake: None,
             settings,
@@ -271,11 +271,11 @@ impl Walk {
     }
 
     /// Somebody has seen enough: what waits for a publisher does so no longer.
-    fn cancel(&mut self, now: Now, fx: &mut Effects) {
+    fn cancel(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
         if let Some(moving) = &mut self.moving {
             moving.give_up();
         }
-        self.stop(Stopped::Enough, now, fx);
+        self.stop(why, now, fx);
     }
 
     fn is_cancelled(&self) -> bool {
@@ -354,7 +354,7 @@ impl Walk {
             .as_ref()
             .filter(|_| self.state == State::Walking);
         let rests = match moving {
-            Some(_) if self.paused => Some(None),
+            Some(_) if self.paused.is_some() => Some(None),
             moving => moving.and_then(|moving| moving.rests(now)),
         };
         self.wake = rests.flatten();
@@ -420,7 +420,7 @@ impl Machine for Walk {
 
     fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
-            Input::Enough => self.cancel(now, fx),
+            Input::Enough => self.cancel(Stopped::Enough, now, fx),
             Input::Pause(pause) => self.pause(pause, now, fx),
             Input::Settled(outcomes) => self.settled(outcomes, now, fx),
         }
@@ -428,7 +428,7 @@ impl Machine for Walk {
     }
 
     fn drain(&mut self, now: Now, fx: &mut Effects) {
-        self.cancel(now, fx);
+        self.cancel(Stopped::Enough, now, fx);
         self.after(now, fx);
     }
 
@@ -454,6 +454,9 @@ impl Machine for Walk {
                 _ => self.fail(Failure::Silent, now, fx),
             }
         }
+        if self.paused.take_if(|at| *at <= now.mono).is_some() {
+            self.cancel(Stopped::Paused, now, fx);
+        }
         if self.shelf.take_if(|at| *at <= now.mono).is_some() {
             self.shelf_is_due(now);
         }
@@ -477,7 +480,8 @@ impl Machine for Walk {
             return link;
         }
         let own = [self.until, self.quiet, self.shelf, self.wake, again];
-        own.into_iter().flatten().chain(link).min()
+        let own = own.into_iter().flatten().chain(self.paused);
+        own.chain(link).min()
     }
 
     fn wants_read(&self, _: Leg, _: usize) -> bool {

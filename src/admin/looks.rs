@@ -16,15 +16,17 @@ use super::slow_down::SlowDown;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::import::{self, Imported};
 use crate::letter::{ErrorHeaders, Letter};
-use crate::machine::{Limit, LiveLimits, Wall};
+use crate::machine::{Limit, Limits, LiveLimits, Wall};
 use crate::net::clock::Clock;
-use crate::net::permits::{Permit, Permits};
+use crate::net::permits::{Permit, Permits, Shares};
 use crate::net::walks::Walks;
 use crate::telemetry::Metrics;
 use crate::walk::{Answers, Bodies, Bounds, Ended, Failure, Settings, Stopped, Summary, Task};
 
 /// How long one look too many waits for another to end.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a look waits for another one into the same queue: what that has taken it would not see.
+const TURN: Duration = Duration::from_secs(5);
 
 /// All that looks need. Clones are the same.
 #[derive(Clone)]
@@ -32,6 +34,10 @@ pub struct Looks {
     walks: Walks,
     limits: LiveLimits,
     permits: Permits,
+    /// What one user may have of the permits. A false password takes nothing from whoever has the right one.
+    shares: Shares<Credentials>,
+    /// One look at a time into a queue.
+    turns: Shares<(Vhost, ShortStr)>,
     metrics: Metrics,
     slow_down: SlowDown,
     error_headers: Arc<ArcSwap<ErrorHeaders>>,
@@ -65,6 +71,8 @@ impl Looks {
             walks,
             limits,
             permits,
+            shares: Shares::default(),
+            turns: Shares::default(),
             metrics,
             slow_down: SlowDown::default(),
             error_headers: Arc::new(ArcSwap::from_pointee(error_headers)),
@@ -107,14 +115,16 @@ impl Looks {
         mut seen: T,
         see: fn(&mut T, Letter) -> bool,
     ) -> Result<(Summary, T), Problem> {
+        let share = self.share(&wish.credentials).await?;
         let permit = self.permit(wish.peer).await?;
+        let turn = self.turn_at(&wish.vhost, &wish.queue).await?;
         let (peer, settings) = (wish.peer, self.settings(wish));
         let most = settings.bounds.messages;
         let (looks, stopped) = (self.clone(), self.stop.child_token());
         // Nobody waits any more when this is dropped.
         let _waits = stopped.clone().drop_guard();
         let walk = self.tasks.spawn(async move {
-            let _permit = permit;
+            let _held = (share, permit, turn);
             let wants_more = |letter| see(&mut seen, letter);
             let ended = looks
                 .walks
@@ -128,16 +138,6 @@ impl Looks {
         Ok((ended?, seen))
     }
 
-    /// Puts messages into a queue. It goes on as a task of its own, like a look.
-    ///
-    /// # Errors
-    /// When it broke off.
-    pub(super) async fn import(
-        &self,
-        peer: IpAddr,
-        permit: Permit,
-        settings: import::Settings,
-    ) -> Result<Imported, Problem> {
     /// What the broker says to whether the user may read each of these queues: one connection asks for all of them.
     ///
     /// # Errors
@@ -149,6 +149,7 @@ impl Looks {
         vhost: Vhost,
         queues: Vec<ShortStr>,
     ) -> Result<Answers, Problem> {
+        let _share = self.share(&credentials).await?;
         let _permit = self.permit(peer).await?;
         let within = self.limits.now().look_timeout;
         let login = credentials.login(vhost);
@@ -161,6 +162,16 @@ impl Looks {
         Ok(answers?)
     }
 
+    /// Puts messages into a queue. It goes on as a task of its own, like a look.
+    ///
+    /// # Errors
+    /// When it broke off.
+    pub(super) async fn import(
+        &self,
+        peer: IpAddr,
+        permit: Permit,
+        settings: import::Settings,
+    ) -> Result<Imported, Problem> {
         let (walks, stopped) = (self.walks.clone(), self.stop.child_token());
         let import = self.tasks.spawn(async move {
             let _permit = permit;
@@ -182,6 +193,39 @@ impl Looks {
         permit.map_err(|_| {
             Problem::busy("as many looks as `max-looks` allows go on already; try again soon")
         })
+    }
+
+    /// What this user may have of `max-looks`.
+    ///
+    /// # Errors
+    /// When the user has as much already.
+    pub(super) async fn share(&self, credentials: &Credentials) -> Result<Permit, Problem> {
+        let all = Limits::of_one_user(self.permits.all());
+        let share = self.shares.acquire(credentials.clone(), all, PATIENCE);
+        self.or_busy(
+            share.await,
+            "half of `max-looks` are looks of this user already; try again soon",
+        )
+    }
+
+    /// Nobody else looks into that queue while this is held.
+    ///
+    /// # Errors
+    /// When somebody does for too long.
+    pub(super) async fn turn_at(&self, vhost: &Vhost, queue: &ShortStr) -> Result<Permit, Problem> {
+        let turn = self.turns.acquire((vhost.clone(), queue.clone()), 1, TURN);
+        self.or_busy(
+            turn.await,
+            "another look into this queue goes on, and holds its messages; try again soon",
+        )
+    }
+
+    fn or_busy(&self, permit: Permit, detail: &str) -> Result<Permit, Problem> {
+        if permit.is_none() {
+            self.metrics.limit_met(Limit::Looks);
+            return Err(Problem::busy(detail));
+        }
+        Ok(permit)
     }
 
     /// Whose logins failed waits for its turn.
@@ -232,7 +276,7 @@ impl Looks {
                 Stopped::Messages if most >= self.limits.now().look_limit => Limit::LookLimit,
                 Stopped::Octets => Limit::LookBytes,
                 Stopped::Time => Limit::LookTimeout,
-                Stopped::Messages | Stopped::End | Stopped::Enough => return,
+                _ => return,
             },
             Err(_) => return,
         };

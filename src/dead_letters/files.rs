@@ -58,7 +58,6 @@ pub async fn export(
     // Without its last line it is cut.
     let (lines, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
     let Last { end } = serde_json::from_str(last)?;
-    let is_all = end.stopped == "end" || end.stopped == "enough";
     let mut answer = plain::json(lines);
     if !lines.is_empty() {
         answer.push('\n');
@@ -67,14 +66,7 @@ pub async fn export(
         answer,
         notes: end.notes.iter().map(|note| plain::line(note)).collect(),
     };
-    Ok((
-        said,
-        if is_all {
-            Outcome::All
-        } else {
-            Outcome::InPart
-        },
-    ))
+    Ok((said, Outcome::of_look(Some(&end.stopped))))
 }
 
 /// Puts the messages of a file into a queue.

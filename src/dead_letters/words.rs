@@ -24,6 +24,18 @@ pub enum Outcome {
     Left,
 }
 
+// === impl Outcome ===
+
+impl Outcome {
+    /// Of an answer that went no further for this reason, if it has one: whether it shows all that was asked for.
+    pub(super) fn of_look(stopped: Option<&str>) -> Outcome {
+        match stopped {
+            None | Some("end" | "enough") => Outcome::All,
+            Some(_) => Outcome::InPart,
+        }
+    }
+}
+
 /// What a dry run answers.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -148,8 +160,16 @@ pub(super) fn ended(shown: &Shown) -> String {
             let cause = plain::line(cause.as_deref().unwrap_or("nobody knows why"));
             format!("{what} {id} failed: {cause}. Until then {went}{stay}.\n")
         }
-        (State::Cancelled, _) => {
-            format!("{what} {id} was cancelled. Until then {went}{stay}.\n")
+        (State::Cancelled, cause) => {
+            let cause = cause
+                .as_deref()
+                .map(|cause| format!(": {}", plain::line(cause)));
+            let cause = cause.unwrap_or_default();
+            format!("{what} {id} was cancelled{cause}. Until then {went}{stay}.\n")
+        }
+        (State::Completed, Some(cause)) => {
+            let cause = plain::line(cause);
+            format!("{what} {id} has ended: {went}{stay}; {cause}.\n")
         }
         (State::Completed, _) if gone == 0 && stay.is_empty() => {
             format!("{what} {id} has ended: no message was meant.\n")
@@ -163,6 +183,7 @@ pub(super) fn outcome(shown: &Shown) -> Outcome {
     match (shown.state, shown.gone, shown.stay.is_empty()) {
         (State::Failed, _, _) => Outcome::Failed,
         (State::Cancelled, _, _) => Outcome::InPart,
+        (_, _, true) if shown.cause.is_some() => Outcome::InPart,
         (_, _, true) => Outcome::All,
         (_, 0, false) => Outcome::Failed,
         (_, _, false) => Outcome::InPart,

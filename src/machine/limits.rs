@@ -110,6 +110,13 @@ pub(crate) fn as_size<S: Serializer>(bytes: &usize, serializer: S) -> Result<S::
     }
 }
 
+impl Limits {
+    /// Of so many places one user may take so many: so nobody alone keeps all others out.
+    pub fn of_one_user(all: usize) -> usize {
+        all.div_ceil(2)
+    }
+}
+
 #[cfg(test)]
 impl Limits {
     /// The defaults, but small where tests meet a limit.

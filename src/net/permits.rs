@@ -1,9 +1,13 @@
 //! How many connections a listener may have: a permit first, then `accept`, so that what is over the bound waits in the kernel's queue.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// One permit for each connection. Clones share the same permits.
 #[derive(Clone, Debug)]
@@ -15,6 +19,10 @@ pub struct Permits {
 /// To be dropped when the connection has ended.
 pub type Permit = Option<OwnedSemaphorePermit>;
 
+/// Permits of each key by itself: what somebody holds for one is no matter to those of another. Clones share the same permits.
+#[derive(Debug)]
+pub struct Shares<K>(Arc<Mutex<HashMap<K, Arc<Semaphore>>>>);
+
 // === impl Permits ===
 
 impl Permits {
@@ -24,6 +32,11 @@ impl Permits {
             free: Arc::new(Semaphore::new(all)),
             all: Arc::new(AtomicUsize::new(all)),
         }
+    }
+
+    /// How many there are in all.
+    pub fn all(&self) -> usize {
+        self.all.load(Ordering::Relaxed)
     }
 
     /// Changes the number of permits. Connections that are open stay; if there are too many, no other is accepted until enough have ended.
@@ -50,5 +63,62 @@ impl Permits {
         }
         met();
         self.free.clone().acquire_owned().await.ok()
+    }
+}
+
+// === impl Shares ===
+
+impl<K: Eq + Hash> Shares<K> {
+    /// A permit of this key, which has `all` of them while somebody holds one or waits. `None`: there was none for so long.
+    pub async fn acquire(&self, key: K, all: usize, patience: Duration) -> Permit {
+        let of_key = {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // Those that nobody holds or waits for; nobody can begin to, as that takes this lock.
+            known.retain(|_, of_key| Arc::strong_count(of_key) > 1);
+            let of_key = known.entry(key);
+            of_key
+                .or_insert_with(|| Arc::new(Semaphore::new(all)))
+                .clone()
+        };
+        timeout(patience, of_key.acquire_owned()).await.ok()?.ok()
+    }
+}
+
+impl<K> Clone for Shares<K> {
+    fn clone(&self) -> Self {
+        Shares(self.0.clone())
+    }
+}
+
+impl<K> Default for Shares<K> {
+    fn default() -> Self {
+        Shares(Arc::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_key_has_permits_of_its_own_and_is_forgotten_without_them() {
+        let shares = Shares::default();
+        let soon = Duration::ZERO;
+        let one = shares.acquire("a", 2, soon).await;
+        let two = shares.acquire("a", 2, soon).await;
+        assert!(one.is_some() && two.is_some());
+        assert!(shares.acquire("a", 2, soon).await.is_none());
+        assert!(shares.acquire("b", 1, soon).await.is_some());
+        let waits = tokio::spawn({
+            let shares = shares.clone();
+            async move { shares.acquire("a", 2, Duration::from_secs(60)).await }
+        });
+        tokio::task::yield_now().await;
+        drop(one);
+        assert!(waits.await.expect("no panic").is_some());
+        drop(two);
+        let _other = shares.acquire("c", 1, soon).await;
+        let known = shares.0.lock().expect("no panic");
+        assert_eq!(known.keys().collect::<Vec<_>>(), [&"c"]);
     }
 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::shown::Entry;
 use super::{NotBegun, Order, Shown};
 use crate::amqp::ids::Vhost;
-use crate::machine::Wall;
+use crate::machine::{Limits, Wall};
 use crate::net::walks::Progress;
 use crate::objects::Names;
 use crate::walk::{Ended, Failure, Input};
@@ -53,7 +53,8 @@ impl Book {
             return Err(NotBegun::Busy(*id));
         }
         let at_work = self.entries.values().filter(|entry| entry.ended.is_none());
-        if at_work.count() >= most {
+        let of_user = at_work.clone().filter(|entry| entry.by == order.login.user);
+        if at_work.count() >= most || of_user.count() >= Limits::of_one_user(most) {
             return Err(NotBegun::TooMany);
         }
         self.last += 1;

@@ -37,8 +37,10 @@ pub enum NotBegun {
     /// One at a time in a queue.
     #[error("redrive {0} is at work in this queue")]
     Busy(u64),
-    /// As many as `max-redrives`.
-    #[error("as many redrives as `max-redrives` allows are at work: wait for the end of one")]
+    /// As many as `max-redrives`, or half of them by that user.
+    #[error(
+        "as many redrives as `max-redrives` allows are at work, or half of them are this user's: wait for the end of one, or cancel it"
+    )]
     TooMany,
     /// Whoever may publish there decides what the proxy believes.
     #[error("{0} is one of the proxy's own: nothing is sent there")]

@@ -113,6 +113,10 @@ impl Entry {
             Some(_) if self.cancelled => (State::Cancelled, None),
             Some((_, Ok(summary))) => match summary.stopped {
                 Stopped::Messages => (State::Failed, Some(TOO_MANY_STAY.to_owned())),
+                Stopped::Paused => (State::Cancelled, Some(PAUSED_FOR_LONG.to_owned())),
+                _ if summary.some_did_not_come() => {
+                    (State::Completed, Some(SOME_DID_NOT_COME.to_owned()))
+                }
                 _ => (State::Completed, None),
             },
         };
@@ -178,5 +182,10 @@ const BLOCKED: &str = "blocked";
 /// Of a walk that gets nothing.
 const STARVES: &str =
     "nothing comes, though the queue has messages: is another consumer the only active one?";
+/// Of a walk that nobody lets go on.
+const PAUSED_FOR_LONG: &str = "it was paused for an hour";
+/// Of a walk that was not given all.
+const SOME_DID_NOT_COME: &str =
+    "some of the messages did not come: others hold or have taken them, or they expired";
 /// Of a walk that holds `look-limit` messages.
 const TOO_MANY_STAY: &str = "too many messages in front stay where they are (look-limit)";

@@ -63,6 +63,8 @@ pub enum Stopped {
     Octets,
     /// [`Bounds::time`](super::Bounds).
     Time,
+    /// It was paused for too long.
+    Paused,
 }
 
 /// Why nothing can be said of the queue. What was taken is back in its place, or will be when the broker notices that the connection is lost.
@@ -100,6 +102,24 @@ pub enum Failure {
 const ACCESS_REFUSED: &str = "403";
 /// `NOT_ALLOWED`: of a connection it is about the vhost, or about what counts connections.
 const NOT_ALLOWED: &str = "530";
+
+// === impl Summary ===
+
+impl Summary {
+    /// It came to the end of what there was for it, but others took messages before or meanwhile: what they hold it did not see. A stream keeps all.
+    pub fn is_shared(&self) -> bool {
+        let others = self.consumers.is_some_and(|others| others > 0);
+        self.some_did_not_come()
+            || self.stopped == Stopped::End && self.queue_type != QueueType::Stream && others
+    }
+
+    /// It was not given all that were there when it began.
+    pub fn some_did_not_come(&self) -> bool {
+        self.stopped == Stopped::End
+            && self.queue_type != QueueType::Stream
+            && self.ready.is_some_and(|ready| self.seen < ready)
+    }
+}
 
 // === impl Failure ===
 

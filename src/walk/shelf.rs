@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Walking ─ paused for PAUSED, or holds one for HELD ─▶ Settling ─▶ … ─▶ Closing ─▶ Shelved ─ may go on ─▶ Asking ─▶ Walking
+//!                                                                                   └─ paused for FORGOTTEN ─▶ Ended
 //! ```
 
 use std::time::Duration;
@@ -13,16 +14,18 @@ use super::{BEGINNING, Effects, State, Walk};
 
 /// A pause of so long puts back what is held.
 const PAUSED: Duration = Duration::from_secs(5 * 60);
+/// What is paused for so long ends: it has a place, of which there are few, and a connection.
+const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
 /// What is held for so long is put back, and met again.
 const HELD: Duration = Duration::from_secs(20 * 60);
 
 impl Walk {
     /// Takes nothing more for a while, or goes on.
     pub(super) fn pause(&mut self, pause: bool, now: Now, fx: &mut Effects) {
-        if pause == self.paused {
+        if pause == self.paused.is_some() {
             return;
         }
-        self.paused = pause;
+        self.paused = pause.then(|| now.mono.after(FORGOTTEN));
         match self.state {
             State::Shelved if !pause => self.begin_anew(now, fx),
             State::Walking => {
@@ -36,7 +39,7 @@ impl Walk {
     /// When what is held has to be put back, if messages move.
     pub(super) fn shelf_later(&mut self, now: Now) {
         let at = self.began.after(HELD);
-        let at = match self.paused {
+        let at = match self.paused.is_some() {
             true => at.min(now.mono.after(PAUSED)),
             false => at,
         };
@@ -46,7 +49,7 @@ impl Walk {
     /// What is held is held for long.
     pub(super) fn shelf_is_due(&mut self, now: Now) {
         let stays = self.moving.as_ref().is_some_and(Moving::holds_any);
-        match self.paused || stays {
+        match self.paused.is_some() || stays {
             true => self.put_down(),
             // All that it has comes and goes.
             false => {
@@ -82,7 +85,7 @@ impl Walk {
         if let Some(moving) = &mut self.moving {
             moving.begin_anew();
         }
-        if !self.paused {
+        if self.paused.is_none() {
             self.begin_anew(now, fx);
         }
     }

@@ -128,7 +128,7 @@ impl Walk {
     /// Opens the next window, if this one is full and more may be taken.
     pub(super) fn widen(&mut self, fx: &mut Effects) {
         let may = match self.state {
-            State::Walking => !self.paused,
+            State::Walking => self.paused.is_none(),
             State::Passing => true,
             _ => false,
         };

@@ -258,6 +258,8 @@ impl Moves {
         // Before anything is said of what is at work there: only those hear of it who may read the queue. It also keeps those from the list of
         // redrives, and from the log, whom the broker does not let in.
         ask(&self.looks, credentials.clone(), peer, &place).await?;
+        // What a look holds would be left out.
+        let _turn = self.looks.turn_at(&place.vhost, &place.queue).await?;
         let order = Order {
             login: credentials.login(place.vhost),
             queue: place.queue,

@@ -51,11 +51,12 @@ impl<T> Answer<T> {
             looked_at: walked.seen,
             matched,
             stopped: match walked.stopped {
+                Stopped::End if !is_full && walked.is_shared() => "others",
                 Stopped::End => "end",
                 // Of a page without a filter the walk was told its size.
                 _ if is_full => "enough",
                 // Nobody else ends it: the proxy does, or whoever asked has gone.
-                Stopped::Enough => "interrupted",
+                Stopped::Enough | Stopped::Paused => "interrupted",
                 Stopped::Messages => "messages",
                 Stopped::Octets => "octets",
                 Stopped::Time => "time",
@@ -76,7 +77,7 @@ pub(in crate::admin::listing) fn notes(walked: &Summary) -> Vec<String> {
                 "none of {ready} messages came in time: is another consumer the only active one?"
             ));
         }
-        Some(ready) if seen < ready && walked.stopped != Stopped::End => {
+        Some(ready) if seen < ready && (walked.stopped != Stopped::End || walked.is_shared()) => {
             notes.push(format!(
                 "the first {seen} of {ready} messages were looked at"
             ));
@@ -104,9 +105,12 @@ pub(in crate::admin::listing) fn notes(walked: &Summary) -> Vec<String> {
     }
     match walked.consumers {
         None | Some(0) => {}
-        Some(1) => notes.push("another consumer takes messages from this queue".to_owned()),
+        Some(1) => notes.push(
+            "another consumer takes messages from this queue: what it holds is not shown"
+                .to_owned(),
+        ),
         Some(many) => notes.push(format!(
-            "{many} other consumers take messages from this queue"
+            "{many} other consumers take messages from this queue: what they hold is not shown"
         )),
     }
     notes

@@ -86,6 +86,30 @@ fn a_bad_filter_is_refused_in_its_own_words() {
 }
 
 #[test]
+fn what_others_may_hold_has_a_word_of_its_own() {
+    let stopped = |consumers, seen, queue_type, is_full| {
+        let walked = Summary {
+            consumers,
+            queue_type,
+            ..walked(Stopped::End, seen, Some(5))
+        };
+        Answer::new(place(), &walked, is_full, 0, ()).stopped
+    };
+    use crate::walk::QueueType::{Classic, Stream};
+    for (consumers, seen, queue_type, is_full, expected) in [
+        (Some(0), 5, Classic, false, "end"),
+        (Some(1), 5, Classic, false, "others"),
+        (Some(1), 5, Classic, true, "end"),
+        (Some(0), 4, Classic, false, "others"),
+        (Some(1), 4, Stream, false, "end"),
+        (None, 5, Classic, false, "end"),
+    ] {
+        let said = stopped(consumers, seen, queue_type, is_full);
+        assert_eq!(said, expected, "{consumers:?} {seen} {queue_type:?}");
+    }
+}
+
+#[test]
 fn notes_say_how_far_it_went_what_it_cost_and_who_else_is_there() {
     let mut all = walked(Stopped::Time, 2, Some(5));
     all.counted = true;
@@ -97,7 +121,7 @@ fn notes_say_how_far_it_went_what_it_cost_and_who_else_is_there() {
             "the first 2 of 5 messages were looked at",
             "3 messages were taken, and are back in their places",
             "each look counts as a failed delivery of each message that it takes (3): the queue's delivery limit may kill messages",
-            "another consumer takes messages from this queue",
+            "another consumer takes messages from this queue: what it holds is not shown",
         ]
     );
     assert_eq!(notes(&walked(Stopped::End, 5, Some(5))), [""; 0]);

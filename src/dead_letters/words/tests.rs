@@ -178,3 +178,23 @@ fn the_end_is_a_sentence_and_a_code() {
         assert_eq!(outcome(&shown), code, "{sentence}");
     }
 }
+
+#[test]
+fn an_answer_that_does_not_show_all_is_one_in_part() {
+    for (stopped, expected) in [
+        (None, Outcome::All),
+        (Some("end"), Outcome::All),
+        (Some("enough"), Outcome::All),
+        (Some("others"), Outcome::InPart),
+        (Some("messages"), Outcome::InPart),
+    ] {
+        assert_eq!(Outcome::of_look(stopped), expected, "{stopped:?}");
+    }
+    let shown = shown(json!({"gone": 15, "seen": 15, "cause": "some did not come"}));
+    assert_eq!(outcome(&shown), Outcome::InPart);
+    let text = "Redrive 7 has ended: 15 messages went; some did not come.\n";
+    assert_eq!(ended(&shown), text);
+    let forgotten = self::shown(json!({"state": "cancelled", "cause": "it was paused"}));
+    let text = "Redrive 7 was cancelled: it was paused. Until then no message went.\n";
+    assert_eq!(ended(&forgotten), text);
+}

@@ -323,6 +323,21 @@ fn who_cancels_a_walk_that_puts_down_what_it_holds_ends_it() {
     assert_eq!(rig.summary().stopped, Stopped::Enough);
 }
 
+#[test]
+fn what_is_paused_for_an_hour_ends() {
+    let mut rig = moving(redrive(), 3);
+    rig.input(Input::Pause(true));
+    rig.pass(300_000);
+    rig.puts_back();
+    for _ in 0..3_299 {
+        rig.pass(1_000);
+        rig.broker(&[8, 0, 0, 0, 0, 0, 0, 0xce]);
+    }
+    assert_eq!(rig.fx.out.ended, None);
+    rig.pass(1_000);
+    assert_eq!(rig.summary().stopped, Stopped::Paused);
+}
+
 /// RabbitMQ cuts a channel that holds a message for half an hour.
 #[test]
 fn what_stays_is_put_back_in_time_and_met_again() {
