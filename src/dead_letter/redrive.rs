@@ -90,6 +90,27 @@ pub enum Stays {
     TooLong,
 }
 
+/// A dead letter that can be sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// What the proxy publishes.
+    pub publication: Publication,
+    /// As what consumers behind the proxy get it.
+    pub seen_as: Route,
+}
+
+/// An exchange and the keys that a message says it was published with. `x-death` says so of a message that goes back, and may be forged: whoever
+/// sends the message back needs the right to publish so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The exchange; empty is the default exchange.
+    pub exchange: ShortStr,
+    /// The routing key.
+    pub routing_key: ShortStr,
+    /// The keys in `CC`.
+    pub cc: Vec<ShortStr>,
+}
+
 /// The queue that a message goes back to, and how it had come there.
 pub(super) struct Origin<'a> {
     pub(super) queue: ShortStr,
@@ -111,7 +132,7 @@ impl Redrive {
         of: &Standing<'_>,
         here: &Here<'_>,
         now: Wall,
-    ) -> Result<Publication, Stays> {
+    ) -> Result<Sent, Stays> {
         let Itself { content, way_back } = of.itself(here)?;
         let properties = Properties::parse(&content.properties)?;
         let table = Table(properties.headers().unwrap_or_default());
@@ -154,6 +175,10 @@ impl Redrive {
                 (exchange.clone(), key)
             }
         };
+        let seen_as = match &origin {
+            Some(origin) => origin.route()?,
+            None => Route::new(&exchange, &routing_key),
+        };
         let headers = self.headers(table, origin.as_ref(), &return_exchange, here, now)?;
         let mut edited = properties.edit(&Edit {
             headers: Change::Set(headers),
@@ -173,7 +198,7 @@ impl Redrive {
             let proven = proof::prove(&edited, here.own_user, None).ok_or(Malformed)?;
             edited = retry.written_into(&proven)?;
         }
-        Ok(Publication {
+        let publication = Publication {
             exchange,
             routing_key,
             content: Content {
@@ -186,6 +211,10 @@ impl Redrive {
             history_cut: false,
             purpose: Purpose::Redrive,
             by: None,
+        };
+        Ok(Sent {
+            publication,
+            seen_as,
         })
     }
 
@@ -303,6 +332,27 @@ impl<'a> Origin<'a> {
             queue,
             cc: keys.collect(),
         })
+    }
+
+    fn route(&self) -> Result<Route, Stays> {
+        let cc = self.cc.iter().map(|key| ShortStr::copy(key));
+        Ok(Route {
+            cc: cc.collect::<Option<_>>().ok_or(Stays::TooLong)?,
+            ..Route::new(&self.exchange, &self.routing_key)
+        })
+    }
+}
+
+// === impl Route ===
+
+impl Route {
+    /// With this key alone.
+    pub fn new(exchange: &ShortStr, routing_key: &ShortStr) -> Route {
+        Route {
+            exchange: exchange.clone(),
+            routing_key: routing_key.clone(),
+            cc: Vec::new(),
+        }
     }
 }
 

@@ -1,12 +1,12 @@
-//! Which routing keys the user may publish with: what is asked, what is known, and which messages wait for an answer.
+//! As what the user may publish: what is asked, what is known, and which messages wait for an answer.
 //!
-//! Topic permissions are about the key. So where messages go to an exchange with keys of their own, the broker is asked once for each key, and a
-//! message is handed to the publisher when its key is known. All behind it wait, too, as they would overtake it. Answers come in the order of the
-//! questions.
+//! Messages go to an exchange with keys of their own, or back to their queues, where they say by which exchange and key they had come there. The
+//! broker is asked once for each exchange and key, as topic permissions are about the key, and a message is handed to the publisher when that is
+//! known. All behind it wait, too, as they would overtake it. Answers come in the order of the questions.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::amqp::ids::ShortStr;
+use crate::dead_letter::redrive::Route;
 use crate::machine::{Mono, Ticket};
 
 use super::message::Arriving;
@@ -16,10 +16,10 @@ const MOST_KNOWN: usize = 1_024;
 /// No more is read for the sake of an answer when so many octets have come before it, and cannot be taken now.
 const MOST_STASHED: usize = 16 << 20;
 
-/// What the broker says of a key.
+/// What the broker says of an exchange and a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The user may publish with it.
+    /// The user may publish so.
     May,
     /// The user may not: in the broker's words.
     Not(String),
@@ -32,14 +32,14 @@ pub(super) enum Right {
     May,
     /// It stays: in the broker's words.
     Not(String),
-    /// It waits for an answer, of its own key or of one before it.
+    /// It waits for an answer, for itself or for one before it.
     Waits,
 }
 
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
-    key: ShortStr,
+    route: Route,
     may: bool,
 }
 
@@ -55,11 +55,11 @@ pub(super) struct Answered {
 /// The questions of one walk.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    /// Keys without an answer, in the order of their questions.
-    asked: VecDeque<ShortStr>,
+    /// Those without an answer, in the order of their questions.
+    asked: VecDeque<Route>,
     /// So many of them the broker was sent.
     sent: usize,
-    known: BTreeMap<ShortStr, Answer>,
+    known: BTreeMap<Route, Answer>,
     /// Messages that are not handed over yet, in their order.
     waiting: VecDeque<Waiting>,
     /// Until when there has to be an answer.
@@ -74,26 +74,30 @@ pub(super) struct Asking {
 // === impl Asking ===
 
 impl Asking {
-    /// What becomes of a message with that key. If it waits, its ticket is in an answer later.
-    pub(super) fn right(&mut self, key: &ShortStr, ticket: Ticket) -> Right {
-        let known = self.known.get(key);
+    /// What becomes of a message that says so. If it waits, its ticket is in an answer later.
+    pub(super) fn right(&mut self, route: &Route, ticket: Ticket) -> Right {
+        // For the default exchange the broker was asked first of all.
+        let known = match route.exchange.is_empty() {
+            true => Some(&Answer::May),
+            false => self.known.get(route),
+        };
         match known {
             Some(Answer::Not(why)) => return Right::Not(why.clone()),
             Some(Answer::May) if self.waiting.is_empty() => return Right::May,
             Some(Answer::May) => {}
-            None if self.asked.contains(key) => {}
-            None => self.asked.push_back(key.clone()),
+            None if self.asked.contains(route) => {}
+            None => self.asked.push_back(route.clone()),
         }
         self.waiting.push_back(Waiting {
             ticket,
-            key: key.clone(),
+            route: route.clone(),
             may: known.is_some(),
         });
         Right::Waits
     }
 
-    /// The keys to ask the broker for now; there has to be an answer until then.
-    pub(super) fn questions(&mut self, until: Mono) -> Vec<ShortStr> {
+    /// What to ask the broker for now; there has to be an answer until then.
+    pub(super) fn questions(&mut self, until: Mono) -> Vec<Route> {
         if !self.asked.is_empty() {
             self.until.get_or_insert(until);
         }
@@ -101,24 +105,24 @@ impl Asking {
         self.asked.iter().skip(sent).cloned().collect()
     }
 
-    /// The answer to the oldest question. A refusal has closed the channel: what was asked behind it is asked again.
+    /// The answer to the oldest question. Where it has closed the channel, what was asked behind it is asked again.
     pub(super) fn answered(&mut self, answer: Answer) -> Answered {
         let mut answered = Answered::default();
         self.until = None;
-        self.sent = match answer {
-            Answer::May => self.sent.saturating_sub(1),
-            Answer::Not(_) => 0,
+        self.sent = match self.is_open {
+            true => self.sent.saturating_sub(1),
+            false => 0,
         };
-        let Some(key) = self.asked.pop_front() else {
+        let Some(route) = self.asked.pop_front() else {
             return answered;
         };
         match answer {
             Answer::May => {
-                let of_key = self.waiting.iter_mut().filter(|one| one.key == key);
-                of_key.for_each(|one| one.may = true);
+                let alike = self.waiting.iter_mut().filter(|one| one.route == route);
+                alike.for_each(|one| one.may = true);
             }
             Answer::Not(_) => self.waiting.retain(|one| {
-                let stays = one.key == key;
+                let stays = one.route == route;
                 if stays {
                     answered.refused.push(one.ticket);
                 }
@@ -128,11 +132,18 @@ impl Asking {
         let known = self.waiting.iter().take_while(|one| one.may).count();
         let may = self.waiting.drain(..known).map(|one| one.ticket);
         answered.may.extend(may);
+        self.learn(route, answer);
+        answered
+    }
+
+    /// What the broker says. With several keys it would take much room.
+    pub(super) fn learn(&mut self, route: Route, answer: Answer) {
         if self.known.len() >= MOST_KNOWN {
             self.known.clear();
         }
-        self.known.insert(key, answer);
-        answered
+        if route.cc.is_empty() {
+            self.known.insert(route, answer);
+        }
     }
 
     /// Nobody waits any more: the tickets of those that did.
@@ -193,16 +204,24 @@ impl Asking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amqp::ids::name;
 
-    fn key(text: &str) -> ShortStr {
-        ShortStr::copy(text.as_bytes()).expect("a key")
+    fn key(text: &str) -> Route {
+        Route::new(&name("x"), &name(text))
+    }
+
+    /// The broker's channel is closed by a refusal.
+    fn refused(asking: &mut Asking) -> Answered {
+        asking.is_open = false;
+        asking.answered(not())
     }
 
     fn not() -> Answer {
         Answer::Not("no".to_owned())
     }
 
-    fn asks(asking: &mut Asking) -> Vec<ShortStr> {
+    fn asks(asking: &mut Asking) -> Vec<Route> {
+        asking.is_open = true;
         asking.questions(Mono(5))
     }
 
@@ -216,7 +235,7 @@ mod tests {
         assert!(asks(&mut asking).is_empty());
         assert_eq!(asking.answered(Answer::May).may, [Ticket(1)]);
         assert_eq!(asking.right(&key("a"), Ticket(4)), Right::Waits);
-        let answered = asking.answered(not());
+        let answered = refused(&mut asking);
         assert_eq!(answered.refused, [Ticket(2)]);
         assert_eq!(answered.may, [Ticket(3), Ticket(4)]);
         assert_eq!(asking.right(&key("a"), Ticket(5)), Right::May);
@@ -232,7 +251,7 @@ mod tests {
             asking.right(&key(name), Ticket(ticket));
         }
         assert_eq!(asks(&mut asking).len(), 3);
-        asking.answered(not());
+        refused(&mut asking);
         assert_eq!(asks(&mut asking), [key("b"), key("c")]);
         assert_eq!(asking.answered(Answer::May).may, [Ticket(2)]);
         assert_eq!(asking.answered(Answer::May).may, [Ticket(3)]);
@@ -263,5 +282,30 @@ mod tests {
         assert_eq!(asking.forget(), [Ticket(1)]);
         assert_eq!(asking.answered(Answer::May), Answered::default());
         assert_eq!(asking.right(&key("a"), Ticket(2)), Right::May);
+    }
+
+    #[test]
+    fn what_came_by_the_default_exchange_is_not_asked_for_but_overtakes_nothing() {
+        let mut asking = Asking::default();
+        let plain = Route::new(&name(""), &name("q"));
+        assert_eq!(asking.right(&plain, Ticket(1)), Right::May);
+        assert_eq!(asking.right(&key("a"), Ticket(2)), Right::Waits);
+        assert_eq!(asking.right(&plain, Ticket(3)), Right::Waits);
+        assert_eq!(asks(&mut asking), [key("a")]);
+        assert_eq!(asking.answered(Answer::May).may, [Ticket(2), Ticket(3)]);
+    }
+
+    #[test]
+    fn several_keys_are_asked_for_each_time() {
+        let mut asking = Asking::default();
+        let route = Route {
+            cc: vec![name("c")],
+            ..key("a")
+        };
+        for ticket in [Ticket(1), Ticket(2)] {
+            assert_eq!(asking.right(&route, ticket), Right::Waits);
+            assert_eq!(asks(&mut asking), std::slice::from_ref(&route));
+            assert_eq!(asking.answered(Answer::May).may, [ticket]);
+        }
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::amqp::content::Content;
 use crate::amqp::ids::DeliveryTag;
 use crate::dead_letter::Dialect;
-use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing, Stays};
+use crate::dead_letter::redrive::{Destination, Here, Redrive, Sent, Standing, Stays};
 use crate::letter::Letter;
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
 use crate::objects::OwnObject;
@@ -217,18 +217,18 @@ impl Moving {
             self.moved.gone += 1;
             return Fate::Gone;
         };
-        let publication = match self.publication(redrive, letter, true, dialect, now) {
-            Ok(publication) => publication,
+        let Sent {
+            publication,
+            seen_as,
+        } = match self.sent(redrive, letter, true, dialect, now) {
+            Ok(sent) => sent,
             Err(why) => {
                 self.stays(tag, why.to_string());
                 return Fate::Stays;
             }
         };
         let ticket = Ticket(self.last + 1);
-        let right = match self.has_own_keys() {
-            true => self.asking.right(&publication.routing_key, ticket),
-            false => Right::May,
-        };
+        let right = self.asking.right(&seen_as, ticket);
         if let Right::Not(why) = right {
             self.stays(tag, why);
             return Fate::Stays;
@@ -259,14 +259,14 @@ impl Moving {
     /// What is published for it. `with_key`: back in its queue, its key has to be its own, as the broker may route it by that when it kills it
     /// again. Whether it does is not known here: that depends on who declared the queue, and how. So it goes by an exchange that leads to that queue
     /// alone; else by the default exchange.
-    fn publication(
+    fn sent(
         &self,
         redrive: &Redrive,
         letter: &Letter,
         with_key: bool,
         dialect: Dialect,
         now: Now,
-    ) -> Result<Publication, Stays> {
+    ) -> Result<Sent, Stays> {
         let names = &self.settings.names;
         let content = Content {
             properties: letter.properties.clone(),
@@ -358,7 +358,8 @@ impl Moving {
             .and_then(|away| away.taken.take());
         let redrive = self.settings.to.as_ref();
         let publication = letter.zip(redrive).and_then(|(letter, redrive)| {
-            self.publication(redrive, &letter, false, dialect, now).ok()
+            let sent = self.sent(redrive, &letter, false, dialect, now);
+            Some(sent.ok()?.publication)
         });
         let Some((away, publication)) = self.away.get_mut(&ticket).zip(publication) else {
             return false;

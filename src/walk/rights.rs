@@ -6,14 +6,18 @@
 //! ```text
 //! before the first message: the exchange, with the key that all get, else with an empty one ─ refused ─▶ the walk fails
 //! each key of the messages' own, when the first message with it has come ─ refused ─▶ all with that key stay
+//! each exchange and key of a message that goes back, as its consumer will read them ─ refused ─▶ the same
 //! ```
+//! Who wrote into the queue may have made up what a message says of its past. An exchange that is gone, or internal, the broker names only to those
+//! who may write to it by its name: nobody could publish to it now, but the user may have once, or may by a queue's dead letters.
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
-use crate::amqp::table::TableBuilder;
-use crate::dead_letter::redrive::Destination;
+use crate::amqp::reply_code::NOT_FOUND;
+use crate::amqp::table::{ArrayBuilder, TableBuilder};
+use crate::dead_letter::redrive::{Destination, Route};
 use crate::machine::Now;
 
 use super::asking::Answer;
@@ -24,6 +28,9 @@ use super::{BEGINNING, Effects, Failure, QueueType, State, Walk};
 const CHANNEL: u16 = 2;
 /// What a refusal says that is about the key, and not about the exchange.
 const TOPIC: &[u8] = b"access to topic '";
+/// What it says of an exchange to which nobody can publish; the right to write to it was looked at before.
+const INTERNAL: &[u8] = b"cannot publish to internal exchange";
+const CC: &[u8] = b"CC";
 /// Without it an exchange of the type `x-recent-history` would remember the empty message.
 const NO_STORE: &[u8] = b"x-recent-history-no-store";
 /// The property flag of `headers`.
@@ -39,7 +46,8 @@ impl Walk {
                 routing_key.clone().unwrap_or(ShortStr::EMPTY)
             }
         };
-        self.put_questions(&[key], fx);
+        let exchange = self.exchange().unwrap_or(ShortStr::EMPTY);
+        self.put_questions(&[Route::new(&exchange, &key)], fx);
         self.state = State::Testing;
         true
     }
@@ -54,31 +62,38 @@ impl Walk {
         if let Some(moving) = &mut self.moving
             && let State::Walking | State::Settling = self.state
         {
-            let keys = moving.asking.questions(now.mono.after(BEGINNING));
-            self.put_questions(&keys, fx);
+            let routes = moving.asking.questions(now.mono.after(BEGINNING));
+            self.put_questions(&routes, fx);
         }
     }
 
-    fn put_questions(&mut self, keys: &[ShortStr], fx: &mut Effects) {
-        let Some(moving) = self.moving.as_mut().filter(|_| !keys.is_empty()) else {
+    /// The exchange that all messages go to, if they do.
+    fn exchange(&self) -> Option<ShortStr> {
+        match self.moving.as_ref()?.to()? {
+            Destination::Exchange { exchange, .. } => Some(exchange.clone()),
+            Destination::Source | Destination::Queue(_) => None,
+        }
+    }
+
+    fn put_questions(&mut self, routes: &[Route], fx: &mut Effects) {
+        let Some(moving) = self.moving.as_mut().filter(|_| !routes.is_empty()) else {
             return;
         };
         let was_open = std::mem::replace(&mut moving.asking.is_open, true);
-        let exchange = match moving.to() {
-            Some(Destination::Exchange { exchange, .. }) => exchange.as_bytes(),
-            _ => b"",
-        };
         let (out, channel) = (fx.broker.build(&[]), ChannelId(CHANNEL));
         if !was_open {
             reply::channel_open(out, channel);
             reply::method(out, channel, MethodId::TX_SELECT, |_| {});
         }
-        let empty = empty();
-        for key in keys {
+        for route in routes {
             reply::method(out, channel, MethodId::BASIC_PUBLISH, |a| {
-                a.short(0).shortstr(exchange).shortstr(key).octet(0).end();
+                a.short(0)
+                    .shortstr(&route.exchange)
+                    .shortstr(&route.routing_key)
+                    .octet(0)
+                    .end();
             });
-            empty.put(out, channel, 0);
+            question(&route.cc).put(out, channel, 0);
             reply::method(out, channel, MethodId::TX_ROLLBACK, |_| {});
         }
     }
@@ -95,7 +110,10 @@ impl Walk {
         fx: &mut Effects,
     ) -> Result<(), &'static str> {
         match id {
-            MethodId::TX_ROLLBACK_OK if self.state == State::Testing => self.consume(true, fx),
+            MethodId::TX_ROLLBACK_OK if self.state == State::Testing => {
+                self.learn_first();
+                self.consume(true, fx);
+            }
             MethodId::TX_ROLLBACK_OK => self.answered(Answer::May, now, fx),
             MethodId::CHANNEL_CLOSE => {
                 let close = Close::parse(payload).map_err(|_| UNREADABLE)?;
@@ -113,12 +131,28 @@ impl Walk {
                         let code = close.code;
                         self.fail(Failure::Refused { code, text }, now, fx);
                     }
+                    _ if self.exchange().is_none() && is_of_no_use(&close) => {
+                        self.answered(Answer::May, now, fx);
+                    }
                     _ => self.answered(Answer::Not(text), now, fx),
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// The user may publish to the exchange with the key that all get: that is not asked again.
+    fn learn_first(&mut self) {
+        if let Some(moving) = &mut self.moving
+            && let Some(Destination::Exchange {
+                exchange,
+                routing_key: Some(key),
+            }) = moving.to()
+        {
+            let route = Route::new(exchange, key);
+            moving.asking.learn(route, Answer::May);
+        }
     }
 
     fn answered(&mut self, answer: Answer, now: Now, fx: &mut Effects) {
@@ -203,10 +237,22 @@ fn is_of_topic(close: &Close<'_>) -> bool {
     memchr::memmem::find(close.text, TOPIC).is_some()
 }
 
-/// What is published, and rolled back.
-fn empty() -> Content {
+/// The user may write to that exchange, which is gone or internal.
+fn is_of_no_use(close: &Close<'_>) -> bool {
+    close.code == NOT_FOUND || memchr::memmem::find(close.text, INTERNAL).is_some()
+}
+
+/// What is published, and rolled back. 4.3 looks at the topics of `CC`, too (S12.5).
+fn question(cc: &[ShortStr]) -> Content {
     let mut headers = TableBuilder::default();
     headers.boolean(NO_STORE, true);
+    if !cc.is_empty() {
+        let mut keys = ArrayBuilder::default();
+        for key in cc {
+            keys.longstr(key);
+        }
+        headers.array(CC, &keys);
+    }
     let headers = headers.finish();
     let size = (headers.len() as u32).to_be_bytes();
     Content {

@@ -5,6 +5,7 @@ import copy
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -156,6 +157,52 @@ def test_purge(scene):
     done = ended(scene, order(scene, dead, "purges", reason="expired"))
     assert (done["state"], done["gone"]) == ("completed", 2), done
     assert {letter["reason"] for letter in look(scene, dead)["dead-letters"]} == {"rejected"}
+
+
+def test_a_filter_and_an_id_mean_the_same_messages_for_all(scene):
+    """Of a large body a list keeps the beginning, while a purge has all of it."""
+    dead, begins = scene.queue("dead", kind="classic"), b"a" * (1 << 20)
+    for body in (begins + b" WANTED", begins + b" 1", begins + b" 2", b"WANTED 3"):
+        scene.publish("", dead, body)
+    until(lambda: scene.depth(dead) == 4, "all are there")
+    numbers = [look(scene, dead, rest, body="WANTED")["matched"] for rest in ("", "/groups")]
+    numbers.append(order(scene, dead, "purges", 200, body="WANTED", dry_run="true")["matched"])
+    _, lines, _ = command(scene, "export", "--queue", dead, "--body", "WANTED")
+    numbers.append(len(lines.splitlines()))
+    numbers.append(ended(scene, order(scene, dead, "purges", body="WANTED"))["gone"])
+    assert numbers == [1] * 5
+    ids = [letter["id"] for letter in look(scene, dead)["dead-letters"]]
+    _, lines, _ = command(scene, "export", "--queue", dead)
+    assert ids == [json.loads(line)["id"] for line in lines.splitlines()] and len(set(ids)) == 3
+    for one in ids:
+        shown = look(scene, dead, f"/{one}")
+        assert shown["body"]["cut"] and len(shown["body"]["text"]) == 256 << 10
+    assert ended(scene, order(scene, dead, "purges", id=ids[1]))["gone"] == 1
+    assert [letter["id"] for letter in look(scene, dead)["dead-letters"]] == [ids[0], ids[2]]
+
+
+def test_what_a_message_says_of_its_past_takes_the_right_to_publish_so(scene):
+    """Whoever may publish into a queue can write any `x-death`, and consumers behind the proxy read exchange and key of that."""
+    via, direct = scene.via, scene.via.direct.channel()
+    bank, mine, internal = scene.exchange("bank", "direct"), scene.exchange("mine", "topic"), scene.exchange("internal", internal=True)
+    gone, dead, source = scene.name("gone"), scene.queue("dead", kind="classic"), scene.queue("source", kind="classic")
+    ways = [(bank, "approved"), (mine, "ok"), (mine, "bad"), (gone, "old"), (scene.name("none"), "old"), (internal, "in"), ("", "any")]
+    for exchange, key in ways:
+        death = {"queue": source, "reason": "rejected", "exchange": exchange, "routing-keys": [key], "count": 1}
+        direct.basic_publish("", dead, b"forged", pika.BasicProperties(headers={"x-death": [death]}))
+    until(lambda: scene.depth(dead) == len(ways), "all are there")
+    via.broker.permit(via.vhost, "stranger", f"^{dead}$", f"^(amq\\.default|{mine}|{gone}|{internal})$", f"^{dead}$")
+    via.broker.permit_topic(via.vhost, "stranger", mine, "^ok$")
+    try:
+        done = ended(scene, order(scene, dead, user="stranger"))
+    finally:
+        via.broker._call("rabbit_auth_backend_internal:clear_permissions", "stranger", via.vhost)
+    refused = {re.sub(r".*access to (\w+ '[^']*').*", r"\1", why) for why in done["stay"]}
+    assert refused == {f"exchange '{bank}'", f"exchange '{scene.name('none')}'", "topic 'bad'"}, done
+    assert (done["state"], done["gone"], scene.depth(dead)) == ("completed", 4, 3), done
+    got = [(method.exchange, method.routing_key) for method, _, _ in taken(scene, source, 4)]
+    assert got == [(mine, "ok"), (gone, "old"), (internal, "in"), ("", "any")]
+    assert ended(scene, order(scene, dead))["gone"] == 3, "who may publish so may send so"
 
 
 def test_a_stream_keeps_its_messages(scene):

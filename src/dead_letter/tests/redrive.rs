@@ -54,7 +54,7 @@ pub(super) fn sent_back(
         routing_key: routing_key.as_bytes(),
         content,
     };
-    redrive.publication(&of, &here, NOW)
+    Ok(redrive.publication(&of, &here, NOW)?.publication)
 }
 
 pub(super) fn header<'a>(content: &'a Content, name: &[u8]) -> Option<Value<'a>> {

@@ -7,7 +7,7 @@ use crate::amqp::table::{Table, TableBuilder};
 use crate::dead_letter::headers::{BCC, CC, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH};
 use crate::dead_letter::private::{self, LAP, REDELIVERED, REDRIVEN};
 use crate::dead_letter::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE, Parked};
-use crate::dead_letter::redrive::{Destination, Here, Redrive, Standing, Stays};
+use crate::dead_letter::redrive::{Destination, Here, Redrive, Route, Standing, Stays};
 use crate::dead_letter::{
     Bridges, Dialect, Disposal, Lookup, Target, dispose, retry, signal, signalled,
 };
@@ -360,6 +360,12 @@ fn by_an_exchange_of_its_queue_it_has_its_own_key_and_its_cc_counts() {
         content: &letter,
     };
     let sent = source().publication(&of, &here, NOW).unwrap();
+    let seen_as = Route {
+        cc: vec![name("copy")],
+        ..Route::new(&name("x"), &name("k"))
+    };
+    assert_eq!(sent.seen_as, seen_as);
+    let sent = sent.publication;
     let way = (name("dlx-proxy.return/q"), name("k"));
     assert_eq!((sent.exchange, sent.routing_key), way);
     assert_eq!(line(&sent.content, "CC").as_deref(), Some("[copy]"));
@@ -367,6 +373,8 @@ fn by_an_exchange_of_its_queue_it_has_its_own_key_and_its_cc_counts() {
     assert_eq!(line(&was, "CC").as_deref(), Some("[copy]"));
     let elsewhere = to(Destination::Queue(name("p")));
     let sent = elsewhere.publication(&of, &here, NOW).unwrap();
+    assert_eq!(sent.seen_as, Route::new(&name(""), &name("p")));
+    let sent = sent.publication;
     assert_eq!((sent.exchange, sent.routing_key), (name(""), name("p")));
 }
 

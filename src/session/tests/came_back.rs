@@ -312,7 +312,7 @@ fn sent_back() -> Message {
         by: ShortStr::copy(b"ann").expect("short"),
     };
     let sent = redrive.publication(&of, &here, Wall::default());
-    let sent = sent.expect("it has a queue");
+    let sent = sent.expect("it has a queue").publication;
     Message {
         exchange: text(&sent.exchange),
         routing_key: text(&sent.routing_key),

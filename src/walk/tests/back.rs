@@ -25,7 +25,18 @@ fn died() -> Bytes {
     [&[0x20, 0][..], &size, &headers].concat().into()
 }
 
+/// A message has come, and the user may publish as it says that it was published.
 fn back(to: Destination) -> WalkRig {
+    let asks = to != Destination::Queue(name("other"));
+    let mut rig = coming(to);
+    if asks {
+        rig.asks(false, 1);
+        rig.rolled_back();
+    }
+    rig
+}
+
+fn coming(to: Destination) -> WalkRig {
     let wanted = Move {
         to: Some(Redrive {
             to,
@@ -95,4 +106,38 @@ fn where_nothing_can_be_bound_to_the_queue_it_goes_by_the_default_exchange() {
     cancelled.settles(1, Outcome::Refused(Cause::NoExchange));
     cancelled.pass(0);
     assert!(cancelled.handed().is_empty());
+}
+
+/// Whoever may write into the queue may have written anything into `x-death`.
+#[test]
+fn what_a_message_says_of_its_past_takes_the_right_to_publish_so() {
+    const REFUSED: &str =
+        "ACCESS_REFUSED - write access to exchange 'shop' in vhost '/' refused for user 'o'";
+    let mut rig = coming(Destination::Source);
+    let sent = rig.sent();
+    let asked = sent.iter().find(|sent| sent.is(2, MethodId::BASIC_PUBLISH));
+    let asked = &asked.expect("a question").payload[6..];
+    assert!(asked.starts_with(b"\x04shop\x03new"), "{sent:?}");
+    assert!(rig.handed().is_empty());
+    rig.broker(&close(2, 403, REFUSED, MethodId::BASIC_PUBLISH));
+    assert!(rig.handed().is_empty());
+    rig.comes_with("dead", died());
+    let stay = &rig.machine.progress().1.expect("it moves").stay;
+    assert_eq!((stay.len(), stay[REFUSED]), (1, 2));
+
+    for (code, text) in [
+        (404, "NOT_FOUND - no exchange 'shop' in vhost '/'"),
+        (
+            403,
+            "ACCESS_REFUSED - cannot publish to internal exchange 'shop' in vhost '/'",
+        ),
+    ] {
+        let mut rig = coming(Destination::Source);
+        rig.broker(&close(2, code, text, MethodId::BASIC_PUBLISH));
+        assert_eq!(
+            rig.goes(),
+            way(1, "dlx-proxy.return/orders", "new"),
+            "{text}"
+        );
+    }
 }
