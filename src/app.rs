@@ -17,6 +17,8 @@ use tracing::{info, warn};
 use crate::admin::files::Files;
 use crate::admin::looks::Looks;
 use crate::admin::redeclared::Redeclared;
+use crate::admin::room::Room;
+use crate::admin::rooms::Rooms;
 use crate::admin::server::Server;
 use crate::admin::watches::Watches;
 use crate::admin::{Api, Readiness};
@@ -27,6 +29,7 @@ use crate::drain::{Drain, Ended, Phase};
 use crate::hook::Hook;
 use crate::known::KnownQueues;
 use crate::management::Management;
+use crate::net::background::{Background, NICE};
 use crate::net::clock::{Clock, SystemClock};
 use crate::net::dial::Dialer;
 use crate::net::handshakes::Handshakes;
@@ -57,6 +60,8 @@ pub struct App {
     listener: Listener,
     client_ports: Ports,
     admin_ports: Ports,
+    /// For all that is asked at these, so that nobody who asks much stands between a client and its session.
+    admin_thread: Background,
     certificates: Certificates,
     management: Option<Management>,
     admin_server: Server,
@@ -206,12 +211,17 @@ impl App {
             names: settings.names.clone(),
             rules: settings.rules,
             limits: settings.limits.clone(),
+            room: Room::new(settings.limits.clone(), metrics.clone()),
+            metrics: metrics.clone(),
+            unread: Default::default(),
         };
+        let workers = Workers::start(config.worker_threads).map_err(BindError::Threads)?;
         let watches = Watches::new(recent, config.reloadable.max_admin_connections);
         let admin_server = Server {
             metrics: metrics.clone(),
             readiness: readiness.clone(),
-            permits: Permits::new(config.reloadable.max_admin_connections),
+            rooms: Rooms::new(config.reloadable.max_admin_connections),
+            workers: workers.clone(),
             limits: settings.limits.clone(),
             api: config.admin_api.then(|| Api {
                 looks: looks.clone(),
@@ -231,7 +241,7 @@ impl App {
             limits: settings.limits.clone(),
             retained: settings.retained.clone(),
             permits: permits.clone(),
-            admin_permits: admin_server.permits.clone(),
+            admin_rooms: admin_server.rooms.clone(),
             looks,
             watches,
             drain: drain.clone(),
@@ -246,7 +256,7 @@ impl App {
             hub: hub.clone(),
             metrics: metrics.clone(),
             clock,
-            workers: Workers::start(config.worker_threads).map_err(BindError::Threads)?,
+            workers,
             handshakes: Handshakes::start().map_err(BindError::Threads)?,
         };
         Ok(App {
@@ -255,6 +265,7 @@ impl App {
             listener,
             client_ports,
             admin_ports,
+            admin_thread: Background::start("admin", NICE).map_err(BindError::Threads)?,
             certificates,
             management,
             admin_server,
@@ -301,9 +312,12 @@ impl App {
             self.hub.open(vhost);
         }
         let stopped = drain.stopped(Phase::Admin);
-        drain.spawn(
+        // To the end: redrives are watched from there, too.
+        let admin_thread = self.admin_thread;
+        drain.spawn_on(
             Phase::Admin,
             self.admin_server.serve(self.admin_ports, stopped),
+            admin_thread.runtime(),
         );
         let (watching, stopped) = (self.certificates.watch(), drain.stopped(Phase::Admin));
         drain.spawn(Phase::Admin, async {

@@ -1,11 +1,14 @@
 //! Messages of a queue as lines of a file.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 
+use bytes::Bytes;
 use serde::Serialize;
 
 use super::listing::{Answer, Wanted};
 use super::parameters::Place;
+use super::room::{NO_ROOM, Taken};
 use crate::amqp::ids::ShortStr;
 use crate::letter::{Letter, Line};
 use crate::walk::Summary;
@@ -13,17 +16,44 @@ use crate::walk::Summary;
 /// With what the last line begins, which is no message: whoever does not find it knows that the file is cut.
 pub(super) const END: &[u8] = br#"{"end":"#;
 
+/// Octets that are kept as one piece, and freed as one; a line may have more.
+const KEPT: usize = 64 << 10;
+/// Octets that are given to be written at once: so it shows how far somebody has read.
+const PIECE: usize = 16 << 10;
+
 /// Lines, while they are written.
 pub(super) struct Exported {
     wanted: Wanted,
     most: u64,
     own_user: ShortStr,
     matched: u64,
+    /// What is full, and what is being filled.
+    pieces: VecDeque<Bytes>,
     lines: Vec<u8>,
+    /// Of both.
+    octets: usize,
     /// The lines of messages have so many octets at most.
     room: usize,
+    /// What they have of the memory for all files.
+    taken: Taken,
     /// One did not fit.
-    is_cut: bool,
+    cut: Option<Cut>,
+}
+
+/// Where a line did not fit.
+#[derive(Clone, Copy)]
+enum Cut {
+    /// In an export.
+    Octets,
+    /// Beside the files of others.
+    Busy,
+}
+
+/// Lines, while they are read: what was read gives its memory back.
+pub(super) struct Lines {
+    pieces: VecDeque<Bytes>,
+    octets: usize,
+    taken: Taken,
 }
 
 /// Takes so many octets.
@@ -45,21 +75,24 @@ pub(super) struct Nothing {}
 // === impl Exported ===
 
 impl Exported {
-    /// No line yet, and at most so many, with `room` for so many octets.
+    /// No line yet, and at most so many, with `room` for so many octets, if `taken` can be made as large.
     pub(super) fn new(
         wanted: Wanted,
         most: Option<u64>,
         own_user: ShortStr,
-        room: usize,
+        (room, taken): (usize, Taken),
     ) -> Exported {
         Exported {
             wanted,
             most: most.unwrap_or(u64::MAX),
             own_user,
             matched: 0,
+            pieces: VecDeque::new(),
             lines: Vec::new(),
+            octets: 0,
             room,
-            is_cut: false,
+            taken,
+            cut: None,
         }
     }
 
@@ -72,47 +105,103 @@ impl Exported {
     pub(super) fn see(&mut self, letter: Letter) -> bool {
         if self.wants_more() && self.wanted.takes(&letter) {
             let line = Line::of(&letter, &self.wanted.errors, &self.own_user);
-            self.is_cut = !self.write(&line, self.room);
-            self.matched += u64::from(!self.is_cut);
+            self.cut = self.write(&line).err();
+            self.matched += u64::from(self.cut.is_none());
         }
         self.wants_more()
     }
 
     fn wants_more(&self) -> bool {
-        !self.is_cut && self.matched < self.most
+        self.cut.is_none() && self.matched < self.most
     }
 
     /// All lines, the last one with how far the queue was looked at.
-    pub(super) fn finish(mut self, place: Place, walked: Summary) -> Vec<u8> {
+    pub(super) fn finish(mut self, place: Place, walked: Summary) -> Lines {
         let is_full = self.matched >= self.most;
         let mut end = Answer::new(place, &walked, is_full, self.matched, Nothing {});
-        if self.is_cut {
-            end.stopped = "octets";
-            end.notes.push(format!(
-                "more lines would have more than {} octets, twice `look-bytes`: choose messages by filters",
-                self.room
-            ));
+        if let Some(cut) = self.cut {
+            let (stopped, note) = cut.said(self.room);
+            end.stopped = stopped;
+            end.notes.push(note);
         }
-        self.write(&Last { end }, usize::MAX);
-        self.lines
+        let last = serde_json::to_vec(&Last { end }).unwrap_or_default();
+        self.lines.extend([&last[..], b"\n"].concat());
+        self.octets += last.len() + 1;
+        self.keep();
+        Lines {
+            pieces: self.pieces,
+            octets: self.octets,
+            taken: self.taken,
+        }
     }
 
-    /// False: there is no room for it, so nothing of it was written.
-    fn write(&mut self, line: &impl Serialize, room: usize) -> bool {
+    /// An error: there is no room for it, so nothing of it was written.
+    fn write(&mut self, line: &impl Serialize) -> Result<(), Cut> {
         let before = self.lines.len();
-        let writer = Room {
-            left: room.saturating_sub(before),
+        let mut writer = Room {
+            left: self.room.saturating_sub(self.octets),
             lines: &mut self.lines,
         };
         // Neither names that are no text nor maps with other keys than text are in it, so nothing else can fail.
-        let fits = serde_json::to_writer(writer, line).is_ok();
-        match fits {
-            true => self.lines.push(b'\n'),
-            false => self.lines.truncate(before),
+        let fits =
+            serde_json::to_writer(&mut writer, line).is_ok() && writer.write_all(b"\n").is_ok();
+        let octets = self.octets + self.lines.len() - before;
+        let written = match fits {
+            true => self.taken.resize(octets).map_err(|_| Cut::Busy),
+            false => Err(Cut::Octets),
+        };
+        match written {
+            Ok(()) => self.octets = octets,
+            Err(_) => self.lines.truncate(before),
         }
-        fits
+        if self.lines.len() >= KEPT {
+            self.keep();
+        }
+        written
+    }
+
+    fn keep(&mut self) {
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.shrink_to_fit();
+        self.pieces.push_back(lines.into());
     }
 }
+
+// === impl Cut ===
+
+impl Cut {
+    fn said(self, room: usize) -> (&'static str, String) {
+        match self {
+            Cut::Octets => (
+                "octets",
+                format!(
+                    "more lines would have more than {room} octets, twice `look-bytes`: choose messages by filters"
+                ),
+            ),
+            Cut::Busy => ("busy", NO_ROOM.to_owned()),
+        }
+    }
+}
+
+// === impl Lines ===
+
+impl Iterator for Lines {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let first = self.pieces.front_mut()?;
+        let piece = first.split_to(first.len().min(PIECE));
+        self.octets -= piece.len();
+        if first.is_empty() {
+            self.pieces.pop_front();
+            // Less is always there.
+            let _ = self.taken.resize(self.octets);
+        }
+        Some(piece)
+    }
+}
+
+// === impl Room ===
 
 impl Write for Room<'_> {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
@@ -132,9 +221,12 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::admin::room::tests::{begun, room as room_for};
     use crate::amqp::ids::Vhost;
     use crate::letter::{BodyHash, Filter};
     use crate::walk::Stopped;
+
+    const ALL: usize = 3 << 20;
 
     /// A body of control characters: each is six octets of JSON.
     fn letter() -> Letter {
@@ -157,7 +249,9 @@ mod tests {
         }
     }
 
-    fn exported(room: usize) -> Vec<Value> {
+    /// With room for so many octets in the export, and in all.
+    fn exported(room: usize, all: usize) -> Vec<Value> {
+        let room = (room, begun(&room_for(all)));
         let mut exported = Exported::new(wanted(), None, ShortStr::EMPTY, room);
         for _ in 0..3 {
             exported.see(letter());
@@ -169,7 +263,8 @@ mod tests {
             stopped: Stopped::End,
             ..Summary::default()
         };
-        let lines = exported.finish(place, walked);
+        let lines: Vec<Bytes> = exported.finish(place, walked).collect();
+        let lines = lines.concat();
         let lines = lines.split(|octet| *octet == b'\n');
         let lines = lines.filter(|line| !line.is_empty());
         lines
@@ -181,7 +276,8 @@ mod tests {
     #[test]
     fn an_export_that_was_interrupted_does_not_say_that_it_has_all() {
         let stopped = |most, stopped| {
-            let mut exported = Exported::new(wanted(), most, ShortStr::EMPTY, usize::MAX);
+            let room = (usize::MAX, begun(&room_for(ALL)));
+            let mut exported = Exported::new(wanted(), most, ShortStr::EMPTY, room);
             exported.see(letter());
             let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
             let walked = Summary {
@@ -190,7 +286,8 @@ mod tests {
                 stopped,
                 ..Summary::default()
             };
-            let lines = exported.finish(place, walked);
+            let lines: Vec<Bytes> = exported.finish(place, walked).collect();
+            let lines = lines.concat();
             let last = lines.split(|octet| *octet == b'\n').rev().nth(1);
             let last: Value = serde_json::from_slice(last.expect("a line")).expect("JSON");
             let end = &last["end"];
@@ -206,11 +303,11 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_left_out_and_the_last_line_says_so() {
-        let all = exported(usize::MAX);
+        let all = exported(usize::MAX, ALL);
         assert_eq!(all.len(), 4);
         assert_eq!(all[3]["end"]["stopped"], "end");
         let line = all[0].to_string().len();
-        let some = exported(2 * line + 10);
+        let some = exported(2 * line + 10, ALL);
         assert_eq!(some.len(), 3, "{some:?}");
         let end = &some[2]["end"];
         assert_eq!(
@@ -218,5 +315,28 @@ mod tests {
             (&"octets".into(), &2.into())
         );
         assert!(end["notes"].to_string().contains("more lines would have"));
+        let some = exported(usize::MAX, 2 * line + 10);
+        assert_eq!(some.len(), 3, "{some:?}");
+        let end = &some[2]["end"];
+        assert_eq!(end["stopped"], "busy");
+        assert!(end["notes"].to_string().contains(NO_ROOM));
+    }
+
+    #[test]
+    fn what_was_read_gives_its_memory_back() {
+        let all = room_for(ALL);
+        let mut exported =
+            Exported::new(wanted(), None, ShortStr::EMPTY, (usize::MAX, begun(&all)));
+        while exported.octets < ALL / 2 {
+            exported.see(letter());
+        }
+        let place = Place::new(Vhost::ROOT, ShortStr::EMPTY);
+        let mut lines = exported.finish(place, Summary::default());
+        let mut other = begun(&all);
+        assert!(other.resize(ALL * 3 / 4).is_err());
+        while lines.octets > ALL / 8 {
+            lines.next();
+        }
+        assert!(other.resize(ALL * 3 / 4).is_ok());
     }
 }

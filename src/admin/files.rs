@@ -1,24 +1,33 @@
 //! Messages into files and out of them: what exports and imports need beside a look.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::StatusCode;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
-use super::exported::END;
+use super::incoming::Incoming;
 use super::login::Credentials;
 use super::looks::Looks;
+use super::pace::time_for;
 use super::parameters::{Place, bad};
 use super::problem::Problem;
-use crate::amqp::content::Content;
+use super::room::{Room, Taken};
+use super::slow_down::{Attempt, SlowDown};
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::RuleSettings;
 use crate::import::{Imported, Settings};
-use crate::letter::Line;
-use crate::machine::LiveLimits;
+use crate::machine::{Limit, LiveLimits};
 use crate::objects::Names;
+use crate::telemetry::Metrics;
+
+/// Of a file that is refused before it was read so much is thrown away, and for so long: whoever still sends could not read why.
+const THROWN_AWAY: (usize, Duration) = (8 << 20, Duration::from_secs(2));
 
 /// All that exports and imports need. Clones are the same.
 #[derive(Clone)]
@@ -33,7 +42,17 @@ pub struct Files {
     pub rules: RuleSettings,
     /// How large a file may be, and how long it may take to come.
     pub limits: LiveLimits,
+    /// Where they are.
+    pub room: Room,
+    /// Where it is counted who was too slow.
+    pub metrics: Metrics,
+    /// Users whose files could not be read.
+    pub unread: Unread,
 }
+
+/// Who sent files that could not be read is slowed down like those whose logins failed.
+#[derive(Clone, Default)]
+pub struct Unread(SlowDown);
 
 /// A file, or a part of one, that is coming.
 pub(super) struct Part {
@@ -43,11 +62,11 @@ pub(super) struct Part {
     pub(super) octets: Body,
 }
 
-/// A file that was read: the messages, each with the number of its line.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Read {
-    messages: Vec<Content>,
-    lines: Vec<u64>,
+/// A file of which it is not known yet whether it can be read. If it is given up, it could not.
+struct Begun<'a> {
+    unread: &'a SlowDown,
+    attempt: Attempt,
+    was_read: bool,
 }
 
 /// What became of a file.
@@ -69,17 +88,60 @@ pub(super) struct Answer {
 // === impl Files ===
 
 impl Files {
-    /// Puts the messages of a file into a queue, in the name of that user.
+    /// Puts the messages of a file into a queue, in the name of that user: all of them, or none if one of the lines tells none.
     ///
     /// # Errors
     /// When the file cannot be read, or nothing of it can be imported.
     pub(super) async fn import(
         &self,
         credentials: Credentials,
-        peer: std::net::IpAddr,
+        peer: IpAddr,
         place: Place,
-        file: Part,
+        mut file: Part,
     ) -> Result<Answer, Problem> {
+        // Before anything is read or kept of a file.
+        if let Err(problem) = self.may_begin(&credentials, peer, &place).await {
+            throw_away(&mut file.octets).await;
+            return Err(problem);
+        }
+        let attempt = self.unread.0.attempt(peer, &credentials);
+        self.unread.0.turn(attempt).await.map_err(|wait| {
+            Problem::too_often(wait, "too many files of this user could not be read")
+        })?;
+        let taken = self.room.begin().await?;
+        let mut begun = Begun {
+            unread: &self.unread.0,
+            attempt,
+            was_read: false,
+        };
+        let received = self.clone().receive(file, taken);
+        let received = self.looks.aside(received).await;
+        // That there is no room for it is no fault of the file.
+        begun.was_read = received.as_ref().map_or_else(Problem::is_to_wait, |_| true);
+        let (
+            Incoming {
+                messages, lines, ..
+            },
+            _taken,
+        ) = received?;
+        let settings = Settings {
+            login: credentials.clone().login(place.vhost),
+            queue: place.queue,
+            messages: messages.into(),
+            rules: self.rules,
+            max_history: self.limits.now().max_history,
+        };
+        let imported = self.looks.import(&credentials, peer, settings).await?;
+        Answer::of(imported, &lines)
+    }
+
+    async fn may_begin(
+        &self,
+        credentials: &Credentials,
+        peer: IpAddr,
+        place: &Place,
+    ) -> Result<(), Problem> {
+        self.looks.let_in(credentials, peer, &place.vhost).await?;
         if self.names.is_ours(&place.queue) {
             let whose = format!("{} is one of the proxy's own", place.queue);
             return Err(Problem::new(
@@ -87,59 +149,89 @@ impl Files {
                 format!("{whose}: nothing is imported there"),
             ));
         }
-        // Before anything is kept of a file: so only so many are in memory.
-        let permit = self.looks.permit(peer).await?;
-        let Read { messages, lines } = Read::of(&self.receive(file.octets).await?, file.first)?;
-        let settings = Settings {
-            login: credentials.login(place.vhost),
-            queue: place.queue,
-            messages: messages.into(),
-            rules: self.rules,
-            max_history: self.limits.now().max_history,
-        };
-        let imported = self.looks.import(peer, permit, settings).await?;
-        Answer::of(imported, &lines)
+        Ok(())
     }
 
-    async fn receive(&self, file: Body) -> Result<Vec<u8>, Problem> {
-        let limits = self.limits.now();
-        let file = Limited::new(file, limits.look_bytes).collect();
-        let received = timeout(limits.look_timeout, file).await;
-        let received = received.map_err(|_| {
-            let detail = "the file did not come within `look-timeout`";
-            Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
-        })?;
-        match received {
-            Ok(file) => Ok(file.to_bytes().into()),
-            Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "the file is larger than `look-bytes`: send it in parts",
-            )),
-            Err(error) => Err(bad(format_args!("the file broke off: {error}"))),
+    /// Reads a file as it comes.
+    async fn receive(self, file: Part, taken: Taken) -> Result<(Incoming, Taken), Problem> {
+        let in_time = self.limits.now().look_timeout;
+        let received = timeout(in_time, self.read(file, taken)).await;
+        received.unwrap_or_else(|_| Err(late("the file did not come within `look-timeout`")))
+    }
+
+    async fn read(&self, mut file: Part, mut taken: Taken) -> Result<(Incoming, Taken), Problem> {
+        let (most, patience) = {
+            let limits = self.limits.now();
+            (limits.look_bytes, limits.admin_timeout)
+        };
+        let (mut octets, mut waited) = (0, Duration::ZERO);
+        // Of several that have not all room, one is read, where all would end in the middle.
+        let told = usize::try_from(file.octets.size_hint().lower()).unwrap_or(usize::MAX);
+        let told = told.min(most);
+        let incoming = taken.resize(2 * told);
+        let mut incoming = incoming.map(|()| Incoming::new(file.first));
+        loop {
+            let (began, most_wait) = (Instant::now(), patience + time_for(octets as u64));
+            let frame = timeout(most_wait.saturating_sub(waited), file.octets.frame()).await;
+            let frame = frame.map_err(|_| {
+                self.metrics.limit_met(Limit::AdminTimeout);
+                late("the file comes too slowly")
+            })?;
+            waited += began.elapsed();
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|error| bad(format_args!("the file broke off: {error}")))?;
+            let Ok(piece) = frame.into_data() else {
+                continue;
+            };
+            octets += piece.len();
+            if octets > most {
+                return Err(Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "the file is larger than `look-bytes`: send it in parts",
+                ));
+            }
+            // Behind what is wrong it is read to its end all the same: whoever still sends could not read what that is.
+            if let Ok(coming) = &mut incoming {
+                // What comes, and the messages that are made of it.
+                let room = taken.resize(2 * octets.max(told));
+                let read = room.and_then(|()| coming.take(&piece));
+                if let Err(problem) = read {
+                    incoming = Err(problem);
+                }
+            }
         }
+        let mut incoming = incoming?;
+        incoming.finish()?;
+        Ok((incoming, taken))
     }
 }
 
-// === impl Read ===
-
-impl Read {
-    /// All messages, or none. `first`: the number of the first line.
-    ///
-    /// # Errors
-    /// When one of the lines tells none: which, and why.
-    fn of(file: &[u8], first: u64) -> Result<Read, Problem> {
-        let mut read = Read::default();
-        for (number, line) in (first..).zip(file.split(|octet| *octet == b'\n')) {
-            let line = line.trim_ascii();
-            if line.is_empty() || line.starts_with(END) {
-                continue;
-            }
-            let message = Line::read(line);
-            let message = message.map_err(|why| bad(format_args!("line {number}: {why}")))?;
-            read.messages.push(message);
-            read.lines.push(number);
+async fn throw_away(file: &mut Body) {
+    let (mut left, in_time) = THROWN_AWAY;
+    let thrown = async {
+        while let Some(Ok(frame)) = file.frame().await {
+            let octets = frame.data_ref().map_or(0, |piece| piece.len());
+            left = match left.checked_sub(octets) {
+                Some(left) => left,
+                None => return,
+            };
         }
-        Ok(read)
+    };
+    let _ = timeout(in_time, thrown).await;
+}
+
+fn late(detail: &str) -> Problem {
+    Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+}
+
+// === impl Begun ===
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        match self.was_read {
+            true => self.unread.succeeded(self.attempt),
+            false => self.unread.failed(self.attempt),
+        }
     }
 }
 
@@ -175,18 +267,6 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_that_is_none_is_named() {
-        let line = r#"{"raw-properties":"0000","body":{"encoding":"text","text":"a","cut":false}}"#;
-        let file = format!("\n{line}\r\n{{\"end\":{{}}}}\n{line}");
-        let read = Read::of(file.as_bytes(), 1).expect("a file");
-        assert_eq!(read.lines, [2, 4]);
-        let wrong =
-            Read::of(format!("{line}\n\n{{}}\n").as_bytes(), 11).expect_err("a line of nothing");
-        let wrong = format!("{wrong:?}");
-        assert!(wrong.contains("line 13: "), "{wrong}");
-    }
 
     #[test]
     fn refused_lines_have_the_numbers_of_the_file() {

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::login::Credentials;
 use super::problem::Problem;
-use super::slow_down::SlowDown;
+use super::slow_down::{Attempt, SlowDown};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::import::{self, Imported};
 use crate::letter::{ErrorHeaders, Letter};
@@ -27,6 +27,8 @@ use crate::walk::{Answers, Bodies, Bounds, Ended, Failure, Settings, Stopped, Su
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a look waits for another one into the same queue: what that has taken it would not see.
 const TURN: Duration = Duration::from_secs(5);
+/// Logins under way at once: before the broker has let somebody in, nothing else is held for them.
+const LOGINS: usize = 16;
 
 /// All that looks need. Clones are the same.
 #[derive(Clone)]
@@ -38,6 +40,7 @@ pub struct Looks {
     shares: Shares<Credentials>,
     /// One look at a time into a queue.
     turns: Shares<(Vhost, ShortStr)>,
+    logins: Permits,
     metrics: Metrics,
     slow_down: SlowDown,
     error_headers: Arc<ArcSwap<ErrorHeaders>>,
@@ -73,6 +76,7 @@ impl Looks {
             permits,
             shares: Shares::default(),
             turns: Shares::default(),
+            logins: Permits::new(LOGINS),
             metrics,
             slow_down: SlowDown::default(),
             error_headers: Arc::new(ArcSwap::from_pointee(error_headers)),
@@ -104,6 +108,36 @@ impl Looks {
         self.tasks.wait().await;
     }
 
+    /// Whether the broker lets the user into the vhost. It is asked each time: what is remembered is not for those who have lost their login.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(super) async fn enter(
+        &self,
+        credentials: Credentials,
+        peer: IpAddr,
+        vhost: &Vhost,
+    ) -> Result<(), Problem> {
+        let asked = self.readable(credentials, peer, vhost.clone(), Vec::new());
+        asked.await.map(drop)
+    }
+
+    /// The same, for whom the broker has not let in with this login before: strangers hold up nobody but each other.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(super) async fn let_in(
+        &self,
+        credentials: &Credentials,
+        peer: IpAddr,
+        vhost: &Vhost,
+    ) -> Result<(), Problem> {
+        match self.slow_down.has_let_in(self.attempt(credentials, peer)) {
+            true => Ok(()),
+            false => self.enter(credentials.clone(), peer, vhost).await,
+        }
+    }
+
     /// Looks at messages until `see` has seen enough. It goes on as a task of its own: if nobody waits for it any more, it puts back what it has
     /// taken, while a connection that is cut may count as a failed delivery of each message.
     ///
@@ -115,15 +149,18 @@ impl Looks {
         mut seen: T,
         see: fn(&mut T, Letter) -> bool,
     ) -> Result<(Summary, T), Problem> {
-        let share = self.share(&wish.credentials).await?;
-        let permit = self.permit(wish.peer).await?;
+        let (credentials, peer) = (&wish.credentials, wish.peer);
+        self.let_in(credentials, peer, &wish.vhost).await?;
+        let share = self.share(credentials).await?;
+        let permit = self.permit().await?;
         let turn = self.turn_at(&wish.vhost, &wish.queue).await?;
-        let (peer, settings) = (wish.peer, self.settings(wish));
+        let attempt = self.attempt(&wish.credentials, wish.peer);
+        let settings = self.settings(wish);
         let most = settings.bounds.messages;
         let (looks, stopped) = (self.clone(), self.stop.child_token());
         // Nobody waits any more when this is dropped.
         let _waits = stopped.clone().drop_guard();
-        let walk = self.tasks.spawn(async move {
+        let walk = async move {
             let _held = (share, permit, turn);
             let wants_more = |letter| see(&mut seen, letter);
             let ended = looks
@@ -131,10 +168,12 @@ impl Looks {
                 .walk(settings, stopped.cancelled_owned(), wants_more)
                 .await;
             (ended, seen)
-        });
+        };
+        // Messages are read and written beside the sessions.
+        let walk = self.tasks.spawn_on(walk, self.walks.thread.runtime());
         let (ended, seen) = walk.await.map_err(|_| broke_off())?;
         self.count(&ended, most);
-        self.came(peer, ended.as_ref().err());
+        self.came(attempt, ended.as_ref().err());
         Ok((ended?, seen))
     }
 
@@ -149,8 +188,8 @@ impl Looks {
         vhost: Vhost,
         queues: Vec<ShortStr>,
     ) -> Result<Answers, Problem> {
-        let _share = self.share(&credentials).await?;
-        let _permit = self.permit(peer).await?;
+        let _permit = self.login(&credentials, peer).await?;
+        let attempt = self.attempt(&credentials, peer);
         let within = self.limits.now().look_timeout;
         let login = credentials.login(vhost);
         let stopped = self.stop.child_token().cancelled_owned();
@@ -158,36 +197,64 @@ impl Looks {
         if answers == Err(Failure::Silent) {
             self.metrics.limit_met(Limit::LookTimeout);
         }
-        self.came(peer, answers.as_ref().err());
+        self.came(attempt, answers.as_ref().err());
         Ok(answers?)
     }
 
     /// Puts messages into a queue. It goes on as a task of its own, like a look.
     ///
     /// # Errors
-    /// When it broke off.
+    /// When it broke off, or too many looks go on.
     pub(super) async fn import(
         &self,
+        credentials: &Credentials,
         peer: IpAddr,
-        permit: Permit,
         settings: import::Settings,
     ) -> Result<Imported, Problem> {
+        let share = self.share(credentials).await?;
+        let permit = self.permit().await?;
+        let attempt = self.attempt(credentials, peer);
         let (walks, stopped) = (self.walks.clone(), self.stop.child_token());
-        let import = self.tasks.spawn(async move {
-            let _permit = permit;
+        let import = async move {
+            let _held = (share, permit);
             walks.import(settings, stopped.cancelled_owned()).await
-        });
+        };
+        let import = self.tasks.spawn_on(import, self.walks.thread.runtime());
         let imported = import.await.ok().flatten().ok_or_else(broke_off)?;
-        self.came(peer, imported.failure.as_ref());
+        self.came(attempt, imported.failure.as_ref());
         Ok(imported)
     }
 
-    /// One of `max-looks`, for somebody whose logins have not failed too often.
+    /// Does something beside the sessions. It is given up if nobody waits for it any more.
+    ///
+    /// # Errors
+    /// When it broke off.
+    pub(super) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let done = self.walks.thread.run(work).await;
+        done.unwrap_or_else(|_| Err(broke_off()))
+    }
+
+    /// One login, for somebody whose logins have not failed too often.
+    ///
+    /// # Errors
+    /// When too many have failed, or are under way.
+    async fn login(&self, credentials: &Credentials, peer: IpAddr) -> Result<Permit, Problem> {
+        self.slow_down.turn(self.attempt(credentials, peer)).await?;
+        let permit = timeout(PATIENCE, self.logins.acquire(|| {})).await;
+        permit.map_err(|_| {
+            self.metrics.limit_met(Limit::AdminConnections);
+            Problem::busy("as many logins as there may be are under way; try again soon")
+        })
+    }
+
+    /// One of `max-looks`, for somebody whom the broker has let in.
     ///
     /// # Errors
     /// When there is none.
-    pub(super) async fn permit(&self, peer: IpAddr) -> Result<Permit, Problem> {
-        self.turn(peer).await?;
+    async fn permit(&self) -> Result<Permit, Problem> {
         let met = || self.metrics.limit_met(Limit::Looks);
         let permit = timeout(PATIENCE, self.permits.acquire(met)).await;
         permit.map_err(|_| {
@@ -199,7 +266,7 @@ impl Looks {
     ///
     /// # Errors
     /// When the user has as much already.
-    pub(super) async fn share(&self, credentials: &Credentials) -> Result<Permit, Problem> {
+    async fn share(&self, credentials: &Credentials) -> Result<Permit, Problem> {
         let all = Limits::of_one_user(self.permits.all());
         let share = self.shares.acquire(credentials.clone(), all, PATIENCE);
         self.or_busy(
@@ -228,20 +295,17 @@ impl Looks {
         Ok(permit)
     }
 
-    /// Whose logins failed waits for its turn.
-    ///
-    /// # Errors
-    /// When too many failed.
-    pub(super) async fn turn(&self, peer: IpAddr) -> Result<(), Problem> {
-        Ok(self.slow_down.turn(peer).await?)
+    /// A login from there.
+    pub(super) fn attempt(&self, credentials: &Credentials, peer: IpAddr) -> Attempt {
+        self.slow_down.attempt(peer, credentials)
     }
 
     /// Notes whether the broker has let somebody in.
-    pub(super) fn came(&self, peer: IpAddr, failure: Option<&Failure>) {
+    pub(super) fn came(&self, attempt: Attempt, failure: Option<&Failure>) {
         match failure {
-            Some(Failure::Login(_)) => self.slow_down.failed(peer),
+            Some(Failure::Login(_)) => self.slow_down.failed(attempt),
             None | Some(Failure::Refused { .. } | Failure::Stream) => {
-                self.slow_down.succeeded(peer)
+                self.slow_down.succeeded(attempt)
             }
             Some(Failure::Connection(_) | Failure::Silent | Failure::Blocked) => {}
         }

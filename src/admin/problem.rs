@@ -58,6 +58,17 @@ impl Problem {
         }
     }
 
+    /// Somebody has failed too often.
+    pub(super) fn too_often(
+        ComeBackAfter(wait): ComeBackAfter,
+        detail: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            retry_after: Some(wait),
+            ..Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
+        }
+    }
+
     /// In words.
     pub(super) fn detail(&self) -> &str {
         &self.detail
@@ -129,12 +140,8 @@ impl From<NoCredentials> for Problem {
 }
 
 impl From<ComeBackAfter> for Problem {
-    fn from(ComeBackAfter(wait): ComeBackAfter) -> Problem {
-        let detail = "too many failed logins from this address";
-        Problem {
-            retry_after: Some(wait),
-            ..Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
-        }
+    fn from(wait: ComeBackAfter) -> Problem {
+        Problem::too_often(wait, "too many failed logins from this address")
     }
 }
 

@@ -7,12 +7,11 @@
 //!
 //! All else asks for a login: `api.rs` has what is below `/api`, `web.rs` the pages for browsers.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::Ipv4Addr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -21,14 +20,15 @@ use axum::extract::State;
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
@@ -36,12 +36,17 @@ use tracing::debug;
 use super::Readiness;
 use super::api::{self, Api, Moves, Peer, Queues};
 use super::elsewhere::OverTls;
+use super::newcomers::Newcomers;
+use super::pace::time_for;
+use super::problem::Problem;
+use super::rooms::Rooms;
 use super::watches::{LIVE_FOR, Live};
 use super::web::{self, Pages};
 use crate::machine::{Limit, LiveLimits};
-use crate::net::permits::Permits;
+use crate::net::permits::Permit;
 use crate::net::ports::{Came, Ports};
 use crate::net::stream::{Plain, Socket};
+use crate::net::workers::Workers;
 use crate::telemetry::Metrics;
 use crate::tls::Acceptor;
 
@@ -55,11 +60,18 @@ dlx-proxy
 `admin-api = true` adds dead letters, for users of the broker.
 ";
 
+/// What is open to all is not held up by any other request.
+const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
 /// As Prometheus asks for it.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Octets of a connection that wait to be written, and of a request's head.
 const BUFFER: usize = 64 << 10;
+
+/// Why a request is not answered.
+const FULL: &str =
+    "as many requests as `max-admin-connections` allows are worked on already; try again soon";
 
 /// When the process ends, an answer that has begun may still be written for so long.
 const LAST_ANSWER: Duration = Duration::from_millis(250);
@@ -72,7 +84,9 @@ pub struct Server {
     /// Whether clients should be sent here.
     pub readiness: Readiness,
     /// How many may ask at once.
-    pub permits: Permits,
+    pub rooms: Rooms,
+    /// The threads of the sessions: while they answer, the process works.
+    pub workers: Workers,
     /// How long each may take.
     pub limits: LiveLimits,
     /// The API, if it is to be there.
@@ -82,17 +96,26 @@ pub struct Server {
 /// How far the answer of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The peer has to send its request, or to read its answer, or the next piece of it.
+    /// The peer has to send its request, or to read its answer.
     Waits,
+    /// It has to read the next piece; so many octets were taken to be written.
+    Reads(u64),
     /// It is worked on.
     Works,
     /// It goes on.
     Live,
 }
 
-/// Connections that have not sent a whole request yet, the oldest first. Clones are the same.
-#[derive(Clone, Default)]
-struct Silent(Arc<Mutex<BTreeMap<u64, CancellationToken>>>);
+/// The request of a connection, and what it holds until its answer is read.
+struct Asked {
+    number: u64,
+    newcomers: Newcomers,
+    rooms: Rooms,
+    metrics: Metrics,
+    /// For the one request.
+    room: OnceLock<OwnedSemaphorePermit>,
+    working: watch::Sender<Stage>,
+}
 
 // === impl Server ===
 
@@ -100,7 +123,7 @@ impl Server {
     /// Serves until `stop`.
     pub async fn serve(self, ports: Ports, stop: impl Future<Output = ()>) {
         let router = Router::new()
-            .route("/healthz", get("ok\n"))
+            .route("/healthz", get(works).with_state(self.workers.clone()))
             .route("/readyz", get(readyz).with_state(self.readiness.clone()))
             .route("/metrics", get(exposition).with_state(self.metrics.clone()));
         let router = match self.api.clone() {
@@ -113,17 +136,12 @@ impl Server {
             None => router.route("/", get(ENDPOINTS)),
         };
         let (stopped, connections) = (CancellationToken::new(), TaskTracker::new());
-        let silent = Silent::default();
+        let newcomers = Newcomers::default();
         let mut stop = pin!(stop);
         for number in 0.. {
-            // Whoever says nothing makes room for somebody who comes: so the question whether the process works is always answered.
-            let met = || {
-                self.metrics.limit_met(Limit::AdminConnections);
-                silent.let_the_oldest_go();
-            };
             let next = async {
                 let came = ports.accept(&self.metrics).await;
-                (came, self.permits.acquire(met).await)
+                (came, self.room(&newcomers).await)
             };
             let (Came { stream, peer, tls }, permit) = tokio::select! {
                 () = &mut stop => break,
@@ -131,36 +149,45 @@ impl Server {
             };
             // Who comes by a Unix socket is on this machine.
             let address = peer.map_or(Ipv4Addr::LOCALHOST.into(), |peer| peer.ip());
-            let cut_off = silent.came(number);
-            let heard = silent.clone();
-            let router = TowerToHyperService::new(router.clone());
+            let cut_off = newcomers.came(number);
             let (working, works) = watch::channel(Stage::Waits);
+            let heard = works.clone();
+            let asked = Asked {
+                number,
+                newcomers: newcomers.clone(),
+                rooms: self.rooms.clone(),
+                metrics: self.metrics.clone(),
+                room: OnceLock::new(),
+                working,
+            };
+            let (asked, router) = (Arc::new(asked), TowerToHyperService::new(router.clone()));
             let over_tls = tls.is_some();
             let service = service_fn(move |mut request: Request<Incoming>| {
-                heard.spoke(number);
-                working.send_replace(Stage::Works);
                 request.extensions_mut().insert(Peer(address));
                 if over_tls {
                     request.extensions_mut().insert(OverTls);
                 }
-                let (answer, working) = (router.call(request), working.clone());
-                async move {
-                    let Ok(answer) = answer.await;
-                    if answer.extensions().get::<Live>().is_some() {
-                        working.send_replace(Stage::Live);
-                        return Ok(answer);
-                    }
-                    working.send_replace(Stage::Waits);
-                    Ok(watched(answer, working))
-                }
+                let (asked, router) = (asked.clone(), router.clone());
+                async move { Ok(asked.answer(request, router).await) }
             });
             let answered = self
                 .clone()
                 .answer((stream, tls), service, works, stopped.clone());
-            let silent = silent.clone();
+            let newcomers = newcomers.clone();
             connections.spawn(async move {
-                cut_off.run_until_cancelled(answered).await;
-                silent.spoke(number);
+                let goes = async {
+                    cut_off.cancelled().await;
+                    // What came at the last moment was read before.
+                    if *heard.borrow() == Stage::Works {
+                        std::future::pending().await
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = answered => {}
+                    () = goes => {}
+                }
+                newcomers.left(number);
                 drop(permit);
             });
         }
@@ -173,6 +200,18 @@ impl Server {
         if let Some(api) = &self.api {
             api.looks.end().await;
         }
+    }
+
+    /// A permit for somebody who has come. Who says nothing makes room: so the question whether the process works is always answered.
+    async fn room(&self, newcomers: &Newcomers) -> Permit {
+        let met = || self.metrics.limit_met(Limit::AdminConnections);
+        let mut permit = pin!(self.rooms.connection(met));
+        tokio::select! {
+            biased;
+            permit = permit.as_mut() => return permit,
+            () = newcomers.one_goes() => {}
+        }
+        permit.await
     }
 
     fn pages(&self, api: &Api, queues: Queues) -> Pages {
@@ -215,7 +254,7 @@ impl Server {
         let stream = match dressed {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                return debug!(%error, "the TLS handshake on the admin port failed");
+                return debug!(%error, "a connection to the admin port did not come about");
             }
             Err(_) => return self.metrics.limit_met(Limit::AdminTimeout),
         };
@@ -237,54 +276,71 @@ impl Server {
     }
 }
 
-// === impl Silent ===
+// === impl Stage ===
 
-impl Silent {
-    /// Somebody came, with the highest number so far; the token says when it has to go.
-    fn came(&self, number: u64) -> CancellationToken {
-        let cut_off = CancellationToken::new();
-        self.all().insert(number, cut_off.clone());
-        cut_off
-    }
-
-    /// It has sent a request, or has gone.
-    fn spoke(&self, number: u64) {
-        self.all().remove(&number);
-    }
-
-    fn let_the_oldest_go(&self) {
-        if let Some((_, cut_off)) = self.all().pop_first() {
-            cut_off.cancel();
+impl Stage {
+    /// When the peer was too slow, if it has to do something. `answered`: since when there is an answer.
+    fn until(self, answered: Instant, in_time: Duration) -> Option<Instant> {
+        let now = Instant::now();
+        match self {
+            Stage::Waits => Some(now + in_time),
+            // Nobody reads for ever, a piece at a time.
+            Stage::Reads(octets) => {
+                let slowest = (in_time + time_for(octets)).min(LIVE_FOR);
+                Some((now + in_time).min(answered + slowest))
+            }
+            Stage::Works => None,
+            Stage::Live => Some(now + LIVE_FOR + in_time),
         }
     }
+}
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, CancellationToken>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+// === impl Asked ===
+
+impl Asked {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        router: TowerToHyperService<Router>,
+    ) -> Response {
+        if OPEN.contains(&request.uri().path()) {
+            self.newcomers.reads(self.number);
+        } else {
+            self.newcomers.left(self.number);
+            let Some(room) = self.rooms.request() else {
+                self.metrics.limit_met(Limit::AdminConnections);
+                return Problem::busy(FULL).into_response();
+            };
+            let _ = self.room.set(room);
+        }
+        self.working.send_replace(Stage::Works);
+        let Ok(answer) = router.call(request).await;
+        if answer.extensions().get::<Live>().is_some() {
+            self.working.send_replace(Stage::Live);
+            return answer;
+        }
+        self.working.send_replace(Stage::Waits);
+        watched(answer, self.working.clone())
     }
 }
 
 /// Done when the peer was too slow: to send its request, to read its answer or the next piece of one, or when a live answer has to end.
 async fn too_slow(mut works: watch::Receiver<Stage>, in_time: Duration) {
-    // Nobody reads for ever, a piece at a time.
-    let mut end = None;
+    // Since when there is an answer.
+    let mut answered = Instant::now();
     loop {
         let stage = *works.borrow_and_update();
-        let changed = match stage {
-            Stage::Waits => {
-                let until = Instant::now() + in_time;
-                let until = end.map_or(until, |end| until.min(end));
-                match timeout_at(until, works.changed()).await {
-                    Ok(changed) => changed,
-                    Err(_) => return,
-                }
-            }
-            Stage::Works => {
-                let changed = works.changed().await;
-                end = Some(Instant::now() + LIVE_FOR);
-                changed
-            }
-            Stage::Live => return sleep(LIVE_FOR + in_time).await,
+        let until = stage.until(answered, in_time);
+        let changed = match until {
+            Some(until) => match timeout_at(until, works.changed()).await {
+                Ok(changed) => changed,
+                Err(_) => return,
+            },
+            None => works.changed().await,
         };
+        if stage == Stage::Works {
+            answered = Instant::now();
+        }
         // The sender goes with the connection, and this future with it.
         if changed.is_err() {
             return std::future::pending().await;
@@ -297,11 +353,18 @@ fn watched(answer: Response, working: watch::Sender<Stage>) -> Response {
     if answer.body().size_hint().exact().is_some() {
         return answer;
     }
-    let told = move |piece| {
-        working.send_replace(Stage::Waits);
+    let mut read = 0;
+    let told = move |piece: Frame<Bytes>| {
+        read += piece.data_ref().map_or(0, |octets| octets.len() as u64);
+        working.send_replace(Stage::Reads(read));
         piece
     };
     answer.map(|body| Body::new(body.map_frame(told)))
+}
+
+async fn works(State(workers): State<Workers>) -> &'static str {
+    workers.answer().await;
+    "ok\n"
 }
 
 async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {

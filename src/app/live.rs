@@ -3,6 +3,7 @@
 use tracing::warn;
 
 use crate::admin::looks::Looks;
+use crate::admin::rooms::Rooms;
 use crate::admin::watches::Watches;
 use crate::amqp::ids::ShortStr;
 use crate::config::{Config, Reloadable};
@@ -21,7 +22,7 @@ pub struct Live {
     pub(super) limits: LiveLimits,
     pub(super) retained: Budget,
     pub(super) permits: Permits,
-    pub(super) admin_permits: Permits,
+    pub(super) admin_rooms: Rooms,
     pub(super) looks: Looks,
     pub(super) watches: Watches,
     pub(super) drain: Drain,
@@ -51,7 +52,7 @@ impl Live {
         self.retained.set_limit(*retained_bytes);
         let permits = descriptors::permits(*max_connections, *max_admin_connections);
         self.permits.resize(permits);
-        self.admin_permits.resize(*max_admin_connections);
+        self.admin_rooms.change(*max_admin_connections);
         self.watches.change(*max_admin_connections);
         self.looks.change(*max_looks, error_headers.clone());
         self.certificates.change(tls, uses);

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::background::Background;
+use super::background::{Background, NICER};
 use super::stream::{Plain, Socket};
 use super::workers;
 use crate::tls::Acceptor;
@@ -22,7 +22,7 @@ impl Handshakes {
     /// # Errors
     /// The system has no more threads or pollers for us.
     pub fn start() -> io::Result<Handshakes> {
-        Background::start("handshakes").map(Handshakes)
+        Background::start("handshakes", NICER).map(Handshakes)
     }
 
     /// The same connection with TLS on it, on the poller of the caller's thread. It is closed if this future is dropped before.

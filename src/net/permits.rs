@@ -56,9 +56,14 @@ impl Permits {
         }
     }
 
+    /// A permit, if one is free.
+    pub fn try_acquire(&self) -> Permit {
+        self.free.clone().try_acquire_owned().ok()
+    }
+
     /// A permit; `met` is called if it has to be waited for.
     pub async fn acquire(&self, met: impl FnOnce()) -> Permit {
-        if let Ok(permit) = self.free.clone().try_acquire_owned() {
+        if let Some(permit) = self.try_acquire() {
             return Some(permit);
         }
         met();

@@ -11,7 +11,7 @@ use crate::letter::Letter;
 use crate::machine::{Now, Owner};
 use crate::walk::{self, Ended, Failure, Input, Moved, Settings, Walk};
 
-use super::background::Background;
+use super::background::{Background, NICER};
 use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::{Connector, Drive, Outlet};
@@ -28,7 +28,7 @@ pub struct Walks {
     pub clock: SystemClock,
     /// The publishers, for what is sent back.
     pub hub: Hub,
-    /// Where those that move messages take their steps.
+    /// Where they take their steps.
     pub thread: Background,
 }
 
@@ -70,12 +70,12 @@ pub struct Mover {
 // === impl Walks ===
 
 impl Walks {
-    /// The thread for those that move messages: a queue of millions that is sent back does not stand between a client and its session.
+    /// Their thread: a queue of millions that is sent back, or a large file, does not stand between a client and its session.
     ///
     /// # Errors
     /// The system has no more threads or pollers for us.
     pub fn start_thread() -> io::Result<Background> {
-        Background::start("redrives")
+        Background::start("redrives", NICER)
     }
 
     /// Walks along a queue. `wants_more` gets each message, and says whether the walk goes on; when `stopped` is done it does not, either. If this

@@ -143,9 +143,9 @@ async fn list(
         rights, watches, ..
     } = deaths;
     if is_live {
-        let permit = watches.permit().await?;
-        // Who is no user must not learn that there is nothing to see.
+        // Who is no user must not learn that there is nothing to see, and holds up nobody.
         rights.enter(credentials.clone(), peer, &vhost).await?;
+        let permit = watches.permit().await?;
         let after = last_event(request.headers()).or(after);
         let reader = live::Reader {
             rights,

@@ -5,14 +5,12 @@
 //!   a part of a file
 
 use std::convert::Infallible;
-use std::iter;
 
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::IntoResponse;
-use bytes::Bytes;
 use futures::stream;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -25,8 +23,6 @@ use super::{Answered, Peer, json, read, wanted, wish};
 use crate::walk::Bodies;
 
 const NDJSON: &str = "application/x-ndjson";
-/// Octets that are written at once.
-const PIECE: usize = 16 << 10;
 
 pub(super) fn router(files: Files) -> OpenApiRouter {
     OpenApiRouter::new()
@@ -46,7 +42,12 @@ async fn export(
     let wanted = wanted(&files.looks, &mut parameters)?;
     let most = parameters.number("limit", 1..=u64::MAX)?;
     parameters.end()?;
+    files
+        .looks
+        .let_in(&credentials, peer.0, &place.vhost)
+        .await?;
     let room = files.limits.now().look_bytes.saturating_mul(2);
+    let room = (room, files.room.begin().await?);
     let exported = Exported::new(wanted, most, files.own_user.clone(), room);
     let wish = Wish {
         messages: exported.messages(),
@@ -55,18 +56,9 @@ async fn export(
     };
     let looked = files.looks.look(wish, exported, Exported::see);
     let (walked, exported) = looked.await?;
-    let lines = exported.finish(place, walked);
-    Ok(([(header::CONTENT_TYPE, NDJSON)], in_pieces(lines)).into_response())
-}
-
-/// So that it shows how far somebody has read.
-fn in_pieces(lines: Vec<u8>) -> Body {
-    let mut lines = Bytes::from(lines);
-    let pieces = iter::from_fn(move || {
-        let piece = lines.split_to(lines.len().min(PIECE));
-        (!piece.is_empty()).then_some(Ok::<_, Infallible>(piece))
-    });
-    Body::from_stream(stream::iter(pieces))
+    let lines = exported.finish(place, walked).map(Ok::<_, Infallible>);
+    let lines = Body::from_stream(stream::iter(lines));
+    Ok(([(header::CONTENT_TYPE, NDJSON)], lines).into_response())
 }
 
 /// Puts messages that were exported into a queue, in the name of the user.

@@ -260,6 +260,7 @@ impl Moves {
         ask(&self.looks, credentials.clone(), peer, &place).await?;
         // What a look holds would be left out.
         let _turn = self.looks.turn_at(&place.vhost, &place.queue).await?;
+        let attempt = self.looks.attempt(&credentials, peer.0);
         let order = Order {
             login: credentials.login(place.vhost),
             queue: place.queue,
@@ -277,7 +278,7 @@ impl Moves {
         })?;
         let under_way = self.redrives.under_way(id).await;
         let under_way = under_way.ok_or_else(there_is_none)?;
-        self.looks.came(peer.0, under_way.as_ref().err());
+        self.looks.came(attempt, under_way.as_ref().err());
         let answer: Response = json(&under_way?)?;
         Ok((StatusCode::ACCEPTED, answer).into_response())
     }

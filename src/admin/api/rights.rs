@@ -41,13 +41,7 @@ impl Rights {
         peer: Peer,
         vhost: &Vhost,
     ) -> Result<(), Problem> {
-        let place = Place::new(vhost.clone(), ShortStr::EMPTY);
-        match ask(&self.looks, credentials, peer, &place).await {
-            Err(problem) if problem.is_about_the_vhost() || !problem.is_about_the_queue() => {
-                Err(problem)
-            }
-            _ => Ok(()),
-        }
+        self.looks.enter(credentials, peer.0, vhost).await
     }
 
     /// Whether the user may read that queue.

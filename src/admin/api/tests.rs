@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use super::super::room::Room;
 use super::*;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
@@ -36,6 +37,7 @@ pub(in crate::admin) const NEAR: Peer = Peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
 const FAR: Peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 
 pub(in crate::admin) mod deaths;
+mod files;
 
 /// The API in front of what listens there, of which not much patience is had. `permits`: so many looks, and so many redrives.
 fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
@@ -106,6 +108,9 @@ fn parts_with(
             continue_history: true,
             carry_bcc: false,
         },
+        room: Room::new(limits.clone(), metrics.clone()),
+        metrics: metrics.clone(),
+        unread: Default::default(),
         limits,
     };
     let known = KnownQueues::new(Default::default(), SystemClock::start());
@@ -238,8 +243,8 @@ async fn failed_logins_of_an_address_are_slowed_down() {
 
 #[tokio::test]
 async fn one_look_too_many_is_refused_after_a_short_wait() {
-    let (api, metrics) = api(broker(Vec::new()).await, 0);
-    let (status, body, head) = ask(&api, by("me", LIST, FAR)).await;
+    let (api, metrics) = api(deaths::lenient().await, 0);
+    let (status, body, head) = ask(&api, by("me", &format!("{MINE}/dead-letters"), FAR)).await;
     assert_eq!(status, 503, "{body}");
     assert!(head.headers().contains_key(header::RETRY_AFTER));
     let met = "{limit=\"max-looks\"} 1\n";

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::super::{Place, ask};
 use super::*;
 use crate::admin::api::tests::deaths::{add, lenient};
-use crate::admin::api::tests::parts;
+use crate::admin::api::tests::{broker, parts};
 use crate::admin::watches::Watches;
 use crate::http::basic;
 use crate::machine::{Limits, Wall};
@@ -48,7 +49,8 @@ async fn start_with(
     let server = Server {
         metrics: metrics.clone(),
         readiness,
-        permits: Permits::new(permits),
+        rooms: Rooms::new(permits),
+        workers: Workers::start(1).expect("no thread"),
         limits: LiveLimits::new(Limits {
             admin_timeout: patience,
             ..Limits::of_tests()
@@ -67,6 +69,11 @@ async fn start_with(
 impl Served {
     fn has_met(&self, limit: &str) -> bool {
         let sample = format!("dlx_proxy_limits_met_total{{limit=\"{limit}\"}} 1\n");
+        self.metrics.encode().contains(&sample)
+    }
+
+    fn has_met_often(&self, limit: &str) -> bool {
+        let sample = format!("dlx_proxy_limits_met_total{{limit=\"{limit}\"}} ");
         self.metrics.encode().contains(&sample)
     }
 }
@@ -158,16 +165,37 @@ async fn one_too_many_takes_the_place_of_the_oldest_that_has_not_asked() {
     assert!(served.has_met("max-admin-connections"));
 }
 
-/// Whoever asked is not cut off: it is answered, and the next one waits for that. (So it is with all that silent ones do not hold up.)
-#[test]
-fn whoever_has_asked_is_not_cut_off() {
-    let silent = Silent::default();
-    let (first, second) = (silent.came(1), silent.came(2));
-    silent.spoke(1);
-    silent.let_the_oldest_go();
-    silent.let_the_oldest_go();
-    assert!(!first.is_cancelled());
-    assert!(second.is_cancelled());
+/// Requests that are worked on have no room beyond theirs, so that what is open to all is answered at once; whoever does not read that makes room.
+#[tokio::test]
+async fn what_is_open_to_all_is_answered_however_many_ask_for_something_else() {
+    let watches = Watches::new(RecentDeaths::new(Wall(0)), 4);
+    let (api, _) = parts(broker(Vec::new()).await, 4, LONG, watches);
+    let served = start_with(4, LONG, Readiness::new([]), Some(api)).await;
+    let address = served.address;
+    beside(move || {
+        let look = || {
+            let mut stream = TcpStream::connect(address).expect("accepted");
+            let login = basic(b"me", b"secret");
+            let request = format!(
+                "GET /api/v1/vhosts/%2F/queues/q/dead-letters HTTP/1.1\r\nHost: localhost\r\nAuthorization: {login}\r\n\r\n"
+            );
+            stream.write_all(request.as_bytes()).expect("sent");
+            let patience = Some(Duration::from_secs(20));
+            stream.set_read_timeout(patience).expect("an option");
+            stream
+        };
+        let _under_way = [look(), look()];
+        // So the two before are heard.
+        answer(address);
+        let mut told = String::new();
+        look().read_to_string(&mut told).expect("an answer");
+        assert!(told.starts_with("HTTP/1.1 503") && told.contains(FULL), "{told}");
+        let mut silent: Vec<_> = (0..2).map(|_| half(address)).collect();
+        assert_eq!(ask(&Place::of(address, None)).ok().as_deref(), Some("not listening yet\n"));
+        is_cut_off(silent.remove(0));
+    })
+    .await;
+    assert!(served.has_met_often("max-admin-connections"));
 }
 
 /// It is not over when it has begun, so its reader is not slow.
@@ -225,6 +253,26 @@ async fn whoever_reads_on_is_not_too_slow() {
     }
     assert!(!over.is_finished());
     over.await.expect("no panic");
+}
+
+/// Who goes on reading, but less than a minimum, holds what others wait for.
+#[test]
+fn whoever_reads_on_but_little_is_too_slow() {
+    let in_time = Duration::from_secs(10);
+    let ends = |octets| {
+        let answered = tokio::time::Instant::now();
+        let until = Stage::Reads(octets).until(answered, in_time);
+        until.expect("a bound").duration_since(answered).as_secs()
+    };
+    assert_eq!(ends(0), 10);
+    // It has just read a piece, so it has as long for the next one.
+    assert_eq!(ends(64 << 20), 10);
+    let answered = tokio::time::Instant::now() - Duration::from_secs(100);
+    let until =
+        |octets| Stage::Reads(octets).until(answered, in_time) > Some(tokio::time::Instant::now());
+    assert!(until(100 * (64 << 10)) && !until(89 * (64 << 10)));
+    let answered = answered.checked_sub(LIVE_FOR).expect("so long ago");
+    assert!(Stage::Reads(u64::MAX).until(answered, in_time) < Some(tokio::time::Instant::now()));
 }
 
 /// Reads up to a line that begins so.

@@ -26,13 +26,16 @@ pub(super) struct Bound {
     /// Peers that stand still.
     pub(super) slow: u64,
     pub(super) surveyed: bool,
+    /// If there is an API: `look-bytes`, `max-looks`, and the largest dead letter in a file.
+    pub(super) files: Option<(u64, u64, u64)>,
 }
 
 impl Bound {
     const FORMULA: &str = "32 MiB + 2 × retained-bytes + vhosts × (publisher-bytes + 2 × intake-bytes + 4 MiB)\n\
         + connections × 32 KiB + channels × 4 KiB + (queues + consumers) × 2 KiB + withheld rejects × 2 KiB\n\
         + replies × 512 B + peers that stand still × 512 KiB\n\
-        + 128 MiB + vhosts × 68 MiB, if a management-url is set";
+        + 128 MiB + vhosts × 68 MiB, if a management-url is set\n\
+        + 3 × look-bytes + 4 × the largest dead letter + max-looks × 8 MiB, if the admin port has its API";
 
     pub(super) fn kib(&self) -> u64 {
         32 * MIB
@@ -45,6 +48,9 @@ impl Bound {
             + self.replies / 2
             + self.slow * 512
             + u64::from(self.surveyed) * (128 + 68 * self.vhosts) * MIB
+            + self.files.map_or(0, |(bytes, looks, largest)| {
+                3 * bytes + 4 * largest + 8 * looks * MIB
+            })
     }
 }
 

@@ -1,0 +1,98 @@
+//! Connections that wait for their peer, and nobody knows yet who that is. Where there are too many connections, these make room.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// So long each one has for its request to arrive.
+const TO_ASK: Duration = Duration::from_millis(100);
+/// So long each one has to read an answer that is open to all.
+const TO_READ: Duration = Duration::from_secs(1);
+
+/// All of them, by their numbers. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Newcomers(Arc<Mutex<BTreeMap<u64, Newcomer>>>);
+
+struct Newcomer {
+    /// From then on it may have to go.
+    until: Instant,
+    cut_off: CancellationToken,
+}
+
+// === impl Newcomers ===
+
+impl Newcomers {
+    /// Somebody came; the token says when it has to go.
+    pub(super) fn came(&self, number: u64) -> CancellationToken {
+        let cut_off = CancellationToken::new();
+        let newcomer = Newcomer {
+            until: Instant::now() + TO_ASK,
+            cut_off: cut_off.clone(),
+        };
+        self.all().insert(number, newcomer);
+        cut_off
+    }
+
+    /// It has asked for what is open to all.
+    pub(super) fn reads(&self, number: u64) {
+        if let Some(newcomer) = self.all().get_mut(&number) {
+            newcomer.until = Instant::now() + TO_READ;
+        }
+    }
+
+    /// It has asked for something else, or has gone. False: it was told to go before.
+    pub(super) fn left(&self, number: u64) -> bool {
+        self.all().remove(&number).is_some()
+    }
+
+    /// Lets the one go that has had its time for longest, as soon as there is one; never, if there is nobody.
+    pub(super) async fn one_goes(&self) {
+        while let Some((number, until)) = self.first() {
+            sleep_until(until).await;
+            // Unless it has just asked.
+            let mut all = self.all();
+            if all.get(&number).is_some_and(|one| one.until == until)
+                && let Some(one) = all.remove(&number)
+            {
+                return one.cut_off.cancel();
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn first(&self) -> Option<(u64, Instant)> {
+        let all = self.all();
+        let all = all.iter().map(|(number, one)| (*number, one.until));
+        all.min_by_key(|(_, until)| *until)
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Newcomer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_goes_before_there_was_time_to_be_heard_and_whoever_asked_stays() {
+        let newcomers = Newcomers::default();
+        let begun = Instant::now();
+        let (first, second, third) = (newcomers.came(1), newcomers.came(2), newcomers.came(3));
+        assert!(newcomers.left(1));
+        newcomers.reads(2);
+        newcomers.one_goes().await;
+        assert!(third.is_cancelled() && !second.is_cancelled());
+        assert!(begun.elapsed() >= TO_ASK);
+        newcomers.one_goes().await;
+        assert!(second.is_cancelled() && !first.is_cancelled());
+        assert!(begun.elapsed() >= TO_READ);
+        assert!(!newcomers.left(2));
+        let nobody = tokio::time::timeout(TO_ASK, newcomers.one_goes()).await;
+        assert!(nobody.is_err());
+    }
+}
