@@ -154,7 +154,7 @@ impl App {
             way: parts::way(config, &certificates),
             within: CONNECT_TIMEOUT,
         };
-        readiness.behind(dialer.nodes.clone());
+        readiness.behind(dialer.nodes.clone(), metrics.clone());
         let management = parts::management(config, certificates.upstream())
             .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
         let hook = parts::hook(config, certificates.hook())

@@ -401,6 +401,7 @@ impl Machine for Intake {
                 self.awaits_record = !current;
                 self.begin(fx);
             }
+            Input::Missing => self.topology.again(now),
             Input::Changed(changes) => self.cycles.changed(changes),
             Input::Surveyed(survey) => {
                 let verdicts = self.cycles.surveyed(survey, now, fx);

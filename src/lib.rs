@@ -26,7 +26,8 @@
 //! - [`objects`]: the exchanges and queues of the proxy's own, and their names
 //! - [`registry`]: queue arguments, policies, the broker's refusals
 //! - [`session`]: one client connection and its broker connection
-//! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`], [`recorder`], [`walk`] and [`import`] are built on one
+//! - [`link`]: a broker connection of the proxy's own; [`publisher`], [`intake`], [`recorder`], [`pulse`], [`walk`] and [`import`] are built on
+//!   one
 //! - [`letter`]: a dead letter as people read it: filters, groups, its story
 //!
 //! **Shell**, thin:
@@ -142,6 +143,15 @@ pub mod plain;
     )
 )]
 pub mod publisher;
+#[cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::disallowed_macros
+    )
+)]
+pub mod pulse;
 pub mod recent;
 #[cfg_attr(
     not(test),

@@ -1,6 +1,6 @@
 //! The whole contract between the pure core and the shell: what a machine is told, and what it may ask for.
 //!
-//! A machine (session, publisher, intake, recorder, walk, import) is a plain value. It is handed bytes, outcomes and the time, and writes what
+//! A machine (session, publisher, intake, recorder, pulse, walk, import) is a plain value. It is handed bytes, outcomes and the time, and writes what
 //! should happen into [`Effects`]. It never waits, reads no clock and owns no socket; `net/drive.rs` pumps it. Everything to the right of this
 //! module knows it; it knows nothing of them but the words of `amqp`.
 
@@ -10,6 +10,7 @@ mod event;
 mod knowledge;
 mod limits;
 mod outcome;
+mod own_queue;
 mod publication;
 mod rejecter;
 mod stamp;
@@ -24,6 +25,7 @@ pub use knowledge::{Learned, Recall, Recalled};
 pub(crate) use limits::as_size;
 pub use limits::{Limits, LiveLimits};
 pub use outcome::{Cause, Outcome, Reason};
+pub use own_queue::{Trouble, Witness};
 pub use publication::{Owner, Publication, Purpose, Ticket};
 pub use rejecter::{ClientConnection, Rejecter};
 pub use stamp::{Stamp, StampField};
@@ -92,7 +94,7 @@ pub enum Flow {
     Reconnect(Mono),
 }
 
-/// The one shape of all machines: session, publisher, intake, recorder, walk and import.
+/// The one shape of all machines: session, publisher, intake, recorder, pulse, walk and import.
 pub trait Machine {
     /// What reaches it besides the bytes of its legs.
     type Input;

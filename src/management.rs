@@ -6,8 +6,8 @@
 //! longer pauses. Those that were read are kept until they are read again, however long that takes: they change seldom, and to forget them
 //! would send dead letters elsewhere only because a port is closed.
 //!
-//! **Delay queues** are looked at every 10 s, in each vhost that is open: the watchdog says when one holds what should be out, and the
-//! publisher has to know how many there are.
+//! **The proxy's own queues** are looked at every 10 s, in each vhost that is open: the watchdog says when one cannot work or loses messages, and
+//! when a delay queue holds what should be out. The publisher has to know how many of these there are.
 //!
 //! **A survey** of a vhost is made when its intake asks for one, and is never kept: what it decides is decided by how things are now.
 
@@ -22,11 +22,14 @@ use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
 
 pub use examined::{ListedPermission, ListedPolicy};
+pub use harm::{HARMFUL, Harm};
 pub use http::{Api, NoAnswer};
 pub use queues::DelayQueue;
 
+mod condition;
 mod dead_letter_queues;
 mod examined;
+mod harm;
 mod http;
 mod listed;
 mod overdue;

@@ -7,6 +7,7 @@ pub mod logging;
 pub mod metrics;
 mod names;
 mod overdue;
+mod own_queues;
 mod repeats;
 mod upstream;
 

@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use crate::amqp::ids::Vhost;
 use crate::machine::{Event, Role};
 use crate::net::nodes::Nodes;
+use crate::telemetry::Metrics;
 
 /// The readiness of one proxy. Clones are the same.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ struct State {
     vhosts: BTreeMap<Vhost, Links>,
     /// Where the links lead, to say why they are down.
     nodes: Option<Nodes>,
+    /// How the proxy's own queues are.
+    metrics: Option<Metrics>,
     /// What was said last.
     said_ready: Option<bool>,
 }
@@ -57,13 +60,15 @@ impl Readiness {
             draining: false,
             vhosts,
             nodes: None,
+            metrics: None,
             said_ready: None,
         })))
     }
 
-    /// What is known of these nodes is a part of the reasons, while a link is not up.
-    pub fn behind(&self, nodes: Nodes) {
-        self.change(|state| state.nodes = Some(nodes));
+    /// What is known of these nodes is a part of the reasons, while a link is not up; and what is wrong with the proxy's own queues, which are in
+    /// these metrics.
+    pub fn behind(&self, nodes: Nodes, metrics: Metrics) {
+        self.change(|state| (state.nodes, state.metrics) = (Some(nodes), Some(metrics)));
     }
 
     /// The listener is bound.
@@ -86,7 +91,11 @@ impl Readiness {
         };
         if matches!(
             event,
-            Event::LinkUp { .. } | Event::LinkDown { .. } | Event::VhostNative { .. }
+            Event::LinkUp { .. }
+                | Event::LinkDown { .. }
+                | Event::VhostNative { .. }
+                | Event::OwnQueue { .. }
+                | Event::OwnQueueGone { .. }
         ) {
             self.change(|state| state.vhosts.get_mut(vhost).into_iter().for_each(learn));
         }
@@ -139,6 +148,8 @@ impl State {
                         is_away = true;
                     }
                 }
+                let metrics = self.metrics.iter();
+                reasons.extend(metrics.flat_map(|it| it.own_queues_in_trouble(vhost)));
             }
         }
         if let Some(nodes) = self.nodes.as_ref().filter(|_| is_away) {
@@ -172,7 +183,8 @@ impl Links {
                 Role::Publisher => *publisher = link,
                 Role::Intake => *intake = link,
                 // Without it dead letters go where the queues' own arguments, or the last declares here, say.
-                Role::Recorder | Role::Walk => {}
+                // Without the pulse nobody knows how the queues are: they are as they were.
+                Role::Recorder | Role::Pulse | Role::Walk => {}
             }
         }
     }

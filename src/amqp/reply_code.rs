@@ -12,5 +12,7 @@ pub const NOT_FOUND: u16 = 404;
 pub const RESOURCE_LOCKED: u16 = 405;
 /// What is there does not fit what was asked for.
 pub const PRECONDITION_FAILED: u16 = 406;
+/// The broker could not do what was asked.
+pub const INTERNAL_ERROR: u16 = 541;
 /// That is forbidden, whoever asks.
 pub const NOT_ALLOWED: u16 = 530;

@@ -7,26 +7,14 @@ use serde_json::Value;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::intake::QueueType;
-use crate::management::ListedPolicy;
+use crate::management::{HARMFUL, Harm, ListedPolicy};
 use crate::objects::Names;
 
 use super::quoted;
 
-/// Keys that would lose messages or queues, or lead them elsewhere, with what they would do.
-const HARMFUL: &[(&str, &str)] = &[
-    ("message-ttl", "messages would expire"),
-    ("expires", "the queue would be deleted when nobody uses it"),
-    ("max-length", "messages would be dropped or refused"),
-    ("max-length-bytes", "messages would be dropped or refused"),
-    ("delivery-limit", "messages would die there"),
-    ("dead-letter-exchange", "messages would go elsewhere"),
-    ("dead-letter-routing-key", "messages would go elsewhere"),
-];
-/// What a policy can apply to. Of the harmful keys streams know `max-length-bytes` alone.
+/// What a policy can apply to.
 const STREAMS: &str = "streams";
-/// A limit that no queue meets: the policy that docs/operations.md recommends has it.
-const NO_LIMIT: f64 = 1e9;
-/// Such a limit.
+/// A limit that no queue meets.
 const UNMET: u64 = 2_000_000_000;
 /// The priority that docs/operations.md recommends. More, where others have as much.
 const PRIORITY: i64 = 999;
@@ -155,11 +143,11 @@ impl<'a> Policies<'a> {
             .filter_map(|(queue, of_type)| self.of_queue(queue, of_type));
         for policy in own.into_iter().chain(acting) {
             for (key, value) in &policy.definition {
-                if !self
-                    .queues
-                    .iter()
-                    .any(|(_, of_type)| harm(key, value, of_type).is_some())
-                {
+                let harms = |of_type: &str| {
+                    let mut harms = HARMFUL.iter().filter(|harm| harm.key == key);
+                    harms.any(|harm| harm.acts(value, of_type == STREAMS))
+                };
+                if !self.queues.iter().any(|(_, of_type)| harms(of_type)) {
                     definition
                         .entry(key.clone())
                         .or_insert_with(|| value.clone());
@@ -220,25 +208,16 @@ fn is_for(policy: &ListedPolicy, of_type: &str) -> bool {
     ["all", "queues", of_type].contains(&policy.apply_to.as_str())
 }
 
-fn harmful(definition: &BTreeMap<String, Value>, of_type: &str) -> Vec<String> {
-    let harm = |(key, _): &(&str, &str)| harm(key, definition.get(*key)?, of_type);
-    let found = HARMFUL
-        .iter()
-        .filter_map(|each| Some((each.0, harm(each)?)));
-    found.map(|(key, harm)| format!("{key}: {harm}")).collect()
-}
-
 /// What that would do to a queue of the proxy's.
-fn harm(key: &str, value: &Value, of_type: &str) -> Option<&'static str> {
-    let (_, harm) = HARMFUL.iter().find(|(harmful, _)| *harmful == key)?;
-    let acts = match key {
-        _ if of_type == STREAMS && key != "max-length-bytes" => false,
-        "max-length" | "max-length-bytes" | "delivery-limit" => value
-            .as_f64()
-            .is_none_or(|limit| (0.0..NO_LIMIT).contains(&limit)),
-        _ => true,
+fn harmful(definition: &BTreeMap<String, Value>, of_type: &str) -> Vec<String> {
+    let acts = |harm: &&Harm| {
+        let value = definition.get(harm.key);
+        value.is_some_and(|value| harm.acts(value, of_type == STREAMS))
     };
-    acts.then_some(*harm)
+    let found = HARMFUL.iter().filter(acts);
+    found
+        .map(|harm| format!("{}: {}", harm.key, harm.does))
+        .collect()
 }
 
 #[cfg(test)]

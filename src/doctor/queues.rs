@@ -1,13 +1,16 @@
-//! The proxy's own queues: what is parked, and whether anybody takes the signals.
+//! The proxy's own queues: whether they answer, what is parked, and whether anybody takes the signals.
 
-use lapin::options::QueueDeclareOptions;
+use lapin::options::{BasicConsumeOptions, BasicGetOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use tokio::time::timeout;
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::reply_code::INTERNAL_ERROR;
+use crate::machine::Trouble;
 
 use super::nodes::Entered;
-use super::{PATIENCE, Patient, Report};
+use super::rights::code;
+use super::{NAME, PATIENCE, Patient, Report};
 
 /// What a queue has: messages, consumers.
 type Counted = (u32, u32);
@@ -15,6 +18,16 @@ type Counted = (u32, u32);
 pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut Report) {
     let about = |queue: &ShortStr| format!("queue {queue}, vhost {}", entered.vhost);
     let parking = patient.names.parking();
+    let intake = patient.names.intake_queue();
+    for queue in [parking, intake] {
+        if let Some(trouble) = trouble(patient, entered, queue).await {
+            report.problem(
+                about(queue),
+                format!("It {trouble}."),
+                format!("What is to be done: {}.", trouble.advice()),
+            );
+        }
+    }
     match count(entered, parking).await {
         None => report.ok(
             about(parking),
@@ -30,7 +43,6 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
             );
         }
     }
-    let intake = patient.names.intake_queue();
     match count(entered, intake).await {
         None => report.ok(
             about(intake),
@@ -45,6 +57,39 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
             format!("A proxy consumes it; {}.", waiting(messages)),
         ),
     }
+}
+
+/// Asks the queue itself, as a declare does not: see [`crate::pulse`]. On a connection of its own, which the answer may cost.
+async fn trouble(patient: &Patient, entered: &Entered, queue: &ShortStr) -> Option<Trouble> {
+    let counted = count(entered, queue).await?;
+    let Entered { address, vhost, .. } = entered;
+    let connection = patient.access.connect_at(address, vhost, NAME);
+    let connection = timeout(PATIENCE, connection).await.ok()?.ok()?;
+    let channel = timeout(PATIENCE, connection.create_channel()).await.ok()?;
+    let (channel, name) = (channel.ok()?, || queue.to_string().into());
+    let asked = async {
+        match counted {
+            (_, 1..) if queue == patient.names.intake_queue() => {
+                let (tag, options) = (NAME.into(), BasicConsumeOptions::default());
+                let consumed = channel.basic_consume(name(), tag, options, FieldTable::default());
+                consumed.await.map(drop)
+            }
+            // What it gives goes back with the connection.
+            (0, 0) => channel
+                .basic_get(name(), BasicGetOptions::default())
+                .await
+                .map(drop),
+            _ => Ok(()),
+        }
+    };
+    let trouble = match timeout(PATIENCE, asked).await {
+        Err(_) => Some(Trouble::Silent),
+        Ok(Err(error)) if code(&error) == Some(INTERNAL_ERROR) => Some(Trouble::Dead),
+        // Of a queue with a single active consumer the queue itself says so; and who has no right to ask does not know.
+        Ok(_) => None,
+    };
+    let _ = timeout(PATIENCE, connection.close(200, "Goodbye".into())).await;
+    trouble
 }
 
 /// `None`: there is no such queue, or it may not be seen, of which the rights tell.

@@ -302,7 +302,7 @@ async fn within<T>(answer: impl Future<Output = T>) -> Result<T, String> {
 }
 
 /// What the broker says of a channel that it closes.
-fn code(error: &lapin::Error) -> Option<u16> {
+pub(super) fn code(error: &lapin::Error) -> Option<u16> {
     match error.kind() {
         ErrorKind::ProtocolError(said) => Some(said.get_id()),
         _ => None,

@@ -13,6 +13,8 @@ pub enum Input {
     Publisher(bool),
     /// Whether all counts that was recorded of redeclared queues. False: nothing is consumed anew until it does.
     Record(bool),
+    /// An object of the vhost's is gone: all are made again.
+    Missing,
     /// A client changed these. Some may be missing: nothing is dropped because of them alone.
     Changed(Vec<Change>),
     /// The vhost was surveyed; `None`: it could not be.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 
-use super::{Cause, DeadLetter, Leg, Outcome};
+use super::{Cause, DeadLetter, Leg, Outcome, Trouble, Witness};
 
 /// Something that an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,6 +195,20 @@ pub enum Event {
     HandedOver,
     /// How many intake exchanges are declared.
     IntakeExchanges(usize),
+    /// A queue of the proxy's own does its work, or does not any more.
+    OwnQueue {
+        /// The queue.
+        queue: ShortStr,
+        /// Who says so.
+        witness: Witness,
+        /// What is wrong; none: it does.
+        trouble: Option<Trouble>,
+    },
+    /// A queue of the proxy's own was there, and is not any more. It is made again.
+    OwnQueueGone {
+        /// The queue.
+        queue: ShortStr,
+    },
     /// The broker closed the client's connection because a probe's channel was one too many for its user.
     ProbeOverLimit,
     /// A limit was met. What that means for what met it other facts say.
@@ -353,6 +367,8 @@ pub enum Role {
     Intake,
     /// Writes and reads the record of redeclared queues.
     Recorder,
+    /// Asks whether the proxy's own queues do their work.
+    Pulse,
     /// Looks at the messages of a queue, in the name of whoever asked.
     Walk,
 }
@@ -364,6 +380,7 @@ impl Role {
             Role::Publisher => "publisher",
             Role::Intake => "intake",
             Role::Recorder => "recorder",
+            Role::Pulse => "pulse",
             Role::Walk => "walk",
         }
     }

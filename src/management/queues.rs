@@ -1,4 +1,4 @@
-//! The delay queues of a vhost, as the management API tells them.
+//! The delay queues of a vhost, and its other queues of the proxy's own, as the management API tells them.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,11 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::amqp::ids::Vhost;
-use crate::machine::Destination;
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::machine::{Destination, Trouble};
 use crate::objects::{Names, OwnObject};
 
+use super::condition::{self, Condition};
 use super::http::{Api, NoAnswer};
 use super::listed;
 
@@ -35,6 +36,14 @@ pub struct DelayQueue {
     pub has_delivery_limit: bool,
 }
 
+/// The proxy's own queues of a vhost.
+pub(super) struct OwnQueues {
+    /// The shortest delay first.
+    pub(super) delays: Vec<DelayQueue>,
+    /// What is wrong with each, with those of other kinds.
+    pub(super) conditions: Vec<(ShortStr, Option<Trouble>)>,
+}
+
 #[derive(Deserialize)]
 struct Page {
     page_count: usize,
@@ -54,6 +63,8 @@ struct Listed {
     effective_policy_definition: Value,
     #[serde(default)]
     delivery_limit: Value,
+    #[serde(flatten)]
+    condition: Condition,
 }
 
 impl Api {
@@ -87,40 +98,58 @@ impl Api {
         Ok(read_all(&listed.await?, names))
     }
 
-    /// The same for those that the delay exchange leads to. It costs the broker nothing for all other queues, among which a page is searched: half a
-    /// second of a processor, where there are 8,000.
-    pub(super) async fn bound_delay_queues(
+    /// The delay queues that the delay exchange leads to, and those of other kinds that are there. It costs the broker nothing for all other queues,
+    /// among which a page is searched: half a second of a processor, where there are 8,000.
+    pub(super) async fn own_queues(
         &self,
         vhost: &Vhost,
         names: &Names,
-    ) -> Result<Vec<DelayQueue>, NoAnswer> {
+    ) -> Result<OwnQueues, NoAnswer> {
         let vhost = percent_encode(vhost, NON_ALPHANUMERIC);
         let exchange = percent_encode(names.delay(), NON_ALPHANUMERIC);
-        let listed = self.ask(async |mut api| {
-            let path = format!("exchanges/{vhost}/{exchange}/bindings/source");
-            let bound = match api.get(path, listed::bindings).await {
-                Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
-                    return Ok(Vec::new());
+        let listed: Vec<Listed> = self
+            .ask(async |mut api| {
+                let path = format!("exchanges/{vhost}/{exchange}/bindings/source");
+                let bound = match api.get(path, listed::bindings).await {
+                    Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
+                        Vec::new()
+                    }
+                    bound => bound?,
+                };
+                let delays = bound
+                    .iter()
+                    .filter_map(|binding| match &binding.destination {
+                        Destination::Queue(queue) => delay_of(queue, names),
+                        Destination::Exchange(_) => None,
+                    });
+                let mut listed = Vec::new();
+                let delays = delays.collect::<BTreeSet<u64>>().into_iter();
+                let delays = delays.map(|millis| names.delay_queue(millis));
+                let others = [names.intake_queue(), names.parking(), names.redeclared()];
+                for queue in others.into_iter().cloned().chain(delays) {
+                    let queue = percent_encode(&queue, NON_ALPHANUMERIC);
+                    let columns = condition::COLUMNS;
+                    let path = format!("queues/{vhost}/{queue}?columns={COLUMNS},{columns}");
+                    let answer = api.get(path, |json| serde_json::from_slice(json));
+                    match answer.await {
+                        Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {
+                        }
+                        answer => listed.push(answer?),
+                    }
                 }
-                bound => bound?,
-            };
-            let delays = bound
-                .iter()
-                .filter_map(|binding| match &binding.destination {
-                    Destination::Queue(queue) => delay_of(queue, names),
-                    Destination::Exchange(_) => None,
-                });
-            let mut listed = Vec::new();
-            for millis in delays.collect::<BTreeSet<u64>>() {
-                let queue = names.delay_queue(millis);
-                let queue = percent_encode(&queue, NON_ALPHANUMERIC);
-                let path = format!("queues/{vhost}/{queue}?columns={COLUMNS}");
-                let answer = api.get(path, |json| serde_json::from_slice(json));
-                listed.push(answer.await?);
-            }
-            Ok(listed)
+                Ok(listed)
+            })
+            .await?;
+        let conditions = listed.iter().filter_map(|listed| {
+            let trouble = listed
+                .condition
+                .trouble(&listed.effective_policy_definition);
+            Some((ShortStr::copy(listed.name.as_bytes())?, trouble))
         });
-        Ok(read_all(&listed.await?, names))
+        Ok(OwnQueues {
+            delays: read_all(&listed, names),
+            conditions: conditions.collect(),
+        })
     }
 }
 

@@ -16,8 +16,9 @@ use crate::dead_letter::Lookup;
 use crate::dead_letter::Target;
 use crate::intake::Input;
 use crate::known::KnownQueues;
-use crate::machine::{DeadLetter, Destination, Outcome, Reason};
+use crate::machine::{DeadLetter, Destination, Event, Outcome, Reason};
 use crate::net::clock::SystemClock;
+use crate::net::outlet::Observer;
 use crate::objects::{DeclaredTarget, Names, QueueType};
 use crate::registry::existing_delays::ExistingDelays;
 use crate::registry::policy::Queue;
@@ -245,13 +246,21 @@ impl Scene {
                 let (answers, asked) = (answers.clone(), asked.clone());
                 tokio::spawn(async move {
                     let mut request = Vec::new();
-                    while !request.ends_with(b"\r\n\r\n") {
-                        let octet = stream.read_u8().await.expect("a request");
+                    while let Ok(octet) = stream.read_u8().await {
                         request.push(octet);
+                        if !request.ends_with(b"\r\n\r\n") {
+                            continue;
+                        }
+                        let request = std::mem::take(&mut request);
+                        let answer = answers.lock().expect("no panic").clone();
+                        *asked.lock().expect("no panic") =
+                            String::from_utf8(request).expect("text");
+                        stream.write_all(answer.as_bytes()).await.expect("read");
+                        // Others may say that they go on, and do not.
+                        if !answer.ends_with("content-length: 0\r\n\r\n") {
+                            return;
+                        }
                     }
-                    let answer = answers.lock().expect("no panic").clone();
-                    *asked.lock().expect("no panic") = String::from_utf8(request).expect("text");
-                    stream.write_all(answer.as_bytes()).await.expect("read");
                 });
             }
         });
@@ -439,6 +448,12 @@ fn dead_letter(queue: &ShortStr) -> DeadLetter {
     }
 }
 
+struct Nobody;
+
+impl Observer for Nobody {
+    fn event(&mut self, _: &Event) {}
+}
+
 #[tokio::test]
 async fn without_an_answer_the_delay_queues_stay_as_they_were() {
     let scene = Scene::open().await;
@@ -449,6 +464,7 @@ async fn without_an_answer_the_delay_queues_stay_as_they_were() {
         &name("a/b"),
         &Names::default(),
         existing.clone(),
+        Box::new(Nobody),
     );
     let status = |status: &str| format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
     for (answer, seen, left) in [
@@ -460,10 +476,16 @@ async fn without_an_answer_the_delay_queues_stay_as_they_were() {
         *scene.answers.lock().expect("no panic") = answer;
         assert_eq!(watch.look().await, seen);
         assert_eq!(existing.now().len(), left);
+        let asked = scene.asked.lock().expect("no panic").clone();
+        let expected = match seen {
+            false => "exchanges/a%2Fb/dlx%2Dproxy%2Edelay/bindings/source ",
+            true => "queues/a%2Fb/dlx%2Dproxy%2Eredeclared?columns=",
+        };
+        assert!(
+            asked.starts_with(&format!("GET /prefix/api/{expected}")),
+            "{asked}"
+        );
     }
-    let asked = scene.asked.lock().expect("no panic").clone();
-    let expected = "GET /prefix/api/exchanges/a%2Fb/dlx%2Dproxy%2Edelay/bindings/source ";
-    assert!(asked.starts_with(expected), "{asked}");
     assert_eq!(
         scene.metric("dlx_proxy_retries_overdue{vhost=\"a/b\"}"),
         "0"

@@ -1,19 +1,24 @@
-//! Looks at the delay queues of a vhost every ten seconds: says when one holds what should be out, and tells the publisher which there are.
+//! Looks at the proxy's own queues of a vhost every ten seconds: says what is wrong with them, and when a delay queue holds what should be out; and
+//! tells the publisher which of these there are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::amqp::ids::Vhost;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::KnownQueues;
+use crate::machine::{Event, Trouble, Witness};
 use crate::net::links::Watchdog;
+use crate::net::outlet::Observer;
 use crate::objects::Names;
 use crate::registry::existing_delays::ExistingDelays;
 
 use super::dead_letter_queues::Counting;
 use super::http::NoAnswer;
 use super::overdue::{News, Watched};
+use super::queues::OwnQueues;
 use super::{AT_MOST, Management};
 
 /// From one look to the next: nodes tell new numbers every five seconds.
@@ -26,6 +31,9 @@ pub(super) struct Watch {
     names: Names,
     existing: ExistingDelays,
     watched: Watched,
+    /// Told of what is wrong, and of what was seen at the last look.
+    observer: Box<dyn Observer>,
+    last: BTreeMap<ShortStr, Option<Trouble>>,
     /// It was said that nothing can be seen there.
     is_blind: bool,
 }
@@ -34,8 +42,8 @@ impl Management {
     /// Makes them. Each also counts what is in the dead-letter queues that are known.
     pub fn watchdog(&self, names: Names, known: KnownQueues) -> Watchdog {
         let management = self.clone();
-        Arc::new(move |vhost, existing| {
-            let watch = Watch::new(&management, vhost, &names, existing);
+        Arc::new(move |vhost, existing, observer| {
+            let watch = Watch::new(&management, vhost, &names, existing, observer);
             let counting = Counting::new(&management, vhost, &known);
             Box::pin(async move {
                 tokio::join!(watch.run(), counting.run());
@@ -52,6 +60,7 @@ impl Watch {
         vhost: &Vhost,
         names: &Names,
         existing: ExistingDelays,
+        observer: Box<dyn Observer>,
     ) -> Watch {
         Watch {
             management: management.clone(),
@@ -59,6 +68,8 @@ impl Watch {
             names: names.clone(),
             existing,
             watched: Watched::default(),
+            observer,
+            last: BTreeMap::new(),
             is_blind: false,
         }
     }
@@ -82,7 +93,7 @@ impl Watch {
         } = &self.management;
         let queues = {
             let _turn = turn.acquire().await;
-            api.bound_delay_queues(&self.vhost, &self.names).await
+            api.own_queues(&self.vhost, &self.names).await
         };
         metrics.management(queues.is_ok());
         let vhost = &self.vhost;
@@ -91,20 +102,21 @@ impl Watch {
             // Else the API is away, and whoever reads policies says so.
             Err(error @ NoAnswer::Status { .. }) if !self.is_blind => {
                 self.is_blind = true;
-                warn!(%vhost, %error, "the delay queues of the vhost cannot be watched");
+                warn!(%vhost, %error, "the proxy's own queues of the vhost cannot be watched");
                 return false;
             }
             Err(error) => {
-                debug!(%vhost, %error, "the delay queues of the vhost cannot be watched now");
+                debug!(%vhost, %error, "the proxy's own queues of the vhost cannot be watched now");
                 return false;
             }
         };
         if std::mem::take(&mut self.is_blind) {
-            info!(%vhost, "the delay queues of the vhost can be watched again");
+            info!(%vhost, "the proxy's own queues of the vhost can be watched again");
         }
-        let millis = queues.iter().map(|queue| queue.millis);
+        let OwnQueues { delays, conditions } = queues;
+        let millis = delays.iter().map(|queue| queue.millis);
         self.existing.set(millis.collect());
-        for news in self.watched.look(&queues) {
+        for news in self.watched.look(&delays) {
             match news {
                 News::Overdue { millis, messages } => {
                     let queue = self.names.delay_queue(millis);
@@ -117,6 +129,23 @@ impl Watch {
             }
         }
         metrics.overdue(vhost, self.watched.overdue());
+        self.tell(conditions);
         true
+    }
+
+    /// A state counts when the next look sees it, too, as leaders change and nodes start.
+    fn tell(&mut self, conditions: Vec<(ShortStr, Option<Trouble>)>) {
+        let is_state = |seen: &Option<Trouble>| matches!(seen, Some(Trouble::State(_)));
+        let before = std::mem::take(&mut self.last);
+        for (queue, trouble) in conditions {
+            if !is_state(&trouble) || before.get(&queue).is_some_and(is_state) {
+                self.observer.event(&Event::OwnQueue {
+                    queue: queue.clone(),
+                    witness: Witness::Management,
+                    trouble: trouble.clone(),
+                });
+            }
+            self.last.insert(queue, trouble);
+        }
     }
 }

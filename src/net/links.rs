@@ -15,6 +15,7 @@ use crate::known::KnownQueues;
 use crate::link::Login;
 use crate::machine::{Event, Machine};
 use crate::publisher::{self, Publisher};
+use crate::pulse::{self, Pulse};
 use crate::recent::RecentDeaths;
 use crate::recorder::{self, Recorder};
 use crate::registry::existing_delays::ExistingDelays;
@@ -24,14 +25,15 @@ use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::{Drive, Outlet};
 use super::nodes::Address;
-use super::outlet::{IntakeOutlet, Observer, PublisherOutlet, RecorderOutlet};
+use super::outlet::{IntakeOutlet, Observer, PublisherOutlet, PulseOutlet, RecorderOutlet};
 use super::vhosts::{Hub, LinkInboxes};
 
 /// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`intake::Input::Surveyed`] into that inbox. Does not block.
 pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<intake::Input>) + Send + Sync>;
 
-/// Watches the delay queues of a vhost, and tells which there are, as long as it runs.
-pub type Watchdog = Arc<dyn Fn(&Vhost, ExistingDelays) -> Watching + Send + Sync>;
+/// Watches the proxy's own queues of a vhost, and tells which delay queues there are, as long as it runs.
+pub type Watchdog =
+    Arc<dyn Fn(&Vhost, ExistingDelays, Box<dyn Observer>) -> Watching + Send + Sync>;
 /// A watchdog at work.
 pub type Watching = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -94,7 +96,11 @@ impl Opener {
 
         let existing_delays = ExistingDelays::default();
         if let Some(watchdog) = &self.watchdog {
-            let watching = watchdog(vhost, existing_delays.clone());
+            let watching = watchdog(
+                vhost,
+                existing_delays.clone(),
+                self.telemetry(vhost, &LedTo::default()),
+            );
             let stopped = self.drain.stopped(Phase::Intake);
             let watching = async {
                 tokio::select! { () = watching => {}, () = stopped => {} }
@@ -104,7 +110,7 @@ impl Opener {
         let settings = publisher::Settings {
             login: login(&self.publisher.login),
             intake: Some(inboxes.intake_owner),
-            existing_delays,
+            existing_delays: existing_delays.clone(),
             ..self.publisher.clone()
         };
         let led_to = LedTo::default();
@@ -127,6 +133,16 @@ impl Opener {
         let led_to = LedTo::default();
         let outlet = RecorderOutlet::new(hub, self.telemetry(vhost, &led_to), told, &recorder);
         self.drive(Phase::Publisher, recorder, outlet, inboxes.recorder, led_to);
+
+        let settings = pulse::Settings {
+            login: login(&self.intake.login),
+            names: self.intake.names.clone(),
+            delays: existing_delays,
+        };
+        let led_to = LedTo::default();
+        let outlet = PulseOutlet::new(hub, self.telemetry(vhost, &led_to), inboxes.intake_owner);
+        let (_, nothing) = mpsc::channel(1);
+        self.drive(Phase::Intake, Pulse::new(settings), outlet, nothing, led_to);
 
         let settings = intake::Settings {
             login: login(&self.intake.login),

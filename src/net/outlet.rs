@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::intake::{self, Intake};
 use crate::machine::{
-    Budget, Cause, Change, Ensured, Event, Leg, Now, Outcome, Owner, Publication, Ticket,
+    Budget, Cause, Change, Ensured, Event, Leg, Now, Outcome, Owner, Publication, Role, Ticket,
 };
 use crate::publisher::{self, Publisher};
+use crate::pulse::{self, Pulse};
 use crate::recorder::{self, Recorder};
 use crate::registry::shared::Who;
 use crate::session::{self, Session};
@@ -83,6 +84,13 @@ pub struct RecorderOutlet {
     observer: Box<dyn Observer>,
     intake: Owner,
     recorded: CancellationToken,
+}
+
+/// What a pulse's effects become.
+pub struct PulseOutlet {
+    hub: Hub,
+    observer: Box<dyn Observer>,
+    intake: Owner,
 }
 
 // === impl Outbox ===
@@ -376,6 +384,40 @@ impl Outlet<Recorder> for RecorderOutlet {
             }
             let current = intake::Input::Record(current);
             self.hub.to_intake(self.intake, current);
+        }
+    }
+}
+
+// === impl PulseOutlet ===
+
+impl PulseOutlet {
+    /// Of the pulse of a vhost, whose intake makes what is missing.
+    pub fn new(hub: &Hub, observer: Box<dyn Observer>, intake: Owner) -> PulseOutlet {
+        let hub = hub.clone();
+        PulseOutlet {
+            hub,
+            observer,
+            intake,
+        }
+    }
+}
+
+impl Outlet<Pulse> for PulseOutlet {
+    fn dispatch(&mut self, _: &Pulse, fx: &mut pulse::Effects, _: Now, _: &mut Context<'_>) {
+        for event in fx.events.drain(..) {
+            match event {
+                // Of an alarm the publisher tells.
+                Event::Blocked(_) => {}
+                // Whether the vhost is native, publisher and intake tell: for them there may be room.
+                Event::VhostNative { cause } => {
+                    let role = Role::Pulse;
+                    self.observer.event(&Event::LinkDown { role, cause });
+                }
+                event => self.observer.event(&event),
+            }
+        }
+        if std::mem::take(&mut fx.out.missing) {
+            self.hub.to_intake(self.intake, intake::Input::Missing);
         }
     }
 }

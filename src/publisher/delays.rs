@@ -189,6 +189,7 @@ impl Delays {
         if self.known.insert(millis, true) == Some(true) {
             return;
         }
+        self.existing.used(millis);
         let queue = self.names.delay_queue(millis);
         let passive = match self.older.contains(&millis) {
             true => QueueDeclare::PASSIVE,

@@ -1,24 +1,51 @@
-//! Which delay queues a vhost has, as the management API tells: other proxies made some of them, or this one before it was restarted.
+//! Which delay queues a vhost has: those of which the management API tells, as other proxies made some of them, or this one before it was restarted;
+//! and those that this proxy has used.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-/// A cell with the milliseconds of each, replaced as a whole; no lock. Empty, while nothing is known. Clones are the same cell.
+/// Cells with the milliseconds of each, replaced as a whole; no lock. Empty, while nothing is known. Clones are the same cells.
 #[derive(Clone, Debug, Default)]
-pub struct ExistingDelays(Arc<ArcSwap<BTreeSet<u64>>>);
+pub struct ExistingDelays {
+    told: Arc<ArcSwap<BTreeSet<u64>>>,
+    used: Arc<ArcSwap<BTreeSet<u64>>>,
+}
 
 // === impl ExistingDelays ===
 
 impl ExistingDelays {
     /// The delays of the delay queues that existed when it was last told.
     pub fn now(&self) -> Guard<Arc<BTreeSet<u64>>> {
-        self.0.load()
+        self.told.load()
     }
 
     /// From now on there are these.
     pub fn set(&self, millis: BTreeSet<u64>) {
-        self.0.store(Arc::new(millis));
+        self.told.store(Arc::new(millis));
+    }
+
+    /// This one is made, or was found.
+    pub fn used(&self, millis: u64) {
+        self.change(|used| used.insert(millis));
+    }
+
+    /// Somebody has deleted it.
+    pub fn deleted(&self, millis: u64) {
+        self.change(|used| used.remove(&millis));
+    }
+
+    /// All of both kinds.
+    pub fn all(&self) -> BTreeSet<u64> {
+        &**self.told.load() | &**self.used.load()
+    }
+
+    fn change(&self, change: impl Fn(&mut BTreeSet<u64>) -> bool) {
+        self.used.rcu(|used| {
+            let mut used = BTreeSet::clone(used);
+            change(&mut used);
+            used
+        });
     }
 }

@@ -17,6 +17,17 @@ pub(super) struct QueueLabels {
     queue: Name,
 }
 
+// === impl QueueLabels ===
+
+impl QueueLabels {
+    pub(super) fn new(vhost: &Vhost, queue: &ShortStr) -> QueueLabels {
+        QueueLabels {
+            vhost: Name::of(vhost),
+            queue: Name::of(queue),
+        }
+    }
+}
+
 /// A number per dead-letter queue.
 pub(super) type QueueGauge = Family<QueueLabels, Gauge>;
 
@@ -30,10 +41,7 @@ impl Metrics {
         oldest: Option<Duration>,
     ) {
         let inner = self.inner();
-        let labels = QueueLabels {
-            vhost: Name::of(vhost),
-            queue: Name::of(queue),
-        };
+        let labels = QueueLabels::new(vhost, queue);
         let oldest = oldest.map(|oldest| oldest.as_secs());
         set(&inner.dead_letter_queue_messages, &labels, messages);
         set(&inner.dead_letter_queue_oldest, &labels, oldest);

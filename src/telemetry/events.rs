@@ -144,6 +144,12 @@ impl Reporter {
                 waiting,
                 staying,
             } => self.parked_tried(*moved, *waiting, *staying),
+            Event::OwnQueue {
+                queue,
+                witness,
+                trouble,
+            } => (self.metrics).own_queue(&self.vhost, queue, *witness, trouble.clone()),
+            Event::OwnQueueGone { queue } => self.metrics.own_queue_gone(&self.vhost, queue),
             Event::ProbeOverLimit => self.probe_over_limit(),
             Event::ProtocolFault { leg, what } => self.protocol_fault(*leg, what),
         }

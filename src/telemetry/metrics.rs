@@ -18,6 +18,7 @@ use tracing::warn;
 use super::dead_letter_queues::QueueGauge;
 use super::hook::Outcomes;
 use super::names::Names;
+use super::own_queues::{OwnQueueGauge, OwnQueues};
 use super::repeats::Repeats;
 use super::upstream::{AddressCounter, AddressGauge};
 use crate::machine::Limit;
@@ -102,6 +103,8 @@ pub(super) struct Inner {
     pub(super) parked_waiting: VhostGauge,
     pub(super) parked_staying: VhostGauge,
     pub(super) vhost_native: VhostGauge,
+    pub(super) own_queue_up: OwnQueueGauge,
+    pub(super) own_queues: OwnQueues,
     management_up: Gauge,
     management_failures: Counter,
 }
@@ -327,6 +330,13 @@ impl Metrics {
                 Family::default(),
             ),
             vhost_native: registry.add("vhost_native", vhost, "1 if the proxy's user may not use this vhost: all its queues are left to the broker", Family::default()),
+            own_queue_up: registry.add(
+                "own_queue_up",
+                &["vhost", "queue"],
+                "1 while this queue of the proxy's own does its work; 0 if it was deleted, does not answer, or loses messages by a policy (seen only with a management-url)",
+                Family::default(),
+            ),
+            own_queues: OwnQueues::default(),
             management_up: registry.add(
                 "management_up",
                 &[],

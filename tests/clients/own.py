@@ -83,13 +83,15 @@ class Own:
             return [channel.basic_get(PARKED, auto_ack=True) for _ in range(count)]
 
     def metric(self, name, proxy=None):
-        """The metric of this vhost, summed over its other labels but for the publisher's link; of this proxy or another one."""
+        """The metric of this vhost, summed over its other labels; of this proxy or another one."""
         lines = [line for line in (proxy or self.proxy).get("/metrics")[1].splitlines() if re.match(rf"{name}{{.*vhost=\"{self.via.vhost}\"", line)]
-        return sum(int(line.split()[-1]) for line in lines if 'link="publisher"' not in line)
+        return sum(int(line.split()[-1]) for line in lines)
 
     def losses(self):
         """How often its intake link was lost."""
-        return self.metric("dlx_proxy_link_failures_total")
+        said = self.proxy.get("/metrics")[1]
+        found = re.search(rf'^dlx_proxy_link_failures_total{{vhost="{self.via.vhost}",link="intake"}} (\d+)$', said, re.M)
+        return int(found[1]) if found else 0
 
     def close(self):
         self.stop()

@@ -214,6 +214,22 @@ def test_who_could_forge_the_record(ward):
         assert "Only the proxy's user" in one(with_streams.examine(**asked), "ok", f"record {PREFIX}.redeclared, vhost {ward.vhost}")[0]
 
 
+def test_a_queue_of_the_proxy_s_own_is_dead(ward):
+    """A declare says that it is empty."""
+    with pika.BlockingConnection(pika.ConnectionParameters(*ward.broker.address, ward.vhost, ward.broker.parameters.credentials)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(f"{PREFIX}.intake", durable=True, arguments={"x-queue-type": "quorum", "x-single-active-consumer": True})
+        channel.queue_declare(f"{PREFIX}.parked", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.basic_consume(f"{PREFIX}.intake", lambda *_: None)
+        assert not of(ward.examine(), "problem")
+        found = f'{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<"{ward.vhost}">>, queue, <<"{PREFIX}.parked">>}}), P = amqqueue:get_pid(Q)'
+        for fault, says in (("sys:suspend(element(1, P))", "It does not answer"), ("sys:resume(element(1, P)), ra:stop_server(quorum_queues, P)", "It is dead")):
+            ward.broker.eval(f"{found}, {fault}.")
+            words, advice = one(ward.examine(), "problem", f"queue {PREFIX}.parked")
+            assert words.startswith(says) and "restart the node" in advice
+        ward.broker.eval(f"{found}, ra:restart_server(quorum_queues, P).")
+
+
 def test_what_is_parked(ward):
     with pika.BlockingConnection(pika.ConnectionParameters(*ward.broker.address, ward.vhost, ward.broker.parameters.credentials)) as connection:
         channel = connection.channel()

@@ -94,6 +94,15 @@ def alarm(member, _):
             yield
 
 
+def dead(member, _):
+    """The parking queue stands still."""
+    found = f'{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<"{member.name}">>, queue, <<"dlx-proxy.parked">>}})'
+    process = f"{found}, P = amqqueue:get_pid(Q), Process = case P of {{Name, _}} -> Name; _ -> P end"
+    member.broker.eval(f"{process}, sys:suspend(Process).")
+    yield
+    member.broker.eval(f"{process}, sys:resume(Process).")
+
+
 def foreign(member, _):
     """The proxy's user loses its rights, which it notices when it connects."""
     member.broker.eval(f'rabbit_auth_backend_internal:clear_permissions(<<"{member.broker.user}">>, <<"{member.name}">>, <<"tests">>).')
@@ -176,6 +185,7 @@ FAULTS = [
     Fault("doubt", doubt, {"DlxProxyRejectsWithheld"}, {"muting": True}, passing={"DlxProxyDown"}, quiet=True),
     Fault("full", full, {"DlxProxyLimitMet", "DlxProxyLeftToBroker"}, {"retained_bytes": "1KiB"}),
     Fault("alarm", alarm, {"DlxProxyPublisherBlocked", "DlxProxyDeadLettersRefused", "DlxProxyLeftToBroker"}, passing={"DlxProxyRejectsWithheld"}),
+    Fault("dead", dead, {"DlxProxyOwnQueueDown"}),
     Fault("foreign", foreign, {"DlxProxyVhostNative"}, passing={"DlxProxyLinkDown", "DlxProxyIntakeNotConsumed"}),
     Fault("flood", flood, {"DlxProxyDeadLettersSuddenly", "DlxProxyDeadLettersPileUp"}, {"managed": True}),
     Fault("unmanaged", unmanaged, {"DlxProxyManagementDown"}, {"managed": True}),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlx_proxy::amqp::ids::ShortStr;
-use dlx_proxy::machine::{Cause, DeadLetter, Event, Fallback, Leg, Limit, Outcome, Reason, Role};
+use dlx_proxy::machine::{
+    Cause, DeadLetter, Event, Fallback, Leg, Limit, Outcome, Reason, Role, Trouble, Witness,
+};
 use dlx_proxy::net::nodes::{Address, Node};
 use dlx_proxy::telemetry::{Metrics, Reporter};
 
@@ -249,6 +251,11 @@ fn every_event() -> Vec<Event> {
         },
         Event::Consuming(true),
         Event::IntakeExchanges(3),
+        Event::OwnQueue {
+            queue: queue.clone(),
+            witness: Witness::Amqp,
+            trouble: Some(Trouble::Dead),
+        },
         Event::ParkedTried {
             moved: 1,
             waiting: 1,

@@ -57,6 +57,17 @@ const PURE: &[(&str, &[&str])] = &[
             "link",
         ],
     ),
+    (
+        "pulse",
+        &[
+            "amqp",
+            "machine",
+            "dead_letter",
+            "objects",
+            "registry",
+            "link",
+        ],
+    ),
     ("letter", &["amqp", "machine", "dead_letter"]),
     (
         "walk",

@@ -189,6 +189,9 @@ fn state(pages: &Pages, vhost: &Vhost) -> Markup {
             @if standing.is_native {
                 p.problem { "The proxy's user has no rights in this vhost: the broker dead-letters here by itself." }
             }
+            @for trouble in pages.metrics.own_queues_in_trouble(vhost) {
+                p.problem { (text::visible(&trouble)) }
+            }
             @if standing.is_blocked {
                 p.problem { "The broker blocks publishing: dead letters and redrives wait." }
             }

@@ -40,7 +40,7 @@ impl Reporter {
             Role::Intake => {
                 self.vhost_gauge(|inner| &inner.intake_consuming, 0);
             }
-            Role::Recorder | Role::Walk => {}
+            Role::Recorder | Role::Pulse | Role::Walk => {}
         }
         let link = role.as_str();
         if was_up {

@@ -40,7 +40,7 @@ impl Metrics {
         let staying = number(&inner.parked_staying);
         let parked = waiting.map(|waiting| waiting.saturating_add(staying.unwrap_or(0)));
         Standing {
-            links: [Role::Publisher, Role::Intake, Role::Recorder]
+            links: [Role::Publisher, Role::Intake, Role::Recorder, Role::Pulse]
                 .into_iter()
                 .filter_map(up)
                 .collect(),

@@ -1,0 +1,61 @@
+//! What can be wrong with a queue of the proxy's own.
+
+use std::fmt::{self, Display, Formatter};
+
+/// Why such a queue does not do its work, or loses what it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is not there, although it was made.
+    Deleted,
+    /// The broker has it in its books, but no process of it.
+    Dead,
+    /// It does not answer, while the broker does.
+    Silent,
+    /// What the management API says of its state or its members.
+    State(String),
+    /// A policy takes messages away: its name, and what it would do.
+    Bounded(String),
+}
+
+/// Who has seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Witness {
+    /// The pulse.
+    Amqp,
+    /// The management API.
+    Management,
+}
+
+// === impl Trouble ===
+
+impl Trouble {
+    /// What is to be done.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Trouble::Deleted => {
+                "the proxy makes it again, unless the broker refuses that: see the log"
+            }
+            Trouble::Dead => {
+                "restart the node that has it; if that does not help, delete it with all that it holds: the proxy makes it again"
+            }
+            Trouble::Silent | Trouble::State(_) => {
+                "bring the nodes back that have its members (rabbitmq-queues quorum_status), or restart the node of its leader"
+            }
+            Trouble::Bounded(_) => "`dlx-proxy doctor` names the policy to set instead",
+        }
+    }
+}
+
+impl Display for Trouble {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Deleted => f.write_str("was deleted"),
+            Trouble::Dead => f.write_str("is dead: the broker has no process of it"),
+            Trouble::Silent => {
+                f.write_str("does not answer: it has no leader, or no majority of its members")
+            }
+            Trouble::State(state) => f.write_str(state),
+            Trouble::Bounded(policy) => write!(f, "loses messages by {policy}"),
+        }
+    }
+}

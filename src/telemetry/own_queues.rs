@@ -1,0 +1,91 @@
+//! How the proxy's own queues are: one book for the line, the gauge, `/readyz` and the page.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use tracing::{error, info, warn};
+
+use super::Metrics;
+use super::dead_letter_queues::QueueLabels;
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::machine::{Trouble, Witness};
+
+/// 1 for each that is well. Their number is bounded: `max-delay-queues`, and some others.
+pub(super) type OwnQueueGauge = Family<QueueLabels, Gauge>;
+
+/// What each witness says of a queue: well (none), or not.
+type Said = BTreeMap<Witness, Option<Trouble>>;
+
+/// The book.
+#[derive(Debug, Default)]
+pub(super) struct OwnQueues(Mutex<BTreeMap<(Vhost, ShortStr), Said>>);
+
+// === impl OwnQueues ===
+
+impl OwnQueues {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Vhost, ShortStr), Said>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// A witness says how a queue of the proxy's own is: written when it is another word than before.
+    pub fn own_queue(
+        &self,
+        vhost: &Vhost,
+        queue: &ShortStr,
+        witness: Witness,
+        trouble: Option<Trouble>,
+    ) {
+        let inner = self.inner();
+        let mut all = inner.own_queues.lock();
+        let said = all.entry((vhost.clone(), queue.clone())).or_default();
+        let is_well = |said: &Said| said.values().all(Option::is_none);
+        let was_well = is_well(said);
+        if said.insert(witness, trouble.clone()) == Some(trouble.clone()) {
+            return;
+        }
+        let labels = QueueLabels::new(vhost, queue);
+        let up = inner.own_queue_up.get_or_create(&labels);
+        up.set(is_well(said).into());
+        match trouble {
+            Some(trouble) => {
+                let todo = trouble.advice();
+                error!(%vhost, %queue, %trouble, todo, "a queue of the proxy's own does not do its work");
+            }
+            None if !was_well && is_well(said) => {
+                info!(%vhost, %queue, "the queue does its work again");
+            }
+            None => {}
+        }
+    }
+
+    /// It was there, and is not any more.
+    pub fn own_queue_gone(&self, vhost: &Vhost, queue: &ShortStr) {
+        let inner = self.inner();
+        inner
+            .own_queues
+            .lock()
+            .remove(&(vhost.clone(), queue.clone()));
+        inner.own_queue_up.remove(&QueueLabels::new(vhost, queue));
+        warn!(%vhost, %queue, "somebody deleted a queue of the proxy's own, with all that was in it: it is made again");
+    }
+
+    /// What is wrong with those of a vhost, a sentence each.
+    pub fn own_queues_in_trouble(&self, vhost: &Vhost) -> Vec<String> {
+        let all = self.inner().own_queues.lock();
+        let here = all.iter().filter(|((in_vhost, _), _)| in_vhost == vhost);
+        let troubles = here.flat_map(|((_, queue), said)| {
+            let troubles = said.values().flatten();
+            troubles.map(move |trouble| {
+                let todo = trouble.advice();
+                format!("queue {queue} of vhost {vhost} {trouble}: {todo}")
+            })
+        });
+        troubles.collect()
+    }
+}
