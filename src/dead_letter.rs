@@ -12,6 +12,7 @@ use crate::machine::{Reason, Rejecter, Stamp};
 
 mod bridge;
 mod cycle;
+pub mod delivery_time;
 mod disposal;
 mod headers;
 mod history;

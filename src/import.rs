@@ -15,7 +15,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::imported::imported;
-use crate::dead_letter::{RuleSettings, Rules};
+use crate::dead_letter::{RuleSettings, Rules, delivery_time};
 use crate::link::{Frame, Link, Login, Step};
 use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role, Stamp};
 use crate::walk::Failure;
@@ -62,6 +62,8 @@ pub struct Imported {
     pub unsure: u64,
     /// Messages that were not sent, or came back because there was no such queue.
     pub left: u64,
+    /// Messages that were sent without their `x-opt-delivery-time`, which was too far ahead.
+    pub without_time: u64,
     /// Why it did not go on, if it did not.
     pub failure: Option<Failure>,
 }
@@ -97,6 +99,7 @@ pub struct Import {
     confirmed: u64,
     returned: u64,
     refused: Vec<u64>,
+    without_time: u64,
     failure: Option<Failure>,
     /// When the broker has been silent for too long.
     until: Mono,
@@ -118,6 +121,7 @@ impl Import {
             confirmed: 0,
             returned: 0,
             refused: Vec::new(),
+            without_time: 0,
             failure: None,
             until: now.mono.after(PATIENCE),
             has_ended: false,
@@ -145,7 +149,7 @@ impl Import {
             while self.has_room()
                 && let Some(message) = self.settings.messages.pop_front()
             {
-                self.send(message, &rules, fx);
+                self.send(message, &rules, now, fx);
             }
         }
         let is_done = self.settings.messages.is_empty() || self.failure.is_some();
@@ -160,11 +164,16 @@ impl Import {
         self.away.len() < MOST_AWAY && octets < MOST_OCTETS
     }
 
-    fn send(&mut self, message: Content, rules: &Rules, fx: &mut Effects) {
+    fn send(&mut self, message: Content, rules: &Rules, now: Now, fx: &mut Effects) {
         let place = self.taken;
         self.taken += 1;
         let frame_max = self.link.frame_max();
         let properties = imported(&message.properties, &self.settings.login.user, rules);
+        let properties = properties.map(|properties| {
+            let edited = delivery_time::for_target(&properties, now.wall);
+            self.without_time += u64::from(edited.as_ref().is_some_and(|it| it.too_far));
+            edited.map_or(properties, |it| it.properties)
+        });
         let content = properties.map(|properties| Content {
             properties,
             ..message
@@ -257,6 +266,7 @@ impl Import {
                 refused,
                 unsure: self.away.len() as u64,
                 left: self.settings.messages.len() as u64 + self.returned,
+                without_time: self.without_time,
                 failure: self.failure.take(),
             });
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::Properties;
 use crate::amqp::table::{Table, Value};
+use crate::dead_letter::delivery_time::shown_name;
 
 mod deaths;
 mod error;
@@ -71,6 +72,6 @@ impl Letter {
     /// The first header of that name. What lies behind a malformed one is not found.
     fn header(&self, name: &[u8]) -> Option<Value<'_>> {
         let mut fields = self.headers().fields().map_while(Result::ok);
-        Some(fields.find(|field| field.name == name)?.value)
+        Some(fields.find(|field| shown_name(field.name) == name)?.value)
     }
 }

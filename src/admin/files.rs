@@ -244,6 +244,7 @@ impl Answer {
             refused,
             unsure,
             left,
+            without_time: _,
             failure,
         } = imported;
         let nothing_went = imported == 0 && refused.is_empty();

@@ -221,6 +221,9 @@ impl Looks {
         };
         let import = self.tasks.spawn_on(import, self.walks.thread.runtime());
         let imported = import.await.ok().flatten().ok_or_else(broke_off)?;
+        for _ in 0..imported.without_time {
+            self.metrics.limit_met(Limit::DeliveryTime);
+        }
         self.came(attempt, imported.failure.as_ref());
         Ok(imported)
     }

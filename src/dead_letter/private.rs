@@ -12,7 +12,7 @@ use crate::amqp::table::{Table, TableBuilder};
 
 use super::headers::{self, HeaderEdit, X_DEATH, longstrs};
 use super::proof::{self, Original};
-use super::{Dialect, Rules, history, remembered};
+use super::{Dialect, Rules, delivery_time, history, remembered};
 
 /// With which all of them begin.
 pub const PREFIX: &[u8] = b"x-dlx-proxy-";
@@ -23,6 +23,8 @@ pub const HISTORY: &[u8] = b"x-dlx-proxy-history";
 pub const BCC: &[u8] = b"x-dlx-proxy-bcc";
 /// A `CC` header that no longer counts, but that 3.13 and later go on showing (S3.3). Under its own name the broker would route by it.
 pub const CC: &[u8] = b"x-dlx-proxy-cc";
+/// An `x-opt-delivery-time` that does not act, as the message is in a queue of the proxy's own; see `delivery_time`.
+pub const DELIVERY_TIME: &[u8] = b"x-dlx-proxy-deliver";
 /// The queues that a dead letter went through by itself; see `cycle`.
 pub const LAP: &[u8] = b"x-dlx-proxy-lap";
 /// When a dead letter was published whose message had failed deliveries before, as its consumers should see; see `redelivered`.
@@ -82,12 +84,17 @@ pub fn stripped(properties: &[u8]) -> Option<Bytes> {
 }
 
 /// For a delivery to a client: removes what is private, shows x-death whole where the broker has only the newest part of it, shows a CC that no
-/// longer counts, and gives the message its user-id back, if it has the proof that the one it has is not its own. The header table stays even when
+/// longer counts and a time that does not act, and gives the message its user-id back, if it has the proof that the one it has is not its own. The header table stays even when
 /// nothing is left in it: only `x-dlx-proxy-bcc` can have been alone there, and of a table with nothing but `BCC` the broker leaves an empty one.
 pub fn on_delivery(properties: &[u8], own_user: &[u8]) -> Option<Bytes> {
     if !has_headers(properties) || memmem::find(properties, PREFIX).is_none() {
         return None;
     }
+    let timed = delivery_time::shown(properties);
+    without_private(timed.as_deref().unwrap_or(properties), own_user).or(timed)
+}
+
+fn without_private(properties: &[u8], own_user: &[u8]) -> Option<Bytes> {
     let parsed = Properties::parse(properties).ok()?;
     let table = Table(parsed.headers()?);
     if !has_private(table).ok()? {

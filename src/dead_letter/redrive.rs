@@ -248,8 +248,10 @@ impl Redrive {
             }
         }
         edit.table(REDRIVEN, &mark::counted(table, &self.by, now));
+        let stays =
+            |name: &[u8]| bcc_counts && name == private::BCC || name == private::DELIVERY_TIME;
         let goes = |name: &[u8]| {
-            name.starts_with(private::PREFIX) && !(bcc_counts && name == private::BCC)
+            name.starts_with(private::PREFIX) && !stays(name)
                 || [PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
                 || OF_THE_QUEUE.contains(&name)
                 || !self.keep_history && retry::is_of_deaths(name)

@@ -125,6 +125,27 @@ fn what_the_queue_refuses_or_fits_no_frame_is_named_by_its_place() {
 }
 
 #[test]
+fn a_time_that_would_end_a_queue_is_left_out_and_counted() {
+    let timed = |millis| {
+        let mut table = crate::amqp::table::TableBuilder::default();
+        table.long(b"x-opt-delivery-time", millis);
+        crate::link::peer::with_headers(table, "body")
+    };
+    let mut rig = importing(vec![timed(5), timed(i64::MAX)]);
+    let sent = rig.sent();
+    let headers = sent.iter().filter(|sent| sent.kind == Kind::Header);
+    let with = headers.map(|sent| memchr::memmem::find(&sent.payload, b"x-opt-").is_some());
+    assert_eq!(with.collect::<Vec<_>>(), [true, false]);
+    rig.confirms(MethodId::BASIC_ACK, 2, true);
+    let all = Imported {
+        imported: 2,
+        without_time: 1,
+        ..Imported::default()
+    };
+    assert_eq!(rig.ended(), all);
+}
+
+#[test]
 fn a_queue_that_is_not_there_ends_it() {
     let mut rig = importing(many(MOST_AWAY + 1));
     rig.confirms(MethodId::BASIC_ACK, 1, false);

@@ -5,6 +5,7 @@ use serde_json::{Map, Number, Value as Json};
 use utoipa::ToSchema;
 
 use crate::amqp::table::{Array, Table, Value};
+use crate::dead_letter::delivery_time::shown_name;
 use crate::machine::Wall;
 
 use super::time::rfc_3339;
@@ -66,7 +67,7 @@ pub(super) fn read(table: Table<'_>) -> Headers {
             break;
         }
         list.push(Header {
-            name: reader.text(field.name),
+            name: reader.text(shown_name(field.name)),
             kind: field.value.kind(),
             value: reader.value(field.value, DEEPEST),
         });

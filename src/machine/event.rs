@@ -139,6 +139,11 @@ pub enum Event {
     DeadLetter(Arc<DeadLetter>),
     /// An edit of a header would not have fitted the frame and was dropped.
     EditDropped,
+    /// A message was published without its `x-opt-delivery-time`, which was too far ahead.
+    DeliveryTimeDropped {
+        /// The queue that it died in, or comes back to.
+        queue: ShortStr,
+    },
     /// A link of the proxy's own is up.
     LinkUp {
         /// Publisher or intake.
@@ -275,11 +280,13 @@ pub enum Limit {
     ConfirmTimeout,
     /// Entries of `x-death`.
     History,
+    /// How far ahead the `x-opt-delivery-time` of a message is.
+    DeliveryTime,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 25] = [
+    pub const ALL: [Limit; 26] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,
@@ -305,9 +312,10 @@ impl Limit {
         Limit::PublisherBytes,
         Limit::ConfirmTimeout,
         Limit::History,
+        Limit::DeliveryTime,
     ];
 
-    /// As in logs and metrics: the name of the setting.
+    /// As in logs and metrics: the name of the setting, or of the header.
     pub fn as_str(self) -> &'static str {
         match self {
             Limit::Connections => "max-connections",
@@ -335,6 +343,7 @@ impl Limit {
             Limit::PublisherBytes => "publisher-bytes",
             Limit::ConfirmTimeout => "confirm-timeout",
             Limit::History => "max-history",
+            Limit::DeliveryTime => "x-opt-delivery-time",
         }
     }
 }
@@ -395,6 +404,8 @@ pub enum Fallback {
     NameTooLong,
     /// A stream, or arguments that cannot be read.
     NotSupported,
+    /// The broker generates the name, and how that ends decides which policy of ours the queue has.
+    GeneratedName,
     /// With an intake exchange, or what asks for it, the declare would be larger than the client's frames may be.
     FrameMax,
     /// The user may not write to the dead-letter exchange: the broker tells the client so.

@@ -132,6 +132,11 @@ impl Item {
             }
     }
 
+    /// Whether it goes into a queue of the proxy's own.
+    pub(super) fn stays_ours(&self) -> bool {
+        self.stage.is_parking() || matches!(self.publication.purpose, Purpose::Delay(_))
+    }
+
     /// Octets of memory that it holds.
     pub(super) fn len(&self) -> usize {
         self.publication.content.len()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::amqp::content::Content;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
-use crate::dead_letter::{private, rejected_by};
+use crate::dead_letter::{delivery_time, private, rejected_by};
 use crate::machine::{Cause, Event, Now, Outcome, Purpose};
 use crate::publisher::Effects;
 
@@ -88,6 +88,7 @@ impl Publisher {
         let uptime = self.clock.at(now.mono);
         let frame_max = self.link.frame_max();
         self.fit(key, frame_max, fx);
+        self.set_delivery_time(key, now, fx);
         // An old key: its item was confirmed by an attempt that had been given up.
         let Some(item) = self.items.get_mut(key) else {
             return;
@@ -160,6 +161,28 @@ impl Publisher {
         if let Some(Content { properties, body }) = too_large(&self.items)
             && let Some(properties) = private::without_history(&properties)
         {
+            self.items.replace(key, Content { properties, body });
+        }
+    }
+
+    /// A header that lets the broker hold a message acts at its target, and in no queue of the proxy's own.
+    fn set_delivery_time(&mut self, key: Key, now: Now, fx: &mut Effects) {
+        let Some(item) = self.items.get(key) else {
+            return;
+        };
+        let Content { properties, body } = &item.publication.content;
+        let edited = match item.stays_ours() {
+            true => delivery_time::set_aside(properties),
+            false => delivery_time::for_target(properties, now.wall).map(|edited| {
+                if edited.too_far {
+                    let queue = item.publication.queue.clone();
+                    fx.events.push(Event::DeliveryTimeDropped { queue });
+                }
+                edited.properties
+            }),
+        };
+        if let Some(properties) = edited {
+            let body = body.clone();
             self.items.replace(key, Content { properties, body });
         }
     }

@@ -17,6 +17,7 @@ mod bridges;
 mod comes_back;
 mod delayed;
 mod delays;
+mod delivery_time;
 mod faults;
 mod liveness;
 mod no_delays;

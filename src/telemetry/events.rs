@@ -124,6 +124,10 @@ impl Reporter {
             Event::NameRefused { name } => self.name_refused(name),
             Event::DeadLetter(dead) => self.dead_letter(dead),
             Event::EditDropped => self.edit_dropped(),
+            Event::DeliveryTimeDropped { queue } => {
+                self.metrics.limit_met(Limit::DeliveryTime);
+                seldom!(self, Level::WARN, "a message goes on without its x-opt-delivery-time, which is more than 100 years ahead", Some(queue), "", %queue)
+            }
             Event::LinkUp { role, version } => self.link_up(*role, version),
             Event::LinkDown { role, cause } => self.link_down(*role, cause),
             Event::VhostNative { cause } => self.vhost_native(cause),

@@ -50,6 +50,7 @@ pub(super) fn fallback(fallback: Fallback) -> &'static str {
         Fallback::NoIntake => "no_intake",
         Fallback::NameTooLong => "name_too_long",
         Fallback::NotSupported => "not_supported",
+        Fallback::GeneratedName => "generated_name",
         Fallback::FrameMax => "frame_max",
         Fallback::Forbidden => "forbidden",
         Fallback::NoPermission => "no_permission",

@@ -205,9 +205,9 @@ def test_when_there_is_no_proxy_any_more(own):
     """The script of the document: it moves what waits, in the delay queue or the intake queue, and no dead letter."""
     queue = own.queue("orders", x_delayed_retry_min=MINUTES)
     dies = own.queue("dies", x_dead_letter_exchange="", x_message_ttl=1)
-    sent = {"headers": {"n": 1}, "priority": 3, "expiration": "900000", "content_type": "text/plain"}
+    sent = {"headers": {"n": 1, "x-opt-delivery-time": 5}, "priority": 3, "expiration": "900000", "content_type": "text/plain"}
     for number in numbers(4):
-        own.publish(queue, number, **sent | {"headers": {"n": 1, "CC": ["copy"]}})  # which would lead elsewhere again
+        own.publish(queue, number, **sent | {"headers": sent["headers"] | {"CC": ["copy"]}})  # which would lead elsewhere again
     give_back(own, queue, 4)
     waits(own, 4)
     own.stop()

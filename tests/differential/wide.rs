@@ -13,6 +13,9 @@ use super::value::{Array, Table, Value};
 /// What all private headers begin with.
 const PRIVATE: &[u8] = b"x-dlx-proxy-";
 
+/// Until which a quorum queue of 4.4 holds a message.
+const DELIVERY_TIME: &str = "x-opt-delivery-time";
+
 /// Where 4.x forgets (S4.5).
 const HISTORY: [&str; 4] = [
     "x-death",
@@ -135,6 +138,20 @@ pub(crate) const WIDE: &[Rule] = &[
         reason: "headers with names of the proxy's own are nobody else's: removed when a client publishes them",
         stated: true,
         how: How::Direct(|_, direct, _| without_private(direct)),
+    },
+    Rule {
+        name: "delivery-time",
+        reason: "a time that would end a quorum queue of 4.4 goes to no target (S13.2)",
+        stated: true,
+        how: How::Direct(|_, direct, proxied| {
+            if direct.newest_death().is_some()
+                && header_mut(&mut proxied.clone(), DELIVERY_TIME).is_none()
+                && let Some(headers) = direct.headers_mut()
+            {
+                let named = |name: &[u8]| name == DELIVERY_TIME.as_bytes();
+                headers.fields.retain(|(name, _)| !named(name));
+            }
+        }),
     },
     Rule {
         name: "taken-over",

@@ -233,6 +233,9 @@ fn every_event() -> Vec<Event> {
         Event::ExternalRefused,
         dead_letter(Outcome::Parked(Cause::Unroutable)),
         Event::EditDropped,
+        Event::DeliveryTimeDropped {
+            queue: queue.clone(),
+        },
         Event::LinkUp {
             role: Role::Intake,
             version: "4.3.6".into(),

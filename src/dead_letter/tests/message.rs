@@ -4,6 +4,7 @@
 //! private=same` and more; a header with another name is `h:name=value`. `deaths` are written in the order of fields that RabbitMQ 4.x has,
 //! `own-deaths` in ours; `private=same` is a private history as the proxy writes it beside these headers, `private=[…]` an older one.
 //! `private-user=bob` is the user-id that the proxy hides, `-` that there was none.
+//! `time=l:5` is `x-opt-delivery-time` with that type code and value, `own-time=l:5` the same under its private name.
 //! `lap=[b, a] lap-of=(x, k, 2)` is a lap of these queues, published to x with k after two deaths; `lap-set=[b, k2]`: a policy of the
 //! broker's set the key k2 in b.
 
@@ -14,7 +15,7 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
 use crate::dead_letter::cycle::Lap;
 use crate::dead_letter::headers::{BCC, CC, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, longstrs};
-use crate::dead_letter::{private, remembered};
+use crate::dead_letter::{delivery_time, private, remembered};
 
 use super::script::{Words, entries, list, parts};
 
@@ -49,6 +50,15 @@ pub(super) fn build(line: &str) -> Message {
     while let Some((name, value)) = words.take_header() {
         headers.longstr(name.as_bytes(), value.as_bytes());
         any = true;
+    }
+    for (word, name) in [
+        ("own-time", private::DELIVERY_TIME),
+        ("time", delivery_time::NAME),
+    ] {
+        while let Some(value) = words.take(word) {
+            headers.members(&typed(name, &value));
+            any = true;
+        }
     }
     for (word, name) in [
         ("cc", CC),
@@ -140,6 +150,22 @@ pub(super) fn build(line: &str) -> Message {
     };
     words.done();
     message
+}
+
+/// A member of this name whose value is written as `code:value`.
+fn typed(name: &[u8], value: &str) -> Vec<u8> {
+    let (code, value) = value.split_once(':').expect("a type and a value");
+    let number = || value.parse::<i128>().expect("a number");
+    let octets = match code {
+        "S" => [&(value.len() as u32).to_be_bytes(), value.as_bytes()].concat(),
+        "d" => value.parse::<f64>().unwrap().to_be_bytes().into(),
+        "b" | "B" => vec![number() as u8],
+        "s" | "u" => (number() as u16).to_be_bytes().into(),
+        "I" | "i" => (number() as u32).to_be_bytes().into(),
+        "l" | "L" | "T" => (number() as u64).to_be_bytes().into(),
+        other => panic!("no type {other}"),
+    };
+    [&[name.len() as u8], name, code.as_bytes(), &octets].concat()
 }
 
 fn event_headers(headers: &mut TableBuilder, names: [&[u8]; 3], event: &str) {

@@ -379,6 +379,17 @@ fn by_an_exchange_of_its_queue_it_has_its_own_key_and_its_cc_counts() {
 }
 
 #[test]
+fn a_time_that_was_set_aside_in_a_queue_of_ours_goes_along() {
+    let letter =
+        build("message exchange=dlx key=k own-time=l:5 deaths=[q/rejected*1 t=9 x=x k=[k]]");
+    for redrive in [source(), to(Destination::Queue(name("p")))] {
+        let sent = sent_back(&redrive, ("dlx", "k"), &letter.content, Dialect::V4).unwrap();
+        let time = line(&sent.content, "x-dlx-proxy-deliver");
+        assert_eq!(time.as_deref(), Some("5"));
+    }
+}
+
+#[test]
 fn a_bridge_is_no_exchange_of_a_message() {
     let letter =
         build("message exchange=dlx key=k deaths=[q/rejected*1 t=9 x=dlx-proxy.bridge/int k=[k]]");

@@ -108,8 +108,12 @@ fn show(value: Value<'_>) -> String {
     if let Some(time) = value.as_timestamp() {
         return time.to_string();
     }
-    assert_eq!(value.tag, b'l', "a type that no rule writes");
-    value.as_integer().unwrap().to_string()
+    match (value.tag, value.as_integer()) {
+        (b'l', Some(number)) => number.to_string(),
+        (tag, Some(number)) => format!("{}:{number}", char::from(tag)),
+        (b'd', None) => "a double".to_owned(),
+        (tag, None) => panic!("a type that no rule writes: {}", char::from(tag)),
+    }
 }
 
 fn entry(table: Table<'_>) -> String {

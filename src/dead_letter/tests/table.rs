@@ -2,7 +2,8 @@
 //!
 //! A block is a comment with the rule's number, a command, the message it is about, `----` and the answer:
 //! `plan` a death · `publish` and `deliver` an edit of a message that passes · `hide` its user-id · `signal` what intake reads · `return` what
-//! becomes of a message that a client returned. `delays` and `verdict` have no message.
+//! becomes of a message that a client returned · `aside` and `target` what it carries into a queue of ours, and into another. `delays` and
+//! `verdict` have no message.
 //! Names of bridges are put right first, as all callers do.
 
 use std::path::Path;
@@ -10,9 +11,10 @@ use std::path::Path;
 use crate::amqp::ids::name;
 use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::{
-    Bridges, Death, Dialect, Disposal, Rules, Target, TargetQueues, closes, plan, private, signal,
+    Bridges, Death, Dialect, Disposal, Rules, Target, TargetQueues, closes, delivery_time, plan,
+    private, signal,
 };
-use crate::machine::Reason;
+use crate::machine::{Reason, Wall};
 
 use super::message;
 use super::rendered::render;
@@ -136,6 +138,18 @@ fn answer(asked: &str) -> String {
         "return" => {
             let rules = rules(&mut words);
             retried::returned(words, &message, &rules).map_or("native".to_owned(), show)
+        }
+        "aside" => {
+            words.done();
+            changed(delivery_time::set_aside(&message.content.properties))
+        }
+        "target" => {
+            let now = words.take("now").unwrap().parse().unwrap();
+            words.done();
+            let properties = delivery_time::for_target(&message.content.properties, Wall(now));
+            let too_far = properties.as_ref().is_some_and(|it| it.too_far);
+            let lost = if too_far { "without its time, " } else { "" };
+            format!("{lost}{}", changed(properties.map(|it| it.properties)))
         }
         "strip" => {
             words.done();

@@ -154,3 +154,15 @@ fn a_detail_is_a_summary_and_more() {
     assert_eq!(value["headers-cut"], false);
     assert_eq!(value["story"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn a_header_that_waits_in_a_queue_of_ours_has_its_own_name() {
+    let mut headers = TableBuilder::default();
+    headers.long(b"x-dlx-proxy-deliver", 5);
+    let letter = letter(headers, "");
+    assert_eq!(detail(&letter).headers[0].name, "x-opt-delivery-time");
+    assert!(
+        letter.header(b"x-opt-delivery-time").is_some(),
+        "a filter finds it"
+    );
+}

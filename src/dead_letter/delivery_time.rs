@@ -1,0 +1,120 @@
+//! The header `x-opt-delivery-time`: until then a quorum queue of RabbitMQ 4.4 holds a message, also one that died or that AMQP 0-9-1 published (S13).
+//!
+//! In the proxy's own queues nothing of a message may act. There the header has a private name, of the same length, so that nothing grows.
+//! On its way out the message has the header back. But a time that no broker can wait for never goes out: in RabbitMQ's sources of 4.4 a time
+//! more than 292 years ahead ends the queue for good.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::amqp::properties::{Change, Edit, Properties};
+use crate::amqp::table::{Field, Table, TableBuilder, Value};
+use crate::machine::Wall;
+
+use super::private::DELIVERY_TIME;
+
+/// The name by which the broker looks for it.
+pub(super) const NAME: &[u8] = b"x-opt-delivery-time";
+
+/// A time further ahead is a mistake: microseconds for milliseconds, or milliseconds for seconds.
+const MOST_AHEAD: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// What an edit makes of a header.
+enum Becomes {
+    Itself,
+    /// It has this name.
+    Named(&'static [u8]),
+    Nothing,
+}
+
+/// Properties for a target, where they differ.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ForTarget {
+    /// With the header under its own name.
+    pub properties: Bytes,
+    /// A time was too far ahead, and is left out.
+    pub too_far: bool,
+}
+
+/// For a queue of the proxy's own: the header does not act. `None`: there is none.
+pub fn set_aside(properties: &[u8]) -> Option<Bytes> {
+    edited(properties, NAME, |field| match field.name {
+        NAME => Becomes::Named(DELIVERY_TIME),
+        DELIVERY_TIME => Becomes::Nothing,
+        _ => Becomes::Itself,
+    })
+}
+
+/// For people and clients: the header has its own name. `None`: it was not set aside.
+pub fn shown(properties: &[u8]) -> Option<Bytes> {
+    edited(properties, DELIVERY_TIME, |field| match field.name {
+        DELIVERY_TIME => Becomes::Named(NAME),
+        _ => Becomes::Itself,
+    })
+}
+
+/// The name by which people know a header.
+pub fn shown_name(name: &[u8]) -> &[u8] {
+    match name {
+        DELIVERY_TIME => NAME,
+        name => name,
+    }
+}
+
+/// For every other queue: the header acts again, unless its time is too far ahead. `None`: the properties stay as they are.
+pub fn for_target(properties: &[u8], now: Wall) -> Option<ForTarget> {
+    let shown = shown(properties);
+    let properties = shown.as_deref().unwrap_or(properties);
+    let mut too_far = false;
+    let without = edited(properties, NAME, |field| {
+        match field.name == NAME && is_too_far(field.value, now) {
+            true => {
+                too_far = true;
+                Becomes::Nothing
+            }
+            false => Becomes::Itself,
+        }
+    });
+    let properties = without.filter(|_| too_far).or(shown)?;
+    Some(ForTarget {
+        properties,
+        too_far,
+    })
+}
+
+/// As RabbitMQ reads it (`annotate_delivery_time`): milliseconds, an integer of any width, or a timestamp, whose seconds it multiplies.
+fn is_too_far(value: Value<'_>, now: Wall) -> bool {
+    let millis = match value.as_timestamp() {
+        Some(seconds) => Wall::of_seconds(seconds).0,
+        None => value
+            .as_integer()
+            .and_then(|millis| millis.try_into().ok())
+            .unwrap_or(0),
+    };
+    millis > now.after(MOST_AHEAD).0
+}
+
+/// The headers edited, if one has that name. Only the table is walked, and what is nested in it is passed over.
+fn edited(
+    properties: &[u8],
+    name: &[u8],
+    mut becomes: impl FnMut(&Field<'_>) -> Becomes,
+) -> Option<Bytes> {
+    let parsed = Properties::parse(properties).ok()?;
+    let table = Table(parsed.headers()?);
+    table.get(name).ok()??;
+    let mut out = TableBuilder::with_capacity(table.0.len());
+    for field in table.fields() {
+        let field = field.ok()?;
+        match becomes(&field) {
+            Becomes::Itself => out.raw(&field),
+            Becomes::Named(name) => out.value(name, &field.value),
+            Becomes::Nothing => &mut out,
+        };
+    }
+    Some(parsed.edit(&Edit {
+        headers: Change::Set(out.finish()),
+        ..Edit::default()
+    }))
+}
