@@ -24,6 +24,7 @@ pub mod broker_policy;
 pub mod declared_types;
 pub mod ended;
 pub mod existing_delays;
+pub mod generated;
 pub mod live;
 pub mod policy;
 pub mod redeclared;

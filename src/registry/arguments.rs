@@ -131,7 +131,7 @@ impl<'a> DeclareArguments<'a> {
     }
 
     /// What the arguments alone say. None: only the broker can answer that.
-    pub(super) fn said(&self) -> Option<DeclaredTarget> {
+    pub fn said(&self) -> Option<DeclaredTarget> {
         let members = self.members?;
         let at_least_once = match members.strategy.map(Value::as_longstr) {
             None | Some(Some(AT_MOST_ONCE)) => false,

@@ -245,7 +245,7 @@ impl Policy {
             QueueType::Other => Fit::No,
         };
         match &self.pattern {
-            Some(pattern) if !pattern.is_match(queue.matched_name()) => Fit::No,
+            Some(pattern) if !pattern.is_match(queue.name) => Fit::No,
             None if by_type == Fit::Yes => Fit::Perhaps,
             _ => by_type,
         }

@@ -19,10 +19,8 @@ use crate::amqp::ids::{ShortStr, Vhost};
 use crate::dead_letter::Target;
 use crate::objects::{DeclaredTarget, QueueType};
 
+use super::generated;
 use super::said_retries::SaidRetries;
-
-/// What RabbitMQ's generated queue names begin with.
-const GENERATED: &[u8] = b"amq.gen-";
 
 /// Whose the dead letters of a queue are. It says nothing of what else may be done with its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +49,7 @@ pub enum Declares {
 pub struct Queue<'a> {
     /// Its vhost.
     pub vhost: &'a [u8],
-    /// Its name; empty when the broker is going to generate one.
+    /// Its name. While the broker has yet to generate that, one like it ([`generated::sample`]).
     pub name: &'a [u8],
     /// Its type.
     pub queue_type: QueueType,
@@ -118,6 +116,8 @@ pub struct Definition {
 pub struct Pattern {
     written: String,
     regex: Regex,
+    /// [`generated::decided`] for most names that a broker generates.
+    in_generated: Option<bool>,
 }
 
 /// A pattern that is more than the crate `regex` can read.
@@ -139,6 +139,10 @@ pub struct Policies {
 /// # Errors
 /// When it is more than the crate `regex` can read.
 pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(&by_octets(text)).unicode(false).build()
+}
+
+fn by_octets(text: &str) -> String {
     let mut octets = String::with_capacity(text.len());
     let mut escaped = false;
     for octet in text.bytes() {
@@ -151,7 +155,7 @@ pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
         }
         escaped = octet == b'\\' && !escaped;
     }
-    RegexBuilder::new(&octets).unicode(false).build()
+    octets
 }
 
 // === impl Policies ===
@@ -180,27 +184,28 @@ impl Policies {
 
     /// The policy of a queue.
     pub fn matching(&self, queue: Queue<'_>) -> Option<&Policy> {
-        self.policies.iter().find(|policy| {
-            policy.apply_to.fits(queue.queue_type)
-                && policy.vhost.as_bytes() == queue.vhost
-                && policy.pattern.regex.is_match(queue.matched_name())
-        })
+        let mut policies = self.policies.iter();
+        policies.find(|policy| policy.may_fit(queue) && policy.pattern.regex.is_match(queue.name))
     }
-}
 
-// === impl Queue ===
-
-impl<'a> Queue<'a> {
-    /// What patterns are searched in: a name that the broker is going to generate begins like all of them.
-    pub(super) fn matched_name(&self) -> &'a [u8] {
-        match self.name {
-            [] => GENERATED,
-            name => name,
-        }
+    /// Whether it is clear which policy a queue has by how its name begins, which is `queue.name` here.
+    pub fn decide(&self, queue: Queue<'_>) -> bool {
+        let policies = self.policies.iter();
+        let mut decided = policies
+            .filter(|policy| policy.may_fit(queue))
+            .map(|policy| policy.pattern.decided(queue.name));
+        decided.find(|decided| *decided != Some(false)) != Some(None)
     }
 }
 
 // === impl Policy ===
+
+impl Policy {
+    /// Whether its pattern is looked at for that queue.
+    fn may_fit(&self, queue: Queue<'_>) -> bool {
+        self.apply_to.fits(queue.queue_type) && self.vhost.as_bytes() == queue.vhost
+    }
+}
 
 impl Default for Policy {
     /// Fits all queues of the vhost `/`, and sets nothing.
@@ -255,6 +260,7 @@ impl Pattern {
     pub fn new(text: &str) -> Result<Pattern, BadPattern> {
         match pattern(text) {
             Ok(regex) => Ok(Pattern {
+                in_generated: generated::decided(&by_octets(text), generated::ORDINARY),
                 written: text.to_owned(),
                 regex,
             }),
@@ -264,6 +270,14 @@ impl Pattern {
                 let reason = said.lines().last().unwrap_or_default();
                 Err(BadPattern(reason.trim_start_matches("error: ").to_owned()))
             }
+        }
+    }
+
+    /// [`generated::decided`].
+    fn decided(&self, start: &[u8]) -> Option<bool> {
+        match start {
+            generated::ORDINARY => self.in_generated,
+            start => generated::decided(&by_octets(&self.written), start),
         }
     }
 }

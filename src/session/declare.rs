@@ -28,6 +28,7 @@
 //! In doubt (no probe can be made, `probe-timeout`) a queue that was last seen with this intake exchange is declared with it, in the form that
 //! makes none; all others as the client wrote them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::amqp::frame;
@@ -37,7 +38,8 @@ use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Learned, Leg, Limit};
 use crate::objects::{DeclaredTarget, OwnObject, QueueType};
 use crate::registry::arguments::{DeclareArguments, Wanted, if_there};
-use crate::registry::policy::Queue;
+use crate::registry::generated;
+use crate::registry::policy::{Mode, Queue};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 
@@ -67,7 +69,17 @@ impl Session {
         let channel = method.channel;
         let wanted = match (QueueDeclare::parse(payload), self.rules()) {
             (Ok(declare), Some(_)) if !declare.has(QueueDeclare::PASSIVE) => {
-                self.wanted(payload, &declare)
+                match self.undecided(&declare) {
+                    Some(start) => {
+                        let cause = Fallback::GeneratedName;
+                        turn.event(Event::DeclareLeft {
+                            queue: start,
+                            cause,
+                        });
+                        Self::wanted_by_name(&declare)
+                    }
+                    None => self.wanted(payload, &declare),
+                }
             }
             _ => Wanted::Nothing,
         };
@@ -148,6 +160,57 @@ impl Session {
         }
     }
 
+    /// The name by which policies are found for a declare. Where the broker is to generate it, one that may be the queue's.
+    pub(super) fn policy_name<'a>(&self, declare: &QueueDeclare<'a>) -> Cow<'a, [u8]> {
+        match generated::is_made(declare.queue) {
+            true => generated::sample(&self.generated_start(declare)).into(),
+            false => declare.queue.into(),
+        }
+    }
+
+    fn generated_start(&self, declare: &QueueDeclare<'_>) -> Vec<u8> {
+        generated::start(declare.arguments, self.peer.version)
+    }
+
+    /// What the name of its queue will begin with, if that alone does not tell which policy of ours the queue will have.
+    fn undecided(&self, declare: &QueueDeclare<'_>) -> Option<ShortStr> {
+        if !generated::is_made(declare.queue) {
+            return None;
+        }
+        let start = self.generated_start(declare);
+        let queue = Queue {
+            vhost: &self.peer.vhost,
+            name: &start,
+            queue_type: DeclareArguments::read(declare.arguments).queue_type(),
+        };
+        let decided = self.settings.policies.ours().decide(queue);
+        ShortStr::new(start).filter(|_| !decided)
+    }
+
+    /// The declare goes on as it is. Whether its queue is managed is known when it has its name.
+    fn wanted_by_name(declare: &QueueDeclare<'_>) -> Wanted {
+        match DeclareArguments::read(declare.arguments).said() {
+            Some(said) => Wanted::Keep(said),
+            None => Wanted::Leave(Fallback::NotSupported),
+        }
+    }
+
+    /// Whether a queue whose name the broker has generated is managed, if it was declared as it is.
+    pub(super) fn is_meant(&self, queue: &[u8], declared: &Declared) -> bool {
+        let ours = self.settings.policies.ours();
+        let policy = ours.matching(Queue {
+            vhost: &self.peer.vhost,
+            name: queue,
+            queue_type: declared.queue_type,
+        });
+        let mode = policy.and_then(|policy| policy.mode);
+        let asks = |said| self.retries_for(queue, declared.queue_type, said).is_some();
+        mode.unwrap_or(self.settings.mode) != Mode::Native
+            && (declared.said.target(policy).is_some()
+                || asks(declared.retries)
+                || asks(SaidRetries::default()))
+    }
+
     fn wanted(&self, payload: &[u8], declare: &QueueDeclare<'_>) -> Wanted {
         let arguments = DeclareArguments::read(declare.arguments);
         let fits = |form: &[u8]| {
@@ -157,11 +220,13 @@ impl Session {
         let ours = self.settings.policies.ours();
         let policy = ours.matching(Queue {
             vhost: &self.peer.vhost,
-            name: declare.queue,
+            name: &self.policy_name(declare),
             queue_type: arguments.queue_type(),
         });
         let wanted = arguments.wanted(policy, self.settings.mode, &self.settings.names);
         match wanted {
+            // The name that the broker generates may fit a policy all the same, by accident.
+            Wanted::Nothing if generated::is_made(declare.queue) => Self::wanted_by_name(declare),
             // What the broker names is no queue that is there already.
             Wanted::Compare { .. } if declare.queue.is_empty() => {
                 Wanted::Leave(Fallback::NotSupported)

@@ -4,7 +4,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::machine::{Change, Event, Learned, Leg};
-use crate::registry::refusal;
+use crate::registry::{Declared, generated, refusal};
 
 use super::changes;
 use super::channel::{Consumer, Transfer};
@@ -217,7 +217,7 @@ impl Session {
             changes::name_queue(change, &state.last_queue);
         }
         match what {
-            Expected::Declare(_, of_type, declared) => {
+            Expected::Declare(asked, of_type, declared) => {
                 (state.reword, state.declared) = (None, None);
                 let queue = QueueDeclareOk::parse(payload)
                     .ok()
@@ -228,7 +228,11 @@ impl Session {
                 if let Some(of_type) = of_type {
                     self.settings.types.learn(&self.peer.vhost, &queue, of_type);
                 }
-                if let Some(declared) = declared {
+                let by_its_name = |declared: &Declared| {
+                    let is_made = generated::is_made(&asked);
+                    !is_made || declared.taken_over || self.is_meant(&queue, declared)
+                };
+                if let Some(declared) = declared.filter(by_its_name) {
                     self.manage(queue, declared, turn);
                 }
             }

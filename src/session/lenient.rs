@@ -38,7 +38,7 @@ impl Session {
         let ours = self.settings.policies.ours();
         let policy = ours.matching(Queue {
             vhost: &self.peer.vhost,
-            name: declare.queue,
+            name: &self.policy_name(declare),
             queue_type: DeclareArguments::read(declare.arguments).queue_type(),
         });
         let mode = policy.and_then(|policy| policy.mode);

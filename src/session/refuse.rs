@@ -12,8 +12,10 @@ use crate::amqp::method::{
 use crate::amqp::reply;
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND};
 use crate::amqp::table::{Table, Value};
+use crate::amqp::version::Version;
 use crate::machine::{Event, Learned, Leg};
 use crate::registry::arguments::DeclareArguments;
+use crate::registry::generated;
 use crate::registry::refusal::{self, Fit, Presence, decode_names_in};
 use crate::registry::wording::Access;
 
@@ -32,8 +34,12 @@ struct Named<'a> {
     access: Access,
 }
 
-/// What a method names.
-fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malformed> {
+/// What a method names, to a broker of that version.
+fn names(
+    id: MethodId,
+    payload: &[u8],
+    version: Option<Version>,
+) -> Result<[Option<Named<'_>>; 2], Malformed> {
     use Access::{Configure, Read, Write};
     let queue = |name, access| {
         Some(Named {
@@ -74,8 +80,12 @@ fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malform
             let declare = QueueDeclare::parse(payload)?;
             let dead_letters = Table(declare.arguments).get(b"x-dead-letter-exchange");
             let target = dead_letters.ok().flatten().and_then(Value::as_longstr);
+            let name = match generated::is_made(declare.queue) {
+                true => generated::prefix(declare.arguments, version).unwrap_or_default(),
+                false => declare.queue,
+            };
             [
-                queue(declare.queue, Configure),
+                queue(name, Configure),
                 target.and_then(|name| exchange(name, Write)),
             ]
         }
@@ -99,7 +109,7 @@ fn names(id: MethodId, payload: &[u8]) -> Result<[Option<Named<'_>>; 2], Malform
 impl Session {
     /// What this method names that is the proxy's own.
     fn ours<'a>(&self, method: Method<'a>) -> Option<Named<'a>> {
-        let named = names(method.id, method.payload).ok()?;
+        let named = names(method.id, method.payload, self.peer.version).ok()?;
         named
             .into_iter()
             .flatten()

@@ -37,7 +37,7 @@ impl Session {
             return Default::default();
         }
         let queue_type = DeclareArguments::read(declare.arguments).queue_type();
-        if self.mode_of(declare.queue, queue_type) == Mode::Native {
+        if self.mode_of(&self.policy_name(&declare), queue_type) == Mode::Native {
             return Default::default();
         }
         let method = |arguments: Vec<u8>| {
@@ -62,7 +62,7 @@ impl Session {
         }
         let queue_type = DeclareArguments::read(declare.arguments).queue_type();
         let delays = |said| {
-            let retries = self.retries_for(declare.queue, queue_type, said);
+            let retries = self.retries_for(&self.policy_name(&declare), queue_type, said);
             retries.is_some_and(|retries| retries.back_off.is_some())
         };
         let Some(problem) = said_retries::in_vain(declare.arguments, delays) else {
@@ -72,7 +72,7 @@ impl Session {
             return;
         };
         let most = self.settings.limits.now().max_queues_per_connection;
-        if self.mode_of(declare.queue, queue_type) != Mode::Native
+        if self.mode_of(&self.policy_name(&declare), queue_type) != Mode::Native
             && self.told.len() < most
             && self.told.insert(queue.clone())
         {
@@ -99,12 +99,13 @@ impl Session {
             .filter(|declare| !declare.has(QueueDeclare::PASSIVE));
         declare.is_some_and(|declare| {
             let queue_type = DeclareArguments::read(declare.arguments).queue_type();
-            let asks = |said| self.retries_for(declare.queue, queue_type, said).is_some();
+            let name = self.policy_name(&declare);
+            let asks = |said| self.retries_for(&name, queue_type, said).is_some();
             asks(said) || asks(SaidRetries::default())
         })
     }
 
-    fn retries_for(
+    pub(super) fn retries_for(
         &self,
         name: &[u8],
         queue_type: QueueType,

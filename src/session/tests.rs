@@ -9,6 +9,7 @@ mod declares;
 mod doubt;
 mod external;
 mod frames;
+mod generated;
 mod kept;
 mod late;
 mod leaving;

@@ -93,6 +93,7 @@ const ALLOWED: &[&str] = &[
     "memchr",
     "percent_encoding",
     "regex",
+    "regex_automata",
     "ring::digest", // the hash of a body: a calculation
     "serde", // how a setting of the core is written and read; derived, with humantime_serde for times
     "serde_json", // a value in memory: what people see of a message's headers

@@ -5,11 +5,13 @@
 use std::path::Path;
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::version::Version;
 use crate::dead_letter::{Lookup, Target};
 use crate::machine::Fallback;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use crate::registry::arguments::{DeclareArguments, Wanted};
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
+use crate::registry::generated;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{
     ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue,
@@ -140,6 +142,11 @@ impl Scene {
             "dies" => Some(self.dies(&line)),
             "left" => Some(self.left(&line)),
             "match" => Some(self.matching(&line)),
+            "begins" => Some(self.begins(line.alone())),
+            "generated" => {
+                let version = self.version.as_deref().and_then(Version::parse);
+                Some(octets(&generated::start(&self.arguments, version)))
+            }
             "version" => {
                 self.version = Some(line.alone().to_vec());
                 None
@@ -235,6 +242,21 @@ impl Scene {
     fn matching(&self, line: &Line) -> String {
         let policies = self.policies();
         let policy = policies.matching(queue(line));
+        policy.map_or("none".to_owned(), |policy| policy.name.to_string())
+    }
+
+    /// The policy of a queue whose generated name begins like that.
+    fn begins(&self, start: &[u8]) -> String {
+        let policies = self.policies();
+        let called = |name| Queue {
+            vhost: b"/",
+            name,
+            queue_type: QueueType::Default,
+        };
+        if !policies.decide(called(start)) {
+            return "undecided".to_owned();
+        }
+        let policy = policies.matching(called(&generated::sample(start)));
         policy.map_or("none".to_owned(), |policy| policy.name.to_string())
     }
 
