@@ -2,10 +2,10 @@
 
 use super::checks::{Check, equal};
 use super::methods::{Arg, Args, BODY, Method};
-use super::model::{Broker, Conn, Fact, Options, Why};
+use super::model::{Broker, Conn, Fact, Options, TimeoutResponse, Why};
 use super::proxy::Proxy;
 use super::stand_in::StandIn;
-use super::value::{Bytes, Fallible, number, take};
+use super::value::{Bytes, Fallible, Table, Value, number, take};
 use super::wire;
 
 /// Any.
@@ -22,6 +22,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ),
     ("model-takes-any-pieces", bytes_may_be_cut_anywhere),
     ("model-vanished-client", what_a_client_had_returns),
+    ("model-consumer-timeout", a_consumer_times_out),
     ("model-behind-the-proxy", the_proxy_ends_and_starts_again),
 ];
 
@@ -39,9 +40,16 @@ fn bytes(channel: u16, name: &str, args: &Args) -> Bytes {
     wire::method(channel, method, args, usize::MAX)
 }
 
-fn handshake() -> Bytes {
+fn handshake(knows_cancel: bool) -> Bytes {
     let mut out = b"AMQP\0\0\x09\x01".to_vec();
+    let table = |name: &str, value: Value| Table {
+        fields: vec![(name.as_bytes().to_vec(), value)],
+        rest: Bytes::new(),
+    };
+    let capabilities = table("consumer_cancel_notify", Value::Bool(knows_cancel));
+    let properties = table("capabilities", Value::Table(capabilities));
     let start_ok = vec![
+        ("client-properties", Arg::Table(properties)),
         ("mechanism", text("PLAIN")),
         ("response", text("\0guest\0guest")),
     ];
@@ -59,10 +67,15 @@ fn handshake() -> Bytes {
 
 /// With a durable queue `q`, and confirms.
 fn beginning(broker: &mut Broker) -> Client {
+    beginning_as(broker, true)
+}
+
+/// The same of a client that knows `basic.cancel`, or not.
+fn beginning_as(broker: &mut Broker, knows_cancel: bool) -> Client {
     let client = Client {
         conn: broker.connect(),
     };
-    broker.read(client.conn, &handshake(), NOW);
+    broker.read(client.conn, &handshake(knows_cancel), NOW);
     client.send(broker, "confirm.select", Args::new());
     let declare = vec![("queue", text("q")), ("durable", Arg::Bit(true))];
     client.send(broker, "queue.declare", declare);
@@ -138,7 +151,8 @@ fn an_alarm_stops_who_publishes() -> Fallible<()> {
     let mut broker = Broker::new(Options::default());
     let client = beginning(&mut broker);
     broker.alarm(true);
-    let other = client.send(&mut broker, "queue.declare", vec![("queue", text("r"))]);
+    let declare = vec![("queue", text("q")), ("passive", Arg::Bit(true))];
+    let other = client.send(&mut broker, "queue.declare", declare);
     equal("who does not publish is read", other, true)?;
     let whole = client.publish(&mut broker, "one", 2);
     equal("a publish is read as a whole", whole, false)?;
@@ -152,7 +166,8 @@ fn a_restart_keeps_what_is_durable() -> Fallible<()> {
     let client = beginning(&mut broker);
     client.publish(&mut broker, "durable", 2);
     client.publish(&mut broker, "transient", 1);
-    client.send(&mut broker, "queue.declare", vec![("queue", text("r"))]);
+    let declare = vec![("queue", text("r")), ("exclusive", Arg::Bit(true))];
+    client.send(&mut broker, "queue.declare", declare);
     broker.restart(NOW);
     equal("closed", broker.is_closed(client.conn), true)?;
     equal("in the queue", bodies(&broker), "durable".to_owned())?;
@@ -184,7 +199,7 @@ fn bytes_may_be_cut_anywhere() -> Fallible<()> {
     let client = Client {
         conn: broker.connect(),
     };
-    for octet in handshake() {
+    for octet in handshake(true) {
         broker.read(client.conn, &[octet], NOW);
     }
     let said = client.said(&mut broker).join(" ");
@@ -206,6 +221,48 @@ fn what_a_client_had_returns() -> Fallible<()> {
     equal("held", held(&broker), 0)?;
     let messages = broker.queue("q").unwrap_or_default();
     equal("redelivered", messages[0].redelivered, true)
+}
+
+/// As `consumer_timeout_response` of 4.3.7 says, and as the client knows.
+fn a_consumer_times_out() -> Fallible<()> {
+    let consume = || vec![("queue", text("q")), ("consumer-tag", text("c"))];
+    for (response, knows, wanted) in [
+        (TimeoutResponse::NotifyConsumer, true, "basic.cancel"),
+        (TimeoutResponse::NotifyConsumer, false, "channel.close"),
+        (TimeoutResponse::CloseChannel, true, "channel.close"),
+        (TimeoutResponse::CloseChannel, false, "channel.close"),
+    ] {
+        let mut broker = Broker::new(Options::default());
+        let client = beginning_as(&mut broker, knows);
+        client.publish(&mut broker, "one", 2);
+        client.send(&mut broker, "basic.consume", consume());
+        broker.run_all(NOW);
+        client.said(&mut broker);
+        let is_held = |broker: &Broker| broker.queue("q").unwrap_or_default()[0].holder.is_some();
+        equal("held", is_held(&broker), true)?;
+        let timed_out = broker.consumer_times_out(client.conn, 1, "c", response);
+        equal("there is such a consumer", timed_out, true)?;
+        broker.run_all(NOW);
+        equal(
+            "said",
+            client.said(&mut broker).join(" "),
+            wanted.to_owned(),
+        )?;
+        equal("held", is_held(&broker), false)?;
+        if wanted == "basic.cancel" {
+            client.send(
+                &mut broker,
+                "basic.ack",
+                vec![("delivery-tag", Arg::Number(1))],
+            );
+            equal("a late ack", client.said(&mut broker), Vec::new())?;
+            equal("in the queue", bodies(&broker), "one".to_owned())?;
+            client.send(&mut broker, "basic.consume", consume());
+            let said = client.said(&mut broker).join(" ");
+            equal("the name again", said, "connection.close".to_owned())?;
+        }
+    }
+    Ok(())
 }
 
 fn the_proxy_ends_and_starts_again() -> Fallible<()> {

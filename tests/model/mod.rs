@@ -8,7 +8,7 @@
 //!
 //! - `broker` what a caller sees · `operator` what people and disasters do to it · `facts` what happened · `views` how it stands
 //! - `connection` handshake and closes · `reader` frames · `channel` contents, dispatch, end of a channel
-//! - `declaring`, `binding`, `publishing`, `transaction`, `consuming`, `settling` the methods · `arguments` of queues, their checks
+//! - `declaring`, `binding`, `publishing`, `transaction`, `consuming`, `settling` the methods · `timeout` of a consumer · `arguments` of queues, their checks
 //! - `exchange`, `queue`, `stream`, `message`, `death` what there is · `jobs` what is still to be done · `dead_letter` how messages die
 //! - `refusal` the words of a no · `call` a method's fields
 #![allow(dead_code)] // Two test binaries use it, and neither all of it.
@@ -35,6 +35,7 @@ mod refusal;
 mod sasl;
 mod settling;
 mod stream;
+mod timeout;
 mod transaction;
 mod views;
 
@@ -44,5 +45,6 @@ pub(crate) use self::{
     exchange::Type as ExchangeType,
     exchange::Type,
     facts::{Fact, How, Reason, Why},
+    timeout::TimeoutResponse,
     views::{BindingView, ConsumerView, ExchangeView, Holder, MessageView},
 };

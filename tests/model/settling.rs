@@ -77,7 +77,7 @@ impl Broker {
     }
 
     /// What came back may be too much: a classic queue looks before it serves, a quorum queue afterwards.
-    fn taken_back(&mut self, name: &[u8]) {
+    pub(super) fn taken_back(&mut self, name: &[u8]) {
         if self.queues.get(name).is_some_and(|of| !of.is_quorum()) {
             self.trim(name);
         }
@@ -138,7 +138,7 @@ impl Broker {
         taken
     }
 
-    fn take_back(&mut self, name: &[u8], taken: Taken, failed: bool) {
+    pub(super) fn take_back(&mut self, name: &[u8], taken: Taken, failed: bool) {
         let entry = self.counted(name, taken, failed).entry;
         let Some(queue) = self.queues.get_mut(name) else {
             return;
