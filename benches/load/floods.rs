@@ -181,7 +181,7 @@ fn deaf(address: &Address, direct: &Address, queue: &str, going: &Going) -> anyh
     let mut owner = Connection::open(direct)?;
     let mut bounded = arguments(None);
     bounded.long(b"x-max-length", 100);
-    owner.declare(queue, 0, bounded)?;
+    owner.declare(queue, QueueDeclare::DURABLE, bounded)?;
     let consumers = (0..DEAF)
         .map(|_| {
             let mut client = Connection::open(address)?;

@@ -11,6 +11,8 @@ pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_queue_without_consumers_stays(scene, durable):
+    if not durable and scene.via.broker.is_from(4, 3):
+        pytest.skip("from 4.3 on there are no such queues")
     dead, other = scene.queue("dead", durable=durable, auto_delete=True), scene.queue("other", kind="classic")
     die(scene, (dead,), 40)
     assert numbers(scene, dead) == list(range(40))

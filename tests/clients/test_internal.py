@@ -92,7 +92,7 @@ def test_clients_cannot_reach_a_bridge(scene):
         lambda channel: channel.basic_publish(bridge(dlx), "", b""),
         lambda channel: channel.exchange_declare(bridge(dlx), "fanout"),
         lambda channel: channel.exchange_unbind(dlx, bridge(dlx)),
-        lambda channel: channel.queue_declare(scene.name("queue"), arguments={"x-dead-letter-exchange": bridge(dlx)}),
+        lambda channel: channel.queue_declare(scene.name("queue"), durable=True, arguments={"x-dead-letter-exchange": bridge(dlx)}),
     ):
         channel = scene.connection.channel()
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refusal:

@@ -83,7 +83,7 @@ OWN = {
     "declare one for at-least-once": lambda channel: channel.exchange_declare("dlx-proxy+/mine/key", "fanout"),
     "declare the exchange of policies": lambda channel: channel.exchange_declare("dlx-proxy", "fanout"),
     "name it as an alternate": lambda channel: channel.exchange_declare("a-new-exchange", "fanout", arguments={"alternate-exchange": PARKED}),
-    "name it as a dead-letter exchange": lambda channel: channel.queue_declare("a-new-queue", arguments=arguments(dlx=ONE)),
+    "name it as a dead-letter exchange": lambda channel: channel.queue_declare("a-new-queue", durable=True, arguments=arguments(dlx=ONE)),
     "delete the intake queue": lambda channel: channel.queue_delete(INTAKE),
     "delete an exchange": lambda channel: channel.exchange_delete(PARKED),
     "purge": lambda channel: channel.queue_purge(PARKED),

@@ -117,7 +117,8 @@ def test_no_rest(scene, via):
     assert is_native(via, scene.name("native"), dlx=scene.name("left"))
     assert declare(via, scene.name("bad"), "t-all", dlx=scene.name("bad"), max_length=-1)[0] == 406
     assert declare(via, scene.name("quorum"), "t-all", exclusive=True, kind="quorum", dlx=scene.name("quorum"))[0] == 406
-    assert declare(via, scene.name("transient"), "t-all", durable=False, kind="quorum", dlx=scene.name("transient"))[0] == 406
+    if not via.broker.is_from(4, 3):  # it closes the whole connection
+        assert declare(via, scene.name("transient"), "t-all", durable=False, kind="quorum", dlx=scene.name("transient"))[0] == 406
     assert intakes(via, scene.prefix) == []
 
 

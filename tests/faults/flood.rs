@@ -124,7 +124,7 @@ async fn declare(client: &mut Client, queue: &str) -> Fallible<()> {
     arguments.longstr(b"x-queue-type", b"classic");
     arguments.long(b"x-max-length", LENGTH);
     client
-        .declare_queue(queue, false, &arguments.finish())
+        .declare_queue(queue, true, &arguments.finish())
         .await?;
     client.consume(queue, true).await
 }

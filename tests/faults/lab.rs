@@ -91,6 +91,15 @@ these tests kill RabbitMQ nodes: run `make faults`, or give some that nobody els
         }
     }
 
+    /// Whether a queue can be neither durable nor exclusive there (S7.8).
+    pub(crate) fn has_transient_queues(&self) -> bool {
+        let numbers = self
+            .version
+            .split('.')
+            .map_while(|it| it.parse::<u32>().ok());
+        numbers.lt([4, 3])
+    }
+
     /// A value of the node's own notes.
     fn env(&self, name: &str) -> Fallible<String> {
         let notes = self.dir.join("node.env");

@@ -73,6 +73,8 @@ kill_all() {
 
 newest_home() { compgen -G "${root%/}/usr/lib/rabbitmq/lib/rabbitmq_server-*" | sort -V | tail -n 1; }
 
+from() { [[ $(printf '%s\n' "$1" "$VERSION" | sort -V | head -n 1) == "$1" ]]; } # VERSION: is it that one, or newer?
+
 choose() {
   ROOT=${root%/}
   local home
@@ -98,6 +100,8 @@ configure() {
     if [[ $plugins == *management* ]]; then
       printf '%s\n' 'management.tcp.ip = 127.0.0.1' "management.tcp.port = $MANAGEMENT_PORT"
     fi
+    # So it is in the releases of 4.3; Debian's build permits them.
+    if from 4.3; then echo 'deprecated_features.permit.transient_nonexcl_queues = false'; fi
     if [[ ${#conf[@]} -gt 0 ]]; then printf '%s\n' "${conf[@]}"; fi
   } >"$dir/rabbitmq.conf"
   echo "[rabbitmq_auth_mechanism_ssl${plugins:+,$plugins}]." >"$dir/enabled_plugins"

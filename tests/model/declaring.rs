@@ -39,6 +39,9 @@ impl Access {
     }
 }
 
+/// S7.8, as far as it fits a reply.
+const TRANSIENT: &str = "Feature `transient_nonexcl_queues` is deprecated.\nIts use is not permitted per the configuration (overriding the default, which is permitted):\n    \"deprecated_features.permit.transient_nonexcl_queues = false\"\nIts use will not be permitted by default in a future minor RabbitMQ version";
+
 impl Broker {
     pub(super) fn may(&self, conn: Conn, access: Access, kind: &str, name: &[u8]) -> Answer<()> {
         let name = match (kind, name) {
@@ -263,13 +266,15 @@ impl Broker {
         let exclusive = call.bit("exclusive").then_some(conn);
         let durable = call.bit("durable") && exclusive.is_none();
         let auto_delete = call.bit("auto-delete");
+        if !call.bit("durable") && exclusive.is_none() {
+            return refuse(541, TRANSIENT);
+        }
         let lacks =
             |property: &str| refuse(406, format!("invalid property '{property}' for {what}"));
         match kind {
             Kind::Classic => {}
             Kind::Quorum | Kind::Stream if auto_delete => return lacks("auto-delete"),
             Kind::Quorum | Kind::Stream if exclusive.is_some() => return lacks("exclusive-owner"),
-            Kind::Quorum | Kind::Stream if !durable => return lacks("non-durable"),
             Kind::Quorum | Kind::Stream => {}
         }
         let life = self.next_number();
