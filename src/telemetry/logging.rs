@@ -1,7 +1,7 @@
 //! Where log lines go and how they look: standard error, as text for people or one JSON object a line.
 
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
@@ -47,6 +47,7 @@ pub fn start(format: LogFormat, level: LogLevel) -> Result<Level, TryInitError> 
             .json()
             .flatten_event(true)
             .with_span_list(false)
+            .with_writer(|| Json(io::stderr()))
             .boxed(),
     };
     let (filter, handle) = reload::Layer::new(filter(level));
@@ -57,7 +58,7 @@ pub fn start(format: LogFormat, level: LogLevel) -> Result<Level, TryInitError> 
 }
 
 /// How the fields of a line are written for people. Names and words of peers stand in them, so each value that is not a plain word is in quotes: it
-/// adds neither fields nor text nor lines, and a terminal obeys nobody. (JSON escapes by itself.)
+/// adds neither fields nor text nor lines, and a terminal obeys nobody.
 pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(field).delimited(" ")
 }
@@ -92,6 +93,24 @@ fn is_in_quotes(text: &str) -> bool {
         is_quote
     });
     !ends_there && !is_escaped
+}
+
+/// Lines of JSON, in which nothing acts on a terminal either: JSON itself escapes only some of that.
+pub(super) struct Json<W>(pub(super) W);
+
+// === impl Json ===
+
+impl<W: Write> Write for Json<W> {
+    /// Whole lines, as `tracing` writes them.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let plain = plain::json(&String::from_utf8_lossy(line));
+        self.0.write_all(plain.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Our own lines by setting; those of the libraries only when something is wrong there.

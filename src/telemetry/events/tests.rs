@@ -234,17 +234,24 @@ fn a_program_reads_who_the_client_is() {
     let subscriber = tracing_subscriber::fmt()
         .json()
         .with_max_level(Level::DEBUG);
-    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+    let subscriber = subscriber
+        .with_writer(move || logging::Json(writer.clone()))
+        .finish();
     tracing::subscriber::with_default(subscriber, || {
         Reporter::session(Metrics::new(), "10.0.0.7:50000").report(&Event::SessionOpened {
             vhost: name("/"),
             user: Some(name("app")),
-            name: Some("a\",\"user\":\"root".into()),
+            name: Some("a\",\"user\":\"root\u{9b}2J\u{202e}\u{1b}".into()),
         });
     });
     let bytes = lines.0.lock().expect("no test panics").clone();
+    let text = std::str::from_utf8(&bytes).expect("UTF-8").trim_end();
+    assert!(text.chars().all(crate::letter::is_harmless), "{text}");
     let line: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
-    assert_eq!(line["span"]["connection"], "a\",\"user\":\"root");
+    assert_eq!(
+        line["span"]["connection"],
+        "a\",\"user\":\"root\u{9b}2J\u{202e}\u{1b}"
+    );
     assert_eq!(
         (&line["span"]["user"], &line["span"]["name"]),
         (&"app".into(), &"session".into())
