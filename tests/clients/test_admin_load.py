@@ -149,6 +149,11 @@ def memory(pid, which):
     return int(re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
+def admitted(call):
+    """The answer of somebody who asks again while there is no room."""
+    return until(lambda: next((answer for answer in [call()] if answer[0] not in (None, 503)), None), "room")
+
+
 def side_by_side(calls):
     results = [None] * len(calls)
 
@@ -167,14 +172,16 @@ def test_the_threads_of_sessions_do_not_work_for_the_admin_port(own):
     """By their processor time, which no load of the machine changes: a session waits for what its thread does, and for nothing else in the proxy."""
     asker, pid = Asker(own), own.proxy.process.pid
     queue = fill(own, "dead", [b"\t" * 65536] * 32)
+    asker.get(asker.of_queue(queue, "?limit=1"))  # known from here on
+    file, export = LINE * (4 * MIB // len(LINE)) + b"x", asker.of_queue(queue, "/export")
     before = processor_time(pid)
     with flood(own, strangers(asker, queue)) as count:
-        answers = side_by_side([lambda: asker.send(queue, LINE * (4 * MIB // len(LINE)) + b"x")] * 2 + [lambda: asker.get(asker.of_queue(queue, "/export"))] * 2)
+        answers = side_by_side([lambda: admitted(lambda: asker.send(queue, file))] * 2 + [lambda: admitted(lambda: asker.get(export))] * 2)
         until(lambda: count[0] > 500, "a flood")
     sessions, beside = (after - before for before, after in zip(before, processor_time(pid)))
     print(f"{own.via.broker.version}: {count[0]} requests; sessions {sessions * 1000:.0f} ms of processor, beside them {beside * 1000:.0f} ms; load {os.getloadavg()[0]}")
-    assert {400, 200} <= {status for status, _ in answers} <= {400, 200, 503}, answers
-    assert beside > 0.5, "it was no load"
+    assert [status for status, _ in answers] == [400, 400, 200, 200]
+    assert beside > 0.1, "it was no load"
     assert sessions < beside / 10
 
 
@@ -190,8 +197,7 @@ def test_open_pages_are_answered_beside_a_flood_of_strangers(own):
                     assert asker.answer(client)[0] == 200, page
             time.sleep(0.1)
     # Nobody is locked out.
-    status, _ = asker.get(asker.of_queue(queue, ""))
-    assert status == 200
+    assert admitted(lambda: asker.get(asker.of_queue(queue, "")))[0] == 200
 
 
 def test_memory_of_files_is_within_the_formula_of_the_documents(own):
