@@ -39,7 +39,7 @@ pub struct ForTarget {
 
 /// For a queue of the proxy's own: the header does not act. `None`: there is none.
 pub fn set_aside(properties: &[u8]) -> Option<Bytes> {
-    edited(properties, NAME, |field| match field.name {
+    edited(properties, &[NAME], |field| match field.name {
         NAME => Becomes::Named(DELIVERY_TIME),
         DELIVERY_TIME => Becomes::Nothing,
         _ => Becomes::Itself,
@@ -48,7 +48,7 @@ pub fn set_aside(properties: &[u8]) -> Option<Bytes> {
 
 /// For people and clients: the header has its own name. `None`: it was not set aside.
 pub fn shown(properties: &[u8]) -> Option<Bytes> {
-    edited(properties, DELIVERY_TIME, |field| match field.name {
+    edited(properties, &[DELIVERY_TIME], |field| match field.name {
         DELIVERY_TIME => Becomes::Named(NAME),
         _ => Becomes::Itself,
     })
@@ -64,20 +64,21 @@ pub fn shown_name(name: &[u8]) -> &[u8] {
 
 /// For every other queue: the header acts again, unless its time is too far ahead. `None`: the properties stay as they are.
 pub fn for_target(properties: &[u8], now: Wall) -> Option<ForTarget> {
-    let shown = shown(properties);
-    let properties = shown.as_deref().unwrap_or(properties);
-    let mut too_far = false;
-    let without = edited(properties, NAME, |field| {
-        match field.name == NAME && is_too_far(field.value, now) {
-            true => {
+    let (mut too_far, mut acts_again) = (false, false);
+    let properties = edited(properties, &[NAME, DELIVERY_TIME], |field| {
+        match field.name {
+            NAME | DELIVERY_TIME if is_too_far(field.value, now) => {
                 too_far = true;
                 Becomes::Nothing
             }
-            false => Becomes::Itself,
+            DELIVERY_TIME => {
+                acts_again = true;
+                Becomes::Named(NAME)
+            }
+            _ => Becomes::Itself,
         }
-    });
-    let properties = without.filter(|_| too_far).or(shown)?;
-    Some(ForTarget {
+    })?;
+    (too_far || acts_again).then_some(ForTarget {
         properties,
         too_far,
     })
@@ -95,15 +96,16 @@ fn is_too_far(value: Value<'_>, now: Wall) -> bool {
     millis > now.after(MOST_AHEAD).0
 }
 
-/// The headers edited, if one has that name. Only the table is walked, and what is nested in it is passed over.
+/// The headers edited, if one has one of these names. Only the table is walked, and what is nested in it is passed over.
 fn edited(
     properties: &[u8],
-    name: &[u8],
+    names: &[&[u8]],
     mut becomes: impl FnMut(&Field<'_>) -> Becomes,
 ) -> Option<Bytes> {
     let parsed = Properties::parse(properties).ok()?;
     let table = Table(parsed.headers()?);
-    table.get(name).ok()??;
+    let mut fields = table.fields().map_while(Result::ok);
+    fields.find(|field| names.contains(&field.name))?;
     let mut out = TableBuilder::with_capacity(table.0.len());
     for field in table.fields() {
         let field = field.ok()?;
