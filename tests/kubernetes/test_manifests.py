@@ -87,18 +87,19 @@ def test_the_grace_period_is_enough(kinds, tmp_path):
     assert proxy(newest)["lifecycle"]["preStop"]["sleep"]["seconds"] + least <= pod(newest)["terminationGracePeriodSeconds"]
 
 
-def most_memory(known, clients, management):
-    """The formula of docs/sizing.md, for one vhost, and clients with a channel, a queue and a consumer each."""
+def most_memory(known, clients, management, largest=0):
+    """The formula of docs/sizing.md, for one vhost, clients with a channel, a queue and a consumer each, and a largest dead letter of so many octets."""
     mib, kib = 1 << 20, 1 << 10
     size = 32 * mib + 2 * octets(known["retained-bytes"])
     size += len(known["vhosts"]) * (octets(known["publisher-bytes"]) + 2 * octets(known["intake-bytes"]) + 4 * mib)
     size += clients * (32 * kib + 4 * kib + 2 * 2 * kib) + known["max-admin-connections"] * 32 * kib
+    size += known["admin-api"] * (3 * octets(known["look-bytes"]) + 4 * largest + known["max-looks"] * 8 * mib)
     return size + management * (128 + 68 * len(known["vhosts"])) * mib
 
 
 def test_the_limit_of_memory_is_what_the_settings_may_take(kinds, tmp_path):
     known = settings(kinds, tmp_path, **{"management-url": "http://dlx-proxy:secret@rabbitmq:15672"})
-    most = most_memory(known, known["max-connections"], management=True)
+    most = most_memory(known, known["max-connections"], management=True, largest=16 << 20)
     limit = octets(proxy(kinds)["resources"]["limits"]["memory"])
     assert most <= limit, f"{most >> 20} MiB"
     assert limit <= 2 * most, "more than twice of what it can use is a mistake, too"
@@ -106,8 +107,8 @@ def test_the_limit_of_memory_is_what_the_settings_may_take(kinds, tmp_path):
 
 def test_the_formula_is_that_of_the_document():
     defaults = tomllib.loads((REPOSITORY / "src/config/default.toml").read_text())
-    said = re.search(r"With the default settings, one vhost and no `management-url` that is (\d+) MiB", (REPOSITORY / "docs/sizing.md").read_text())
-    assert most_memory(defaults | {"max-admin-connections": 0}, 0, management=False) >> 20 == int(said[1])
+    said = re.search(r"With the default settings, one vhost and no `management-url` that is ([\d,]+) MiB", (REPOSITORY / "docs/sizing.md").read_text())
+    assert most_memory(defaults | {"max-admin-connections": 0}, 0, management=False) >> 20 == int(said[1].replace(",", ""))
 
 
 def test_it_is_not_root_and_writes_nothing(kinds):

@@ -28,7 +28,7 @@ def settings(name, values):
 def dockerfile():
     text = re.sub(r"\\\n", " ", pathlib.Path("Dockerfile").read_text())
     lines = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
-    known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+    known = {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "USER", "ENV", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
     for instruction, rest in lines:
         need(instruction in known, f"Dockerfile: unknown instruction {instruction}")
         if instruction == "COPY" and not rest.startswith("--from"):

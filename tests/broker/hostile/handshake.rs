@@ -196,7 +196,7 @@ async fn a_connection_name_stays_in_its_line() {
         let port = front.program.address.port();
         let properties = properties.finish();
         let client = Raw::open_as(broker, port, vhost, Default::default(), &properties).await;
-        let shown = r"name=x\n2026-01-01T00:00:00Z  INFO forged\r\u{1b}[2J\u{1b}]0;title\u{7}}: session opened";
+        let shown = r#"connection="x\n2026-01-01T00:00:00Z  INFO forged\r\u{1b}[2J\u{1b}]0;title\u{7}"}: session opened"#;
         front.program.has_lines(1, &[shown]).await;
         client.close().await;
         let controls = |line: &String| line.contains(char::is_control);
