@@ -106,9 +106,9 @@ if [[ $# != 0 ]]; then
 else
   # Of what seeds draw, enough that a rule which is broken shows; what is rare is for `make soak`.
   # These compile, ...
-  at_once 2 'setup, container-test PROFILE=quick' 'fmt-check, lint, doc, unit, simulate SEEDS=200 PROFILE=test, bench-once'
+  at_once 2 'setup, container-test PROFILE=quick' 'fmt-check, lint, doc, unit, simulate SEEDS=200 PROFILE=test, bench-once, languages'
   # ... these wait for brokers, the longest first, ...
-  at_once 3 differential clients-1 clients-2 broker faults-once languages 'generated SEEDS=150'
+  at_once 3 differential clients-1 clients-2 broker faults-once 'generated SEEDS=150'
   # ... and nodes of a cluster that get no processor elect leaders instead.
   at_once 2 cluster-once 'monitoring-test, deploy-check, kubernetes-test, demo'
 fi
