@@ -271,8 +271,12 @@ class Load:
         return self.confirmed(queue) - self.seen[queue].keys()
 
     def end(self):
-        for client in self.clients:
-            client.end()
+        """Publishers first: a rejecter that ends with them leaves the last messages in their queue."""
+        for publisher in self.publishers:
+            publisher.end()
+        self.arrives(next(iter(self.sources)))
+        for rejecter in self.rejecters:
+            rejecter.end()
 
     def queues(self, *columns):
         """What the broker says of them, a line each."""
