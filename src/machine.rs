@@ -7,7 +7,6 @@
 mod budget;
 mod dead_letter;
 mod event;
-mod knowledge;
 mod limits;
 mod outcome;
 mod own_queue;
@@ -21,7 +20,6 @@ mod wire;
 pub use budget::Budget;
 pub use dead_letter::DeadLetter;
 pub use event::{DeadLettersTo, Event, Fallback, Limit, Role};
-pub use knowledge::{Learned, Recall, Recalled};
 pub(crate) use limits::as_size;
 pub use limits::{Limits, LiveLimits};
 pub use outcome::{Cause, Outcome, Reason};

@@ -4,7 +4,8 @@
 //! told to the broker as the name of an intake exchange ([`crate::objects`]), so that no registry has to survive a restart or be shared; what
 //! policies add is looked up when a message dies ([`live`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -14,15 +15,16 @@ use crate::machine::Mono;
 use crate::objects::{DeclaredTarget, QueueType};
 
 use self::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
-use self::ended::{Ended, Life};
+use self::catalogue::fact::Source;
+use self::catalogue::{Catalogue, Life, Told};
 use self::redeclared::Existing;
 use self::said_retries::SaidRetries;
 
 pub mod arguments;
 pub mod believed;
 pub mod broker_policy;
-pub mod declared_types;
-pub mod ended;
+pub mod catalogue;
+pub mod channel_limits;
 pub mod existing_delays;
 pub mod generated;
 pub mod live;
@@ -30,11 +32,13 @@ pub mod policy;
 pub mod redeclared;
 pub mod refusal;
 pub mod said_retries;
-pub mod shared;
 #[cfg(test)]
 mod tests;
 pub mod wording;
 
+/// How long the last sight of a queue's intake exchange counts where no probe can be made. An error costs one refused declare, which teaches the
+/// truth.
+pub const SEEN_FOR: Duration = Duration::from_secs(24 * 3600);
 /// How long knowledge of a queue is trusted at `basic.consume` and `basic.get`; older knowledge is verified first.
 pub const FRESH_FOR: Duration = Duration::from_secs(60);
 
@@ -43,7 +47,10 @@ pub const FRESH_FOR: Duration = Duration::from_secs(60);
 pub struct Registry {
     queues: BTreeMap<ShortStr, Known>,
     vhost: Vhost,
-    ended: Ended,
+    /// What all sessions know.
+    catalogue: Catalogue,
+    /// Queues that end with this connection.
+    exclusive: BTreeSet<ShortStr>,
     /// The arguments of one of them spoke of retries.
     any_retries: bool,
 }
@@ -52,13 +59,24 @@ pub struct Registry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// What the declare said that the broker accepted.
-    pub declared: Declared,
+    pub declared: Arc<Declared>,
     /// When the broker last said so.
     pub since: Mono,
     /// Which one of that name it is.
     life: Life,
-    /// It was verified since its last consumer began; or nobody but this connection can put another in its place.
-    proven: bool,
+    /// Whether it is still that one.
+    pub standing: Standing,
+}
+
+/// Whether a queue is still the one that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The broker said so since its last consumer began; or nobody but this connection can put another in its place.
+    Proven,
+    /// That is to be asked before something dies.
+    Assumed,
+    /// The broker could not be asked. What is known is the best that there is.
+    Unknown,
 }
 
 /// What an accepted declare tells.
@@ -151,11 +169,12 @@ impl Form {
 
 impl Registry {
     /// Of a session that has not opened its vhost yet.
-    pub fn new(ended: Ended) -> Registry {
+    pub fn new(catalogue: Catalogue) -> Registry {
         Registry {
             queues: BTreeMap::new(),
             vhost: Vhost::default(),
-            ended,
+            catalogue,
+            exclusive: BTreeSet::new(),
             any_retries: false,
         }
     }
@@ -165,33 +184,96 @@ impl Registry {
         self.vhost = vhost;
     }
 
+    /// The broker accepted a declare of that queue, with these bits and of that type. `most`: exclusive queues that are known at once.
+    pub fn learn_type(
+        &mut self,
+        queue: &ShortStr,
+        bits: u8,
+        queue_type: QueueType,
+        most: usize,
+        now: Mono,
+    ) {
+        if bits & QueueDeclare::EXCLUSIVE != 0 {
+            if self.exclusive.len() >= most && !self.exclusive.contains(queue) {
+                return;
+            }
+            self.exclusive.insert(queue.clone());
+        }
+        self.tell(queue, &Told::Type(queue_type), Source::Declare, now);
+    }
+
+    /// The refusal of a declare names the intake exchange that this queue has, or says that it has none.
+    pub fn learn_intake(&self, queue: &ShortStr, intake: Option<ShortStr>, now: Mono) {
+        self.tell(queue, &Told::Intake(intake), Source::Refusal, now);
+    }
+
+    fn tell(&self, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
+        self.catalogue.learn(&self.vhost, queue, told, source, at);
+    }
+
     /// The broker accepted a declare of that queue. Returns false when there are `most` of others already: then it is not managed, its rejects
     /// are forwarded, and its intake exchange still names the target.
     pub fn insert(&mut self, queue: ShortStr, declared: Declared, most: usize, now: Mono) -> bool {
+        let declared = Arc::new(declared);
+        // What is exclusive and not on that list would stay in the catalogue for good.
+        if !declared.is_exclusive() || self.exclusive.contains(&queue) {
+            self.tell(
+                &queue,
+                &Told::Declared(declared.clone()),
+                Source::Declare,
+                now,
+            );
+        }
         if self.queues.len() >= most && !self.queues.contains_key(&queue) {
             return false;
         }
         self.any_retries |= !declared.retries.is_silent();
-        let life = self.ended.life(&self.vhost, &queue);
         let known = Known {
             declared,
             since: now,
-            life,
-            proven: true,
+            life: self.catalogue.life(&self.vhost, &queue),
+            standing: Standing::Proven,
         };
         self.queues.insert(queue, known);
         true
     }
 
-    /// That life of the queue has ended, for every session: it was deleted, or the broker cancelled its consumer.
-    pub fn end(&mut self, queue: &[u8]) {
-        self.forget(queue);
-        self.ended.end(&self.vhost, queue);
+    /// Takes over what any session knows of a queue that this one does not know: it is to be verified first. False: nobody knows it, or there are
+    /// `most` of others already.
+    pub fn adopt(&mut self, queue: &ShortStr, most: usize) -> bool {
+        let Some(known) = self.catalogue.get(&self.vhost, queue) else {
+            return false;
+        };
+        let Some(declared) = known.declared().filter(|_| self.queues.len() < most) else {
+            return false;
+        };
+        self.any_retries |= !declared.value.retries.is_silent();
+        let known = Known {
+            declared: declared.value.clone(),
+            since: declared.at,
+            life: Life::default(),
+            standing: Standing::Assumed,
+        };
+        self.queues.insert(queue.clone(), known);
+        true
     }
 
-    /// It is not managed any more in this session.
-    pub fn forget(&mut self, queue: &[u8]) {
-        self.queues.remove(queue);
+    /// The queue may have gone, and another may have come, for every session: the broker cancelled a consumer.
+    pub fn doubt(&self, queue: &ShortStr) {
+        self.catalogue.doubt(&self.vhost, queue);
+    }
+
+    /// The same, and what this session was given from it does not die any more: its delete was asked for, or its last consumer has gone.
+    pub fn leave(&mut self, queue: &ShortStr) {
+        self.queues.remove(&**queue);
+        self.doubt(queue);
+    }
+
+    /// The broker says that the queue is gone, or is another one than is known.
+    pub fn end(&mut self, queue: &ShortStr, now: Mono) {
+        self.queues.remove(&**queue);
+        self.exclusive.remove(queue);
+        self.catalogue.end(&self.vhost, queue, now);
     }
 
     /// Whether the arguments of any spoke of retries.
@@ -209,6 +291,18 @@ impl Registry {
         self.queues.get(queue)
     }
 
+    /// The type of a queue, whoever declared it. `None`: nobody did.
+    pub fn queue_type(&self, queue: &[u8]) -> Option<QueueType> {
+        self.catalogue.get(&self.vhost, queue)?.queue_type()
+    }
+
+    /// Which intake exchange a queue was last seen with, by whichever session. `None`: nobody saw it within a day.
+    pub fn seen_intake(&self, queue: &[u8], now: Mono) -> Option<Option<ShortStr>> {
+        let known = self.catalogue.get(&self.vhost, queue)?;
+        let seen = known.intake()?;
+        (seen.at.until(now) < SEEN_FOR).then(|| seen.value.clone())
+    }
+
     /// Whether the queue is known to go with its last consumer.
     pub fn is_auto_delete(&self, queue: &[u8]) -> bool {
         self.get(queue)
@@ -217,49 +311,69 @@ impl Registry {
 
     /// Whether the queue is known, and recently enough to begin consuming from it without verifying.
     pub fn is_fresh(&self, queue: &[u8], now: Mono) -> bool {
-        self.get(queue)
-            .is_some_and(|known| known.since.until(now) < FRESH_FOR)
-            && self.is_same_life(queue)
+        self.get(queue).is_some_and(|known| {
+            let asked_in_vain = known.standing == Standing::Unknown;
+            known.since.until(now) < FRESH_FOR && (asked_in_vain || self.is_same_life(queue))
+        })
     }
 
     /// Whether the queue is known, and no session has seen the end of one of that name meanwhile.
     pub fn is_same_life(&self, queue: &[u8]) -> bool {
         self.get(queue)
-            .is_some_and(|known| known.life == self.ended.life(&self.vhost, queue))
+            .is_some_and(|known| known.life == self.catalogue.life(&self.vhost, queue))
     }
 
-    /// The same, and it is the one that its consumers read.
-    pub fn is_alive(&self, queue: &[u8]) -> bool {
-        self.get(queue).is_some_and(|known| known.proven) && self.is_same_life(queue)
+    /// Whether a message of the queue may die without a question.
+    pub fn is_alive(&self, queue: &[u8], now: Mono) -> bool {
+        let standing = self.get(queue).map(|known| known.standing);
+        standing.is_some_and(|standing| match standing {
+            Standing::Proven => self.is_same_life(queue),
+            Standing::Assumed => false,
+            // After a while it is asked again.
+            Standing::Unknown => self.is_fresh(queue, now),
+        })
     }
 
     /// A consumer has begun. Between the queue's declare and that moment somebody else may have put another queue in its place.
     pub fn consumed(&mut self, queue: &[u8]) {
-        if let Some(known) = self.queues.get_mut(queue) {
-            known.proven = known.declared.form.bits & QueueDeclare::EXCLUSIVE != 0;
-        }
-    }
-
-    /// It cannot be verified, and will do as it is.
-    pub fn trust(&mut self, queue: &[u8]) {
-        if let Some(known) = self.queues.get_mut(queue) {
-            known.proven = true;
+        if let Some(known) = self.queues.get_mut(queue)
+            && known.standing == Standing::Proven
+            && !known.declared.is_exclusive()
+        {
+            known.standing = Standing::Assumed;
         }
     }
 
     /// All of them will do: for scripts that are about something else.
     #[cfg(test)]
     pub(crate) fn trust_all(&mut self) {
-        for known in self.queues.values_mut() {
-            known.proven = true;
+        let assumed = |known: &&mut Known| known.standing == Standing::Assumed;
+        for known in self.queues.values_mut().filter(assumed) {
+            known.standing = Standing::Proven;
         }
     }
 
-    /// The probe found the queue as it was known.
+    /// The broker said that the queue is the one that is known; or that is taken for granted.
     pub fn verified(&mut self, queue: &[u8], now: Mono) {
-        let life = self.ended.life(&self.vhost, queue);
+        let life = self.catalogue.life(&self.vhost, queue);
         if let Some(known) = self.queues.get_mut(queue) {
-            (known.since, known.life, known.proven) = (now, life, true);
+            (known.since, known.life, known.standing) = (now, life, Standing::Proven);
+        }
+    }
+
+    /// The broker could not be asked.
+    pub fn unverified(&mut self, queue: &[u8], now: Mono) {
+        if let Some(known) = self.queues.get_mut(queue) {
+            (known.since, known.standing) = (now, Standing::Unknown);
+        }
+    }
+}
+
+impl Drop for Registry {
+    /// With the connection its exclusive queues end.
+    fn drop(&mut self) {
+        for queue in &self.exclusive {
+            self.catalogue.forget(&self.vhost, queue);
         }
     }
 }

@@ -49,8 +49,8 @@ use crate::machine::{Budget, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, T
 use crate::objects::Names;
 use crate::registry::Registry;
 use crate::registry::believed::Believed;
-use crate::registry::declared_types::DeclaredTypes;
-use crate::registry::ended::Ended;
+use crate::registry::catalogue::Catalogue;
+use crate::registry::channel_limits::ChannelLimits;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Declares, Mode};
 
@@ -91,10 +91,10 @@ pub struct Settings {
     pub rules: RuleSettings,
     /// Octets that all sessions together may retain.
     pub retained: Budget,
-    /// Which queues have ended, as any session saw.
-    pub ended: Ended,
-    /// Which queues are quorum queues, as any session saw.
-    pub types: DeclaredTypes,
+    /// What all sessions know of queues.
+    pub catalogue: Catalogue,
+    /// Users that are not probed, as any session saw.
+    pub channel_limits: ChannelLimits,
     /// Those that may change meanwhile.
     pub limits: LiveLimits,
 }
@@ -191,7 +191,7 @@ impl Session {
             broker: Stream::default(),
             channels: BTreeMap::new(),
             replies: Tally::default(),
-            registry: Registry::new(settings.ended.clone()),
+            registry: Registry::new(settings.catalogue.clone()),
             exchanges: Exchanges::default(),
             tickets: BTreeMap::new(),
             last_ticket: 0,
@@ -335,7 +335,6 @@ impl Machine for Session {
         match input {
             Input::Settled(outcomes) => self.settled(&outcomes, &mut turn),
             Input::Ensured(ensured) => self.ensured(&ensured, &mut turn),
-            Input::Recalled(recalled) => self.recalled(&recalled, &mut turn),
             Input::Recorded(queue, is_recorded) => {
                 self.recorded(&queue, is_recorded, &mut turn);
             }

@@ -38,8 +38,8 @@ pub(super) fn session(config: &Config) -> session::Settings {
         policies: LivePolicies::new(Policies::new(config.reloadable.policies.clone())),
         rules: rules(config),
         retained: Budget::new(config.reloadable.retained_bytes),
-        ended: Default::default(),
-        types: Default::default(),
+        catalogue: Default::default(),
+        channel_limits: Default::default(),
         limits: LiveLimits::new(config.reloadable.limits.clone()),
     }
 }

@@ -16,7 +16,6 @@ use crate::machine::{
 use crate::publisher::{self, Publisher};
 use crate::pulse::{self, Pulse};
 use crate::recorder::{self, Recorder};
-use crate::registry::shared::Who;
 use crate::session::{self, Session};
 use crate::telemetry::metrics::Levels;
 
@@ -54,8 +53,6 @@ pub struct SessionOutlet {
     hub: Hub,
     owner: Owner,
     links: Option<Arc<Links>>,
-    /// Once the connection is open.
-    who: Option<Who>,
     outbox: Option<Outbox>,
     observer: Box<dyn Observer>,
     bytes: [u64; 2],
@@ -143,7 +140,6 @@ impl SessionOutlet {
             hub,
             owner,
             links: None,
-            who: None,
             outbox: None,
             observer,
             bytes: [0, 0],
@@ -153,15 +149,6 @@ impl SessionOutlet {
     fn answer(&self, input: session::Input) {
         self.hub.to_session(self.owner, input);
     }
-
-    /// Tells the others what this session learned, and this one what it asks.
-    fn share(&mut self, fx: &mut session::Effects, now: Now) {
-        let Some(who) = &self.who else { return };
-        let (learned, recall) = (fx.out.learned.drain(..), fx.out.recall.drain(..));
-        for recalled in self.hub.share(who, learned, recall, now.mono) {
-            self.answer(session::Input::Recalled(recalled));
-        }
-    }
 }
 
 impl Outlet<Session> for SessionOutlet {
@@ -169,23 +156,16 @@ impl Outlet<Session> for SessionOutlet {
         &mut self,
         session: &Session,
         fx: &mut session::Effects,
-        now: Now,
+        _: Now,
         cx: &mut Context<'_>,
     ) {
         for event in fx.events.drain(..) {
-            if let Event::SessionOpened { vhost, user, .. } = &event {
-                self.who = Some(Who {
-                    vhost: vhost.clone(),
-                    user: user.clone(),
-                });
+            if let Event::SessionOpened { vhost, .. } = &event {
                 let links = self.hub.links(vhost);
                 self.outbox = Some(Outbox::new(self.owner, links.publisher.clone()));
                 self.links = Some(links);
             }
             self.observer.event(&event);
-        }
-        if !fx.out.learned.is_empty() || !fx.out.recall.is_empty() {
-            self.share(fx, now);
         }
         for ensure in fx.out.ensure.drain(..) {
             let exchange = ensure.exchange.clone();

@@ -14,7 +14,6 @@
 //! Every inbox is bounded. A publisher whose inbox is full slows its sessions (their dead letters wait with them, bounded by their tickets);
 //! answers always fit, because each answers a ticket or a request that its receiver has open.
 //!
-//! What sessions learn of users and queues is kept here for all of them (`registry::shared`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,10 +25,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::amqp::ids::Vhost;
-use crate::machine::{Budget, Learned, Mono, Outcome, Owner, Recall, Recalled, Ticket};
+use crate::machine::{Budget, Outcome, Owner, Ticket};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Policies, Policy};
-use crate::registry::shared::{Shared, Who};
 use crate::{intake, publisher, recorder, session, walk};
 
 use super::outlet::{Observer, SessionOutlet};
@@ -76,7 +74,6 @@ struct Inner {
     publisher_inbox: usize,
     links: Mutex<BTreeMap<Vhost, Arc<Links>>>,
     owners: Mutex<HashMap<Owner, Inbox>>,
-    shared: Mutex<Shared>,
     last_owner: AtomicU64,
 }
 
@@ -114,7 +111,6 @@ impl Hub {
             publisher_inbox,
             links: Mutex::default(),
             owners: Mutex::default(),
-            shared: Mutex::default(),
             last_owner: AtomicU64::new(0),
         }))
     }
@@ -172,19 +168,6 @@ impl Hub {
     /// The session of this owner has ended.
     pub(super) fn forget(&self, owner: Owner) {
         lock(&self.0.owners).remove(&owner);
-    }
-
-    /// What a session learned is kept for all; what it asks is answered from there.
-    pub(super) fn share(
-        &self,
-        who: &Who,
-        learned: impl Iterator<Item = Learned>,
-        recall: impl Iterator<Item = Recall>,
-        now: Mono,
-    ) -> Vec<Recalled> {
-        let mut shared = lock(&self.0.shared);
-        learned.for_each(|learned| shared.learn(who, learned, now));
-        recall.map(|about| shared.recall(who, about, now)).collect()
     }
 
     fn register(&self, inbox: Inbox) -> Owner {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::machine::Mono;
 
 /// Facts that are believed for a while. When there is no room for another one, those go whose time is over; if no time is over yet, all go.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Believed<K, V> {
     facts: BTreeMap<K, (V, Mono)>,
     lasting: Duration,

@@ -14,7 +14,9 @@
 use memchr::memmem;
 
 use crate::amqp::ids::ShortStr;
-use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_ALLOWED, PRECONDITION_FAILED};
+use crate::amqp::reply_code::{
+    ACCESS_REFUSED, NOT_ALLOWED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED,
+};
 use crate::objects::{DeclaredTarget, Names, OwnObject};
 
 use super::arguments::{
@@ -81,6 +83,18 @@ pub fn permission(code: u16, text: &[u8]) -> Permission {
 pub fn may_write(code: u16, text: &[u8]) -> bool {
     code == ACCESS_REFUSED
         && memmem::find(text, b"operation not permitted on the default exchange").is_some()
+}
+
+/// Whether the refusal of the form in which a queue is known says that it is gone, or is another one. Any other only says that the question could not
+/// be asked: the user may not, for one.
+pub fn ends_knowledge(code: u16, text: &[u8]) -> bool {
+    match code {
+        // Not of one whose node is down, or whose process does not answer: that is a 404, too.
+        NOT_FOUND => text.starts_with(b"NOT_FOUND - no queue '"),
+        RESOURCE_LOCKED => true,
+        PRECONDITION_FAILED => named(text, INEQUIVALENT).or(named(text, INVALID)).is_some(),
+        _ => false,
+    }
 }
 
 /// What the refusal of a form that makes no queue tells.

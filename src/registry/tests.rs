@@ -1,9 +1,9 @@
 //! Rule tables (`testdata/*.txt`) and properties of the registry.
 
+mod channel_limits;
 mod property;
 mod redeclared;
 mod registry;
 mod retries;
-mod shared;
 mod table;
 mod words;

@@ -35,7 +35,7 @@ use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Event, Fallback, Learned, Leg, Limit};
+use crate::machine::{Event, Fallback, Leg, Limit};
 use crate::objects::{DeclaredTarget, OwnObject, QueueType};
 use crate::registry::arguments::{DeclareArguments, Wanted, if_there};
 use crate::registry::generated;
@@ -151,7 +151,10 @@ impl Session {
         let unseen = declare.is_some_and(|declare| declare.has(QueueDeclare::NO_WAIT));
         let of_type = declare
             .filter(|declare| !declare.has(QueueDeclare::PASSIVE))
-            .map(|declare| DeclareArguments::read(declare.arguments).queue_type());
+            .map(|declare| {
+                let queue_type = DeclareArguments::read(declare.arguments).queue_type();
+                (declare.bits, queue_type)
+            });
         if let Some(state) = self.channels.get_mut(&channel) {
             state.expect(
                 Expected::Declare(queue.unwrap_or_default(), of_type, declared),
@@ -267,8 +270,8 @@ impl Session {
             .mono
             .after(self.settings.limits.now().probe_timeout);
         if let Some(takeover) = Takeover::new(channel, payload, asked, aim, until) {
-            turn.fx.out.recall.push(takeover.about.clone());
             self.probe = Probe::Takeover(Box::new(takeover));
+            self.begin_probing(turn);
         }
         Handled::Done
     }
@@ -298,7 +301,7 @@ impl Session {
         let Some(takeover) = self.end_takeover(turn) else {
             return;
         };
-        let queue = takeover.about.queue.clone();
+        let queue = takeover.queue.clone();
         let declared = as_it_is(takeover.said.clone(), takeover.retries, &takeover.payload);
         let declared =
             Some(declared).filter(|_| matches!(takeover.aim, Aim::TakeOver | Aim::Match));
@@ -373,24 +376,16 @@ impl Session {
         });
     }
 
-    /// What the declare said counts from now on, and its queue is managed. Not while deliveries of an earlier one of that name are unsettled:
-    /// to a classic queue their tags mean its own messages, so that only the broker can tell what dies.
+    /// What the declare said counts from now on, and its queue is managed.
     pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
         self.redeclare(&queue, &declared, turn);
-        let mut channels = self.channels.values();
-        if self.registry.get(&queue).is_none()
-            && channels.any(|state| state.unacked.retains_of(&queue))
-        {
-            return;
+        if self.registry.get(&queue).is_none() {
+            self.release_copies(&queue);
         }
         turn.event(Event::QueueManaged {
             queue: queue.clone(),
             taken_over: declared.taken_over,
         });
-        if declared.form.bits & QueueDeclare::EXCLUSIVE == 0 {
-            let (queue, intake) = (queue.clone(), declared.intake());
-            turn.fx.out.learned.push(Learned::Queue { queue, intake });
-        }
         let most = self.settings.limits.now().max_queues_per_connection;
         if !self.registry.insert(queue, declared, most, turn.now.mono) {
             turn.event(Event::LimitMet(Limit::Queues));
@@ -432,7 +427,7 @@ impl Session {
         match takeover.stage {
             Stage::Recording => {
                 takeover.until = turn.now.mono.after(probe_timeout);
-                let queue = takeover.about.queue.clone();
+                let queue = takeover.queue.clone();
                 turn.fx.out.gave_up = true;
                 self.recorded(&queue, false, turn);
             }

@@ -3,7 +3,7 @@
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
-use crate::machine::{Change, Event, Learned, Leg};
+use crate::machine::{Change, Event, Leg};
 use crate::registry::{Declared, generated, refusal};
 
 use super::changes;
@@ -12,6 +12,7 @@ use super::frames::{Handled, Method};
 use super::lifecycle::Phase;
 use super::redelivered::Behind;
 use super::replies::{Due, Expected, is_reply};
+use super::unacked::Retained;
 use super::{Session, Turn};
 
 mod deliveries;
@@ -55,7 +56,9 @@ impl Session {
     fn learn_channel_limit(&self, payload: &[u8], turn: &mut Turn<'_>) {
         let limit = |close: Close<'_>| refusal::is_channel_limit(close.code, close.text);
         if Close::parse(payload).is_ok_and(limit) {
-            turn.fx.out.learned.push(Learned::ChannelLimit);
+            if let Some(user) = &self.peer.user {
+                self.settings.channel_limits.learn(user, turn.now.mono);
+            }
             if self.probe.is_on_its_way() {
                 turn.event(Event::ProbeOverLimit);
             }
@@ -144,11 +147,14 @@ impl Session {
             }
             MethodId::BASIC_RETURN => state.delivering = Transfer::Header(false),
             MethodId::BASIC_CANCEL => {
-                // The queue is gone, or has moved: what was known of it ends.
+                // The queue is gone, or has moved, or its consumer was too slow: what it was given is the broker's.
                 if let Ok(cancel) = Cancel::parse(payload)
                     && let Some(consumer) = state.consumers.remove(cancel.consumer_tag)
                 {
-                    self.registry.end(&consumer.queue);
+                    let given = |retained: &Retained| retained.consumer == consumer.tag;
+                    let freed = state.unacked.release(given);
+                    self.give_back(freed);
+                    self.registry.doubt(&consumer.queue);
                 }
             }
             MethodId::BASIC_GET_OK => {
@@ -226,7 +232,10 @@ impl Session {
                 state.last_queue = queue.clone();
                 state.name_consumers();
                 if let Some(of_type) = of_type {
-                    self.settings.types.learn(&self.peer.vhost, &queue, of_type);
+                    let (bits, of_type) = of_type;
+                    let most = self.settings.limits.now().max_queues_per_connection;
+                    let now = turn.now.mono;
+                    self.registry.learn_type(&queue, bits, of_type, most, now);
                 }
                 let by_its_name = |declared: &Declared| {
                     let is_made = generated::is_made(&asked);
@@ -237,11 +246,10 @@ impl Session {
                 }
             }
             Expected::Delete(queue) => {
-                self.registry.end(&queue);
+                self.registry.end(&queue, turn.now.mono);
                 if let Some(entry) = self.settings.policies.forget(&self.peer.vhost, &queue) {
                     turn.fx.out.record.push((queue.clone(), entry, false));
                 }
-                turn.fx.out.learned.push(Learned::Deleted(queue.clone()));
                 turn.fx.out.changes.push(Change::QueueDeleted(queue));
             }
             Expected::Change(change) => {

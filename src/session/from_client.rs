@@ -210,7 +210,7 @@ impl Session {
                 if let Ok(delete) = QueueName::parse(payload) {
                     // What the client says of its deliveries from here on comes too late for them to die.
                     let queue = state.queue(delete.queue);
-                    self.registry.end(&queue);
+                    self.registry.leave(&queue);
                     expected = Expected::Delete(queue);
                 }
             }

@@ -61,7 +61,7 @@ impl Session {
             (None, Stage::Comparing | Stage::Fitting) => Existing::taken_over(&takeover.intake),
             (None, _) => Existing::of(declare.arguments),
         };
-        let queue = &takeover.about.queue;
+        let queue = &takeover.queue;
         let corrected = refusal::corrected(close.code, close.text, queue, &believed);
         let may = takeover.corrected < MOST_CORRECTED && self.is_lenient(&declare);
         let Some(existing) = corrected.filter(|existing| may && *existing != believed) else {
@@ -120,7 +120,7 @@ impl Session {
     /// What the declare says counts from here on: only what the broker has just accepted on the probe's channel is still to come.
     fn record(&mut self, turn: &mut Turn<'_>) {
         let counted = self.probe.takeover().and_then(|takeover| {
-            let (queue, existing) = (&takeover.about.queue, takeover.existing.as_ref()?);
+            let (queue, existing) = (&takeover.queue, takeover.existing.as_ref()?);
             let entry = self.count(queue, existing, &takeover.said, turn);
             // What counts already may be recorded, or another declare may wait for that.
             let entry = entry.or_else(|| self.counted(queue, existing))?;
@@ -138,9 +138,8 @@ impl Session {
     /// It is recorded, or cannot be now: then the recorder does it when it can.
     pub(super) fn recorded(&mut self, queue: &ShortStr, is_recorded: bool, turn: &mut Turn<'_>) {
         let takeover = self.probe.takeover();
-        let waits = takeover.is_some_and(|takeover| {
-            takeover.stage == Stage::Recording && takeover.about.queue == *queue
-        });
+        let waits = takeover
+            .is_some_and(|takeover| takeover.stage == Stage::Recording && takeover.queue == *queue);
         if !waits {
             return;
         }

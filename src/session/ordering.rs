@@ -8,7 +8,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::reply;
 use crate::machine::Mono;
-use crate::registry::ended::fnv1a;
+use crate::registry::catalogue::fnv1a;
 
 use super::frames::{Handled, Method};
 use super::pause::Hold;

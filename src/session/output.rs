@@ -1,10 +1,10 @@
 //! What a session has for other machines.
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Change, Ensure, Learned, Publication, Recall, Ticket};
+use crate::machine::{Change, Ensure, Publication, Ticket};
 use crate::registry::redeclared::Entry;
 
-/// For the links of its vhost, and for the other sessions.
+/// For the links of its vhost.
 #[derive(Debug, Default)]
 pub struct Output {
     /// For the publisher: dead letters. Their originals stay withheld until its outcome names the ticket.
@@ -13,10 +13,6 @@ pub struct Output {
     pub ensure: Vec<Ensure>,
     /// For the intake: what the client changed about exchanges and bindings.
     pub changes: Vec<Change>,
-    /// For the other sessions: what the broker told this one.
-    pub learned: Vec<Learned>,
-    /// What the others are asked for; each is answered by one [`Recalled`](crate::machine::Recalled).
-    pub recall: Vec<Recall>,
     /// For the recorder: queues for which something else counts from now on, the entry that says what, and whether a declare waits until that
     /// is recorded. If so, it is answered by one [`Recorded`](super::Input::Recorded).
     pub record: Vec<(ShortStr, Entry, bool)>,

@@ -33,7 +33,7 @@ impl Probe {
         match self {
             Probe::None => None,
             Probe::Takeover(takeover) => takeover.probe,
-            Probe::Verification(verification) => verification.probe,
+            Probe::Verification(verification) => Some(verification.probe),
             Probe::Closing(probe) => Some(*probe),
         }
     }
@@ -95,13 +95,11 @@ impl Probe {
 mod tests {
     use super::*;
     use crate::amqp::ids::ShortStr;
-    use crate::registry::Form;
 
-    fn verification(probe: Option<ChannelId>) -> Probe {
+    fn verification() -> Probe {
         Probe::Verification(Verification {
             queue: ShortStr::EMPTY,
-            form: Form::default(),
-            probe,
+            probe: ChannelId(9),
             until: Mono::default(),
             begins: false,
         })
@@ -118,18 +116,11 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_is_taken_out() {
-        let mut probe = verification(Some(ChannelId(9)));
+        let mut probe = verification();
         assert!(probe.take_takeover().is_none());
         assert_eq!(probe.channel(), Some(ChannelId(9)));
         assert!(probe.take_verification().is_some());
         assert!(!probe.is_on_its_way());
         assert!(probe.take_verification().is_none());
-    }
-
-    #[test]
-    fn a_verification_has_its_time_before_it_has_a_channel() {
-        let probe = verification(None);
-        assert_eq!(probe.until(), Some(Mono::default()));
-        assert_eq!((probe.channel(), probe.declaring()), (None, None));
     }
 }

@@ -170,8 +170,8 @@ impl Session {
         let (Behind::Failed(at), Some(consumer)) = (behind, consumer) else {
             return matches!(behind, Behind::CameBack(_, _, true));
         };
-        let types = &self.settings.types;
-        let quorum = types.is_quorum(&self.peer.vhost, &consumer.queue);
+        let known = self.registry.queue_type(&consumer.queue);
+        let quorum = known.map(|known| known == QueueType::Quorum);
         self.failures().are_shown(*at, quorum, consumer.since)
     }
 }

@@ -13,7 +13,7 @@ use crate::amqp::reply;
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND};
 use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
-use crate::machine::{Event, Learned, Leg};
+use crate::machine::{Event, Leg};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::generated;
 use crate::registry::refusal::{self, Fit, Presence, decode_names_in};
@@ -162,15 +162,14 @@ impl Session {
             && let names = &self.settings.names
             && let Some(intake) = refusal::seen_with(close.code, close.text, queue, names)
         {
-            let queue = queue.clone();
-            turn.fx.out.learned.push(Learned::Queue { queue, intake });
+            self.registry.learn_intake(queue, intake, turn.now.mono);
         }
         // It went out as one that makes no queue, and the queue has gone: the next one goes out as the client writes it.
         if let Some((queue, arguments)) = &declared
             && self.missed(&close, arguments)
         {
             let text = self.peer.wording?.no_queue(queue, &self.peer.vhost);
-            turn.fx.out.learned.push(Learned::Deleted(queue.clone()));
+            self.registry.end(queue, turn.now.mono);
             return Some(closing(channel, NOT_FOUND, &text, culprit));
         }
         let Some(reword) = reword else {

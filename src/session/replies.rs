@@ -48,8 +48,8 @@ pub(super) struct Due {
 /// What a reply means to us. A queue without a name is the last one declared when the reply comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// `queue.declare-ok`; the queue as it was asked for, its type, if the declare says one, and what is known of it from then on.
-    Declare(ShortStr, Option<QueueType>, Option<Declared>),
+    /// `queue.declare-ok`; the queue as it was asked for, its bits and type, if it was not only asked about, and what is known of it from then on.
+    Declare(ShortStr, Option<(u8, QueueType)>, Option<Declared>),
     /// `queue.delete-ok` of this queue.
     Delete(ShortStr),
     /// The reply by which the broker accepts a change of exchanges or bindings.

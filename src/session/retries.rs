@@ -136,17 +136,15 @@ impl Session {
 
     /// The type of a queue that this connection did not declare.
     fn seen_type(&self, queue: &[u8]) -> QueueType {
-        let seen = self.settings.types.get(&self.peer.vhost, queue);
-        seen.unwrap_or(QueueType::Default)
+        let known = self.registry.queue_type(queue);
+        known.unwrap_or(QueueType::Default)
     }
 
     /// Whether a delivery with these properties comes out of a stream, as far as nobody has seen the type of its queue: there the broker says
     /// where it stands. What is returned to a stream must not be published again, as each reader would get it.
     pub(super) fn is_of_a_stream(&self, queue: &[u8], properties: &[u8]) -> bool {
-        let unknown = || {
-            self.registry.get(queue).is_none()
-                && self.settings.types.get(&self.peer.vhost, queue).is_none()
-        };
+        let unknown =
+            || self.registry.get(queue).is_none() && self.registry.queue_type(queue).is_none();
         let says_so = || {
             let properties = Properties::parse(properties).ok();
             let headers = properties.and_then(|properties| properties.headers());
@@ -344,14 +342,11 @@ impl Session {
     /// Whether its queue has written how often it came back. A classic queue never does, and none does before the first return: a number that
     /// is there all the same is its publisher's.
     fn is_counted(&self, retained: &Retained, queue_type: QueueType) -> bool {
-        let known = self
-            .settings
-            .types
-            .is_quorum(&self.peer.vhost, &retained.queue);
+        let known = self.registry.queue_type(&retained.queue);
         let quorum = match queue_type {
             QueueType::Quorum => true,
             QueueType::Classic | QueueType::Other => false,
-            QueueType::Default => known.unwrap_or(true),
+            QueueType::Default => known.is_none_or(|known| known == QueueType::Quorum),
         };
         quorum && retained.before.redelivered
     }

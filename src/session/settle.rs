@@ -8,6 +8,7 @@ use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::Disposal;
 use crate::machine::{Event, Fallback, Leg, Limit};
+use crate::registry::Standing;
 
 use super::frames::{Handled, Method};
 use super::ordering::Channels;
@@ -285,11 +286,13 @@ impl Session {
 
     /// Whether the queue of a delivery has to be verified, since somebody has seen the end of it, or could have put another in its place.
     fn is_unsure_of(&mut self, channel: ChannelId, tag: DeliveryTag, turn: &mut Turn<'_>) -> bool {
+        let now = turn.now.mono;
         let retained = self
             .channels
             .get(&channel)
             .and_then(|state| state.unacked.retained(tag));
-        let Some(retained) = retained.filter(|retained| !self.registry.is_alive(&retained.queue))
+        let Some(retained) =
+            retained.filter(|retained| !self.registry.is_alive(&retained.queue, now))
         else {
             return false;
         };
@@ -313,10 +316,17 @@ impl Session {
         let Some(retained) = state.unacked.retained(tag) else {
             return Fate::Forward;
         };
-        if self.registry.get(&retained.queue).is_none() {
+        let Some(standing) = self
+            .registry
+            .get(&retained.queue)
+            .map(|known| known.standing)
+        else {
             return Fate::Forward;
-        }
+        };
         let queue = retained.queue.clone();
+        if standing == Standing::Unknown && self.instead(&queue) == Instead::Forward {
+            return self.keep_or_forward(channel, tag, queue, Some(Fallback::Stale), turn);
+        }
         if state.may_fail(&self.registry) {
             return match state.impatient {
                 true => self.keep_or_forward(channel, tag, queue, None, turn),

@@ -8,7 +8,7 @@ use memchr::memmem;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Ensure, Ensured, Fallback, Recalled};
+use crate::machine::{Ensure, Ensured, Fallback, Mono};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::refusal::{self, Fit, Permission, Presence};
 
@@ -29,33 +29,38 @@ const UNREADABLE: Close<'_> = Close {
 };
 
 impl Session {
-    /// What is known already.
-    pub(super) fn recalled(&mut self, recalled: &Recalled, turn: &mut Turn<'_>) {
-        if let Probe::Verification(_) = self.probe {
-            return self.verification_recalled(recalled, turn);
-        }
-        let Some(takeover) = self.probe.takeover_mut().filter(|takeover| {
-            takeover.stage == Stage::Recalling && takeover.about == recalled.about
-        }) else {
+    /// What is known already tells whether the broker can be asked.
+    pub(super) fn begin_probing(&mut self, turn: &mut Turn<'_>) {
+        let channel = self.probes_channel(turn.now.mono);
+        let Some(takeover) = self.probe.takeover_mut() else {
             return;
         };
-        // An exclusive queue is known to this session alone.
-        takeover.seen = recalled.seen.clone().or_else(|| {
-            let known = self.registry.get(&takeover.about.queue)?;
-            Some(known.declared.intake())
-        });
+        takeover.seen = self.registry.seen_intake(&takeover.queue, turn.now.mono);
         let can_refuse = self.peer.wording.is_some_and(|wording| {
             let exchange = takeover.exchange.as_deref().unwrap_or_default();
-            let queue = &takeover.about.queue;
-            wording.can_refuse(queue, &self.peer.vhost, exchange, &takeover.intake)
+            wording.can_refuse(
+                &takeover.queue,
+                &self.peer.vhost,
+                exchange,
+                &takeover.intake,
+            )
         });
-        match self.free_channel() {
+        match channel {
             // The broker would not survive refusing the probe: some versions cannot write every name.
             _ if !can_refuse => self.forward_in_doubt(Fallback::NotSupported, turn),
-            _ if recalled.channel_limit => self.forward_in_doubt(Fallback::ChannelLimit, turn),
-            None => self.forward_in_doubt(Fallback::NoChannel, turn),
-            Some(probe) => self.begin_probe(probe, turn),
+            Err(cause) => self.forward_in_doubt(cause, turn),
+            Ok(probe) => self.begin_probe(probe, turn),
         }
+    }
+
+    /// A channel for a probe, or why there is none.
+    pub(super) fn probes_channel(&self, now: Mono) -> Result<ChannelId, Fallback> {
+        let limits = &self.settings.channel_limits;
+        let is_limited = |user: &ShortStr| limits.has(user, now);
+        if self.peer.user.as_ref().is_some_and(is_limited) {
+            return Err(Fallback::ChannelLimit);
+        }
+        self.free_channel().ok_or(Fallback::NoChannel)
     }
 
     /// First all that the client sent before is answered.
@@ -101,7 +106,7 @@ impl Session {
     }
 
     /// A number for a probe's channel: the broker counts channels, not numbers (S7.10).
-    pub(super) fn free_channel(&self) -> Option<ChannelId> {
+    fn free_channel(&self) -> Option<ChannelId> {
         if self.channels.len() >= self.peer.channel_max() {
             return None;
         }
@@ -387,7 +392,7 @@ impl Session {
         let Stage::Ensuring(then) = takeover.stage else {
             return;
         };
-        let to_be_named = takeover.about.queue.is_empty();
+        let to_be_named = takeover.queue.is_empty();
         match then {
             // The queue is there all the same, if it is.
             Then::Forward => self.forward_rewritten(None, turn),

@@ -4,7 +4,7 @@ use memchr::memmem;
 
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::QueueDeclare;
-use crate::machine::{Mono, Recall};
+use crate::machine::Mono;
 use crate::objects::DeclaredTarget;
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::redeclared::Existing;
@@ -24,8 +24,7 @@ pub(super) struct Takeover {
     pub(super) aim: Aim,
     /// When it must have been decided.
     pub(super) until: Mono,
-    /// What was asked of the other sessions' knowledge.
-    pub(super) about: Recall,
+    pub(super) queue: ShortStr,
     /// The exchange that the user must be permitted to write to. None: only a policy of ours names one.
     pub(super) exchange: Option<ShortStr>,
     /// Which intake exchange the queue had when it was last seen. `Some(None)`: none.
@@ -63,8 +62,8 @@ pub(super) enum Aim {
 /// How far it is: `declare.rs` has the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// What is known already was asked for; the broker has not been asked anything.
-    Recalling,
+    /// Nothing has been asked.
+    Begun,
     /// A barrier was sent on the client's channel: what went before might fail, and then no queue may come of this declare.
     Quieting,
     /// The original form was sent as it is.
@@ -116,9 +115,7 @@ impl Takeover {
             intake,
             aim,
             until,
-            about: Recall {
-                queue: ShortStr::copy(declare.queue).unwrap_or_default(),
-            },
+            queue: ShortStr::copy(declare.queue).unwrap_or_default(),
             exchange: DeclareArguments::read(declare.arguments).exchange(),
             seen: None,
             permitted: false,
@@ -128,7 +125,7 @@ impl Takeover {
             ensured: None,
             probe: None,
             open: false,
-            stage: Stage::Recalling,
+            stage: Stage::Begun,
         })
     }
 

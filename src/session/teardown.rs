@@ -5,6 +5,7 @@ use crate::machine::Ticket;
 
 use super::Session;
 use super::channel::Channel;
+use super::unacked::Retained;
 
 impl Session {
     /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4).
@@ -69,15 +70,24 @@ impl Session {
     }
 
     /// One consumer less: an auto-delete queue may go with its last one, and then what it delivered does not die any more.
-    pub(super) fn consumer_ends(&mut self, queue: &[u8]) {
+    pub(super) fn consumer_ends(&mut self, queue: &ShortStr) {
         let goes = self.registry.is_auto_delete(queue);
         let mut consumers = self
             .channels
             .values()
             .flat_map(|state| state.consumers.values());
-        if goes && !consumers.any(|other| &*other.queue == queue && !other.ending) {
-            self.registry.end(queue);
+        if goes && !consumers.any(|other| other.queue == *queue && !other.ending) {
+            self.registry.leave(queue);
         }
+    }
+
+    /// Nothing that was delivered from an earlier queue of that name dies by us: to a classic queue its tags mean the messages of the next one, so that
+    /// only the broker can tell.
+    pub(super) fn release_copies(&mut self, queue: &[u8]) {
+        let channels = self.channels.values_mut();
+        let of = |retained: &Retained| *retained.queue == *queue;
+        let freed = channels.map(|state| state.unacked.release(of)).sum();
+        self.give_back(freed);
     }
 
     /// The broker has, or will have, settled all that was delivered on this channel up to now.

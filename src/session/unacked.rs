@@ -264,11 +264,15 @@ impl Unacked {
         !self.retained.is_empty() || !self.taken.is_empty()
     }
 
-    /// Whether a copy is kept of a delivery of that queue.
-    pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
-        self.retained
-            .values()
-            .any(|retained| &*retained.queue == queue)
+    /// Keeps no copy any more of those deliveries: their rejects are the broker's. Returns the octets that were kept of them.
+    pub(crate) fn release(&mut self, of: impl Fn(&Retained) -> bool) -> usize {
+        let mut octets = 0;
+        self.retained.retain(|_, retained| {
+            let goes = of(retained);
+            octets += if goes { retained.octets() } else { 0 };
+            !goes
+        });
+        octets
     }
 
     /// The broker is told of this delivery; no copy is kept of it.

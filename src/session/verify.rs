@@ -1,28 +1,29 @@
-//! Whether a queue is still the one that is known: it could have been deleted and made anew by somebody else.
+//! Whether a queue is still the one that is known: it could have been deleted and made anew by somebody else. A queue that another session
+//! declared is known to this one when it begins to read from it.
 //!
 //! That is asked before a consumer of it begins, or a message is fetched, when what is known is old; and before the first message dies that a
 //! consumer was given, because the queue could have been made anew just before the consumer began. From then on it cannot be without a
 //! cancel of the consumer.
 //!
 //! ```text
-//!  consume, get, reject ──▶ Recalling ──▶ Asking: the declare that was accepted, as one that makes nothing ──▶ known again
-//!                              │ no channel   │ refused, or probe-timeout
-//!                              └──────────────┴── forgotten: the broker does its dead letters            ──▶ Closing: the probe's channel
+//!  consume, get, reject ──▶ Asking: the declare that was accepted, as one that makes nothing ──▶ known again
+//!                   │ no channel   │ 404, or it differs ─────────────────────────────────── forgotten: the broker does its dead letters
+//!                   │              │ refused otherwise, or probe-timeout                  ──▶ Closing: the probe's channel
+//!                   └──────────────┴── unknown: what was known counts on, and is asked again after a minute
 //! ```
 //! The client waits meanwhile: its command is looked at again when the answer is known.
 
 use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Event, Fallback, Mono, Recall, Recalled};
-use crate::registry::Form;
+use crate::machine::{Event, Fallback, Mono};
 use crate::registry::arguments::if_there;
+use crate::registry::{Form, refusal};
 
 use super::frames::Method;
 use super::pause::Hold;
 use super::probe::Probe;
-use super::unpublished::Instead;
 use super::{Session, Turn};
 
 /// How the names of queues begin that the broker named.
@@ -34,50 +35,43 @@ const FRAME: usize = frame::HEAD + 1;
 #[derive(Debug)]
 pub(super) struct Verification {
     pub(super) queue: ShortStr,
-    pub(super) form: Form,
-    /// Its channel, on which the declare that was accepted before was sent, or a passive one: neither makes a queue. None: whether a probe
-    /// may be made is asked.
-    pub(super) probe: Option<ChannelId>,
+    /// Its channel, on which the declare that was accepted before was sent, or a passive one: neither makes a queue.
+    pub(super) probe: ChannelId,
     /// When it must have been decided.
     pub(super) until: Mono,
     /// Somebody begins to read; else something dies that was read.
     pub(super) begins: bool,
 }
 
-// === impl Verification ===
-
-impl Verification {
-    fn about(&self) -> Recall {
-        Recall {
-            queue: self.queue.clone(),
-        }
-    }
-
-    /// The declare that shows whether the queue is the same. A name that the broker made is no other queue's, and no client may declare it.
-    fn question(&self, probe: ChannelId) -> Vec<u8> {
-        let (bits, arguments) = match self.queue.starts_with(SERVER_NAMED) {
-            true => (QueueDeclare::PASSIVE, Vec::new()),
-            false => (self.form.bits, if_there(&self.form.arguments)),
-        };
-        let declare = QueueDeclare {
-            ticket: 0,
-            queue: &self.queue,
-            bits,
-            arguments: &arguments,
-        };
-        let mut out = Vec::new();
-        reply::queue_declare(&mut out, probe, &declare, bits, &arguments);
-        out
-    }
+/// The declare that shows whether the queue is the same. A name that the broker made is no other queue's, and no client may declare it.
+fn question(queue: &[u8], form: &Form, probe: ChannelId) -> Vec<u8> {
+    let (bits, arguments) = match queue.starts_with(SERVER_NAMED) {
+        true => (QueueDeclare::PASSIVE, Vec::new()),
+        false => (form.bits, if_there(&form.arguments)),
+    };
+    let declare = QueueDeclare {
+        ticket: 0,
+        queue,
+        bits,
+        arguments: &arguments,
+    };
+    let mut out = Vec::new();
+    reply::queue_declare(&mut out, probe, &declare, bits, &arguments);
+    out
 }
 
 impl Session {
     /// Whether who begins to read from this queue has to wait until what is known of it is verified.
     pub(super) fn must_verify(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) -> bool {
+        let most = self.settings.limits.now().max_queues_per_connection;
+        if self.registry.get(queue).is_none() && self.registry.adopt(queue, most) {
+            self.release_copies(queue);
+        }
         !self.registry.is_fresh(queue, turn.now.mono) && self.verify(queue, true, turn)
     }
 
-    /// Verifies what is known of a queue; false when that is nothing.
+    /// Verifies what is known of a queue; `begins`: for somebody who begins to read, else something dies that was read. False: nobody waits, as
+    /// nothing is known, or the broker cannot be asked.
     pub(super) fn verify(&mut self, queue: &ShortStr, begins: bool, turn: &mut Turn<'_>) -> bool {
         let now = turn.now.mono;
         let Some(known) = self.registry.get(queue) else {
@@ -87,48 +81,25 @@ impl Session {
             self.hold(Hold::Probe, turn);
             return true;
         }
-        let verification = Verification {
+        let probe = self.probes_channel(now).ok();
+        let asked = probe.map(|probe| (probe, question(queue, &known.declared.form, probe)));
+        let asked = asked.filter(|(_, question)| self.fits_frame(question.len() - FRAME));
+        let Some((probe, question)) = asked else {
+            self.cannot_verify(queue, begins, turn);
+            return false;
+        };
+        self.probe = Probe::Verification(Verification {
             queue: queue.clone(),
-            form: known.declared.form.clone(),
-            probe: None,
+            probe,
             until: now.after(self.settings.limits.now().probe_timeout),
             begins,
-        };
-        turn.fx.out.recall.push(verification.about());
-        self.probe = Probe::Verification(verification);
+        });
         self.hold(Hold::Probe, turn);
+        self.inject(probe, turn, |out| {
+            reply::channel_open(out, probe);
+            out.extend_from_slice(&question);
+        });
         true
-    }
-
-    /// What is known of the user tells whether a probe may be made.
-    pub(super) fn verification_recalled(&mut self, recalled: &Recalled, turn: &mut Turn<'_>) {
-        let mine = match &self.probe {
-            Probe::Verification(of) => of.probe.is_none() && of.about() == recalled.about,
-            Probe::None | Probe::Takeover(_) | Probe::Closing(_) => false,
-        };
-        if !mine {
-            return;
-        }
-        let Some(mut verification) = self.probe.take_verification() else {
-            return;
-        };
-        let probe = self.free_channel().filter(|_| !recalled.channel_limit);
-        let asked = probe.map(|probe| (probe, verification.question(probe)));
-        match asked.filter(|(_, question)| self.fits_frame(question.len() - FRAME)) {
-            // What was known was not old when it was begun to be read, and nobody saw its end.
-            None if !verification.begins && self.registry.is_same_life(&verification.queue) => {
-                self.registry.trust(&verification.queue);
-            }
-            None => self.doubt(verification.queue, turn),
-            Some((probe, question)) => {
-                verification.probe = Some(probe);
-                self.inject(probe, turn, |out| {
-                    reply::channel_open(out, probe);
-                    out.extend_from_slice(&question);
-                });
-                self.probe = Probe::Verification(verification);
-            }
-        }
     }
 
     /// The broker answers.
@@ -143,8 +114,12 @@ impl Session {
             }
             MethodId::CHANNEL_CLOSE => {
                 self.inject(probe, turn, |out| reply::close_ok(out, probe));
-                if let Some(verification) = self.probe.take_verification() {
-                    self.lose_track(verification.queue, turn);
+                if let Some(Verification { queue, begins, .. }) = self.probe.take_verification() {
+                    let ends = |close: Close<'_>| refusal::ends_knowledge(close.code, close.text);
+                    match Close::parse(method.payload).is_ok_and(ends) {
+                        true => self.lose_track(queue, turn),
+                        false => self.cannot_verify(&queue, begins, turn),
+                    }
                 }
             }
             _ => {}
@@ -154,10 +129,8 @@ impl Session {
     /// The bound on probing has passed.
     pub(super) fn verification_timeout(&mut self, turn: &mut Turn<'_>) {
         if let Some(verification) = self.probe.take_verification() {
-            self.doubt(verification.queue, turn);
-            if let Some(probe) = verification.probe {
-                self.end_verification(probe, turn);
-            }
+            self.cannot_verify(&verification.queue, verification.begins, turn);
+            self.end_verification(verification.probe, turn);
         }
     }
 
@@ -167,19 +140,19 @@ impl Session {
         self.close_probe(probe, turn);
     }
 
-    /// Nobody could ask the broker. Then the queue is left to it, unless it would discard what is rejected there: of a queue whose end nobody saw,
-    /// what is known is the best that can be done.
-    fn doubt(&mut self, queue: ShortStr, turn: &mut Turn<'_>) {
-        if self.instead(&queue) == Instead::Keep && self.registry.is_same_life(&queue) {
-            self.registry.verified(&queue, turn.now.mono);
-        } else {
-            self.lose_track(queue, turn);
+    /// The broker cannot be asked, or not by this user: that ends no knowledge. What was known when somebody began to read is taken for granted if
+    /// nobody saw the queue's end; else what the broker does with a reject as it is, is left to it ([`Session::withhold`]).
+    fn cannot_verify(&mut self, queue: &[u8], begins: bool, turn: &Turn<'_>) {
+        let now = turn.now.mono;
+        match !begins && self.registry.is_same_life(queue) {
+            true => self.registry.verified(queue, now),
+            false => self.registry.unverified(queue, now),
         }
     }
 
-    /// The queue is not managed any more.
+    /// The queue is gone, or is another one.
     fn lose_track(&mut self, queue: ShortStr, turn: &mut Turn<'_>) {
-        self.registry.forget(&queue);
+        self.registry.end(&queue, turn.now.mono);
         turn.event(Event::DeclareLeft {
             queue,
             cause: Fallback::Stale,

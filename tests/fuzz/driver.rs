@@ -12,8 +12,7 @@ use dlx_proxy::amqp::table::TableBuilder;
 use dlx_proxy::config::Config;
 use dlx_proxy::dead_letter::RuleSettings;
 use dlx_proxy::machine::{
-    Budget, Event, Flow, Leg, Limits, LiveLimits, Machine, Mono, Now, Publication, Recall,
-    Recalled, Ticket, Wall,
+    Budget, Event, Flow, Leg, Limits, LiveLimits, Machine, Mono, Now, Publication, Ticket, Wall,
 };
 use dlx_proxy::objects::Names;
 use dlx_proxy::registry::live::LivePolicies;
@@ -42,8 +41,6 @@ pub(crate) struct Driver {
     pub(crate) out: [Vec<u8>; 2],
     pub(crate) dead: Vec<(Ticket, Publication)>,
     pub(crate) ensure: Vec<ShortStr>,
-    /// Questions about what other sessions know.
-    pub(crate) recall: Vec<Recall>,
     gone: bool,
     /// The process ends: who is told so is passed nothing more.
     pub(crate) draining: bool,
@@ -109,8 +106,8 @@ impl Driver {
                 carry_bcc: true,
             },
             retained: budget.clone(),
-            ended: Default::default(),
-            types: Default::default(),
+            catalogue: Default::default(),
+            channel_limits: Default::default(),
             limits: LiveLimits::new(limits()),
         };
         Driver {
@@ -123,7 +120,6 @@ impl Driver {
             out: Default::default(),
             dead: Vec::new(),
             ensure: Vec::new(),
-            recall: Vec::new(),
             gone: false,
             draining: false,
             broken: [false; 2],
@@ -277,17 +273,6 @@ impl Driver {
         self.offer(Leg::Client);
     }
 
-    /// Answers a question about what other sessions know.
-    pub(crate) fn recalled(&mut self, about: Recall, known: u8) {
-        self.input(Input::Recalled(Recalled {
-            about,
-            channel_limit: known & 2 != 0,
-            seen: [None, Some(ShortStr::copy(b"dlx-proxy/dlx")), Some(None)]
-                [usize::from(known >> 2) % 3]
-                .clone(),
-        }));
-    }
-
     /// A leg ends. A client that is gone says nothing more.
     pub(crate) fn closed(&mut self, leg: Leg) {
         if leg == Leg::Client && std::mem::replace(&mut self.gone, true) {
@@ -349,13 +334,11 @@ impl Driver {
         self.dead.append(&mut self.fx.out.dead);
         self.ensure
             .extend(self.fx.out.ensure.drain(..).map(|ensure| ensure.exchange));
-        self.recall.append(&mut self.fx.out.recall);
         for event in self.fx.events.drain(..) {
             if let Event::ProtocolFault { leg, .. } = event {
                 self.broken[leg as usize] = true;
             }
         }
-        self.fx.out.learned.clear();
         self.fx.out.changes.clear();
         let (withheld, retained) = (self.withheld(), self.retained());
         assert!(withheld <= TICKETS, "{withheld} dead letters in flight");

@@ -158,9 +158,6 @@ fn play(program: &[u8], version: Option<&[u8]>, mode: Mode, piece: usize) -> Opt
                         ready: input.flag(),
                     }));
                 }
-                if let Some(about) = driver.recall.pop() {
-                    driver.recalled(about, input.byte());
-                }
             }
             _ => match input.byte() {
                 0..=15 => driver.closed(Leg::Client),

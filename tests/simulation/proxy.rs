@@ -101,8 +101,8 @@ impl Proxy {
             policies: policies.clone(),
             rules,
             retained: Budget::new(settings.retained * 2),
-            ended: Default::default(),
-            types: Default::default(),
+            catalogue: Default::default(),
+            channel_limits: Default::default(),
             limits: limits.clone(),
         };
         let opened = Arc::new(Mutex::new(None));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::amqp::ids::ShortStr;
 use crate::machine::Mono;
 use crate::objects::{DeclaredTarget, QueueType};
-use crate::registry::ended::Ended;
+use crate::registry::catalogue::Catalogue;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, FRESH_FOR, Form, Registry};
 
@@ -28,8 +28,8 @@ fn declared(taken_over: bool) -> Declared {
 fn knowledge_ends_with_the_life_of_the_queue() {
     let mut registry = Registry::default();
     assert!(registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), MOST, Mono(0)));
-    assert_eq!(registry.get(b"q").unwrap().declared, declared(true));
-    registry.forget(b"q");
+    assert_eq!(*registry.get(b"q").unwrap().declared, declared(true));
+    registry.end(&ShortStr::copy(b"q").unwrap(), Mono(0));
     assert_eq!(registry.get(b"q"), None);
 }
 
@@ -59,20 +59,19 @@ fn at_the_bound_known_queues_stay_known() {
 
 #[test]
 fn a_queue_that_ends_in_one_session_ends_in_all_of_its_vhost() {
-    let ended = Ended::default();
-    let [mut here, mut there, mut elsewhere] = ["v", "v", "w"].map(|vhost| {
-        let mut registry = Registry::new(ended.clone());
+    let catalogue = Catalogue::default();
+    let [here, mut there, elsewhere] = ["v", "v", "w"].map(|vhost| {
+        let mut registry = Registry::new(catalogue.clone());
         registry.enter(ShortStr::new(vhost).unwrap());
         registry.insert(ShortStr::copy(b"q").unwrap(), declared(true), MOST, Mono(0));
         registry
     });
-    here.forget(b"q");
-    assert!(there.is_alive(b"q"));
-    here.end(b"q");
-    assert!(!there.is_alive(b"q") && !there.is_fresh(b"q", Mono(0)));
-    assert!(elsewhere.is_alive(b"q"));
+    assert!(there.is_alive(b"q", Mono(0)));
+    here.doubt(&ShortStr::copy(b"q").unwrap());
+    assert!(!there.is_alive(b"q", Mono(0)) && !there.is_fresh(b"q", Mono(0)));
+    assert!(elsewhere.is_alive(b"q", Mono(0)));
     there.verified(b"q", Mono(0));
     assert!(there.is_fresh(b"q", Mono(0)));
-    elsewhere.end(b"other");
-    assert!(elsewhere.is_alive(b"q"));
+    elsewhere.doubt(&ShortStr::copy(b"other").unwrap());
+    assert!(elsewhere.is_alive(b"q", Mono(0)));
 }

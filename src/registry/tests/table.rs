@@ -17,7 +17,7 @@ use crate::registry::policy::{
     ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue,
 };
 use crate::registry::refusal::{
-    Fit, decode_names_in, fit, is_channel_limit, permission, presence, seen_with,
+    Fit, decode_names_in, ends_knowledge, fit, is_channel_limit, permission, presence, seen_with,
 };
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::wording::{Access, Wording};
@@ -183,6 +183,13 @@ impl Scene {
             "presence" => {
                 let (code, text) = refusal(text);
                 Some(format!("{:?}", presence(code, text)).to_lowercase())
+            }
+            "verify" => {
+                let (code, text) = refusal(text);
+                Some(match ends_knowledge(code, text) {
+                    true => "gone, or another one".to_owned(),
+                    false => "unknown".to_owned(),
+                })
             }
             "closed" => {
                 let (code, text) = refusal(text);

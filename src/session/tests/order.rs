@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::script::*;
+use super::verify;
 use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
 use crate::amqp::table::TableBuilder;
@@ -205,7 +206,9 @@ fn another_queue_of_the_same_name_is_not_the_one_that_delivered() {
     declare(&mut s, 0);
     fetch(&mut s, 3);
     s.client(&reject(1, false)).passes();
-    s.client(&nack(3, true, false)).passes();
+    s.client(&nack(3, true, false))
+        .broker_gets(&[&nack(2, false, false)]);
+    assert_eq!(s.dead.len(), 1);
 }
 
 #[test]
@@ -247,9 +250,7 @@ fn an_auto_delete_queue_may_go_with_its_last_channel() {
         a.shortstr(b"").end()
     }))
     .passes();
-    s.client(&get("q")).passes();
-    s.broker(&got(1)).passes();
-    s.client(&reject(1, false)).passes();
+    verify::has_gone(s, AUTO_DELETE);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::script::*;
 use crate::amqp::frame;
-use crate::amqp::ids::DeliveryTag;
+use crate::amqp::ids::{DeliveryTag, name};
 use crate::amqp::method::{Deliver, GetOk, MethodId};
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::reply;
@@ -10,6 +10,8 @@ use crate::amqp::table::TableBuilder;
 use crate::amqp::version::Version;
 use crate::dead_letter::redelivered::published;
 use crate::objects::QueueType;
+use crate::registry::catalogue::Told;
+use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::Mode;
 
 /// The wall clock of a script.
@@ -90,13 +92,15 @@ fn of_classic_queue() -> Script {
 
 fn of(quorum: bool) -> Script {
     let settings = settings(Mode::Keep);
-    let types = settings.types.clone();
+    let catalogue = settings.catalogue.clone();
     let script = Script::open(settings);
     let queue_type = match quorum {
         true => QueueType::Quorum,
         false => QueueType::Classic,
     };
-    types.learn(&script.session.peer.vhost, b"q", queue_type);
+    let vhost = &script.session.peer.vhost;
+    let told = Told::Type(queue_type);
+    catalogue.learn(vhost, &name("q"), &told, Source::Declare, script.now.mono);
     script
 }
 

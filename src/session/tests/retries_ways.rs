@@ -11,6 +11,8 @@ use crate::amqp::version::Version;
 use crate::dead_letter::retries::RetryType;
 use crate::machine::*;
 use crate::objects::{DeclaredTarget, QueueType};
+use crate::registry::catalogue::Told;
+use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
@@ -209,10 +211,11 @@ fn what_is_returned_to_a_stream_is_the_brokers() {
     ] {
         let settings = settings(Mode::Keep);
         settings.policies.set_ours(policies());
-        let types = settings.types.clone();
+        let catalogue = settings.catalogue.clone();
         let s = Script::open(settings);
         if let Some(seen) = seen {
-            types.learn(&s.session.peer.vhost, b"orders", seen);
+            let (vhost, told) = (&s.session.peer.vhost, Told::Type(seen));
+            catalogue.learn(vhost, &name("orders"), &told, Source::Declare, s.now.mono);
         }
         let mut s = s.consume("orders");
         match says_so {

@@ -17,7 +17,6 @@ use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Declares, Mode};
 use crate::registry::redeclared::Existing;
 use crate::registry::said_retries::SaidRetries;
-use crate::registry::shared::{Shared, Who};
 use crate::registry::{Declared, Form};
 use crate::session::{Effects, External, Input, Session, Settings, Turn};
 
@@ -37,8 +36,6 @@ pub(super) struct Script {
     pub record: Vec<(ShortStr, bool)>,
     pub changes: Vec<Change>,
     pub events: Vec<Event>,
-    /// As the shell keeps it.
-    pub shared: Shared,
     /// Whether a queue is verified that could have been made anew before its consumer began. Else that is no matter of the script.
     pub doubts: bool,
     channel_max: u16,
@@ -67,8 +64,8 @@ pub(super) fn settings(mode: Mode) -> Settings {
         policies: LivePolicies::default(),
         rules,
         retained: Budget::new(1 << 20),
-        ended: Default::default(),
-        types: Default::default(),
+        catalogue: Default::default(),
+        channel_limits: Default::default(),
         limits: super::limits(),
     }
 }
@@ -115,7 +112,6 @@ impl Script {
             record: Vec::new(),
             changes: Vec::new(),
             events: Vec::new(),
-            shared: Shared::default(),
             doubts: false,
             channel_max: 2047,
             frame_max: 131_072,
@@ -391,10 +387,9 @@ impl Script {
         self.resume()
     }
 
-    /// Another session of the same user, which knows what this one has learned.
+    /// Another session of the same user and the same process.
     pub(super) fn another(self) -> Script {
         let mut script = Script::open((*self.session.settings).clone());
-        script.shared = self.shared;
         script.now = self.now;
         script
     }
@@ -414,24 +409,6 @@ impl Script {
         self.record.extend(record.map(|of| (of.0, of.2)));
         self.changes.append(&mut self.fx.out.changes);
         self.events.append(&mut self.fx.events);
-        self.share();
-    }
-
-    /// As the shell does: what was learned is kept, what is asked is answered from it.
-    fn share(&mut self) {
-        let who = Who {
-            vhost: name("/"),
-            user: Some(name("guest")),
-        };
-        for learned in self.fx.out.learned.drain(..) {
-            self.shared.learn(&who, learned, self.now.mono);
-        }
-        for about in std::mem::take(&mut self.fx.out.recall) {
-            let recalled = self.shared.recall(&who, about, self.now.mono);
-            self.session
-                .input(Input::Recalled(recalled), self.now, &mut self.fx);
-            self.collect(&[]);
-        }
     }
 }
 

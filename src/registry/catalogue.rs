@@ -1,0 +1,282 @@
+//! What is known of the queues of all vhosts, whoever told it: one catalogue for all sessions of the process.
+//!
+//! Each fact has its source and its age ([`fact`]); which of two counts is shown in `catalogue/testdata`. What nobody told is unknown, and whoever
+//! asks says what that means there. Nothing is forgotten because a question could not be asked: knowledge ends when the broker says that a queue
+//! is gone, or is another one ([`Catalogue::end`]). Where only the chance of that was seen, what is known is to be verified first
+//! ([`Catalogue::doubt`]).
+//!
+//! Thousands of sessions read it without a lock: each shard is a snapshot that a writer replaces as a whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::machine::Mono;
+use crate::objects::QueueType;
+
+use super::Declared;
+
+pub mod fact;
+#[cfg(test)]
+mod tests;
+
+use fact::{Fact, Source};
+
+/// A power of two.
+const SHARDS: usize = 1024;
+/// Queues of all vhosts, about.
+pub const MOST: usize = 100_000;
+/// In one shard. Names are spread evenly, so that all are full at about the same time.
+const MOST_IN_SHARD: usize = MOST / SHARDS;
+
+/// All that is known of queues. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Catalogue(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    shards: Box<[ArcSwap<Shard>]>,
+    last_life: AtomicU32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Shard {
+    queues: BTreeMap<Vhost, BTreeMap<ShortStr, Arc<Queue>>>,
+}
+
+/// Which of the queues that had one name, as far as anybody saw the end of one. None: nothing is known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Life(u32);
+
+/// What is known of one queue.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    life: Life,
+    /// When the broker said that it is gone, or is another one. What was so before counts for nothing.
+    ended: Option<Mono>,
+    queue_type: Option<Fact<QueueType>>,
+    /// Its dead-letter exchange, if that is an intake exchange.
+    intake: Option<Fact<Option<ShortStr>>>,
+    declared: Option<Fact<Arc<Declared>>>,
+}
+
+/// Something that is told of a queue.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// Its type.
+    Type(QueueType),
+    /// Its dead-letter exchange, if that is an intake exchange. `None`: one of a client's own words, or none.
+    Intake(Option<ShortStr>),
+    /// All that the declare says which the broker accepted.
+    Declared(Arc<Declared>),
+}
+
+/// A hash that is the same in each run. Whoever wants two names of one hash finds some.
+pub fn fnv1a<'a>(octets: impl IntoIterator<Item = &'a u8>) -> u64 {
+    octets
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+            (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
+        })
+}
+
+impl Default for Catalogue {
+    fn default() -> Catalogue {
+        Catalogue(Arc::new(Inner {
+            shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
+            last_life: AtomicU32::new(0),
+        }))
+    }
+}
+
+// === impl Catalogue ===
+
+impl Catalogue {
+    /// What is known of a queue; `None`: nothing.
+    pub fn get(&self, vhost: &[u8], queue: &[u8]) -> Option<Arc<Queue>> {
+        self.shard(queue)?.load().get(vhost, queue).cloned()
+    }
+
+    /// The life that a queue has now.
+    pub fn life(&self, vhost: &[u8], queue: &[u8]) -> Life {
+        let life = |shard: &ArcSwap<Shard>| Some(shard.load().get(vhost, queue)?.life);
+        self.shard(queue).and_then(life).unwrap_or_default()
+    }
+
+    /// Something was so at that moment.
+    pub fn learn(&self, vhost: &Vhost, queue: &ShortStr, told: &Told, source: Source, at: Mono) {
+        let next_life = self.next_life();
+        self.change(vhost, queue, |known| {
+            let known = known.map(|known| Queue::clone(known));
+            let mut queue = known.unwrap_or_else(|| Queue::new(next_life));
+            queue.learn(told, source, at, next_life);
+            Some(queue)
+        });
+    }
+
+    /// Somebody may have put another queue in its place: what is known has to be verified before it is used.
+    pub fn doubt(&self, vhost: &Vhost, queue: &ShortStr) {
+        let life = self.next_life();
+        self.change(vhost, queue, |known| {
+            let known = Queue::clone(known?);
+            Some(Queue { life, ..known })
+        });
+    }
+
+    /// The broker says that it is gone, or is another one than is known here.
+    pub fn end(&self, vhost: &Vhost, queue: &ShortStr, at: Mono) {
+        let life = self.next_life();
+        self.change(vhost, queue, |known| {
+            known.is_some().then(|| Queue {
+                ended: Some(at),
+                ..Queue::new(life)
+            })
+        });
+    }
+
+    /// It ends with a connection that has ended. Nobody else could use it.
+    pub fn forget(&self, vhost: &[u8], queue: &[u8]) {
+        if let Some(shard) = self.shard(queue) {
+            shard.rcu(|shard| Arc::new(shard.without(vhost, queue)));
+        }
+    }
+
+    fn next_life(&self) -> Life {
+        Life(
+            self.0
+                .last_life
+                .fetch_add(1, Ordering::Relaxed)
+                .wrapping_add(1),
+        )
+    }
+
+    /// `None`: it stays as it is.
+    fn change(
+        &self,
+        vhost: &Vhost,
+        queue: &ShortStr,
+        change: impl Fn(Option<&Arc<Queue>>) -> Option<Queue>,
+    ) {
+        let Some(shard) = self.shard(queue) else {
+            return;
+        };
+        shard.rcu(|shard| match change(shard.get(vhost, queue)) {
+            Some(known) => Arc::new(shard.with(vhost, queue, known)),
+            None => Arc::clone(shard),
+        });
+    }
+
+    fn shard(&self, queue: &[u8]) -> Option<&ArcSwap<Shard>> {
+        let hash = fnv1a(queue);
+        self.0
+            .shards
+            .get((hash ^ hash >> 32) as usize & (SHARDS - 1))
+    }
+}
+
+// === impl Shard ===
+
+impl Shard {
+    fn get(&self, vhost: &[u8], queue: &[u8]) -> Option<&Arc<Queue>> {
+        self.queues.get(vhost)?.get(queue)
+    }
+
+    /// Where there is no room for it, the queue goes of which nobody has said anything for the longest time.
+    fn with(&self, vhost: &Vhost, queue: &ShortStr, known: Queue) -> Shard {
+        let mut shard = self.clone();
+        let is_new = shard.get(vhost, queue).is_none();
+        if is_new && shard.queues.values().map(BTreeMap::len).sum::<usize>() >= MOST_IN_SHARD {
+            shard.forget_the_oldest();
+        }
+        let queues = shard.queues.entry(vhost.clone()).or_default();
+        queues.insert(queue.clone(), Arc::new(known));
+        shard
+    }
+
+    fn without(&self, vhost: &[u8], queue: &[u8]) -> Shard {
+        let mut shard = self.clone();
+        if let Some(queues) = shard.queues.get_mut(vhost) {
+            queues.remove(queue);
+        }
+        shard
+    }
+
+    fn forget_the_oldest(&mut self) {
+        let all = self.queues.iter().flat_map(|(vhost, queues)| {
+            let named = move |(queue, known): (&ShortStr, &Arc<Queue>)| {
+                (known.last_told(), vhost.clone(), queue.clone())
+            };
+            queues.iter().map(named)
+        });
+        if let Some((_, vhost, queue)) = all.min_by_key(|(told, ..)| *told) {
+            *self = self.without(&vhost, &queue);
+        }
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    fn new(life: Life) -> Queue {
+        Queue {
+            life,
+            ..Queue::default()
+        }
+    }
+
+    /// Its type, if anybody told.
+    pub fn queue_type(&self) -> Option<QueueType> {
+        self.queue_type.as_ref().map(|fact| fact.value)
+    }
+
+    /// Its dead-letter exchange, if that is an intake exchange.
+    pub fn intake(&self) -> Option<&Fact<Option<ShortStr>>> {
+        self.intake.as_ref()
+    }
+
+    /// What its last declare said, which the broker accepted.
+    pub fn declared(&self) -> Option<&Fact<Arc<Declared>>> {
+        self.declared.as_ref()
+    }
+
+    fn learn(&mut self, told: &Told, source: Source, at: Mono, next_life: Life) {
+        if self.ended.is_some_and(|ended| at < ended) {
+            return;
+        }
+        match told {
+            Told::Type(value) => learn(&mut self.queue_type, *value, source, at),
+            Told::Intake(value) => {
+                let differs = |declared: &Fact<Arc<Declared>>| {
+                    declared.at < at && declared.value.intake() != *value
+                };
+                // Then it is another queue than the one that was declared.
+                if self.declared.as_ref().is_some_and(differs) {
+                    (self.declared, self.life) = (None, next_life);
+                }
+                learn(&mut self.intake, value.clone(), source, at);
+            }
+            Told::Declared(value) => {
+                learn(&mut self.queue_type, value.queue_type, source, at);
+                learn(&mut self.intake, value.intake(), source, at);
+                learn(&mut self.declared, value.clone(), source, at);
+            }
+        }
+    }
+
+    fn last_told(&self) -> Option<Mono> {
+        let told = [
+            self.ended,
+            self.queue_type.as_ref().map(|fact| fact.at),
+            self.intake.as_ref().map(|fact| fact.at),
+            self.declared.as_ref().map(|fact| fact.at),
+        ];
+        told.into_iter().flatten().max()
+    }
+}
+
+fn learn<T>(known: &mut Option<Fact<T>>, value: T, source: Source, at: Mono) {
+    Fact::learn(known, Fact { value, source, at });
+}

@@ -1,0 +1,142 @@
+//! Runs the blocks of `testdata/conflicts.txt` (`UPDATE=1` rewrites their answers), and what a table does not show.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::fact::Source;
+use super::{Catalogue, Life, MOST_IN_SHARD, Queue, Shard, Told};
+use crate::amqp::ids::name;
+use crate::amqp::table::TableBuilder;
+use crate::machine::Mono;
+use crate::objects::{DeclaredTarget, QueueType};
+use crate::registry::{Declared, Form};
+
+#[test]
+fn conflicts_end_as_the_table_says() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/registry/catalogue/testdata/conflicts.txt");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let blocks: Vec<_> = text.trim_end().split("\n\n").map(answered).collect();
+    let answered = blocks.join("\n\n") + "\n";
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &answered).unwrap();
+    }
+    for (is, expected) in answered.split("\n\n").zip(text.split("\n\n")) {
+        assert_eq!(is, expected);
+    }
+}
+
+/// A block with its answers: one line for each line that asks.
+fn answered(block: &str) -> String {
+    let (asked, _) = block.split_once("\n----").expect("a block has answers");
+    let catalogue = Catalogue::default();
+    let answers = asked.lines().filter_map(|line| answer(&catalogue, line));
+    let answers: Vec<_> = answers.collect();
+    format!("{asked}\n----\n{}", answers.join("\n"))
+}
+
+fn answer(catalogue: &Catalogue, line: &str) -> Option<String> {
+    let (vhost, queue) = (name("/"), name("q"));
+    let words: Vec<_> = line.split(' ').collect();
+    let tell = |at: &str, source, told| {
+        let at = Mono(at.parse().expect("a moment"));
+        catalogue.learn(&vhost, &queue, &told, source, at);
+    };
+    let intake = |exchange: &str| (exchange != "none").then(|| name(exchange));
+    match words[..] {
+        ["#", ..] => {}
+        ["ask"] => {
+            return Some(
+                catalogue
+                    .get(b"/", b"q")
+                    .map_or("unknown".to_owned(), shown),
+            );
+        }
+        ["life"] => return Some(format!("life {}", catalogue.life(b"/", b"q").0)),
+        ["doubt"] => catalogue.doubt(&vhost, &queue),
+        [at, "end"] => catalogue.end(&vhost, &queue, Mono(at.parse().unwrap())),
+        [at, "type", of] => tell(at, Source::Declare, Told::Type(queue_type(of))),
+        [at, "refusal", exchange] => tell(at, Source::Refusal, Told::Intake(intake(exchange))),
+        [at, "declare", of, exchange] => {
+            let declared = Arc::new(declared(queue_type(of), exchange));
+            tell(at, Source::Declare, Told::Declared(declared));
+        }
+        _ => panic!("what does this say? {line}"),
+    }
+    None
+}
+
+fn queue_type(word: &str) -> QueueType {
+    match word {
+        "classic" => QueueType::Classic,
+        "quorum" => QueueType::Quorum,
+        _ => panic!("which type? {word}"),
+    }
+}
+
+fn declared(queue_type: QueueType, intake: &str) -> Declared {
+    let mut arguments = TableBuilder::default();
+    let taken_over = intake != "none";
+    if taken_over {
+        arguments.longstr(b"x-dead-letter-exchange", intake.as_bytes());
+    }
+    Declared {
+        said: DeclaredTarget::Policy {
+            at_least_once: false,
+        },
+        retries: Default::default(),
+        queue_type,
+        taken_over,
+        form: Form::of(0, &arguments.finish()),
+    }
+}
+
+fn shown(queue: Arc<Queue>) -> String {
+    let of_type = queue.queue_type.as_ref().map(|fact| {
+        let value = match fact.value {
+            QueueType::Quorum => "quorum",
+            _ => "classic",
+        };
+        format!("type {value} {}", fact.at.0)
+    });
+    let intake = queue.intake.as_ref().map(|fact| {
+        let value = fact.value.as_ref();
+        let value = value.map_or("none".to_owned(), ToString::to_string);
+        format!("intake {value} {}", fact.at.0)
+    });
+    let declared = queue.declared.as_ref();
+    let declared = declared.map(|fact| format!("declared {}", fact.at.0));
+    let facts: Vec<_> = [of_type, intake, declared].into_iter().flatten().collect();
+    match facts.is_empty() {
+        true => "nothing".to_owned(),
+        false => facts.join(", "),
+    }
+}
+
+#[test]
+fn queues_of_two_vhosts_are_two() {
+    let catalogue = Catalogue::default();
+    let told = Told::Type(QueueType::Quorum);
+    catalogue.learn(&name("a"), &name("q"), &told, Source::Declare, Mono(1));
+    assert!(catalogue.get(b"b", b"q").is_none());
+    catalogue.doubt(&name("b"), &name("q"));
+    assert_eq!(catalogue.clone().life(b"a", b"q").0, 1);
+    catalogue.forget(b"a", b"q");
+    assert!(catalogue.get(b"a", b"q").is_none());
+}
+
+/// Thousands of clients may make a queue each, with a name of its own.
+#[test]
+fn at_the_bound_the_one_goes_of_which_nobody_has_spoken_for_the_longest_time() {
+    let (vhost, mut shard) = (name("/"), Shard::default());
+    let queue = |n: usize| name(&n.to_string());
+    for n in 0..=MOST_IN_SHARD {
+        let mut known = Queue::new(Life::default());
+        let told = Told::Type(QueueType::Classic);
+        known.learn(&told, Source::Declare, Mono(n as u64), Life::default());
+        shard = shard.with(&vhost, &queue(n), known.clone());
+        shard = shard.with(&vhost, &queue(n), known); // no further one: nothing goes
+    }
+    assert!(shard.get(b"/", b"0").is_none());
+    assert!((1..=MOST_IN_SHARD).all(|n| shard.get(b"/", &queue(n)).is_some()));
+}
