@@ -296,6 +296,22 @@ impl Registry {
         self.catalogue.get(&self.vhost, queue)?.queue_type()
     }
 
+    /// The type of queues that are declared without one. `None`: it is not known.
+    pub fn default_type(&self) -> Option<QueueType> {
+        self.catalogue.default_type(&self.vhost)?.value
+    }
+
+    /// Whether that was asked for not long ago, were it in vain.
+    pub fn was_asked_for_default_type(&self, now: Mono) -> bool {
+        let known = self.catalogue.default_type(&self.vhost);
+        known.is_some_and(|known| known.value.is_some() || known.at.until(now) < FRESH_FOR)
+    }
+
+    /// The broker told that type, or could not be asked.
+    pub fn learn_default_type(&self, told: Option<QueueType>, now: Mono) {
+        self.catalogue.learn_default_type(&self.vhost, told, now);
+    }
+
     /// Which intake exchange a queue was last seen with, by whichever session. `None`: nobody saw it within a day.
     pub fn seen_intake(&self, queue: &[u8], now: Mono) -> Option<Option<ShortStr>> {
         let known = self.catalogue.get(&self.vhost, queue)?;

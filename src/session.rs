@@ -7,6 +7,7 @@ mod changes;
 mod channel;
 mod contents;
 mod declare;
+mod default_type;
 mod external;
 mod frames;
 mod from_broker;

@@ -40,6 +40,8 @@ pub struct Catalogue(Arc<Inner>);
 struct Inner {
     shards: Box<[ArcSwap<Shard>]>,
     last_life: AtomicU32,
+    /// By vhost. `None`: it was asked for in vain.
+    default_types: ArcSwap<BTreeMap<Vhost, Fact<Option<QueueType>>>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,6 +90,7 @@ impl Default for Catalogue {
         Catalogue(Arc::new(Inner {
             shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
             last_life: AtomicU32::new(0),
+            default_types: ArcSwap::default(),
         }))
     }
 }
@@ -114,6 +117,21 @@ impl Catalogue {
             let mut queue = known.unwrap_or_else(|| Queue::new(next_life));
             queue.learn(told, source, at, next_life);
             Some(queue)
+        });
+    }
+
+    /// The type of queues in a vhost that are declared without one. `None`: nobody has asked.
+    pub fn default_type(&self, vhost: &[u8]) -> Option<Fact<Option<QueueType>>> {
+        self.0.default_types.load().get(vhost).cloned()
+    }
+
+    /// The broker told that type, or could not be asked.
+    pub fn learn_default_type(&self, vhost: &Vhost, told: Option<QueueType>, at: Mono) {
+        let (value, source) = (told, Source::Refusal);
+        self.0.default_types.rcu(|known| {
+            let mut known = BTreeMap::clone(known);
+            known.insert(vhost.clone(), Fact { value, source, at });
+            known
         });
     }
 

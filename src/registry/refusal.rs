@@ -17,7 +17,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::reply_code::{
     ACCESS_REFUSED, NOT_ALLOWED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED,
 };
-use crate::objects::{DeclaredTarget, Names, OwnObject};
+use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 
 use super::arguments::{
     DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, ONLY_IF_THERE,
@@ -31,6 +31,7 @@ use values::{beside, values};
 
 pub(super) const INEQUIVALENT: &[u8] = b"PRECONDITION_FAILED - inequivalent arg '";
 const INVALID: &[u8] = b"PRECONDITION_FAILED - invalid arg '";
+const OF_QUEUE_TYPE: &[u8] = b" of queue type ";
 const RECEIVED: &[u8] = b": received ";
 const BUT_CURRENT_IS: &[u8] = b" but current is ";
 
@@ -95,6 +96,17 @@ pub fn ends_knowledge(code: u16, text: &[u8]) -> bool {
         PRECONDITION_FAILED => named(text, INEQUIVALENT).or(named(text, INVALID)).is_some(),
         _ => false,
     }
+}
+
+/// The type that a queue would have had, where a form that makes none was refused for an argument.
+pub fn refused_type(code: u16, text: &[u8]) -> Option<QueueType> {
+    named(text, INVALID).filter(|_| code == PRECONDITION_FAILED)?;
+    let at = memmem::rfind(text, OF_QUEUE_TYPE)? + OF_QUEUE_TYPE.len();
+    Some(match text.get(at..)? {
+        b"rabbit_classic_queue" => QueueType::Classic,
+        b"rabbit_quorum_queue" => QueueType::Quorum,
+        _ => QueueType::Other,
+    })
 }
 
 /// What the refusal of a form that makes no queue tells.

@@ -1,8 +1,8 @@
 //! The take-over of one `queue.declare`: see whether the queue is there, ask, make it with the intake exchange in it.
 //!
 //! ```text
-//!  declare ──▶ Recalling: what was seen of the queue, by this session or another?
-//!                 │ no probe can be made ──▶ in doubt
+//!  declare ── no probe can be made ──▶ in doubt: how was the queue last seen, by this session or another?
+//!                 │
 //!                 ▼
 //!              Quieting: all that the client sent before on its channel is answered
 //!                 │ mode `native` ──▶ Trying: the original form. It fits, or the broker says why not; where it meets a queue that may have been
@@ -63,6 +63,9 @@ impl Session {
     pub(super) fn declare(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         let stripped = without_line_breaks(method.payload);
         let payload = stripped.as_deref().unwrap_or(method.payload);
+        if let Some(waits) = self.asks_for_default_type(Method { payload, ..method }, turn) {
+            return waits;
+        }
         self.tell_of_retries(payload, turn);
         let (retries, taken_out) = self.retries_of_declare(payload);
         let payload = taken_out.as_deref().unwrap_or(payload);
@@ -92,7 +95,7 @@ impl Session {
                 let nothing = DeclaredTarget::Policy {
                     at_least_once: false,
                 };
-                Some(as_it_is(nothing, retries, payload))
+                Some(self.as_it_is(nothing, retries, payload))
             }
             Wanted::Nothing => None,
             Wanted::Leave(cause) => {
@@ -100,7 +103,7 @@ impl Session {
                 turn.event(Event::DeclareLeft { queue, cause });
                 None
             }
-            Wanted::Keep(said) => Some(as_it_is(said, retries, payload)),
+            Wanted::Keep(said) => Some(self.as_it_is(said, retries, payload)),
             Wanted::TakeOver { .. }
             | Wanted::Compare { .. }
             | Wanted::Native { .. }
@@ -151,10 +154,7 @@ impl Session {
         let unseen = declare.is_some_and(|declare| declare.has(QueueDeclare::NO_WAIT));
         let of_type = declare
             .filter(|declare| !declare.has(QueueDeclare::PASSIVE))
-            .map(|declare| {
-                let queue_type = DeclareArguments::read(declare.arguments).queue_type();
-                (declare.bits, queue_type)
-            });
+            .map(|declare| (declare.bits, self.type_of(&declare)));
         if let Some(state) = self.channels.get_mut(&channel) {
             state.expect(
                 Expected::Declare(queue.unwrap_or_default(), of_type, declared),
@@ -184,7 +184,7 @@ impl Session {
         let queue = Queue {
             vhost: &self.peer.vhost,
             name: &start,
-            queue_type: DeclareArguments::read(declare.arguments).queue_type(),
+            queue_type: self.type_of(declare),
         };
         let decided = self.settings.policies.ours().decide(queue);
         ShortStr::new(start).filter(|_| !decided)
@@ -224,7 +224,7 @@ impl Session {
         let policy = ours.matching(Queue {
             vhost: &self.peer.vhost,
             name: &self.policy_name(declare),
-            queue_type: arguments.queue_type(),
+            queue_type: self.type_of(declare),
         });
         let wanted = arguments.wanted(policy, self.settings.mode, &self.settings.names);
         match wanted {
@@ -302,7 +302,7 @@ impl Session {
             return;
         };
         let queue = takeover.queue.clone();
-        let declared = as_it_is(takeover.said.clone(), takeover.retries, &takeover.payload);
+        let declared = self.as_it_is(takeover.said.clone(), takeover.retries, &takeover.payload);
         let declared =
             Some(declared).filter(|_| matches!(takeover.aim, Aim::TakeOver | Aim::Match));
         self.remember_declared(takeover.channel, &takeover.payload);
@@ -351,6 +351,10 @@ impl Session {
         let said = match takeover.existing {
             Some(_) => takeover.said.clone(),
             None => said,
+        };
+        let queue_type = match queue_type {
+            QueueType::Default => self.type_of(&declare),
+            said => said,
         };
         let declared = Declared {
             said,
@@ -441,6 +445,24 @@ impl Session {
             _ => self.forward_in_doubt(Fallback::ProbeTimeout, turn),
         }
     }
+
+    /// What is known of a queue whose declare goes on as the client wrote it.
+    fn as_it_is(&self, said: DeclaredTarget, retries: SaidRetries, payload: &[u8]) -> Declared {
+        let (queue_type, form) = match QueueDeclare::parse(payload) {
+            Ok(declare) => (
+                self.type_of(&declare),
+                Form::of(declare.bits, declare.arguments),
+            ),
+            Err(_) => (QueueType::Default, Form::default()),
+        };
+        Declared {
+            said,
+            retries,
+            queue_type,
+            taken_over: false,
+            form,
+        }
+    }
 }
 
 /// The declare without the line breaks in its queue's name, if there are any: the broker removes them, too (`strip_cr_lf`). A name that consists
@@ -453,22 +475,4 @@ fn without_line_breaks(payload: &[u8]) -> Option<Vec<u8>> {
     let rest = payload.get(NAME + 1 + declare.queue.len()..)?;
     let stripped = [payload.get(..NAME)?, &[name.len() as u8], &name, rest].concat();
     (!name.is_empty() && name.len() < declare.queue.len()).then_some(stripped)
-}
-
-/// What is known of a queue whose declare goes on as the client wrote it.
-fn as_it_is(said: DeclaredTarget, retries: SaidRetries, payload: &[u8]) -> Declared {
-    let (queue_type, form) = match QueueDeclare::parse(payload) {
-        Ok(declare) => (
-            DeclareArguments::read(declare.arguments).queue_type(),
-            Form::of(declare.bits, declare.arguments),
-        ),
-        Err(_) => (QueueType::Default, Form::default()),
-    };
-    Declared {
-        said,
-        retries,
-        queue_type,
-        taken_over: false,
-        form,
-    }
 }

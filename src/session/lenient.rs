@@ -39,7 +39,7 @@ impl Session {
         let policy = ours.matching(Queue {
             vhost: &self.peer.vhost,
             name: &self.policy_name(declare),
-            queue_type: DeclareArguments::read(declare.arguments).queue_type(),
+            queue_type: self.type_of(declare),
         });
         let mode = policy.and_then(|policy| policy.mode);
         let declares = policy.and_then(|policy| policy.declares);

@@ -95,13 +95,14 @@ impl Probe {
 mod tests {
     use super::*;
     use crate::amqp::ids::ShortStr;
+    use crate::session::verify::Why;
 
     fn verification() -> Probe {
         Probe::Verification(Verification {
             queue: ShortStr::EMPTY,
             probe: ChannelId(9),
             until: Mono::default(),
-            begins: false,
+            why: Why::Dies,
         })
     }
 

@@ -14,7 +14,6 @@ use crate::dead_letter::retries::{Attempts, OnCrash, Retries, Returned};
 use crate::dead_letter::{self, Disposal, Return};
 use crate::machine::{Event, Fallback, Limit, Publication, Purpose, Reason};
 use crate::objects::{DeclaredTarget, OwnObject, QueueType};
-use crate::registry::arguments::DeclareArguments;
 use crate::registry::policy::{Mode, Queue};
 use crate::registry::said_retries::{self, SaidRetries};
 
@@ -36,7 +35,7 @@ impl Session {
         if said.is_silent() || declare.has(QueueDeclare::PASSIVE) || self.rules().is_none() {
             return Default::default();
         }
-        let queue_type = DeclareArguments::read(declare.arguments).queue_type();
+        let queue_type = self.type_of(&declare);
         if self.mode_of(&self.policy_name(&declare), queue_type) == Mode::Native {
             return Default::default();
         }
@@ -60,7 +59,7 @@ impl Session {
         if declare.has(QueueDeclare::PASSIVE) || self.rules().is_none() {
             return;
         }
-        let queue_type = DeclareArguments::read(declare.arguments).queue_type();
+        let queue_type = self.type_of(&declare);
         let delays = |said| {
             let retries = self.retries_for(&self.policy_name(&declare), queue_type, said);
             retries.is_some_and(|retries| retries.back_off.is_some())
@@ -80,7 +79,7 @@ impl Session {
         }
     }
 
-    fn mode_of(&self, name: &[u8], queue_type: QueueType) -> Mode {
+    pub(super) fn mode_of(&self, name: &[u8], queue_type: QueueType) -> Mode {
         let ours = self.settings.policies.ours();
         let policy = ours.matching(Queue {
             vhost: &self.peer.vhost,
@@ -98,7 +97,7 @@ impl Session {
             .ok()
             .filter(|declare| !declare.has(QueueDeclare::PASSIVE));
         declare.is_some_and(|declare| {
-            let queue_type = DeclareArguments::read(declare.arguments).queue_type();
+            let queue_type = self.type_of(&declare);
             let name = self.policy_name(&declare);
             let asks = |said| self.retries_for(&name, queue_type, said).is_some();
             asks(said) || asks(SaidRetries::default())

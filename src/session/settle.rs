@@ -17,6 +17,7 @@ use super::retries;
 use super::tx::Tx;
 use super::unacked::{Retained, Verdict};
 use super::unpublished::Instead;
+use super::verify::Why;
 use super::{Session, Turn};
 
 /// Into how many pieces a `multiple` may be split; beyond, it waits for the withheld rejects below it. A channel gives a quorum queue 32
@@ -297,7 +298,7 @@ impl Session {
             return false;
         };
         let queue = retained.queue.clone();
-        self.verify(&queue, false, turn)
+        self.verify(&queue, Why::Dies, turn)
     }
 
     /// Hands the dead letter of one delivery to the publisher, if it is ours to do.

@@ -6,6 +6,7 @@ mod came_back;
 mod changes;
 mod crashes;
 mod declares;
+mod default_type;
 mod doubt;
 mod external;
 mod frames;

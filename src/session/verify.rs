@@ -19,7 +19,7 @@ use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Mono};
 use crate::registry::arguments::if_there;
-use crate::registry::{Form, refusal};
+use crate::registry::refusal;
 
 use super::frames::Method;
 use super::pause::Hold;
@@ -31,7 +31,7 @@ const SERVER_NAMED: &[u8] = b"amq.";
 /// What a frame is larger than what it carries.
 const FRAME: usize = frame::HEAD + 1;
 
-/// One verification on its way.
+/// One question on its way.
 #[derive(Debug)]
 pub(super) struct Verification {
     pub(super) queue: ShortStr,
@@ -39,25 +39,18 @@ pub(super) struct Verification {
     pub(super) probe: ChannelId,
     /// When it must have been decided.
     pub(super) until: Mono,
-    /// Somebody begins to read; else something dies that was read.
-    pub(super) begins: bool,
+    pub(super) why: Why,
 }
 
-/// The declare that shows whether the queue is the same. A name that the broker made is no other queue's, and no client may declare it.
-fn question(queue: &[u8], form: &Form, probe: ChannelId) -> Vec<u8> {
-    let (bits, arguments) = match queue.starts_with(SERVER_NAMED) {
-        true => (QueueDeclare::PASSIVE, Vec::new()),
-        false => (form.bits, if_there(&form.arguments)),
-    };
-    let declare = QueueDeclare {
-        ticket: 0,
-        queue,
-        bits,
-        arguments: &arguments,
-    };
-    let mut out = Vec::new();
-    reply::queue_declare(&mut out, probe, &declare, bits, &arguments);
-    out
+/// Why the broker is asked for a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Somebody begins to read from it.
+    Begins,
+    /// Something dies that was read.
+    Dies,
+    /// A declare of it says what only some types can have ([`default_type`](super::default_type)).
+    DefaultType,
 }
 
 impl Session {
@@ -67,13 +60,11 @@ impl Session {
         if self.registry.get(queue).is_none() && self.registry.adopt(queue, most) {
             self.release_copies(queue);
         }
-        !self.registry.is_fresh(queue, turn.now.mono) && self.verify(queue, true, turn)
+        !self.registry.is_fresh(queue, turn.now.mono) && self.verify(queue, Why::Begins, turn)
     }
 
-    /// Verifies what is known of a queue; `begins`: for somebody who begins to read, else something dies that was read. False: nobody waits, as
-    /// nothing is known, or the broker cannot be asked.
-    pub(super) fn verify(&mut self, queue: &ShortStr, begins: bool, turn: &mut Turn<'_>) -> bool {
-        let now = turn.now.mono;
+    /// Verifies what is known of a queue. False: nobody waits, as nothing is known, or the broker cannot be asked.
+    pub(super) fn verify(&mut self, queue: &ShortStr, why: Why, turn: &mut Turn<'_>) -> bool {
         let Some(known) = self.registry.get(queue) else {
             return false;
         };
@@ -81,18 +72,54 @@ impl Session {
             self.hold(Hold::Probe, turn);
             return true;
         }
-        let probe = self.probes_channel(now).ok();
-        let asked = probe.map(|probe| (probe, question(queue, &known.declared.form, probe)));
-        let asked = asked.filter(|(_, question)| self.fits_frame(question.len() - FRAME));
-        let Some((probe, question)) = asked else {
-            self.cannot_verify(queue, begins, turn);
+        let declared = known.declared.clone();
+        let form = &declared.form;
+        // A name that the broker made is no other queue's, and no client may declare it.
+        let (bits, arguments) = match queue.starts_with(SERVER_NAMED) {
+            true => (QueueDeclare::PASSIVE, Vec::new()),
+            false => (form.bits, if_there(&form.arguments)),
+        };
+        let question = QueueDeclare {
+            ticket: 0,
+            queue,
+            bits,
+            arguments: &arguments,
+        };
+        let is_asked = self.ask(&question, why, turn);
+        if !is_asked {
+            self.cannot_verify(queue, why, turn);
+        }
+        is_asked
+    }
+
+    /// Asks the broker on a channel of its own, by a declare that makes no queue. False: it cannot be asked.
+    pub(super) fn ask(
+        &mut self,
+        declare: &QueueDeclare<'_>,
+        why: Why,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let now = turn.now.mono;
+        let (Ok(probe), Some(queue)) = (self.probes_channel(now), ShortStr::copy(declare.queue))
+        else {
             return false;
         };
+        let mut question = Vec::new();
+        reply::queue_declare(
+            &mut question,
+            probe,
+            declare,
+            declare.bits,
+            declare.arguments,
+        );
+        if !self.fits_frame(question.len() - FRAME) {
+            return false;
+        }
         self.probe = Probe::Verification(Verification {
-            queue: queue.clone(),
+            queue,
             probe,
             until: now.after(self.settings.limits.now().probe_timeout),
-            begins,
+            why,
         });
         self.hold(Hold::Probe, turn);
         self.inject(probe, turn, |out| {
@@ -105,33 +132,43 @@ impl Session {
     /// The broker answers.
     pub(super) fn verification_reply(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
         let probe = method.channel;
-        match method.id {
-            MethodId::QUEUE_DECLARE_OK => {
-                if let Some(verification) = self.probe.take_verification() {
-                    self.registry.verified(&verification.queue, turn.now.mono);
-                    self.end_verification(probe, turn);
-                }
+        let is_there = match method.id {
+            MethodId::QUEUE_DECLARE_OK => true,
+            MethodId::CHANNEL_CLOSE => false,
+            _ => return,
+        };
+        if !is_there {
+            self.inject(probe, turn, |out| reply::close_ok(out, probe));
+        }
+        let Some(Verification { queue, why, .. }) = self.probe.take_verification() else {
+            return;
+        };
+        let ends = |close: Close<'_>| refusal::ends_knowledge(close.code, close.text);
+        match why {
+            Why::DefaultType => self.default_type_told(Some(method), turn),
+            Why::Begins | Why::Dies if is_there => {
+                self.registry.verified(&queue, turn.now.mono);
             }
-            MethodId::CHANNEL_CLOSE => {
-                self.inject(probe, turn, |out| reply::close_ok(out, probe));
-                if let Some(Verification { queue, begins, .. }) = self.probe.take_verification() {
-                    let ends = |close: Close<'_>| refusal::ends_knowledge(close.code, close.text);
-                    match Close::parse(method.payload).is_ok_and(ends) {
-                        true => self.lose_track(queue, turn),
-                        false => self.cannot_verify(&queue, begins, turn),
-                    }
-                }
+            Why::Begins | Why::Dies if Close::parse(method.payload).is_ok_and(ends) => {
+                self.lose_track(queue, turn);
             }
-            _ => {}
+            Why::Begins | Why::Dies => self.cannot_verify(&queue, why, turn),
+        }
+        if is_there {
+            self.end_verification(probe, turn);
         }
     }
 
     /// The bound on probing has passed.
     pub(super) fn verification_timeout(&mut self, turn: &mut Turn<'_>) {
-        if let Some(verification) = self.probe.take_verification() {
-            self.cannot_verify(&verification.queue, verification.begins, turn);
-            self.end_verification(verification.probe, turn);
+        let Some(verification) = self.probe.take_verification() else {
+            return;
+        };
+        match verification.why {
+            Why::DefaultType => self.default_type_told(None, turn),
+            why => self.cannot_verify(&verification.queue, why, turn),
         }
+        self.end_verification(verification.probe, turn);
     }
 
     /// Decided: the probe's channel is closed, and the client may go on.
@@ -142,9 +179,9 @@ impl Session {
 
     /// The broker cannot be asked, or not by this user: that ends no knowledge. What was known when somebody began to read is taken for granted if
     /// nobody saw the queue's end; else what the broker does with a reject as it is, is left to it ([`Session::withhold`]).
-    fn cannot_verify(&mut self, queue: &[u8], begins: bool, turn: &Turn<'_>) {
+    fn cannot_verify(&mut self, queue: &[u8], why: Why, turn: &Turn<'_>) {
         let now = turn.now.mono;
-        match !begins && self.registry.is_same_life(queue) {
+        match why == Why::Dies && self.registry.is_same_life(queue) {
             true => self.registry.verified(queue, now),
             false => self.registry.unverified(queue, now),
         }

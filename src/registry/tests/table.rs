@@ -17,7 +17,8 @@ use crate::registry::policy::{
     ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue,
 };
 use crate::registry::refusal::{
-    Fit, decode_names_in, ends_knowledge, fit, is_channel_limit, permission, presence, seen_with,
+    Fit, decode_names_in, ends_knowledge, fit, is_channel_limit, permission, presence,
+    refused_type, seen_with,
 };
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::wording::{Access, Wording};
@@ -190,6 +191,10 @@ impl Scene {
                     true => "gone, or another one".to_owned(),
                     false => "unknown".to_owned(),
                 })
+            }
+            "type" => {
+                let (code, text) = refusal(text);
+                Some(format!("{:?}", refused_type(code, text)).to_lowercase())
             }
             "closed" => {
                 let (code, text) = refusal(text);

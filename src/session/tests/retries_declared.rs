@@ -9,7 +9,7 @@ use super::script::*;
 use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::TableBuilder;
-use crate::machine::Event;
+use crate::machine::{Event, Mono};
 use crate::objects::{DeclaredTarget, OwnObject, QueueType};
 use crate::registry::policy::{Mode, Pattern, Policies, Policy};
 
@@ -51,7 +51,12 @@ fn is_retried(mut s: Script, queue: &str) {
 fn a_classic_queue_is_declared_without_them() {
     for kind in [Some("classic"), None] {
         for exchange in [Some("dlx"), None] {
-            let mut s = Script::open(settings(Mode::Keep));
+            let settings = settings(Mode::Keep);
+            let classic = Some(QueueType::Classic);
+            settings
+                .catalogue
+                .learn_default_type(&name("/"), classic, Mono::default());
+            let mut s = Script::open(settings);
             let full = arguments(kind, exchange, true);
             let rest = arguments(kind, exchange, false);
             s.client(&declare_on(CH, "q", QueueDeclare::DURABLE, &full))

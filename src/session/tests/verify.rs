@@ -47,7 +47,7 @@ pub(super) fn close(channel: ChannelId, code: u16) -> Vec<u8> {
     refused(channel, code, "")
 }
 
-fn refused(channel: ChannelId, code: u16, text: &str) -> Vec<u8> {
+pub(super) fn refused(channel: ChannelId, code: u16, text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     reply::close(&mut out, channel, code, text.as_bytes(), MethodId(0, 0));
     out

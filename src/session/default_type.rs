@@ -1,0 +1,85 @@
+//! The default queue type of a vhost, which decides what a declare without `x-queue-type` may say: quorum queues have limits and delays of their own,
+//! and a classic queue is declared without ([`said_retries::without`]).
+//!
+//! It is asked for once, with the first declare for which it matters: that declare, in a form that makes no queue. The broker's refusal names the
+//! type; a queue that is there and has such arguments is no classic one. The client waits meanwhile.
+
+use crate::amqp::method::{Close, MethodId, QueueDeclare};
+use crate::objects::QueueType;
+use crate::registry::arguments::{DeclareArguments, if_there};
+use crate::registry::policy::Mode;
+use crate::registry::{generated, refusal, said_retries};
+
+use super::frames::{Handled, Method};
+use super::pause::Hold;
+use super::verify::Why;
+use super::{Session, Turn};
+
+/// Queues that are no classic ones are durable, and nobody's own (`rabbit_channel:augment_declare_args`).
+const NOT_OF_THE_DEFAULT_TYPE: u8 = QueueDeclare::EXCLUSIVE | QueueDeclare::AUTO_DELETE;
+
+impl Session {
+    /// The type of the queue that is declared, as far as it is known.
+    pub(super) fn type_of(&self, declare: &QueueDeclare<'_>) -> QueueType {
+        let said = DeclareArguments::read(declare.arguments).queue_type();
+        match said == QueueType::Default && has_the_default_type(declare) {
+            true => self.registry.default_type().unwrap_or(said),
+            false => said,
+        }
+    }
+
+    /// Whether a declare has to wait until the default type is known.
+    pub(super) fn asks_for_default_type(
+        &mut self,
+        method: Method<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Option<Handled> {
+        let declare = QueueDeclare::parse(method.payload).ok()?;
+        let now = turn.now.mono;
+        let matters = has_the_default_type(&declare)
+            && self.type_of(&declare) == QueueType::Default
+            && said_retries::without(declare.arguments, QueueType::Default).is_some()
+            && !generated::is_made(declare.queue)
+            && self.rules().is_some()
+            && self.mode_of(declare.queue, QueueType::Default) != Mode::Native;
+        if !matters || self.registry.was_asked_for_default_type(now) {
+            return None;
+        }
+        if self.probe.is_on_its_way() {
+            return Some(self.hold(Hold::Probe, turn));
+        }
+        let question = if_there(declare.arguments);
+        let asking = QueueDeclare {
+            bits: declare.bits & !QueueDeclare::NO_WAIT,
+            arguments: &question,
+            ..declare
+        };
+        let can_refuse = self
+            .peer
+            .wording
+            .is_some_and(|wording| wording.can_refuse(declare.queue, &self.peer.vhost, b"", b""));
+        if !can_refuse || !self.ask(&asking, Why::DefaultType, turn) {
+            self.registry.learn_default_type(None, now);
+            return None;
+        }
+        Some(Handled::Wait)
+    }
+
+    /// The broker has answered, or has not.
+    pub(super) fn default_type_told(&self, answer: Option<Method<'_>>, turn: &Turn<'_>) {
+        let told = answer.and_then(|method| match method.id {
+            MethodId::QUEUE_DECLARE_OK => Some(QueueType::Quorum),
+            _ => {
+                let close = Close::parse(method.payload).ok()?;
+                refusal::refused_type(close.code, close.text)
+            }
+        });
+        self.registry.learn_default_type(told, turn.now.mono);
+    }
+}
+
+fn has_the_default_type(declare: &QueueDeclare<'_>) -> bool {
+    declare.has(QueueDeclare::DURABLE)
+        && !declare.has(QueueDeclare::PASSIVE)
+        && declare.bits & NOT_OF_THE_DEFAULT_TYPE == 0
+}

@@ -1,0 +1,95 @@
+//! Declares without a type whose arguments only some types can have.
+
+use super::probes::declare_on;
+use super::script::*;
+use super::verify::{PROBE, close, refused};
+use crate::amqp::method::{MethodId, QueueDeclare};
+use crate::amqp::reply;
+use crate::amqp::table::TableBuilder;
+use crate::registry::arguments::if_there;
+use crate::registry::policy::Mode;
+
+const DURABLE: u8 = QueueDeclare::DURABLE;
+
+fn limit() -> Vec<u8> {
+    let mut arguments = TableBuilder::default();
+    arguments.long(b"x-delivery-limit", 5);
+    arguments.finish()
+}
+
+/// The broker is asked with the first such declare.
+fn asked() -> Script {
+    let mut s = Script::open(settings(Mode::Takeover));
+    let mut open = Vec::new();
+    reply::channel_open(&mut open, PROBE);
+    let question = declare_on(PROBE, "q", DURABLE, &if_there(&limit()));
+    s.client(&declare_on(CH, "q", DURABLE, &limit()))
+        .broker_gets(&[&open, &question]);
+    s
+}
+
+fn refused_for(queue_type: &str) -> Vec<u8> {
+    let text =
+        "PRECONDITION_FAILED - invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type";
+    refused(PROBE, 406, &format!("{text} rabbit_{queue_type}_queue"))
+}
+
+fn answered(mut s: Script, refusal: &[u8]) -> Script {
+    let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
+    s.broker(refusal).broker_gets(&[&close_ok]);
+    s
+}
+
+#[test]
+fn a_quorum_queue_is_declared_with_its_limit_and_nobody_asks_again() {
+    let mut s = answered(asked(), &refused_for("quorum"));
+    s.resume()
+        .broker_gets(&[&declare_on(CH, "q", DURABLE, &limit())]);
+    let mut other = s.another();
+    other
+        .client(&declare_on(CH, "r", DURABLE, &limit()))
+        .passes();
+}
+
+#[test]
+fn a_queue_that_is_there_with_its_limit_is_no_classic_one() {
+    let mut s = asked();
+    let declare_ok = method(PROBE, MethodId::QUEUE_DECLARE_OK, |a| {
+        a.shortstr(b"q").long(0).long(0).end()
+    });
+    s.broker(&declare_ok).broker_gets(&[&close(PROBE, 200)]);
+    s.resume()
+        .broker_gets(&[&declare_on(CH, "q", DURABLE, &limit())]);
+}
+
+#[test]
+fn a_classic_queue_is_declared_without() {
+    let mut s = answered(asked(), &refused_for("classic"));
+    s.resume()
+        .broker_gets(&[&declare_on(CH, "q", DURABLE, b"")]);
+}
+
+/// As before anybody asked.
+#[test]
+fn an_answer_that_tells_nothing_is_asked_for_again_after_a_minute() {
+    let mut s = answered(asked(), &close(PROBE, 403));
+    s.resume()
+        .broker_gets(&[&declare_on(CH, "q", DURABLE, b"")]);
+    let mut s = s.another();
+    s.client(&declare_on(CH, "q", DURABLE, &limit()))
+        .broker_gets(&[&declare_on(CH, "q", DURABLE, b"")]);
+}
+
+/// A queue that is not durable, or that is to go, is a classic one.
+#[test]
+fn what_is_of_no_other_type_is_not_asked_for() {
+    for bits in [
+        0,
+        DURABLE | QueueDeclare::EXCLUSIVE,
+        DURABLE | QueueDeclare::AUTO_DELETE,
+    ] {
+        let mut s = Script::open(settings(Mode::Takeover));
+        s.client(&declare_on(CH, "q", bits, &limit()))
+            .broker_gets(&[&declare_on(CH, "q", bits, b"")]);
+    }
+}
