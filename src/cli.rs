@@ -153,6 +153,21 @@ pub struct AdminPort {
     pub admin: Admin,
 }
 
+/// Prints help, or what was typed wrongly: a URL that stands where none belongs is not shown with its password.
+pub fn print(said: &clap::Error) {
+    let typed: Vec<_> = std::env::args_os().collect();
+    let typed = typed.iter().map(|typed| typed.to_string_lossy());
+    let behind = typed.filter_map(|typed| Some(typed.split_once("://")?.1.to_owned()));
+    let behind: Vec<_> = behind.filter(|behind| !behind.is_empty()).collect();
+    if !said.use_stderr() || behind.is_empty() {
+        drop(said.print()); // nobody is there to read it
+        return;
+    }
+    let said = said.render().to_string();
+    let hide = |said: String, behind: &String| said.replace(behind, "***");
+    eprint!("{}", behind.iter().fold(said, hide));
+}
+
 // === impl Cli ===
 
 impl Cli {

@@ -16,6 +16,8 @@ use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Exchange
 use thiserror::Error;
 use tokio::time::timeout;
 
+use crate::url::Url;
+
 mod report;
 
 pub use report::{DeadLetter, DeadLetters, Wrong};
@@ -31,8 +33,8 @@ const UNUSED_FOR: i32 = 5 * 60 * 1000;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The text is not quoted: it may hold a password.
-    #[error("--url is not an AMQP URL; write it like \"amqp://user:password@host:5673\"")]
-    Url,
+    #[error("--url: {0}; write it like \"amqp://user:password@host:5673\"")]
+    Url(&'static str),
     /// Somebody is there, but says nothing.
     #[error("no answer within {} seconds", PATIENCE.as_secs())]
     Silent,
@@ -58,7 +60,7 @@ struct Names {
 /// # Errors
 /// The connection cannot be opened, or breaks. Dead letters that are missing or wrong are not errors here: see [`DeadLetters::check`].
 pub async fn run(url: &str) -> Result<DeadLetters, Error> {
-    let uri: AMQPUri = url.parse().map_err(|_| Error::Url)?;
+    let uri = uri(url).map_err(Error::Url)?;
     let properties = ConnectionProperties::default().with_connection_name("dlx-proxy demo".into());
     let connect = Connection::connect_uri(uri, properties);
     let connection = timeout(PATIENCE, connect)
@@ -76,6 +78,17 @@ pub async fn run(url: &str) -> Result<DeadLetters, Error> {
             .map_err(Error::Interrupted)?;
     } // else some did not come, which is worth more words than that the cleaning up failed too
     Ok(DeadLetters::new(names.expected(), seen))
+}
+
+/// A `/` at its end means nothing, as in `upstream`; `AMQPUri` would take it for a vhost without a name, and an IPv6 address for `localhost`.
+fn uri(text: &str) -> Result<AMQPUri, &'static str> {
+    let url = Url::parse(text)?;
+    let mut uri: AMQPUri = text.trim().parse().map_err(|_| "not an AMQP URL")?;
+    (uri.authority.host, _) = url.host()?;
+    if url.path() == "/" {
+        uri.vhost = AMQPUri::default().vhost;
+    }
+    Ok(uri)
 }
 
 async fn three_deaths(
@@ -338,5 +351,27 @@ impl Names {
         // lapin refuses to close a connection while a dropped channel is closing.
         channel.close(200, "done".into()).await?;
         connection.close(200, "done".into()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::uri;
+
+    #[test]
+    fn the_url_leads_where_it_says() {
+        let parts = |text: &str| {
+            let uri = uri(text).expect(text);
+            (uri.authority.host, uri.authority.port, uri.vhost)
+        };
+        let at = |host: &str, port, vhost: &str| (host.to_owned(), port, vhost.to_owned());
+        assert_eq!(parts("amqp://a:b@h:1/orders\n"), at("h", 1, "orders"));
+        assert_eq!(parts("amqp://[::1]"), at("::1", 5672, "/"));
+        for root in ["amqps://h", "amqps://h/", "amqps://h/%2F"] {
+            assert_eq!(parts(root), at("h", 5671, "/"), "{root}");
+        }
+        for wrong in ["amqp://a:b@c@h", "http://h", "amqp://a,b", "h"] {
+            assert!(uri(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -25,6 +25,7 @@ mod view;
 
 pub use deaths::Death;
 pub use error::ErrorHeaders;
+pub(crate) use error::beginning;
 pub use filter::Filter;
 pub use groups::{Group, Groups};
 pub use headers::Header;

@@ -195,6 +195,7 @@ pub mod service;
 pub mod session;
 pub mod telemetry;
 pub mod tls;
+mod url;
 #[cfg_attr(
     not(test),
     deny(

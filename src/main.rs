@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(typed) => typed.command(),
         Err(said) => {
-            drop(said.print()); // nobody is there to read it
+            cli::print(&said);
             return match said.use_stderr() {
                 true => MISTAKES.into(),
                 false => ExitCode::SUCCESS,

@@ -32,13 +32,13 @@ use super::files::Files;
 use super::listing::{self, Answer, Counted, Found, Grouped, Letters, Page, Part, Shown, Wanted};
 use super::login::Credentials;
 use super::looks::{Looks, Wish};
-use super::parameters::{Parameters, Place};
+use super::parameters::{Parameters, Place, is_empty};
 use super::problem::Problem;
 use super::redeclared::Redeclared;
 use super::watches::Watches;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::KnownQueues;
-use crate::letter::Filter;
+use crate::letter::{Filter, beginning};
 use crate::redrives::Redrives;
 use crate::walk::Bodies;
 
@@ -285,7 +285,8 @@ pub(super) fn read(request: &Request, Peer(peer): Peer) -> Result<Asked, Problem
 fn wanted(looks: &Looks, parameters: &mut Parameters) -> Result<Wanted, Problem> {
     let errors = looks.error_headers();
     let line = parameters.octets("error")?;
-    let line = line.map(|line| String::from_utf8_lossy(&line).into_owned());
+    let line = line.map(|line| beginning(&line).ok_or_else(|| is_empty("error")));
+    let line = line.transpose()?;
     Ok(Wanted {
         filter: Filter {
             error: line.map(|line| (errors.clone(), line)),

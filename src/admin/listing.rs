@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::parameters::{Parameters, Place, bad};
 use super::problem::Problem;
 use crate::letter::{Detail, ErrorHeaders, Filter, Group, Groups, Id, Letter};
-use crate::machine::Wall;
+use crate::machine::{Reason, Wall};
 use crate::walk::Summary;
 
 mod answer;
@@ -104,9 +104,10 @@ pub(super) fn filter(parameters: &mut Parameters, now: Wall) -> Result<Filter, P
         id.map_err(|problem| bad(format_args!("id={text}: {problem}")))
     };
     let ids = parameters.all("id").into_iter().map(id);
-    let reason = |text: &str| match text {
-        "" => Err("write a reason, like rejected, or leave it out"),
-        text => Ok(text.to_owned()),
+    let reason = |text: &str| {
+        let all = || Reason::ALL.map(Reason::as_str).join(", ");
+        let reason = Reason::parse(text.as_bytes());
+        reason.ok_or_else(|| format!("write one of {}, or leave it out", all()))
     };
     let older_than = |text: &str| {
         humantime_serde::re::humantime::parse_duration(text)

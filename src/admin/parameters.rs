@@ -223,7 +223,7 @@ impl Parameters {
 }
 
 /// Of a variable that was not set, perhaps.
-fn is_empty(name: &str) -> Problem {
+pub(super) fn is_empty(name: &str) -> Problem {
     bad(format_args!(
         "{name}: it is empty; write a value, or leave it out"
     ))

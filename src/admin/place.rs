@@ -4,10 +4,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use axum::http::Uri;
-
 use crate::net::ports::At;
 use crate::tls::{Client, Connector};
+use crate::url::Url;
 
 /// An admin port.
 #[derive(Clone, Debug)]
@@ -60,21 +59,29 @@ impl Place {
     /// Takes `https://host:port`.
     ///
     /// # Errors
-    /// What to write instead.
-    pub fn parse(url: &str, tls: Client) -> Result<Place, &'static str> {
-        let uri: Option<Uri> = url.parse().ok();
-        let uri = uri.filter(|uri| uri.scheme_str() == Some("https") && uri.path() == "/");
-        let authority = uri
-            .as_ref()
-            .and_then(|uri| Some((uri.host()?, uri.port_u16()?)));
-        let (host, port) =
-            authority.ok_or("write a URL with a port, like \"https://proxy.example:15673\"")?;
+    /// What is wrong, and what to write instead.
+    pub fn parse(text: &str, tls: Client) -> Result<Place, String> {
+        let (host, port) = host_and_port(text).map_err(|problem| {
+            format!("{problem}; write a URL with a port, like \"https://proxy.example:15673\"")
+        })?;
         Ok(Place::Port {
-            host: host.trim_matches(['[', ']']).to_owned(),
+            host,
             port,
             tls: Some(Connector::fixed(tls)),
         })
     }
+}
+
+fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
+    let url = Url::parse(text)?;
+    if url.user.is_some() {
+        return Err("leave the user out: --username and --password name it");
+    }
+    if url.scheme != "https" || url.target() != "/" {
+        return Err("it is more than a host and a port");
+    }
+    let (host, port) = url.host()?;
+    Ok((host, port.ok_or("it has no port")?))
 }
 
 impl fmt::Display for Place {
@@ -98,6 +105,24 @@ fn reachable(ip: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_a_host_and_a_port() {
+        for url in ["https://[::1]:1", "https://[::1]:1/"] {
+            assert_eq!(host_and_port(url), Ok(("::1".to_owned(), 1)));
+        }
+        for wrong in [
+            "https://",
+            "https://host",
+            "http://host:1",
+            "https://host:1/x",
+            "https://host:1?x",
+            "https://me:secret@host:1",
+            "https://a:1,b:1",
+        ] {
+            assert!(host_and_port(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_name_may_stand_for_an_address() {

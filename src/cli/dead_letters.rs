@@ -9,6 +9,7 @@ use super::filled;
 use super::moves::{self, Moving, To};
 use super::proxy::{Printing, Proxy};
 use super::queues::{self, Queues};
+use crate::machine::Reason;
 
 /// Below the help of each command.
 const AFTER_HELP: &str = "\
@@ -147,8 +148,8 @@ pub struct Filters {
     #[arg(long, value_name = "QUEUE", value_parser = filled::octets())]
     pub source: Option<OsString>,
     /// Only messages that died so: rejected, expired, maxlen or delivery_limit
-    #[arg(long, value_name = "REASON", value_parser = filled::octets())]
-    pub reason: Option<OsString>,
+    #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(Reason::as_str), hide_possible_values = true)]
+    pub reason: Option<String>,
     /// Only messages whose error begins with this line, as `groups` shows it
     #[arg(long, value_name = "LINE", value_parser = filled::octets())]
     pub error: Option<OsString>,

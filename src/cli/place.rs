@@ -40,7 +40,7 @@ pub fn place(
     };
     if let Some(url) = admin.url() {
         let tls = of_admin(admin).map_err(|problem| mistaken("admin-ca-file", &problem))?;
-        return Ok(Place::parse(url, tls).map_err(|problem| mistaken("admin", problem))?);
+        return Ok(Place::parse(url, tls).map_err(|problem| mistaken("admin", &problem))?);
     }
     if let Some(place) = admin.named() {
         return Ok(place);

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::url::{ManagementUrl, Secret};
+use crate::url::Url;
 
 /// The server of `on-dead-letter`. `Display`, `Debug` and the printed settings hide its password, its path and its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,21 +29,20 @@ impl HookUrl {
     ///
     /// # Errors
     /// What is wrong, in words that do not quote the URL.
-    pub(super) fn parse(text: &str) -> Result<HookUrl, String> {
+    pub(super) fn parse(text: &str) -> Result<HookUrl, &'static str> {
+        let url = Url::parse(text)?;
         let ManagementUrl {
             tls,
             host,
             port,
             user,
             ..
-        } = ManagementUrl::parse(text)?;
-        let uri: axum::http::Uri = text.parse().map_err(|_| "not a URL")?;
-        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        } = ManagementUrl::of(&url)?;
         Ok(HookUrl {
             tls,
             host,
             port,
-            target: Secret(target.to_owned()),
+            target: Secret(url.target()),
             user,
         })
     }

@@ -13,6 +13,7 @@ use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 
 use super::DEFAULT_TOML;
+use crate::url::hidden;
 
 /// The place of a value that nobody wrote.
 pub(super) const DEFAULTS: &str = "the defaults";
@@ -123,7 +124,7 @@ fn file_layer(sources: &Sources, mistakes: &mut Vec<Mistake>) -> Layer {
         Ok(text) => toml_layer(&path.display().to_string(), &text, mistakes),
         Err(error) => {
             mistakes.push(Mistake::new(
-                path.display(),
+                hidden(&path.display().to_string()),
                 None,
                 format!("cannot be read: {error}"),
             ));
@@ -159,7 +160,10 @@ fn environment_layer(
                 "policies are taken from the file only",
             )),
             _ if name != variable_of(&setting) || !known.contains_key(&setting) => {
-                let meant = known.contains_key(&setting).then(|| variable_of(&setting));
+                let others = OF_COMMANDS.iter().chain([&ENVIRONMENT_FILE]);
+                let others: Vec<_> = others.map(|name| setting_of(name)).collect();
+                let known = known.keys().chain(&others).map(String::as_str);
+                let meant = nearest(&setting, known).map(variable_of);
                 mistakes.push(unknown(&place, None, meant));
             }
             None => mistakes.push(Mistake::new(place, None, "its value is not UTF-8")),
@@ -241,7 +245,16 @@ fn variable_of(setting: &str) -> String {
     )
 }
 
-/// A name that no setting has; `meant` is the setting's name that it comes near, if one is so called. Its value is not shown: it may be a password.
+/// What was meant by a name that there is not: the one that takes the fewest edits, if these leave two thirds of it.
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    let most = (name.chars().count() / 3).max(1);
+    let known = known.map(|known| (strsim::osa_distance(&name, known), known));
+    let (edits, known) = known.min()?;
+    (edits <= most).then_some(known)
+}
+
+/// A name that no setting has; `meant` is the name that it comes near. Its value is not shown: it may be a password.
 fn unknown(place: &str, subject: Option<String>, meant: Option<String>) -> Mistake {
     let remedy = match meant {
         Some(meant) => format!("did you mean {meant}?"),
@@ -298,9 +311,9 @@ impl Layer {
         for (name, value) in self.0 {
             let place = value.origin().unwrap_or_default();
             if name != POLICY && !known.contains_key(&name) {
-                let meant = name.to_ascii_lowercase().replace('_', "-");
-                let meant = known.contains_key(&meant).then(|| format!("`{meant}`"));
-                mistakes.push(unknown(place, Some(name), meant));
+                let known = known.keys().map(String::as_str).chain([POLICY]);
+                let meant = nearest(&name, known).map(|meant| format!("`{meant}`"));
+                mistakes.push(unknown(place, Some(hidden(&name)), meant));
             } else if matches!(value.kind, ValueKind::Table(_)) {
                 let problem = if name == POLICY {
                     WRITE_POLICY

@@ -1,13 +1,16 @@
-//! URLs with passwords in them: taken apart here, and printed only without the password. Nothing in an error quotes them.
+//! URLs with passwords in them, as settings have them: printed only without the password. Nothing in an error quotes them.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use amq_protocol::uri::AMQPUri;
+use axum::http::uri::PathAndQuery;
 use serde::{Serialize, Serializer};
 
 use crate::amqp::ids::ShortStr;
 use crate::net::nodes::Node;
+use crate::url::Url;
+
+/// A client chooses its vhost itself, and the proxy's own connections go to those of a setting.
+const NO_VHOST: &str = "leave out the path: the proxy serves all vhosts, and `vhosts` names those that it connects to at its start (`vhosts = [\"orders\"]`)";
 
 /// The broker's addresses, with the proxy's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,44 +47,44 @@ pub struct ManagementUrl {
 // === impl Upstream ===
 
 impl Upstream {
-    /// Takes `amqp://user:password@host:port,host:port`, or `amqps://…`; what is missing is RabbitMQ's default, and a path or query is ignored.
+    /// Takes `amqp://user:password@host:port,host:port`, or `amqps://…`; what is missing is RabbitMQ's default. A `/` at the end means nothing.
     ///
     /// # Errors
     /// What is wrong, in words that do not quote the URL.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let (tls, rest) = match text.split_once("://") {
-            Some(("amqp", rest)) => (false, rest),
-            Some(("amqps", rest)) => (true, rest),
-            _ => return Err("not an AMQP URL".to_owned()),
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let url = Url::parse(text)?;
+        let (tls, port) = match url.scheme {
+            "amqp" => (false, 5672),
+            "amqps" => (true, 5671),
+            _ => return Err("not an AMQP URL"),
         };
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let (credentials, hosts) = match authority.rsplit_once('@') {
-            Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
-            None => (String::new(), authority),
-        };
-        // `AMQPUri` knows one host.
-        let scheme = scheme(tls);
-        let of = |host: &str| format!("{scheme}://{credentials}{host}").parse::<AMQPUri>();
+        if !matches!(url.path(), "" | "/") {
+            return Err(NO_VHOST);
+        }
+        if url.has_query() {
+            return Err("leave out what begins with `?`: the proxy takes no parameters there");
+        }
         let mut nodes = Vec::new();
-        let mut login = None;
-        for host in hosts.split(',') {
-            let authority = of(host).map_err(|_| "not a URL")?.authority;
+        for (host, said) in url.hosts()? {
             let node = Node {
-                host: bracketed(host).map_or(authority.host, str::to_owned),
-                port: authority.port,
+                host,
+                port: said.unwrap_or(port),
             };
             if nodes.contains(&node) {
-                return Err("it names a node twice".to_owned());
+                return Err("it names a node twice");
             }
             nodes.push(node);
-            login = Some(authority.userinfo);
         }
-        let login = login.ok_or("it names no node")?;
+        let (user, password) = url.user.unwrap_or_default();
+        let or_guest = |text: Option<String>| {
+            let text = text.filter(|text| !text.is_empty());
+            text.unwrap_or_else(|| "guest".to_owned())
+        };
         Ok(Self {
             tls,
             nodes,
-            user: ShortStr::new(login.username).ok_or("the user is over 255 bytes")?,
-            password: Secret(login.password),
+            user: ShortStr::new(or_guest(Some(user))).ok_or("the user is over 255 bytes")?,
+            password: Secret(or_guest(password)),
         })
     }
 }
@@ -91,11 +94,6 @@ fn scheme(tls: bool) -> &'static str {
         true => "amqps",
         false => "amqp",
     }
-}
-
-/// The IPv6 address of a host: `AMQPUri` puts `localhost` in its place, as it asks only for a domain.
-fn bracketed(host: &str) -> Option<&str> {
-    host.strip_prefix('[')?.split(']').next()
 }
 
 impl fmt::Display for Upstream {
@@ -143,42 +141,38 @@ impl fmt::Display for Secret {
 // === impl ManagementUrl ===
 
 impl ManagementUrl {
-    /// Takes `http://user:password@host:port/path`, or `https://…`. Without a port it is 80 or 443, as in every such URL; a query is ignored.
+    /// Takes `http://user:password@host:port/path`, or `https://…`. Without a port it is 80 or 443, as in every such URL.
     ///
     /// # Errors
     /// What is wrong, in words that do not quote the URL.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let uri: axum::http::Uri = text.parse().map_err(|_| "not a URL")?;
-        let (tls, port) = match uri.scheme_str() {
-            Some("http") => (false, 80),
-            Some("https") => (true, 443),
-            _ => return Err("not an HTTP URL".to_owned()),
-        };
-        let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let decoded = |text: &str| {
-            let octets = percent_encoding::percent_decode_str(text);
-            octets
-                .decode_utf8()
-                .map(Cow::into_owned)
-                .map_err(|_| "not a URL")
-        };
-        let user = match authority.rsplit_once('@') {
-            None => None,
-            Some((credentials, _)) => {
-                let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
-                Some((decoded(user)?, Secret(decoded(password)?)))
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let url = Url::parse(text)?;
+        match url.has_query() {
+            true => {
+                Err("leave out what begins with `?`: the proxy asks with parameters of its own")
             }
+            false => Self::of(&url),
+        }
+    }
+
+    /// The same, of a URL that may have a query.
+    pub(super) fn of(url: &Url<'_>) -> Result<Self, &'static str> {
+        let (tls, port) = match url.scheme {
+            "http" => (false, 80),
+            "https" => (true, 443),
+            _ => return Err("not an HTTP URL"),
         };
-        let host = uri
-            .host()
-            .filter(|host| !host.is_empty())
-            .ok_or("not an HTTP URL")?;
+        url.target()
+            .parse::<PathAndQuery>()
+            .map_err(|_| "not a URL")?;
+        let (host, said) = url.host()?;
+        let user = url.user.clone();
         Ok(Self {
             tls,
-            host: host.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(port),
-            path: uri.path().trim_end_matches('/').to_owned(),
-            user,
+            host,
+            port: said.unwrap_or(port),
+            path: url.path().trim_end_matches('/').to_owned(),
+            user: user.map(|(user, password)| (user, Secret(password.unwrap_or_default()))),
         })
     }
 }

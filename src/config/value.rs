@@ -15,6 +15,7 @@ use crate::net::ports::At;
 use crate::objects::Names;
 use crate::registry::policy::Pattern;
 use crate::registry::said_retries::{no_delay, no_retry_type};
+use crate::url::hidden;
 
 use super::hook_url::HookUrl;
 use super::url::{ManagementUrl, Upstream};
@@ -127,13 +128,13 @@ where
 pub(super) fn delay(which: &'static str) -> impl Fn(&str) -> Result<u32, String> {
     move |text| match text.parse() {
         Ok(millis) if millis > 0 => Ok(millis),
-        _ => Err(no_delay(text, which)),
+        _ => Err(no_delay(&hidden(text), which)),
     }
 }
 
 /// Refused in RabbitMQ's words.
 pub(super) fn retry_type(text: &str) -> Result<RetryType, String> {
-    RetryType::parse(text.as_bytes()).ok_or_else(|| no_retry_type(text))
+    RetryType::parse(text.as_bytes()).ok_or_else(|| no_retry_type(&hidden(text)))
 }
 
 pub(super) fn threads(text: &str) -> Result<usize, String> {

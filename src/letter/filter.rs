@@ -3,7 +3,7 @@
 use memchr::memmem;
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::Wall;
+use crate::machine::{Reason, Wall};
 
 use super::{ErrorHeaders, Id, Letter, headers};
 
@@ -13,8 +13,8 @@ pub struct Filter {
     /// The queue that it died in last: [`Letter::source`].
     pub source: Option<ShortStr>,
     /// Why it died last: [`Letter::reason`].
-    pub reason: Option<String>,
-    /// The first line of its error, by these headers: [`ErrorHeaders::first_line`].
+    pub reason: Option<Reason>,
+    /// How the first line of its error begins, by these headers: [`ErrorHeaders::first_line`]. Of many errors only the beginning is the same.
     pub error: Option<(ErrorHeaders, String)>,
     /// The key that it has now, as lists show it, or the one that it was first published with: a dead-letter routing key may have hidden that.
     pub routing_key: Option<ShortStr>,
@@ -75,14 +75,15 @@ impl Filter {
             last.is_some_and(|last| last <= by)
         };
         (source.is_none() || *source == fate.source)
-            && (reason.is_none() || *reason == fate.reason)
+            && reason.is_none_or(|reason| fate.reason.as_deref() == Some(reason.as_str()))
             && routing_key.as_ref().is_none_or(has_key)
             && died_by.is_none_or(is_old)
     }
 
     fn takes_error(&self, letter: &Letter) -> bool {
         let has = |(headers, line): &(ErrorHeaders, String)| {
-            headers.first_line(letter).as_ref() == Some(line)
+            let found = headers.first_line(letter);
+            found.is_some_and(|found| found.starts_with(line))
         };
         self.error.as_ref().is_none_or(has)
     }

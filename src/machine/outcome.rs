@@ -14,6 +14,14 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All there are: the proxy adds none.
+    pub const ALL: [Reason; 4] = [
+        Reason::Rejected,
+        Reason::Expired,
+        Reason::Maxlen,
+        Reason::DeliveryLimit,
+    ];
+
     /// As in `x-death.reason`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -26,13 +34,8 @@ impl Reason {
 
     /// The reason of that name.
     pub fn parse(name: &[u8]) -> Option<Reason> {
-        Some(match name {
-            b"rejected" => Reason::Rejected,
-            b"expired" => Reason::Expired,
-            b"maxlen" => Reason::Maxlen,
-            b"delivery_limit" => Reason::DeliveryLimit,
-            _ => return None,
-        })
+        let mut all = Reason::ALL.into_iter();
+        all.find(|reason| reason.as_str().as_bytes() == name)
     }
 }
 

@@ -112,6 +112,37 @@ fn mistakes_in_settings_have_an_exit_code_of_their_own() {
     }
 }
 
+/// In the place of something else, too.
+#[test]
+fn the_password_of_a_pasted_url_is_not_shown() {
+    let url = "amqp://me:s3@cret@host";
+    for words in [
+        &["run", url][..],
+        &["run", "--listen", url],
+        &["run", "--config", url],
+        &["healthcheck", "--admin", url],
+        &["redrives", "list", "--admin", "https://me:s3@cret@host:1"],
+        &["redrives", "list", "--admin", "https://me:s3cret@host:1"],
+        &["demo", "--url", url],
+        &["demo", "--url", "http://me:s3cret@127.0.0.1:1"],
+        &[
+            "dead-letters",
+            "list",
+            "--queue=q",
+            &format!("--limit={url}"),
+        ],
+        &["doctor", "--output", url],
+    ] {
+        let output = dlx_proxy(words);
+        assert!(!output.status.success(), "{words:?}");
+        let said = text(output.stderr);
+        assert!(!said.is_empty(), "{words:?}");
+        assert!(!said.contains("s3") && !said.contains("cret"), "{said}");
+    }
+    let output = dlx_proxy(&["demo", "--url", url]);
+    assert!(text(output.stderr).contains("%40"));
+}
+
 #[test]
 fn completions_are_those_of_the_shell() {
     for (shell, words) in [

@@ -400,8 +400,16 @@ fn the_upstream_is_taken_apart() {
         parts("rabbit:5672", "guest", "guest")
     );
     assert_eq!(
-        upstream("amqp://a:b@rabbit:1/vhost?heartbeat=5"),
+        upstream("amqp://a:b@rabbit:1/"),
         parts("rabbit:1", "a", "b")
+    );
+    assert_eq!(
+        upstream("amqp://a:b:c@rabbit:1\n"),
+        parts("rabbit:1", "a", "b:c")
+    );
+    assert_eq!(
+        upstream("amqps://a@rabbit"),
+        parts("rabbit:5671", "a", "guest")
     );
     assert_eq!(
         upstream("amqp://a%40b:c%2Fd@[::1]:5673"),
@@ -430,7 +438,7 @@ fn the_url_of_the_hook_is_taken_apart_and_its_secrets_are_not_shown() {
     assert_eq!((secure.tls, secure.port), (true, 443));
     assert_eq!(secure.to_string(), "https://host:443/***");
     for (wrong, why) in [
-        ("s3cret", "not an HTTP URL"),
+        ("s3cret", "not a URL"),
         ("ftp://host/s3cret", "not an HTTP URL"),
     ] {
         let said = load(wrong).expect_err("a mistake").to_string();
@@ -452,10 +460,7 @@ fn the_management_url_is_taken_apart() {
     assert_eq!(parts(""), None);
     assert_eq!(parts("http://rabbit"), at("rabbit", 80, ""));
     assert_eq!(parts("http://[::1]:15672/"), at("::1", 15672, ""));
-    assert_eq!(
-        parts("http://rabbit:15672/mq/?x=y"),
-        at("rabbit", 15672, "/mq")
-    );
+    assert_eq!(parts("http://rabbit:15672/mq/"), at("rabbit", 15672, "/mq"));
     let (_, _, _, user) = parts("http://a%40b:c%2Fd%25@rabbit:1").expect("a URL");
     assert_eq!(user, Some(("a@b".to_owned(), "c/d%".to_owned())));
     let (_, _, _, user) = parts("http://a@rabbit").expect("a URL");

@@ -80,6 +80,10 @@ fn a_bad_filter_is_refused_in_its_own_words() {
         ("limit=1001", "limit=1001: write a number from 1 to 1000"),
         ("offset=-1", "offset=-1: write a number from 0 to 65535"),
         ("reason=%FF", "reason: write it as UTF-8"),
+        (
+            "reason=foo",
+            "reason=foo: write one of rejected, expired, maxlen, delivery_limit, or leave it out",
+        ),
     ] {
         assert_eq!(page(query).err(), Some(bad(words)), "{query}");
     }

@@ -10,6 +10,7 @@ use super::super::parameters::{Parameters, Place};
 use super::page::{Trail, page};
 use super::{Answered, Pages, moving, paths, queue, text};
 use crate::letter::Summary;
+use crate::machine::Reason;
 
 /// Parameters that say which part of the list is meant.
 const PAGE: [&str; 2] = ["offset", "limit"];
@@ -103,8 +104,11 @@ fn filter(place: &Place, parameters: &Parameters) -> Markup {
             summary { "Filter" }
             form.row action=(paths::messages(place, "")) method="get" {
                 (input("Died in", "source", &one("source"), "queue"))
-                (input("Reason", "reason", &one("reason"), "rejected"))
-                (input("Error", "error", &one("error"), "its first line"))
+                label { "Reason" select name="reason" {
+                    option value="" { "any" }
+                    @for reason in Reason::ALL.map(Reason::as_str) { option value=(reason) selected[reason == one("reason")] { (reason) } }
+                } }
+                (input("Error", "error", &one("error"), "how its first line begins"))
                 (input("Routing key", "routing-key", &one("routing-key"), ""))
                 @for header in headers { (input("Header", "header", &header, "NAME=VALUE")) }
                 (input("Text in the body", "body", &one("body"), ""))

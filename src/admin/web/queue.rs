@@ -10,6 +10,7 @@ use super::super::parameters::Place;
 use super::page::{Trail, facts, notes, page};
 use super::{Answered, Pages, moving, paths, text};
 use crate::letter::Group;
+use crate::machine::Reason;
 
 pub(super) async fn show(
     State(pages): State<Pages>,
@@ -82,11 +83,14 @@ fn groups(place: &Place, groups: &[Group]) -> Markup {
     }
 }
 
-/// Their number, with a link to those of the same source, reason and error. What a group has none of the link cannot say.
+/// Their number, with a link to those of the same source and reason, whose error begins as theirs. What a group has none of the link cannot say, nor a
+/// reason that is none of RabbitMQ's.
 fn number(place: &Place, group: &Group) -> Markup {
     let number = text::number(group.messages);
     let source = group.of.as_deref().unwrap_or_default();
-    let reason = group.reason.as_deref().unwrap_or_default();
+    let reason = group.reason.as_deref();
+    let reason = reason.and_then(|reason| Reason::parse(reason.as_bytes()));
+    let reason = reason.map_or("", Reason::as_str);
     let error = group.error.as_deref().unwrap_or_default();
     let query = paths::query([
         ("source", source),
@@ -124,5 +128,12 @@ mod tests {
         let link = number(&place, &group).into_string();
         let path = "/vhosts/%2F/queues/dead/messages?source=orders&amp;reason=rejected&amp;error=no%20%3Cstock%3E";
         assert!(link.contains(path), "{link}");
+        // Anybody can write one into a message.
+        let odd = Group {
+            reason: Some("odd".to_owned()),
+            ..group
+        };
+        let link = number(&place, &odd).into_string();
+        assert!(link.contains("messages?source=orders&amp;error="), "{link}");
     }
 }

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use crate::amqp::table::{TableBuilder, Value};
 use crate::dead_letter::private;
-use crate::letter::{ErrorHeaders, Filter, Letter};
-use crate::machine::Wall;
+use crate::letter::{ErrorHeaders, Filter, Letter, beginning};
+use crate::machine::{Reason, Wall};
 
 use super::{TEN, died, letter, rejected, short};
 
@@ -48,14 +48,14 @@ fn each_part_takes_and_refuses() {
         ),
         (
             Filter {
-                reason: Some("expired".to_owned()),
+                reason: Some(Reason::Expired),
                 ..all()
             },
             true,
         ),
         (
             Filter {
-                reason: Some("rejected".to_owned()),
+                reason: Some(Reason::Rejected),
                 ..all()
             },
             false,
@@ -239,16 +239,36 @@ fn what_was_sent_back_and_died_again_is_not_old() {
 }
 
 #[test]
-fn an_error_is_meant_by_its_first_line() {
-    let of = |line: &str| Filter {
-        error: Some((ErrorHeaders::default(), line.to_owned())),
-        ..Filter::default()
+fn an_error_is_meant_by_how_its_first_line_begins() {
+    let takes_of = |line: &str, letter: &Letter| {
+        let line = beginning(line.as_bytes()).expect("a line");
+        let error = Some((ErrorHeaders::default(), line));
+        let filter = Filter {
+            error,
+            ..Filter::default()
+        };
+        takes(filter, letter)
     };
-    let letter = rejected("no stock\n at Orders.java:7");
-    assert!(takes(of("no stock"), &letter));
-    assert!(!takes(of("no"), &letter));
-    assert!(!takes(
-        of("no stock"),
-        &super::letter(TableBuilder::default(), "")
-    ));
+    let letter = rejected("no stock of apples\n at Orders.java:7");
+    for (line, expected) in [
+        ("no stock of apples", true),
+        ("no stock", true),
+        (" no stock of ", true),
+        ("no stock of ap…", true), // as a table shows it
+        ("stock", false),
+        ("No stock", false),
+        ("no stock of apples and pears", false),
+        ("no stock of apples\n at", true), // its first line
+    ] {
+        assert_eq!(takes_of(line, &letter), expected, "{line}");
+    }
+    let long = "x".repeat(300);
+    assert!(
+        takes_of(&long, &rejected(&long)),
+        "groups have 200 characters of it"
+    );
+    assert!(!takes_of("no", &super::letter(TableBuilder::default(), "")));
+    for empty in ["", " \n", "…"] {
+        assert_eq!(beginning(empty.as_bytes()), None);
+    }
 }

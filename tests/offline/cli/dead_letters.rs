@@ -330,6 +330,19 @@ fn what_cannot_be_typed_has_the_exit_code_of_mistakes() {
 }
 
 #[test]
+fn a_reason_that_there_is_not_is_refused_with_those_that_there_are() {
+    let words = ["--queue", "q", "--admin", "127.0.0.1:1", "--reason"];
+    for command in ["list", "groups", "export", "redrive", "purge"] {
+        let output = dlx_proxy(&[&["dead-letters", command], &words[..], &["rejcted"]].concat());
+        assert_eq!(output.status.code(), Some(64), "{command}");
+        let said = text(output.stderr);
+        for words in ["rejected, expired, maxlen, delivery_limit", "similar"] {
+            assert!(said.contains(words), "{command}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_proxy_that_is_not_there_is_named() {
     let address = "127.0.0.1:1"; // a port that nobody is given by chance
     let output = dlx_proxy(&["dead-letters", "groups", "--queue", "q", "--admin", address]);

@@ -1,6 +1,6 @@
 //! Mistakes in the settings: all are said at once, each with its place and its remedy, none with a password.
 
-use dlx_proxy::config::{Config, Sources};
+use dlx_proxy::config::{Config, DEFAULT_TOML, Sources};
 
 use super::{File, from_environment, mistakes, sources};
 
@@ -58,10 +58,10 @@ definition = "dlx"
     dlx-proxy.toml:13: extra: there is no such setting; `dlx-proxy print-default-config` prints all there are
     dlx-proxy.toml:3: log_level: there is no such setting; did you mean `log-level`?
     dlx-proxy.toml:11: mode: write one value, not a table
-    environment variable DLX_PROXY_LISTN: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    environment variable DLX_PROXY_LISTN: there is no such setting; did you mean DLX_PROXY_LISTEN?
     environment variable DLX_PROXY_POLICY: policies are taken from the file only
     dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673", or the path of a Unix socket, like "unix:/run/dlx-proxy/amqp.sock", or "" for none
-    flag --upstream: upstream: not an AMQP URL; write it like "amqp://user:password@host:5672"
+    flag --upstream: upstream: not a URL; write it like "amqp://user:password@host:5672"
     dlx-proxy.toml:8: vhosts = "": write 1 to 255 bytes of text
     dlx-proxy.toml:8: vhosts = "/": is there twice
     dlx-proxy.toml:5: prefix = "a/b": write 1 to 64 printable ASCII characters other than space, `'`, `/`, `%` and `+`
@@ -75,7 +75,7 @@ definition = "dlx"
     dlx-proxy.toml:18: policy.pattern = "(": not a regular expression: unclosed group
     dlx-proxy.toml:19: policy.apply-to = "streams": write one of "queues", "classic_queues", "quorum_queues", "all"
     dlx-proxy.toml:20: policy.priority = "high": write a number from -9223372036854775808 to 9223372036854775807
-    dlx-proxy.toml:24: policy.definition.dead-letter-exchang: there is no such key; `dlx-proxy print-default-config` shows a policy
+    dlx-proxy.toml:24: policy.definition.dead-letter-exchang: there is no such key; did you mean `dead-letter-exchange`?
     dlx-proxy.toml:21: policy.colour: there is no such key; `dlx-proxy print-default-config` shows a policy
     dlx-proxy.toml:26: policy.pattern: is missing
     dlx-proxy.toml:28: policy.definition = "dlx": write a table
@@ -167,6 +167,108 @@ tls-client-auth = "required"
     dlx-proxy.toml:1: tls-cert-file: set it, and `tls-key-file`: `listen-tls` and `admin-tls` need a certificate
     dlx-proxy.toml:2: admin-tls = "127.0.0.1:5671": is the same as `listen-tls`; take another port
     "#);
+}
+
+/// Each was read as something else than was written, or not at all.
+#[test]
+fn a_url_that_cannot_be_meant_is_refused() {
+    let (upstream, api, hook) = ("UPSTREAM", "MANAGEMENT_URL", "ON_DEAD_LETTER");
+    let escapes = "is written as %40, %2F, %3F, %23 or %25";
+    let (host, several) = ("a host or port in it cannot be read", "names several hosts");
+    for (setting, url, words) in [
+        (upstream, "amqp://me:s3@cret#w/rd@host", escapes),
+        (api, "http://me:s3/cret@host:15672", escapes),
+        (hook, "https://me:s3#cret@host/dead", escapes),
+        (hook, "https://host/dead#s3cret", escapes),
+        (upstream, "amqp://me:s3cret@host/orders", "`vhosts` names"),
+        (upstream, "amqp://me:s3cret@host/%2F", "`vhosts` names"),
+        (
+            upstream,
+            "amqp://me:s3cret@host?heartbeat=5",
+            "no parameters",
+        ),
+        (
+            upstream,
+            "amqp://me:s3cret@host/?heartbeat=5",
+            "no parameters",
+        ),
+        (upstream, "amqp://me:s3cret@", host),
+        (upstream, "amqp://me:s3cret@host,", host),
+        (api, "http://me:s3cret@host:port", host),
+        (api, "http://me:s3cret@host/?x=y", "parameters of its own"),
+        (api, "http://me:s3cret@a,b", several),
+        (hook, "http://me:s3cret@a,b", several),
+    ] {
+        let variable = format!("DLX_PROXY_{setting}");
+        let said = mistakes(from_environment(&[(&variable, url)]), None);
+        assert!(said.contains(words), "{url}: {said}");
+        assert!(said.contains("; write it like \""), "{url}: {said}");
+        assert!(!said.contains("s3") && !said.contains("cret"), "{said}");
+    }
+}
+
+#[test]
+fn a_name_that_comes_near_one_is_asked_after() {
+    let file = "managment_url = \"s3cret\"\nmax-conection = 1\npolicies = 1\nfoo = 1\n[[polcy]]\n[[policy]]\nname = \"a\"\npatern = 'x'\nmode = \"keep\"\n";
+    insta::assert_snapshot!(mistakes_of_file("near", file), @r"
+    dlx-proxy.toml:4: foo: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    dlx-proxy.toml:1: managment_url: there is no such setting; did you mean `management-url`?
+    dlx-proxy.toml:2: max-conection: there is no such setting; did you mean `max-connections`?
+    dlx-proxy.toml:5: polcy: there is no such setting; did you mean `policy`?
+    dlx-proxy.toml:3: policies: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    dlx-proxy.toml:6: policy.pattern: is missing
+    dlx-proxy.toml:8: policy.patern: there is no such key; did you mean `pattern`?
+    ");
+    let environment = [
+        ("DLX_PROXY_PASSWROD", "s3cret"),
+        ("DLX_PROXY_CONFG", "x"),
+        ("DLX_PROXY_upstream", "x"),
+        ("DLX_PROXY_VHOST", "x"),
+        ("DLX_PROXY_ADDRESS", "x"),
+    ];
+    insta::assert_snapshot!(mistakes(from_environment(&environment), None), @r"
+    environment variable DLX_PROXY_ADDRESS: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    environment variable DLX_PROXY_CONFG: there is no such setting; did you mean DLX_PROXY_CONFIG?
+    environment variable DLX_PROXY_PASSWROD: there is no such setting; did you mean DLX_PROXY_PASSWORD?
+    environment variable DLX_PROXY_VHOST: there is no such setting; did you mean DLX_PROXY_VHOSTS?
+    environment variable DLX_PROXY_upstream: there is no such setting; did you mean DLX_PROXY_UPSTREAM?
+    ");
+}
+
+#[test]
+fn a_url_in_the_wrong_place_is_not_shown() {
+    let url = "amqp://me:s3cret@host";
+    for (name, _) in DEFAULT_TOML.parse::<toml::Table>().expect("TOML") {
+        if name == "error-headers" {
+            continue; // such a header may be
+        }
+        let variable = format!("DLX_PROXY_{}", name.to_uppercase().replace('-', "_"));
+        if let Err(mistakes) = from_environment(&[(&variable, url)]) {
+            let said = mistakes.to_string();
+            assert!(!said.contains("s3cret"), "{said}");
+        }
+    }
+    for file in [
+        format!("\"{url}\" = 1"),
+        format!("vhosts = [\"{url}\", \"{url}\"]"),
+        format!(
+            "[[policy]]\npattern = \"x\"\npriority = \"{url}\"\ndefinition.delayed-retry-min = \"{url}\"\ndefinition.delayed-retry-type = \"{url}\""
+        ),
+    ] {
+        let said = mistakes_of_file("pasted", &file);
+        assert!(
+            said.contains("amqp://***") && !said.contains("s3cret"),
+            "{said}"
+        );
+    }
+    let said = mistakes(
+        Config::load(&Sources {
+            file: Some(url.into()),
+            ..Sources::default()
+        }),
+        None,
+    );
+    assert!(said.starts_with("amqp://***: cannot be read"), "{said}");
 }
 
 #[test]

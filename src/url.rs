@@ -1,0 +1,203 @@
+//! The URLs that settings and commands take, taken apart by one rule: an `@` stands once, between the password and the host, and a `#` nowhere.
+//! Otherwise an unescaped character of a password would move the host: `amqp://me:p@ss#w/rd@rabbit` would lead to a host `ss`. No error
+//! quotes a URL, as a password may stand in it.
+
+use std::net::Ipv6Addr;
+
+use percent_encoding::percent_decode_str;
+
+/// What is refused where a password may have been meant.
+const UNESCAPED: &str = "an `@`, `/`, `?`, `#` or `%` that belongs to a user, a password or a name is written as %40, %2F, %3F, %23 or %25";
+
+/// A URL in its parts.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Url<'a> {
+    /// What stands before `://`.
+    pub(crate) scheme: &'a str,
+    /// User and password, without escapes; the password is `None` where none is written.
+    pub(crate) user: Option<(String, Option<String>)>,
+    /// One or more, with commas between them.
+    hosts: &'a str,
+    /// Path and query: what stands behind the hosts.
+    target: &'a str,
+}
+
+/// A name or an address without brackets, and the port, if one is written.
+pub(crate) type Host = (String, Option<u16>);
+
+/// A text that somebody may have pasted into the wrong place: behind `://` nothing of it is shown.
+pub(crate) fn hidden(text: &str) -> String {
+    match text.split_once("://") {
+        Some((scheme, _)) => format!("{scheme}://***"),
+        None => text.to_owned(),
+    }
+}
+
+// === impl Url ===
+
+impl<'a> Url<'a> {
+    /// White space around it does not count: a file with a secret often ends with a line break.
+    ///
+    /// # Errors
+    /// What is wrong, in words that do not quote the URL.
+    pub(crate) fn parse(text: &'a str) -> Result<Url<'a>, &'static str> {
+        let (scheme, rest) = text.trim().split_once("://").ok_or("not a URL")?;
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        if authority.matches('@').count() > 1 || target.contains(['@', '#']) {
+            return Err(UNESCAPED);
+        }
+        let (user, hosts) = match authority.split_once('@') {
+            Some((user, hosts)) => (Some(credentials(user)?), hosts),
+            None => (None, authority),
+        };
+        Ok(Url {
+            scheme,
+            user,
+            hosts,
+            target,
+        })
+    }
+
+    /// Its hosts, in their order.
+    ///
+    /// # Errors
+    /// One of them is empty, or neither a name nor an address, with or without a port.
+    pub(crate) fn hosts(&self) -> Result<Vec<Host>, &'static str> {
+        let hosts = self.hosts.split(',').map(host);
+        let hosts: Option<_> = hosts.collect();
+        hosts.ok_or("a host or port in it cannot be read")
+    }
+
+    /// The one host that it may have.
+    ///
+    /// # Errors
+    /// As [`Url::hosts`], or when there are several.
+    pub(crate) fn host(&self) -> Result<Host, &'static str> {
+        match <[Host; 1]>::try_from(self.hosts()?) {
+            Ok([host]) => Ok(host),
+            Err(_) => Err("it names several hosts"),
+        }
+    }
+
+    /// Path and query, as HTTP asks for them.
+    pub(crate) fn target(&self) -> String {
+        match self.target.starts_with('/') {
+            true => self.target.to_owned(),
+            false => format!("/{}", self.target),
+        }
+    }
+
+    /// The path, as it is written.
+    pub(crate) fn path(&self) -> &'a str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// Whether there is a query, an empty one too.
+    pub(crate) fn has_query(&self) -> bool {
+        self.target.contains('?')
+    }
+}
+
+fn credentials(text: &str) -> Result<(String, Option<String>), &'static str> {
+    let decoded = |text: &str| {
+        let decoded = percent_decode_str(text).decode_utf8();
+        decoded
+            .map(String::from)
+            .map_err(|_| "its user or password is not UTF-8")
+    };
+    match text.split_once(':') {
+        Some((user, password)) => Ok((decoded(user)?, Some(decoded(password)?))),
+        None => Ok((decoded(text)?, None)),
+    }
+}
+
+fn host(text: &str) -> Option<Host> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
+            (address, port)
+        }
+        None => {
+            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            let fits = |character: char| character.is_alphanumeric() || "-_.".contains(character);
+            (!name.is_empty() && name.chars().all(fits)).then_some((name, port))?
+        }
+    };
+    let port = match port.strip_prefix(':') {
+        Some("") => None,
+        Some(port) => Some(port.parse().ok()?),
+        None if port.is_empty() => None,
+        None => return None,
+    };
+    Some((host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let url = Url::parse(" http://a%40b:c%2Fd%25@[::1]:15672/mq?x=y\n").expect("a URL");
+        assert_eq!(url.scheme, "http");
+        assert_eq!(url.user, Some(("a@b".to_owned(), Some("c/d%".to_owned()))));
+        assert_eq!(url.host(), Ok(("::1".to_owned(), Some(15672))));
+        assert_eq!((url.target().as_str(), url.path()), ("/mq?x=y", "/mq"));
+        let query_only = Url::parse("http://h?x=y").expect("a URL");
+        assert_eq!(
+            (query_only.target().as_str(), query_only.path()),
+            ("/?x=y", "")
+        );
+        assert!(url.has_query());
+        let several = Url::parse("amqp://a,b:1,[::1]").expect("a URL");
+        let hosts = [("a", None), ("b", Some(1)), ("::1", None)];
+        let hosts = hosts.map(|(host, port)| (host.to_owned(), port));
+        assert_eq!(several.hosts(), Ok(hosts.to_vec()));
+        assert_eq!(several.host(), Err("it names several hosts"));
+        let password_only = Url::parse("amqp://:p:q@h").expect("a URL");
+        assert_eq!(
+            password_only.user,
+            Some((String::new(), Some("p:q".to_owned())))
+        );
+    }
+
+    /// Each of these was read as a URL with another host or password than was meant.
+    #[test]
+    fn an_unescaped_password_is_refused() {
+        for text in [
+            "amqp://me:p@ss#w/rd@host",
+            "amqp://me:p@ss@host",
+            "amqp://me:pass/word@host",
+            "amqp://me:12/34@host",
+            "amqp://me:pass?word@host",
+            "amqp://me:pass#word@host",
+            "amqp://me:pass@host#word",
+            "http://host/path@x",
+        ] {
+            assert_eq!(Url::parse(text), Err(UNESCAPED), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_or_port_is_refused() {
+        for text in [
+            "", "a,", ":1", "a:x", "a:99999", "a:1:2", "a b", "[::1", "[x]", "[::1]1", "::1",
+            "a\nb",
+        ] {
+            let url = format!("amqp://{text}");
+            // White space at the end of all does not count.
+            let read = Url::parse(&url).expect("a URL").hosts();
+            assert!(read.is_err(), "{text}: {read:?}");
+        }
+        assert_eq!(Url::parse("host:5672"), Err("not a URL"));
+        assert!(Url::parse("amqp://%ff@h").is_err());
+    }
+
+    #[test]
+    fn a_pasted_url_is_not_shown() {
+        assert_eq!(hidden("amqp://me:secret@host/x"), "amqp://***");
+        assert_eq!(hidden("localhost:5672"), "localhost:5672");
+    }
+}
