@@ -1,5 +1,6 @@
 //! Wiring only: settings become listeners, links and their tasks. Nothing is global, so several proxies run in one process.
 
+mod first_line;
 mod live;
 mod parts;
 
@@ -46,6 +47,7 @@ use crate::redrives::Redrives;
 use crate::telemetry::Metrics;
 use crate::tls::{Acceptor, Certificates, Problem};
 
+pub use first_line::first_line;
 pub use live::Live;
 pub use parts::{patient, retries};
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::amqp::ids::Vhost;
+use crate::descriptors::Clients;
 use crate::intake::QueueType;
 use crate::letter::ErrorHeaders;
 use crate::machine::{Limits, as_size};
@@ -106,7 +107,7 @@ pub struct Reloadable {
     #[serde(flatten)]
     pub limits: Limits,
     /// Client connections at once.
-    pub max_connections: usize,
+    pub max_connections: Clients,
     /// Bytes of unsettled deliveries kept by the whole process.
     #[serde(serialize_with = "as_size")]
     pub retained_bytes: usize,

@@ -1,8 +1,9 @@
-//! How many files and sockets the process may have open. The limit is taken as far as the system lets it go, and told in clients: whoever runs
-//! the proxy may have asked for more than an engine or systemd gave, and neither of them says so.
+//! How many files and sockets the process may have open. The limit is taken as far as the system lets it go, and told in clients. Whoever
+//! has set a number of clients is warned if an engine or systemd gave less than they need, as neither of them says so.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tracing::{debug, info, warn};
+use serde::{Serialize, Serializer};
+use tracing::{debug, warn};
 
 /// Its own connection, and one to the broker.
 const PER_CLIENT: usize = 2;
@@ -10,6 +11,18 @@ const PER_CLIENT: usize = 2;
 const PER_ADMIN: usize = 2;
 /// Listeners, pollers, links and redrives.
 const OWN: usize = 64;
+
+/// Clients that are accepted where nobody has set a number, though more had room.
+const MOST_BY_ITSELF: usize = 20_000;
+
+/// How many clients may be connected at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// As many as have room.
+    Auto,
+    /// So many, as somebody has set it.
+    Number(usize),
+}
 
 /// Raises the soft limit, which is 1,024 in many places, to the hard one.
 pub fn raise() {
@@ -22,31 +35,28 @@ pub fn raise() {
     }
 }
 
-/// Says how many clients fit, and warns if those are fewer than the settings allow.
-pub fn tell(max_connections: usize, max_admin_connections: usize) {
+/// Warns if fewer clients fit than somebody has asked for.
+pub fn warn_of_few(clients: Clients, max_admin_connections: usize) {
     let (limit, room) = room(max_admin_connections);
-    info!(limit, clients = room, "file descriptors");
-    warn_of_few(max_connections, max_admin_connections);
-}
-
-/// Warns if fewer clients fit than the settings allow.
-pub fn warn_of_few(max_connections: usize, max_admin_connections: usize) {
-    let (limit, room) = room(max_admin_connections);
-    if room < max_connections {
+    if let Some(max_connections) = clients.without_room(room) {
         warn!(
             limit,
             clients = room,
             max_connections,
-            "the limit on file descriptors is lower than `max-connections` needs: more clients than that wait. Raise the limit, or lower `max-connections`"
+            "the limit on file descriptors is lower than `max-connections` needs: more clients than that wait. Raise the limit, or set `max-connections` to a lower number or to \"auto\""
         );
     }
 }
 
 /// How many clients are accepted at once: as many as the settings allow, but no more than have room. The others wait in the kernel's queue:
 /// whoever was accepted without a descriptor for its connection to the broker would be closed.
-pub fn permits(max_connections: usize, max_admin_connections: usize) -> usize {
+pub fn permits(clients: Clients, max_admin_connections: usize) -> usize {
+    let most = match clients {
+        Clients::Auto => MOST_BY_ITSELF,
+        Clients::Number(number) => number,
+    };
     // Somebody is always served.
-    max_connections.min(room(max_admin_connections).1.max(1))
+    most.min(room(max_admin_connections).1.max(1))
 }
 
 /// The limit, and how many clients have room beside all else.
@@ -64,6 +74,27 @@ fn limit() -> usize {
 fn clients(limit: usize, max_admin_connections: usize) -> usize {
     let others = max_admin_connections.saturating_mul(PER_ADMIN);
     limit.saturating_sub(OWN).saturating_sub(others) / PER_CLIENT
+}
+
+// === impl Clients ===
+
+impl Clients {
+    /// The number that somebody has set, if fewer have room.
+    pub fn without_room(self, room: usize) -> Option<usize> {
+        match self {
+            Clients::Number(number) if number > room => Some(number),
+            Clients::Auto | Clients::Number(_) => None,
+        }
+    }
+}
+
+impl Serialize for Clients {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Clients::Auto => serializer.serialize_str("auto"),
+            Clients::Number(number) => number.serialize(serializer),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::admin::Place;
 use crate::amqp::ids::Vhost;
 use crate::connection::Access;
+use crate::descriptors::Clients;
 use crate::intake::QueueType;
 use crate::management::Api;
 use crate::net::nodes::{Node, Resolver};
@@ -62,7 +63,7 @@ pub struct Patient {
     /// The proxy's own certificates.
     pub certificates: Vec<Certified>,
     /// How many clients should have room.
-    pub max_connections: usize,
+    pub max_connections: Clients,
     /// The same of those at the admin port.
     pub max_admin_connections: usize,
 }
@@ -124,7 +125,7 @@ mod tests {
             management: None,
             admin: None,
             certificates: vec![],
-            max_connections: 1,
+            max_connections: Clients::Auto,
             max_admin_connections: 1,
         }
     }

@@ -128,9 +128,15 @@ fn run(settings: cli::Settings) -> anyhow::Result<()> {
     let sources = settings.sources();
     let config = Config::load(&sources)?;
     let level = logging::start(config.log_format, config.reloadable.log_level)?;
-    let handed = service::socket().context("cannot take the socket of the service manager")?;
     descriptors::raise();
-    descriptors::tell(
+    let handed = service::socket();
+    app::first_line(
+        &config,
+        &sources,
+        handed.as_ref().ok().and_then(Option::as_ref),
+    );
+    let handed = handed.context("cannot take the socket of the service manager")?;
+    descriptors::warn_of_few(
         config.reloadable.max_connections,
         config.reloadable.max_admin_connections,
     );

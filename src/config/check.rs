@@ -12,8 +12,9 @@ use crate::url::hidden;
 
 use super::raw::{DEFAULTS, Mistake, Mistakes, Raw};
 use super::value::{
-    SHORTSTR, address_or_none, header, hook_url, management_url, number, place_or_none, prefix,
-    shortstr, size, text_or_none, threads, upstream, wait, wait_or_never, word, yes_or_no,
+    SHORTSTR, address_or_none, connections, header, hook_url, management_url, number,
+    place_or_none, prefix, shortstr, size, text_or_none, threads, upstream, wait, wait_or_never,
+    word, yes_or_no,
 };
 use super::{Config, Reloadable};
 
@@ -85,7 +86,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 look_timeout: c.get("look-timeout", wait),
                 max_hook_letters: c.get("max-hook-letters", number(1..=1_000_000)),
             },
-            max_connections: c.get("max-connections", number(1..=1_000_000)),
+            max_connections: c.get("max-connections", connections),
             retained_bytes: c.get("retained-bytes", size),
             max_admin_connections: c.get("max-admin-connections", number(1..=1_000_000)),
             max_looks: c.get("max-looks", number(1..=1_000)),

@@ -110,14 +110,7 @@ pub(super) fn read(sources: &Sources) -> Raw {
 }
 
 fn file_layer(sources: &Sources, mistakes: &mut Vec<Mistake>) -> Layer {
-    let named = || {
-        sources
-            .environment
-            .iter()
-            .find(|(name, _)| name == ENVIRONMENT_FILE)
-            .map(|(_, path)| PathBuf::from(path))
-    };
-    let Some(path) = sources.file.clone().or_else(named) else {
+    let Some(path) = sources.path() else {
         return Layer(Map::new());
     };
     match std::fs::read_to_string(&path) {
@@ -273,6 +266,18 @@ fn lines(mistakes: &[Mistake]) -> String {
         .map(Mistake::to_string)
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// The file of settings, if one is named.
+    pub fn path(&self) -> Option<PathBuf> {
+        let mut variables = self.environment.iter();
+        let named = variables.find(|(name, _)| name == ENVIRONMENT_FILE);
+        let file = self.file.clone();
+        file.or_else(|| named.map(|(_, path)| PathBuf::from(path)))
+    }
 }
 
 // === impl Mistake ===

@@ -11,6 +11,7 @@ use serde::de::value::StrDeserializer;
 
 use crate::amqp::ids::ShortStr;
 use crate::dead_letter::retries::RetryType;
+use crate::descriptors::Clients;
 use crate::net::ports::At;
 use crate::objects::Names;
 use crate::registry::policy::Pattern;
@@ -142,6 +143,15 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
         return Ok(std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4)));
     }
     number(1..=1024)(text).map_err(|problem| format!("{problem}, or \"auto\""))
+}
+
+pub(super) fn connections(text: &str) -> Result<Clients, String> {
+    if text == "auto" {
+        return Ok(Clients::Auto);
+    }
+    let number = number(1..=1_000_000)(text);
+    let number = number.map_err(|problem| format!("{problem}, or \"auto\""));
+    number.map(Clients::Number)
 }
 
 pub(super) fn wait(text: &str) -> Result<Duration, String> {

@@ -20,10 +20,9 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
     }
     let (limit, room) = descriptors::room(patient.max_admin_connections);
     let about = "file descriptors";
-    if room < patient.max_connections {
+    if let Some(asked) = patient.max_connections.without_room(room) {
         let says = format!(
-            "A limit of {limit} has room for {room} clients; `max-connections` is {}.",
-            patient.max_connections
+            "A limit of {limit} has room for {room} clients; `max-connections` is {asked}."
         );
         let advice = "If the proxy runs with this limit: raise it (`ulimit -n`, LimitNOFILE of systemd, `ulimits` of an engine), or lower `max-connections`.";
         report.note(about, says, advice);

@@ -122,7 +122,7 @@ fn the_defaults_are_those_of_the_design() {
     max-redeclared-queues = 10000
     publisher-bytes = "128MiB"
     intake-bytes = "64MiB"
-    max-connections = 20000
+    max-connections = "auto"
     retained-bytes = "256MiB"
     retained-bytes-per-connection = "32MiB"
     max-tickets-per-connection = 4096

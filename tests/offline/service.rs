@@ -131,17 +131,62 @@ fn what_is_no_listening_socket_is_refused() {
 #[test]
 fn the_log_says_how_many_clients_have_room() {
     let begin = "ulimit -Sn 200; ulimit -Hn 900;";
-    let mut proxy = start(begin, &[], Stdio::null());
-    let line = proxy.line("file descriptors");
-    assert!(line.contains("limit=900 clients=354"), "{line}");
-    let line = proxy.line("WARN");
-    assert!(line.contains("max_connections=20000"), "{line}");
+    let warns = |set: &[(&str, &str)]| {
+        let mut proxy = start(begin, set, Stdio::null());
+        let first = proxy.line("");
+        proxy.line("listening leg=\"admin\"");
+        let mut lines = proxy.log().into_iter();
+        let line = lines.find(|line| line.contains("file descriptors"));
+        (first, line)
+    };
+    let (first, line) = warns(&[]);
+    assert!(first.contains("clients=354"), "{first}");
+    assert_eq!(line, None, "nobody has asked for more");
+    let (first, line) = warns(&[("DLX_PROXY_MAX_CONNECTIONS", "300")]);
+    assert!(first.contains("clients=300"), "{first}");
+    assert_eq!(line, None);
+    let (first, line) = warns(&[("DLX_PROXY_MAX_CONNECTIONS", "20000")]);
+    assert!(first.contains("clients=354"), "{first}");
+    let line = line.expect("a warning");
+    for words in ["WARN", "limit=900", "clients=354", "max_connections=20000"] {
+        assert!(line.contains(words), "{line}");
+    }
+}
 
-    let few = [("DLX_PROXY_MAX_CONNECTIONS", "300")];
-    let mut proxy = start(begin, &few, Stdio::null());
-    proxy.line("file descriptors");
-    let line = proxy.line("");
-    assert!(!line.contains("max_connections"), "{line}");
+#[test]
+fn the_first_line_says_what_runs_and_where_it_is_found() {
+    let first = |set: &[(&str, &str)]| {
+        let line = start("ulimit -n 900;", set, Stdio::null()).line("");
+        let (_, line) = line.split_once("INFO ").expect("its level");
+        line.trim().to_owned()
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        first(&[]),
+        format!("dlx-proxy starts version={version} settings=none listen=127.0.0.1:0 clients=354")
+    );
+    // A port where somebody listens: the line comes all the same.
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let file = std::env::temp_dir().join(format!("dlx-proxy-{port} first.toml"));
+    std::fs::write(&file, "log-level = \"info\"").expect("a file");
+    let name = file.to_str().expect("UTF-8");
+    let address = format!("0.0.0.0:{port}");
+    let line = first(&[("DLX_PROXY_CONFIG", name), ("DLX_PROXY_ADMIN", &address)]);
+    std::fs::remove_file(&file).expect("it is there");
+    assert_eq!(
+        line,
+        format!(
+            "dlx-proxy starts version={version} settings={name:?} listen=127.0.0.1:0 page=\"http://127.0.0.1:{port}/\" clients=354"
+        )
+    );
+    for set in [
+        ("DLX_PROXY_ADMIN_API", "false"),
+        ("DLX_PROXY_ADMIN", "unix:/nowhere/admin.sock"),
+    ] {
+        let line = first(&[("DLX_PROXY_ADMIN", address.as_str()), set]);
+        assert!(!line.contains("page"), "{line}");
+    }
 }
 
 /// A broker that accepts, and never ends its first frame: where it is, and how many connections it has had.
@@ -172,8 +217,8 @@ fn clients_without_a_descriptor_wait_and_no_node_is_blamed() {
         ("DLX_PROXY_HANDSHAKE_TIMEOUT", "60s"),
     ];
     let mut proxy = start("ulimit -n 80;", &environment, Stdio::null());
-    let line = proxy.line("file descriptors");
-    assert!(line.contains("limit=80 clients=7"), "{line}");
+    let line = proxy.line("dlx-proxy starts");
+    assert!(line.contains("clients=7"), "{line}");
     let listening = proxy.line("listening leg=\"client\"");
     let address = listening.split("addr=").nth(1).expect("an address").trim();
     let mut clients: Vec<_> = (0..60)

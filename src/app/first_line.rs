@@ -1,0 +1,40 @@
+//! The first line of the log: which program this is, with which settings, and where it is found.
+
+use std::net::TcpListener;
+
+use tracing::info;
+
+use crate::admin::Place;
+use crate::config::{Config, Sources};
+use crate::descriptors;
+use crate::net::ports::At;
+
+/// Writes it, before anything can fail. `handed`: where clients come in place of `listen`.
+pub fn first_line(config: &Config, sources: &Sources, handed: Option<&TcpListener>) {
+    let settings = sources.path();
+    let settings = settings.map_or("none".to_owned(), |path| path.display().to_string());
+    let listen = handed.and_then(|socket| socket.local_addr().ok());
+    let listen = listen.map(At::Tcp).or_else(|| config.listen.clone());
+    let listen = listen.into_iter().chain(config.listen_tls.map(At::Tcp));
+    let listen: Vec<_> = listen.map(|at| at.to_string()).collect();
+    let Config { reloadable, .. } = config;
+    info!(
+        version = %env!("CARGO_PKG_VERSION"),
+        %settings,
+        listen = %listen.join(","),
+        page = page(config),
+        clients = descriptors::permits(reloadable.max_connections, reloadable.max_admin_connections),
+        "dlx-proxy starts"
+    );
+}
+
+/// The page for browsers: none where there are no pages, at a Unix socket, or at a port that the system has yet to choose.
+fn page(config: &Config) -> Option<String> {
+    let (scheme, address) = match (&config.admin, config.admin_tls) {
+        (Some(At::Tcp(address)), _) => ("http", *address),
+        (_, Some(address)) => ("https", address),
+        _ => return None,
+    };
+    let is_known = config.admin_api && address.port() != 0;
+    is_known.then(|| format!("{scheme}://{}/", Place::of(address, None)))
+}
