@@ -6,6 +6,7 @@
 //!                     ├▶ nodes     does each answer, at each address, which version, let in to each vhost
 //!                     ├▶ rights    what its user may do, and a client's
 //!                     ├▶ queues    what is parked, who takes signals
+//!                     ├▶ grant     the command that adds to the rights of a client's user
 //!                     └▶ api       policies that act on the proxy's queues, feature flags, clocks, the record     ─▶ Report
 //! ```
 
@@ -24,6 +25,7 @@ use crate::tls::Certified;
 pub use report::{Finding, Kind, Report};
 
 mod api;
+mod grant;
 mod nodes;
 mod own;
 mod policies;
@@ -48,6 +50,8 @@ pub struct Patient {
     pub access: Access,
     /// As one of its clients does.
     pub client: Option<Access>,
+    /// The user of other clients, whose permissions are read.
+    pub client_user: Option<String>,
     /// These.
     pub vhosts: Vec<Vhost>,
     /// The names of the proxy's own objects.
@@ -76,6 +80,7 @@ pub async fn examine(patient: &Patient) -> Report {
         rights::examine(patient, &entered, &mut report).await;
         queues::examine(patient, &entered, &mut report).await;
     }
+    grant::examine(patient, &mut report).await;
     api::examine(patient, &mut report).await;
     report
 }
@@ -118,6 +123,7 @@ mod tests {
                 way,
             },
             client: None,
+            client_user: None,
             vhosts: vec![Vhost::copy(b"/").expect("short")],
             names: Names::new("dlx-proxy").expect("a prefix"),
             has_record: true,

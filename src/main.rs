@@ -197,7 +197,8 @@ fn examine(asked: &cli::Doctor) -> anyhow::Result<ExitCode> {
     };
     // As the proxy does, which finds the same limit then.
     descriptors::raise();
-    let patient = app::patient(&Config::load(&asked.broker.sources())?, client)?;
+    let config = Config::load(&asked.broker.sources())?;
+    let patient = app::patient(&config, client, asked.client_user.clone())?;
     let report = runtime()?.block_on(doctor::examine(&patient));
     print!(
         "{}",

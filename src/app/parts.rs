@@ -129,11 +129,16 @@ pub fn retries(config: &Config) -> Result<Place, BindError> {
     })
 }
 
-/// For `dlx-proxy doctor`. `client`: the user and the password of a client that is to be examined, too.
+/// For `dlx-proxy doctor`. `client`: the user and the password of a client that is to be examined, too; `client_user`: one whose permissions are
+/// to be read.
 ///
 /// # Errors
 /// A file of certificates has changed since the settings were read.
-pub fn patient(config: &Config, client: Option<(ShortStr, String)>) -> Result<Patient, BindError> {
+pub fn patient(
+    config: &Config,
+    client: Option<(ShortStr, String)>,
+    client_user: Option<String>,
+) -> Result<Patient, BindError> {
     let certificates = certificates(config)?;
     let access = access(config, &certificates);
     let client = client.map(|(user, password)| Access {
@@ -147,6 +152,7 @@ pub fn patient(config: &Config, client: Option<(ShortStr, String)>) -> Result<Pa
         resolver: nodes::resolver(),
         access,
         client,
+        client_user,
         vhosts: config.vhosts.clone(),
         names: config.names.clone(),
         has_record: config.declares == Declares::Lenient

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Broker, Output};
+use super::{Broker, Output, filled};
 
 /// Below the help of `doctor`.
 pub(super) const AFTER_DOCTOR: &str = "\
@@ -21,6 +21,10 @@ pub struct Doctor {
     /// The password of that user [env: DLX_PROXY_PASSWORD]
     #[arg(long, value_name = "TEXT")]
     pub password: Option<String>,
+    /// A user of the broker as whom clients connect: print the command that adds what clients of the proxy need to what this user may do. It takes a
+    /// management-url with an administrator
+    #[arg(long, value_name = "NAME", value_parser = filled::text())]
+    pub client_user: Option<String>,
     /// How to print it: table or json
     #[arg(
         long,

@@ -83,7 +83,9 @@ mod tests {
         let may = |user: &str, vhost: &str, write: &str| ListedPermission {
             user: user.to_owned(),
             vhost: vhost.to_owned(),
+            configure: String::new(),
             write: write.to_owned(),
+            read: String::new(),
         };
         let fine = [
             may("u", "/", ".*"),

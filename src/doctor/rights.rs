@@ -166,7 +166,8 @@ async fn client_rights(
     } else {
         let says = "The client may not write to the intake exchanges: the queues that it declares stay native.";
         let command = set_permissions(client, entered);
-        report.problem(&about, says, format!("{command} … '{pattern}' …"));
+        let whole = format!("`--client-user {}` prints it whole", client.user);
+        report.problem(&about, says, format!("{command} … '{pattern}' …; {whole}"));
     }
     let queues = rights.name(&format!("{prefix}."));
     let mut too_much = Vec::new();

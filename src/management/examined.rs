@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::http::{Api, NoAnswer};
+use crate::http::escaped;
 
 /// A policy, or an operator policy.
 #[derive(Clone, Debug, Deserialize)]
@@ -34,8 +35,12 @@ pub struct ListedPermission {
     pub user: String,
     /// Where.
     pub vhost: String,
-    /// A pattern of names that the user may write to.
+    /// A pattern of names that the user may declare and delete.
+    pub configure: String,
+    /// The same of those to write to.
     pub write: String,
+    /// The same of those to read.
+    pub read: String,
 }
 
 #[derive(Deserialize)]
@@ -92,6 +97,15 @@ impl Api {
     /// There is no such answer.
     pub async fn listed_permissions(&self) -> Result<Vec<ListedPermission>, NoAnswer> {
         self.list("permissions").await
+    }
+
+    /// What one user may do. Only an administrator may see it.
+    ///
+    /// # Errors
+    /// There is no such answer, or no such user (404).
+    pub async fn permissions_of(&self, user: &str) -> Result<Vec<ListedPermission>, NoAnswer> {
+        let user = escaped(user.as_bytes());
+        self.list(&format!("users/{user}/permissions")).await
     }
 
     /// Whether a node takes clients that speak the protocol of streams.

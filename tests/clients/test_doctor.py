@@ -130,6 +130,43 @@ def test_a_client_may_too_little_or_too_much(ward):
     assert "is not let in" in says
 
 
+def test_the_command_adds_to_the_rights_of_a_client(ward):
+    asked = ("--client-user", CLIENT, "--management-url", management(ward))
+    as_client = ("--username", CLIENT, "--password", "secret")
+    about = f"user {CLIENT}, vhost {ward.vhost}"
+    assert one(ward.examine(*asked), "ok", about)[0] == "The client may write to the intake exchanges."
+    own = rf"^{PREFIX}$|^{PREFIX}[+/]"
+    for rights, write in (
+        (("^orders", r"^(orders.*|amq\.default)$", "^$"), rf"{own}|^(orders.*|amq\.default)$"),
+        (("", "", "^it's"), own),
+        (("^orders", rf"(?i)^{PREFIX}/other", "^orders"), rf"{own}|(?i)^{PREFIX}/other"),
+    ):
+        ward.broker.permit(ward.vhost, CLIENT, *rights)
+        says, advice = one(ward.examine(*asked), "problem", about)
+        assert "stay native" in says
+        ward.follow(advice)
+        has = json.loads(ward.broker.ctl("-q", "list_user_permissions", CLIENT, "--formatter", "json"))
+        assert [(one["configure"], one["write"], one["read"]) for one in has] == [(rights[0], write, rights[2])]
+        found = ward.examine(*asked, *as_client)
+        assert [says for where, says, _ in of(found, "ok") if where == about] == ["The client may write to the intake exchanges."] * 2, found
+        assert not of(found, "note") or about not in [where for where, *_ in of(found, "note")], found
+
+
+def test_who_may_not_see_the_rights_of_a_client_is_told_so(ward):
+    about = f"user {CLIENT}"
+    asked = ("--client-user", CLIENT)
+    says, advice = one(ward.examine(*asked), "problem", about)
+    assert "`management-url` is not set" in says and "administrator" in advice
+    no_administrator = "http://%s:secret@%s" % (USER, management(ward).split("@")[1])
+    says, _ = one(ward.examine(*asked, "--management-url", no_administrator), "problem", about)
+    assert "it is no administrator" in says
+    says, _ = one(ward.examine("--client-user", "no/body", "--management-url", management(ward)), "problem", "user no/body")
+    assert says == "There is no such user."
+    elsewhere = ward.examine(*asked, "--management-url", management(ward), vhosts=f"{ward.vhost},/")
+    says, advice = one(elsewhere, "problem", f"user {CLIENT}, vhost /")
+    assert "no permissions there" in says and f"'^{PREFIX}$|^{PREFIX}[+/]|…'" in advice
+
+
 def test_nobody_is_let_in(ward):
     says, _ = one(ward.examine(password="wrong"), "problem", f"vhost {ward.vhost}")
     assert f"The proxy's user {USER} is not let in" in says

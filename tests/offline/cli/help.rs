@@ -131,6 +131,8 @@ fn that_of_the_doctor_reads_well() {
           --username <NAME>       A user of the broker as whom clients connect: examine what this user may do, too [env:
                                   DLX_PROXY_USERNAME]
           --password <TEXT>       The password of that user [env: DLX_PROXY_PASSWORD]
+          --client-user <NAME>    A user of the broker as whom clients connect: print the command that adds what clients of
+                                  the proxy need to what this user may do. It takes a management-url with an administrator
           --output <FORM>         How to print it: table or json [default: table]
       -h, --help                  Print help
 
