@@ -16,6 +16,8 @@ pub mod version;
 
 /// The argument by which a consumer of a stream says where to begin, and the header that says where what it gets stands (RabbitMQ's).
 pub const STREAM_OFFSET: &[u8] = b"x-stream-offset";
+/// The argument by which a consumer of a quorum queue says how long it may hold a message, in milliseconds, from 4.3 on.
+pub(crate) const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
 
 #[cfg(test)]
 mod tests;

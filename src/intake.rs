@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ChannelId;
+use crate::amqp::version::Version;
 use crate::dead_letter::RuleSettings;
 use crate::dead_letter::redelivered::Failures;
 use crate::link::{Link, Login, Loss, Step};
@@ -42,6 +43,7 @@ mod exchanges;
 mod frames;
 mod incoming;
 mod input;
+mod leaving;
 mod ledger;
 mod objects;
 mod output;
@@ -111,7 +113,7 @@ pub struct Intake {
     failures: Failures,
     /// Foreign user-ids are hidden: the broker refused one.
     hide_users: bool,
-    /// The queue is left to other proxies, as the publisher is away.
+    /// The queue is left to others until the publisher says that it takes more.
     handed_over: bool,
     /// What was recorded of redeclared queues does not count yet.
     awaits_record: bool,
@@ -157,6 +159,9 @@ impl Intake {
 
     fn up(&mut self, now: Now, fx: &mut Effects) {
         self.failures = Failures::of_version(self.link.version());
+        let quorum = self.settings.queue_type == QueueType::Quorum;
+        let newer = self.link.version().is_some_and(|it| it >= Version(4, 3, 0));
+        self.consumer.may_say_how_long(quorum && newer);
         self.hide_users = false;
         self.topology.begin(self.link.dialect(), now, fx);
         self.cycles.begin(now, fx);
@@ -171,7 +176,8 @@ impl Intake {
             self.topology.give_up(fx);
         }
         self.consumer_lost(loss != Loss::Lost, fx);
-        self.parked.lost(loss != Loss::Lost, now);
+        self.parked.fault(loss != Loss::Lost, now);
+        self.parked_lost(now, fx);
     }
 
     /// The queue is there, or may be consumed again.
@@ -180,22 +186,6 @@ impl Intake {
         if self.topology.is_ready() && may {
             self.consumer.begin(fx);
         }
-    }
-
-    /// Leaves the queue to other proxies: what it held goes back, in front.
-    fn leave_queue(&mut self, fx: &mut Effects) {
-        if !std::mem::replace(&mut self.handed_over, true) {
-            fx.events.push(Event::HandedOver);
-        }
-        self.consumer.end(fx);
-        self.consumer.give_back(fx);
-        self.cycles.forget();
-        self.parked.forgotten();
-    }
-
-    fn consumer_lost(&mut self, by_broker: bool, fx: &mut Effects) {
-        self.consumer.lost(by_broker, fx);
-        self.cycles.forget();
     }
 
     /// One signal, whole.
@@ -220,7 +210,7 @@ impl Intake {
                     false => self.cycles.pass(ticket, publication, now, fx),
                 };
                 if let Some(publication) = publication {
-                    self.hand_over(tag, publication, fx);
+                    self.publish(tag, publication, fx);
                 }
             }
             Decision::Drop(event) => {
@@ -244,13 +234,13 @@ impl Intake {
             };
             let publication = verdict.publication;
             if !verdict.cycle {
-                self.hand_over(tag, publication, fx);
+                self.publish(tag, publication, fx);
             } else if publication.at_least_once {
                 let publication = Publication {
                     purpose: Purpose::Park(Cause::Cycle),
                     ..publication
                 };
-                self.hand_over(tag, publication, fx);
+                self.publish(tag, publication, fx);
             } else {
                 self.drop_signal(tag, signals::dropped(publication), fx);
             }
@@ -263,7 +253,7 @@ impl Intake {
         self.consumer.ledger.ack(tag);
     }
 
-    fn hand_over(&mut self, tag: u64, mut publication: Publication, fx: &mut Effects) {
+    fn publish(&mut self, tag: u64, mut publication: Publication, fx: &mut Effects) {
         if publisher::is_foreign(&publication, self.link.user()) {
             if self.hide_users {
                 signals::hide_user(&mut publication, self.link.user());
@@ -301,24 +291,14 @@ impl Intake {
             Outcome::Refused(cause) => {
                 let spare = self.consumer.ledger.take_spare(tag);
                 match spare.filter(|_| cause == Cause::UserId) {
+                    // It goes back anyway.
+                    Some(_) if self.handed_over => {}
                     Some(publication) => {
                         self.hide_users = true;
-                        self.hand_over(tag, publication, fx);
+                        self.publish(tag, publication, fx);
                     }
                     None => self.consumer.reject(tag, fx),
                 }
-            }
-        }
-    }
-
-    /// Returns what has waited for long enough. What the channel has lost meanwhile is in the queue again.
-    fn return_due(&mut self, now: Mono, fx: &mut Effects) {
-        while let Some(&(due, ticket)) = self.returning.front()
-            && due <= now
-        {
-            self.returning.pop_front();
-            if let Some(tag) = self.consumer.ledger.tag(ticket) {
-                self.consumer.return_one(tag, fx);
             }
         }
     }
@@ -438,7 +418,9 @@ impl Machine for Intake {
         if self.patience.is_some_and(|until| until <= now.mono) {
             self.patience = None;
             self.leave_queue(fx);
+            fx.out.hand_over = true;
         }
+        self.hand_over_due(now.mono, fx);
         if self.quiet_until().is_some_and(|until| until <= now.mono) {
             self.consumer.renew(fx);
         }
@@ -459,6 +441,7 @@ impl Machine for Intake {
             self.patience,
             self.returning.front().map(|(due, _)| *due),
             self.quiet_until(),
+            self.may_hold_until(),
             self.parked
                 .deadline(self.settings.limits.now().parked_retry),
         ];

@@ -364,12 +364,16 @@ impl Machine for Publisher {
     }
 
     fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
-        let Input::Publish(owner, batch) = input;
-        for (ticket, publication) in batch {
-            if publication.history_cut {
-                fx.events.push(Event::LimitMet(Limit::History));
+        match input {
+            Input::Publish(owner, batch) => {
+                for (ticket, publication) in batch {
+                    if publication.history_cut {
+                        fx.events.push(Event::LimitMet(Limit::History));
+                    }
+                    self.accept(owner, ticket, publication, now, fx);
+                }
             }
-            self.accept(owner, ticket, publication, now, fx);
+            Input::HandOver => self.hand_over(now, fx),
         }
         if self.is_full() && !self.draining {
             fx.events.push(Event::LimitMet(Limit::PublisherBytes));

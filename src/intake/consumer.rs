@@ -7,15 +7,22 @@
 //!
 //! A quorum queue whose leader changes may hold messages for a consumer and never deliver them (S10.5). Nobody can ask for that, so a channel on which
 //! nothing has come for a while, and nothing is unsettled, is closed and opened anew: the broker puts back what it held, and delivers it.
+//!
+//! What is held for longer than the broker's `consumer_timeout` it takes back by itself (S9.5). From 4.3 on a consumer of a quorum queue may say how
+//! long that is; before, the first refusal tells. So what is held for nearly as long goes back before, by [`Intake::hand_over`].
+//!
+//! [`Intake::hand_over`]: super::Intake
 
 use std::time::Duration;
 
+use crate::amqp::CONSUMER_TIMEOUT;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{Deliver, MethodId};
 use crate::amqp::reply;
 use crate::amqp::reply_code::REPLY_SUCCESS;
+use crate::amqp::table::TableBuilder;
 use crate::intake::Effects;
 use crate::link::Frame;
 use crate::machine::{Event, Limit, Mono};
@@ -24,8 +31,14 @@ use super::CONSUMER;
 use super::incoming::{self, Announced, Delivery};
 use super::ledger::Ledger;
 
-/// The name of our consumer.
-const TAG: &[u8] = b"dlx-proxy";
+/// With this the names of our consumers begin. Each is used once: a broker that cancels one keeps its name (S9.5).
+const TAG: &str = "dlx-proxy";
+/// For how long we hold a message at most where we may say so: longer than any alarm should last.
+const WANTED: Duration = Duration::from_secs(24 * 60 * 60);
+/// Else, until the broker tells: its default.
+const ASSUMED: Duration = Duration::from_secs(30 * 60);
+/// What stands before the time when it tells, in milliseconds.
+const TOLD: &str = "Timeout value used: ";
 
 /// ```text
 /// Shut ──topology ready──▶ Open ──basic.cancel──▶ Cancelled ──topology ready──▶ Open
@@ -50,6 +63,14 @@ pub(super) struct Consumer {
     queue: ShortStr,
     prefetch: u16,
     state: State,
+    /// How many have begun; a name ends with that.
+    begun: u64,
+    /// The broker lets consumers of a queue of this type say how long they may hold a message, ...
+    may_say: bool,
+    /// ... but the queue has another one.
+    other_type: bool,
+    /// How long that is otherwise.
+    timeout: Duration,
     pub(super) ledger: Ledger,
     incoming: Option<Incoming<Announced>>,
     /// `basic.consume-ok` came.
@@ -73,6 +94,10 @@ impl Consumer {
             queue,
             prefetch,
             state: State::Shut,
+            begun: 0,
+            may_say: false,
+            other_type: false,
+            timeout: ASSUMED,
             ledger: Ledger::new(),
             incoming: None,
             consuming: false,
@@ -98,7 +123,50 @@ impl Consumer {
         self.state = State::Open;
     }
 
+    /// At a broker that lets it say how long it may hold a message, or not.
+    pub(super) fn may_say_how_long(&mut self, may_say: bool) {
+        self.may_say = may_say;
+    }
+
+    fn says_how_long(&self) -> bool {
+        self.may_say && !self.other_type
+    }
+
+    /// Until when it may hold what it holds: some time before the broker takes that back.
+    pub(super) fn may_hold_until(&self) -> Option<Mono> {
+        let timeout = match self.says_how_long() {
+            true => WANTED,
+            false => self.timeout,
+        };
+        Some(self.ledger.oldest()?.after(timeout / 4 * 3))
+    }
+
+    /// Why the broker has closed the channel; false: that is no news.
+    pub(super) fn learn(&mut self, words: &str) -> bool {
+        let told = words
+            .split_once(TOLD)
+            .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        if let Some(millis) = told {
+            self.timeout = Duration::from_millis(millis);
+            // It has not failed, it took too long.
+            self.progress = true;
+        }
+        let named = memchr::memmem::find(words.as_bytes(), CONSUMER_TIMEOUT).is_some();
+        let of_other_type = self.says_how_long() && named;
+        self.other_type |= of_other_type;
+        !of_other_type
+    }
+
+    fn tag(&self) -> String {
+        format!("{TAG}-{}", self.begun)
+    }
+
     fn consume(&mut self, fx: &mut Effects) {
+        self.begun += 1;
+        let mut arguments = TableBuilder::default();
+        if self.says_how_long() {
+            arguments.long(CONSUMER_TIMEOUT, WANTED.as_millis() as i64);
+        }
         let prefetch = if self.until_full_prefetch > 0 {
             1
         } else {
@@ -111,9 +179,9 @@ impl Consumer {
         reply::method(out, CONSUMER, MethodId::BASIC_CONSUME, |a| {
             a.short(0)
                 .shortstr(&self.queue)
-                .shortstr(TAG)
+                .shortstr(self.tag().as_bytes())
                 .octet(0)
-                .longstr(b"")
+                .longstr(&arguments.finish())
                 .end();
         });
     }
@@ -186,7 +254,7 @@ impl Consumer {
             fx.broker.build(&[]),
             CONSUMER,
             MethodId::BASIC_CANCEL,
-            |a| a.shortstr(TAG).octet(0).end(),
+            |a| a.shortstr(self.tag().as_bytes()).octet(0).end(),
         );
     }
 
@@ -210,6 +278,7 @@ impl Consumer {
         &mut self,
         frame: Frame<'_>,
         id: Option<MethodId>,
+        now: Mono,
         fx: &mut Effects,
     ) -> Result<Option<Delivery>, &'static str> {
         if self.state == State::Renewing {
@@ -218,7 +287,7 @@ impl Consumer {
         match id {
             Some(MethodId::BASIC_CONSUME_OK) => self.started(fx),
             Some(MethodId::BASIC_DELIVER) => {
-                let announced = self.deliver(frame.payload)?;
+                let announced = self.deliver(frame.payload, now)?;
                 if std::mem::take(&mut self.renewed) && announced.redelivered {
                     fx.events.push(Event::LimitMet(Limit::IntakeQuiet));
                 }
@@ -236,13 +305,13 @@ impl Consumer {
         Ok(whole)
     }
 
-    fn deliver(&mut self, payload: &[u8]) -> Result<Announced, &'static str> {
+    fn deliver(&mut self, payload: &[u8], now: Mono) -> Result<Announced, &'static str> {
         let unreadable = "the broker sent a delivery that cannot be read";
         let view = Deliver::parse(payload).map_err(|_| unreadable)?;
         if view.delivery_tag.0 != self.ledger.next() {
             return Err("the broker sent a delivery tag out of order");
         }
-        self.ledger.deliver();
+        self.ledger.deliver(now);
         let tag = view.delivery_tag.0;
         Announced::new(tag, view.redelivered, view.exchange, view.routing_key).ok_or(unreadable)
     }

@@ -35,7 +35,10 @@ impl Intake {
                 }
             }
             (CONSUMER, Some(MethodId::CHANNEL_CLOSE)) => {
-                tell(closed(frame, fx).1, fx);
+                let (_, cause) = closed(frame, fx);
+                if self.consumer.learn(&cause) {
+                    tell(cause, fx);
+                }
                 self.consumer_lost(false, fx);
                 self.topology.again(now);
             }
@@ -54,14 +57,14 @@ impl Intake {
                 if !self.parked.is_locking() {
                     tell(cause, fx);
                 }
-                self.parked.closed(now);
+                self.parked_lost(now, fx);
             }
             (PARKED, id) => {
                 let own_user = &self.settings.login.user;
                 self.parked.frame(frame, id, own_user, now, fx)?;
             }
             (CONSUMER, _) => {
-                if let Some(delivery) = self.consumer.frame(frame, id, fx)? {
+                if let Some(delivery) = self.consumer.frame(frame, id, now.mono, fx)? {
                     self.deliver(delivery, now, fx);
                     if !self.reads() {
                         fx.events.push(Event::LimitMet(Limit::IntakeBytes));

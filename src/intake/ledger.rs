@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::amqp::reply;
-use crate::machine::{Publication, Ticket};
+use crate::machine::{Mono, Publication, Ticket};
 
 /// What became of one delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,7 @@ enum State {
 #[derive(Debug)]
 struct Slot {
     state: State,
+    came: Mono,
     bytes: usize,
     spare: Option<Box<Publication>>,
 }
@@ -78,10 +79,17 @@ impl Ledger {
         self.first + self.slots.len() as u64
     }
 
+    /// When the oldest delivery without an outcome has come. Of one that is not flushed yet, the broker has not heard.
+    pub(super) fn oldest(&self) -> Option<Mono> {
+        let front = self.slots.front().filter(|_| self.held > 0);
+        front.map(|slot| slot.came)
+    }
+
     /// The next delivery has begun.
-    pub(super) fn deliver(&mut self) {
+    pub(super) fn deliver(&mut self, now: Mono) {
         self.slots.push_back(Slot {
             state: State::Held,
+            came: now,
             bytes: 0,
             spare: None,
         });

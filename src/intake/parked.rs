@@ -133,12 +133,11 @@ impl Parked {
     }
 
     /// The link is lost; `fault`: because of what the broker should have done on it.
-    pub(super) fn lost(&mut self, fault: bool, now: Now) {
+    pub(super) fn fault(&mut self, fault: bool, now: Now) {
         if fault && self.fetching {
             self.not_before = now.mono.after(AFTER_FAULT);
         }
         self.active = false;
-        self.closed(now);
     }
 
     /// The channel is gone: the broker has all again that was not acked.
@@ -329,7 +328,9 @@ impl Parked {
             return true; // of an earlier life of the channel
         };
         match outcome {
-            Outcome::Refused(Cause::UserId) if !std::mem::replace(&mut held.hidden, true) => {
+            Outcome::Refused(Cause::UserId)
+                if self.active && !std::mem::replace(&mut held.hidden, true) =>
+            {
                 hide_user(&mut held.publication, own_user);
                 fx.out.dead.push((ticket, held.publication.clone()));
                 return true;

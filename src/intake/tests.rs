@@ -14,6 +14,7 @@ use crate::registry::policy::{Definition, Pattern, Policies, Policy};
 mod consuming;
 mod cycles;
 mod declaring;
+mod held;
 mod leaving;
 mod no_signals;
 mod parked;
@@ -121,12 +122,32 @@ impl IntakeRig {
 
     /// The consumer is opened; its prefetch.
     fn consuming(&mut self) -> u16 {
+        self.consumes().0
+    }
+
+    /// The same, with its name and arguments.
+    fn consumes(&mut self) -> (u16, String, Vec<u8>) {
         let sent = self.sent();
-        assert!(sent[0].is(2, MethodId::CHANNEL_OPEN));
-        assert!(sent[1].is(2, MethodId::BASIC_QOS));
-        assert!(sent[2].is(2, MethodId::BASIC_CONSUME));
+        let [open, qos, consume] = &sent[..] else {
+            panic!("{sent:?}");
+        };
+        assert!(open.is(2, MethodId::CHANNEL_OPEN));
+        assert!(qos.is(2, MethodId::BASIC_QOS));
+        assert!(consume.is(2, MethodId::BASIC_CONSUME));
         self.consume_ok();
-        u16::from_be_bytes([sent[1].payload[8], sent[1].payload[9]])
+        let mut rest = &consume.payload[6..];
+        let mut short = || {
+            let (text, behind) = rest[1..].split_at(rest[0].into());
+            rest = behind;
+            text.to_vec()
+        };
+        let (_queue, name) = (short(), short());
+        let prefetch = u16::from_be_bytes([qos.payload[8], qos.payload[9]]);
+        (
+            prefetch,
+            String::from_utf8(name).unwrap(),
+            rest[5..].to_vec(),
+        )
     }
 
     fn consume_ok(&mut self) {
@@ -149,6 +170,31 @@ impl IntakeRig {
                 .end();
         });
         self.broker(&content(deliver, 2, content_));
+    }
+
+    /// Time passes, and the broker is heard meanwhile.
+    fn pass_alive(&mut self, millis: u64) {
+        for _ in 0..millis / 1000 {
+            self.pass(1000);
+            self.broker(&[8, 0, 0, 0, 0, 0, 0, 0xce]);
+        }
+    }
+
+    /// Whether the publisher was asked to forget what it has since the last call.
+    fn hands_over(&mut self) -> bool {
+        std::mem::take(&mut self.fx.out.hand_over)
+    }
+
+    /// It has, and takes more.
+    fn answered(&mut self) {
+        self.input(Input::Publisher(false));
+        self.input(Input::Publisher(true));
+    }
+
+    /// On the same channel.
+    fn consuming_again(&mut self) {
+        assert_eq!(self.methods(), CONSUME);
+        self.consume_ok();
     }
 
     fn cancel(&mut self) {

@@ -274,6 +274,8 @@ pub enum Limit {
     IntakeQuiet,
     /// Signals that an intake holds.
     IntakeBytes,
+    /// How long it may hold them.
+    IntakeHeld,
     /// Dead letters that a publisher holds.
     PublisherBytes,
     /// A dead letter was not confirmed in time, and is published again.
@@ -286,7 +288,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 26] = [
+    pub const ALL: [Limit; 27] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,
@@ -309,6 +311,7 @@ impl Limit {
         Limit::RedeclaredQueues,
         Limit::IntakeQuiet,
         Limit::IntakeBytes,
+        Limit::IntakeHeld,
         Limit::PublisherBytes,
         Limit::ConfirmTimeout,
         Limit::History,
@@ -340,6 +343,7 @@ impl Limit {
             Limit::RedeclaredQueues => "max-redeclared-queues",
             Limit::IntakeQuiet => "intake-quiet",
             Limit::IntakeBytes => "intake-bytes",
+            Limit::IntakeHeld => "intake-held",
             Limit::PublisherBytes => "publisher-bytes",
             Limit::ConfirmTimeout => "confirm-timeout",
             Limit::History => "max-history",

@@ -106,29 +106,31 @@ impl Outbox {
         dead: &mut Vec<(Ticket, Publication)>,
         cx: &mut Context<'_>,
     ) {
-        if dead.is_empty() {
-            return;
+        if !dead.is_empty()
+            && let Some(permit) = self.room(cx)
+        {
+            permit.send(publisher::Input::Publish(self.owner, std::mem::take(dead)));
         }
+    }
+
+    /// Room for one batch. `None`: the task is woken when there may be.
+    fn room(&mut self, cx: &mut Context<'_>) -> Option<OwnedPermit<publisher::Input>> {
         // One that is closed: the publisher's task has ended, so does the process, and the broker keeps the originals.
-        let permit = match &mut self.room {
+        let room = match &mut self.room {
+            Some(room) => room,
             None => match self.publisher.clone().try_reserve_owned() {
-                Ok(permit) => permit,
-                Err(TrySendError::Closed(_)) => return,
+                Ok(permit) => return Some(permit),
+                Err(TrySendError::Closed(_)) => return None,
                 Err(TrySendError::Full(publisher)) => {
-                    self.room = Some(Box::pin(publisher.reserve_owned()));
-                    return self.hand_over(dead, cx);
+                    self.room.insert(Box::pin(publisher.reserve_owned()))
                 }
             },
-            Some(room) => {
-                let Poll::Ready(reserved) = room.as_mut().poll(cx) else {
-                    return;
-                };
-                self.room = None;
-                let Ok(permit) = reserved else { return };
-                permit
-            }
         };
-        permit.send(publisher::Input::Publish(self.owner, std::mem::take(dead)));
+        let Poll::Ready(reserved) = room.as_mut().poll(cx) else {
+            return None;
+        };
+        self.room = None;
+        reserved.ok()
     }
 }
 
@@ -320,6 +322,14 @@ impl Outlet<Intake> for IntakeOutlet {
             self.hub.to_session(owner, session::Input::Ensured(ensured));
         }
         self.outbox.hand_over(&mut fx.out.dead, cx);
+        // Behind all that it is about.
+        if fx.out.hand_over
+            && fx.out.dead.is_empty()
+            && let Some(permit) = self.outbox.room(cx)
+        {
+            permit.send(publisher::Input::HandOver);
+            fx.out.hand_over = false;
+        }
     }
 }
 

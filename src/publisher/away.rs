@@ -4,9 +4,10 @@
 //! nothing more, and consumers are what ends an alarm. So what sessions handed over goes back to them after a while.
 //!
 //! The intake cannot: what it does not publish is parked. Its dead letters wait here, bounded by its prefetch and its octets, and the rest waits
-//! in its queue. That is left to another proxy only if our link is down, since an alarm blocks all of them. We forget what we hold then, and the
-//! intake returns it to its queue, which counts a delivery on most versions: the queue parks what was delivered too often. So the intake consumes
-//! again when the link is up and not before, however long that takes; if it is up and down again and again, one hand-over a minute.
+//! in its queue. That is left to another proxy only if our link is down, since an alarm blocks all of them; or if the intake asks for it, before
+//! the broker takes back by itself what is held for too long. We forget what we hold then, and the intake returns it to its queue, which counts a
+//! delivery on most versions: the queue parks what was delivered too often. So the intake consumes again when we can publish and not before,
+//! however long that takes; if the link is up and down again and again, one hand-over a minute.
 
 use std::time::Duration;
 
@@ -126,9 +127,9 @@ impl Publisher {
         fx.out.takes.extend(intake);
     }
 
-    /// Takes the intake's dead letters again, if the link is up.
+    /// Takes the intake's dead letters again, if they can leave.
     pub(super) fn take_over(&mut self, fx: &mut Effects) {
-        if self.away.handed_over && self.link.is_up() && !self.draining {
+        if self.away.handed_over && self.is_reachable() && !self.draining {
             self.away.handed_over = false;
             let intake = self.settings.intake.map(|intake| (intake, true));
             fx.out.takes.extend(intake);

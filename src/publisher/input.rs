@@ -7,4 +7,6 @@ use crate::machine::{Owner, Publication, Ticket};
 pub enum Input {
     /// Dead letters of one owner, in the order of their deaths.
     Publish(Owner, Vec<(Ticket, Publication)>),
+    /// The intake's: what it handed over goes back to its queue, or is there again. It is told when that is forgotten, and when more is taken.
+    HandOver,
 }

@@ -7,7 +7,7 @@ use crate::machine::{Outcome, Owner, Ticket};
 pub struct Output {
     /// For the machines that handed the dead letters over.
     pub settled: Vec<(Owner, Ticket, Outcome)>,
-    /// For the intake: whether the publisher takes dead letters.
+    /// For the intake: whether the publisher takes dead letters. False: it has forgotten those that it had.
     pub takes: Vec<(Owner, bool)>,
 }
 

@@ -1,17 +1,18 @@
 //! What a walk says to the broker, and hears of it.
 
-use crate::amqp::STREAM_OFFSET;
 use crate::amqp::frame::Kind;
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::amqp::method::{Close, Deliver, MethodId, QueueDeclare, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use crate::amqp::table::TableBuilder;
+use crate::amqp::{CONSUMER_TIMEOUT, STREAM_OFFSET};
 use crate::letter::Filter;
 use crate::link::Frame;
 use crate::machine::{Now, Outcome, Ticket};
 
 use super::moving::{Fate, Moving};
+use super::shelf::HOLDS;
 use super::{
     Arriving, Bodies, Effects, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES,
     State, Stopped, Task, Walk,
@@ -73,6 +74,9 @@ impl Walk {
         let mut arguments = TableBuilder::default();
         if as_stream {
             arguments.longstr(STREAM_OFFSET, b"first");
+        } else if self.puts_back_harmlessly() {
+            // Such a queue may have a shorter one of its own.
+            arguments.long(CONSUMER_TIMEOUT, HOLDS.as_millis() as i64);
         }
         let tag = self.window.tag();
         self.set_prefetch(self.window.prefetch(), fx);

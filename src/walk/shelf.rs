@@ -1,4 +1,5 @@
 //! No message is held for long: RabbitMQ cuts a channel that holds one for half an hour (`consumer_timeout`), and nobody else sees it meanwhile.
+//! A queue, a policy or the broker's settings may say less. From 4.3 on a walk of a quorum queue asks for the half hour; before, a shorter one ends it.
 //!
 //! ```text
 //! Walking ─ paused for PAUSED, or holds one for HELD ─▶ Settling ─▶ … ─▶ Closing ─▶ Shelved ─ may go on ─▶ Asking ─▶ Walking
@@ -16,6 +17,8 @@ use super::{BEGINNING, Effects, State, Walk};
 const PAUSED: Duration = Duration::from_secs(5 * 60);
 /// What is paused for so long ends: it has a place, of which there are few, and a connection.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
+/// RabbitMQ's default, which a walk asks for where it may: then no shorter one ends it.
+pub(super) const HOLDS: Duration = Duration::from_secs(30 * 60);
 /// What is held for so long is put back, and met again.
 const HELD: Duration = Duration::from_secs(20 * 60);
 

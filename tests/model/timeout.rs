@@ -44,6 +44,16 @@ impl Broker {
         true
     }
 
+    /// Up to 4.2, and of what was fetched: the channel is closed, if it holds anything.
+    pub(crate) fn channel_times_out(&mut self, conn: Conn, channel: u16, millis: u64) -> bool {
+        let held = self.connection(conn).channels.get(&channel);
+        let holds = held.is_some_and(|channel| !channel.unacked.is_empty());
+        let text = format!(
+            "PRECONDITION_FAILED - delivery acknowledgement on channel {channel} timed out. Timeout value used: {millis} ms. This timeout value can be configured, see consumers doc guide to learn more"
+        );
+        holds && self.close_channel(conn, channel, 406, &text)
+    }
+
     /// What the consumer settles later, the queue no longer knows.
     fn give_up(&mut self, at: At, name: &Bytes, tag: &Bytes) {
         let held = self.channel(at).unacked.values();

@@ -52,6 +52,8 @@ pub(crate) enum Fault {
     RecorderAway,
     /// A source is deleted with what is in it, and declared again, perhaps as one of another kind. Only in worlds that say so.
     QueueDeleted,
+    /// A link holds messages for too long. Only in worlds that say so.
+    TimedOut,
     /// All delay queues refuse what is published for a while, as a policy bounds them. Only in worlds that say so.
     DelaysFull,
 }
@@ -299,6 +301,12 @@ impl World {
             }
             Fault::Unreachable => self.troubles.unreachable_until = soon,
             Fault::QueueDeleted => self.delete_source(),
+            Fault::TimedOut => {
+                if let Some((_, conn)) = self.any_link() {
+                    let millis = self.rng.u64(1..20) * 1_000;
+                    (1..4).any(|channel| self.broker.channel_times_out(conn, channel, millis));
+                }
+            }
             Fault::DelaysFull => {
                 self.broker.refuse_publishes(Some(DELAY_QUEUES));
                 self.troubles.remedies.push((soon, Remedy::Delays));

@@ -35,6 +35,8 @@ const RETRIES: u64 = 0x7265_7472_6965_7300;
 const LIVES: u64 = 0x6c69_7665_7300_0000;
 /// And one more.
 const GOING: u64 = 0x676f_696e_6700_0000;
+/// And the last one.
+const TIMEOUTS: u64 = 0x7469_6d65_6f75_7473;
 /// Lines of the trace that are kept.
 const TRACE: usize = 1_000_000;
 
@@ -151,6 +153,8 @@ impl World {
         let full = plan.retrying && apart.bool();
         troubles.also(plan.changing.then_some(Fault::QueueDeleted));
         troubles.also(full.then_some(Fault::DelaysFull));
+        let times_out = Rng::with_seed(seed ^ TIMEOUTS).bool();
+        troubles.also(times_out.then_some(Fault::TimedOut));
         let others = [Fault::RecorderAway, Fault::ProxyKilled];
         troubles.also(others.into_iter().filter(|_| redeclares));
         let options = Options {

@@ -127,6 +127,8 @@ fn tickets_of_an_older_life_mean_nothing() {
     rig.deliver(1, "dlx-proxy/x", &died_in("work", "hi"));
     let old = rig.dead()[0].0;
     rig.cut();
+    assert!(rig.hands_over());
+    rig.answered();
     rig.up("4.3.6");
     rig.objects();
     rig.consuming();

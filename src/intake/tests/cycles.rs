@@ -235,6 +235,7 @@ fn what_was_held_when_the_link_was_lost_comes_again() {
     rig.changed(&round(&[]));
     rig.deliver(2, "dlx-proxy/x", &died_in("work", "hi"));
     rig.cut();
+    rig.answered();
     rig.up("4.3.6");
     rig.objects();
     rig.consuming();

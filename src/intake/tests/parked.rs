@@ -56,14 +56,6 @@ impl IntakeRig {
         self.counted(0);
     }
 
-    /// Time passes, and the broker is heard meanwhile.
-    fn pass_alive(&mut self, millis: u64) {
-        for _ in 0..millis / 1000 {
-            self.pass(1000);
-            self.broker(&[8, 0, 0, 0, 0, 0, 0, 0xce]);
-        }
-    }
-
     /// The only request is for the next one; this is it.
     fn fetch(&mut self, tag: u64, content_: &Content) {
         self.got_asked();
@@ -255,6 +247,7 @@ fn what_nobody_takes_is_tried_again_with_the_next_lap() {
     assert_eq!(rig.tried(), [(1, 0, 0)]);
 }
 
+/// By the publisher, too.
 #[test]
 fn a_lap_that_was_cut_is_forgotten() {
     let mut rig = retrying();
@@ -262,9 +255,28 @@ fn a_lap_that_was_cut_is_forgotten() {
     rig.fetch(1, &parked("dlx", "a"));
     let (ticket, _) = rig.published();
     rig.cut();
+    assert!(rig.hands_over());
     rig.settle(&[(ticket, Outcome::Confirmed)]);
     assert_eq!(rig.machine.held(), 0);
     assert_eq!(rig.methods(), []);
+}
+
+/// The broker has those again that were held for too long (S9.5).
+#[test]
+fn a_lap_whose_channel_is_closed_is_forgotten_by_the_publisher() {
+    let mut rig = retrying();
+    rig.lap(2);
+    rig.fetch(1, &parked("dlx", "a"));
+    rig.published();
+    let text = "PRECONDITION_FAILED - delivery acknowledgement on channel 3 timed out.";
+    rig.broker(&close(3, 406, text, MethodId(0, 0)));
+    assert!(rig.hands_over());
+    rig.sent();
+    rig.answered();
+    rig.consuming_again();
+    rig.pass_alive(MINUTE);
+    let again = [(3, MethodId::CHANNEL_OPEN), (3, MethodId::QUEUE_DECLARE)];
+    assert_eq!(rig.methods(), again);
 }
 
 #[test]

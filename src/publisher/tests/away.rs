@@ -236,3 +236,46 @@ fn a_vhost_that_lets_nobody_in_does_so_too() {
     rig.pass(5_000);
     assert_eq!((rig.settled(), rig.told()), (vec![], vec![false]));
 }
+
+/// The intake asks for it before the broker takes back what is held for too long.
+#[test]
+fn what_the_intake_wants_back_in_an_alarm_is_forgotten_and_taken_again_after_it() {
+    let mut rig = rig();
+    rig.publish_as(INTAKE, vec![(1, message("", "k", "1"))]);
+    rig.publish(2, message("", "k", "2"));
+    assert_eq!(rig.published().len(), 2);
+    rig.alarm(true);
+    rig.publish_as(INTAKE, vec![(3, message("", "k", "3"))]);
+    rig.input(Input::HandOver);
+    assert_eq!(rig.told(), [false]);
+    assert_eq!(rig.machine.held(), 1, "the session's");
+    rig.live(60_000);
+    assert_eq!(rig.told(), UNTOLD);
+    rig.alarm(false);
+    assert_eq!(rig.told(), [true]);
+    assert_eq!(rig.published(), [], "it is in its queue");
+    rig.ack(1, 2, true);
+    rig.publish_as(INTAKE, vec![(4, message("", "k", "4"))]);
+    assert_eq!(rig.published(), [row(1, "", "k", "4")]);
+    rig.ack(1, 3, false);
+    assert_eq!(rig.settled(), [(2, AWAY), (4, Outcome::Confirmed)]);
+}
+
+/// Its channel is gone, and the broker has again what was held on it.
+#[test]
+fn what_is_in_the_intake_queue_again_is_not_tried_again() {
+    let mut rig = rig();
+    let batch = (1..=2).map(|n| (n, message("", "k", &n.to_string())));
+    rig.publish_as(INTAKE, batch.collect());
+    assert_eq!(rig.published().len(), 2);
+    rig.nack(1, 1);
+    rig.input(Input::HandOver);
+    assert_eq!(rig.told(), [false, true], "there is no reason to wait");
+    assert_eq!(rig.machine.held(), 0);
+    rig.ack(1, 2, false);
+    rig.live(60_000);
+    assert_eq!((rig.published(), rig.settled()), (vec![], vec![]));
+    rig.cut();
+    rig.up("4.3.6");
+    assert_eq!(rig.published(), []);
+}

@@ -160,3 +160,25 @@ fn it_takes_more_where_most_of_what_it_has_stays() {
     }
     assert_eq!(rig.acked(), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
+
+/// Whatever the queue, its policies and the broker's settings say.
+#[test]
+fn a_walk_of_a_quorum_queue_asks_for_the_time_that_it_may_hold_messages() {
+    for (version, queue_type, asks) in [
+        ("4.3.6", "quorum", true),
+        ("4.3.6", "classic", false),
+        ("4.2.5", "quorum", false),
+    ] {
+        let mut rig = rig(FAR);
+        rig.up(version);
+        rig.counted(1, 100);
+        rig.sent();
+        let text = format!(
+            "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'dead' in vhost '/' of queue type rabbit_{queue_type}_queue"
+        );
+        rig.broker(&close(1, 406, &text, MethodId::BASIC_CONSUME));
+        let sent = rig.sent();
+        let said = |sent: &Sent| memchr::memmem::find(&sent.payload, b"x-consumer-timeout");
+        assert_eq!(sent.iter().any(|it| said(it).is_some()), asks, "{version}");
+    }
+}
