@@ -53,6 +53,7 @@ mod signals;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod vain;
 
 /// What a classic queue could lose is returned after so long.
 const RETURNED_AFTER: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Idle ──parked-retry has passed──▶ Counting ──some are there──▶ Locking ──▶ Lap: as many as there were, oldest first ──▶ Idle
-//!                                      │ none                       │ refused: another proxy is at it
+//!                                      │ none, or in vain           │ refused: another proxy is at it
 //!                                      └──────────▶ Idle ◀──────────┘
 //! ```
 //! What can go is published to its target, what cannot is published to the end of the parking queue; both are the publisher's, and a message is
@@ -10,6 +10,9 @@
 //! deliveries. For the same reason messages are fetched one by one (`basic.get`), never more than there were: nothing comes that would have
 //! to go back. An exclusive consumer would keep other proxies away only from a classic queue (quorum queues take any number of them), so the
 //! lock is an exclusive queue.
+//!
+//! Each message that a lap does not move costs the broker a publish and an ack. So the more messages there are, the later a lap comes after one that
+//! brought none to its target; and there is none while there are as many as that one left, and all of them stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,6 +30,7 @@ use crate::machine::{Cause, Event, Mono, Now, Outcome, Publication, Purpose, Rea
 
 use super::incoming::{self, Announced, Delivery};
 use super::resting::{Resting, Target};
+use super::vain::Vain;
 use super::{PARKED, signals};
 
 /// Messages without an outcome at once, when all goes well; a lap begins with one.
@@ -80,8 +84,10 @@ pub(super) struct Parked {
     active: bool,
     /// The channel is open.
     open: bool,
-    /// When the last lap ended.
+    /// When the last lap ended, or was not begun.
     rested: Mono,
+    /// The last lap, if it was in vain.
+    vain: Option<Vain>,
     /// No lap begins before this time.
     not_before: Mono,
     /// Still to be fetched in this lap.
@@ -112,6 +118,7 @@ impl Parked {
             active: false,
             open: false,
             rested: now.mono,
+            vain: None,
             not_before: now.mono,
             left: 0,
             fetching: false,
@@ -130,6 +137,7 @@ impl Parked {
     pub(super) fn begin(&mut self, now: Now) {
         self.active = true;
         self.rested = now.mono;
+        self.vain = None;
     }
 
     /// The link is lost; `fault`: because of what the broker should have done on it.
@@ -237,6 +245,9 @@ impl Parked {
     fn counted(&mut self, count: u32, now: Now, fx: &mut Effects) {
         if !self.active || count == 0 && self.held.is_empty() {
             self.tell(fx);
+            return self.rest(now);
+        }
+        if self.vain.is_some_and(|vain| vain.spares(count, now.mono)) {
             return self.rest(now);
         }
         self.state = State::Locking(count);
@@ -373,6 +384,15 @@ impl Parked {
         if self.left == 0 {
             if flying == 0 {
                 self.tell(fx);
+                let Tally {
+                    moved,
+                    waiting,
+                    staying,
+                } = self.tally;
+                // What is still held has the first turn in the next lap.
+                let vain = (moved == 0 && self.held.is_empty())
+                    .then(|| Vain::new(waiting, staying, now.mono));
+                self.vain = vain;
                 delete(fx.broker.build(&[]), &self.lock);
                 self.rest(now);
             }

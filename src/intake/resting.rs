@@ -1,4 +1,5 @@
 //! Targets that refused a parked message, or did not answer: for each, only one message is tried again, after 1, 2, 4 and then every 8 laps.
+//! One that is not begun, as it would be in vain, counts too.
 //!
 //! An exchange may lead to several queues. If one of them is full, the broker refuses the publish, and the others have their copies all the same. So
 //! messages that are tried in each lap would fill the others.
@@ -35,7 +36,7 @@ struct Rest {
 // === impl Resting ===
 
 impl Resting {
-    /// A lap is over: what it has tried has an outcome, or never will have one.
+    /// A lap is over, or was not begun: what it has tried has an outcome, or never will have one.
     pub(super) fn lap(&mut self) {
         self.lap += 1;
         for rest in self.targets.values_mut() {

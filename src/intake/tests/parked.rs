@@ -300,6 +300,100 @@ fn at_the_end_of_the_process_what_is_on_its_way_is_awaited() {
     assert!(!methods.contains(&(3, MethodId::BASIC_GET)), "{methods:?}");
 }
 
+impl IntakeRig {
+    /// A whole lap, in which so many messages only go to the end, for that cause.
+    fn lap_in_vain(&mut self, count: u32, message: &Content, cause: Cause) {
+        self.lap(count);
+        for tag in 1..=count {
+            self.fetch(tag.into(), message);
+            let (ticket, _) = self.published();
+            self.settle(&[(ticket, Outcome::Parked(cause))]);
+        }
+        assert_eq!(
+            self.methods().last(),
+            Some(&(3, MethodId::QUEUE_DELETE)),
+            "over"
+        );
+    }
+
+    /// After how many minutes of those the next lap begins, as so many messages are there.
+    fn next_lap(&mut self, most: u64, count: u32) -> Option<u64> {
+        (1..=most).find(|_| {
+            self.pass_alive(MINUTE);
+            assert_eq!(
+                self.methods(),
+                [(3, MethodId::QUEUE_DECLARE)],
+                "how many are there?"
+            );
+            self.counted(count);
+            self.methods() == [(3, MethodId::QUEUE_DECLARE)]
+        })
+    }
+}
+
+/// 100 ms for each.
+#[test]
+fn after_a_lap_in_vain_the_next_one_is_the_later_the_more_messages_there_are() {
+    let waits = Cause::Unroutable;
+    let mut rig = retrying();
+    rig.lap_in_vain(1_500, &parked("dlx", "a"), waits);
+    assert_eq!(rig.next_lap(9, 1_500), Some(3));
+
+    let mut rig = retrying();
+    rig.lap_in_vain(700, &parked("dlx", "a"), waits);
+    assert_eq!(rig.next_lap(9, 2_900), Some(5), "as many as there are now");
+    let mut rig = retrying();
+    rig.lap_in_vain(700, &parked("dlx", "a"), waits);
+    assert_eq!(rig.next_lap(9, 10), Some(1));
+    let mut rig = retrying();
+    rig.lap_in_vain(1, &parked("dlx", "a"), waits);
+    assert_eq!(rig.next_lap(99, u32::MAX), Some(60), "an hour at most");
+}
+
+#[test]
+fn a_lap_that_brought_one_to_its_target_is_followed_by_another_soon() {
+    let mut rig = retrying();
+    rig.lap(1);
+    rig.fetch(1, &parked("dlx", "a"));
+    let (ticket, _) = rig.published();
+    rig.settle(&[(ticket, Outcome::Confirmed)]);
+    rig.sent();
+    assert_eq!(rig.next_lap(9, 3_000), Some(1));
+}
+
+/// Nobody but the count says that something has changed; in an hour one may have gone, and another one come.
+#[test]
+fn what_stays_is_not_moved_while_no_other_comes() {
+    let stays = parked("", "a");
+    let stays = Content {
+        properties: Bytes::from_static(&[0, 0]),
+        ..stays
+    };
+    for (count, minutes) in [(2, 60), (3, 1), (1, 1)] {
+        let mut rig = retrying();
+        rig.lap_in_vain(2, &stays, Cause::Poison);
+        assert_eq!(rig.tried(), [(0, 0, 2)]);
+        assert_eq!(rig.next_lap(99, count), Some(minutes));
+        assert_eq!(
+            rig.tried(),
+            [],
+            "what was told of them is as true as before"
+        );
+    }
+}
+
+/// A broker that comes back may not be the one that it was.
+#[test]
+fn with_a_new_link_a_lap_begins_soon() {
+    let mut rig = retrying();
+    rig.lap_in_vain(1_500, &parked("dlx", "a"), Cause::Unroutable);
+    rig.cut();
+    rig.up("4.3.6");
+    rig.objects();
+    rig.consuming();
+    rig.lap(1_500);
+}
+
 /// Else its lap would never end, nor would another proxy ever have the lock.
 #[test]
 fn what_comes_when_the_publisher_has_left_waits_for_the_next_lap() {
