@@ -27,6 +27,7 @@ pub mod catalogue;
 pub mod channel_limits;
 pub mod existing_delays;
 pub mod generated;
+pub mod in_vain;
 pub mod live;
 pub mod policy;
 pub mod redeclared;

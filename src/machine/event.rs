@@ -88,6 +88,13 @@ pub enum Event {
         /// RabbitMQ's words, or ours.
         problem: String,
     },
+    /// The arguments of a queue delete it together with messages that wait in it.
+    GoesWithMessages {
+        /// The queue.
+        queue: ShortStr,
+        /// Why, and what to do.
+        problem: &'static str,
+    },
     /// A message that a client returned has come to the end of its publication into a delay queue.
     Retried {
         /// The queue it belongs to.

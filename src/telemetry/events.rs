@@ -106,6 +106,9 @@ impl Reporter {
             Event::RetriesInVain { queue, problem } => {
                 seldom!(self, Level::WARN, "arguments of a queue ask for retries in vain", Some(queue), "", %queue, problem)
             }
+            Event::GoesWithMessages { queue, problem } => {
+                seldom!(self, Level::WARN, "a queue goes with the messages that wait in it", Some(queue), "", %queue, problem)
+            }
             Event::Retried {
                 queue,
                 delay,
