@@ -57,7 +57,7 @@ pub struct Retry<'a> {
     pub cc_counts: bool,
     /// Its property `expiration`.
     pub expiration: Option<&'a [u8]>,
-    /// When its TTL is over, if it has one. It does not begin anew.
+    /// When its TTL is over, if it has one. That began at the delivery that was the first to be returned.
     pub deadline: Option<Wall>,
     /// While it is away.
     pub away: Option<Away<'a>>,
