@@ -16,7 +16,7 @@ use crate::net::clock::Clock;
 use crate::net::walks::Walks;
 use crate::objects::Names;
 use crate::telemetry::Metrics;
-use crate::walk::{Ended, Failure};
+use crate::walk::{Ended, Failure, Stopped};
 
 pub use self::book::Book;
 pub use self::order::{NotBegun, Order};
@@ -143,6 +143,12 @@ impl Redrives {
     /// `None`: it did not end in time.
     fn ended(&self, id: u64, ended: Option<Ended>) {
         let now = self.walks.clock.now();
+        let stopped = ended
+            .as_ref()
+            .and_then(|ended| Some(ended.as_ref().ok()?.stopped));
+        if let Some(Stopped::Messages | Stopped::Octets) = stopped {
+            self.metrics.limit_met(Limit::RedriveHeld);
+        }
         if let Some(shown) = self.book().ended(id, ended, now.wall) {
             info!(redrive = id, vhost = shown.vhost, queue = shown.queue, state = ?shown.state, gone = shown.gone, stay = ?shown.stay, cause = shown.cause, "redrive ended");
         }

@@ -19,7 +19,7 @@ use crate::link::{Link, Step};
 use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket};
 
 pub use self::ended::{Ended, Failure, QueueType, REORDERED, Stopped, Summary};
-pub use self::moving::{MOST_AWAY, Moved};
+pub use self::moving::{MOST_AWAY, MOST_HELD, Moved};
 pub use self::readable::{Answers, Readable};
 pub use self::settings::{Bodies, Bounds, Move, Settings, Task};
 
@@ -286,7 +286,7 @@ impl Walk {
     fn take_leave(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Cancelling;
         self.quiet = None;
-        self.until = Some(now.mono.after(LAST));
+        self.until = Some(now.mono.after(self.patience()));
         match self.gets {
             // There is no consumer.
             true => self.set_prefetch(1, fx),
@@ -458,7 +458,7 @@ impl Machine for Walk {
             self.cancel(Stopped::Paused, now, fx);
         }
         if self.shelf.take_if(|at| *at <= now.mono).is_some() {
-            self.shelf_is_due(now);
+            self.shelf_is_due(now, fx);
         }
         if self.quiet.take_if(|at| *at <= now.mono).is_some() {
             match self.state {
@@ -470,6 +470,7 @@ impl Machine for Walk {
             fx.out.publish.extend(moving.again(now));
         }
         self.miss_answers(now, fx);
+        self.lighten(now, fx);
         self.after(now, fx);
     }
 

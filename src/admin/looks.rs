@@ -314,11 +314,6 @@ impl Looks {
         }
     }
 
-    /// How many messages may be held at once.
-    pub(super) fn look_limit(&self) -> u64 {
-        self.limits.now().look_limit
-    }
-
     fn settings(&self, wish: Wish) -> Settings {
         let limits = self.limits.now();
         let wanted = wish.messages.unwrap_or(u64::MAX);

@@ -261,6 +261,8 @@ pub enum Limit {
     LookLimit,
     /// Redrives at work.
     Redrives,
+    /// Messages that a redrive holds, as they stay.
+    RedriveHeld,
     /// Octets of messages that a look passes.
     LookBytes,
     /// A look took too long.
@@ -308,6 +310,7 @@ impl Limit {
         Limit::Looks,
         Limit::LookLimit,
         Limit::Redrives,
+        Limit::RedriveHeld,
         Limit::LookBytes,
         Limit::LookTimeout,
         Limit::HookLetters,
@@ -340,6 +343,7 @@ impl Limit {
             Limit::Looks => "max-looks",
             Limit::LookLimit => "look-limit",
             Limit::Redrives => "max-redrives",
+            Limit::RedriveHeld => "redrive-held",
             Limit::LookBytes => "look-bytes",
             Limit::LookTimeout => "look-timeout",
             Limit::HookLetters => "max-hook-letters",

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Cause, Wall};
 use crate::net::walks::Progress;
-use crate::walk::{Ended, Input, REORDERED, Stopped};
+use crate::walk::{Ended, Input, REORDERED, Stopped, Summary};
 
 /// Without the password, which only the walk needs.
 pub(super) struct Entry {
@@ -109,10 +109,15 @@ impl Entry {
                 (State::Waiting, Some(why.to_owned()))
             }
             None => (State::Running, None),
-            Some((_, Err(failure))) => (State::Failed, Some(failure.to_string())),
+            Some((_, Err(failure))) => (
+                State::Failed,
+                Some(format!("{failure}; {}", failure.next())),
+            ),
             Some(_) if self.cancelled => (State::Cancelled, None),
             Some((_, Ok(summary))) => match summary.stopped {
-                Stopped::Messages => (State::Failed, Some(TOO_MANY_STAY.to_owned())),
+                Stopped::Messages => (State::Failed, Some(too_many_stay(summary))),
+                Stopped::Octets => (State::Failed, Some(too_heavy(summary))),
+                Stopped::Time => (State::Failed, Some(format!("{NOTHING_MOVED}; {IN_FRONT}"))),
                 Stopped::Paused => (State::Cancelled, Some(PAUSED_FOR_LONG.to_owned())),
                 _ if summary.some_did_not_come() => {
                     (State::Completed, Some(SOME_DID_NOT_COME.to_owned()))
@@ -187,5 +192,86 @@ const PAUSED_FOR_LONG: &str = "it was paused for an hour";
 /// Of a walk that was not given all.
 const SOME_DID_NOT_COME: &str =
     "some of the messages did not come: others hold or have taken them, or they expired";
-/// Of a walk that holds `look-limit` messages.
-const TOO_MANY_STAY: &str = "too many messages in front stay where they are (look-limit)";
+/// Of a walk that has moved nothing, and gives back what it holds before the broker wants it back.
+const NOTHING_MOVED: &str =
+    "20 minutes have moved nothing, and what was passed has to go back by then (consumer_timeout)";
+
+/// What to do about messages that stand in front of those that are meant.
+const IN_FRONT: &str = "redrive or purge what is in front first, by another filter or a limit";
+
+/// Of a walk that holds as many messages as it may.
+fn too_many_stay(summary: &Summary) -> String {
+    let held = summary.seen.saturating_sub(summary.moved.gone);
+    format!("the first {held} messages stay, and more cannot be held; {IN_FRONT}")
+}
+
+/// Of a walk that holds as much as it may.
+fn too_heavy(summary: &Summary) -> String {
+    let held = summary.seen.saturating_sub(summary.moved.gone);
+    format!(
+        "the first {held} messages stay, and to hold them takes too much of the broker's memory, or it has an alarm; {IN_FRONT}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::walk::Failure;
+
+    /// One that has ended so.
+    fn shown(ended: Ended) -> Shown {
+        let entry = Entry {
+            vhost: Vhost::ROOT,
+            queue: ShortStr::EMPTY,
+            by: ShortStr::EMPTY,
+            to: String::new(),
+            is_published: true,
+            begun: Wall(1),
+            progress: watch::channel(Progress::default()).1,
+            tell: mpsc::channel(1).0,
+            paused: false,
+            cancelled: false,
+            ended: Some((Wall(2), ended)),
+            over: CancellationToken::new(),
+        };
+        entry.show(1, false)
+    }
+
+    #[test]
+    fn each_failure_says_what_to_do() {
+        for stopped in [Stopped::Messages, Stopped::Octets, Stopped::Time] {
+            let summary = Summary {
+                stopped,
+                seen: 12,
+                ..Summary::default()
+            };
+            let shown = shown(Ok(summary));
+            assert_eq!(shown.state, State::Failed, "{stopped:?}");
+            let cause = shown.cause.expect("a cause");
+            assert!(cause.ends_with(IN_FRONT), "{cause}");
+        }
+        let refused = |code, text: &str| Failure::Refused {
+            code,
+            text: text.to_owned(),
+        };
+        for (failure, next) in [
+            (Failure::Connection("lost".to_owned()), "begin again"),
+            (Failure::Login("no".to_owned()), "log in"),
+            (refused(403, "no"), "the right"),
+            (refused(404, "none"), "still there"),
+            (refused(405, "alone"), "mend what"),
+            (
+                refused(406, "delivery acknowledgement on channel 3 timed out."),
+                "consumer_timeout",
+            ),
+            (Failure::Stream, "an export"),
+            (Failure::Silent, "begin again"),
+            (Failure::Blocked, "the alarm"),
+        ] {
+            let shown = shown(Err(failure.clone()));
+            assert_eq!(shown.state, State::Failed);
+            let cause = shown.cause.expect("a cause");
+            assert!(cause.contains(next), "{cause}");
+        }
+    }
+}

@@ -11,6 +11,7 @@ use crate::letter::Filter;
 use crate::link::Frame;
 use crate::machine::{Now, Outcome, Ticket};
 
+use super::ended::DISMISSED;
 use super::moving::{Fate, Moving};
 use super::shelf::HOLDS;
 use super::{
@@ -19,8 +20,6 @@ use super::{
 };
 
 pub(super) const UNREADABLE: &str = "the broker sent what cannot be read";
-/// Why the broker cancels a consumer of a queue that is there.
-const DISMISSED: &str = "the broker has cancelled the consumer, and put back what it held: messages were held for longer than its consumer timeout, or the node of the queue is away";
 /// What the refusal of `x-stream-offset` ends with.
 const QUORUM: &[u8] = b"rabbit_quorum_queue";
 
@@ -200,10 +199,11 @@ impl Walk {
         if moving.is_some_and(Moving::is_done) {
             return Some(Stopped::Enough);
         }
-        if seen >= bounds.messages || moving.is_some_and(Moving::holds_enough) {
+        let holds_enough = moving.is_some_and(Moving::holds_enough);
+        if seen >= bounds.messages || holds_enough || self.has_no_room() {
             return Some(Stopped::Messages);
         }
-        (self.octets >= bounds.octets).then_some(Stopped::Octets)
+        (self.octets >= bounds.octets || self.is_too_heavy()).then_some(Stopped::Octets)
     }
 
     /// What became of messages that the publisher was handed.

@@ -98,6 +98,10 @@ pub enum Failure {
     Blocked,
 }
 
+/// Why the broker cancels a consumer of a queue that is there.
+pub(super) const DISMISSED: &str = "the broker has cancelled the consumer, and put back what it held: messages were held for longer than its consumer timeout, or the node of the queue is away";
+/// What to do about a timeout of the broker's.
+const TIMED_OUT: &str = "begin again, as what has not gone is still there; if that ends in the same way, raise the broker's consumer_timeout (30 minutes by default)";
 /// `ACCESS_REFUSED`: of a connection it is about the login alone.
 const ACCESS_REFUSED: &str = "403";
 /// `NOT_ALLOWED`: of a connection it is about the vhost, or about what counts connections.
@@ -133,6 +137,25 @@ impl Failure {
                 text: text.to_owned(),
             },
             _ => Failure::Connection(cause),
+        }
+    }
+
+    /// What whoever wanted messages moved does next.
+    pub fn next(&self) -> &'static str {
+        match self {
+            Failure::Connection(text) if text == DISMISSED => TIMED_OUT,
+            Failure::Refused { code: 406, text } if text.contains("timed out") => TIMED_OUT,
+            Failure::Connection(_) | Failure::Silent => {
+                "begin again when the broker answers, as what has not gone is still there"
+            }
+            Failure::Login(_) => "log in with a name and a password that the broker knows",
+            Failure::Refused {
+                code: 403 | 530, ..
+            } => "give this user the right, or let a user who has it begin again",
+            Failure::Refused { code: 404, .. } => "look whether the queue is still there",
+            Failure::Refused { .. } => "mend what the broker says, and begin again",
+            Failure::Stream => "copy them with an export and an import",
+            Failure::Blocked => "end the alarm, and begin again",
         }
     }
 }

@@ -27,6 +27,8 @@ use super::asking::{Answer, Asking, Right};
 use super::away::Away;
 use super::window::{FACTOR, FIRST};
 
+/// So many messages that stay a redrive holds at most. It remembers none of them, but the broker does, with some hundred octets for each.
+pub const MOST_HELD: u64 = 1_000_000;
 /// Publications without an outcome at once: as many, ...
 pub const MOST_AWAY: usize = 256;
 /// ... and so many octets, unless one is larger.
@@ -73,11 +75,15 @@ pub(super) struct Moving {
     /// None goes before that, if there is a rate.
     next: Mono,
     again: Option<Mono>,
+    /// Since when nobody can publish.
+    waits_since: Option<Mono>,
     /// Nothing waits for a publisher any more.
     given_up: bool,
     /// What it holds is put back, to be met again.
     puts_down: bool,
     moved: Moved,
+    /// Of those that are gone, so many were when it began to hold what it holds.
+    gone_before: u64,
 }
 
 /// What becomes of a message.
@@ -108,9 +114,11 @@ impl Moving {
             first_held: None,
             next: now.mono,
             again: None,
+            waits_since: None,
             given_up: false,
             puts_down: false,
             moved: Moved::default(),
+            gone_before: 0,
         }
     }
 
@@ -154,15 +162,23 @@ impl Moving {
         }
     }
 
-    /// So many more than these may be held now: none while more than half of them are to go.
+    /// So many more than these may be held now: none while more than half of them are to go; with a rate, as many as have no more among them that go
+    /// soon, if they are like those that came.
     pub(super) fn more(&self, held: u64) -> u64 {
-        match self.held * 2 >= held {
-            true => {
-                let more = self.held * (FACTOR - 1);
-                more.min(self.soon().unwrap_or(more))
-            }
-            false => 0,
+        if self.held * 2 < held {
+            return 0;
         }
+        let more = self.held * (FACTOR - 1);
+        let went = self.moved.gone - self.gone_before + self.away.len() as u64;
+        let soon = self
+            .soon()
+            .map(|soon| soon.saturating_mul(self.held + went) / went.max(1));
+        more.min(soon.unwrap_or(more))
+    }
+
+    /// Some have gone since it holds what it holds, or will, or would if they could be published.
+    pub(super) fn gets_on(&self) -> bool {
+        self.moved.gone > self.gone_before || !self.away.is_empty() || self.moved.waits
     }
 
     /// As many as wanted have gone, or are on their way.
@@ -192,6 +208,11 @@ impl Moving {
             return Some(self.again);
         }
         (now.mono < self.next).then_some(Some(self.next))
+    }
+
+    /// Since when nothing can be published.
+    pub(super) fn waits_since(&self) -> Option<Mono> {
+        self.waits_since
     }
 
     /// When messages are handed over again, or an answer is late.
@@ -327,6 +348,7 @@ impl Moving {
             {
                 away.again = true;
                 self.moved.waits = true;
+                self.waits_since.get_or_insert(now.mono);
                 self.again.get_or_insert(now.mono.after(AGAIN));
                 return None;
             }
@@ -340,6 +362,7 @@ impl Moving {
         match cause {
             None => {
                 self.moved.gone += 1;
+                self.waits_since = None;
                 Some(away.tag)
             }
             Some(cause) => {
@@ -419,6 +442,7 @@ impl Moving {
     /// Nothing is held any more.
     pub(super) fn begin_anew(&mut self) {
         (self.held, self.first_held) = (0, None);
+        self.gone_before = self.moved.gone;
         self.moved.stay.clear();
         self.puts_down = false;
     }

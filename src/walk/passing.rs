@@ -4,13 +4,18 @@
 //! only some of those passes on until it holds all: the first message that had not come back says so. Up to 4.2 each message that is put back counts
 //! as a failed delivery, and may die of that; there the order is given up instead.
 
+use std::time::Duration;
+
 use crate::amqp::version::Version;
 use crate::machine::Now;
 
+use super::shelf::HELD;
 use super::{Effects, LAST, PAUSE, QueueType, State, Walk};
 
 /// From here on a `basic.nack` keeps the order of a quorum queue, and does not count as a failed delivery.
 const NACK_IS_HARMLESS: Version = Version(4, 3, 0);
+/// For the sake of the order it holds messages so much longer than it would, and puts them back before RabbitMQ wants them.
+const PASSING: Duration = Duration::from_secs(5 * 60);
 
 impl Walk {
     /// Each publication has an outcome: what was taken and has not gone is put back.
@@ -18,7 +23,8 @@ impl Walk {
         let is_settled = self.moving.as_ref().is_none_or(|it| it.is_settled());
         if self.state == State::Settling && is_settled {
             self.state = State::Passing;
-            (self.until, self.quiet) = (Some(self.ends), Some(now.mono.after(PAUSE)));
+            let until = self.ends.min(self.began.after(HELD + PASSING));
+            (self.until, self.quiet) = (Some(until), Some(now.mono.after(PAUSE)));
         }
         if self.state == State::Passing && !self.passes_on() {
             self.empty(now);
@@ -39,7 +45,7 @@ impl Walk {
     fn passes_on(&self) -> bool {
         let bounds = self.settings.bounds;
         let may = self.held() < bounds.held && self.octets < bounds.octets;
-        may && self.puts_back_harmlessly() && self.leaves_some_behind()
+        may && !self.has_no_room() && self.puts_back_harmlessly() && self.leaves_some_behind()
     }
 
     /// It holds some of the messages that had come back to a quorum queue, and there are more of them, as far as it knows.

@@ -15,6 +15,7 @@ mod acks;
 mod asking;
 mod back;
 mod gets;
+mod long;
 mod moving;
 mod passing;
 mod readable;

@@ -4,9 +4,11 @@
 //! consumes again (S12.7). Nothing is on its way then (S12.6), and the tags sort by age, as a quorum queue puts back by consumers in the order of
 //! their names: so the order stays.
 
+use std::time::Duration;
+
 use crate::amqp::ids::DeliveryTag;
 
-use super::{Effects, QueueType, State, Walk};
+use super::{Effects, LAST, QueueType, State, Walk};
 
 /// The first window, where it is not known how many messages have to be passed.
 pub(super) const FIRST: u64 = 16;
@@ -14,14 +16,21 @@ pub(super) const FIRST: u64 = 16;
 pub(super) const FACTOR: u64 = 4;
 /// No prefetch is larger.
 const LARGEST: u64 = u16::MAX as u64;
-/// So many consumers one after another: more than 32 of a queue have no order at the broker.
-const MOST_CONSUMERS: u8 = 20;
+/// So many consumers one after another: what more than 32 hold goes back to a quorum queue without an order (S12.7).
+const MOST_CONSUMERS: u32 = 20;
+/// A window has room for messages of so many octets in all, as far as those before it tell: a quorum queue sends that to the channel at once, and the
+/// broker keeps it in memory until it is read.
+const WINDOW_OCTETS: u64 = 128 << 20;
+/// The broker has its usual time to answer at the end, and as much again for each so many messages that are held, ...
+const AT_ONCE: u32 = 2_000;
+/// ... up to so many.
+const MOST_AWAITED: u64 = 100_000;
 
 /// What the consumer of now may hold, and holds.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// Its number on its channel.
-    number: u8,
+    pub(super) number: u32,
     /// So many messages it may hold: its prefetch.
     room: u64,
     /// So many it holds.
@@ -78,7 +87,7 @@ impl Window {
 
     /// The name of its consumer.
     pub(super) fn tag(&self) -> Vec<u8> {
-        format!("dlx-proxy-{:02}", self.number).into_bytes()
+        format!("dlx-proxy-{:04}", self.number).into_bytes()
     }
 
     /// Room for so many more. Where messages are got, that is all.
@@ -104,6 +113,26 @@ impl Walk {
         self.delivered - self.acked
     }
 
+    /// Octets of a message, on average.
+    fn usual(&self) -> u64 {
+        (self.octets / self.summary.taken.max(1)).max(1)
+    }
+
+    /// Octets of memory that the broker needs for what is held, about (S12.10).
+    pub(super) fn weight(&self) -> u64 {
+        let each = match self.summary.queue_type {
+            QueueType::Quorum => 256,
+            QueueType::Classic | QueueType::Stream => 1_024 + self.usual(),
+        };
+        self.held() * each
+    }
+
+    /// How long the broker may take to answer at the end: for each ack it looks through all that its channel holds, one after another.
+    pub(super) fn patience(&self) -> Duration {
+        let held = self.held().min(MOST_AWAITED) as u32;
+        LAST * (1 + held / AT_ONCE)
+    }
+
     /// Never more than there are: so none is on its way when the last of them was looked at.
     fn most_held(&self) -> u64 {
         let wanted = match &self.moving {
@@ -112,7 +141,7 @@ impl Walk {
             Some(moving) => moving.most_held(),
         };
         let there = self.left().unwrap_or(u64::MAX);
-        wanted.min(there).clamp(1, LARGEST)
+        wanted.min(there).max(1)
     }
 
     /// The window that it begins with. A stream counts nothing and would begin anew with each consumer, so it gets the largest one.
@@ -122,7 +151,21 @@ impl Walk {
             None => FIRST,
             Some(moving) => moving.first_window(),
         };
-        self.window = Window::of(first.min(self.most_held()));
+        self.window = Window::of(first.min(self.most_held()).min(LARGEST));
+    }
+
+    /// So many consumers it has had, where their number counts.
+    fn consumers_had(&self) -> u32 {
+        match self.summary.queue_type {
+            QueueType::Quorum => self.window.number,
+            QueueType::Classic | QueueType::Stream => 0,
+        }
+    }
+
+    /// It holds as many as it can, and they all stay.
+    pub(super) fn has_no_room(&self) -> bool {
+        let goes = self.moving.as_ref().is_some_and(|it| !it.is_settled());
+        self.consumers_had() > MOST_CONSUMERS && self.window.is_full() && !goes
     }
 
     /// Opens the next window, if this one is full and more may be taken.
@@ -136,6 +179,7 @@ impl Walk {
             || self.window.opens
             || self.has_stash()
             || !self.window.is_full()
+            || self.consumers_had() > MOST_CONSUMERS
             || self.summary.queue_type == QueueType::Stream
         {
             return;
@@ -143,16 +187,14 @@ impl Walk {
         let held = self.held();
         let more = match &self.moving {
             Some(moving) if self.state == State::Walking => moving.more(held),
-            _ => {
-                let left = self.settings.bounds.octets.saturating_sub(self.octets);
-                let usual = (self.octets / self.summary.seen.max(1)).max(1);
-                (held * (FACTOR - 1)).min(left / usual).max(1)
-            }
+            _ => held * (FACTOR - 1),
         };
-        let most = self.most_held().saturating_sub(held);
-        let room = match self.window.number >= MOST_CONSUMERS && more > 0 {
-            true => most,
-            false => more.min(most),
+        let left = self.settings.bounds.octets.saturating_sub(self.octets);
+        let fits = (left.min(WINDOW_OCTETS) / self.usual()).max(1);
+        let most = self.most_held().saturating_sub(held).min(LARGEST);
+        let room = match self.consumers_had() >= MOST_CONSUMERS && more > 0 {
+            true => fits.min(most),
+            false => more.min(fits).min(most),
         };
         if room > 0 && self.gets {
             self.window.widen_gets(room);

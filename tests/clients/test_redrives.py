@@ -181,6 +181,29 @@ def test_a_filter_and_an_id_mean_the_same_messages_for_all(scene):
     assert [letter["id"] for letter in look(scene, dead)["dead-letters"]] == [ids[0], ids[2]]
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_filter_finds_what_is_meant_in_a_long_queue(scene, kind):
+    """More messages stay than a look passes (`look-limit`), and they stay in their order."""
+    count, every, direct = 12_000, 60, scene.via.direct.channel()
+    dead, other = scene.queue("dead", kind=kind), scene.queue("other", kind="classic")
+    meant = [number for number in range(count) if number % every == every - 1]
+    for number in range(count):
+        direct.basic_publish("", dead, b"%s %d" % (b"meant" if number % every == every - 1 else b"other", number))
+    until(lambda: scene.depth(dead) == count, "all are there")
+    done = ended(scene, order(scene, dead, to_queue=other, body="meant"))
+    assert (done["state"], done["seen"], done["gone"], done["stay"], done["cause"]) == ("completed", count, len(meant), {}, None), done
+    for queue, expected in ((other, meant), (dead, sorted(set(range(count)) - set(meant)))):
+        found = []
+        for method, _, body in direct.consume(queue, auto_ack=True, inactivity_timeout=DEADLINE):
+            assert method, f"{len(found)} of {len(expected)}"
+            found.append(int(body.split()[1]))
+            if len(found) == len(expected):
+                break
+        assert found == expected, "in their order"
+        direct.cancel()
+    direct.close()
+
+
 def test_what_a_message_says_of_its_past_takes_the_right_to_publish_so(scene):
     """Whoever may publish into a queue can write any `x-death`, and consumers behind the proxy read exchange and key of that."""
     via, direct = scene.via, scene.via.direct.channel()

@@ -28,6 +28,7 @@ use super::{Answered, Peer, count, json, read, wanted};
 use crate::amqp::ids::Vhost;
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::redrives::{NotBegun, Order, Redrives, Shown};
+use crate::walk::MOST_HELD;
 
 /// What the handlers need.
 #[derive(Clone)]
@@ -267,7 +268,7 @@ impl Moves {
             filter: wanted.filter,
             most: most.unwrap_or(u64::MAX),
             per_second: rate.and_then(NonZeroU32::new),
-            held: self.looks.look_limit(),
+            held: MOST_HELD,
             to,
         };
         let begun = self.redrives.begin(order);

@@ -35,7 +35,7 @@ pub(super) fn redrive() -> Move {
 }
 
 /// All messages, nowhere.
-fn purge() -> Move {
+pub(super) fn purge() -> Move {
     Move {
         to: None,
         ..redrive()
@@ -49,9 +49,20 @@ pub(super) fn moving(wanted: Move, ready: u32) -> WalkRig {
 
 /// The same on a queue of that type, within bounds.
 pub(super) fn moving_in(queue_type: &str, wanted: Move, ready: u32, bounds: Bounds) -> WalkRig {
+    moving_at("4.3.6", queue_type, wanted, ready, bounds)
+}
+
+/// The same at a broker of that version.
+pub(super) fn moving_at(
+    version: &str,
+    queue_type: &str,
+    wanted: Move,
+    ready: u32,
+    bounds: Bounds,
+) -> WalkRig {
     let asks = wanted.to.is_some();
     let mut rig = rig_of(Task::Move(Box::new(wanted)), bounds);
-    rig.up("4.3.6");
+    rig.up(version);
     rig.counted(1, ready);
     if asks {
         rig.asks(true, 1);
