@@ -136,7 +136,7 @@ pub struct Session {
     permitted: Believed<ShortStr, ()>,
     /// For the broker, once it may go.
     outbox: Outbox,
-    /// Queues of which was told that their arguments ask for retries in vain.
+    /// Queues of which was told what their arguments ask for in vain, or lose.
     told: BTreeSet<ShortStr>,
 }
 

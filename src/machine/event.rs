@@ -297,7 +297,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 27] = [
+    pub const ALL: [Limit; 28] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,

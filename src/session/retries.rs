@@ -14,6 +14,7 @@ use crate::dead_letter::retries::{Attempts, OnCrash, Retries, Returned};
 use crate::dead_letter::{self, Disposal, Return};
 use crate::machine::{Event, Fallback, Limit, Publication, Purpose, Reason};
 use crate::objects::{DeclaredTarget, OwnObject, QueueType};
+use crate::registry::in_vain;
 use crate::registry::policy::{Mode, Queue};
 use crate::registry::said_retries::{self, SaidRetries};
 
@@ -51,7 +52,7 @@ impl Session {
         (said, without.map(method))
     }
 
-    /// Says once of a queue what its declare asks of retries in vain.
+    /// Says once of a queue what its declare asks of retries in vain, or that it goes with messages in it.
     pub(super) fn tell_of_retries(&mut self, payload: &[u8], turn: &mut Turn<'_>) {
         let Ok(declare) = QueueDeclare::parse(payload) else {
             return;
@@ -60,6 +61,11 @@ impl Session {
             return;
         }
         let queue_type = self.type_of(&declare);
+        if let Some(problem) = in_vain::goes_with_messages(declare.arguments, queue_type)
+            && let Some(queue) = self.untold(declare.queue)
+        {
+            turn.event(Event::GoesWithMessages { queue, problem });
+        }
         let delays = |said| {
             let retries = self.retries_for(&self.policy_name(&declare), queue_type, said);
             retries.is_some_and(|retries| retries.back_off.is_some())
@@ -67,16 +73,18 @@ impl Session {
         let Some(problem) = said_retries::in_vain(declare.arguments, delays) else {
             return;
         };
-        let Some(queue) = ShortStr::copy(declare.queue) else {
-            return;
-        };
-        let most = self.settings.limits.now().max_queues_per_connection;
         if self.mode_of(&self.policy_name(&declare), queue_type) != Mode::Native
-            && self.told.len() < most
-            && self.told.insert(queue.clone())
+            && let Some(queue) = self.untold(declare.queue)
         {
             turn.event(Event::RetriesInVain { queue, problem });
         }
+    }
+
+    /// A queue of which nothing was told yet, as far as that can be remembered.
+    fn untold(&mut self, queue: &[u8]) -> Option<ShortStr> {
+        let most = self.settings.limits.now().max_queues_per_connection;
+        let queue = ShortStr::copy(queue).filter(|_| self.told.len() < most)?;
+        self.told.insert(queue.clone()).then_some(queue)
     }
 
     pub(super) fn mode_of(&self, name: &[u8], queue_type: QueueType) -> Mode {

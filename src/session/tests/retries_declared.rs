@@ -285,3 +285,22 @@ fn nothing_is_said_of_arguments_that_count_or_that_the_broker_keeps() {
     let mut s = Script::open(settings(Mode::Native));
     assert_eq!(told(&mut s, &declare(0), &declare(0)), []);
 }
+
+/// Nobody consumes where messages wait for the end of a TTL.
+#[test]
+fn a_quorum_queue_that_goes_with_what_waits_in_it_is_said_once() {
+    let mut s = Script::open(settings(Mode::Takeover));
+    let delays = table(|table| {
+        table
+            .longstr(TYPE, b"quorum")
+            .long(b"x-message-ttl", 1000)
+            .long(b"x-expires", 60_000);
+    });
+    for _ in 0..2 {
+        s.client(&declare_on(CH, "q", QueueDeclare::DURABLE, &delays))
+            .passes();
+        s.broker(&declare_ok(CH, "q")).passes();
+    }
+    let is_told = |event: &Event| matches!(event, Event::GoesWithMessages { queue, .. } if *queue == name("q"));
+    assert_eq!(s.events.iter().filter(|event| is_told(event)).count(), 1);
+}
