@@ -121,8 +121,8 @@ impl Walk {
     /// Octets of memory that the broker needs for what is held, about (S12.10).
     pub(super) fn weight(&self) -> u64 {
         let each = match self.summary.queue_type {
-            QueueType::Quorum => 256,
-            QueueType::Classic | QueueType::Stream => 1_024 + self.usual(),
+            QueueType::Quorum => 1 << 10,
+            QueueType::Classic | QueueType::Stream => (3 << 10) + self.usual(),
         };
         self.held() * each
     }
