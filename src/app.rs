@@ -157,6 +157,7 @@ impl App {
             within: CONNECT_TIMEOUT,
         };
         readiness.behind(dialer.nodes.clone(), metrics.clone());
+        readiness.logs_in_as(parts::own_user(config), config.ready_when_refused);
         let management = parts::management(config, certificates.upstream())
             .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
         let hook = parts::hook(config, certificates.hook())

@@ -70,6 +70,8 @@ pub struct Config {
     pub management_url: Option<ManagementUrl>,
     /// Vhosts whose links are opened at start and count for readiness.
     pub vhosts: Vec<Vhost>,
+    /// Whether the proxy is ready although the broker refuses its user there.
+    pub ready_when_refused: bool,
     /// The names of the proxy's own exchanges and queues; their first part is what is set.
     #[serde(rename = "prefix")]
     pub names: Names,

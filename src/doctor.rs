@@ -20,6 +20,7 @@ use crate::intake::QueueType;
 use crate::management::Api;
 use crate::net::nodes::{Node, Resolver};
 use crate::objects::Names;
+use crate::own_user::{OwnUser, pattern, quoted, set_permissions};
 use crate::tls::Certified;
 
 pub use report::{Finding, Kind, Report};
@@ -72,6 +73,17 @@ pub struct Patient {
     pub max_admin_connections: usize,
 }
 
+// === impl Patient ===
+
+impl Patient {
+    fn own_user(&self) -> OwnUser {
+        OwnUser {
+            name: self.access.user.clone(),
+            prefix: self.names.prefix().to_string(),
+        }
+    }
+}
+
 /// Looks at everything; it takes some seconds, more where something does not answer.
 pub async fn examine(patient: &Patient) -> Report {
     let mut report = Report::default();
@@ -83,21 +95,6 @@ pub async fn examine(patient: &Patient) -> Report {
     grant::examine(patient, &mut report).await;
     api::examine(patient, &mut report).await;
     report
-}
-
-/// A pattern of RabbitMQ's for names that begin so, without `^`. A `-` needs no escape outside of brackets.
-fn pattern(begins: &str) -> String {
-    regex::escape(begins).replace(r"\-", "-")
-}
-
-/// A word of a command line, as a shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain =
-        |character: char| character.is_ascii_alphanumeric() || "-_./:@".contains(character);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 #[cfg(test)]

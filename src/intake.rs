@@ -34,6 +34,7 @@ use self::consumer::Consumer;
 use self::cycles::{Cycles, Verdict};
 use self::objects::Objects;
 use self::parked::Parked;
+use self::said::Said;
 use self::signals::Decision;
 use self::topology::Topology;
 
@@ -49,6 +50,7 @@ mod objects;
 mod output;
 mod parked;
 mod resting;
+mod said;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -112,6 +114,7 @@ pub struct Intake {
     returning: VecDeque<(Mono, Ticket)>,
     /// Which failed deliveries the broker counts.
     failures: Failures,
+    said: Said,
     /// Foreign user-ids are hidden: the broker refused one.
     hide_users: bool,
     /// The queue is left to others until the publisher says that it takes more.
@@ -146,6 +149,7 @@ impl Intake {
             settings,
             returning: VecDeque::new(),
             failures: Failures::default(),
+            said: Said::default(),
             hide_users: false,
             handed_over: false,
             draining: false,
@@ -173,6 +177,7 @@ impl Intake {
 
     fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
         self.topology.lost(now);
+        self.said = Said::default();
         if self.link.is_refused() {
             self.topology.give_up(fx);
         }
@@ -306,6 +311,7 @@ impl Intake {
 
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
+        (self.said).say(&mut self.topology, &self.consumer, fx);
         self.consumer.flush(fx);
         self.consumer.listen(now.mono);
         let most = self.settings.limits.now().intake_bytes / 4;

@@ -41,6 +41,7 @@
 //! - [`connection`]: lapin, for the commands · [`doctor`]: what is to be done before it goes live ·
 //!   [`redrives`]: dead letters that are sent back, or removed ·
 //!   [`dead_letters`]: what lies in a queue · [`known`]: the queues that dead letters went to ·
+//!   [`own_user`]: what makes the broker let the proxy work ·
 //!   [`hook`]: what an HTTP server is told of dead letters · [`recent`]: the last dead letters, in memory
 //!
 //! The wall between them is enforced below, by lints that are denied on each pure module, and by `tests/offline/walls.rs`.
@@ -133,6 +134,7 @@ pub mod net;
     )
 )]
 pub mod objects;
+pub mod own_user;
 pub mod plain;
 #[cfg_attr(
     not(test),

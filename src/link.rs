@@ -28,8 +28,6 @@ use self::back_off::BackOff;
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 /// Connected, but not open after this long: given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Between two attempts in a vhost that refuses us.
-const REFUSED: Duration = Duration::from_secs(60);
 /// How long `connection.close-ok` is waited for.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// We never ask for frames larger than this.
@@ -414,7 +412,8 @@ impl Link {
             self.reported = Reported::Native;
             fx.events.push(Event::VhostNative { cause });
         }
-        self.leave(now.mono.after(REFUSED), fx);
+        let wait = self.back_off.next_after_refusal();
+        self.leave(now.mono.after(wait), fx);
         Loss::Lost
     }
 

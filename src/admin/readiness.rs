@@ -1,15 +1,18 @@
-//! Whether clients should be sent here: listening, the links of the configured vhosts up *now*, and not draining. A value that is handed to
-//! those who know (as linkerd's latches); it writes a line whenever the answer changes.
+//! Whether clients should be sent here: listening, dead letters of the configured vhosts handled *now*, and not draining. A value that is handed
+//! to those who know (as linkerd's latches); it writes a line whenever the answer changes, and an error when the broker refuses the proxy's user:
+//! somebody has to end that, at the broker or in the settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::amqp::ids::Vhost;
+use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::machine::{Event, Role};
 use crate::net::nodes::Nodes;
+use crate::own_user::OwnUser;
 use crate::telemetry::Metrics;
 
 /// The readiness of one proxy. Clones are the same.
@@ -22,6 +25,10 @@ struct State {
     draining: bool,
     /// Only the vhosts of the settings: one that a client names must not make the proxy unready for the others.
     vhosts: BTreeMap<Vhost, Links>,
+    /// As whom the links log in, to say what a refused one needs.
+    own_user: Option<OwnUser>,
+    /// The setting `ready-when-refused`.
+    ready_when_refused: bool,
     /// Where the links lead, to say why they are down.
     nodes: Option<Nodes>,
     /// How the proxy's own queues are.
@@ -32,18 +39,27 @@ struct State {
 
 /// The links of one vhost.
 #[derive(Debug)]
-enum Links {
-    /// Ours to keep up.
-    Ours { publisher: Link, intake: Link },
-    /// Our user has no rights there: its queues are native, and no link is expected.
-    Native,
+struct Links {
+    publisher: Link,
+    intake: Link,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Link {
+    /// Not connected yet; or connected, and the intake queue is not consumed yet.
     Opening,
     Up,
     Down(String),
+    Refused(Refusal),
+}
+
+/// The broker refuses what the link needs: queues are left to the broker.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Refusal {
+    /// Its words.
+    cause: String,
+    /// To the proxy's user, for good, until somebody changes that.
+    is_of_user: bool,
 }
 
 // === impl Readiness ===
@@ -53,12 +69,14 @@ impl Readiness {
     pub fn new(vhosts: impl IntoIterator<Item = Vhost>) -> Self {
         let vhosts = vhosts
             .into_iter()
-            .map(|vhost| (vhost, Links::opening()))
+            .map(|vhost| (vhost, Links::OPENING))
             .collect();
         Self(Arc::new(Mutex::new(State {
             listening: false,
             draining: false,
             vhosts,
+            own_user: None,
+            ready_when_refused: false,
             nodes: None,
             metrics: None,
             said_ready: None,
@@ -69,6 +87,19 @@ impl Readiness {
     /// these metrics.
     pub fn behind(&self, nodes: Nodes, metrics: Metrics) {
         self.change(|state| (state.nodes, state.metrics) = (Some(nodes), Some(metrics)));
+    }
+
+    /// The links log in as this user; the proxy is ready although the broker refuses it, or not.
+    pub fn logs_in_as(&self, own_user: OwnUser, ready_when_refused: bool) {
+        self.change(|state| {
+            (state.own_user, state.ready_when_refused) = (Some(own_user), ready_when_refused);
+        });
+    }
+
+    /// Whether the proxy is ready only while it works in that vhost.
+    pub fn awaits(&self, vhost: &Vhost) -> bool {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !state.ready_when_refused && state.vhosts.contains_key(vhost)
     }
 
     /// The listener is bound.
@@ -84,20 +115,43 @@ impl Readiness {
     /// Learns from a fact of a link of this vhost; other facts change nothing.
     pub fn observe(&self, vhost: &Vhost, event: &Event) {
         let learn = |links: &mut Links| match event {
+            // It works once it says so.
+            Event::LinkUp {
+                role: Role::Intake, ..
+            } => links.intake = Link::Opening,
             Event::LinkUp { role, .. } => links.set(*role, Link::Up),
             Event::LinkDown { role, cause } => links.set(*role, Link::Down(cause.clone())),
-            Event::VhostNative { .. } => *links = Links::Native,
+            Event::VhostNative { cause } => {
+                links.publisher = Link::refused(cause, true);
+                links.intake = Link::refused(cause, true);
+            }
+            Event::IntakeWorks => links.intake = Link::Up,
+            Event::IntakeRefused { code, cause } => {
+                links.intake = Link::refused(cause, *code == ACCESS_REFUSED);
+            }
             _ => {}
         };
-        if matches!(
+        let is_news = matches!(
             event,
             Event::LinkUp { .. }
                 | Event::LinkDown { .. }
                 | Event::VhostNative { .. }
+                | Event::IntakeWorks
+                | Event::IntakeRefused { .. }
                 | Event::OwnQueue { .. }
                 | Event::OwnQueueGone { .. }
-        ) {
-            self.change(|state| state.vhosts.get_mut(vhost).into_iter().for_each(learn));
+        );
+        if is_news {
+            self.change(|state| {
+                let Some(links) = state.vhosts.get_mut(vhost) else {
+                    return;
+                };
+                let before = links.refusals();
+                learn(links);
+                let now = links.refusals();
+                now.difference(&before)
+                    .for_each(|refusal| state.refused(vhost, refusal));
+            });
         }
     }
 
@@ -138,16 +192,20 @@ impl State {
         }
         let mut is_away = false;
         for (vhost, links) in &self.vhosts {
-            if let Links::Ours { publisher, intake } = links {
-                for (role, link) in [(Role::Publisher, publisher), (Role::Intake, intake)] {
-                    if !matches!(link, Link::Up) {
-                        reasons.push(format!(
-                            "the {} link of vhost {vhost} is {link}",
-                            role.as_str()
-                        ));
-                        is_away = true;
-                    }
+            let refusals = links.refusals();
+            let counting = refusals.iter().filter(|refusal| self.counts(refusal));
+            reasons.extend(counting.map(|refusal| self.words(vhost, refusal)));
+            for (role, link) in [
+                (Role::Publisher, &links.publisher),
+                (Role::Intake, &links.intake),
+            ] {
+                if !matches!(link, Link::Up | Link::Refused(_)) {
+                    let role = role.as_str();
+                    reasons.push(format!("the {role} link of vhost {vhost} is {link}"));
+                    is_away = true;
                 }
+            }
+            if refusals.iter().all(|refusal| self.counts(refusal)) {
                 let metrics = self.metrics.iter();
                 reasons.extend(metrics.flat_map(|it| it.own_queues_in_trouble(vhost)));
             }
@@ -158,35 +216,76 @@ impl State {
         }
         reasons
     }
+
+    fn counts(&self, refusal: &Refusal) -> bool {
+        !(refusal.is_of_user && self.ready_when_refused)
+    }
+
+    /// What is to be done, too.
+    fn words(&self, vhost: &Vhost, Refusal { cause, .. }: &Refusal) -> String {
+        let (user, todo) = self.remedy(vhost, cause);
+        let todo = todo.map_or_else(String::new, |todo| format!(": {todo}"));
+        format!(
+            "the broker refuses what the proxy's user {user} needs in vhost {vhost}: {cause}{todo}"
+        )
+    }
+
+    /// The user, and what it needs.
+    fn remedy(&self, vhost: &Vhost, cause: &str) -> (String, Option<String>) {
+        let own_user = self.own_user.as_ref();
+        let name = own_user.map_or_else(String::new, |own_user| own_user.name.to_string());
+        (
+            name,
+            own_user.and_then(|own_user| own_user.remedy(vhost, cause)),
+        )
+    }
+
+    fn refused(&self, vhost: &Vhost, refusal: &Refusal) {
+        if self.counts(refusal) {
+            let cause = &refusal.cause;
+            let (user, todo) = self.remedy(vhost, cause);
+            error!(%vhost, user, cause, todo, "the broker refuses what the proxy needs: dead letters of the vhost are left to the broker, and the proxy is not ready");
+        }
+    }
 }
 
 // === impl Links ===
 
 impl Links {
-    fn opening() -> Self {
-        Links::Ours {
-            publisher: Link::Opening,
-            intake: Link::Opening,
+    const OPENING: Links = Links {
+        publisher: Link::Opening,
+        intake: Link::Opening,
+    };
+
+    fn set(&mut self, role: Role, link: Link) {
+        match role {
+            Role::Publisher => self.publisher = link,
+            Role::Intake => self.intake = link,
+            // Without it dead letters go where the queues' own arguments, or the last declares here, say.
+            // Without the pulse nobody knows how the queues are: they are as they were.
+            Role::Recorder | Role::Pulse | Role::Walk => {}
         }
     }
 
-    fn set(&mut self, role: Role, link: Link) {
-        if matches!(self, Links::Native) {
-            // A link that comes up shows that the rights were given; one that does not changes nothing.
-            if !matches!(link, Link::Up) {
-                return;
-            }
-            *self = Links::opening();
-        }
-        if let Links::Ours { publisher, intake } = self {
-            match role {
-                Role::Publisher => *publisher = link,
-                Role::Intake => *intake = link,
-                // Without it dead letters go where the queues' own arguments, or the last declares here, say.
-                // Without the pulse nobody knows how the queues are: they are as they were.
-                Role::Recorder | Role::Pulse | Role::Walk => {}
-            }
-        }
+    /// Each once.
+    fn refusals(&self) -> BTreeSet<Refusal> {
+        let links = [&self.publisher, &self.intake].into_iter();
+        let refusals = links.filter_map(|link| match link {
+            Link::Refused(refusal) => Some(refusal.clone()),
+            Link::Opening | Link::Up | Link::Down(_) => None,
+        });
+        refusals.collect()
+    }
+}
+
+// === impl Link ===
+
+impl Link {
+    fn refused(cause: &str, is_of_user: bool) -> Link {
+        Link::Refused(Refusal {
+            cause: cause.replace('\n', " "),
+            is_of_user,
+        })
     }
 }
 
@@ -196,6 +295,7 @@ impl fmt::Display for Link {
             Link::Opening => f.write_str("not open yet"),
             Link::Up => f.write_str("up"),
             Link::Down(cause) => write!(f, "down: {}", cause.replace('\n', " ")),
+            Link::Refused(refusal) => write!(f, "refused: {}", refusal.cause),
         }
     }
 }
@@ -203,11 +303,18 @@ impl fmt::Display for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amqp::ids::ShortStr;
 
     fn up(role: Role) -> Event {
         Event::LinkUp {
             role,
             version: "4.3.6".into(),
+        }
+    }
+
+    fn refused(cause: &str) -> Event {
+        Event::VhostNative {
+            cause: cause.to_owned(),
         }
     }
 
@@ -221,8 +328,17 @@ mod tests {
         readiness.listening();
         readiness.observe(&vhost("/"), &up(Role::Publisher));
         readiness.observe(&vhost("/"), &up(Role::Intake));
+        readiness.observe(&vhost("/"), &Event::IntakeWorks);
         assert_eq!(readiness.reasons(), [""; 0]);
         readiness
+    }
+
+    fn as_user(readiness: &Readiness, ready_when_refused: bool) {
+        let own_user = OwnUser {
+            name: ShortStr::copy(b"proxy").expect("short"),
+            prefix: "dlx-proxy".to_owned(),
+        };
+        readiness.logs_in_as(own_user, ready_when_refused);
     }
 
     #[test]
@@ -251,34 +367,73 @@ mod tests {
             ["the intake link of vhost / is down: connection reset"]
         );
         readiness.observe(&vhost("/"), &up(Role::Intake));
+        assert_eq!(
+            readiness.reasons(),
+            ["the intake link of vhost / is not open yet"]
+        );
+        readiness.observe(&vhost("/"), &Event::IntakeWorks);
         assert_eq!(readiness.reasons(), [""; 0]);
     }
 
     #[test]
-    fn a_vhost_without_rights_does_not_count() {
+    fn a_user_that_is_refused_makes_it_unready_until_it_is_let_in() {
+        let readiness = ready();
+        as_user(&readiness, false);
+        let cause = "530 NOT_ALLOWED - access to vhost '/' refused for user 'proxy'";
+        readiness.observe(&vhost("/"), &refused(cause));
+        readiness.observe(&vhost("/"), &refused(cause));
+        let todo = "give it the permissions: rabbitmqctl set_permissions -p / proxy '^dlx-proxy' '.*' '^dlx-proxy'";
+        assert_eq!(
+            readiness.reasons(),
+            [format!(
+                "the broker refuses what the proxy's user proxy needs in vhost /: {cause}: {todo}"
+            )]
+        );
+        readiness.observe(&vhost("/"), &up(Role::Publisher));
+        readiness.observe(&vhost("/"), &up(Role::Intake));
+        readiness.observe(&vhost("/"), &Event::IntakeWorks);
+        assert_eq!(readiness.reasons(), [""; 0]);
+    }
+
+    #[test]
+    fn an_intake_that_is_refused_counts_until_it_works() {
+        let readiness = ready();
+        let refused = |code| Event::IntakeRefused {
+            code,
+            cause: format!("{code} no"),
+        };
+        for code in [403, 404] {
+            readiness.observe(&vhost("/"), &refused(code));
+            assert_eq!(readiness.reasons().len(), 1);
+        }
+        // What is not for want of a right is nobody's wish.
+        as_user(&readiness, true);
+        assert_eq!(readiness.reasons().len(), 1);
+        readiness.observe(&vhost("/"), &refused(403));
+        assert_eq!(readiness.reasons(), [""; 0]);
+        as_user(&readiness, false);
+        readiness.observe(&vhost("/"), &Event::IntakeWorks);
+        assert_eq!(readiness.reasons(), [""; 0]);
+    }
+
+    #[test]
+    fn who_wants_it_served_all_the_same_has_it_so() {
         let readiness = Readiness::new([Vhost::ROOT, vhost("theirs")]);
+        assert!(readiness.awaits(&Vhost::ROOT));
+        as_user(&readiness, true);
+        assert!(!readiness.awaits(&Vhost::ROOT));
         readiness.listening();
         readiness.observe(&vhost("/"), &up(Role::Publisher));
         readiness.observe(&vhost("/"), &up(Role::Intake));
-        readiness.observe(
-            &vhost("theirs"),
-            &Event::VhostNative {
-                cause: "ACCESS_REFUSED".to_owned(),
-            },
-        );
+        readiness.observe(&vhost("/"), &Event::IntakeWorks);
+        readiness.observe(&vhost("theirs"), &refused("ACCESS_REFUSED"));
         assert_eq!(readiness.reasons(), [""; 0]);
     }
 
     #[test]
     fn a_vhost_of_a_client_does_not_count() {
         let readiness = ready();
-        readiness.observe(
-            &vhost("other"),
-            &Event::LinkDown {
-                role: Role::Publisher,
-                cause: "away".to_owned(),
-            },
-        );
+        readiness.observe(&vhost("other"), &refused("ACCESS_REFUSED"));
         assert_eq!(readiness.reasons(), [""; 0]);
     }
 

@@ -17,6 +17,7 @@ use crate::machine::{Budget, LiveLimits};
 use crate::management;
 use crate::net::dial::Way;
 use crate::net::nodes;
+use crate::own_user::OwnUser;
 use crate::publisher;
 use crate::recorder;
 use crate::registry::live::LivePolicies;
@@ -80,6 +81,14 @@ pub(super) fn recorder(config: &Config, sessions: &session::Settings) -> recorde
         stream: sessions.names.redeclared().clone(),
         declares: config.declares,
         policies: sessions.policies.clone(),
+    }
+}
+
+/// As whom the links log in.
+pub(super) fn own_user(config: &Config) -> OwnUser {
+    OwnUser {
+        name: config.upstream.user.clone(),
+        prefix: config.names.prefix().to_string(),
     }
 }
 

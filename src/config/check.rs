@@ -44,6 +44,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         upstream_order: c.get("upstream-order", word),
         management_url: c.get_secret("management-url", management_url),
         vhosts: c.list("vhosts", shortstr(1..=SHORTSTR)),
+        ready_when_refused: c.get("ready-when-refused", yes_or_no),
         names: c.get("prefix", prefix),
         mode: c.get("mode", word),
         declares: c.get("declares", word),

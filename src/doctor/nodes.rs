@@ -14,12 +14,11 @@ use crate::amqp::ids::Vhost;
 use crate::amqp::method::Start;
 use crate::amqp::table::{Table, Value};
 use crate::amqp::version::Version;
-use crate::connection::Access;
 use crate::net::dial::Way;
 use crate::net::nodes::{Address, Node, Resolver};
 use crate::tls::{ends, now};
 
-use super::{NAME, PATIENCE, Patient, Report, own, quoted};
+use super::{NAME, PATIENCE, Patient, Report, own};
 
 /// AMQP 0-9-1, section 4.2.2.
 const PROTOCOL_HEADER: &[u8] = b"AMQP\0\0\x09\x01";
@@ -84,7 +83,7 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) -> Vec<Enter
     for vhost in &patient.vhosts {
         let mut first = None;
         for address in &answering {
-            let found = enter(address, vhost, &patient.access, report).await;
+            let found = enter(address, vhost, patient, report).await;
             first = first.or(found);
         }
         entered.extend(first);
@@ -209,12 +208,12 @@ fn version(start: Start<'_>) -> Option<String> {
 async fn enter(
     address: &Address,
     vhost: &Vhost,
-    access: &Access,
+    patient: &Patient,
     report: &mut Report,
 ) -> Option<Entered> {
     let about = format!("node {address}, vhost {vhost}");
-    let user = &access.user;
-    let connected = timeout(PATIENCE, access.connect_at(address, vhost, NAME)).await;
+    let user = &patient.access.user;
+    let connected = timeout(PATIENCE, patient.access.connect_at(address, vhost, NAME)).await;
     let error = match connected {
         Ok(Ok(connection)) => {
             report.ok(about, format!("The proxy's user {user} is let in."));
@@ -227,11 +226,13 @@ async fn enter(
         Ok(Err(error)) => error.to_string(),
         Err(_) => "no answer in time".to_owned(),
     };
-    let advice = format!(
-        "Is the password right, and is there the vhost? rabbitmqctl set_permissions -p {} {} …",
-        quoted(&vhost.to_string()),
-        quoted(&user.to_string())
-    );
+    let own = patient.own_user();
+    let advice = own.remedy(vhost, &error).unwrap_or_else(|| {
+        format!(
+            "Is the password right, and is there the vhost? {}",
+            own.grant(vhost)
+        )
+    });
     report.problem(
         about,
         format!("The proxy's user {user} is not let in: {error}."),

@@ -13,7 +13,7 @@ use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use crate::connection::Access;
 
 use super::nodes::Entered;
-use super::{NAME, PATIENCE, Patient, Report, pattern, quoted};
+use super::{NAME, PATIENCE, Patient, Report, pattern, quoted, set_permissions};
 
 /// What RabbitMQ asks permission for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +55,6 @@ fn about(access: &Access, entered: &Entered) -> String {
     format!("user {}, vhost {}", access.user, entered.vhost)
 }
 
-/// `rabbitmqctl set_permissions`, up to the patterns.
-fn set_permissions(access: &Access, entered: &Entered) -> String {
-    let vhost = quoted(&entered.vhost.to_string());
-    format!(
-        "rabbitmqctl set_permissions -p {vhost} {}",
-        quoted(&access.user.to_string())
-    )
-}
-
 /// The proxy's user: all of its own objects, and every exchange that a client may name.
 async fn own_rights(
     patient: &Patient,
@@ -103,17 +94,12 @@ async fn own_rights(
         missing.push("write to the default exchange");
     }
     let about = about(&patient.access, entered);
-    let begins = format!("^{}", pattern(prefix));
     if missing.is_empty() {
         report.ok(&about, "The proxy's user may do what the proxy does.");
     } else {
         let says = format!("The proxy's user may not {}.", missing.join(", nor "));
-        let command = set_permissions(&patient.access, entered);
-        report.problem(
-            &about,
-            says,
-            format!("{command} '{begins}' '.*' '{begins}'"),
-        );
+        let command = patient.own_user().grant(&entered.vhost);
+        report.problem(&about, says, command);
     }
     if &*patient.access.user == b"guest" {
         let says = "Whoever connects to the broker as `guest`, too, is believed to be the proxy.";
@@ -147,7 +133,7 @@ async fn client_rights(
         Ok(Err(error)) => {
             let advice = format!(
                 "Is the password right? {} …",
-                set_permissions(client, entered)
+                set_permissions(&client.user, &entered.vhost)
             );
             report.problem(about, format!("The client is not let in: {error}."), advice);
             return Ok(());
@@ -165,7 +151,7 @@ async fn client_rights(
         report.ok(&about, "The client may write to the intake exchanges.");
     } else {
         let says = "The client may not write to the intake exchanges: the queues that it declares stay native.";
-        let command = set_permissions(client, entered);
+        let command = set_permissions(&client.user, &entered.vhost);
         let whole = format!("`--client-user {}` prints it whole", client.user);
         report.problem(&about, says, format!("{command} … '{pattern}' …; {whole}"));
     }
@@ -187,7 +173,7 @@ async fn client_rights(
         );
         let advice = format!(
             "Unless it is an administrator: {} with patterns that do not fit {prefix:?} at the beginning",
-            set_permissions(client, entered)
+            set_permissions(&client.user, &entered.vhost)
         );
         report.note(&about, says, advice);
     }

@@ -198,6 +198,11 @@ impl Consumer {
         self.stopped(fx);
     }
 
+    /// `basic.consume-ok` came, and no end of it.
+    pub(super) fn is_consuming(&self) -> bool {
+        self.consuming
+    }
+
     /// Whether it consumes, and nothing that came is unsettled.
     fn is_idle(&self) -> bool {
         self.consuming && self.state == State::Open && self.ledger.held() == 0

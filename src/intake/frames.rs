@@ -3,6 +3,7 @@
 use crate::amqp::frame::Kind;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
+use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::link::Frame;
 use crate::machine::{Event, Limit, Now, Role};
 
@@ -35,12 +36,15 @@ impl Intake {
                 }
             }
             (CONSUMER, Some(MethodId::CHANNEL_CLOSE)) => {
-                let (_, cause) = closed(frame, fx);
+                let (code, cause) = closed(frame, fx);
                 if self.consumer.learn(&cause) {
-                    tell(cause, fx);
+                    tell(cause.clone(), fx);
                 }
                 self.consumer_lost(false, fx);
-                self.topology.again(now);
+                match code {
+                    ACCESS_REFUSED => self.topology.not_consumed((code, cause), now),
+                    _ => self.topology.again(now),
+                }
             }
             (CONSUMER, Some(MethodId::CHANNEL_CLOSE_OK)) => {
                 if self.consumer.close_answered() {

@@ -9,9 +9,10 @@ use std::time::Duration;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
+use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::dead_letter::Dialect;
 use crate::intake::Effects;
-use crate::machine::{Ensure, Event, LiveLimits, Mono, Now, Owner};
+use crate::machine::{Ensure, LiveLimits, Mono, Now, Owner};
 
 use super::TOPOLOGY;
 use super::exchanges::{Exchanges, Need};
@@ -21,14 +22,14 @@ use super::objects::{Object, Objects};
 const PATIENCE: Duration = Duration::from_secs(4);
 /// The consumer stopped: the objects are declared anew, but no sooner after the last time.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The objects cannot be had: tried again after this.
+/// The objects cannot be had, or not be consumed: tried again after [`AGAIN`], doubled each time up to this.
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// ```text
 /// Shut ──link up──▶ Declaring ──all objects are there──▶ Ready
 ///   ▲                │  ▲ ▲                                │
 ///   │    one refused │  │ └──── the consumer stopped ──────┘
-///   │                ▼  │ a minute
+///   │                ▼  │ a while
 /// link lost         Refused
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,9 @@ enum State {
     Refused,
 }
 
+/// The broker's code, and its code and words.
+pub(super) type Words = (u16, String);
+
 /// The channel.
 #[derive(Debug)]
 pub(super) struct Topology {
@@ -48,8 +52,8 @@ pub(super) struct Topology {
     state: State,
     /// What the next answers are about.
     awaiting: VecDeque<Object>,
-    /// Objects that exist with other arguments, or may not be declared by us: they are used as they are.
-    passive: Vec<Object>,
+    /// Objects that exist with other arguments, or may not be declared by us, as the broker says: they are used as they are.
+    passive: Vec<(Object, Words)>,
     /// Those that cannot be had, and need not.
     without: Vec<Object>,
     /// The last of those that are being declared.
@@ -63,8 +67,10 @@ pub(super) struct Topology {
     again: Option<Mono>,
     /// Until when those who ask may wait; later they are refused at once.
     patience: Option<Mono>,
-    /// It was said that this vhost stays native.
-    said_native: bool,
+    /// How often in a row the intake could not be set up.
+    refusals: u32,
+    /// Why it cannot, or not all of it.
+    refusal: Option<Words>,
 }
 
 // === impl Topology ===
@@ -84,7 +90,8 @@ impl Topology {
             declared: Mono(0),
             again: None,
             patience: Some(now.mono.after(PATIENCE)),
-            said_native: false,
+            refusals: 0,
+            refusal: None,
         }
     }
 
@@ -108,7 +115,7 @@ impl Topology {
         }
         self.state = State::Shut;
         self.awaiting.clear();
-        self.again = None;
+        (self.again, self.refusal) = (None, None);
         self.exchanges.unanswered();
         self.exchanges.doubt();
     }
@@ -120,6 +127,22 @@ impl Topology {
             self.again.get_or_insert(soonest);
             self.exchanges.doubt();
         }
+    }
+
+    /// What the broker refuses.
+    pub(super) fn refusal(&self) -> Option<&Words> {
+        self.refusal.as_ref()
+    }
+
+    /// All objects are there, and are consumed.
+    pub(super) fn works(&mut self) {
+        self.refusals = 0;
+    }
+
+    /// The broker does not let us consume.
+    pub(super) fn not_consumed(&mut self, refusal: Words, now: Now) {
+        self.exchanges.doubt();
+        self.refused(refusal, now);
     }
 
     /// A session needs an intake exchange.
@@ -143,7 +166,7 @@ impl Topology {
         }
         match self.awaiting.pop_front() {
             Some(object) if object == self.last && self.state == State::Declaring => {
-                self.ready(fx);
+                self.ready(now, fx);
                 return true;
             }
             Some(Object::IntakeBinding(exchange)) if self.state == State::Declaring => {
@@ -170,16 +193,18 @@ impl Topology {
             Some(Object::IntakeExchange(exchange) | Object::IntakeBinding(exchange)) => {
                 self.exchanges.refused(&exchange, fx);
             }
-            Some(object) if !self.passive.contains(&object) => {
+            Some(object) if self.first_refusal(&object).is_none() => {
                 news = !self.told.contains(&object);
                 if news {
                     self.told.push(object.clone());
                 }
-                self.passive.push(object);
+                self.passive.push((object, (code, cause.into())));
             }
             Some(object) if object.is_for_retries() => self.without.push(object),
-            _ => {
-                self.refuse(code, cause, now, fx);
+            culprit => {
+                // Where it was refused for want of a permission, and is not there (404), the permission is what is missing.
+                let first = culprit.and_then(|object| self.first_refusal(&object).cloned());
+                self.refuse(first.unwrap_or((code, cause.into())), now, fx);
                 return true;
             }
         }
@@ -187,15 +212,23 @@ impl Topology {
         news
     }
 
-    fn refuse(&mut self, code: u16, cause: &str, now: Now, fx: &mut Effects) {
-        if code == 403 && !std::mem::replace(&mut self.said_native, true) {
-            let cause = cause.into();
-            fx.events.push(Event::VhostNative { cause });
-        }
+    fn first_refusal(&self, object: &Object) -> Option<&Words> {
+        let mut passive = self.passive.iter();
+        passive.find_map(|(other, words)| (other == object).then_some(words))
+    }
+
+    fn refuse(&mut self, refusal: Words, now: Now, fx: &mut Effects) {
         self.state = State::Refused;
-        self.again = Some(now.mono.after(REFUSED));
+        self.refused(refusal, now);
         self.passive.clear();
         self.exchanges.give_up(fx);
+    }
+
+    fn refused(&mut self, refusal: Words, now: Now) {
+        let wait = AGAIN.saturating_mul(1 << self.refusals.min(16));
+        self.refusals = self.refusals.saturating_add(1);
+        self.again = Some(now.mono.after(wait.min(REFUSED)));
+        self.refusal = Some(refusal);
     }
 
     /// What is due.
@@ -238,7 +271,7 @@ impl Topology {
         self.declared = now.mono;
         self.patience = Some(now.mono.after(PATIENCE));
         for object in Object::OF_EACH_VHOST {
-            let passive = self.passive.contains(&object);
+            let passive = self.first_refusal(&object).is_some();
             if passive && object.is_binding() || self.without.contains(&object) {
                 continue;
             }
@@ -247,10 +280,16 @@ impl Topology {
         }
     }
 
-    fn ready(&mut self, fx: &mut Effects) {
+    fn ready(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Ready;
-        self.patience = None;
-        self.said_native = false;
+        (self.patience, self.refusal) = (None, None);
+        // A queue that is bound already works without it, but not whoever has no right to bind it: that takes the right to publish to it, too.
+        let is_refused =
+            |(object, (code, _)): &(Object, Words)| object.is_binding() && *code == ACCESS_REFUSED;
+        if let Some((_, words)) = self.passive.iter().find(|it| is_refused(it)).cloned() {
+            self.passive.retain(|it| !is_refused(it));
+            self.refused(words, now);
+        }
         for exchange in self.exchanges.due() {
             self.declare_intake(&exchange, fx);
         }

@@ -3,6 +3,9 @@
 //! A broker that closed the connection over a message is there, and only more attempts lead past it: a delivery that it cannot make is
 //! counted by the intake queue 21 times (S10.2), and all dead letters of the vhost wait meanwhile. So these waits grow slowly: some five
 //! seconds for 21 of them.
+//!
+//! A broker that refuses the proxy's user will do so until somebody changes that, often while both are being set up: soon at first, then seldom, as
+//! the broker logs each attempt.
 
 use std::time::Duration;
 
@@ -13,12 +16,17 @@ const LONGEST: Duration = Duration::from_secs(4);
 const FAULTS: u32 = 8;
 /// and that so often at most: 800 ms.
 const MOST_DOUBLED: u32 = 3;
+/// After the first refusal; doubled,
+const REFUSED: Duration = Duration::from_secs(1);
+/// up to this.
+const REFUSED_AT_MOST: Duration = Duration::from_secs(60);
 
 /// The waits of one link.
 #[derive(Debug)]
 pub(super) struct BackOff {
     failures: u32,
     faults: u32,
+    refusals: u32,
     random: u64,
 }
 
@@ -30,6 +38,7 @@ impl BackOff {
         BackOff {
             failures: 0,
             faults: 0,
+            refusals: 0,
             random: seed,
         }
     }
@@ -38,6 +47,7 @@ impl BackOff {
     pub(super) fn reset(&mut self) {
         self.failures = 0;
         self.faults = 0;
+        self.refusals = 0;
     }
 
     /// The next wait, the broker having closed an open connection over what was said on it.
@@ -54,6 +64,13 @@ impl BackOff {
             .min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         self.spread(wait)
+    }
+
+    /// The next wait, the broker having refused the user.
+    pub(super) fn next_after_refusal(&mut self) -> Duration {
+        let wait = REFUSED.saturating_mul(1 << self.refusals.min(16));
+        self.refusals = self.refusals.saturating_add(1);
+        self.spread(wait.min(REFUSED_AT_MOST))
     }
 
     fn spread(&mut self, wait: Duration) -> Duration {

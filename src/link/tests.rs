@@ -205,7 +205,7 @@ fn beats_and_notices_silence() {
 #[test]
 fn a_vhost_that_refuses_us_stays_native() {
     let mut rig = rig();
-    for _ in 0..2 {
+    for most in [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_secs) {
         rig.machine.connected(Leg::Broker, rig.now, &mut rig.fx);
         rig.broker(&start("4.3.6"));
         rig.broker(&tune(2047, 131_072, 60));
@@ -215,7 +215,9 @@ fn a_vhost_that_refuses_us_stays_native() {
             "NOT_ALLOWED - access to vhost 'orders' refused for user 'proxy'",
             MethodId::CONNECTION_OPEN,
         ));
-        assert_eq!(wait(&rig), Duration::from_secs(60));
+        // Many proxies do not come at once.
+        let waits = most * 3 / 4..=most;
+        assert!(waits.contains(&wait(&rig)), "{:?}", wait(&rig));
     }
     assert!(matches!(rig.events()[..], [Event::VhostNative { .. }]));
     rig.fx.broker.finish().0.clear();
@@ -228,7 +230,7 @@ fn a_broker_that_is_too_old_is_left_alone() {
     let mut rig = rig();
     rig.machine.connected(Leg::Broker, rig.now, &mut rig.fx);
     rig.broker(&start("3.9.29"));
-    assert_eq!(wait(&rig), Duration::from_secs(60));
+    assert!(wait(&rig) <= Duration::from_secs(1));
     let [Event::VhostNative { cause }] = &rig.events()[..] else {
         panic!("not native");
     };

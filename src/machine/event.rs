@@ -202,6 +202,15 @@ pub enum Event {
     },
     /// The intake consumer has begun (true) or stopped.
     Consuming(bool),
+    /// The intake has all that it needs, and consumes: said once in each life of its link, and after it was refused.
+    IntakeWorks,
+    /// The broker refuses what the intake needs: an object of its own, or to consume. It is tried again.
+    IntakeRefused {
+        /// The broker's code.
+        code: u16,
+        /// Its code and words.
+        cause: String,
+    },
     /// The publisher's link is away, or the process ends and nothing is published: the intake has returned what it held to its queue, and
     /// consumes no more until the link is up.
     HandedOver,

@@ -182,7 +182,8 @@ impl Opener {
         Box::new(LinkTelemetry {
             vhost: vhost.clone(),
             led_to: led_to.clone(),
-            reporter: Reporter::link(self.metrics.clone(), vhost.clone()),
+            reporter: Reporter::link(self.metrics.clone(), vhost.clone())
+                .awaited(self.readiness.awaits(vhost)),
             readiness: self.readiness.clone(),
             recent: self.recent.clone(),
             clock: self.clock,

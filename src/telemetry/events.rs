@@ -29,6 +29,8 @@ pub struct Reporter {
     user: Option<ShortStr>,
     /// Where a link leads, or led.
     node: Option<Address>,
+    /// The proxy is ready only while this works.
+    is_awaited: bool,
     span: Span,
 }
 
@@ -60,6 +62,7 @@ impl Reporter {
             vhost: Vhost::EMPTY,
             user: None,
             node: None,
+            is_awaited: false,
             span,
         }
     }
@@ -72,8 +75,14 @@ impl Reporter {
             vhost,
             user: None,
             node: None,
+            is_awaited: false,
             span,
         }
+    }
+
+    /// Whether the proxy is ready only while the link works.
+    pub fn awaited(self, is_awaited: bool) -> Self {
+        Self { is_awaited, ..self }
     }
 
     /// A client's session leads to this node from now on.
@@ -142,6 +151,8 @@ impl Reporter {
                 routing_key,
             } => self.target_convicted(exchange, routing_key),
             Event::Consuming(consuming) => self.consuming(*consuming),
+            Event::IntakeWorks => self.intake_works(),
+            Event::IntakeRefused { code, cause } => self.intake_refused(*code, cause),
             Event::HandedOver => {
                 warn!("nothing can be published: the intake queue is left to other proxies")
             }

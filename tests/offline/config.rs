@@ -91,6 +91,7 @@ fn the_defaults_are_those_of_the_design() {
     upstream-order = "round-robin"
     management-url = ""
     vhosts = ["/"]
+    ready-when-refused = false
     prefix = "dlx-proxy"
     upstream-ca-file = ""
     upstream-tls-name = ""

@@ -55,7 +55,11 @@ fn declares_its_objects_then_consumes() {
     let events = rig.events();
     assert!(matches!(
         events[..],
-        [Event::LinkUp { .. }, Event::Consuming(true)]
+        [
+            Event::LinkUp { .. },
+            Event::Consuming(true),
+            Event::IntakeWorks
+        ]
     ));
 }
 
@@ -160,28 +164,109 @@ fn without_the_objects_of_retries_all_else_goes_on() {
     rig.consuming();
 }
 
-#[test]
-fn without_rights_the_vhost_stays_native() {
-    let mut rig = fresh();
-    rig.up("4.3.6");
-    rig.ensure(1, "dlx-proxy/a");
-    for _ in 0..2 {
-        assert_eq!(rig.ensured(), []);
-        rig.broker(&close(1, 403, "ACCESS_REFUSED", MethodId::EXCHANGE_DECLARE));
-    }
-    assert_eq!(rig.ensured(), [(1, "dlx-proxy/a".into(), false)]);
-    let native = |event: &Event| matches!(event, Event::VhostNative { .. });
-    assert_eq!(rig.events().iter().filter(|event| native(event)).count(), 1);
-    rig.ensure(2, "dlx-proxy/a");
-    assert_eq!(rig.ensured(), [(2, "dlx-proxy/a".into(), false)]);
-    // A minute later it is tried again; heartbeats keep the link.
-    rig.sent();
-    for _ in 0..60 {
+/// What was said of whether it works, since the last call.
+fn said(rig: &mut IntakeRig) -> Vec<Result<(), String>> {
+    let events = rig.events().into_iter();
+    let said = events.filter_map(|event| match event {
+        Event::IntakeWorks => Some(Ok(())),
+        Event::IntakeRefused { cause, .. } => Some(Err(cause)),
+        _ => None,
+    });
+    said.collect()
+}
+
+/// So many seconds; heartbeats keep the link.
+fn seconds(rig: &mut IntakeRig, seconds: u64) {
+    for _ in 0..seconds {
         rig.pass(1_000);
         rig.broker(&crate::amqp::frame::HEARTBEAT);
     }
+}
+
+#[test]
+fn without_rights_it_says_so_and_tries_again_less_and_less_often() {
+    let mut rig = fresh();
+    rig.up("4.3.6");
+    rig.ensure(1, "dlx-proxy/a");
+    for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
+        // Whether it is there may be asked without a right: it is not, and what is missing is the right.
+        for (code, text) in [(403, "ACCESS_REFUSED"), (404, "NOT_FOUND")] {
+            rig.sent();
+            rig.broker(&close(1, code, text, MethodId::EXCHANGE_DECLARE));
+        }
+        let answered = if wait == 1 {
+            vec![(1, "dlx-proxy/a".into(), false)]
+        } else {
+            vec![]
+        };
+        assert_eq!(rig.ensured(), answered);
+        let news = if wait == 1 {
+            vec![Err("403 ACCESS_REFUSED".to_owned())]
+        } else {
+            vec![]
+        };
+        assert_eq!(said(&mut rig), news);
+        rig.sent();
+        seconds(&mut rig, wait - 1);
+        assert!(rig.methods().is_empty(), "{wait} s");
+        rig.pass(1_000);
+    }
     rig.objects();
     rig.consuming();
+    assert_eq!(said(&mut rig), [Ok(())]);
+}
+
+#[test]
+fn who_may_not_publish_consumes_but_does_not_work() {
+    let mut rig = fresh();
+    rig.up("4.3.6");
+    rig.sent();
+    rig.declare_ok();
+    rig.queue_ok();
+    rig.broker(&close(1, 403, "ACCESS_REFUSED", MethodId::QUEUE_BIND));
+    rig.sent();
+    rig.declare_ok();
+    rig.queue_ok();
+    rig.declare_ok();
+    rig.declare_ok();
+    rig.queue_ok();
+    rig.bind_ok();
+    rig.consuming();
+    assert_eq!(said(&mut rig), [Err("403 ACCESS_REFUSED".to_owned())]);
+    // It is tried again, while all else goes on.
+    rig.pass(1_000);
+    assert_eq!(rig.methods(), OBJECTS);
+    rig.objects_ok();
+    assert_eq!(said(&mut rig), [Ok(())]);
+}
+
+#[test]
+fn who_may_not_consume_is_told_and_tries_again() {
+    let mut rig = fresh();
+    rig.up("4.3.6");
+    rig.objects();
+    for wait in [1, 2] {
+        let sent = rig.sent();
+        assert!(sent[2].is(2, MethodId::BASIC_CONSUME));
+        let text = "ACCESS_REFUSED - access to queue";
+        rig.broker(&close(2, 403, text, MethodId::BASIC_CONSUME));
+        let news = [Err(format!("403 {text}"))];
+        assert_eq!(said(&mut rig), news[..if wait == 1 { 1 } else { 0 }]);
+        rig.sent();
+        seconds(&mut rig, wait - 1);
+        assert!(rig.methods().is_empty(), "{wait} s");
+        rig.pass(1_000);
+        assert_eq!(rig.methods(), OBJECTS);
+        rig.objects_ok();
+    }
+    rig.consuming();
+    assert_eq!(said(&mut rig), [Ok(())]);
+    // A leader that changes is no news.
+    rig.cancel();
+    rig.pass(1_000);
+    rig.objects_ok();
+    rig.consume_ok();
+    assert_eq!(said(&mut rig), []);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use tracing::field::display;
 use tracing::{Level, debug, error, info, warn};
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::amqp::version::Version;
 use crate::machine::Role;
 
@@ -15,7 +16,6 @@ use crate::telemetry::metrics::{LinkLabels, VhostLabels};
 impl Reporter {
     pub(super) fn link_up(&self, role: Role, version: &[u8]) {
         self.link_state(role, 1);
-        self.vhost_gauge(|inner| &inner.vhost_native, 0);
         let broker = String::from_utf8_lossy(version);
         let node = self.node.as_ref().map(display);
         info!(link = role.as_str(), node, %broker, "link is up");
@@ -59,9 +59,21 @@ impl Reporter {
         }
     }
 
+    pub(super) fn intake_works(&self) {
+        self.vhost_gauge(|inner| &inner.vhost_native, 0);
+    }
+
+    /// Of other refusals the closed channel tells.
+    pub(super) fn intake_refused(&self, code: u16, cause: &str) {
+        if code == ACCESS_REFUSED {
+            self.vhost_native(cause);
+        }
+    }
+
     pub(super) fn vhost_native(&self, cause: &str) {
-        // Each link finds out.
-        if self.vhost_gauge(|inner| &inner.vhost_native, 1) == 0 {
+        // Each link finds out. Where the proxy is not ready for that, an error says so.
+        let is_news = self.vhost_gauge(|inner| &inner.vhost_native, 1) == 0;
+        if is_news && !self.is_awaited {
             warn!(
                 cause,
                 "the proxy's user may not use this vhost: its queues stay native"

@@ -9,7 +9,7 @@ use super::super::text_of;
 use super::found;
 
 /// Settings that bound nothing.
-const OTHERS: [&str; 33] = [
+const OTHERS: [&str; 34] = [
     "listen",
     "listen-proxy-protocol",
     "admin",
@@ -19,6 +19,7 @@ const OTHERS: [&str; 33] = [
     "upstream-order",
     "management-url",
     "vhosts",
+    "ready-when-refused",
     "prefix",
     "mode",
     "declares",
