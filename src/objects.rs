@@ -28,6 +28,8 @@ pub enum OwnObject<'a> {
     Lock,
     /// The stream in which proxies record what the last declares of queues said.
     Redeclared,
+    /// The queue that says with which user the proxies of a vhost work.
+    UserMark,
     /// The exchange that leads to the delay queues, by their milliseconds.
     DelayExchange,
     /// The exchange into which delay queues let go what they hold, and which leads to the intake queue.
@@ -63,6 +65,7 @@ impl<'a> OwnObject<'a> {
             OwnObject::Parking => (Kind::Parking, nothing),
             OwnObject::Lock => (Kind::Lock, nothing),
             OwnObject::Redeclared => (Kind::Redeclared, nothing),
+            OwnObject::UserMark => (Kind::UserMark, nothing),
             OwnObject::DelayExchange => (Kind::DelayExchange, nothing),
             OwnObject::DueExchange => (Kind::DueExchange, nothing),
             OwnObject::DelayQueue(millis) => {

@@ -14,6 +14,8 @@
 //! the channel is closed. As one of the answers costs the connection, this is a link apart. One that is silent keeps its channel: its answer, when
 //! it comes, says that it is well again.
 //!
+//! It also keeps the mark of the user whose proxies work in the vhost (`mark.rs`), and says when that is another one's.
+//!
 //! Where a leader changes, a queue is away for some seconds. So a bad answer counts when the next one is bad, too, and silence when it lasts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,6 +31,11 @@ use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role, Trouble, Witnes
 use crate::objects::{Names, OwnObject};
 use crate::registry::existing_delays::ExistingDelays;
 
+use self::mark::Mark;
+use self::questions::{consume, get};
+
+pub mod mark;
+mod questions;
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +84,8 @@ pub type Effects = crate::machine::Effects<Output>;
 /// What is awaited of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
+    /// The mark of the user, which is no queue that has to live.
+    Marked,
     Declared,
     Got,
     Consuming,
@@ -121,6 +130,7 @@ pub struct Pulse {
     tick: Mono,
     lost_at: Mono,
     known: BTreeMap<ShortStr, Known>,
+    mark: Mark,
 }
 
 // === impl Pulse ===
@@ -138,6 +148,7 @@ impl Pulse {
             tick: Mono(0),
             lost_at: Mono(0),
             known: BTreeMap::new(),
+            mark: Mark::default(),
         }
     }
 
@@ -148,6 +159,27 @@ impl Pulse {
             .into_iter()
             .chain(delays.map(|millis| names.delay_queue(millis)))
             .collect()
+    }
+
+    /// Declares the mark of the user, when that is due.
+    fn mark_user(&mut self, now: Now, fx: &mut Effects) {
+        let is_asked = |asked: &Asked| asked.awaited == Awaited::Marked;
+        if self.link.is_up()
+            && self.mark.is_due(now.mono)
+            && !self.asked.values().any(is_asked)
+            && let Some(channel) = self.channel(fx)
+        {
+            let Settings { names, login, .. } = &self.settings;
+            mark::declare(fx.broker.build(&[]), channel, names, &login.user);
+            let queue = names.user_mark().clone();
+            self.begin(channel, queue, Awaited::Marked, now);
+        }
+    }
+
+    fn begin(&mut self, channel: ChannelId, queue: ShortStr, awaited: Awaited, now: Now) {
+        let at = now.mono;
+        self.asked.insert(channel, Asked { queue, at, awaited });
+        self.tick = now.mono.after(TICK);
     }
 
     /// Asks the next ones, one after the other.
@@ -168,9 +200,7 @@ impl Pulse {
             };
             let out = fx.broker.build(&[]);
             reply::declare_queue(out, channel, &queue, QueueDeclare::PASSIVE, &[]);
-            let (at, awaited) = (now.mono, Awaited::Declared);
-            self.asked.insert(channel, Asked { queue, at, awaited });
-            self.tick = now.mono.after(TICK);
+            self.begin(channel, queue, Awaited::Declared, now);
         }
     }
 
@@ -217,6 +247,11 @@ impl Pulse {
         };
         let is_intake = asked.queue == *self.settings.names.intake_queue();
         let (next, is_free) = match (asked.awaited, id) {
+            (Awaited::Marked, Some(MethodId::QUEUE_DECLARE_OK)) => {
+                self.asked.remove(&channel);
+                self.free.insert(channel);
+                return fx.events.extend(self.mark.answered(None));
+            }
             (Awaited::Declared, Some(MethodId::QUEUE_DECLARE_OK)) => {
                 let ok = QueueDeclareOk::parse(frame.payload);
                 match ok.map_or((0, 0), |ok| (ok.message_count, ok.consumer_count)) {
@@ -253,6 +288,9 @@ impl Pulse {
         let Ok(close) = Close::parse(payload) else {
             return;
         };
+        if asked.awaited == Awaited::Marked {
+            return fx.events.extend(self.mark.answered(Some(close.text)));
+        }
         match close.code {
             NOT_FOUND if memchr::memmem::find(close.text, NO_QUEUE).is_some() => {
                 self.missing(&asked.queue, now, fx);
@@ -338,7 +376,8 @@ impl Pulse {
         self.lost_at = now.mono;
         // Where another queue is silent, the broker ends the connection without a word, and some seconds later (3.10, 4.3: measured). Meanwhile it
         // answers nothing, not even a declare.
-        asked.retain(|_, asked| asked.awaited != Awaited::Declared);
+        asked.retain(|_, asked| !matches!(asked.awaited, Awaited::Declared | Awaited::Marked));
+        self.mark.lost();
         if let Some(last) = asked.into_values().max_by_key(|asked| asked.at) {
             self.bad(last.queue.clone(), Trouble::Dead, now, fx);
             let known = self.known.entry(last.queue).or_default();
@@ -396,6 +435,7 @@ impl Machine for Pulse {
                 }
             }
         }
+        self.mark_user(now, fx);
         self.ask(now, fx);
         taken
     }
@@ -424,13 +464,15 @@ impl Machine for Pulse {
             self.tick = now.mono.after(TICK);
             self.find_silent(now, fx);
         }
+        self.mark_user(now, fx);
         self.ask(now, fx);
     }
 
     fn deadline(&self) -> Option<Mono> {
         let next = self.next.filter(|_| self.link.is_up());
         let tick = Some(self.tick).filter(|_| !self.asked.is_empty());
-        [self.link.deadline(), next, tick]
+        let mark = Some(self.mark.due).filter(|_| self.link.is_up());
+        [self.link.deadline(), next, tick, mark]
             .into_iter()
             .flatten()
             .min()
@@ -443,26 +485,4 @@ impl Machine for Pulse {
     fn flow(&self) -> Flow {
         self.link.flow()
     }
-}
-
-fn get(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8]) -> Awaited {
-    reply::method(out, channel, MethodId::BASIC_GET, |a| {
-        a.short(0).shortstr(queue).octet(0).end();
-    });
-    Awaited::Got
-}
-
-fn consume(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8]) -> Awaited {
-    reply::method(out, channel, MethodId::BASIC_QOS, |a| {
-        a.long(0).short(1).octet(0).end();
-    });
-    reply::method(out, channel, MethodId::BASIC_CONSUME, |a| {
-        a.short(0)
-            .shortstr(queue)
-            .shortstr(b"dlx-proxy pulse")
-            .octet(0)
-            .longstr(b"")
-            .end();
-    });
-    Awaited::Consuming
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::{error, info, warn};
 
-use crate::amqp::ids::Vhost;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::machine::{Event, Role};
 use crate::net::nodes::Nodes;
@@ -42,6 +42,8 @@ struct State {
 struct Links {
     publisher: Link,
     intake: Link,
+    /// Whether proxies with another user work there; unknown until it was asked, or cannot be.
+    other_user: Option<Option<ShortStr>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +131,7 @@ impl Readiness {
             Event::IntakeRefused { code, cause } => {
                 links.intake = Link::refused(cause, *code == ACCESS_REFUSED);
             }
+            Event::OtherUser(user) => links.other_user = Some(user.clone()),
             _ => {}
         };
         let is_news = matches!(
@@ -138,6 +141,7 @@ impl Readiness {
                 | Event::VhostNative { .. }
                 | Event::IntakeWorks
                 | Event::IntakeRefused { .. }
+                | Event::OtherUser(_)
                 | Event::OwnQueue { .. }
                 | Event::OwnQueueGone { .. }
         );
@@ -205,6 +209,17 @@ impl State {
                     is_away = true;
                 }
             }
+            match &links.other_user {
+                None if refusals.is_empty() && !is_away => {
+                    reasons.push(format!(
+                        "it is not known yet with which user proxies work in vhost {vhost}"
+                    ));
+                }
+                Some(Some(user)) if !self.ready_when_refused => {
+                    reasons.push(format!("proxies with another user, {user}, work in vhost {vhost}: give all of them the same user, or each user a `prefix`"));
+                }
+                _ => {}
+            }
             if refusals.iter().all(|refusal| self.counts(refusal)) {
                 let metrics = self.metrics.iter();
                 reasons.extend(metrics.flat_map(|it| it.own_queues_in_trouble(vhost)));
@@ -255,14 +270,18 @@ impl Links {
     const OPENING: Links = Links {
         publisher: Link::Opening,
         intake: Link::Opening,
+        other_user: None,
     };
 
     fn set(&mut self, role: Role, link: Link) {
         match role {
             Role::Publisher => self.publisher = link,
             Role::Intake => self.intake = link,
-            // Without it dead letters go where the queues' own arguments, or the last declares here, say.
             // Without the pulse nobody knows how the queues are: they are as they were.
+            Role::Pulse if matches!(link, Link::Down(_)) => {
+                self.other_user.get_or_insert(None);
+            }
+            // Without it dead letters go where the queues' own arguments, or the last declares here, say.
             Role::Recorder | Role::Pulse | Role::Walk => {}
         }
     }
@@ -303,7 +322,6 @@ impl fmt::Display for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::amqp::ids::ShortStr;
 
     fn up(role: Role) -> Event {
         Event::LinkUp {
@@ -329,6 +347,7 @@ mod tests {
         readiness.observe(&vhost("/"), &up(Role::Publisher));
         readiness.observe(&vhost("/"), &up(Role::Intake));
         readiness.observe(&vhost("/"), &Event::IntakeWorks);
+        readiness.observe(&vhost("/"), &Event::OtherUser(None));
         assert_eq!(readiness.reasons(), [""; 0]);
         readiness
     }
@@ -426,6 +445,7 @@ mod tests {
         readiness.observe(&vhost("/"), &up(Role::Publisher));
         readiness.observe(&vhost("/"), &up(Role::Intake));
         readiness.observe(&vhost("/"), &Event::IntakeWorks);
+        readiness.observe(&vhost("/"), &Event::OtherUser(Some(vhost("eve"))));
         readiness.observe(&vhost("theirs"), &refused("ACCESS_REFUSED"));
         assert_eq!(readiness.reasons(), [""; 0]);
     }
@@ -434,6 +454,35 @@ mod tests {
     fn a_vhost_of_a_client_does_not_count() {
         let readiness = ready();
         readiness.observe(&vhost("other"), &refused("ACCESS_REFUSED"));
+        assert_eq!(readiness.reasons(), [""; 0]);
+    }
+
+    #[test]
+    fn proxies_with_another_user_make_it_unready_until_they_are_gone() {
+        let readiness = ready();
+        readiness.observe(&vhost("/"), &Event::OtherUser(Some(vhost("eve"))));
+        let reasons = readiness.reasons();
+        assert!(
+            reasons[0].starts_with("proxies with another user, eve, work in vhost /"),
+            "{reasons:?}"
+        );
+        readiness.observe(&vhost("/"), &Event::OtherUser(None));
+        assert_eq!(readiness.reasons(), [""; 0]);
+    }
+
+    #[test]
+    fn whether_there_are_others_is_asked_before_it_is_ready_if_it_can_be() {
+        let readiness = Readiness::new([Vhost::ROOT]);
+        readiness.listening();
+        readiness.observe(&vhost("/"), &up(Role::Publisher));
+        readiness.observe(&vhost("/"), &up(Role::Intake));
+        readiness.observe(&vhost("/"), &Event::IntakeWorks);
+        assert_eq!(
+            readiness.reasons(),
+            ["it is not known yet with which user proxies work in vhost /"]
+        );
+        let (role, cause) = (Role::Pulse, "limit".to_owned());
+        readiness.observe(&vhost("/"), &Event::LinkDown { role, cause });
         assert_eq!(readiness.reasons(), [""; 0]);
     }
 

@@ -1,12 +1,14 @@
 //! The proxy's own queues: whether they answer, what is parked, and whether anybody takes the signals.
 
+use lapin::ErrorKind;
 use lapin::options::{BasicConsumeOptions, BasicGetOptions, QueueDeclareOptions};
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
 use tokio::time::timeout;
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::reply_code::INTERNAL_ERROR;
 use crate::machine::Trouble;
+use crate::pulse::mark;
 
 use super::nodes::Entered;
 use super::rights::code;
@@ -27,6 +29,14 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
                 format!("What is to be done: {}.", trouble.advice()),
             );
         }
+    }
+    if let Some(other) = other_user(patient, entered).await {
+        let user = &patient.access.user;
+        report.problem(
+            format!("vhost {}", entered.vhost),
+            format!("Proxies with another user, {other}, work there: each parks what the other ones delay or park, as `implausible`."),
+            format!("Give all proxies of the vhost the same user, {other} or {user}, or each user a `prefix`. Their mark goes {} s after the last of them.", mark::EXPIRES / 1000),
+        );
     }
     match count(entered, parking).await {
         None => report.ok(
@@ -56,6 +66,34 @@ pub(super) async fn examine(patient: &Patient, entered: &Entered, report: &mut R
             about(intake),
             format!("A proxy consumes it; {}.", waiting(messages)),
         ),
+    }
+}
+
+/// The user whose proxies work in the vhost, if it is not this one. Asked by a declare that makes nothing, as only streams have a maximum of age.
+async fn other_user(patient: &Patient, entered: &Entered) -> Option<ShortStr> {
+    let names = &patient.names;
+    let text = |octets: &[u8]| AMQPValue::LongString(octets.to_vec().into());
+    let mut arguments = FieldTable::default();
+    for (name, value) in [
+        ("x-queue-type", text(b"classic")),
+        ("x-expires", AMQPValue::LongLongInt(mark::EXPIRES.into())),
+        ("x-dead-letter-exchange", text(names.parking())),
+        (mark::ARGUMENT, text(&patient.access.user)),
+        ("x-max-age", text(b"1D")),
+    ] {
+        arguments.insert(name.into(), value);
+    }
+    let durable = QueueDeclareOptions {
+        durable: true,
+        ..QueueDeclareOptions::default()
+    };
+    let channel = timeout(PATIENCE, entered.connection.create_channel()).await;
+    let channel = channel.ok()?.ok()?;
+    let asked = channel.queue_declare(names.user_mark().to_string().into(), durable, arguments);
+    let refused = timeout(PATIENCE, asked).await.ok()?.err()?;
+    match refused.kind() {
+        ErrorKind::ProtocolError(said) => mark::other(said.get_message().as_str().as_bytes()),
+        _ => None,
     }
 }
 

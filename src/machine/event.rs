@@ -225,6 +225,8 @@ pub enum Event {
         /// What is wrong; none: it does.
         trouble: Option<Trouble>,
     },
+    /// Proxies with this other user work in the vhost; none: no more, or none as far as can be seen.
+    OtherUser(Option<ShortStr>),
     /// A queue of the proxy's own was there, and is not any more. It is made again.
     OwnQueueGone {
         /// The queue.

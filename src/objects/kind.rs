@@ -29,6 +29,7 @@ kinds! {
     Parking b".parked",
     Lock b".parked.lock",
     Redeclared b".redeclared",
+    UserMark b".user",
     DelayExchange b".delay",
     DueExchange b".due",
     DelayQueue b".delay.",
@@ -56,6 +57,7 @@ impl Kind {
             | Kind::Parking
             | Kind::Lock
             | Kind::Redeclared
+            | Kind::UserMark
             | Kind::DelayExchange
             | Kind::DueExchange => rest.is_empty(),
             Kind::DelayQueue | Kind::ReturnExchange | Kind::Bridge => true,
@@ -76,6 +78,7 @@ impl Kind {
             Kind::Parking => Some(OwnObject::Parking),
             Kind::Lock => Some(OwnObject::Lock),
             Kind::Redeclared => Some(OwnObject::Redeclared),
+            Kind::UserMark => Some(OwnObject::UserMark),
             Kind::DelayExchange => Some(OwnObject::DelayExchange),
             Kind::DueExchange => Some(OwnObject::DueExchange),
             Kind::DelayQueue => {

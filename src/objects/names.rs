@@ -112,6 +112,11 @@ impl Names {
         self.start(Kind::Redeclared)
     }
 
+    /// [`OwnObject::UserMark`].
+    pub fn user_mark(&self) -> &ShortStr {
+        self.start(Kind::UserMark)
+    }
+
     /// [`OwnObject::DelayExchange`].
     pub fn delay(&self) -> &ShortStr {
         self.start(Kind::DelayExchange)

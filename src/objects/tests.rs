@@ -26,6 +26,7 @@ impl Parts {
             Kind::Parking => OwnObject::Parking,
             Kind::Lock => OwnObject::Lock,
             Kind::Redeclared => OwnObject::Redeclared,
+            Kind::UserMark => OwnObject::UserMark,
             Kind::DelayExchange => OwnObject::DelayExchange,
             Kind::DueExchange => OwnObject::DueExchange,
             Kind::DelayQueue => OwnObject::DelayQueue(self.millis),

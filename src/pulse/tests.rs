@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::amqp::ids::name;
+use crate::amqp::table::{Table, Value};
 use crate::link::peer::{Rig, close, method};
 
 const DECLARE: MethodId = MethodId::QUEUE_DECLARE;
@@ -14,11 +15,10 @@ const DELAYED: &str = "dlx-proxy.delay.1000";
 
 type PulseRig = Rig<Pulse>;
 
-/// Up, and in its first round.
-fn rig() -> PulseRig {
+fn fresh() -> PulseRig {
     let delays = ExistingDelays::default();
     delays.used(1000);
-    let mut rig = Rig::new(Pulse::new(Settings {
+    Rig::new(Pulse::new(Settings {
         login: Login {
             vhost: name("/"),
             user: name("proxy"),
@@ -27,10 +27,16 @@ fn rig() -> PulseRig {
         },
         names: Names::default(),
         delays,
-    }));
+    }))
+}
+
+/// Up, and in its first round.
+fn rig() -> PulseRig {
+    let mut rig = fresh();
     rig.up("4.3.6");
-    rig.events();
-    rig.sent();
+    assert_eq!(rig.marks(), Some("proxy".to_owned()));
+    rig.counts(1, 0, 0);
+    assert_eq!(rig.events().pop(), Some(Event::OtherUser(None)));
     rig.lasts(10);
     rig
 }
@@ -44,12 +50,31 @@ impl PulseRig {
         }
     }
 
-    /// The queue that is asked, and on which channel.
+    /// The user in the mark that is declared, the only thing that is asked.
+    fn marks(&mut self) -> Option<String> {
+        let sent = self.sent();
+        let mut declares = sent.iter().filter(|sent| sent.method() == Some(DECLARE));
+        let asked = declares.next()?;
+        assert_eq!((asked.channel, declares.count()), (1, 0));
+        let declare = QueueDeclare::parse(&asked.payload).unwrap();
+        assert_eq!(
+            (declare.queue, declare.bits),
+            (&b"dlx-proxy.user"[..], QueueDeclare::DURABLE)
+        );
+        let user = Table(declare.arguments).get(mark::ARGUMENT.as_bytes());
+        let user = user.unwrap().and_then(Value::as_longstr).unwrap();
+        Some(String::from_utf8(user.to_vec()).unwrap())
+    }
+
+    /// The queue that is asked, and on which channel. The mark, where it is due, is ours.
     fn asks(&mut self) -> Option<(u16, String)> {
         let sent = self.sent();
         let asked = sent.iter().find(|sent| sent.method() == Some(DECLARE))?;
         let declare = QueueDeclare::parse(&asked.payload).unwrap();
-        assert!(declare.has(QueueDeclare::PASSIVE));
+        if !declare.has(QueueDeclare::PASSIVE) {
+            self.counts(asked.channel, 0, 0);
+            return self.asks();
+        }
         let queue = String::from_utf8(declare.queue.to_vec()).unwrap();
         Some((asked.channel, queue))
     }
@@ -334,6 +359,8 @@ fn a_connection_that_is_cut_without_a_word_counts_for_the_queue_itself_that_was_
         rig.fx.broker.finish().0.clear();
         assert!(matches!(rig.machine.flow(), Flow::Reconnect(_)));
         rig.up("4.3.6");
+        rig.marks();
+        rig.counts(1, 0, 0);
         rig.lasts(4);
     }
     assert!(rig.told().contains(&ill(PARKED, Trouble::Dead)));
@@ -354,4 +381,52 @@ fn how_long_was_waited_before_the_link_was_away_does_not_count() {
     rig.told();
     rig.lasts(14);
     assert_eq!(rig.told(), []);
+}
+
+#[test]
+fn another_user_is_told_of_until_its_mark_is_gone() {
+    let mut rig = fresh();
+    let refused = |rig: &mut PulseRig, text: &str| {
+        rig.up("4.3.6");
+        assert_eq!(rig.marks(), Some("proxy".to_owned()));
+        rig.events();
+        rig.broker(&close(1, 406, text, DECLARE));
+        let said = rig.events();
+        rig.sent();
+        rig.machine.closed(Leg::Broker, rig.now, &mut rig.fx);
+        rig.events();
+        said
+    };
+    let text = "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-routing-key' for queue 'dlx-proxy.user' in vhost '/': received 'proxy' but current is 'eve'";
+    let eve = Event::OtherUser(Some(name("eve")));
+    assert_eq!(refused(&mut rig, text), [eve]);
+    assert_eq!(refused(&mut rig, text), []);
+    let full = "PRECONDITION_FAILED - cannot declare queue 'dlx-proxy.user': queue limit in vhost '/' (1) is reached";
+    assert_eq!(refused(&mut rig, full), [], "who is there is not known now");
+    rig.up("4.3.6");
+    rig.marks();
+    rig.events();
+    rig.counts(1, 0, 0);
+    assert_eq!(rig.events(), [Event::OtherUser(None)]);
+}
+
+#[test]
+fn the_mark_is_kept_alive() {
+    let mut rig = fresh();
+    rig.up("4.3.6");
+    rig.marks();
+    rig.counts(1, 0, 0);
+    let renewed = |rig: &mut PulseRig, seconds| {
+        rig.lasts(seconds);
+        let sent = rig.sent();
+        let declares = sent.iter().filter(|sent| sent.method() == Some(DECLARE));
+        let declares = declares.map(|sent| QueueDeclare::parse(&sent.payload).unwrap());
+        declares
+            .filter(|declare| !declare.has(QueueDeclare::PASSIVE))
+            .count()
+    };
+    assert_eq!(renewed(&mut rig, 29), 0);
+    assert_eq!(renewed(&mut rig, 1), 1);
+    // Without an answer it is not asked on another channel.
+    assert_eq!(renewed(&mut rig, 100), 0);
 }

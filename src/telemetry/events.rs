@@ -167,6 +167,7 @@ impl Reporter {
                 witness,
                 trouble,
             } => (self.metrics).own_queue(&self.vhost, queue, *witness, trouble.clone()),
+            Event::OtherUser(user) => self.other_user(user.as_ref()),
             Event::OwnQueueGone { queue } => self.metrics.own_queue_gone(&self.vhost, queue),
             Event::ProbeOverLimit => self.probe_over_limit(),
             Event::ProtocolFault { leg, what } => self.protocol_fault(*leg, what),

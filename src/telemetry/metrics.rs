@@ -103,6 +103,7 @@ pub(super) struct Inner {
     pub(super) parked_waiting: VhostGauge,
     pub(super) parked_staying: VhostGauge,
     pub(super) vhost_native: VhostGauge,
+    pub(super) other_user: VhostGauge,
     pub(super) own_queue_up: OwnQueueGauge,
     pub(super) own_queues: OwnQueues,
     management_up: Gauge,
@@ -330,6 +331,7 @@ impl Metrics {
                 Family::default(),
             ),
             vhost_native: registry.add("vhost_native", vhost, "1 if the proxy's user may not use this vhost: all its queues are left to the broker", Family::default()),
+            other_user: registry.add("other_user", vhost, "1 if proxies with another user work in this vhost: each parks what the other ones delay or park", Family::default()),
             own_queue_up: registry.add(
                 "own_queue_up",
                 &["vhost", "queue"],

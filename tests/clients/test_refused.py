@@ -1,15 +1,20 @@
 """Ready means working: while the broker refuses the proxy's user, `/readyz` answers 503 with the broker's words and what to do, the log has an error,
 and when that is done the proxy is ready by itself. Whoever wants it served all the same sets `ready-when-refused`."""
 
+import subprocess
+
+import pika
 import pytest
 
-from lab import Proxy, until
+from lab import BINARY, DEADLINE, Proxy, until
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied, pytest.mark.takeover]
 
 VHOST, USER, PREFIX = "refused", "refused", "refused"
 RIGHT = (f"^{PREFIX}", ".*", f"^{PREFIX}")
 RETRIED = 30
+EVE = "refused-eve"
+MARK = f"{PREFIX}.user"
 
 
 class Refused:
@@ -27,9 +32,12 @@ class Refused:
         self.broker.eval(f'rabbit_auth_backend_internal:change_password(<<"{USER}">>, <<"{password}">>, <<"tests">>).')
 
     def start(self, **settings):
-        upstream = f"amqp://{USER}:secret@%s:%d" % self.broker.address
+        self.proxy = self.another(USER, self.log, **settings)
+
+    def another(self, user, log, **settings):
+        upstream = f"amqp://{user}:secret@%s:%d" % self.broker.address
         settings = {"DLX_PROXY_VHOSTS": VHOST, "DLX_PROXY_PREFIX": PREFIX} | settings
-        self.proxy = Proxy(upstream, "takeover", self.log, **settings)
+        return Proxy(upstream, "takeover", log, **settings)
 
     def is_refused(self, *words):
         """Not ready, with these words in the answer, and an error in the log."""
@@ -48,7 +56,7 @@ class Refused:
     def close(self):
         if self.proxy:
             self.proxy.stop()
-        self.broker.unmake([VHOST], [USER])
+        self.broker.unmake([VHOST], [USER, EVE])
 
 
 @pytest.fixture
@@ -98,3 +106,47 @@ def test_who_wants_it_served_all_the_same(refused):
     refused.works()
     until(lambda: "its queues stay native" in refused.proxy.text(), refused.proxy.text)
     assert " ERROR " not in refused.proxy.text()
+
+
+@pytest.fixture
+def eve(refused):
+    """Another user with all that a proxy needs."""
+    rights = [(user, VHOST, *RIGHT) for user in (USER, EVE)] + [(refused.broker.user, VHOST, ".*", ".*", ".*")]
+    refused.broker.make([VHOST], [(USER, "secret"), (EVE, "secret")], rights)
+    return EVE
+
+
+def doctor(refused, user):
+    upstream = f"amqp://{user}:secret@%s:%d" % refused.broker.address
+    environment = {"DLX_PROXY_VHOSTS": VHOST, "DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_ADMIN": "127.0.0.1:1"}
+    done = subprocess.run([BINARY, "doctor", "--upstream", upstream], env=environment, capture_output=True, text=True, timeout=DEADLINE)
+    return done.stdout
+
+
+def test_a_second_proxy_with_another_user(refused, eve, tmp_path):
+    refused.start()
+    refused.works()
+    # The same user again is none of it.
+    same = refused.another(USER, tmp_path / "same.log")
+    other = refused.another(eve, tmp_path / "other.log")
+    try:
+        until(same.is_ready, lambda: same.get("/readyz")[1])
+        words = f"proxies with another user, {USER}, work in vhost {VHOST}"
+        until(lambda: words in other.get("/readyz")[1], lambda: other.get("/readyz")[1] + other.text())
+        assert f"proxies with another user work in this vhost" in other.text() and " INFO ready" not in other.text()
+        assert f'dlx_proxy_other_user{{vhost="{VHOST}"}} 1' in other.get("/metrics")[1]
+        assert refused.proxy.is_ready() and f'dlx_proxy_other_user{{vhost="{VHOST}"}} 0' in refused.proxy.get("/metrics")[1]
+        assert f"Proxies with another user, {USER}" in doctor(refused, eve)
+        assert "another user" not in doctor(refused, USER)
+        # When the first ones are gone, their mark goes; here by hand.
+        for proxy in (refused.proxy, same):
+            proxy.stop()
+        assert MARK in refused.broker.queues(VHOST)
+        with pika.BlockingConnection(pika.ConnectionParameters(*refused.broker.address, VHOST, refused.broker.parameters.credentials)) as connection:
+            connection.channel().queue_delete(MARK)
+        until(other.is_ready, lambda: other.get("/readyz")[1] + other.text(), deadline=RETRIED + 10)
+        assert f"Proxies with another user, {eve}" in doctor(refused, USER)
+    finally:
+        other.stop()
+        if same.process.poll() is None:
+            same.stop()

@@ -205,6 +205,7 @@ fn every_event() -> Vec<Event> {
             queue: queue.clone(),
             cause: Fallback::Budget,
         },
+        Event::OtherUser(Some(name("eve"))),
         Event::RejectReturned {
             queue: queue.clone(),
         },

@@ -81,6 +81,18 @@ impl Reporter {
         }
     }
 
+    pub(super) fn other_user(&self, user: Option<&ShortStr>) {
+        let is_there = i64::from(user.is_some());
+        let was_there = self.vhost_gauge(|inner| &inner.other_user, is_there) == 1;
+        match user {
+            Some(user) => {
+                error!(other = %user, "proxies with another user work in this vhost: each parks what the other ones delay or park, as `implausible`. Give all of them the same user, or each user a `prefix`");
+            }
+            None if was_there => info!("no proxies with another user work in this vhost any more"),
+            None => {}
+        }
+    }
+
     pub(super) fn blocked(&self, blocked: bool) {
         self.vhost_gauge(|inner| &inner.publisher_blocked, blocked.into());
         if blocked {
