@@ -6,6 +6,9 @@
 //! longer pauses. Those that were read are kept until they are read again, however long that takes: they change seldom, and to forget them
 //! would send dead letters elsewhere only because a port is closed.
 //!
+//! **Alarms** are asked for with them: AMQP tells of an alarm only on a connection that publishes. While the API is away, those that were seen last
+//! stay, with the time at which they were seen.
+//!
 //! **The proxy's own queues** are looked at every 10 s, in each vhost that is open: the watchdog says when one cannot work or loses messages, and
 //! when a delay queue holds what should be out. The publisher has to know how many of these there are.
 //!
@@ -26,6 +29,7 @@ pub use harm::{HARMFUL, Harm};
 pub use http::{Api, NoAnswer};
 pub use queues::DelayQueue;
 
+mod alarms;
 mod condition;
 mod dead_letter_queues;
 mod examined;
@@ -104,7 +108,15 @@ impl Management {
     async fn read(&self, reported: &mut Reported, pause: &mut Duration) {
         let read = self
             .api
-            .ask(async |mut api| api.get("policies".to_owned(), policies::read).await)
+            .ask(async |mut api| {
+                let policies = api.get("policies".to_owned(), policies::read).await?;
+                // The policies count without it.
+                match api.check(alarms::PATH, alarms::read).await {
+                    Ok(alarms) => self.metrics.alarms(alarms),
+                    Err(error) => debug!(%error, "the broker's alarms cannot be read"),
+                }
+                Ok(policies)
+            })
             .await;
         self.metrics.management(read.is_ok());
         match read {

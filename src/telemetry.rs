@@ -1,5 +1,6 @@
 //! What an operator sees: log lines and metrics. The core returns facts and plain numbers; here they get words, levels and names.
 
+mod alarms;
 mod dead_letter_queues;
 pub mod events;
 mod hook;
@@ -11,5 +12,6 @@ mod own_queues;
 mod repeats;
 mod upstream;
 
+pub use alarms::Alarm;
 pub use events::Reporter;
 pub use metrics::Metrics;

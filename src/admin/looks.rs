@@ -62,6 +62,11 @@ pub(super) struct Wish {
 // === impl Looks ===
 
 impl Looks {
+    /// The counters.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// `permits`: one for each look that may go on.
     pub fn new(
         walks: Walks,

@@ -23,6 +23,8 @@ use crate::tls;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Octets of one answer: some hundred thousand bindings.
 const LONGEST_ANSWER: usize = 64 << 20;
+/// Of a check of health: two alarms a node.
+const LONGEST_CHECK: usize = 1 << 20;
 
 /// Where the management API is, and as whom to read it.
 #[derive(Clone)]
@@ -160,6 +162,24 @@ impl Connection<'_> {
         }
     }
 
+    /// The same of a check of health, which is answered with 503 where something is wrong.
+    pub(super) async fn check<T>(
+        &mut self,
+        path: &str,
+        read: fn(&[u8]) -> serde_json::Result<T>,
+    ) -> Result<T, NoAnswer> {
+        let answer = self.any_answer(path).await?;
+        let status = answer.status();
+        let path = path.to_owned();
+        if ![StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
+            return Err(NoAnswer::Status { path, status });
+        }
+        match http::body(answer.into_body(), LONGEST_CHECK).await {
+            Ok(body) => read(&body).map_err(|source| NoAnswer::Json { path, source }),
+            Err(source) => Err(NoAnswer::Body { path, source }),
+        }
+    }
+
     /// When the API answers there, by its own clock.
     pub(super) async fn date(&mut self, path: &str) -> Result<SystemTime, NoAnswer> {
         let answer = self.answer(path).await?;
@@ -181,6 +201,17 @@ impl Connection<'_> {
     }
 
     async fn answer(&mut self, path: &str) -> Result<Response<Incoming>, NoAnswer> {
+        let answer = self.any_answer(path).await?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer),
+            status => Err(NoAnswer::Status {
+                path: path.to_owned(),
+                status,
+            }),
+        }
+    }
+
+    async fn any_answer(&mut self, path: &str) -> Result<Response<Incoming>, NoAnswer> {
         let Api {
             host,
             port,
@@ -199,11 +230,6 @@ impl Connection<'_> {
                 path: path.clone(),
                 source: error.into(),
             })?;
-        let answer = self.requests.send_request(request).await?;
-        let status = answer.status();
-        if status != StatusCode::OK {
-            return Err(NoAnswer::Status { path, status });
-        }
-        Ok(answer)
+        Ok(self.requests.send_request(request).await?)
     }
 }

@@ -15,6 +15,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 use tracing::warn;
 
+use super::alarms::{AlarmGauge, Alarms};
 use super::dead_letter_queues::QueueGauge;
 use super::hook::Outcomes;
 use super::names::Names;
@@ -106,6 +107,8 @@ pub(super) struct Inner {
     pub(super) other_user: VhostGauge,
     pub(super) own_queue_up: OwnQueueGauge,
     pub(super) own_queues: OwnQueues,
+    pub(super) broker_alarms: AlarmGauge,
+    pub(super) alarms: Alarms,
     management_up: Gauge,
     management_failures: Counter,
 }
@@ -339,6 +342,13 @@ impl Metrics {
                 Family::default(),
             ),
             own_queues: OwnQueues::default(),
+            broker_alarms: registry.add(
+                "broker_alarms",
+                &["resource"],
+                "Nodes of the broker with an alarm for this resource (memory or disk); only with a management-url",
+                Family::default(),
+            ),
+            alarms: Alarms::default(),
             management_up: registry.add(
                 "management_up",
                 &[],

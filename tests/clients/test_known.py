@@ -123,3 +123,19 @@ def test_a_user_sees_the_queues_that_the_user_may_read(own):
         assert listed(own).queues.keys() == {dead, PARKED}
     finally:
         own.via.broker._call("rabbit_auth_backend_internal:clear_permissions", "stranger", own.via.vhost)
+
+
+def test_an_alarm_of_the_broker_is_seen_where_nobody_publishes(own):
+    own.restart(vhosts=own.via.vhost, management_url=management(own.via))
+    vhost = urllib.parse.quote(own.via.vhost, safe="")
+    way = SimpleNamespace(broker=own.via.broker, proxy=own.proxy)
+    alarms = lambda: ask(way, f"/api/v1/vhosts/{vhost}/dead-letter-queues")[1]["alarms"]
+    gauge = lambda: re.search(r'^dlx_proxy_broker_alarms{resource="memory"} (\d)', own.proxy.get("/metrics")[1], re.M)[1]
+    until(lambda: gauge() == "0", own.proxy.text)
+    assert alarms() == []
+    with own.via.broker.under_memory_alarm():
+        until(lambda: gauge() == "1", own.proxy.text)
+        assert len(alarms()) == 1 and alarms()[0].startswith("memory of node ")
+        assert "the broker has an alarm" in own.proxy.text()
+    until(lambda: gauge() == "0", own.proxy.text)
+    assert alarms() == []

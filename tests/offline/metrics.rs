@@ -34,6 +34,7 @@ fn every_metric_is_exported_with_the_labels_that_it_says() {
     metrics.upstream_tls_failed(&std::io::ErrorKind::TimedOut.into());
     metrics.certificate_expires("tls-cert-file", Some(Duration::from_secs(1)));
     metrics.overdue(&name("/"), 1);
+    metrics.alarms(vec![]);
     metrics.hook_waiting(1);
     metrics.hook_posted(true);
     metrics.hook_taken(1);

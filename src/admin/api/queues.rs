@@ -16,12 +16,14 @@ use super::rights::{Rights, not_asked};
 use super::{Answered, Peer, json};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::{DeadLetterQueue, KnownQueues, Target};
+use crate::telemetry::Metrics;
 
 /// What the handler needs.
 #[derive(Clone)]
 pub(in crate::admin) struct Queues {
     pub(in crate::admin) rights: Rights,
     known: KnownQueues,
+    metrics: Metrics,
 }
 
 /// The answer.
@@ -33,6 +35,8 @@ pub(in crate::admin) struct DeadLetterQueues {
     pub(in crate::admin) elsewhere: Vec<Elsewhere>,
     /// Dead letters that went to queues beyond those that are remembered.
     pub(in crate::admin) left_out: u64,
+    /// Which resources of the broker are short, with a `management-url`: meanwhile it takes no messages.
+    pub(in crate::admin) alarms: Vec<String>,
     pub(in crate::admin) notes: Vec<String>,
 }
 
@@ -81,6 +85,7 @@ pub(in crate::admin) struct Elsewhere {
 impl Queues {
     pub(in crate::admin) fn new(looks: Looks, known: KnownQueues) -> Queues {
         Queues {
+            metrics: looks.metrics().clone(),
             rights: Rights::new(looks),
             known,
         }
@@ -113,6 +118,7 @@ impl Queues {
                 })
                 .collect(),
             left_out: known.left_out,
+            alarms: self.metrics.alarms_in_effect(),
             notes: not_asked(unasked),
         })
     }

@@ -160,6 +160,7 @@ fn state(pages: &Pages, vhost: &Vhost) -> Markup {
     let standing = pages.metrics.standing(vhost);
     let reasons = pages.readiness.reasons();
     let limits = pages.metrics.limits_that_were_met();
+    let alarms = pages.metrics.alarms_in_effect();
     let links = html! {
         @if standing.links.is_empty() { span.none { "none yet" } }
         ul.plain {
@@ -191,6 +192,9 @@ fn state(pages: &Pages, vhost: &Vhost) -> Markup {
             }
             @for trouble in pages.metrics.own_queues_in_trouble(vhost) {
                 p.problem { (text::visible(&trouble)) }
+            }
+            @if !alarms.is_empty() {
+                p.problem { "The broker has an alarm (" (text::visible(&alarms.join(", "))) "): it takes no messages until that is over." }
             }
             @if standing.is_blocked {
                 p.problem { "The broker blocks publishing: dead letters and redrives wait." }

@@ -62,6 +62,11 @@ pub(in crate::telemetry) struct LimitLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(in crate::telemetry) struct ResourceLabels {
+    pub(in crate::telemetry) resource: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(in crate::telemetry) struct SettingLabels {
     pub(in crate::telemetry) setting: &'static str,
 }
