@@ -14,7 +14,7 @@ use crate::walk::{Answers, Failure, Readable};
 
 use super::clock::Clock;
 use super::drive::{Drive, Outlet};
-use super::walks::Walks;
+use super::walks::{Walks, with_nodes};
 
 /// Says how it ended.
 struct Told<T>(mpsc::Sender<T>);
@@ -43,7 +43,7 @@ impl Walks {
     ) -> Result<Answers, Failure> {
         let readable = Readable::new(login, queues, within, self.clock.now());
         let told = self.told(readable, stopped).await;
-        told.unwrap_or(Err(Failure::Silent))
+        with_nodes(&self.dialer.nodes, told.unwrap_or(Err(Failure::Silent)))
     }
 
     /// What a machine has in the end.

@@ -238,6 +238,12 @@ impl Nodes {
         self.book().failing().cloned().collect()
     }
 
+    /// The same in words: since when, and why.
+    pub(super) fn away(&self) -> Vec<String> {
+        let now = self.now();
+        self.book().away(now)
+    }
+
     pub(super) fn now(&self) -> Mono {
         self.0.clock.now().mono
     }

@@ -15,6 +15,7 @@ use super::background::{Background, NICER};
 use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::{Connector, Drive, Outlet};
+use super::nodes::Nodes;
 use super::outlet::Outbox;
 use super::stream::Stream;
 use super::vhosts::Hub;
@@ -104,7 +105,8 @@ impl Walks {
             self.dialer.connector(|_| ()),
         );
         drive.run(stopped).await;
-        told.try_recv().unwrap_or(Err(Failure::Silent))
+        let ended = told.try_recv().unwrap_or(Err(Failure::Silent));
+        with_nodes(&self.dialer.nodes, ended)
     }
 
     /// Moves messages of a queue. Whoever has the sender can pause the walk or end it.
@@ -116,16 +118,26 @@ impl Walks {
         let connector = self.dialer.connector(|_| ());
         let (sender, mut told, mut drive) =
             Mover::drive(&self.hub, settings, progress, self.clock, connector);
-        let thread = self.thread.clone();
+        let (thread, nodes) = (self.thread.clone(), self.dialer.nodes.clone());
         let walking = async move {
             let walking = thread.run(async move {
                 drive.run(std::future::pending()).await;
                 told.try_recv().unwrap_or(Err(Failure::Silent))
             });
-            walking.await.unwrap_or(Err(Failure::Silent))
+            with_nodes(&nodes, walking.await.unwrap_or(Err(Failure::Silent)))
         };
         (sender, walking)
     }
+}
+
+/// Where the broker is away: which of its nodes, and since when.
+pub(super) fn with_nodes<T>(nodes: &Nodes, ended: Result<T, Failure>) -> Result<T, Failure> {
+    ended.map_err(|failure| match (failure, nodes.away()) {
+        (Failure::Connection(cause), away) if !away.is_empty() => {
+            Failure::Connection(format!("{cause}: {}", away.join("; ")))
+        }
+        (failure, _) => failure,
+    })
 }
 
 // === impl LookOutlet ===

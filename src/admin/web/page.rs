@@ -103,7 +103,10 @@ fn whole(title: &str, trail: &[(String, String)], content: &Markup) -> Markup {
 /// Of what cannot be shown.
 pub(super) fn refused(Refused(problem): &Refused) -> Response {
     let status = problem.status();
-    let title = status.canonical_reason().unwrap_or("No page");
+    let title = match status {
+        StatusCode::BAD_GATEWAY => "The broker is away",
+        _ => status.canonical_reason().unwrap_or("No page"),
+    };
     let content = html! {
         h1 { (title) }
         p.problem role="alert" { (text::visible(problem.detail())) }

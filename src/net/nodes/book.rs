@@ -45,6 +45,8 @@ pub(super) struct Standing {
     /// In a row, each of them worth a rest.
     failures: u32,
     failed: Mono,
+    /// The first of them.
+    since: Mono,
     /// Why it failed last.
     why: String,
     rests_until: Mono,
@@ -155,6 +157,9 @@ impl Book {
         let rest = longest - longest.mul_f64(jitter as f64 / 1024.0);
         standing.failures = standing.failures.saturating_add(1);
         standing.failed = now;
+        if standing.failures == 1 {
+            standing.since = now;
+        }
         standing.rests_until = now.after(rest);
         let is_news = standing.failures == 1 || standing.why != why;
         standing.why = why.to_owned();
@@ -199,6 +204,18 @@ impl Book {
             .iter()
             .filter(|(_, standing)| standing.failures > 0);
         failing.map(|(address, _)| address)
+    }
+
+    /// The same in words: since when, and why.
+    pub(super) fn away(&self, now: Mono) -> Vec<String> {
+        let known = self.known.iter();
+        let failing = known.filter(|(_, standing)| standing.failures > 0);
+        failing
+            .map(|(address, Standing { since, why, .. })| {
+                let seconds = since.until(now).as_secs();
+                format!("node {address} has been away for {seconds} s ({why})")
+            })
+            .collect()
     }
 
     /// SplitMix64.

@@ -231,3 +231,22 @@ fn memory_is_bounded() {
     }
     assert_eq!(book.known.len(), MOST_ADDRESSES);
 }
+
+#[test]
+fn since_when_a_node_is_away_counts_from_its_first_failure() {
+    let mut book = book(Order::First);
+    let b = address("b", 2);
+    for at in [1.0, 5.0, 20.0] {
+        fails(&mut book, &b, seconds(at));
+    }
+    let away = book.away(seconds(31.0));
+    assert_eq!(away.len(), 1);
+    assert!(
+        away[0].starts_with("node b:5672") && away[0].ends_with("has been away for 30 s (refused)"),
+        "{away:?}"
+    );
+    book.answered(&b);
+    assert_eq!(book.away(seconds(32.0)), [""; 0]);
+    fails(&mut book, &b, seconds(40.0));
+    assert!(book.away(seconds(45.0))[0].contains("for 5 s"));
+}
