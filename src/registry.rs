@@ -215,16 +215,7 @@ impl Registry {
     /// The broker accepted a declare of that queue. Returns false when there are `most` of others already: then it is not managed, its rejects
     /// are forwarded, and its intake exchange still names the target.
     pub fn insert(&mut self, queue: ShortStr, declared: Declared, most: usize, now: Mono) -> bool {
-        let declared = Arc::new(declared);
-        // What is exclusive and not on that list would stay in the catalogue for good.
-        if !declared.is_exclusive() || self.exclusive.contains(&queue) {
-            self.tell(
-                &queue,
-                &Told::Declared(declared.clone()),
-                Source::Declare,
-                now,
-            );
-        }
+        let declared = self.tell_declared(&queue, declared, now);
         if self.queues.len() >= most && !self.queues.contains_key(&queue) {
             return false;
         }
@@ -237,6 +228,21 @@ impl Registry {
         };
         self.queues.insert(queue, known);
         true
+    }
+
+    /// The same, and this session cannot manage it yet.
+    pub fn learn_declared(&self, queue: &ShortStr, declared: Declared, now: Mono) {
+        self.tell_declared(queue, declared, now);
+    }
+
+    fn tell_declared(&self, queue: &ShortStr, declared: Declared, now: Mono) -> Arc<Declared> {
+        let declared = Arc::new(declared);
+        // What is exclusive and not on that list would stay in the catalogue for good.
+        if !declared.is_exclusive() || self.exclusive.contains(queue) {
+            let told = Told::Declared(declared.clone());
+            self.tell(queue, &told, Source::Declare, now);
+        }
+        declared
     }
 
     /// Takes over what any session knows of a queue that this one does not know: it is to be verified first. False: nobody knows it, or there are

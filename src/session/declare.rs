@@ -380,11 +380,13 @@ impl Session {
         });
     }
 
-    /// What the declare said counts from now on, and its queue is managed.
+    /// What the declare said counts from now on, and its queue is managed, unless it [is held back](Session::is_held_back).
     pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
         self.redeclare(&queue, &declared, turn);
-        if self.registry.get(&queue).is_none() {
-            self.release_copies(&queue);
+        if self.is_held_back(&queue) {
+            return self
+                .registry
+                .learn_declared(&queue, declared, turn.now.mono);
         }
         turn.event(Event::QueueManaged {
             queue: queue.clone(),

@@ -5,7 +5,6 @@ use crate::machine::Ticket;
 
 use super::Session;
 use super::channel::Channel;
-use super::unacked::Retained;
 
 impl Session {
     /// The channel is closing: what was unsettled on it goes back to its queues by itself (S9.4).
@@ -81,13 +80,11 @@ impl Session {
         }
     }
 
-    /// Nothing that was delivered from an earlier queue of that name dies by us: to a classic queue its tags mean the messages of the next one, so that
-    /// only the broker can tell.
-    pub(super) fn release_copies(&mut self, queue: &[u8]) {
-        let channels = self.channels.values_mut();
-        let of = |retained: &Retained| *retained.queue == *queue;
-        let freed = channels.map(|state| state.unacked.release(of)).sum();
-        self.give_back(freed);
+    /// Whether a queue cannot be managed yet, as deliveries of an earlier one of that name are unsettled: to a classic queue their tags mean its own
+    /// messages, so that only the broker can tell what dies.
+    pub(super) fn is_held_back(&self, queue: &[u8]) -> bool {
+        let mut channels = self.channels.values();
+        self.registry.get(queue).is_none() && channels.any(|state| state.unacked.retains_of(queue))
     }
 
     /// The broker has, or will have, settled all that was delivered on this channel up to now.

@@ -264,6 +264,12 @@ impl Unacked {
         !self.retained.is_empty() || !self.taken.is_empty()
     }
 
+    /// Whether a copy is kept of a delivery of that queue.
+    pub(crate) fn retains_of(&self, queue: &[u8]) -> bool {
+        let mut all = self.retained.values();
+        all.any(|retained| &*retained.queue == queue)
+    }
+
     /// Keeps no copy any more of those deliveries: their rejects are the broker's. Returns the octets that were kept of them.
     pub(crate) fn release(&mut self, of: impl Fn(&Retained) -> bool) -> usize {
         let mut octets = 0;

@@ -246,6 +246,8 @@ class Proxy:
             policies = log.with_suffix(".toml")
             policies.write_text(f'[[policy]]\nname = "{mode}"\nvhost = "{vhost}"\npattern = "at-least-once"\nmode = "{mode}"\n')
             environment["DLX_PROXY_CONFIG"] = str(policies)
+        # Many log in as a user without rights in `/`, of which they want nothing.
+        environment = {"DLX_PROXY_READY_WHEN_REFUSED": "true"} | environment
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DLX_PROXY_")}
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(

@@ -164,10 +164,11 @@ def test_connections_and_queues_of_a_vhost(via, small):
     said = []
     for side in small:
         first = opened(side, "p-all")
-        links, queues = (0, 0) if side.direct else (3, 2)
+        links, queues = (0, 0) if side.direct else (3, 3)
         if links:
             up = lambda link: metric(via, f'dlx_proxy_link_up{{vhost="{side.vhost}",link="{link}"}}')
             until(lambda: up("publisher") and up("intake") and up("pulse") and metric(via, f'dlx_proxy_intake_consuming{{vhost="{side.vhost}"}}'), "links")
+            until(lambda: len(via.broker.queues(side.vhost)) == queues, "its own queues")
         via.broker.ctl("-q", "set_vhost_limits", "-p", side.vhost, f'{{"max-connections": {links + 1}, "max-queues": {queues + 1}}}')
         refusal, more = one_too_many(side, "p-all")
         first.close()

@@ -174,7 +174,7 @@ fn the_last_declare_wins() {
     counts_again(&s);
 }
 
-/// The queue was made anew past the proxies: what the earlier one delivered is the broker's.
+/// The broker has cancelled the consumer: what it was given is the broker's.
 #[test]
 fn the_last_declare_wins_while_deliveries_of_an_earlier_queue_are_held() {
     let mut s = changed();

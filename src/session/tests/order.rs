@@ -206,9 +206,7 @@ fn another_queue_of_the_same_name_is_not_the_one_that_delivered() {
     declare(&mut s, 0);
     fetch(&mut s, 3);
     s.client(&reject(1, false)).passes();
-    s.client(&nack(3, true, false))
-        .broker_gets(&[&nack(2, false, false)]);
-    assert_eq!(s.dead.len(), 1);
+    s.client(&nack(3, true, false)).passes();
 }
 
 #[test]
