@@ -245,6 +245,12 @@ impl Registry {
         declared
     }
 
+    /// Whether this session does not know a queue that another one has declared.
+    pub fn is_known_to_others(&self, queue: &[u8]) -> bool {
+        let declared = || self.catalogue.get(&self.vhost, queue)?.declared().cloned();
+        self.get(queue).is_none() && declared().is_some()
+    }
+
     /// Takes over what any session knows of a queue that this one does not know: it is to be verified first. False: nobody knows it, or there are
     /// `most` of others already.
     pub fn adopt(&mut self, queue: &ShortStr, most: usize) -> bool {

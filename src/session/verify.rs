@@ -57,7 +57,8 @@ impl Session {
     /// Whether who begins to read from this queue has to wait until what is known of it is verified.
     pub(super) fn must_verify(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) -> bool {
         let most = self.settings.limits.now().max_queues_per_connection;
-        if !self.is_held_back(queue) && self.registry.get(queue).is_none() {
+        // First what costs nothing: most queues have no dead letters, and a client may get from one again and again.
+        if self.registry.is_known_to_others(queue) && !self.is_held_back(queue) {
             self.registry.adopt(queue, most);
         }
         !self.registry.is_fresh(queue, turn.now.mono) && self.verify(queue, Why::Begins, turn)
