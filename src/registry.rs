@@ -10,21 +10,20 @@ use std::time::Duration;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::amqp::method::QueueDeclare;
-use crate::amqp::table::Table;
 use crate::machine::Mono;
-use crate::objects::{DeclaredTarget, QueueType};
+use crate::objects::QueueType;
 
-use self::arguments::{DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments};
 use self::catalogue::fact::Source;
 use self::catalogue::{Catalogue, Life, Told};
-use self::redeclared::Existing;
-use self::said_retries::SaidRetries;
+
+pub use declared::{Declared, Form};
 
 pub mod arguments;
 pub mod believed;
 pub mod broker_policy;
 pub mod catalogue;
 pub mod channel_limits;
+pub mod declared;
 pub mod existing_delays;
 pub mod generated;
 pub mod in_vain;
@@ -78,92 +77,6 @@ pub enum Standing {
     Assumed,
     /// The broker could not be asked. What is known is the best that there is.
     Unknown,
-}
-
-/// What an accepted declare tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declared {
-    /// What the client's arguments say of dead letters: where they go is looked up when one dies.
-    pub said: DeclaredTarget,
-    /// What they say of retries.
-    pub retries: SaidRetries,
-    /// The type of the queue, for policies.
-    pub queue_type: QueueType,
-    /// It was declared with an intake exchange; false: with its own arguments (`keep`, or it existed before).
-    pub taken_over: bool,
-    /// The declare as the broker had it.
-    pub form: Form,
-}
-
-/// A declare without the queue's name: asked again, it tells whether the queue is still the one that is known.
-///
-/// Of its arguments those are kept that the broker compares with the queue's: their names begin with `x-`, and they are short. If more are
-/// left out, it finds them missing, and the queue is known no more.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Form {
-    /// `durable`, `exclusive`, `auto_delete`, as in the method.
-    pub bits: u8,
-    /// The arguments table, without its length.
-    pub arguments: Vec<u8>,
-}
-
-/// The longest value of an argument that is kept: that of a name or a key.
-const LONGEST_VALUE: usize = 255;
-/// Octets of all of them.
-const MOST_OCTETS: usize = 768;
-
-// === impl Declared ===
-
-impl Declared {
-    /// The intake exchange that the queue has.
-    pub fn intake(&self) -> Option<ShortStr> {
-        let arguments = DeclareArguments::read(&self.form.arguments);
-        arguments.exchange().filter(|_| self.taken_over)
-    }
-
-    /// The dead-letter arguments of the queue.
-    pub fn existing(&self) -> Existing {
-        Existing::of(&self.form.arguments)
-    }
-
-    /// It belongs to one connection.
-    pub fn is_exclusive(&self) -> bool {
-        self.form.bits & QueueDeclare::EXCLUSIVE != 0
-    }
-
-    /// Octets of memory beside its own.
-    pub fn octets(&self) -> usize {
-        let said = match &self.said {
-            DeclaredTarget::Target(target) => {
-                target.exchange.len() + target.routing_key.as_ref().map_or(0, |key| key.len())
-            }
-            DeclaredTarget::Policy { .. } => 0,
-        };
-        said + self.form.arguments.len()
-    }
-}
-
-// === impl Form ===
-
-impl Form {
-    /// Of a declare with these arguments.
-    pub fn of(bits: u8, arguments: &[u8]) -> Form {
-        let mut kept = Vec::new();
-        for field in Table(arguments).fields().map_while(Result::ok) {
-            // Where dead letters go is read from it, too.
-            let needed = [DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY].contains(&field.name)
-                && matches!(Table(&kept).get(field.name), Ok(None));
-            let fits = needed || kept.len() + field.raw.len() <= MOST_OCTETS;
-            if fits && field.name.starts_with(b"x-") && field.value.data.len() <= LONGEST_VALUE {
-                kept.extend_from_slice(field.raw);
-            }
-        }
-        kept.shrink_to_fit();
-        Form {
-            bits: bits & !QueueDeclare::NO_WAIT,
-            arguments: kept,
-        }
-    }
 }
 
 // === impl Registry ===

@@ -21,7 +21,7 @@ pub(super) const DEAD_LETTER_EXCHANGE: &[u8] = b"x-dead-letter-exchange";
 pub(super) const DEAD_LETTER_ROUTING_KEY: &[u8] = b"x-dead-letter-routing-key";
 pub(super) const DEAD_LETTER_STRATEGY: &[u8] = b"x-dead-letter-strategy";
 const OVERFLOW: &[u8] = b"x-overflow";
-const QUEUE_TYPE: &[u8] = b"x-queue-type";
+pub(super) const QUEUE_TYPE: &[u8] = b"x-queue-type";
 const EXPIRES: &[u8] = b"x-expires";
 /// Of streams alone: see [`if_there`].
 pub(super) const ONLY_IF_THERE: &[u8] = b"x-max-age";

@@ -40,6 +40,8 @@ pub struct Catalogue(Arc<Inner>);
 struct Inner {
     shards: Box<[ArcSwap<Shard>]>,
     last_life: AtomicU32,
+    /// How often it was learnt what a queue is that somebody had asked for in vain.
+    news: AtomicU32,
     /// By vhost. `None`: it was asked for in vain.
     default_types: ArcSwap<BTreeMap<Vhost, Fact<Option<QueueType>>>>,
 }
@@ -63,6 +65,8 @@ pub struct Queue {
     /// Its dead-letter exchange, if that is an intake exchange.
     intake: Option<Fact<Option<ShortStr>>>,
     declared: Option<Fact<Arc<Declared>>>,
+    /// When it was asked for in vain.
+    asked: Option<Mono>,
 }
 
 /// Something that is told of a queue.
@@ -72,8 +76,10 @@ pub enum Told {
     Type(QueueType),
     /// Its dead-letter exchange, if that is an intake exchange. `None`: one of a client's own words, or none.
     Intake(Option<ShortStr>),
-    /// All that the declare says which the broker accepted.
+    /// All that the declare says which the broker accepted, or would accept.
     Declared(Arc<Declared>),
+    /// Nothing: who asked may not ask, or got no answer.
+    InVain,
 }
 
 /// A hash that is the same in each run. Whoever wants two names of one hash finds some.
@@ -90,6 +96,7 @@ impl Default for Catalogue {
         Catalogue(Arc::new(Inner {
             shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
             last_life: AtomicU32::new(0),
+            news: AtomicU32::new(0),
             default_types: ArcSwap::default(),
         }))
     }
@@ -118,6 +125,29 @@ impl Catalogue {
             queue.learn(told, source, at, next_life);
             Some(queue)
         });
+        if let Told::Declared(_) = told
+            && self
+                .get(vhost, queue)
+                .is_some_and(|known| known.asked.is_some())
+        {
+            self.0.news.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Changes when something is learnt for which somebody had asked in vain.
+    pub fn news(&self) -> u32 {
+        self.0.news.load(Ordering::Relaxed)
+    }
+
+    /// All queues of which anything is known.
+    pub fn each(&self, mut see: impl FnMut(&Vhost, &ShortStr, &Queue)) {
+        for shard in &self.0.shards {
+            for (vhost, queues) in &shard.load().queues {
+                for (queue, known) in queues {
+                    see(vhost, queue, known);
+                }
+            }
+        }
     }
 
     /// The type of queues in a vhost that are declared without one. `None`: nobody has asked.
@@ -279,9 +309,27 @@ impl Queue {
             Told::Declared(value) => {
                 learn(&mut self.queue_type, value.queue_type, source, at);
                 learn(&mut self.intake, value.intake(), source, at);
-                learn(&mut self.declared, value.clone(), source, at);
+                match &mut self.declared {
+                    // What a declare said beyond what the broker keeps is known from that alone.
+                    Some(known)
+                        if source != Source::Declare && known.value.form.is_like(&value.form) =>
+                    {
+                        known.at = known.at.max(at);
+                    }
+                    Some(known) if source != Source::Declare && known.at < at => {
+                        self.life = next_life;
+                        learn(&mut self.declared, value.clone(), source, at);
+                    }
+                    _ => learn(&mut self.declared, value.clone(), source, at),
+                }
             }
+            Told::InVain => self.asked = self.asked.max(Some(at)),
         }
+    }
+
+    /// When it was asked for in vain.
+    pub fn asked(&self) -> Option<Mono> {
+        self.asked
     }
 
     fn last_told(&self) -> Option<Mono> {
@@ -290,6 +338,7 @@ impl Queue {
             self.queue_type.as_ref().map(|fact| fact.at),
             self.intake.as_ref().map(|fact| fact.at),
             self.declared.as_ref().map(|fact| fact.at),
+            self.asked,
         ];
         told.into_iter().flatten().max()
     }

@@ -18,6 +18,8 @@ pub struct Output {
     pub record: Vec<(ShortStr, Entry, bool)>,
     /// For the recorder: the declare that waited has gone on without that.
     pub gave_up: bool,
+    /// For who reads the management API: queues that nobody knows. What it tells of them comes into the catalogue.
+    pub unknown: Vec<ShortStr>,
 }
 
 /// All that it wants done.

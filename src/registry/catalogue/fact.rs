@@ -7,6 +7,8 @@ use crate::machine::Mono;
 pub enum Source {
     /// The broker refused a declare, and named what the queue has.
     Refusal,
+    /// The management API showed it.
+    Management,
     /// The broker accepted a declare that says so.
     Declare,
 }

@@ -57,10 +57,17 @@ fn answer(catalogue: &Catalogue, line: &str) -> Option<String> {
         [at, "end"] => catalogue.end(&vhost, &queue, Mono(at.parse().unwrap())),
         [at, "type", of] => tell(at, Source::Declare, Told::Type(queue_type(of))),
         [at, "refusal", exchange] => tell(at, Source::Refusal, Told::Intake(intake(exchange))),
-        [at, "declare", of, exchange] => {
+        [at, by @ ("declare" | "listed" | "refused"), of, exchange] => {
+            let source = match by {
+                "declare" => Source::Declare,
+                "listed" => Source::Management,
+                _ => Source::Refusal,
+            };
             let declared = Arc::new(declared(queue_type(of), exchange));
-            tell(at, Source::Declare, Told::Declared(declared));
+            tell(at, source, Told::Declared(declared));
         }
+        [at, "in", "vain"] => tell(at, Source::Refusal, Told::InVain),
+        ["news"] => return Some(format!("news {}", catalogue.news())),
         _ => panic!("what does this say? {line}"),
     }
     None
@@ -105,8 +112,14 @@ fn shown(queue: Arc<Queue>) -> String {
         format!("intake {value} {}", fact.at.0)
     });
     let declared = queue.declared.as_ref();
-    let declared = declared.map(|fact| format!("declared {}", fact.at.0));
-    let facts: Vec<_> = [of_type, intake, declared].into_iter().flatten().collect();
+    let declared = declared.map(|fact| match fact.source {
+        Source::Declare => format!("declared {}", fact.at.0),
+        Source::Management => format!("listed {}", fact.at.0),
+        Source::Refusal => format!("told {}", fact.at.0),
+    });
+    let asked = queue.asked.map(|at| format!("asked in vain {}", at.0));
+    let facts = [of_type, intake, declared, asked];
+    let facts: Vec<_> = facts.into_iter().flatten().collect();
     match facts.is_empty() {
         true => "nothing".to_owned(),
         false => facts.join(", "),
