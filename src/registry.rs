@@ -128,7 +128,7 @@ impl Registry {
     /// The broker accepted a declare of that queue. Returns false when there are `most` of others already: then it is not managed, its rejects
     /// are forwarded, and its intake exchange still names the target.
     pub fn insert(&mut self, queue: ShortStr, declared: Declared, most: usize, now: Mono) -> bool {
-        let declared = self.tell_declared(&queue, declared, now);
+        let declared = self.tell_declared(&queue, declared, Source::Declare, now);
         if self.queues.len() >= most && !self.queues.contains_key(&queue) {
             return false;
         }
@@ -145,23 +145,50 @@ impl Registry {
 
     /// The same, and this session cannot manage it yet.
     pub fn learn_declared(&self, queue: &ShortStr, declared: Declared, now: Mono) {
-        self.tell_declared(queue, declared, now);
+        self.tell_declared(queue, declared, Source::Declare, now);
     }
 
-    fn tell_declared(&self, queue: &ShortStr, declared: Declared, now: Mono) -> Arc<Declared> {
+    /// What a queue is, as far as the broker tells: what a declare asked for beyond that stays known.
+    pub fn learn_told(&self, queue: &ShortStr, declared: Declared, now: Mono) {
+        self.tell_declared(queue, declared, Source::Refusal, now);
+    }
+
+    fn tell_declared(
+        &self,
+        queue: &ShortStr,
+        declared: Declared,
+        source: Source,
+        now: Mono,
+    ) -> Arc<Declared> {
         let declared = Arc::new(declared);
         // What is exclusive and not on that list would stay in the catalogue for good.
         if !declared.is_exclusive() || self.exclusive.contains(queue) {
             let told = Told::Declared(declared.clone());
-            self.tell(queue, &told, Source::Declare, now);
+            self.tell(queue, &told, source, now);
         }
         declared
     }
 
-    /// Whether this session does not know a queue that another one has declared.
-    pub fn is_known_to_others(&self, queue: &[u8]) -> bool {
-        let declared = || self.catalogue.get(&self.vhost, queue)?.declared().cloned();
-        self.get(queue).is_none() && declared().is_some()
+    /// What anybody knows of a queue.
+    pub fn declared_by_anybody(&self, queue: &[u8]) -> Option<Arc<Declared>> {
+        let known = self.catalogue.get(&self.vhost, queue)?;
+        known.declared().map(|declared| declared.value.clone())
+    }
+
+    /// Whether nobody knows what a queue is, and it was not asked for in vain not long ago.
+    pub fn is_unknown(&self, queue: &[u8], now: Mono) -> bool {
+        let Some(known) = self.catalogue.get(&self.vhost, queue) else {
+            return true;
+        };
+        let in_vain = known.asked().is_some_and(|at| at.until(now) < FRESH_FOR);
+        known.declared().is_none() && known.queue_type().is_none() && !in_vain
+    }
+
+    /// A queue is asked for; that it was asked for in vain counts until there is an answer. Returns whether nobody has asked before.
+    pub fn ask_in_vain(&self, queue: &ShortStr, now: Mono) -> bool {
+        let known = self.catalogue.get(&self.vhost, queue);
+        self.tell(queue, &Told::InVain, Source::Refusal, now);
+        known.is_none_or(|known| known.asked().is_none())
     }
 
     /// Takes over what any session knows of a queue that this one does not know: it is to be verified first. False: nobody knows it, or there are
@@ -182,6 +209,19 @@ impl Registry {
         };
         self.queues.insert(queue.clone(), known);
         true
+    }
+
+    /// Nobody knows what the queue is, and it cannot be asked: this is taken for granted. For others it stays unknown.
+    pub fn assume(&mut self, queue: &ShortStr, declared: Declared, most: usize, now: Mono) {
+        if self.queues.len() < most {
+            let known = Known {
+                declared: Arc::new(declared),
+                since: now,
+                life: self.catalogue.life(&self.vhost, queue),
+                standing: Standing::Unknown,
+            };
+            self.queues.insert(queue.clone(), known);
+        }
     }
 
     /// The queue may have gone, and another may have come, for every session: the broker cancelled a consumer.

@@ -13,6 +13,7 @@ mod frames;
 mod from_broker;
 mod from_client;
 mod input;
+mod inquiry;
 mod leaving;
 mod lenient;
 mod lifecycle;
@@ -132,6 +133,8 @@ pub struct Session {
     octets: usize,
     pause: Pause,
     probe: Probe,
+    /// The queue of the last question that was answered, until its command is looked at again.
+    answered: Option<ShortStr>,
     /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
     permitted: Believed<ShortStr, ()>,
     /// For the broker, once it may go.
@@ -202,6 +205,7 @@ impl Session {
             octets: 0,
             pause: Pause::default(),
             probe: Probe::None,
+            answered: None,
             permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
             outbox: Outbox::default(),
             told: BTreeSet::new(),

@@ -440,6 +440,8 @@ pub enum Fallback {
     NoPermission,
     /// The queue exists with native arguments.
     NativeQueue,
+    /// Nobody declared the queue here, and it cannot be asked what it is.
+    Undeclared,
     /// No channel was free for a probe.
     NoChannel,
     /// The user has met a limit on channels: a probe might cost a connection.

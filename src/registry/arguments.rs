@@ -210,7 +210,7 @@ impl<'a> DeclareArguments<'a> {
     }
 
     /// The mode of a policy comes first, then what the arguments ask of the broker itself, unless a policy of ours adds to their target.
-    fn mode(&self, said: &DeclaredTarget, policy: Option<&Policy>, global: Mode) -> Mode {
+    pub fn mode(&self, said: &DeclaredTarget, policy: Option<&Policy>, global: Mode) -> Mode {
         let by_policy = policy.and_then(|policy| policy.mode);
         let native = self.is_confirmed_natively() && said.target(policy) == said.target(None);
         by_policy.unwrap_or(if native { Mode::Native } else { global })

@@ -25,8 +25,10 @@ use super::arguments::{
 use super::redeclared::Existing;
 use super::wording::{self, Wording};
 
+mod difference;
 mod values;
 
+pub use difference::{Difference, difference};
 use values::{beside, values};
 
 pub(super) const INEQUIVALENT: &[u8] = b"PRECONDITION_FAILED - inequivalent arg '";

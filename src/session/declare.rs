@@ -47,7 +47,7 @@ use super::channel::Reword;
 use super::frames::{Handled, Method};
 use super::pause::Hold;
 use super::probe::Probe;
-use super::replies::{Expected, asked_for};
+use super::replies::{Accepted, Expected, asked_for};
 use super::takeover::{Aim, Stage, Takeover};
 use super::{Session, Turn};
 
@@ -91,19 +91,22 @@ impl Session {
             .and_then(|declare| ShortStr::copy(declare.queue))
             .unwrap_or_default();
         let expected = match wanted {
-            Wanted::Nothing if self.is_retried(payload, retries) => {
+            Wanted::Nothing => {
                 let nothing = DeclaredTarget::Policy {
                     at_least_once: false,
                 };
-                Some(self.as_it_is(nothing, retries, payload))
+                let declared = self.as_it_is(nothing, retries, payload);
+                Some(match self.is_retried(payload, retries) {
+                    true => Accepted::Managed(declared),
+                    false => Accepted::Plain(declared),
+                })
             }
-            Wanted::Nothing => None,
             Wanted::Leave(cause) => {
                 self.remember_declared(channel, payload);
                 turn.event(Event::DeclareLeft { queue, cause });
                 None
             }
-            Wanted::Keep(said) => Some(self.as_it_is(said, retries, payload)),
+            Wanted::Keep(said) => Some(Accepted::Managed(self.as_it_is(said, retries, payload))),
             Wanted::TakeOver { .. }
             | Wanted::Compare { .. }
             | Wanted::Native { .. }
@@ -147,19 +150,46 @@ impl Session {
         &mut self,
         channel: ChannelId,
         payload: &[u8],
-        declared: Option<Declared>,
+        accepted: Option<Accepted>,
     ) {
         let declare = QueueDeclare::parse(payload).ok();
         let queue = declare.and_then(|declare| ShortStr::copy(declare.queue));
         let unseen = declare.is_some_and(|declare| declare.has(QueueDeclare::NO_WAIT));
-        let of_type = declare
-            .filter(|declare| !declare.has(QueueDeclare::PASSIVE))
-            .map(|declare| (declare.bits, self.type_of(&declare)));
+        let made = declare.filter(|declare| !declare.has(QueueDeclare::PASSIVE));
+        let accepted = made.map(|declare| {
+            accepted.unwrap_or_else(|| Accepted::Type(declare.bits, self.type_of(&declare)))
+        });
         if let Some(state) = self.channels.get_mut(&channel) {
-            state.expect(
-                Expected::Declare(queue.unwrap_or_default(), of_type, declared),
-                unseen,
-            );
+            let expected = Expected::Declare(queue.unwrap_or_default(), accepted);
+            state.expect(expected, unseen);
+        }
+    }
+
+    /// The broker has accepted a declare; `asked`: the name that it had.
+    pub(super) fn accepted(
+        &mut self,
+        queue: ShortStr,
+        asked: &[u8],
+        accepted: Accepted,
+        turn: &mut Turn<'_>,
+    ) {
+        let most = self.settings.limits.now().max_queues_per_connection;
+        let now = turn.now.mono;
+        let (bits, queue_type) = accepted.kind();
+        self.registry
+            .learn_type(&queue, bits, queue_type, most, now);
+        let by_its_name = |declared: &Declared| {
+            let is_made = generated::is_made(asked);
+            !is_made || declared.taken_over || self.is_meant(&queue, declared)
+        };
+        match accepted {
+            Accepted::Managed(declared) if by_its_name(&declared) => {
+                self.manage(queue, declared, turn);
+            }
+            Accepted::Managed(declared) | Accepted::Plain(declared) => {
+                self.registry.learn_told(&queue, declared, now);
+            }
+            Accepted::Type(..) => {}
         }
     }
 
@@ -198,7 +228,7 @@ impl Session {
         }
     }
 
-    /// Whether a queue whose name the broker has generated is managed, if it was declared as it is.
+    /// Whether a queue is managed that was declared as it is: it has a target or retries, and is not the broker's.
     pub(super) fn is_meant(&self, queue: &[u8], declared: &Declared) -> bool {
         let ours = self.settings.policies.ours();
         let policy = ours.matching(Queue {
@@ -206,9 +236,10 @@ impl Session {
             name: queue,
             queue_type: declared.queue_type,
         });
-        let mode = policy.and_then(|policy| policy.mode);
+        let arguments = DeclareArguments::read(&declared.form.arguments);
+        let mode = arguments.mode(&declared.said, policy, self.settings.mode);
         let asks = |said| self.retries_for(queue, declared.queue_type, said).is_some();
-        mode.unwrap_or(self.settings.mode) != Mode::Native
+        mode != Mode::Native
             && (declared.said.target(policy).is_some()
                 || asks(declared.retries)
                 || asks(SaidRetries::default()))
@@ -303,8 +334,8 @@ impl Session {
         };
         let queue = takeover.queue.clone();
         let declared = self.as_it_is(takeover.said.clone(), takeover.retries, &takeover.payload);
-        let declared =
-            Some(declared).filter(|_| matches!(takeover.aim, Aim::TakeOver | Aim::Match));
+        let declared = Some(Accepted::Managed(declared))
+            .filter(|_| matches!(takeover.aim, Aim::TakeOver | Aim::Match));
         self.remember_declared(takeover.channel, &takeover.payload);
         self.expect_declare(takeover.channel, &takeover.payload, declared);
         let asking = asked_for(MethodId::QUEUE_DECLARE, &takeover.payload);
@@ -373,7 +404,11 @@ impl Session {
                 culprit: declare,
             });
         }
-        self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
+        self.expect_declare(
+            takeover.channel,
+            &takeover.payload,
+            Some(Accepted::Managed(declared)),
+        );
         let bits = declare.bits & !QueueDeclare::NO_WAIT;
         self.inject(takeover.channel, turn, |out| {
             reply::queue_declare(out, takeover.channel, &declare, bits, &sent);

@@ -4,15 +4,16 @@
 //! It is asked for once, with the first declare for which it matters: that declare, in a form that makes no queue. The broker's refusal names the
 //! type; a queue that is there and has such arguments is no classic one. The client waits meanwhile.
 
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::objects::QueueType;
-use crate::registry::arguments::{DeclareArguments, if_there};
+use crate::registry::arguments::DeclareArguments;
 use crate::registry::policy::Mode;
-use crate::registry::{generated, refusal, said_retries};
+use crate::registry::{Form, generated, refusal, said_retries};
 
 use super::frames::{Handled, Method};
 use super::pause::Hold;
-use super::verify::Why;
+use super::verify::{Verification, Why};
 use super::{Session, Turn};
 
 /// Queues that are no classic ones are durable, and nobody's own (`rabbit_channel:augment_declare_args`).
@@ -48,17 +49,21 @@ impl Session {
         if self.probe.is_on_its_way() {
             return Some(self.hold(Hold::Probe, turn));
         }
-        let question = if_there(declare.arguments);
-        let asking = QueueDeclare {
-            bits: declare.bits & !QueueDeclare::NO_WAIT,
-            arguments: &question,
-            ..declare
+        let question = Verification {
+            queue: ShortStr::copy(declare.queue)?,
+            probe: ChannelId::CONNECTION,
+            until: self.probe_deadline(now),
+            why: Why::DefaultType,
+            form: Form {
+                bits: declare.bits & !QueueDeclare::NO_WAIT,
+                arguments: declare.arguments.to_vec(),
+            },
         };
         let can_refuse = self
             .peer
             .wording
             .is_some_and(|wording| wording.can_refuse(declare.queue, &self.peer.vhost, b"", b""));
-        if !can_refuse || !self.ask(&asking, Why::DefaultType, turn) {
+        if !can_refuse || !self.ask(question, turn) {
             self.registry.learn_default_type(None, now);
             return None;
         }

@@ -4,7 +4,7 @@ use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::machine::{Change, Event, Leg};
-use crate::registry::{Declared, generated, refusal};
+use crate::registry::refusal;
 
 use super::changes;
 use super::channel::{Consumer, Transfer};
@@ -223,7 +223,7 @@ impl Session {
             changes::name_queue(change, &state.last_queue);
         }
         match what {
-            Expected::Declare(asked, of_type, declared) => {
+            Expected::Declare(asked, accepted) => {
                 (state.reword, state.declared) = (None, None);
                 let queue = QueueDeclareOk::parse(payload)
                     .ok()
@@ -231,18 +231,8 @@ impl Session {
                     .unwrap_or_default();
                 state.last_queue = queue.clone();
                 state.name_consumers();
-                if let Some(of_type) = of_type {
-                    let (bits, of_type) = of_type;
-                    let most = self.settings.limits.now().max_queues_per_connection;
-                    let now = turn.now.mono;
-                    self.registry.learn_type(&queue, bits, of_type, most, now);
-                }
-                let by_its_name = |declared: &Declared| {
-                    let is_made = generated::is_made(&asked);
-                    !is_made || declared.taken_over || self.is_meant(&queue, declared)
-                };
-                if let Some(declared) = declared.filter(by_its_name) {
-                    self.manage(queue, declared, turn);
+                if let Some(accepted) = accepted {
+                    self.accepted(queue, &asked, accepted, turn);
                 }
             }
             Expected::Delete(queue) => {

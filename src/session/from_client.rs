@@ -94,7 +94,7 @@ impl Session {
             return Handled::Done;
         }
         let begins = self.begins_to_read(method);
-        if let Some(queue) = &begins
+        if let Some(queue) = begins.as_ref().filter(|_| wants_settling(method))
             && self.must_verify(queue, turn)
         {
             return Handled::Wait;
@@ -260,5 +260,15 @@ impl Session {
         {
             state.publishing = Transfer::Header(true);
         }
+    }
+}
+
+/// Whether what a `basic.consume` or `basic.get` reads is to be settled.
+fn wants_settling(method: Method<'_>) -> bool {
+    match method.id {
+        MethodId::BASIC_CONSUME => {
+            Consume::parse(method.payload).is_ok_and(|consume| consume.bits & NO_ACK == 0)
+        }
+        _ => Get::parse(method.payload).is_ok_and(|get| get.bits & GET_NO_ACK == 0),
     }
 }

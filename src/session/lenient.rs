@@ -26,6 +26,7 @@ use crate::registry::redeclared::{Entry, Existing};
 use crate::registry::refusal;
 use crate::registry::{Declared, Form};
 
+use super::replies::Accepted;
 use super::takeover::Stage;
 use super::{Session, Turn};
 
@@ -185,7 +186,8 @@ impl Session {
             form: Form::of(declare.bits, &table),
         };
         self.remember_declared(takeover.channel, &takeover.payload);
-        self.expect_declare(takeover.channel, &takeover.payload, Some(declared));
+        let accepted = Accepted::Managed(declared);
+        self.expect_declare(takeover.channel, &takeover.payload, Some(accepted));
         let bits = declare.bits & !QueueDeclare::NO_WAIT;
         self.inject(takeover.channel, turn, |out| {
             reply::queue_declare(out, takeover.channel, &declare, bits, &if_there(&table));

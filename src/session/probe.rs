@@ -103,6 +103,7 @@ mod tests {
             probe: ChannelId(9),
             until: Mono::default(),
             why: Why::Dies,
+            form: Default::default(),
         })
     }
 

@@ -45,11 +45,22 @@ pub(super) struct Due {
     shares: usize,
 }
 
+/// What an accepted declare tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Accepted {
+    /// The bits and the type: its dead letters are left to the broker.
+    Type(u8, QueueType),
+    /// What the queue is, of which nothing is ours to do as far as that is known.
+    Plain(Declared),
+    /// What the queue is that is managed from then on.
+    Managed(Declared),
+}
+
 /// What a reply means to us. A queue without a name is the last one declared when the reply comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// `queue.declare-ok`; the queue as it was asked for, its bits and type, if it was not only asked about, and what is known of it from then on.
-    Declare(ShortStr, Option<(u8, QueueType)>, Option<Declared>),
+    /// `queue.declare-ok`; the queue as it was asked for, and what is known of it from then on, if it was not only asked about.
+    Declare(ShortStr, Option<Accepted>),
     /// `queue.delete-ok` of this queue.
     Delete(ShortStr),
     /// The reply by which the broker accepts a change of exchanges or bindings.
@@ -236,14 +247,35 @@ impl Tally {
     }
 }
 
+// === impl Accepted ===
+
+impl Accepted {
+    fn octets(&self) -> usize {
+        match self {
+            Accepted::Type(..) => 0,
+            Accepted::Plain(declared) | Accepted::Managed(declared) => declared.octets(),
+        }
+    }
+
+    /// The bits of the declare, and the type of its queue.
+    pub(super) fn kind(&self) -> (u8, QueueType) {
+        match self {
+            Accepted::Type(bits, queue_type) => (*bits, *queue_type),
+            Accepted::Plain(declared) | Accepted::Managed(declared) => {
+                (declared.form.bits, declared.queue_type)
+            }
+        }
+    }
+}
+
 // === impl Expected ===
 
 impl Expected {
     /// How many ordinary replies take the memory that this one takes.
     fn shares(&self) -> usize {
         let octets = match self {
-            Expected::Declare(queue, _, declared) => {
-                queue.len() + declared.as_ref().map_or(0, Declared::octets)
+            Expected::Declare(queue, accepted) => {
+                queue.len() + accepted.as_ref().map_or(0, Accepted::octets)
             }
             Expected::Change(change) => change.octets(),
             Expected::Consume(tag, consumer) => tag.len() + consumer.queue.len(),

@@ -11,6 +11,7 @@ mod doubt;
 mod external;
 mod frames;
 mod generated;
+mod inquiry;
 mod kept;
 mod late;
 mod leaving;

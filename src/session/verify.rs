@@ -11,13 +11,15 @@
 //!                   │              │ refused otherwise, or probe-timeout                  ──▶ Closing: the probe's channel
 //!                   └──────────────┴── unknown: what was known counts on, and is asked again after a minute
 //! ```
-//! The client waits meanwhile: its command is looked at again when the answer is known.
+//! What nobody knows is asked for in the same way ([`inquiry`](super::inquiry)). The client waits meanwhile: its command is looked at again when the answer is known.
 
 use crate::amqp::frame;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
+use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::machine::{Event, Fallback, Mono};
+use crate::registry::Form;
 use crate::registry::arguments::if_there;
 use crate::registry::refusal;
 
@@ -31,15 +33,17 @@ const SERVER_NAMED: &[u8] = b"amq.";
 /// What a frame is larger than what it carries.
 const FRAME: usize = frame::HEAD + 1;
 
-/// One question on its way.
+/// One question: a declare that makes no queue.
 #[derive(Debug)]
 pub(super) struct Verification {
     pub(super) queue: ShortStr,
-    /// Its channel, on which the declare that was accepted before was sent, or a passive one: neither makes a queue.
+    /// The channel of the question, while it is on its way.
     pub(super) probe: ChannelId,
     /// When it must have been decided.
     pub(super) until: Mono,
     pub(super) why: Why,
+    /// What it says: what was accepted before, or may be.
+    pub(super) form: Form,
 }
 
 /// Why the broker is asked for a queue.
@@ -49,19 +53,32 @@ pub(super) enum Why {
     Begins,
     /// Something dies that was read.
     Dies,
+    /// Somebody begins to read from it, and nobody knows what it is ([`inquiry`](super::inquiry)).
+    Unknown {
+        /// Nobody has asked before.
+        is_first: bool,
+        /// How often the broker has told something already.
+        round: u8,
+    },
     /// A declare of it says what only some types can have ([`default_type`](super::default_type)).
     DefaultType,
 }
 
 impl Session {
-    /// Whether who begins to read from this queue has to wait until what is known of it is verified.
+    /// Whether who begins to read from this queue has to wait until it is known, or what is known of it is verified.
     pub(super) fn must_verify(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) -> bool {
-        let most = self.settings.limits.now().max_queues_per_connection;
+        let now = turn.now.mono;
+        let is_answered = self.answered.take().is_some_and(|asked| asked == *queue);
         // First what costs nothing: most queues have no dead letters, and a client may get from one again and again.
-        if self.registry.is_known_to_others(queue) && !self.is_held_back(queue) {
-            self.registry.adopt(queue, most);
+        if self.registry.get(queue).is_none() && self.rules().is_some() {
+            match self.registry.is_unknown(queue, now) {
+                true if is_answered || queue.starts_with(SERVER_NAMED) => {}
+                true if self.is_being_declared(queue) => {}
+                true => return self.inquire(queue, turn),
+                false => self.adopt_if_meant(queue),
+            }
         }
-        !self.registry.is_fresh(queue, turn.now.mono) && self.verify(queue, Why::Begins, turn)
+        !self.registry.is_fresh(queue, now) && self.verify(queue, Why::Begins, turn)
     }
 
     /// Verifies what is known of a queue. False: nobody waits, as nothing is known, or the broker cannot be asked.
@@ -73,59 +90,58 @@ impl Session {
             self.hold(Hold::Probe, turn);
             return true;
         }
-        let declared = known.declared.clone();
-        let form = &declared.form;
-        // A name that the broker made is no other queue's, and no client may declare it.
-        let (bits, arguments) = match queue.starts_with(SERVER_NAMED) {
-            true => (QueueDeclare::PASSIVE, Vec::new()),
-            false => (form.bits, if_there(&form.arguments)),
+        let question = Verification {
+            queue: queue.clone(),
+            probe: ChannelId::CONNECTION,
+            until: self.probe_deadline(turn.now.mono),
+            why,
+            form: match queue.starts_with(SERVER_NAMED) {
+                // A name that the broker made is no other queue's, and no client may declare it.
+                true => Form {
+                    bits: QueueDeclare::PASSIVE,
+                    arguments: Vec::new(),
+                },
+                false => known.declared.form.clone(),
+            },
         };
-        let question = QueueDeclare {
-            ticket: 0,
-            queue,
-            bits,
-            arguments: &arguments,
-        };
-        let is_asked = self.ask(&question, why, turn);
+        let is_asked = self.ask(question, turn);
         if !is_asked {
             self.cannot_verify(queue, why, turn);
         }
         is_asked
     }
 
+    /// When a question that is asked now must have been decided.
+    pub(super) fn probe_deadline(&self, now: Mono) -> Mono {
+        now.after(self.settings.limits.now().probe_timeout)
+    }
+
     /// Asks the broker on a channel of its own, by a declare that makes no queue. False: it cannot be asked.
-    pub(super) fn ask(
-        &mut self,
-        declare: &QueueDeclare<'_>,
-        why: Why,
-        turn: &mut Turn<'_>,
-    ) -> bool {
-        let now = turn.now.mono;
-        let (Ok(probe), Some(queue)) = (self.probes_channel(now), ShortStr::copy(declare.queue))
-        else {
+    pub(super) fn ask(&mut self, question: Verification, turn: &mut Turn<'_>) -> bool {
+        let Ok(probe) = self.probes_channel(turn.now.mono) else {
             return false;
         };
-        let mut question = Vec::new();
-        reply::queue_declare(
-            &mut question,
-            probe,
-            declare,
-            declare.bits,
-            declare.arguments,
-        );
-        if !self.fits_frame(question.len() - FRAME) {
+        let Form { bits, arguments } = &question.form;
+        let arguments = match bits & QueueDeclare::PASSIVE {
+            0 => if_there(arguments),
+            _ => Vec::new(),
+        };
+        let declare = QueueDeclare {
+            ticket: 0,
+            queue: &question.queue,
+            bits: *bits,
+            arguments: &arguments,
+        };
+        let mut asked = Vec::new();
+        reply::queue_declare(&mut asked, probe, &declare, *bits, &arguments);
+        if !self.fits_frame(asked.len() - FRAME) {
             return false;
         }
-        self.probe = Probe::Verification(Verification {
-            queue,
-            probe,
-            until: now.after(self.settings.limits.now().probe_timeout),
-            why,
-        });
+        self.probe = Probe::Verification(Verification { probe, ..question });
         self.hold(Hold::Probe, turn);
         self.inject(probe, turn, |out| {
             reply::channel_open(out, probe);
-            out.extend_from_slice(&question);
+            out.extend_from_slice(&asked);
         });
         true
     }
@@ -141,19 +157,29 @@ impl Session {
         if !is_there {
             self.inject(probe, turn, |out| reply::close_ok(out, probe));
         }
-        let Some(Verification { queue, why, .. }) = self.probe.take_verification() else {
+        let Some(question) = self.probe.take_verification() else {
             return;
         };
-        let ends = |close: Close<'_>| refusal::ends_knowledge(close.code, close.text);
-        match why {
-            Why::DefaultType => self.default_type_told(Some(method), turn),
-            Why::Begins | Why::Dies if is_there => {
+        let refused = Close::parse(method.payload).ok().filter(|_| !is_there);
+        let ends = refused.filter(|close| refusal::ends_knowledge(close.code, close.text));
+        let queue = question.queue.clone();
+        match (question.why, ends) {
+            (Why::DefaultType, _) => self.default_type_told(Some(method), turn),
+            (Why::Unknown { .. }, _) => {
+                if !self.inquired(question, refused, turn) {
+                    return;
+                }
+                self.answered = Some(queue);
+            }
+            (Why::Begins | Why::Dies, _) if is_there => {
                 self.registry.verified(&queue, turn.now.mono);
             }
-            Why::Begins | Why::Dies if Close::parse(method.payload).is_ok_and(ends) => {
+            (Why::Begins | Why::Dies, Some(close)) => {
+                // Another queue may be there.
+                self.answered = Some(queue.clone()).filter(|_| close.code != PRECONDITION_FAILED);
                 self.lose_track(queue, turn);
             }
-            Why::Begins | Why::Dies => self.cannot_verify(&queue, why, turn),
+            (why @ (Why::Begins | Why::Dies), None) => self.cannot_verify(&queue, why, turn),
         }
         if is_there {
             self.end_verification(probe, turn);
@@ -167,6 +193,9 @@ impl Session {
         };
         match verification.why {
             Why::DefaultType => self.default_type_told(None, turn),
+            Why::Unknown { is_first, .. } => {
+                self.stays_unknown(&verification.queue, is_first, turn);
+            }
             why => self.cannot_verify(&verification.queue, why, turn),
         }
         self.end_verification(verification.probe, turn);

@@ -261,7 +261,7 @@ impl Metrics {
             fallbacks: registry.add(
                 "fallbacks",
                 &["request", "cause"],
-                "Declares and rejects that were left to the broker although they have a dead-letter exchange, and lost clients (`crash`) that were not counted, by cause",
+                "Declares and rejects that were left to the broker although they have a dead-letter exchange, queues that nobody knows (`undeclared`), and lost clients (`crash`) that were not counted, by cause",
                 Family::default(),
             ),
             rejects_kept: registry.add(

@@ -55,6 +55,7 @@ pub(super) fn fallback(fallback: Fallback) -> &'static str {
         Fallback::Forbidden => "forbidden",
         Fallback::NoPermission => "no_permission",
         Fallback::NativeQueue => "native_queue",
+        Fallback::Undeclared => "undeclared",
         Fallback::NoChannel => "no_channel",
         Fallback::ChannelLimit => "channel_limit",
         Fallback::ProbeTimeout => "probe_timeout",

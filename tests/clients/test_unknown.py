@@ -52,6 +52,50 @@ def test_a_worker_that_declares_nothing(world, kind):
     worker.close()
 
 
+def made_elsewhere(world, kind):
+    """A queue with messages that crossed no proxy."""
+    arguments = {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": 600_000, "x-max-length": 100}
+    world.direct.queue_declare("elsewhere", durable=True, arguments=arguments)
+    for number in range(SMALL):
+        world.publish(b"%d" % number, "elsewhere")
+
+
+@KINDS
+def test_a_queue_that_nobody_declared_here(world, kind):
+    """The broker is asked what it is."""
+    world = world(kind)
+    made_elsewhere(world, kind)
+    for worker in (world.connect(world.proxy.address), world.connect(world.proxy.address)):
+        rejects_all(worker, "elsewhere")
+        assert world.bodies() == ALL
+        worker.close()
+        made_elsewhere(world, kind)
+    assert world.metric("dlx_proxy_messages_dead_lettered_total") == 2 * SMALL
+    assert world.metric("dlx_proxy_fallbacks_total") == 0
+
+
+@KINDS
+def test_a_queue_that_nobody_may_ask_about(world, kind):
+    """Its rejects are left to the broker, and that is said once."""
+    world = world(kind)
+    made_elsewhere(world, kind)
+    world.broker.make([], [(USER, "secret")], [])
+    try:
+        world.broker.permit(VHOST, USER, "^$", ".*", ".*")
+        login = pika.PlainCredentials(USER, "secret")
+        for _ in range(2):
+            worker = pika.BlockingConnection(pika.ConnectionParameters(*world.proxy.address, VHOST, login, **PATIENT))
+            rejects_all(worker, "elsewhere")
+            assert world.bodies() == ALL
+            worker.close()
+            made_elsewhere(world, kind)
+    finally:
+        world.broker.unmake([], [USER])
+    assert world.metric("dlx_proxy_messages_dead_lettered_total") == 0
+    assert world.metric('dlx_proxy_fallbacks_total{request="declare",cause="undeclared"}') == 1
+    assert world.proxy.text().count("nobody declared the queue here") == 1
+
+
 def test_a_consumer_that_was_too_slow(world):
     """The broker cancels it, and the queue stays."""
     world = world("quorum")

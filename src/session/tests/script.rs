@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use super::frames::*;
-use crate::amqp::frame::{self};
+use crate::amqp::frame::{self, Front};
 use crate::amqp::ids::{ChannelId, ShortStr, name};
-use crate::amqp::method::MethodId;
+use crate::amqp::method::{Consume, Get, MethodId};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::dead_letter::{RuleSettings, Target};
@@ -38,6 +38,8 @@ pub(super) struct Script {
     pub events: Vec<Event>,
     /// Whether a queue is verified that could have been made anew before its consumer began. Else that is no matter of the script.
     pub doubts: bool,
+    /// Whether a queue that nobody declared is asked for. Else that was tried in vain a moment ago.
+    pub inquires: bool,
     channel_max: u16,
     frame_max: u32,
     rest: [Vec<u8>; 2],
@@ -113,6 +115,7 @@ impl Script {
             changes: Vec::new(),
             events: Vec::new(),
             doubts: false,
+            inquires: false,
             channel_max: 2047,
             frame_max: 131_072,
             rest: [Vec::new(), Vec::new()],
@@ -270,7 +273,29 @@ impl Script {
     }
 
     pub(super) fn client(&mut self, bytes: &[u8]) -> Said<'_> {
+        if !self.inquires {
+            self.asked_in_vain(bytes);
+        }
         self.read(Leg::Client, bytes)
+    }
+
+    /// Of each queue that is read in these frames, and that nobody knows.
+    fn asked_in_vain(&self, mut bytes: &[u8]) {
+        while let Front::Whole(_, payload, whole) = frame::front(bytes) {
+            bytes = &bytes[whole..];
+            let queue = match payload {
+                [0, 60, 0, 20, ..] => Consume::parse(payload).map(|consume| consume.queue),
+                [0, 60, 0, 70, ..] => Get::parse(payload).map(|get| get.queue),
+                _ => continue,
+            };
+            let (registry, now) = (&self.session.registry, self.now.mono);
+            if let Some(queue) = queue.ok().and_then(ShortStr::copy)
+                && registry.get(&queue).is_none()
+                && registry.is_unknown(&queue, now)
+            {
+                registry.ask_in_vain(&queue, now);
+            }
+        }
     }
 
     pub(super) fn broker(&mut self, bytes: &[u8]) -> Said<'_> {

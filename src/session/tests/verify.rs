@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::probes::{declare_on, if_there, original};
 use super::script::*;
-use super::{kept, order};
+use super::{inquiry, kept, order};
 use crate::amqp::ids::ChannelId;
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
@@ -88,6 +88,11 @@ fn a_queue_that_is_gone_or_another_is_not_managed_and_not_made() {
     let mut s = asked();
     let close_ok = method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
     s.broker(&differs()).broker_gets(&[&close_ok]);
+    // What is there now is asked for, in vain.
+    let [open, question] = inquiry::asked();
+    s.resume().broker_gets(&[&open, &question]);
+    let refusal = refused(PROBE, 403, "ACCESS_REFUSED");
+    s.broker(&refusal).broker_gets(&[&close_ok]);
     s.resume().broker_gets(&[&get("q")]);
     s.broker(&got(1)).passes();
     s.client(&reject(1, false)).passes();

@@ -1,0 +1,99 @@
+//! In what a queue differs from a declare, as the broker's refusal names it: the first difference, with what the queue has.
+
+use memchr::memmem;
+
+use crate::amqp::method::QueueDeclare;
+use crate::amqp::reply_code::PRECONDITION_FAILED;
+use crate::amqp::table::{Table, TableBuilder};
+use crate::registry::Form;
+use crate::registry::arguments::ONLY_IF_THERE;
+
+use super::{BUT_CURRENT_IS, INEQUIVALENT};
+
+/// What differs, and what the queue has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// One of the bits of the method.
+    Bit(u8, bool),
+    /// An argument, as the one member of a table. None: the queue does not have it.
+    Argument(Vec<u8>, Option<Vec<u8>>),
+    /// The argument by which no queue is made: only a stream compares it.
+    IsStream,
+}
+
+/// What the refusal of a declare of that queue names. `None`: it names none, or its text was cut.
+pub fn difference(code: u16, text: &[u8], queue: &[u8]) -> Option<Difference> {
+    let rest = text.strip_prefix(INEQUIVALENT)?;
+    let (name, rest) = rest.split_at_checked(memchr::memchr(b'\'', rest)?)?;
+    let about = [b"' for queue '", queue, b"' in vhost '"].concat();
+    if code != PRECONDITION_FAILED || !rest.starts_with(&about) {
+        return None;
+    }
+    let current = rest.get(memmem::rfind(rest, BUT_CURRENT_IS)? + BUT_CURRENT_IS.len()..)?;
+    let bit = match name {
+        b"durable" => Some(QueueDeclare::DURABLE),
+        b"exclusive" => Some(QueueDeclare::EXCLUSIVE),
+        b"auto_delete" => Some(QueueDeclare::AUTO_DELETE),
+        ONLY_IF_THERE => return Some(Difference::IsStream),
+        _ => None,
+    };
+    if let Some(bit) = bit {
+        return Some(Difference::Bit(bit, current == b"'true'"));
+    }
+    if current == b"none" {
+        return Some(Difference::Argument(name.to_vec(), None));
+    }
+    Some(Difference::Argument(
+        name.to_vec(),
+        Some(member(name, current)?),
+    ))
+}
+
+/// `the value '5' of type 'signedint'` beside none, `'quorum'` beside another text.
+fn member(name: &[u8], current: &[u8]) -> Option<Vec<u8>> {
+    let typed = current
+        .strip_prefix(b"the value ")
+        .and_then(|typed| typed.strip_suffix(b"'"))
+        .and_then(|typed| typed.split_at_checked(memmem::rfind(typed, b" of type '")?));
+    let (value, kind) = match typed {
+        Some((value, kind)) => (value, kind.strip_prefix(b" of type '")?),
+        None => (current, &b"longstr"[..]),
+    };
+    let value = value.strip_prefix(b"'")?.strip_suffix(b"'")?;
+    let mut table = TableBuilder::default();
+    match kind {
+        b"longstr" => table.longstr(name, value),
+        b"bool" => table.boolean(name, value == b"true"),
+        // The broker compares numbers by their value, whatever their width.
+        _ => table.long(name, std::str::from_utf8(value).ok()?.parse().ok()?),
+    };
+    Some(table.finish())
+}
+
+// === impl Form ===
+
+impl Form {
+    /// The same, but with what the queue has.
+    #[must_use]
+    pub fn corrected(&self, difference: Difference) -> Form {
+        match difference {
+            Difference::Bit(bit, is_set) => Form {
+                bits: match is_set {
+                    true => self.bits | bit,
+                    false => self.bits & !bit,
+                },
+                arguments: self.arguments.clone(),
+            },
+            Difference::Argument(name, member) => {
+                let table = Table(&self.arguments);
+                let without = table.without(|other| other == name);
+                let without = without.unwrap_or_else(|| self.arguments.clone());
+                Form {
+                    bits: self.bits,
+                    arguments: [without, member.unwrap_or_default()].concat(),
+                }
+            }
+            Difference::IsStream => self.clone(),
+        }
+    }
+}

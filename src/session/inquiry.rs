@@ -1,0 +1,178 @@
+//! What a queue is that nobody declared through the proxy: the queues of definitions files and operators, and of an earlier life of the proxy.
+//!
+//! It is asked for when somebody begins to read from it: by a declare that makes nothing ([`if_there`](crate::registry::arguments::if_there)), as of
+//! a classic queue without arguments. The broker's refusal names the first thing in which the queue differs. With that it is asked again, until
+//! the declare fits: then all its arguments are known, to all sessions.
+//!
+//! ```text
+//!  consume, get ──▶ Asking: a form that makes nothing ──▶ it fits ─────────────────────────────── known
+//!                      ▲    │ it differs, and the broker says in what
+//!                      └────┘
+//!                           │ there is none, or it is a stream ────────────────────────────────── nothing to know
+//!                           │ the user may not declare it, or the words do not tell ───────────── unknown: said once, and its rejects are the broker's
+//! ```
+
+use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::method::{Close, QueueDeclare};
+use crate::amqp::reply_code::PRECONDITION_FAILED;
+use crate::amqp::table::TableBuilder;
+use crate::machine::{Event, Fallback};
+use crate::objects::QueueType;
+use crate::registry::arguments::DeclareArguments;
+use crate::registry::policy::Queue;
+use crate::registry::refusal::{self, Difference, Presence};
+use crate::registry::{Declared, Form};
+
+use super::pause::Hold;
+use super::replies::{Due, Expected};
+use super::verify::{Verification, Why};
+use super::{Session, Turn};
+
+/// The longest chain of questions: no queue has more arguments.
+const MOST_ROUNDS: u8 = 24;
+
+impl Session {
+    /// Asks what a queue is of which nobody knows anything. False: nobody waits, as it cannot be asked.
+    pub(super) fn inquire(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) -> bool {
+        if self.probe.is_on_its_way() {
+            self.hold(Hold::Probe, turn);
+            return true;
+        }
+        let until = self.probe_deadline(turn.now.mono);
+        // Should the broker fail at its own words, as some versions do, nobody asks again.
+        let is_first = self.registry.ask_in_vain(queue, turn.now.mono);
+        let vhost = &self.peer.vhost;
+        let wording = self.peer.wording;
+        let can_refuse = wording.is_some_and(|wording| wording.can_refuse(queue, vhost, b"", b""));
+        let mut arguments = TableBuilder::default();
+        arguments.longstr(b"x-queue-type", b"classic");
+        let question = Verification {
+            queue: queue.clone(),
+            probe: ChannelId::CONNECTION,
+            until,
+            why: Why::Unknown { is_first, round: 0 },
+            form: Form::of(QueueDeclare::DURABLE, &arguments.finish()),
+        };
+        let is_asked = can_refuse && self.ask(question, turn);
+        if !is_asked {
+            self.stays_unknown(queue, is_first, turn);
+        }
+        is_asked
+    }
+
+    /// Whether the reply is due that will tell what the queue is, or what its name is.
+    pub(super) fn is_being_declared(&self, queue: &ShortStr) -> bool {
+        let is_it = |due: &Due| matches!(&due.what, Expected::Declare(name, _) if name == queue);
+        let mut channels = self.channels.values();
+        queue.is_empty() || channels.any(|state| state.due.iter().any(is_it))
+    }
+
+    /// The broker accepts the form, or says why not. False: it is asked again.
+    pub(super) fn inquired(
+        &mut self,
+        question: Verification,
+        refused: Option<Close<'_>>,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let Why::Unknown { is_first, round } = question.why else {
+            return true;
+        };
+        let Some(close) = refused else {
+            self.learn_what_it_is(question, turn);
+            return true;
+        };
+        let queue = question.queue.clone();
+        let now = turn.now.mono;
+        match refusal::difference(close.code, close.text, &queue) {
+            Some(difference) if is_of_a_stream(&difference) => {
+                self.registry
+                    .learn_type(&queue, 0, QueueType::Other, 0, now);
+            }
+            Some(difference) if round < MOST_ROUNDS => {
+                let form = question.form.corrected(difference);
+                let why = Why::Unknown {
+                    is_first,
+                    round: round + 1,
+                };
+                let next = Verification {
+                    form,
+                    why,
+                    ..question
+                };
+                if self.ask(next, turn) {
+                    return false;
+                }
+                self.stays_unknown(&queue, is_first, turn);
+            }
+            None if is_nowhere(close) => self.registry.end(&queue, now),
+            Some(_) | None => self.stays_unknown(&queue, is_first, turn),
+        }
+        true
+    }
+
+    /// The form fits.
+    fn learn_what_it_is(&mut self, question: Verification, turn: &mut Turn<'_>) {
+        let Verification { queue, form, .. } = question;
+        let declared = Declared::of_queue(form, QueueType::Default, &self.settings.names);
+        let now = turn.now.mono;
+        self.registry.learn_told(&queue, declared, now);
+        self.adopt_if_meant(&queue);
+        self.registry.verified(&queue, now);
+    }
+
+    /// It is not known what the queue is. That is said once of each. A target that a policy of ours names counts all the same: the broker does not
+    /// know it, and might discard what is rejected.
+    pub(super) fn stays_unknown(&mut self, queue: &ShortStr, is_first: bool, turn: &mut Turn<'_>) {
+        let names = &self.settings.names;
+        let nothing = Declared::of_queue(Form::default(), QueueType::Default, names);
+        let vhost = &self.peer.vhost;
+        let named = Queue {
+            vhost,
+            name: queue,
+            queue_type: QueueType::Default,
+        };
+        let policies = &self.settings.policies;
+        let has_target = nothing
+            .said
+            .target(policies.ours().matching(named))
+            .is_some();
+        if has_target && self.is_meant(queue, &nothing) {
+            let most = self.settings.limits.now().max_queues_per_connection;
+            self.registry.assume(queue, nothing, most, turn.now.mono);
+        } else if is_first {
+            turn.event(Event::DeclareLeft {
+                queue: queue.clone(),
+                cause: Fallback::Undeclared,
+            });
+        }
+    }
+
+    /// Manages a queue that is known to the catalogue, if its rejects or returns are ours to do.
+    pub(super) fn adopt_if_meant(&mut self, queue: &ShortStr) {
+        let declared = self.registry.declared_by_anybody(queue);
+        if declared.is_some_and(|declared| self.is_meant(queue, &declared))
+            && !self.is_held_back(queue)
+        {
+            let most = self.settings.limits.now().max_queues_per_connection;
+            self.registry.adopt(queue, most);
+        }
+    }
+}
+
+/// Whether nobody rejects anything for good in that queue.
+fn is_of_a_stream(difference: &Difference) -> bool {
+    match difference {
+        Difference::IsStream => true,
+        Difference::Argument(_, Some(member)) => {
+            DeclareArguments::read(member).queue_type() == QueueType::Other
+        }
+        Difference::Argument(_, None) | Difference::Bit(..) => false,
+    }
+}
+
+/// Whether there is no queue of that name that this client could read.
+fn is_nowhere(close: Close<'_>) -> bool {
+    let (code, text) = (close.code, close.text);
+    refusal::presence(code, text) != Presence::Other
+        || code != PRECONDITION_FAILED && refusal::ends_knowledge(code, text)
+}
