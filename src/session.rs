@@ -17,6 +17,7 @@ mod inquiry;
 mod leaving;
 mod lenient;
 mod lifecycle;
+mod manage;
 mod ordering;
 mod outbox;
 mod outcomes;

@@ -39,7 +39,7 @@ use crate::machine::{Event, Fallback, Leg, Limit};
 use crate::objects::{DeclaredTarget, OwnObject, QueueType};
 use crate::registry::arguments::{DeclareArguments, Wanted, if_there};
 use crate::registry::generated;
-use crate::registry::policy::{Mode, Queue};
+use crate::registry::policy::Queue;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 
@@ -165,34 +165,6 @@ impl Session {
         }
     }
 
-    /// The broker has accepted a declare; `asked`: the name that it had.
-    pub(super) fn accepted(
-        &mut self,
-        queue: ShortStr,
-        asked: &[u8],
-        accepted: Accepted,
-        turn: &mut Turn<'_>,
-    ) {
-        let most = self.settings.limits.now().max_queues_per_connection;
-        let now = turn.now.mono;
-        let (bits, queue_type) = accepted.kind();
-        self.registry
-            .learn_type(&queue, bits, queue_type, most, now);
-        let by_its_name = |declared: &Declared| {
-            let is_made = generated::is_made(asked);
-            !is_made || declared.taken_over || self.is_meant(&queue, declared)
-        };
-        match accepted {
-            Accepted::Managed(declared) if by_its_name(&declared) => {
-                self.manage(queue, declared, turn);
-            }
-            Accepted::Managed(declared) | Accepted::Plain(declared) => {
-                self.registry.learn_told(&queue, declared, now);
-            }
-            Accepted::Type(..) => {}
-        }
-    }
-
     /// The name by which policies are found for a declare. Where the broker is to generate it, one that may be the queue's.
     pub(super) fn policy_name<'a>(&self, declare: &QueueDeclare<'a>) -> Cow<'a, [u8]> {
         match generated::is_made(declare.queue) {
@@ -226,23 +198,6 @@ impl Session {
             Some(said) => Wanted::Keep(said),
             None => Wanted::Leave(Fallback::NotSupported),
         }
-    }
-
-    /// Whether a queue is managed that was declared as it is: it has a target or retries, and is not the broker's.
-    pub(super) fn is_meant(&self, queue: &[u8], declared: &Declared) -> bool {
-        let ours = self.settings.policies.ours();
-        let policy = ours.matching(Queue {
-            vhost: &self.peer.vhost,
-            name: queue,
-            queue_type: declared.queue_type,
-        });
-        let arguments = DeclareArguments::read(&declared.form.arguments);
-        let mode = arguments.mode(&declared.said, policy, self.settings.mode);
-        let asks = |said| self.retries_for(queue, declared.queue_type, said).is_some();
-        mode != Mode::Native
-            && (declared.said.target(policy).is_some()
-                || asks(declared.retries)
-                || asks(SaidRetries::default()))
     }
 
     fn wanted(&self, payload: &[u8], declare: &QueueDeclare<'_>) -> Wanted {
@@ -415,24 +370,6 @@ impl Session {
         });
     }
 
-    /// What the declare said counts from now on, and its queue is managed, unless it [is held back](Session::is_held_back).
-    pub(super) fn manage(&mut self, queue: ShortStr, declared: Declared, turn: &mut Turn<'_>) {
-        self.redeclare(&queue, &declared, turn);
-        if self.is_held_back(&queue) {
-            return self
-                .registry
-                .learn_declared(&queue, declared, turn.now.mono);
-        }
-        turn.event(Event::QueueManaged {
-            queue: queue.clone(),
-            taken_over: declared.taken_over,
-        });
-        let most = self.settings.limits.now().max_queues_per_connection;
-        if !self.registry.insert(queue, declared, most, turn.now.mono) {
-            turn.event(Event::LimitMet(Limit::Queues));
-        }
-    }
-
     /// Lets the client go on; the probe's channel is closed behind its back.
     pub(super) fn end_takeover(&mut self, turn: &mut Turn<'_>) -> Option<Box<Takeover>> {
         let takeover = self.probe.take_takeover()?;
@@ -480,24 +417,6 @@ impl Session {
             // That makes the queue.
             Stage::Fitting => self.forward_rewritten(None, turn),
             _ => self.forward_in_doubt(Fallback::ProbeTimeout, turn),
-        }
-    }
-
-    /// What is known of a queue whose declare goes on as the client wrote it.
-    fn as_it_is(&self, said: DeclaredTarget, retries: SaidRetries, payload: &[u8]) -> Declared {
-        let (queue_type, form) = match QueueDeclare::parse(payload) {
-            Ok(declare) => (
-                self.type_of(&declare),
-                Form::of(declare.bits, declare.arguments),
-            ),
-            Err(_) => (QueueType::Default, Form::default()),
-        };
-        Declared {
-            said,
-            retries,
-            queue_type,
-            taken_over: false,
-            form,
         }
     }
 }

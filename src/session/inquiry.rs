@@ -146,17 +146,6 @@ impl Session {
             });
         }
     }
-
-    /// Manages a queue that is known to the catalogue, if its rejects or returns are ours to do.
-    pub(super) fn adopt_if_meant(&mut self, queue: &ShortStr) {
-        let declared = self.registry.declared_by_anybody(queue);
-        if declared.is_some_and(|declared| self.is_meant(queue, &declared))
-            && !self.is_held_back(queue)
-        {
-            let most = self.settings.limits.now().max_queues_per_connection;
-            self.registry.adopt(queue, most);
-        }
-    }
 }
 
 /// Whether nobody rejects anything for good in that queue.
