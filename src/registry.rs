@@ -175,6 +175,11 @@ impl Registry {
         known.declared().map(|declared| declared.value.clone())
     }
 
+    /// Changes when something is learnt for which a session had asked in vain.
+    pub fn news(&self) -> u32 {
+        self.catalogue.news()
+    }
+
     /// Whether nobody knows what a queue is, and it was not asked for in vain not long ago.
     pub fn is_unknown(&self, queue: &[u8], now: Mono) -> bool {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {

@@ -136,6 +136,8 @@ pub struct Session {
     probe: Probe,
     /// The queue of the last question that was answered, until its command is looked at again.
     answered: Option<ShortStr>,
+    /// What was new when it was last looked which queues are of interest.
+    news: u32,
     /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
     permitted: Believed<ShortStr, ()>,
     /// For the broker, once it may go.
@@ -207,6 +209,7 @@ impl Session {
             pause: Pause::default(),
             probe: Probe::None,
             answered: None,
+            news: 0,
             permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
             outbox: Outbox::default(),
             told: BTreeSet::new(),

@@ -1,5 +1,7 @@
 //! Which queues a session manages: those whose rejects or returns are ours to do.
 
+use std::collections::BTreeSet;
+
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::QueueDeclare;
 use crate::machine::{Event, Limit};
@@ -71,6 +73,23 @@ impl Session {
         }
     }
 
+    /// Manages the queues that are read and were of no interest, or unknown, until something was learnt.
+    pub(super) fn look_again(&mut self) {
+        let news = self.registry.news();
+        if std::mem::replace(&mut self.news, news) == news {
+            return;
+        }
+        let consumers = self
+            .channels
+            .values()
+            .flat_map(|state| state.consumers.values());
+        let queues = consumers.map(|consumer| &consumer.queue);
+        let unmanaged = queues.filter(|queue| self.registry.get(queue).is_none());
+        for queue in unmanaged.cloned().collect::<BTreeSet<_>>() {
+            self.adopt_if_meant(&queue);
+        }
+    }
+
     /// Whether a queue is managed that was declared as it is: it has a target or retries, and is not the broker's.
     pub(super) fn is_meant(&self, queue: &[u8], declared: &Declared) -> bool {
         let ours = self.settings.policies.ours();
@@ -89,7 +108,12 @@ impl Session {
     }
 
     /// What is known of a queue whose declare goes on as the client wrote it.
-    pub(super) fn as_it_is(&self, said: DeclaredTarget, retries: SaidRetries, payload: &[u8]) -> Declared {
+    pub(super) fn as_it_is(
+        &self,
+        said: DeclaredTarget,
+        retries: SaidRetries,
+        payload: &[u8],
+    ) -> Declared {
         let (queue_type, form) = match QueueDeclare::parse(payload) {
             Ok(declare) => (
                 self.type_of(&declare),

@@ -73,6 +73,9 @@ impl Session {
             return;
         };
         let in_tx = state.tx.is_some();
+        if !retried && self.registry.get(&queue).is_none() {
+            self.look_again();
+        }
         let known = self.registry.get(&queue).is_some();
         if !(known || retried) || in_tx && self.instead(&queue) == Instead::Forward {
             return;

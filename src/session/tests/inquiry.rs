@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use super::probes::{declare_ok, declare_on, if_there, opened};
+use super::names;
+use super::probes::{declare_ok, declare_on, if_there, opened, original};
 use super::script::*;
 use super::verify::{PROBE, close, refused};
 use crate::amqp::ids::name;
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Event, Fallback};
+use crate::objects::QueueType;
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
+use crate::registry::{Declared, Form};
 
 fn text(name: &str, value: &str) -> Vec<u8> {
     let mut table = TableBuilder::default();
@@ -168,6 +171,29 @@ fn who_may_not_ask_is_told_once_that_its_rejects_are_the_brokers() {
     asks(&mut other);
     is_told(&mut other, &refusal);
     assert_eq!(undeclared(&other), 0, "said before");
+}
+
+#[test]
+fn what_somebody_learns_later_counts_for_who_reads_already() {
+    let mut s = fresh();
+    let refusal = refused(PROBE, 403, "ACCESS_REFUSED - access to queue 'q' refused");
+    asks(&mut s);
+    is_told(&mut s, &refusal);
+    s.broker(&got(1)).passes();
+    s.client(&reject(1, false)).passes();
+    s.consumes("q");
+    let form = Form::of(0, &original());
+    let declared = Declared::of_queue(form, QueueType::Classic, &names());
+    let registry = &s.session.registry;
+    registry.learn_declared(&name("q"), declared, s.now.mono);
+    s.broker(&deliver("q", 2, b"hi")).passes();
+    // It may have been made anew meanwhile.
+    let fits = declare_on(PROBE, "q", 0, &if_there(&original()));
+    s.client(&reject(2, false)).broker_gets(&[&opened(), &fits]);
+    s.broker(&declare_ok(PROBE, "q"))
+        .broker_gets(&[&close(PROBE, 200)]);
+    s.resume().silent();
+    assert_eq!(s.dead.len(), 1);
 }
 
 /// The broker might discard it, as it does not know that policy.
