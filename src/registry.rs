@@ -180,6 +180,20 @@ impl Registry {
         self.catalogue.news()
     }
 
+    /// Whether somebody was told since then what a queue is.
+    pub fn is_told_since(&self, queue: &[u8], since: Mono) -> bool {
+        let known = self.catalogue.get(&self.vhost, queue);
+        let told = known.as_deref().and_then(catalogue::Queue::declared);
+        told.is_some_and(|declared| declared.at >= since)
+    }
+
+    /// Whether that is what this session knows of it.
+    pub fn is_what_is_told(&self, queue: &[u8]) -> bool {
+        let told = self.declared_by_anybody(queue);
+        let known = self.get(queue).map(|known| &known.declared.form);
+        told.is_some_and(|told| known.is_some_and(|known| known.is_like(&told.form)))
+    }
+
     /// Whether nobody knows what a queue is, and it was not asked for in vain not long ago.
     pub fn is_unknown(&self, queue: &[u8], now: Mono) -> bool {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
@@ -227,6 +241,11 @@ impl Registry {
             };
             self.queues.insert(queue.clone(), known);
         }
+    }
+
+    /// This session knows nothing of it any more; others do.
+    pub fn let_go(&mut self, queue: &ShortStr) {
+        self.queues.remove(&**queue);
     }
 
     /// The queue may have gone, and another may have come, for every session: the broker cancelled a consumer.

@@ -17,6 +17,7 @@ mod inquiry;
 mod leaving;
 mod lenient;
 mod lifecycle;
+mod lookup;
 mod manage;
 mod ordering;
 mod outbox;
@@ -347,6 +348,7 @@ impl Machine for Session {
             Input::Recorded(queue, is_recorded) => {
                 self.recorded(&queue, is_recorded, &mut turn);
             }
+            Input::LookedUp(queue) => self.looked_up(&queue, &mut turn),
         }
         self.release();
         self.leave_when_settled(&mut turn);

@@ -30,6 +30,7 @@ struct Cells {
     ours: ArcSwap<Policies>,
     brokers: ArcSwap<BrokerPolicies>,
     redeclared: ArcSwap<Redeclared>,
+    hears_broker: std::sync::atomic::AtomicBool,
 }
 
 // === impl LivePolicies ===
@@ -55,6 +56,20 @@ impl LivePolicies {
     /// Replaces what is known of the broker's policies.
     pub fn set_brokers(&self, brokers: BrokerPolicies) {
         self.0.brokers.store(Arc::new(brokers));
+    }
+
+    /// Whether it is of use to ask it for a queue that nobody knows.
+    pub fn hears_broker(&self) -> bool {
+        self.0
+            .hears_broker
+            .load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whether the management API has answered when it was last asked for the policies.
+    pub fn set_hears_broker(&self, hears: bool) {
+        self.0
+            .hears_broker
+            .store(hears, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// What the proxy does with messages that clients return to a queue whose arguments say this; `mode`: the global one. `None`: nothing.

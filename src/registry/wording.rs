@@ -79,6 +79,11 @@ impl Wording {
         }
     }
 
+    /// Whether there are values of arguments at which the broker fails when it names them in a refusal.
+    pub fn fails_at_some_values(self) -> bool {
+        self == Wording::Latin1
+    }
+
     /// The broker's 404 for a queue.
     pub fn no_queue(self, queue: &[u8], vhost: &[u8]) -> Vec<u8> {
         let text = [

@@ -12,4 +12,6 @@ pub enum Input {
     Ensured(Ensured),
     /// What counts for this queue is in the record, or cannot be now.
     Recorded(ShortStr, bool),
+    /// What the management API tells of this queue is in the catalogue; or it tells nothing.
+    LookedUp(ShortStr),
 }

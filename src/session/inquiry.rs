@@ -1,6 +1,6 @@
 //! What a queue is that nobody declared through the proxy: the queues of definitions files and operators, and of an earlier life of the proxy.
 //!
-//! It is asked for when somebody begins to read from it: by a declare that makes nothing ([`if_there`](crate::registry::arguments::if_there)), as of
+//! It is asked for when somebody begins to read from it. If the management API answers ([`lookup`](super::lookup)), that tells; else the broker does, by a declare that makes nothing ([`if_there`](crate::registry::arguments::if_there)), as of
 //! a classic queue without arguments. The broker's refusal names the first thing in which the queue differs. With that it is asked again, until
 //! the declare fits: then all its arguments are known, to all sessions.
 //!
@@ -38,18 +38,30 @@ impl Session {
             self.hold(Hold::Probe, turn);
             return true;
         }
-        let until = self.probe_deadline(turn.now.mono);
-        // Should the broker fail at its own words, as some versions do, nobody asks again.
         let is_first = self.registry.ask_in_vain(queue, turn.now.mono);
+        let why = Why::Unknown { is_first, round: 0 };
+        self.look_up(queue, why, turn) || self.ask_what_it_is(queue, is_first, turn)
+    }
+
+    /// Asks the broker itself. False: nobody waits.
+    pub(super) fn ask_what_it_is(
+        &mut self,
+        queue: &ShortStr,
+        is_first: bool,
+        turn: &mut Turn<'_>,
+    ) -> bool {
         let vhost = &self.peer.vhost;
-        let wording = self.peer.wording;
-        let can_refuse = wording.is_some_and(|wording| wording.can_refuse(queue, vhost, b"", b""));
+        let can_refuse = self.peer.wording.is_some_and(|wording| {
+            let can_refuse = wording.can_refuse(queue, vhost, b"", b"");
+            // Should the broker fail at its own words, it is not asked again.
+            can_refuse && (is_first || !wording.fails_at_some_values())
+        });
         let mut arguments = TableBuilder::default();
         arguments.longstr(b"x-queue-type", b"classic");
         let question = Verification {
             queue: queue.clone(),
             probe: ChannelId::CONNECTION,
-            until,
+            until: self.probe_deadline(turn.now.mono),
             why: Why::Unknown { is_first, round: 0 },
             form: Form::of(QueueDeclare::DURABLE, &arguments.finish()),
         };

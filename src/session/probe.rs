@@ -1,8 +1,9 @@
 //! The probe: what the broker is asked on a channel that is opened for it beside the client's. There is one at a time.
 
-use crate::amqp::ids::ChannelId;
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::machine::Mono;
 
+use super::lookup::Lookup;
 use super::takeover::Takeover;
 use super::verify::Verification;
 
@@ -16,6 +17,8 @@ pub(super) enum Probe {
     Takeover(Box<Takeover>),
     /// Whether a queue is still the one that is known.
     Verification(Verification),
+    /// What a queue is; not the broker, but its management API.
+    Lookup(Lookup),
     /// Nothing more: its channel is being closed.
     Closing(ChannelId),
 }
@@ -31,7 +34,7 @@ impl Probe {
     /// Its channel, once there is one.
     pub(super) fn channel(&self) -> Option<ChannelId> {
         match self {
-            Probe::None => None,
+            Probe::None | Probe::Lookup(_) => None,
             Probe::Takeover(takeover) => takeover.probe,
             Probe::Verification(verification) => Some(verification.probe),
             Probe::Closing(probe) => Some(*probe),
@@ -43,6 +46,7 @@ impl Probe {
         match self {
             Probe::Takeover(takeover) => Some(takeover.until),
             Probe::Verification(verification) => Some(verification.until),
+            Probe::Lookup(lookup) => Some(lookup.until),
             Probe::None | Probe::Closing(_) => None,
         }
     }
@@ -56,7 +60,7 @@ impl Probe {
     pub(super) fn takeover(&self) -> Option<&Takeover> {
         match self {
             Probe::Takeover(takeover) => Some(takeover),
-            Probe::None | Probe::Verification(_) | Probe::Closing(_) => None,
+            Probe::None | Probe::Verification(_) | Probe::Lookup(_) | Probe::Closing(_) => None,
         }
     }
 
@@ -64,7 +68,7 @@ impl Probe {
     pub(super) fn takeover_mut(&mut self) -> Option<&mut Takeover> {
         match self {
             Probe::Takeover(takeover) => Some(takeover),
-            Probe::None | Probe::Verification(_) | Probe::Closing(_) => None,
+            Probe::None | Probe::Verification(_) | Probe::Lookup(_) | Probe::Closing(_) => None,
         }
     }
 
@@ -72,6 +76,17 @@ impl Probe {
     pub(super) fn take_takeover(&mut self) -> Option<Box<Takeover>> {
         match std::mem::take(self) {
             Probe::Takeover(takeover) => Some(takeover),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Takes out the question for that queue.
+    pub(super) fn take_lookup(&mut self, queue: &ShortStr) -> Option<Lookup> {
+        match std::mem::take(self) {
+            Probe::Lookup(lookup) if lookup.queue == *queue => Some(lookup),
             other => {
                 *self = other;
                 None
@@ -94,7 +109,6 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::amqp::ids::ShortStr;
     use crate::session::verify::Why;
 
     fn verification() -> Probe {

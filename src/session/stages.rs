@@ -192,15 +192,20 @@ impl Session {
                 let probe = *probe;
                 self.inject(probe, turn, |out| reply::close_ok(out, probe));
             }
-            (Probe::Closing(_) | Probe::None, _) => {}
+            (Probe::Closing(_) | Probe::Lookup(_) | Probe::None, _) => {}
         }
     }
 
     /// The bound on probing has passed.
     pub(super) fn probe_timeout(&mut self, turn: &mut Turn<'_>) {
-        match self.probe {
+        match &self.probe {
             Probe::Takeover(_) => self.takeover_timeout(turn),
             Probe::Verification(_) => self.verification_timeout(turn),
+            Probe::Lookup(lookup) => {
+                let queue = lookup.queue.clone();
+                self.looked_up(&queue, turn);
+                self.release();
+            }
             Probe::Closing(_) | Probe::None => {}
         }
     }

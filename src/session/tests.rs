@@ -17,6 +17,7 @@ mod late;
 mod leaving;
 mod led_back;
 mod lenient;
+mod lookup;
 mod message;
 mod names;
 mod native;

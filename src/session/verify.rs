@@ -104,11 +104,7 @@ impl Session {
                 false => known.declared.form.clone(),
             },
         };
-        let is_asked = self.ask(question, turn);
-        if !is_asked {
-            self.cannot_verify(queue, why, turn);
-        }
-        is_asked
+        self.ask(question, turn) || self.verify_elsewhere(queue, why, turn)
     }
 
     /// When a question that is asked now must have been decided.
@@ -179,7 +175,9 @@ impl Session {
                 self.answered = Some(queue.clone()).filter(|_| close.code != PRECONDITION_FAILED);
                 self.lose_track(queue, turn);
             }
-            (why @ (Why::Begins | Why::Dies), None) => self.cannot_verify(&queue, why, turn),
+            (why @ (Why::Begins | Why::Dies), None) => {
+                self.verify_elsewhere(&queue, why, turn);
+            }
         }
         if is_there {
             self.end_verification(probe, turn);
@@ -207,7 +205,17 @@ impl Session {
         self.close_probe(probe, turn);
     }
 
-    /// The broker cannot be asked, or not by this user: that ends no knowledge. What was known when somebody began to read is taken for granted if
+    /// The broker cannot be asked, or not by this user. False: nobody waits.
+    fn verify_elsewhere(&mut self, queue: &ShortStr, why: Why, turn: &mut Turn<'_>) -> bool {
+        let is_trusted = why == Why::Dies && self.registry.is_same_life(queue);
+        let waits = !is_trusted && self.look_up(queue, why, turn);
+        if !waits {
+            self.cannot_verify(queue, why, turn);
+        }
+        waits
+    }
+
+    /// Nobody can be asked: that ends no knowledge. What was known when somebody began to read is taken for granted if
     /// nobody saw the queue's end; else what the broker does with a reject as it is, is left to it ([`Session::withhold`]).
     fn cannot_verify(&mut self, queue: &[u8], why: Why, turn: &Turn<'_>) {
         let now = turn.now.mono;

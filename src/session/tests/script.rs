@@ -321,8 +321,12 @@ impl Script {
 
     /// The outcome of dead letters; then the client is read again, if it may.
     pub(super) fn settled(&mut self, outcomes: &[(Ticket, Outcome)]) -> Said<'_> {
-        self.session
-            .input(Input::Settled(outcomes.to_vec()), self.now, &mut self.fx);
+        self.input(Input::Settled(outcomes.to_vec()))
+    }
+
+    /// Something that no leg says; then the client is read again, if it may.
+    pub(super) fn input(&mut self, input: Input) -> Said<'_> {
+        self.session.input(input, self.now, &mut self.fx);
         self.collect(&[]);
         self.resume()
     }
@@ -393,23 +397,14 @@ impl Script {
         let [(queue, true)] = &record[..] else {
             panic!("what waits: {record:?}");
         };
-        let recorded = Input::Recorded(queue.clone(), is_recorded);
-        self.session.input(recorded, self.now, &mut self.fx);
-        self.collect(&[]);
-        self.resume()
+        self.input(Input::Recorded(queue.clone(), is_recorded))
     }
 
     /// What the intake answers to the only request that was made of it.
     pub(super) fn ensured(&mut self, ready: bool) -> Said<'_> {
         assert_eq!(self.ensure.len(), 1, "requests: {:?}", self.ensure);
         let exchange = self.ensure.remove(0).exchange;
-        self.session.input(
-            Input::Ensured(Ensured { exchange, ready }),
-            self.now,
-            &mut self.fx,
-        );
-        self.collect(&[]);
-        self.resume()
+        self.input(Input::Ensured(Ensured { exchange, ready }))
     }
 
     /// Another session of the same user and the same process.
