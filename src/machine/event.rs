@@ -37,6 +37,17 @@ pub enum Event {
         before: DeadLettersTo,
         /// As it said.
         now: DeadLettersTo,
+        /// Where what expires or overflows still goes: the queue was not taken over.
+        own: Option<DeadLettersTo>,
+    },
+    /// A policy of the proxy says where the dead letters of a queue go that was not taken over: it acts on its rejects alone.
+    RejectsOnly {
+        /// The queue.
+        queue: ShortStr,
+        /// By the policy.
+        now: DeadLettersTo,
+        /// By the arguments that the queue has.
+        own: DeadLettersTo,
     },
     /// What the last declare of a queue said could not be written to the record in time: other proxies do not know it yet.
     NotRecorded {

@@ -73,6 +73,12 @@ impl Existing {
         }
     }
 
+    /// Whether what dies in the queue comes to the proxy.
+    pub fn is_taken_over(&self, names: &Names) -> bool {
+        let exchange = self.exchange.as_ref();
+        exchange.is_some_and(|exchange| names.is_intake_exchange(exchange))
+    }
+
     /// Those of a queue whose messages die into this intake exchange.
     pub fn taken_over(intake: &ShortStr) -> Existing {
         Existing {

@@ -18,7 +18,7 @@
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{Close, MethodId, QueueDeclare};
 use crate::amqp::reply;
-use crate::machine::{Event, Fallback, Limit};
+use crate::machine::{DeadLettersTo, Event, Fallback, Limit};
 use crate::objects::DeclaredTarget;
 use crate::registry::arguments::{DeclareArguments, if_there};
 use crate::registry::policy::{Declares, Mode, Queue};
@@ -156,11 +156,10 @@ impl Session {
             .probe
             .takeover()
             .and_then(|takeover| takeover.existing.clone());
-        let intake = existing.as_ref().and_then(|existing| {
-            let exchange = existing.exchange.as_ref()?;
-            let names = &self.settings.names;
-            names.is_intake_exchange(exchange).then(|| exchange.clone())
-        });
+        let names = &self.settings.names;
+        let intake = existing
+            .filter(|existing| existing.is_taken_over(names))
+            .and_then(|existing| existing.exchange);
         match intake {
             Some(intake) => self.go_on_as(intake, turn),
             None => self.forward_matched(turn),
@@ -177,12 +176,11 @@ impl Session {
         };
         let arguments = DeclareArguments::read(declare.arguments);
         let table = arguments.with(existing);
-        let intake = existing.exchange.as_ref();
         let declared = Declared {
             said: takeover.said.clone(),
             retries: takeover.retries,
             queue_type: arguments.queue_type(),
-            taken_over: intake.is_some_and(|name| self.settings.names.is_intake_exchange(name)),
+            taken_over: existing.is_taken_over(&self.settings.names),
             form: Form::of(declare.bits, &table),
         };
         self.remember_declared(takeover.channel, &takeover.payload);
@@ -222,7 +220,37 @@ impl Session {
             queue: queue.clone(),
             before: (&before).into(),
             now: said.into(),
+            own: (!existing.is_taken_over(&self.settings.names)).then(|| (&own).into()),
         });
         Some(entry)
+    }
+
+    /// The broker does not know a policy of ours by which a queue that was not taken over has another target. In mode `keep` that is what was
+    /// asked for, unless the policy comes before the arguments.
+    pub(super) fn tell_of_rejects_only(
+        &self,
+        queue: &ShortStr,
+        declared: &Declared,
+        turn: &mut Turn<'_>,
+    ) {
+        let ours = self.settings.policies.ours();
+        let policy = ours.matching(Queue {
+            vhost: &self.peer.vhost,
+            name: queue,
+            queue_type: declared.queue_type,
+        });
+        let keeps = self.mode_of(queue, declared.queue_type) == Mode::Keep;
+        let policy = policy.filter(|policy| policy.overrules_arguments || !keeps);
+        let own = declared.existing().said(&self.settings.names);
+        let to = |policy| match own.target(policy) {
+            Some(target) => (&DeclaredTarget::Target(target)).into(),
+            None => DeadLettersTo::default(),
+        };
+        let (now, own) = (to(policy), to(None));
+        // An exclusive queue is a new one on each connection, mostly with a new name.
+        if !declared.taken_over && !declared.is_exclusive() && now != own {
+            let queue = queue.clone();
+            turn.event(Event::RejectsOnly { queue, now, own });
+        }
     }
 }

@@ -52,6 +52,7 @@ impl Session {
                 .registry
                 .learn_declared(&queue, declared, turn.now.mono);
         }
+        self.tell_of_rejects_only(&queue, &declared, turn);
         turn.event(Event::QueueManaged {
             queue: queue.clone(),
             taken_over: declared.taken_over,

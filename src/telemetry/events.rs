@@ -15,7 +15,7 @@ use super::metrics::{
 };
 use super::names;
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::machine::{Cause, DeadLetter, DeadLettersTo, Event, Fallback, Leg, Limit, Outcome};
+use crate::machine::{Cause, DeadLetter, Event, Fallback, Leg, Limit, Outcome};
 use crate::net::dial::Refused;
 use crate::net::nodes::Address;
 use crate::net::proxy_protocol::BadHeader;
@@ -49,6 +49,7 @@ macro_rules! seldom {
 }
 
 mod links;
+mod redeclared;
 
 // === impl Reporter ===
 
@@ -104,7 +105,13 @@ impl Reporter {
                 self.session_opened(vhost, user.as_ref(), name.as_deref())
             }
             Event::QueueManaged { queue, taken_over } => self.queue_managed(queue, *taken_over),
-            Event::Redeclared { queue, before, now } => self.redeclared(queue, before, now),
+            Event::Redeclared {
+                queue,
+                before,
+                now,
+                own,
+            } => self.redeclared(queue, before, now, own.as_ref()),
+            Event::RejectsOnly { queue, now, own } => self.rejects_only(queue, now, own),
             Event::NotRecorded { queue } => self.not_recorded(queue),
             Event::RecordUnread { cause } => self.record_unread(cause),
             Event::RecordForeign { messages } => self.record_foreign(*messages),
@@ -246,39 +253,6 @@ impl Reporter {
             .get_or_create(&KindLabels { mode })
             .inc();
         debug!(%queue, mode, "queue is managed");
-    }
-
-    fn redeclared(&self, queue: &ShortStr, before: &DeadLettersTo, now: &DeadLettersTo) {
-        self.metrics.inner().queues_redeclared.inc();
-        info!(%queue, %before, %now, "a declare changed where the dead letters of its queue go");
-    }
-
-    fn not_recorded(&self, queue: &ShortStr) {
-        self.metrics.inner().redeclares_unrecorded.inc();
-        seldom!(self, Level::WARN, "what a declare said is not recorded yet: other proxies do not know it", Some(queue), "", %queue);
-    }
-
-    fn record_unread(&self, cause: &str) {
-        seldom!(
-            self,
-            Level::WARN,
-            "the record of redeclared queues cannot be read: only what is declared here counts",
-            None,
-            "",
-            cause
-        );
-    }
-
-    fn record_foreign(&self, messages: u64) {
-        self.metrics.inner().record_foreign.inc_by(messages);
-        seldom!(
-            self,
-            Level::WARN,
-            "the record of redeclared queues has messages that no proxy with this user wrote: somebody publishes to its stream, which takes room there",
-            None,
-            "",
-            messages
-        );
     }
 
     fn fell_back(&self, request: &'static str, queue: &ShortStr, fallback: Fallback) {

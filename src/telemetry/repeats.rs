@@ -47,6 +47,14 @@ impl Repeats {
         );
         Some(0)
     }
+
+    /// Whether no such line was written yet, however long ago.
+    pub(super) fn is_first(&self, key: Key, now: Instant) -> bool {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = !lines.contains_key(&key);
+        drop(lines);
+        is_first && self.write(key, now).is_some()
+    }
 }
 
 #[cfg(test)]
@@ -65,6 +73,19 @@ mod tests {
         assert_eq!(
             [at(0), at(1), at(59), at(60), at(61)],
             [Some(0), None, None, Some(2), None]
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_never_repeated_is_written_once() {
+        let (repeats, start) = (Repeats::default(), Instant::now());
+        let at = |queue: &str, minutes| {
+            let key = ("rejects only", queue.to_owned(), "");
+            repeats.is_first(key, start + minutes * QUIET)
+        };
+        assert_eq!(
+            [at("a", 0), at("a", 0), at("b", 1), at("a", 9)],
+            [true, false, true, false]
         );
     }
 

@@ -86,7 +86,7 @@ fn what_the_rest_of_the_name_decides_is_decided_when_that_is_known() {
                 queue,
                 taken_over: false,
             };
-            assert_eq!(s.events, Vec::from_iter(managed.then_some(expected)));
+            assert_eq!(s.events.contains(&expected), managed);
         }
     }
 }
@@ -99,7 +99,7 @@ fn a_word_that_the_random_characters_spell_counts_when_it_is_there() {
         assert_eq!(s.events, []);
         let queue = format!("amq.gen-{rest}");
         s.broker(&declare_ok(CH, &queue)).passes();
-        assert_eq!(s.events.len(), usize::from(managed));
+        assert_eq!(!s.events.is_empty(), managed);
     }
 }
 

@@ -56,11 +56,13 @@ fn to(exchange: Option<&str>, key: Option<&str>) -> DeadLettersTo {
     }
 }
 
+/// Of a queue that was taken over.
 fn redeclared(before: DeadLettersTo, now: DeadLettersTo) -> Event {
     Event::Redeclared {
         queue: name("q"),
         before,
         now,
+        own: None,
     }
 }
 
@@ -310,7 +312,13 @@ fn a_native_queue_is_told_by_both_of_its_arguments() {
         s.recorded(true)
             .broker_gets(&[&declare_on(CH, "q", 0, &if_there(&fits))]);
         s.broker(&declare_ok(CH, "q")).passes();
-        let event = redeclared(to(Some("old"), Some("k")), to(Some("dlx"), None));
+        // What expires or overflows goes on as before.
+        let event = Event::Redeclared {
+            queue: name("q"),
+            before: to(Some("old"), Some("k")),
+            now: to(Some("dlx"), None),
+            own: Some(to(Some("old"), Some("k"))),
+        };
         assert!(s.events.contains(&event), "{:?}", s.events);
         assert_eq!(dies(&mut s), name("dlx"));
     }

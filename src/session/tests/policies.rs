@@ -1,8 +1,10 @@
 //! Policies change while a session runs: what counts is what they say when a message dies.
 
+use super::probes::original;
 use super::script::*;
 use crate::amqp::ids::name;
-use crate::machine::{Event, Fallback};
+use crate::machine::{DeadLettersTo, Event, Fallback};
+use crate::registry::Form;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
 
@@ -18,7 +20,11 @@ fn brokers(key: Option<&str>, pattern: &str) -> BrokerPolicies {
 }
 
 fn ours(exchange: &str, key: Option<&str>) -> Policies {
-    Policies::new(vec![Policy {
+    Policies::new(vec![policy(exchange, key)])
+}
+
+fn policy(exchange: &str, key: Option<&str>) -> Policy {
+    Policy {
         pattern: Pattern::new("orders").expect("a good pattern"),
         definition: Definition {
             dead_letter_exchange: Some(name(exchange)),
@@ -26,7 +32,7 @@ fn ours(exchange: &str, key: Option<&str>) -> Policies {
             ..Definition::default()
         },
         ..Policy::default()
-    }])
+    }
 }
 
 /// The queue `orders`, with a dead-letter exchange by argument, and three deliveries.
@@ -96,4 +102,35 @@ fn a_policy_of_ours_that_changes_or_goes() {
     s.policies.set_brokers(BrokerPolicies::default());
     s.client(&reject(3, false)).silent();
     assert_eq!(s.dead.remove(0).1.routing_key, name("key"));
+}
+
+/// The broker knows nothing of a policy of ours: what it does by itself in such a queue goes by the queue's own arguments.
+#[test]
+fn a_policy_that_acts_on_rejects_only_is_told_of() {
+    for (mode, overrules, taken_over, told) in [
+        (Mode::Takeover, true, false, true),
+        (Mode::Keep, true, false, true),
+        (Mode::Keep, false, false, false),     // as was asked for
+        (Mode::Takeover, false, false, false), // the argument counts
+        (Mode::Takeover, true, true, false),
+    ] {
+        let s = Script::open(settings(mode));
+        s.policies.set_ours(Policies::new(vec![Policy {
+            overrules_arguments: overrules,
+            ..policy("other", None)
+        }]));
+        let form = Form::of(0, &original());
+        let s = s.managed_as("orders", target("dlx"), taken_over, form);
+        let to = |exchange| DeadLettersTo {
+            exchange: Some(name(exchange)),
+            routing_key: None,
+        };
+        let event = Event::RejectsOnly {
+            queue: name("orders"),
+            now: to("other"),
+            own: to("dlx"),
+        };
+        let is_told = s.events.contains(&event);
+        assert_eq!(is_told, told, "{mode:?} {overrules} {taken_over}");
+    }
 }
