@@ -111,6 +111,16 @@ def foreign(member, _):
     yield
 
 
+def stranger(member, _):
+    """The mark in the vhost is that of another user."""
+    with member.connect(direct=True) as connection:
+        channel = connection.channel()
+        channel.queue_delete("dlx-proxy.user")
+        arguments = {"x-queue-type": "classic", "x-expires": 90_000, "x-dead-letter-exchange": "dlx-proxy.parked", "x-dead-letter-routing-key": "b"}
+        channel.queue_declare("dlx-proxy.user", durable=True, arguments=arguments)
+        yield
+
+
 def flood(member, _):
     """Many messages die, and nobody fetches them."""
     with member.connect() as connection:
@@ -184,9 +194,10 @@ FAULTS = [
     Fault("parking", parking, {"DlxProxyDeadLettersParked", "DlxProxyParkedWaiting", "DlxProxyParkedStaying"}, {"parked_retry": "1s"}, passing={"DlxProxyPublisherBlocked"}),
     Fault("doubt", doubt, {"DlxProxyRejectsWithheld"}, {"muting": True}, passing={"DlxProxyDown"}, quiet=True),
     Fault("full", full, {"DlxProxyLimitMet", "DlxProxyLeftToBroker"}, {"retained_bytes": "1KiB"}),
-    Fault("alarm", alarm, {"DlxProxyPublisherBlocked", "DlxProxyDeadLettersRefused", "DlxProxyLeftToBroker"}, passing={"DlxProxyRejectsWithheld"}),
+    Fault("alarm", alarm, {"DlxProxyPublisherBlocked", "DlxProxyBrokerAlarm", "DlxProxyDeadLettersRefused", "DlxProxyLeftToBroker"}, passing={"DlxProxyRejectsWithheld"}),
     Fault("dead", dead, {"DlxProxyOwnQueueDown"}),
     Fault("foreign", foreign, {"DlxProxyVhostNative"}, passing={"DlxProxyLinkDown", "DlxProxyIntakeNotConsumed"}),
+    Fault("stranger", stranger, {"DlxProxyOtherUser"}, patience=60),
     Fault("flood", flood, {"DlxProxyDeadLettersSuddenly", "DlxProxyDeadLettersPileUp"}, {"managed": True}),
     Fault("unmanaged", unmanaged, {"DlxProxyManagementDown"}, {"managed": True}),
     Fault("expiring", expiring, {"DlxProxyCertificateExpires"}, {"secured": True}),

@@ -60,10 +60,10 @@ class Prometheus:
         return [(each["metric"], float(each["value"][1])) for each in answer["result"]]
 
     def alerts(self, instance=None, node=None):
-        """What fires: of a proxy, of its vhost, which has its name, or of the node that it goes to."""
+        """What fires: of a proxy, of its vhost, which has its name, of the node that it goes to, or of the whole broker."""
         found = json.loads(self._get("/api/v1/alerts"))["data"]["alerts"]
         found = [each for each in found if each["state"] == "firing"]
-        return [each for each in found if instance is None or instance in (each["labels"].get("instance"), each["labels"].get("vhost")) or node and node == each["labels"].get("node")]
+        return [each for each in found if instance is None or instance in (each["labels"].get("instance"), each["labels"].get("vhost")) or node and node == each["labels"].get("node") or not {"instance", "vhost", "node"} & each["labels"].keys()]
 
     def looks(self):
         """How often the rules have been evaluated."""
