@@ -28,7 +28,7 @@ pub use place::{client, place};
 pub use proxy::{Admin, Output, Printing, Proxy};
 pub use queues::Queues;
 pub use redrives::{OfVhost, Redrives};
-pub use retries::{List, Release, Retries, Waiting};
+pub use retries::{List, Purge, Release, Retries, Waiting};
 
 /// What a new user types first.
 const AFTER_HELP: &str = "\
@@ -92,7 +92,7 @@ pub enum Command {
     /// Show how far redrives and purges are; pause, resume or cancel one
     #[command(subcommand)]
     Redrives(Redrives),
-    /// Show what waits for a retry, or let it go now
+    /// Show what waits for a retry, let it go now, or remove it
     #[command(subcommand)]
     Retries(Retries),
 }

@@ -111,7 +111,8 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Redrives(asked) => redrives(&asked)?,
         Command::Retries(cli::Retries::List(arguments)) => list(arguments)?,
-        Command::Retries(cli::Retries::Release(arguments)) => release(arguments)?,
+        Command::Retries(cli::Retries::Release(of)) => release(&of.place, of.queue, false)?,
+        Command::Retries(cli::Retries::Purge(of)) => release(&of.place, Some(of.queue), true)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -290,18 +291,19 @@ fn list(arguments: cli::List) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn release(arguments: cli::Release) -> anyhow::Result<()> {
-    let place = app::retries(&Config::load(&arguments.place.broker.sources())?)?;
+fn release(of: &cli::Waiting, queue: Option<String>, removes: bool) -> anyhow::Result<()> {
+    let place = app::retries(&Config::load(&of.broker.sources())?)?;
     let wanted = Wanted {
-        queue: match arguments.queue {
+        removes,
+        queue: match queue {
             Some(name) => Some(ShortStr::new(name).context("--queue is over 255 bytes")?),
             None => None,
         },
-        delays: arguments.place.delays.clone(),
+        delays: of.delays.clone(),
     };
     let releases = retries::release(&place, &wanted);
     let releases = runtime()?.block_on(releases)?;
-    let said = match arguments.place.json {
+    let said = match of.json {
         true => releases.json(),
         false => releases.text(),
     };

@@ -1,11 +1,12 @@
-//! `dlx-proxy retries`: shows what waits for a retry, or lets it go now. Apart from the proxy, which it neither needs nor disturbs: all that waits
+//! `dlx-proxy retries`: shows what waits for a retry, lets it go now, or removes it. Apart from the proxy, which it neither needs nor disturbs: all that waits
 //! is in delay queues of the broker, and whoever may read these can do the same by hand.
 //!
 //! ```text
 //! a delay queue ─ basic.deliver ─▶ looked at ─ its channel is closed ─▶ in its place in the delay queue
-//!                                      └────── basic.reject, without requeue ─▶ due ─▶ intake ─▶ a proxy: back in its queue
+//!                                      ├────── basic.reject, without requeue ─▶ due ─▶ intake ─▶ a proxy: back in its queue
+//!                                      └────── basic.ack (purge) ─▶ removed
 //! ```
-//! Nothing is published and nothing acked here, so that nothing can be lost: it is the broker that moves a message, and the broker that puts one
+//! Nothing is published, and only `purge` acks, so that nothing can be lost: it is the broker that moves a message, and the broker that puts one
 //! back when this program is killed.
 
 use std::time::Duration;

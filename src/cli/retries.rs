@@ -17,6 +17,11 @@ What is there when the command begins is released; what comes meanwhile stays. T
 nothing is lost if this command is killed. If no proxy runs, what was released waits there. The messages of other queues are put back \
 in their places at the end, so that some may come back late by the time that the command takes.";
 
+/// Below the help of `retries purge`.
+const AFTER_PURGE: &str = "\
+What is there when the command begins is removed; what comes meanwhile stays. `queue.purge` and `queue.delete` do not reach these messages: they wait \
+in the delay queues, and would come back. What has left a delay queue already comes back all the same.";
+
 /// What to do with what waits for a retry.
 #[derive(Debug, Subcommand)]
 pub enum Retries {
@@ -26,6 +31,9 @@ pub enum Retries {
     /// Let messages go now that wait for a retry: they come back to their queues as soon as a proxy is there
     #[command(after_help = AFTER_RELEASE)]
     Release(Release),
+    /// Remove the messages of a queue that wait for a retry: they do not come back
+    #[command(after_help = AFTER_PURGE)]
+    Purge(Purge),
 }
 
 /// Where messages wait.
@@ -62,4 +70,15 @@ pub struct Release {
     /// Only messages that come back to this queue
     #[arg(long, value_name = "NAME")]
     pub queue: Option<String>,
+}
+
+/// What to remove.
+#[derive(Args, Debug)]
+pub struct Purge {
+    /// Where.
+    #[command(flatten)]
+    pub place: Waiting,
+    /// The queue to which the messages would come back
+    #[arg(long, value_name = "NAME")]
+    pub queue: String,
 }

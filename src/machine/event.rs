@@ -106,6 +106,13 @@ pub enum Event {
         /// Why, and what to do.
         problem: &'static str,
     },
+    /// The broker has purged or deleted a queue with retries: what waits for its retry is elsewhere.
+    StillWaiting {
+        /// The queue.
+        queue: ShortStr,
+        /// It is deleted.
+        deleted: bool,
+    },
     /// A message that a client returned has come to the end of its publication into a delay queue.
     Retried {
         /// The queue it belongs to.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::options::{
-    BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions,
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions,
     QueueDeclareOptions,
 };
 use lapin::types::{FieldTable, ShortString};
@@ -41,6 +41,8 @@ pub(super) enum Fate {
     Stays,
     /// The broker dead-letters it.
     Goes,
+    /// It is removed for good.
+    Removed,
 }
 
 /// How far a walk goes.
@@ -57,7 +59,7 @@ pub(super) struct Bounds {
 pub(super) struct Walked {
     /// Messages that are put back.
     pub(super) stay: u64,
-    /// Messages that were let go.
+    /// Messages that were let go, or removed.
     pub(super) gone: u64,
 }
 
@@ -149,6 +151,11 @@ impl Broker {
                 Fate::Goes => {
                     let reject = BasicRejectOptions { requeue: false };
                     answered(queue, channel.basic_reject(delivery.delivery_tag, reject)).await?;
+                    walked.gone += 1;
+                }
+                Fate::Removed => {
+                    let ack = BasicAckOptions::default();
+                    answered(queue, channel.basic_ack(delivery.delivery_tag, ack)).await?;
                     walked.gone += 1;
                 }
             }

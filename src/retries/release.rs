@@ -1,4 +1,4 @@
-//! `dlx-proxy retries release`.
+//! `dlx-proxy retries release`, and `purge`, which does the same walk.
 
 use crate::amqp::ids::ShortStr;
 
@@ -15,6 +15,8 @@ const MOST_ASIDE: u16 = u16::MAX;
 pub struct Wanted {
     /// Only messages that come back to this queue.
     pub queue: Option<ShortStr>,
+    /// They are removed, and do not come back.
+    pub removes: bool,
     /// Only those of these delays, in milliseconds; none means all.
     pub delays: Vec<u64>,
 }
@@ -24,7 +26,7 @@ pub struct Wanted {
 /// # Errors
 /// When the delay queues are not known, or the broker does not answer. What was let go by then is on its way.
 pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> {
-    let mut releases = Releases::default();
+    let mut releases = Releases::new(wanted.removes);
     for vhost in &place.vhosts {
         let known = place.delays(vhost, &wanted.delays).await?;
         let broker = Broker::connect(place, vhost).await?;
@@ -40,6 +42,7 @@ pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> 
             };
             let walk = broker.walk(&queue, bounds, |properties| {
                 match wanted.takes(Waiting::read(properties).as_ref()) {
+                    true if wanted.removes => Fate::Removed,
                     true => Fate::Goes,
                     false => Fate::Stays,
                 }
@@ -48,14 +51,15 @@ pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> 
             releases.delay_queues.push(Released {
                 vhost: vhost.to_string(),
                 queue: queue.to_string(),
-                released: walked.gone,
+                released: (!wanted.removes).then_some(walked.gone),
+                removed: wanted.removes.then_some(walked.gone),
                 put_back: walked.stay,
                 cut_short: walked.stay >= MOST_ASIDE.into() && walked.seen() < counted.ready,
             });
         }
         let intake = place.names.intake_queue();
         let proxies = broker.count(intake).await?;
-        if proxies.is_none_or(|counted| counted.consumers == 0) {
+        if !wanted.removes && proxies.is_none_or(|counted| counted.consumers == 0) {
             releases.without_proxy(vhost, intake);
         }
         broker.end().await;
@@ -92,7 +96,7 @@ mod tests {
         for (queue, expected) in [(None, true), (name("orders"), true), (name("order"), false)] {
             let wanted = Wanted {
                 queue,
-                delays: Vec::new(),
+                ..Wanted::default()
             };
             assert_eq!(wanted.takes(Some(&message)), expected, "{wanted:?}");
             assert!(!wanted.takes(None), "{wanted:?}");

@@ -77,22 +77,27 @@ pub(super) struct Intake {
     pub(super) proxies: u64,
 }
 
-/// What was let go.
+/// What was let go, or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Releases {
+    #[serde(skip)]
+    removes: bool,
     pub(super) delay_queues: Vec<Released>,
     /// Things to know beside.
     notes: Vec<String>,
 }
 
-/// What was let go of a delay queue.
+/// What was let go of a delay queue, or removed from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Released {
     pub(super) vhost: String,
     pub(super) queue: String,
-    pub(super) released: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) released: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) removed: Option<u64>,
     pub(super) put_back: u64,
     /// There were more than can be put aside at once.
     pub(super) cut_short: bool,
@@ -213,6 +218,13 @@ impl Source {
 // === impl Releases ===
 
 impl Releases {
+    pub(super) fn new(removes: bool) -> Releases {
+        Releases {
+            removes,
+            ..Releases::default()
+        }
+    }
+
     pub(super) fn missing(&mut self, vhost: &Vhost, queue: &ShortStr) {
         self.notes.push(not_there(vhost, queue));
     }
@@ -230,12 +242,15 @@ impl Releases {
 
     /// For people.
     pub fn text(&self) -> String {
-        let mut rows = vec![headings(["VHOST", "DELAY QUEUE", "RELEASED", "PUT BACK"])];
+        let done = if self.removes { "removed" } else { "released" };
+        let count = |of: &Released| of.released.or(of.removed).unwrap_or(0);
+        let heading = done.to_uppercase();
+        let mut rows = vec![headings(["VHOST", "DELAY QUEUE", &heading, "PUT BACK"])];
         rows.extend(self.delay_queues.iter().map(|released| {
             [
                 released.vhost.clone(),
                 released.queue.clone(),
-                released.released.to_string(),
+                count(released).to_string(),
                 released.put_back.to_string(),
             ]
         }));
@@ -244,12 +259,12 @@ impl Releases {
             format!("{queue} in vhost {vhost} was not looked through to its end: too many messages of other queues are in front")
         });
         let notes: Vec<_> = self.notes.iter().cloned().chain(cut_short).collect();
-        let total: u64 = self.delay_queues.iter().map(|it| it.released).sum();
+        let total: u64 = self.delay_queues.iter().map(count).sum();
         let mut text = match rows.len() {
             1 => String::new(),
             _ => aligned(&rows) + "\n",
         };
-        text += &format!("{total} released\n");
+        text += &format!("{total} {done}\n");
         text + &paragraph(&notes)
     }
 }

@@ -195,6 +195,7 @@ impl Channel {
             Expected::Recover | Expected::Cancel(_) | Expected::Open => false,
             Expected::Declare(..)
             | Expected::Delete(_)
+            | Expected::Purge(_)
             | Expected::Change(_)
             | Expected::Consume(..)
             | Expected::Barrier

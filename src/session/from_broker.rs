@@ -206,6 +206,7 @@ impl Session {
             what,
             Expected::Declare(..)
                 | Expected::Delete(_)
+                | Expected::Purge(_)
                 | Expected::Change(_)
                 | Expected::Published(_)
         );
@@ -214,7 +215,8 @@ impl Session {
         }
         if let Expected::Get(Consumer { queue, .. })
         | Expected::Consume(_, Consumer { queue, .. })
-        | Expected::Delete(queue) = &mut what
+        | Expected::Delete(queue)
+        | Expected::Purge(queue) = &mut what
             && queue.is_empty()
         {
             *queue = state.last_queue.clone();
@@ -235,7 +237,9 @@ impl Session {
                     self.accepted(queue, &asked, accepted, turn);
                 }
             }
+            Expected::Purge(queue) => self.tell_of_waiting(queue, false, turn),
             Expected::Delete(queue) => {
+                self.tell_of_waiting(queue.clone(), true, turn);
                 self.registry.end(&queue, turn.now.mono);
                 if let Some(entry) = self.settings.policies.forget(&self.peer.vhost, &queue) {
                     turn.fx.out.record.push((queue.clone(), entry, false));

@@ -206,6 +206,11 @@ impl Session {
                     }
                 }
             }
+            MethodId::QUEUE_PURGE => {
+                if let Ok(purge) = QueueName::parse(payload) {
+                    expected = Expected::Purge(state.queue(purge.queue));
+                }
+            }
             MethodId::QUEUE_DELETE => {
                 if let Ok(delete) = QueueName::parse(payload) {
                     // What the client says of its deliveries from here on comes too late for them to die.

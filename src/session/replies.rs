@@ -63,6 +63,8 @@ pub(super) enum Expected {
     Declare(ShortStr, Option<Accepted>),
     /// `queue.delete-ok` of this queue.
     Delete(ShortStr),
+    /// `queue.purge-ok` of this queue.
+    Purge(ShortStr),
     /// The reply by which the broker accepts a change of exchanges or bindings.
     Change(Change),
     /// `basic.consume-ok` of this consumer tag; empty: the broker makes one.
@@ -184,6 +186,7 @@ impl Replies {
         let fits = |due: &Due| match &due.what {
             Expected::Declare(..) => id == MethodId::QUEUE_DECLARE_OK,
             Expected::Delete(_) => id == MethodId::QUEUE_DELETE_OK,
+            Expected::Purge(_) => id == MethodId::QUEUE_PURGE_OK,
             Expected::Consume(of, _) => {
                 id == MethodId::BASIC_CONSUME_OK && (of.is_empty() || **of == *tag)
             }
@@ -280,9 +283,10 @@ impl Expected {
             Expected::Change(change) => change.octets(),
             Expected::Consume(tag, consumer) => tag.len() + consumer.queue.len(),
             Expected::Get(consumer) => consumer.queue.len(),
-            Expected::Delete(name) | Expected::Cancel(name) | Expected::Published(name) => {
-                name.len()
-            }
+            Expected::Delete(name)
+            | Expected::Purge(name)
+            | Expected::Cancel(name)
+            | Expected::Published(name) => name.len(),
             Expected::Recover | Expected::Barrier | Expected::Open | Expected::Other => 0,
         };
         // A queue that grows has room for as many again.

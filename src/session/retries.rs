@@ -80,6 +80,20 @@ impl Session {
         }
     }
 
+    /// The broker has purged or deleted this queue, whoever declared it: it cannot reach what waits for a retry.
+    pub(super) fn tell_of_waiting(&mut self, queue: ShortStr, deleted: bool, turn: &mut Turn<'_>) {
+        if self.registry.is_known_to_others(&queue) && !self.is_held_back(&queue) {
+            let most = self.settings.limits.now().max_queues_per_connection;
+            self.registry.adopt(&queue, most);
+        }
+        if let Some(Retries {
+            back_off: Some(_), ..
+        }) = self.retries(&queue)
+        {
+            turn.event(Event::StillWaiting { queue, deleted });
+        }
+    }
+
     /// A queue of which nothing was told yet, as far as that can be remembered.
     fn untold(&mut self, queue: &[u8]) -> Option<ShortStr> {
         let most = self.settings.limits.now().max_queues_per_connection;

@@ -125,6 +125,10 @@ impl Reporter {
             Event::GoesWithMessages { queue, problem } => {
                 seldom!(self, Level::WARN, "a queue goes with the messages that wait in it", Some(queue), "", %queue, problem)
             }
+            Event::StillWaiting { queue, deleted } => {
+                let request = if *deleted { "delete" } else { "purge" };
+                seldom!(self, Level::WARN, "messages that wait for a retry are not in the queue that was purged or deleted, and come back: `dlx-proxy retries purge` removes them", Some(queue), request, %queue, request)
+            }
             Event::Retried {
                 queue,
                 delay,

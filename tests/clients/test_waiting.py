@@ -184,6 +184,21 @@ def test_of_one_queue(own):
     come_back(own, jobs, numbers(20))
 
 
+def test_a_purge_is_told_that_messages_wait_and_the_command_removes_them(own):
+    """Those of another queue stay."""
+    orders, jobs = (send_away(own, label, numbers(5)) for label in ("orders", "jobs"))
+    waits(own, 10)
+    own.channel.queue_purge(orders)
+    told = "messages that wait for a retry are not in the queue that was purged"
+    until(lambda: [orders in line for line in own.proxy.text().splitlines() if told in line] == [True], own.proxy.text)
+    (removed,) = retries(own, "purge", "--queue", orders)["delay-queues"]
+    assert (removed["removed"], removed["put-back"]) == (5, 5)
+    waits(own, 5)
+    retries(own, "release")
+    come_back(own, jobs, numbers(5))
+    assert own.depth(orders) == 0
+
+
 def test_killed_in_the_middle_it_loses_nothing(own):
     bodies = numbers(300)
     queue = send_away(own, "orders", bodies)

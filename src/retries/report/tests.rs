@@ -107,7 +107,8 @@ fn releases_read_well() {
     let released = |queue: &str, released, cut_short| Released {
         vhost: "/".to_owned(),
         queue: queue.to_owned(),
-        released,
+        released: Some(released),
+        removed: None,
         put_back: 2,
         cut_short,
     };
@@ -129,6 +130,26 @@ fn releases_read_well() {
     dlx-proxy.delay.60000 in vhost / was not looked through to its end: too many messages of other queues are in front
     "#);
     insta::assert_snapshot!(releases.json(), @r#"{"delay-queues":[{"vhost":"/","queue":"dlx-proxy.delay.1000","released":10,"put-back":2,"cut-short":false},{"vhost":"/","queue":"dlx-proxy.delay.60000","released":1,"put-back":2,"cut-short":true}],"notes":["no proxy takes messages from dlx-proxy.intake in vhost /: what was released waits there until one does"]}"#);
+}
+
+#[test]
+fn what_is_removed_is_not_called_released() {
+    let mut removed = Releases::new(true);
+    removed.delay_queues.push(Released {
+        vhost: "/".to_owned(),
+        queue: "dlx-proxy.delay.1000".to_owned(),
+        released: None,
+        removed: Some(3),
+        put_back: 2,
+        cut_short: false,
+    });
+    insta::assert_snapshot!(removed.text(), @r#"
+    VHOST  DELAY QUEUE           REMOVED  PUT BACK
+    /      dlx-proxy.delay.1000  3        2
+
+    3 removed
+    "#);
+    assert!(removed.json().contains(r#""removed":3,"put-back":2"#));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::order::{delete_ok, queue_delete};
 use super::script::*;
 use crate::amqp::ids::name;
 use crate::amqp::method::MethodId;
@@ -286,4 +287,29 @@ pub(super) fn table(build: impl FnOnce(&mut TableBuilder)) -> Vec<u8> {
     let mut table = TableBuilder::default();
     build(&mut table);
     table.finish()
+}
+
+/// Whoever declared it. Its messages that are away are in the delay queues.
+#[test]
+fn a_purge_or_a_delete_of_a_queue_with_delays_is_told_of() {
+    let purge = method(CH, MethodId::QUEUE_PURGE, |a| {
+        a.short(0).shortstr(b"orders").octet(0).end();
+    });
+    let purge_ok = method(CH, MethodId::QUEUE_PURGE_OK, |a| a.long(0).end());
+    let delete = queue_delete("orders", 0);
+    for retries in [said(Some(1000), None), said(None, Some(3))] {
+        let delays = retries.delayed_retry_min.is_some();
+        let first = of(settings(Mode::Keep), declared(retries));
+        let mut s = first.another();
+        for (asked, answer, deleted) in [(&purge, &purge_ok, false), (&delete, &delete_ok(), true)]
+        {
+            s.client(asked).passes();
+            assert_eq!(s.events, [], "the broker may refuse it");
+            s.broker(answer).passes();
+            let queue = name("orders");
+            let told = Event::StillWaiting { queue, deleted };
+            let events = std::mem::take(&mut s.events);
+            assert_eq!(events, Vec::from_iter(delays.then_some(told)));
+        }
+    }
 }

@@ -27,7 +27,7 @@ fn that_of_the_program_reads_well() {
       redeclared            List the queues that have another target than their arguments say, through a running proxy
       dead-letters          Look at the dead letters in a queue, send them back or remove them, through a running proxy
       redrives              Show how far redrives and purges are; pause, resume or cancel one
-      retries               Show what waits for a retry, or let it go now
+      retries               Show what waits for a retry, let it go now, or remove it
       help                  Print this message or the help of the given subcommand(s)
 
     Options:
@@ -144,13 +144,14 @@ fn that_of_the_doctor_reads_well() {
 #[test]
 fn that_of_retries_reads_well() {
     insta::assert_snapshot!(stdout(&["retries", "--help"]), @r#"
-    Show what waits for a retry, or let it go now
+    Show what waits for a retry, let it go now, or remove it
 
     Usage: dlx-proxy retries <COMMAND>
 
     Commands:
       list     Show how many messages wait, in which delay queues, for which queues, and until when
       release  Let messages go now that wait for a retry: they come back to their queues as soon as a proxy is there
+      purge    Remove the messages of a queue that wait for a retry: they do not come back
       help     Print this message or the help of the given subcommand(s)
 
     Options:
@@ -200,5 +201,25 @@ fn that_of_retries_reads_well() {
     the intake queue, and nothing is lost if this command is killed. If no proxy runs, what was released waits there. The
     messages of other queues are put back in their places at the end, so that some may come back late by the time that the
     command takes.
+    "#);
+    insta::assert_snapshot!(stdout(&["retries", "purge", "--help"]), @r#"
+    Remove the messages of a queue that wait for a retry: they do not come back
+
+    Usage: dlx-proxy retries purge [OPTIONS] --queue <NAME>
+
+    Options:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --upstream <URL>        The broker, and the user who asks it [default: amqp://guest:guest@127.0.0.1:5672]
+          --management-url <URL>  RabbitMQ's management API, for what AMQP does not tell: http://user:password@host:15672
+          --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
+          --delay <MS>            Only the delay queue of so many milliseconds; may be repeated. Without a management URL it
+                                  is needed
+          --json                  Print JSON instead of tables
+          --queue <NAME>          The queue to which the messages would come back
+      -h, --help                  Print help
+
+    What is there when the command begins is removed; what comes meanwhile stays. `queue.purge` and `queue.delete` do not
+    reach these messages: they wait in the delay queues, and would come back. What has left a delay queue already comes back
+    all the same.
     "#);
 }
