@@ -171,9 +171,10 @@ impl App {
             surveyor: management
                 .as_ref()
                 .map(|management| management.surveyor(clock)),
-            watchdog: management
-                .as_ref()
-                .map(|management| management.watchdog(config.names.clone(), known.clone())),
+            watchdog: management.as_ref().map(|management| {
+                let (names, catalogue) = (config.names.clone(), settings.catalogue.clone());
+                management.watchdog(names, known.clone(), catalogue, clock)
+            }),
             known: known.clone(),
             hook: hook.clone(),
             metrics: metrics.clone(),

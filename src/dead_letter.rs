@@ -130,7 +130,9 @@ pub enum Lookup {
     Target(Target),
     /// There is a dead-letter exchange, but only the broker can tell which key its own policy sets beside it.
     KeyUnknown,
-    /// The queue has no dead-letter exchange any more: neither its arguments nor a policy of ours names one.
+    /// Only the broker can tell whether there is one: its policies were not read, or cannot be told apart, and nothing else names one.
+    Unknown,
+    /// The queue has no dead-letter exchange: neither its arguments nor any policy names one.
     NoExchange,
 }
 

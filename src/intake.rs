@@ -16,19 +16,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ChannelId;
 use crate::amqp::version::Version;
-use crate::dead_letter::RuleSettings;
 use crate::dead_letter::redelivered::Failures;
-use crate::link::{Link, Login, Loss, Step};
+use crate::link::{Link, Loss, Step};
 use crate::machine::{
-    Cause, Ensured, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, Outcome, Publication,
-    Purpose, Role, Ticket,
+    Cause, Ensured, Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Purpose, Role,
+    Ticket,
 };
-use crate::objects::Names;
 use crate::publisher;
-use crate::registry::live::LivePolicies;
 
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
+pub use self::settings::Settings;
 
 use self::consumer::Consumer;
 use self::cycles::{Cycles, Verdict};
@@ -51,6 +49,7 @@ mod output;
 mod parked;
 mod resting;
 mod said;
+mod settings;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -76,29 +75,6 @@ pub enum QueueType {
     Quorum,
     /// Faster, on one node, sheds nothing.
     Classic,
-}
-
-/// The settings of an intake.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Vhost and user.
-    pub login: Login,
-    /// The names of its objects.
-    pub names: Names,
-    /// For queues whose target is not in the name of their intake exchange.
-    pub policies: LivePolicies,
-    /// `intake-queue-type`.
-    pub queue_type: QueueType,
-    /// `intake-prefetch`.
-    pub prefetch: u16,
-    /// `max-intake-exchanges`, `intake-bytes` and `max-history`.
-    pub limits: LiveLimits,
-    /// How dead letters look.
-    pub rules: RuleSettings,
-    /// Surveys are answered: there is a management URL.
-    pub surveyed: bool,
-    /// There is a record of redeclared queues: no signal is taken before it counts.
-    pub recorded: bool,
 }
 
 /// The intake of one vhost.
@@ -436,7 +412,8 @@ impl Machine for Intake {
         let released = self.cycles.timeout(now, fx);
         self.decided(released, fx);
         let every = self.settings.limits.now().parked_retry;
-        self.parked.timeout(every, now, fx);
+        let changes = self.settings.policies.changes();
+        self.parked.timeout(every, changes, now, fx);
         self.after(now, fx);
     }
 

@@ -12,6 +12,9 @@
 //! **The proxy's own queues** are looked at every 10 s, in each vhost that is open: the watchdog says when one cannot work or loses messages, and
 //! when a delay queue holds what should be out. The publisher has to know how many of these there are.
 //!
+//! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every 15 minutes; and a single one when a
+//! session meets it and nobody knows it.
+//!
 //! **A survey** of a vhost is made when its intake asks for one, and is never kept: what it decides is decided by how things are now.
 
 use std::sync::Arc;
@@ -23,6 +26,8 @@ use tracing::{debug, info, warn};
 use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::live::LivePolicies;
 use crate::telemetry::Metrics;
+
+use policies::Listed;
 
 pub use examined::{ListedPermission, ListedPolicy};
 pub use harm::{HARMFUL, Harm};
@@ -36,6 +41,7 @@ mod examined;
 mod harm;
 mod http;
 mod listed;
+mod listing;
 mod overdue;
 mod policies;
 mod queues;
@@ -60,11 +66,15 @@ pub struct Management {
     pub metrics: Metrics,
     /// One answer at a time about a vhost is in memory.
     turn: Arc<Semaphore>,
+    /// One list of all queues at a time is made by the broker.
+    listing: Arc<Semaphore>,
 }
 
-/// What was written to the log last, so that it is written once.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// What was read and written to the log last, so that only news counts and is written.
+#[derive(Debug, Default, PartialEq)]
 struct Reported {
+    /// None: nothing was read yet.
+    listed: Option<Listed>,
     /// The error; none while all is well.
     error: Option<String>,
     /// Policies whose patterns cannot be read.
@@ -83,6 +93,7 @@ impl Management {
             policies,
             metrics,
             turn: Arc::new(Semaphore::new(1)),
+            listing: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -109,28 +120,39 @@ impl Management {
         let read = self
             .api
             .ask(async |mut api| {
-                let policies = api.get("policies".to_owned(), policies::read).await?;
+                let list = |json: &[u8]| serde_json::from_slice(json);
+                let policies = api.get("policies".to_owned(), list).await?;
+                let operator_policies = api.get("operator-policies".to_owned(), list).await?;
                 // The policies count without it.
                 match api.check(alarms::PATH, alarms::read).await {
                     Ok(alarms) => self.metrics.alarms(alarms),
                     Err(error) => debug!(%error, "the broker's alarms cannot be read"),
                 }
-                Ok(policies)
+                Ok(Listed {
+                    policies,
+                    operator_policies,
+                })
             })
             .await;
         self.metrics.management(read.is_ok());
+        self.policies.set_hears_broker(read.is_ok());
         match read {
-            Ok(read) => {
-                self.policies.set_brokers(read.policies);
+            Ok(listed) => {
                 *pause = EVERY;
                 if reported.error.take().is_some() {
                     info!("the management API answers again");
                 }
-                if !read.unreadable.is_empty() && read.unreadable != reported.unreadable {
-                    let policies = read.unreadable.join(", ");
+                if reported.listed.as_ref() == Some(&listed) {
+                    return;
+                }
+                let (policies, unreadable) = listed.read();
+                self.policies.set_brokers(policies);
+                reported.listed = Some(listed);
+                if !unreadable.is_empty() && unreadable != reported.unreadable {
+                    let policies = unreadable.join(", ");
                     warn!(%policies, "the proxy cannot read the patterns of some broker policies: where such a policy could decide where a dead letter goes, the reject is left to the broker");
                 }
-                reported.unreadable = read.unreadable;
+                reported.unreadable = unreadable;
             }
             Err(error) => {
                 *pause = (*pause * 2).min(AT_MOST);

@@ -299,7 +299,9 @@ impl Registry {
 
     /// The broker told that type, or could not be asked.
     pub fn learn_default_type(&self, told: Option<QueueType>, now: Mono) {
-        self.catalogue.learn_default_type(&self.vhost, told, now);
+        let source = Source::Refusal;
+        self.catalogue
+            .learn_default_type(&self.vhost, told, source, now);
     }
 
     /// Which intake exchange a queue was last seen with, by whichever session. `None`: nobody saw it within a day.

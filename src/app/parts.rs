@@ -65,6 +65,7 @@ pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::S
         login: login(config),
         names: sessions.names.clone(),
         policies: sessions.policies.clone(),
+        catalogue: sessions.catalogue.clone(),
         queue_type: config.intake_queue_type,
         prefetch: config.intake_prefetch,
         limits: sessions.limits.clone(),

@@ -28,6 +28,8 @@ pub fn dispose(death: &Death<'_>, lookup: &Lookup, rules: &Rules, now: u64) -> D
         Lookup::Target(target) => {
             plan(death, target, rules, now).unwrap_or(Disposal::LeaveToBroker(Fallback::Unreadable))
         }
-        Lookup::KeyUnknown | Lookup::NoExchange => Disposal::LeaveToBroker(Fallback::TargetUnknown),
+        Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => {
+            Disposal::LeaveToBroker(Fallback::TargetUnknown)
+        }
     }
 }

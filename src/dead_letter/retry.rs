@@ -78,7 +78,7 @@ pub struct Away<'a> {
     pub forgotten: bool,
     /// A delivery of it has failed; see [`redelivered`](super::redelivered).
     pub in_vain: bool,
-    /// Where it goes if its deadline comes first. [`Lookup::KeyUnknown`]: it does not, or only the broker knows.
+    /// Where it goes if its deadline comes first. [`Lookup::Unknown`]: it does not, or only the broker knows.
     pub target: Lookup,
 }
 
@@ -107,7 +107,7 @@ pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'
                     at_least_once: is(TARGET_AT_LEAST_ONCE),
                 }),
                 None if is(NO_TARGET) => Lookup::NoExchange,
-                None => Lookup::KeyUnknown,
+                None => Lookup::Unknown,
             },
         }),
         _ => None,
@@ -262,7 +262,7 @@ impl Retry<'_> {
         let (target, no_target) = match &away.target {
             Lookup::Target(target) => (Some(target), false),
             Lookup::NoExchange => (None, true),
-            Lookup::KeyUnknown => (None, false),
+            Lookup::KeyUnknown | Lookup::Unknown => (None, false),
         };
         if let Some(target) = target {
             table.longstr(TARGET_EXCHANGE, &target.exchange);

@@ -76,7 +76,7 @@ pub fn give_back(
 fn dies(death: &Death<'_>, lookup: &Lookup, rules: &Rules, now: Wall) -> Disposal {
     let (target, nowhere) = match lookup {
         Lookup::Target(target) => (target.clone(), None),
-        Lookup::KeyUnknown => (by_default(), Some(Cause::TargetUnknown)),
+        Lookup::KeyUnknown | Lookup::Unknown => (by_default(), Some(Cause::TargetUnknown)),
         Lookup::NoExchange => (by_default(), Some(Cause::NoTarget)),
     };
     let target = Target {
@@ -146,7 +146,7 @@ fn away(
             target: match lookup {
                 Lookup::Target(_) if is_over => lookup.clone(),
                 Lookup::NoExchange if is_over && of.knows_all => Lookup::NoExchange,
-                _ => Lookup::KeyUnknown,
+                _ => Lookup::Unknown,
             },
         }),
     };
@@ -170,13 +170,14 @@ fn ttl(expiration: Option<&[u8]>, of_the_queue: Option<Duration>) -> Option<Dura
 }
 
 /// Decides about a message that comes out of a delay queue. `is_delay_queue`: whether that is the name of one; `return_exchange`: the exchange that
-/// leads to a queue alone. `None`: it is none that the proxy sent there.
+/// leads to a queue alone; `lookup`: where the dead letters of a queue go now. `None`: it is none that the proxy sent there.
 pub fn come_back(
     content: &Content,
     rules: &Rules,
     own_user: &[u8],
     is_delay_queue: impl Fn(&[u8]) -> bool,
     return_exchange: impl Fn(&[u8]) -> Option<ShortStr>,
+    lookup: impl Fn(&[u8]) -> Lookup,
     now: Wall,
 ) -> Option<CameBack> {
     let properties = Properties::parse(&content.properties).ok()?;
@@ -188,13 +189,19 @@ pub fn come_back(
         false => now.until(away.due),
     };
     let is_over = retry.deadline.is_some_and(|deadline| deadline <= now);
+    let target = match (lookup(&queue), &away.target) {
+        (now @ Lookup::Target(_), _) => now,
+        (_, then @ Lookup::Target(_)) => then.clone(),
+        (Lookup::NoExchange, Lookup::NoExchange) => Lookup::NoExchange,
+        _ => Lookup::Unknown,
+    };
     let disposal = if !rest.is_zero() {
         // It was in a queue with a shorter delay, as there may not be one for each.
         Disposal::Retry(delayed(&queue, retry::again(content).ok()?, rest))
-    } else if is_over && away.target == Lookup::NoExchange {
+    } else if is_over && target == Lookup::NoExchange {
         // As a queue without a dead-letter exchange lets go what expires in it.
         Disposal::Drop(Vec::new())
-    } else if is_over && away.target != Lookup::KeyUnknown {
+    } else if is_over && target != Lookup::Unknown {
         let before = retry.before(content, original).ok()?;
         let death = Death {
             queue: &queue,
@@ -206,7 +213,7 @@ pub fn come_back(
             failed: away.in_vain,
             by: None,
         };
-        dispose(&death, &away.target, rules, now.seconds())
+        dispose(&death, &target, rules, now.seconds())
     } else {
         // If its TTL is over, it expires in its queue, where the broker knows what to do.
         let by_exchange = match away.by_exchange {

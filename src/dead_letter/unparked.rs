@@ -2,7 +2,7 @@
 //!
 //! Only what has the [`proof`] that the proxy parked it can go by itself, or whoever may write into the parking queue would publish with the
 //! proxy's rights. And not what would only come back (a cycle would go on, and what closed a channel would close it again), nor what nobody can
-//! believe to have died.
+//! believe to have died. What had no target when it died goes where its queue's dead letters go by now.
 
 use bytes::Bytes;
 
@@ -11,36 +11,54 @@ use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::Table;
 use crate::machine::{Cause, Wall};
 
-use super::headers::{HeaderEdit, OF_THE_QUEUE};
-use super::private::USER_ID;
+use super::headers::{BCC, CC, HeaderEdit, OF_THE_QUEUE, X_DEATH};
+use super::private::{self, USER_ID};
 use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
-use super::retry;
+use super::{Lookup, Target, history, retry};
 
 /// Causes that no time heals. Of what was implausible only its way is known, which whoever may write to an intake exchange can have chosen.
-const FOR_GOOD: [Cause; 5] = [
-    Cause::Cycle,
-    Cause::Poison,
-    Cause::Implausible,
-    Cause::NoTarget,
-    Cause::TargetUnknown,
-];
+const FOR_GOOD: [Cause; 3] = [Cause::Cycle, Cause::Poison, Cause::Implausible];
+/// Causes that end when somebody knows where the dead letters of its queue go.
+const WITHOUT_TARGET: [Cause; 2] = [Cause::NoTarget, Cause::TargetUnknown];
 
-/// The exchange that a parked message was meant for, and its properties as they were before. `None`: it has to stay.
+/// Where a parked message was meant to go, and its properties as they were before. `None`: it has to stay. `lookup`: where the dead letters of a
+/// queue go now.
 ///
 /// What was to come back to its queue after a retry keeps the proof: its table would count for nothing without. Its TTL has gone on.
-pub fn unparked(properties: &[u8], own_user: &[u8], now: Wall) -> Option<(ShortStr, Bytes)> {
+pub fn unparked(
+    properties: &[u8],
+    own_user: &[u8],
+    now: Wall,
+    lookup: impl Fn(&[u8]) -> Lookup,
+) -> Option<(Target, Bytes)> {
     let parsed = Properties::parse(properties).ok()?;
     let original = proof::proven(&parsed, own_user)?;
     let table = Table(parsed.headers()?);
     let said = |name| table.get(name).ok()?.and_then(|value| value.as_longstr());
     let exchange = ShortStr::copy(said(PARKED_EXCHANGE)?)?;
     let cause = said(PARKED_CAUSE)?;
-    if FOR_GOOD.iter().any(|of| of.as_str().as_bytes() == cause) {
+    let is = |causes: &[Cause]| causes.iter().any(|of| of.as_str().as_bytes() == cause);
+    let target = if is(&FOR_GOOD) {
         return None;
-    }
+    } else if is(&WITHOUT_TARGET) {
+        let deaths = history::read(table.get(X_DEATH).ok()?);
+        match lookup(deaths.first()?.queue()?) {
+            Lookup::Target(target) => target,
+            Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => return None,
+        }
+    } else {
+        Target {
+            exchange,
+            routing_key: None,
+            at_least_once: true,
+        }
+    };
     let retry = retry::read(&parsed, own_user).map(|(retry, _)| retry);
     let added = |name: &[u8]| {
-        [PARKED_EXCHANGE, PARKED_CAUSE].contains(&name) || name == USER_ID && retry.is_none()
+        [PARKED_EXCHANGE, PARKED_CAUSE].contains(&name)
+            || name == USER_ID && retry.is_none()
+            // A set key counts alone (S2.2).
+            || target.routing_key.is_some() && [CC, BCC, private::BCC].contains(&name)
     };
     let rest = |deadline: Wall| now.until(deadline).as_millis().to_string().into_bytes();
     let headers = HeaderEdit::default()
@@ -62,7 +80,7 @@ pub fn unparked(properties: &[u8], own_user: &[u8], now: Wall) -> Option<(ShortS
         },
         ..Edit::default()
     });
-    Some((exchange, properties))
+    Some((target, properties))
 }
 
 /// The properties of a message that stays parked, without what its queue added to it.

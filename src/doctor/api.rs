@@ -181,7 +181,7 @@ mod tests {
             (status(StatusCode::UNAUTHORIZED), "may not see them"),
             (status(StatusCode::FORBIDDEN), "may not see them"),
             (status(StatusCode::INTERNAL_SERVER_ERROR), "cannot be read"),
-            (NoAnswer::TooLate, "cannot be read"),
+            (NoAnswer::TooLate(Default::default()), "cannot be read"),
             (
                 NoAnswer::Connect(io::Error::other("refused")),
                 "cannot be read",

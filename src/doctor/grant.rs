@@ -228,7 +228,7 @@ mod tests {
         for (error, words) in [
             (status(StatusCode::NOT_FOUND), "no such user"),
             (status(StatusCode::UNAUTHORIZED), "no administrator"),
-            (NoAnswer::TooLate, "cannot be read"),
+            (NoAnswer::TooLate(Default::default()), "cannot be read"),
         ] {
             let mut report = Report::default();
             unreadable("user orders".to_owned(), &error, &mut report);

@@ -107,7 +107,10 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_called_safe() {
-        assert_eq!(found(Err(NoAnswer::TooLate)).0, Kind::Note);
+        assert_eq!(
+            found(Err(NoAnswer::TooLate(Default::default()))).0,
+            Kind::Note
+        );
         assert_eq!(found(Ok(None)).0, Kind::Ok);
     }
 }

@@ -64,8 +64,7 @@ impl Intake {
                 self.parked_lost(now, fx);
             }
             (PARKED, id) => {
-                let own_user = &self.settings.login.user;
-                self.parked.frame(frame, id, own_user, now, fx)?;
+                self.parked.frame(frame, id, &self.settings, now, fx)?;
             }
             (CONSUMER, _) => {
                 if let Some(delivery) = self.consumer.frame(frame, id, now.mono, fx)? {

@@ -12,7 +12,8 @@
 //! lock is an exclusive queue.
 //!
 //! Each message that a lap does not move costs the broker a publish and an ack. So the more messages there are, the later a lap comes after one that
-//! brought none to its target; and there is none while there are as many as that one left, and all of them stay.
+//! brought none to its target; and there is none while there are as many as that one left, and all of them stay. When policies have changed, there
+//! is one, as what had no target may have one by now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,7 +32,7 @@ use crate::machine::{Cause, Event, Mono, Now, Outcome, Publication, Purpose, Rea
 use super::incoming::{self, Announced, Delivery};
 use super::resting::{Resting, Target};
 use super::vain::Vain;
-use super::{PARKED, signals};
+use super::{PARKED, Settings, signals};
 
 /// Messages without an outcome at once, when all goes well; a lap begins with one.
 const WINDOW: usize = 64;
@@ -86,8 +87,9 @@ pub(super) struct Parked {
     open: bool,
     /// When the last lap ended, or was not begun.
     rested: Mono,
-    /// The last lap, if it was in vain.
+    /// The last lap, if it was in vain: until policies change.
     vain: Option<Vain>,
+    changes: u32,
     /// No lap begins before this time.
     not_before: Mono,
     /// Still to be fetched in this lap.
@@ -119,6 +121,7 @@ impl Parked {
             open: false,
             rested: now.mono,
             vain: None,
+            changes: 0,
             not_before: now.mono,
             left: 0,
             fetching: false,
@@ -188,7 +191,7 @@ impl Parked {
     }
 
     /// Begins a lap when it is time.
-    pub(super) fn timeout(&mut self, every: Duration, now: Now, fx: &mut Effects) {
+    pub(super) fn timeout(&mut self, every: Duration, changes: u32, now: Now, fx: &mut Effects) {
         if self.deadline(every).is_none_or(|due| now.mono < due) {
             return;
         }
@@ -197,6 +200,9 @@ impl Parked {
             reply::channel_open(out, PARKED);
         }
         self.state = State::Counting;
+        if std::mem::replace(&mut self.changes, changes) != changes {
+            self.vain = None;
+        }
         reply::declare_queue(out, PARKED, &self.queue, QueueDeclare::PASSIVE, &[]);
     }
 
@@ -208,7 +214,7 @@ impl Parked {
         &mut self,
         frame: Frame<'_>,
         id: Option<MethodId>,
-        own_user: &[u8],
+        settings: &Settings,
         now: Now,
         fx: &mut Effects,
     ) -> Result<(), &'static str> {
@@ -237,7 +243,7 @@ impl Parked {
         }
         if let Some(delivery) = incoming::frame(&mut self.incoming, frame.kind, frame.payload)? {
             self.fetching = false;
-            self.fetched(delivery, own_user, now, fx);
+            self.fetched(delivery, settings, now, fx);
         }
         Ok(())
     }
@@ -267,35 +273,41 @@ impl Parked {
     }
 
     /// One message, whole: to its target, or to the end of its queue.
-    fn fetched(&mut self, delivery: Delivery, own_user: &[u8], now: Now, fx: &mut Effects) {
+    fn fetched(&mut self, delivery: Delivery, settings: &Settings, now: Now, fx: &mut Effects) {
         let Some(content) = delivery.content else {
             // Nobody can put it to the end. It is not acked, so it returns when the channel ends.
             self.tally.staying += 1;
             return;
         };
-        let movable = unparked(&content.properties, own_user, now.wall);
+        let own_user = &settings.login.user;
+        let lookup = |queue: &[u8]| settings.lookup(queue);
+        let movable = unparked(&content.properties, own_user, now.wall, lookup);
         let stays = movable.is_none();
-        let movable = movable.filter(|(exchange, _)| {
-            let target = (exchange.clone(), delivery.routing_key.clone());
-            !self.missing.contains(exchange) && self.resting.may_try(&target)
+        let own_key = delivery.routing_key;
+        let movable = movable.map(|(to, properties)| {
+            let key = to.routing_key.unwrap_or_else(|| own_key.clone());
+            ((to.exchange, key), properties)
         });
-        let (purpose, exchange, content) = match movable {
-            Some((exchange, properties)) => {
+        let movable = movable.filter(|(target, _)| {
+            !self.missing.contains(&target.0) && self.resting.may_try(target)
+        });
+        let (purpose, (exchange, routing_key), content) = match movable {
+            Some((target, properties)) => {
                 let body = content.body;
-                (Purpose::Unpark, exchange, Content { properties, body })
+                (Purpose::Unpark, target, Content { properties, body })
             }
             None => {
                 let (properties, body) = (of_itself(&content.properties), content.body);
                 (
                     Purpose::Tail,
-                    self.queue.clone(),
+                    (self.queue.clone(), own_key),
                     Content { properties, body },
                 )
             }
         };
         let publication = Publication {
             exchange,
-            routing_key: delivery.routing_key,
+            routing_key,
             content,
             queue: self.queue.clone(),
             reason: Reason::Rejected,

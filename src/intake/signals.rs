@@ -88,7 +88,7 @@ pub(super) fn decide(
             let key = target.routing_key.as_ref().unwrap_or(&routing_key);
             (&target.exchange, key)
         }
-        Lookup::KeyUnknown | Lookup::NoExchange => (&none, &routing_key),
+        Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => (&none, &routing_key),
     };
     let event = |outcome| event(&signal.queue, signal.reason, to, octets, outcome);
     match dead_letter::dispose(&death, &lookup, rules, now.seconds()) {
@@ -102,11 +102,14 @@ pub(super) fn decide(
         }),
         Disposal::LeaveToBroker(_) => match &lookup {
             Lookup::Target(target) => implausible(target),
-            Lookup::NoExchange if policies.is_redeclared(queue, &delivery.exchange) => {
+            // The last declare has taken its exchange away. Without a `management-url` that is all that is known of it.
+            Lookup::Unknown | Lookup::NoExchange
+                if policies.is_redeclared(queue, &delivery.exchange) =>
+            {
                 Decision::Drop(event(Outcome::Dropped(Cause::NoTarget)))
             }
             // Its policy is gone: the broker would drop it, but the operator may not have meant that.
-            Lookup::KeyUnknown | Lookup::NoExchange => {
+            Lookup::KeyUnknown | Lookup::Unknown | Lookup::NoExchange => {
                 Decision::Reject(event(Outcome::Parked(Cause::NoExchange)))
             }
         },
@@ -120,8 +123,16 @@ fn came_back(content: &Content, settings: &Settings, rules: &Rules, now: Wall) -
     let is_delay_queue =
         |queue: &[u8]| matches!(names.parse(queue), Some(OwnObject::DelayQueue(_)));
     let by_exchange = |queue: &[u8]| names.name(&OwnObject::ReturnExchange(queue));
-    let CameBack { queue, disposal } =
-        dead_letter::come_back(content, rules, own_user, is_delay_queue, by_exchange, now)?;
+    let lookup = |queue: &[u8]| settings.lookup(queue);
+    let CameBack { queue, disposal } = dead_letter::come_back(
+        content,
+        rules,
+        own_user,
+        is_delay_queue,
+        by_exchange,
+        lookup,
+        now,
+    )?;
     Some(match disposal {
         Disposal::Publish(publication) | Disposal::Retry(publication) => {
             Decision::Publish(publication)

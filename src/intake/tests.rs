@@ -7,8 +7,13 @@ use crate::amqp::content::Content;
 use crate::amqp::ids::name;
 use crate::amqp::method::{ExchangeName, MethodId, QueueBind, QueueDeclare, Settle};
 use crate::amqp::table::{ArrayBuilder, Table, TableBuilder};
+use crate::dead_letter::RuleSettings;
+use crate::link::Login;
 use crate::link::peer::{Rig, close, content, method, with_headers};
+use crate::machine::LiveLimits;
 use crate::machine::{Ensure, Limit, Limits, Owner, Reason};
+use crate::objects::Names;
+use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Definition, Pattern, Policies, Policy};
 
 mod consuming;
@@ -42,6 +47,7 @@ fn settings() -> Settings {
         },
         names: Names::default(),
         policies: LivePolicies::new(policies),
+        catalogue: Default::default(),
         queue_type: QueueType::Quorum,
         prefetch: 1000,
         limits: LiveLimits::new(Limits::of_tests()),

@@ -322,11 +322,15 @@ pub enum Limit {
     History,
     /// How far ahead the `x-opt-delivery-time` of a message is.
     DeliveryTime,
+    /// Queues that are taken from a list of the management API.
+    ListedQueues,
+    /// Queues that the management API is still to be asked for.
+    Questions,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 28] = [
+    pub const ALL: [Limit; 30] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,
@@ -355,6 +359,8 @@ impl Limit {
         Limit::ConfirmTimeout,
         Limit::History,
         Limit::DeliveryTime,
+        Limit::ListedQueues,
+        Limit::Questions,
     ];
 
     /// As in logs and metrics: the name of the setting, or of the header.
@@ -388,6 +394,8 @@ impl Limit {
             Limit::ConfirmTimeout => "confirm-timeout",
             Limit::History => "max-history",
             Limit::DeliveryTime => "x-opt-delivery-time",
+            Limit::ListedQueues => "listed-queues",
+            Limit::Questions => "asked-queues",
         }
     }
 }

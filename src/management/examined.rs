@@ -11,7 +11,7 @@ use super::http::{Api, NoAnswer};
 use crate::http::escaped;
 
 /// A policy, or an operator policy.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedPolicy {
     /// Where it acts.

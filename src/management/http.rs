@@ -3,16 +3,17 @@
 //! This is the client half of the HTTP library that the admin port is served with, on a connection that is made here: no pool, no
 //! redirects, no proxies.
 
-use std::io;
+use std::io::{self, Read};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use http_body_util::Empty;
+use bytes::{Buf, Bytes};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::http;
@@ -25,6 +26,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_ANSWER: usize = 64 << 20;
 /// Of a check of health: two alarms a node.
 const LONGEST_CHECK: usize = 1 << 20;
+/// Of an answer that is read as it comes: pieces that wait.
+const PIECES: usize = 4;
 
 /// Where the management API is, and as whom to read it.
 #[derive(Clone)]
@@ -49,6 +52,12 @@ pub(super) struct Connection<'a> {
     requests: SendRequest<Empty<Bytes>>,
 }
 
+/// An answer as it comes.
+pub(super) struct Pieces {
+    from: mpsc::Receiver<io::Result<Bytes>>,
+    piece: Bytes,
+}
+
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
@@ -56,8 +65,8 @@ pub enum NoAnswer {
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
     /// The bound on waiting has passed.
-    #[error("no answer within {PATIENCE:?}")]
-    TooLate,
+    #[error("no answer within {0:?}")]
+    TooLate(Duration),
     /// The connection ended, or what came is not HTTP.
     #[error("the connection failed: {0}")]
     Connection(#[from] hyper::Error),
@@ -117,9 +126,18 @@ impl Api {
         &self,
         questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
     ) -> Result<T, NoAnswer> {
-        match timeout(PATIENCE, self.ask_at_leisure(questions)).await {
+        self.ask_within(PATIENCE, questions).await
+    }
+
+    /// The same with another patience.
+    pub(super) async fn ask_within<T>(
+        &self,
+        patience: Duration,
+        questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
+    ) -> Result<T, NoAnswer> {
+        match timeout(patience, self.ask_at_leisure(questions)).await {
             Ok(answers) => answers,
-            Err(_) => Err(NoAnswer::TooLate),
+            Err(_) => Err(NoAnswer::TooLate(patience)),
         }
     }
 
@@ -158,7 +176,30 @@ impl Connection<'_> {
         let parsed = tokio::task::spawn_blocking(move || read(&body)).await;
         match parsed {
             Ok(parsed) => parsed.map_err(|source| NoAnswer::Json { path, source }),
-            Err(_) => Err(NoAnswer::TooLate), // the process is ending
+            Err(_) => Err(NoAnswer::TooLate(PATIENCE)), // the process is ending
+        }
+    }
+
+    /// The same of an answer of any length: `read` takes it as it comes, on a thread where that may wait.
+    pub(super) async fn get_in_pieces<T: Send + 'static>(
+        &mut self,
+        path: String,
+        read: impl FnOnce(Pieces) -> serde_json::Result<T> + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let mut body = self.answer(&path).await?.into_body();
+        let (pieces, from) = mpsc::channel(PIECES);
+        let piece = Bytes::new();
+        let reading = tokio::task::spawn_blocking(move || read(Pieces { from, piece }));
+        while let Some(frame) = body.frame().await {
+            let piece = frame.map(|frame| frame.into_data().unwrap_or_default());
+            if pieces.send(piece.map_err(io::Error::other)).await.is_err() {
+                break; // it cannot be read, or is more than is wanted
+            }
+        }
+        drop(pieces);
+        match reading.await {
+            Ok(read) => read.map_err(|source| NoAnswer::Json { path, source }),
+            Err(_) => Err(NoAnswer::TooLate(PATIENCE)), // the process is ending
         }
     }
 
@@ -231,5 +272,21 @@ impl Connection<'_> {
                 source: error.into(),
             })?;
         Ok(self.requests.send_request(request).await?)
+    }
+}
+
+// === impl Pieces ===
+
+impl Read for Pieces {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.from.blocking_recv() {
+                Some(piece) => self.piece = piece?,
+                None => return Ok(0),
+            }
+        }
+        let octets = (&*self.piece).read(into)?;
+        self.piece.advance(octets);
+        Ok(octets)
     }
 }

@@ -1,61 +1,51 @@
-//! What `/api/policies` answers, and the snapshot that comes of it.
+//! What `/api/policies` and `/api/operator-policies` answer, and the snapshot that comes of it.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy, Numbers};
 
-use serde::Deserialize;
-use serde_json::Value;
+use super::examined::ListedPolicy;
 
-use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
-
-/// What was read.
-#[derive(Debug)]
-pub(super) struct Read {
-    pub(super) policies: BrokerPolicies,
-    /// Names of policies whose patterns the crate `regex` does not understand.
-    pub(super) unreadable: Vec<String>,
+/// Both lists, as they were read last.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Listed {
+    pub(super) policies: Vec<ListedPolicy>,
+    pub(super) operator_policies: Vec<ListedPolicy>,
 }
 
-/// One member of the answer; what else is in it does not matter.
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Policy<'a> {
-    #[serde(borrow)]
-    vhost: Cow<'a, str>,
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    pattern: Cow<'a, str>,
-    #[serde(borrow)]
-    apply_to: Cow<'a, str>,
-    /// Any number, as RabbitMQ checks no more.
-    priority: f64,
-    definition: BTreeMap<String, Value>,
+// === impl Listed ===
+
+impl Listed {
+    /// The snapshot, and the names of policies whose patterns the crate `regex` does not understand.
+    pub(super) fn read(&self) -> (BrokerPolicies, Vec<String>) {
+        let policies = self.policies.iter().map(|policy| policy.read(false));
+        let operators = self.operator_policies.iter();
+        let operators = operators.map(|policy| policy.read(true));
+        let (policies, unreadable) = BrokerPolicies::new(policies.chain(operators));
+        let unreadable = unreadable.into_iter().map(str::to_owned);
+        (policies, unreadable.collect())
+    }
 }
 
-/// Reads the answer.
-pub(super) fn read(json: &[u8]) -> serde_json::Result<Read> {
-    let listed: Vec<Policy<'_>> = serde_json::from_slice(json)?;
-    let (policies, unreadable) = BrokerPolicies::new(listed.iter().map(|policy| BrokerPolicy {
-        vhost: &policy.vhost,
-        name: &policy.name,
-        pattern: &policy.pattern,
-        apply_to: &policy.apply_to,
-        priority: policy.priority,
-        keys: policy.definition.keys().map(String::as_str).collect(),
-        routing_key: policy.text("dead-letter-routing-key"),
-        strategy: policy.text("dead-letter-strategy"),
-    }));
-    Ok(Read {
-        policies,
-        unreadable: unreadable.into_iter().map(str::to_owned).collect(),
-    })
-}
+// === impl ListedPolicy ===
 
-// === impl Policy ===
-
-impl Policy<'_> {
-    fn text(&self, key: &str) -> Option<&str> {
-        self.definition.get(key)?.as_str()
+impl ListedPolicy {
+    fn read(&self, by_operator: bool) -> BrokerPolicy<'_> {
+        let text = |key: &str| self.definition.get(key)?.as_str();
+        let number = |key: &str| self.definition.get(key)?.as_i64();
+        BrokerPolicy {
+            vhost: &self.vhost,
+            name: &self.name,
+            pattern: &self.pattern,
+            apply_to: &self.apply_to,
+            priority: self.priority,
+            keys: self.definition.keys().map(String::as_str).collect(),
+            exchange: text("dead-letter-exchange"),
+            routing_key: text("dead-letter-routing-key"),
+            strategy: text("dead-letter-strategy"),
+            numbers: Numbers {
+                message_ttl: number("message-ttl"),
+                delivery_limit: number("delivery-limit"),
+            },
+            by_operator,
+        }
     }
 }

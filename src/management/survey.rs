@@ -28,7 +28,7 @@ impl Management {
                 let turn = timeout(PATIENCE, management.turn.acquire()).await;
                 let survey = match turn {
                     Ok(_) => management.survey(&vhost, clock.now().mono).await,
-                    Err(_) => Err(NoAnswer::TooLate),
+                    Err(_) => Err(NoAnswer::TooLate(PATIENCE)),
                 };
                 said(&vhost, &survey, &failing);
                 // An intake that has ended needs no answer.

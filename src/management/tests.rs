@@ -7,21 +7,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::dead_letter_queues::Counting;
 use super::watchdog::Watch;
 use super::*;
-use crate::amqp::ids::{ShortStr, name};
+use crate::amqp::ids::name;
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::Lookup;
 use crate::dead_letter::Target;
 use crate::intake::Input;
-use crate::known::KnownQueues;
-use crate::machine::{DeadLetter, Destination, Event, Outcome, Reason};
+use crate::machine::{Destination, Event};
 use crate::net::clock::SystemClock;
 use crate::net::outlet::Observer;
 use crate::objects::{DeclaredTarget, Names, QueueType};
 use crate::registry::existing_delays::ExistingDelays;
 use crate::registry::policy::Queue;
+
+mod counting;
+mod listing;
 
 /// As captured from a node of each version, one member a line.
 const POLICIES: [&str; 2] = [
@@ -62,10 +63,16 @@ fn target(policies: &LivePolicies, queue: &str, queue_type: QueueType) -> Option
 #[test]
 fn what_real_nodes_answer_is_understood() {
     for answer in POLICIES {
-        let read = policies::read(answer.as_bytes()).expect("JSON");
-        assert_eq!(read.unreadable, ["once"]);
+        let policies = serde_json::from_str(answer).expect("JSON");
+        let operator_policies = Vec::new();
+        let listed = Listed {
+            policies,
+            operator_policies,
+        };
+        let (policies, unreadable) = listed.read();
+        assert_eq!(unreadable, ["once"]);
         let live = LivePolicies::default();
-        live.set_brokers(read.policies);
+        live.set_brokers(policies);
         let key = |key: &str| Some((key.to_owned(), false));
         let found = |queue| target(&live, queue, QueueType::Quorum);
         assert_eq!(found("orders.1"), key("late"));
@@ -79,11 +86,12 @@ fn what_real_nodes_answer_is_understood() {
 #[test]
 fn what_is_no_list_of_policies_is_an_error() {
     for answer in ["", "{}", r#"[{"vhost":"/"}]"#, "<html>"] {
-        assert!(policies::read(answer.as_bytes()).is_err(), "{answer}");
+        let read = serde_json::from_str::<Vec<ListedPolicy>>(answer);
+        assert!(read.is_err(), "{answer}");
     }
     // A newer broker may tell more.
     let more = r#"[{"vhost":"/","name":"p","pattern":".","apply-to":"new_queues","definition":{"new":{}},"priority":-1,"new":[]}]"#;
-    assert!(policies::read(more.as_bytes()).is_ok());
+    assert!(serde_json::from_str::<Vec<ListedPolicy>>(more).is_ok());
 }
 
 #[test]
@@ -257,7 +265,7 @@ impl Scene {
                             String::from_utf8(request).expect("text");
                         stream.write_all(answer.as_bytes()).await.expect("read");
                         // Others may say that they go on, and do not.
-                        if !answer.ends_with("content-length: 0\r\n\r\n") {
+                        if !answer.contains("keep-alive") && !answer.ends_with(": 0\r\n\r\n") {
                             return;
                         }
                     }
@@ -292,26 +300,31 @@ fn ok(body: &str) -> String {
     )
 }
 
+/// The same, and the connection goes on.
+fn on(body: &str) -> String {
+    ok(body).replacen("\r\n", "\r\nconnection: keep-alive\r\n", 1)
+}
+
 #[tokio::test]
 async fn policies_are_asked_for_as_the_settings_say() {
     let mut scene = Scene::open().await;
-    assert_eq!(scene.read(&ok(POLICIES[0])).await, None);
+    assert_eq!(scene.read(&on(POLICIES[0])).await, None);
     let live = &scene.management.policies;
     let found = target(live, "orders", QueueType::Quorum);
     assert_eq!(found, Some(("late".to_owned(), false)));
     let port = scene.management.api.port;
     let asked = scene.asked.lock().expect("no panic").clone();
     let expected = format!(
-        "GET /prefix/api/policies HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Basic dXM6ZXI6Z3UlZXN0\r\naccept: application/json\r\n\r\n"
+        "GET /prefix/api/health/checks/alarms HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Basic dXM6ZXI6Z3UlZXN0\r\naccept: application/json\r\n\r\n"
     );
-    assert_eq!(asked, expected);
+    assert_eq!(asked, expected, "the last question");
     assert_eq!(scene.metric("dlx_proxy_management_up"), "1");
 }
 
 #[tokio::test]
 async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
     let mut scene = Scene::open().await;
-    assert_eq!(scene.read(&ok(POLICIES[1])).await, None);
+    assert_eq!(scene.read(&on(POLICIES[1])).await, None);
     for (answer, error) in [
         (
             "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_owned(),
@@ -350,7 +363,7 @@ async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
     assert_eq!(scene.metric("dlx_proxy_management_failures_total"), "6");
 
     // Back again, with another opinion.
-    assert_eq!(scene.read(&ok("[]")).await, None);
+    assert_eq!(scene.read(&on("[]")).await, None);
     assert_eq!(scene.pause, EVERY);
     let found = target(&scene.management.policies, "orders", QueueType::Quorum);
     assert_eq!(found, Some(("its own".to_owned(), false)));
@@ -364,7 +377,7 @@ async fn until_the_first_answer_no_key_is_taken_for_known() {
     assert_eq!(key(&scene), None);
     assert!(scene.read("").await.is_some());
     assert_eq!(key(&scene), None);
-    assert_eq!(scene.read(&ok("[]")).await, None);
+    assert_eq!(scene.read(&on("[]")).await, None);
     assert_eq!(key(&scene), Some(("its own".to_owned(), false)));
 }
 
@@ -394,57 +407,6 @@ async fn a_survey_is_always_answered() {
             asked.starts_with("GET /prefix/api/exchanges/a%2Fb "),
             "{asked}"
         );
-    }
-}
-
-#[tokio::test]
-async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
-    let scene = Scene::open().await;
-    let (vhost, queue) = (name("a/b"), name("dead.1"));
-    let known = KnownQueues::new(Names::default(), SystemClock::start());
-    let mut counting = Counting::new(&scene.management, &vhost, &known);
-    assert!(counting.look().await);
-    assert_eq!(
-        scene.connections.load(Ordering::Relaxed),
-        0,
-        "nothing is known"
-    );
-    known.hear(&vhost, &dead_letter(&queue));
-    let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
-    let labels = "{vhost=\"a/b\",queue=\"dead.1\"}";
-    let messages = format!("dlx_proxy_dead_letter_queue_messages{labels}");
-    let oldest = format!("dlx_proxy_dead_letter_queue_oldest_seconds{labels}");
-    for (answer, answered, series) in [
-        (ok("{}"), true, None),
-        (ok(r#"{"messages":1}"#), true, Some("1")),
-        (ok("<html>"), false, Some("1")), // not so long ago
-        (gone, true, None),
-    ] {
-        *scene.answers.lock().expect("no panic") = answer;
-        assert_eq!(counting.look().await, answered);
-        let text = scene.management.metrics.encode();
-        let value = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name));
-            line.map(|line| line[name.len()..].trim().to_owned())
-        };
-        assert_eq!(value(&messages).as_deref(), series);
-        assert_eq!(value(&oldest).is_some(), series.is_some());
-    }
-    let asked = scene.asked.lock().expect("no panic").clone();
-    let expected = "GET /prefix/api/queues/a%2Fb/dead%2E1?columns=messages ";
-    assert!(asked.starts_with(expected), "{asked}");
-    assert!(known.of(&vhost).queues.is_empty());
-}
-
-fn dead_letter(queue: &ShortStr) -> DeadLetter {
-    DeadLetter {
-        queue: name("orders"),
-        reason: Reason::Rejected,
-        exchange: ShortStr::EMPTY,
-        routing_key: queue.clone(),
-        octets: 1,
-        outcome: Outcome::Confirmed,
-        by: None,
     }
 }
 

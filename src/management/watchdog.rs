@@ -10,13 +10,16 @@ use tracing::{debug, info, warn};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::KnownQueues;
 use crate::machine::{Event, Trouble, Witness};
+use crate::net::clock::SystemClock;
 use crate::net::links::Watchdog;
 use crate::net::outlet::Observer;
 use crate::objects::Names;
+use crate::registry::catalogue::Catalogue;
 use crate::registry::existing_delays::ExistingDelays;
 
 use super::dead_letter_queues::Counting;
 use super::http::NoAnswer;
+use super::listing::{Learner, Listing};
 use super::overdue::{News, Watched};
 use super::queues::OwnQueues;
 use super::{AT_MOST, Management};
@@ -39,14 +42,29 @@ pub(super) struct Watch {
 }
 
 impl Management {
-    /// Makes them. Each also counts what is in the dead-letter queues that are known.
-    pub fn watchdog(&self, names: Names, known: KnownQueues) -> Watchdog {
+    /// Makes them. Each also counts what is in the dead-letter queues that are known, and tells the catalogue of all queues.
+    pub fn watchdog(
+        &self,
+        names: Names,
+        known: KnownQueues,
+        catalogue: Catalogue,
+        clock: SystemClock,
+    ) -> Watchdog {
         let management = self.clone();
-        Arc::new(move |vhost, existing, observer| {
+        Arc::new(move |vhost, existing, questions, observer| {
             let watch = Watch::new(&management, vhost, &names, existing, observer);
             let counting = Counting::new(&management, vhost, &known);
+            let listing = Listing {
+                management: management.clone(),
+                clock,
+                learner: Learner {
+                    vhost: vhost.clone(),
+                    names: names.clone(),
+                    catalogue: catalogue.clone(),
+                },
+            };
             Box::pin(async move {
-                tokio::join!(watch.run(), counting.run());
+                tokio::join!(watch.run(), counting.run(), listing.run(questions));
             })
         })
     }

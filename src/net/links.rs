@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use crate::admin::Readiness;
-use crate::amqp::ids::Vhost;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::drain::{Drain, Phase};
 use crate::hook::Hook;
 use crate::intake::{self, Intake};
@@ -31,9 +31,12 @@ use super::vhosts::{Hub, LinkInboxes};
 /// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`intake::Input::Surveyed`] into that inbox. Does not block.
 pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<intake::Input>) + Send + Sync>;
 
-/// Watches the proxy's own queues of a vhost, and tells which delay queues there are, as long as it runs.
-pub type Watchdog =
-    Arc<dyn Fn(&Vhost, ExistingDelays, Box<dyn Observer>) -> Watching + Send + Sync>;
+/// Watches the queues of a vhost as long as it runs: tells which delay queues there are, and asks for the queues that it is given.
+pub type Watchdog = Arc<
+    dyn Fn(&Vhost, ExistingDelays, mpsc::Receiver<ShortStr>, Box<dyn Observer>) -> Watching
+        + Send
+        + Sync,
+>;
 /// A watchdog at work.
 pub type Watching = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -99,6 +102,7 @@ impl Opener {
             let watching = watchdog(
                 vhost,
                 existing_delays.clone(),
+                inboxes.questions,
                 self.telemetry(vhost, &LedTo::default()),
             );
             let stopped = self.drain.stopped(Phase::Intake);

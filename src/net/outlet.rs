@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::intake::{self, Intake};
 use crate::machine::{
-    Budget, Cause, Change, Ensured, Event, Leg, Now, Outcome, Owner, Publication, Role, Ticket,
+    Budget, Cause, Change, Ensured, Event, Leg, Limit, Now, Outcome, Owner, Publication, Role,
+    Ticket,
 };
 use crate::publisher::{self, Publisher};
 use crate::pulse::{self, Pulse};
@@ -195,6 +196,13 @@ impl Outlet<Session> for SessionOutlet {
             let asked = links.is_some_and(|links| links.recorder.try_send(record).is_ok());
             if waits && !asked {
                 self.answer(session::Input::Recorded(queue, false));
+            }
+        }
+        for queue in fx.out.unknown.drain(..) {
+            let links = self.links.as_ref();
+            let asked = links.map(|links| links.questions.try_send(queue));
+            if let Some(Err(TrySendError::Full(_))) = asked {
+                self.observer.event(&Event::LimitMet(Limit::Questions));
             }
         }
         if !fx.out.changes.is_empty() {

@@ -24,7 +24,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::amqp::ids::Vhost;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Budget, Outcome, Owner, Ticket};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Policies, Policy};
@@ -38,6 +38,8 @@ const PUBLISHER_INBOX: usize = 1024;
 const INTAKE_INBOX: usize = 80_000;
 /// Changes that wait for a recorder.
 const RECORDER_INBOX: usize = 1024;
+/// Queues that nobody knows, for who reads the management API.
+const QUESTIONS: usize = 1024;
 /// Octets of what sessions saw change, and the intake has not heard.
 const UNHEARD: usize = 4 << 20;
 /// What waits for a session besides outcomes.
@@ -57,6 +59,8 @@ pub struct LinkInboxes {
     pub recorded: CancellationToken,
     /// Of the recorder.
     pub recorder: mpsc::Receiver<recorder::Input>,
+    /// Queues that sessions have met and nobody knows.
+    pub questions: mpsc::Receiver<ShortStr>,
     /// Under which the publisher knows the intake.
     pub intake_owner: Owner,
     /// For what others have to tell the intake.
@@ -90,6 +94,8 @@ pub(super) struct Links {
     pub(super) publisher: mpsc::Sender<publisher::Input>,
     pub(super) intake: mpsc::Sender<intake::Input>,
     pub(super) recorder: mpsc::Sender<recorder::Input>,
+    /// Closed where there is no management API to ask.
+    pub(super) questions: mpsc::Sender<ShortStr>,
     recorded: CancellationToken,
     intake_owner: Owner,
     /// Taken for the changes that are in the inbox of the intake.
@@ -184,12 +190,14 @@ impl Hub {
         let (publisher, publisher_inbox) = mpsc::channel(self.0.publisher_inbox);
         let (intake, intake_inbox) = mpsc::channel(INTAKE_INBOX);
         let (recorder, recorder_inbox) = mpsc::channel(RECORDER_INBOX);
+        let (questions, asked) = mpsc::channel(QUESTIONS);
         let recorded = CancellationToken::new();
         let intake_owner = self.register(Inbox::Intake(intake.clone()));
         let links = Arc::new(Links {
             publisher: publisher.clone(),
             intake: intake.clone(),
             recorder,
+            questions,
             recorded: recorded.clone(),
             intake_owner,
             unheard: Budget::new(UNHEARD),
@@ -200,6 +208,7 @@ impl Hub {
             publisher: publisher_inbox,
             intake: intake_inbox,
             recorder: recorder_inbox,
+            questions: asked,
             recorded,
             intake_owner,
             to_intake: intake,

@@ -23,6 +23,8 @@ pub(super) const DEAD_LETTER_STRATEGY: &[u8] = b"x-dead-letter-strategy";
 const OVERFLOW: &[u8] = b"x-overflow";
 pub(super) const QUEUE_TYPE: &[u8] = b"x-queue-type";
 const EXPIRES: &[u8] = b"x-expires";
+/// The TTL that a queue gives each message, in milliseconds (S1.2).
+pub(super) const MESSAGE_TTL: &[u8] = b"x-message-ttl";
 /// Of streams alone: see [`if_there`].
 pub(super) const ONLY_IF_THERE: &[u8] = b"x-max-age";
 

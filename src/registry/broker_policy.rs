@@ -1,13 +1,12 @@
-//! The broker's own policies, as its management API lists them: what the one that a queue has adds to its dead-letter exchange.
+//! The broker's own policies, as its management API lists them: what those that a queue has add to its arguments.
 //!
 //! `rabbit_policy:match_all`: of those that fit, the highest priority wins alone. A policy fits by vhost, `apply-to`, pattern, and only if
 //! the queue's type knows all of its keys (`unsupported_policies` of `rabbit_classic_queue` and `rabbit_quorum_queue`). Some of that
 //! cannot be told from here: the type of a queue whose declare did not say it, patterns that only PCRE can read, which of two policies
 //! with the same priority wins. Where the candidates disagree the answer is "unknown", and the broker has to deal with the death.
 //!
-//! Of `dead-letter-exchange` only its presence is read: a queue that has its exchange from such a policy is the broker's, and an argument
-//! overrules it. But where a policy of ours names another, it matters that the broker has one at all.
-//! Operator policies cannot carry any of these keys (S2.1).
+//! Where dead letters go an operator policy cannot say (S2.1). Of a number the smallest counts that the arguments, the policy and the operator
+//! policy say; a limit below 0 is none. Those are read that a retry needs: how long a message lives, and how often it comes back.
 
 use std::collections::BTreeMap;
 
@@ -56,10 +55,19 @@ const NOT_QUORUM: &[&str] = &[
 /// All of them, of all vhosts that are known: an immutable snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct BrokerPolicies {
-    /// Highest priority first.
-    by_vhost: BTreeMap<Vhost, Vec<Policy>>,
+    /// Policies, and operator policies; the highest priority first.
+    by_vhost: BTreeMap<Vhost, [Vec<Policy>; 2]>,
+    read: Read,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Read {
+    /// Nobody will read them. Keys count as if there were none; whether one names an exchange is unknown.
+    #[default]
+    Never,
     /// They will be read, but were not yet: nothing can be told from here.
-    unread: bool,
+    NotYet,
+    Once,
 }
 
 /// One, as the broker tells it.
@@ -77,15 +85,32 @@ pub struct BrokerPolicy<'a> {
     pub priority: f64,
     /// The names of all keys of its definition.
     pub keys: Vec<&'a str>,
+    /// `dead-letter-exchange`.
+    pub exchange: Option<&'a str>,
     /// `dead-letter-routing-key`.
     pub routing_key: Option<&'a str>,
     /// `dead-letter-strategy`.
     pub strategy: Option<&'a str>,
+    /// `message-ttl` and `delivery-limit`.
+    pub numbers: Numbers,
+    /// It is an operator policy.
+    pub by_operator: bool,
 }
 
-/// What a policy of the broker adds to a dead-letter exchange.
+/// Of them the smallest counts, whoever says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// `message-ttl`, in milliseconds.
+    pub message_ttl: Option<i64>,
+    /// `delivery-limit`. Below 0: none.
+    pub delivery_limit: Option<i64>,
+}
+
+/// What a policy of the broker says of dead letters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Added {
+    /// `dead-letter-exchange`.
+    pub exchange: Option<ShortStr>,
     /// `dead-letter-routing-key`.
     pub routing_key: Option<ShortStr>,
     /// The strategy `at-least-once`.
@@ -99,10 +124,11 @@ struct Policy {
     classic: Fit,
     quorum: Fit,
     priority: f64,
-    /// `None`: a key that no client could see.
+    /// `None`: an exchange or a key that no client could see.
     adds: Option<Added>,
     /// It has a `dead-letter-exchange`.
     names_exchange: bool,
+    numbers: Numbers,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,13 +138,30 @@ enum Fit {
     Yes,
 }
 
+// === impl Numbers ===
+
+impl Numbers {
+    fn or_less(self, other: Numbers) -> Numbers {
+        Numbers {
+            message_ttl: least(self.message_ttl, other.message_ttl),
+            delivery_limit: least(self.delivery_limit, other.delivery_limit),
+        }
+    }
+}
+
+/// The smaller one. Below 0: none.
+pub fn least<T: Ord + Default>(one: Option<T>, other: Option<T>) -> Option<T> {
+    let said = [one, other].into_iter().flatten();
+    said.filter(|number| *number >= T::default()).min()
+}
+
 // === impl BrokerPolicies ===
 
 impl BrokerPolicies {
     /// As long as they have not been read.
     pub fn unread() -> BrokerPolicies {
         BrokerPolicies {
-            unread: true,
+            read: Read::NotYet,
             ..BrokerPolicies::default()
         }
     }
@@ -128,7 +171,10 @@ impl BrokerPolicies {
     pub fn new<'a>(
         listed: impl IntoIterator<Item = BrokerPolicy<'a>>,
     ) -> (BrokerPolicies, Vec<&'a str>) {
-        let mut policies = BrokerPolicies::default();
+        let mut policies = BrokerPolicies {
+            read: Read::Once,
+            ..BrokerPolicies::default()
+        };
         let mut unreadable = Vec::new();
         for listed in listed {
             let policy = Policy::new(&listed);
@@ -139,37 +185,62 @@ impl BrokerPolicies {
                 unreadable.push(listed.name);
             }
             if let Some(vhost) = ShortStr::copy(listed.vhost.as_bytes()) {
-                policies.by_vhost.entry(vhost).or_default().push(policy);
+                let [users, operators] = policies.by_vhost.entry(vhost).or_default();
+                match listed.by_operator {
+                    true => operators.push(policy),
+                    false => users.push(policy),
+                }
             }
         }
-        for policies in policies.by_vhost.values_mut() {
+        for policies in policies.by_vhost.values_mut().flatten() {
             policies.sort_by(|a, b| b.priority.total_cmp(&a.priority));
         }
         (policies, unreadable)
     }
 
+    /// Whether they were read: else a queue may have an exchange by one of which nothing is known here.
+    pub fn are_read(&self) -> bool {
+        self.read == Read::Once
+    }
+
     /// What the broker's policy for this queue adds. `None`: that cannot be told from here.
     pub fn added(&self, queue: Queue<'_>) -> Option<Added> {
-        self.of(queue, |policy| policy.adds.clone(), Some(Added::default()))?
+        self.of(
+            queue,
+            0,
+            |policy| policy.adds.clone(),
+            Some(Added::default()),
+        )?
+    }
+
+    /// The numbers that the broker's policies for this queue say, as far as that can be told.
+    pub fn numbers(&self, queue: Queue<'_>) -> Numbers {
+        let [by_policy, by_operator] = [0, 1].map(|kind| {
+            let said = self.of(queue, kind, |policy| policy.numbers, Numbers::default());
+            said.unwrap_or_default()
+        });
+        by_policy.or_less(by_operator)
     }
 
     /// Whether the broker's policy for this queue names a dead-letter exchange, for certain.
     pub fn names_exchange(&self, queue: Queue<'_>) -> bool {
-        let named = self.of(queue, |policy| policy.names_exchange, false);
+        let named = self.of(queue, 0, |policy| policy.names_exchange, false);
         named.unwrap_or(false)
     }
 
-    /// What the policy of this queue says, or `without` if it has none. `None`: that cannot be told from here.
+    /// What the policy of this queue says, or `without` if it has none. `None`: that cannot be told from here. `kind`: 1 for operator policies.
     fn of<T: PartialEq>(
         &self,
         queue: Queue<'_>,
+        kind: usize,
         says: impl Fn(&Policy) -> T,
         without: T,
     ) -> Option<T> {
-        if self.unread {
+        if self.read == Read::NotYet {
             return None;
         }
-        let Some(policies) = self.by_vhost.get(queue.vhost) else {
+        let policies = self.by_vhost.get(queue.vhost);
+        let Some(policies) = policies.and_then(|kinds| kinds.get(kind)) else {
             return Some(without);
         };
         let mut candidates = Vec::new();
@@ -214,25 +285,24 @@ impl Policy {
             Fit::Yes if has(NOT_QUORUM) => Fit::No,
             fit => fit,
         };
-        let at_least_once = listed.strategy == Some("at-least-once");
-        let adds = match listed.routing_key.map(|key| ShortStr::copy(key.as_bytes())) {
-            Some(None) => None,
-            Some(routing_key) => Some(Added {
-                routing_key,
-                at_least_once,
-            }),
-            None => Some(Added {
-                routing_key: None,
-                at_least_once,
-            }),
+        let name = |said: Option<&str>| match said {
+            Some(said) => ShortStr::copy(said.as_bytes()).map(Some),
+            None => Some(None),
         };
+        let names = name(listed.exchange).zip(name(listed.routing_key));
+        let adds = names.map(|(exchange, routing_key)| Added {
+            exchange,
+            routing_key,
+            at_least_once: listed.strategy == Some("at-least-once"),
+        });
         Policy {
             pattern: pattern(listed.pattern).ok(),
             classic,
             quorum,
             priority: listed.priority,
             adds,
-            names_exchange: listed.keys.contains(&"dead-letter-exchange"),
+            names_exchange: has(&["dead-letter-exchange"]),
+            numbers: listed.numbers,
         }
     }
 

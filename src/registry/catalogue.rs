@@ -156,8 +156,13 @@ impl Catalogue {
     }
 
     /// The broker told that type, or could not be asked.
-    pub fn learn_default_type(&self, vhost: &Vhost, told: Option<QueueType>, at: Mono) {
-        let (value, source) = (told, Source::Refusal);
+    pub fn learn_default_type(
+        &self,
+        vhost: &Vhost,
+        value: Option<QueueType>,
+        source: Source,
+        at: Mono,
+    ) {
         self.0.default_types.rcu(|known| {
             let mut known = BTreeMap::clone(known);
             known.insert(vhost.clone(), Fact { value, source, at });

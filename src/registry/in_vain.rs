@@ -3,8 +3,9 @@
 use crate::amqp::table::Table;
 use crate::objects::QueueType;
 
+use super::arguments::MESSAGE_TTL;
+
 const EXPIRES: &[u8] = b"x-expires";
-const MESSAGE_TTL: &[u8] = b"x-message-ttl";
 
 /// What is said of a quorum queue that is to go while messages wait in it.
 const GOES_WITH_MESSAGES: &str = "x-expires deletes this quorum queue together with the messages that wait in it for the end of their TTL, and no dead-letter exchange gets those: \

@@ -6,17 +6,21 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::table::Table;
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::Retries;
 use crate::dead_letter::{Lookup, Target};
 use crate::objects::{DeclaredTarget, Names};
 
 use super::Declared;
-use super::broker_policy::BrokerPolicies;
+use super::arguments::MESSAGE_TTL;
+use super::broker_policy::{Added, BrokerPolicies, least};
 use super::policy::{Mode, Policies, Queue};
 use super::redeclared::{Entry, Existing, Redeclared};
 use super::said_retries::SaidRetries;
@@ -30,7 +34,8 @@ struct Cells {
     ours: ArcSwap<Policies>,
     brokers: ArcSwap<BrokerPolicies>,
     redeclared: ArcSwap<Redeclared>,
-    hears_broker: std::sync::atomic::AtomicBool,
+    changes: AtomicU32,
+    hears_broker: AtomicBool,
 }
 
 // === impl LivePolicies ===
@@ -51,25 +56,28 @@ impl LivePolicies {
     /// Replaces the policies of the proxy.
     pub fn set_ours(&self, ours: Policies) {
         self.0.ours.store(Arc::new(ours));
+        self.0.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Replaces what is known of the broker's policies.
+    /// Replaces what is known of the broker's policies, as they have changed.
     pub fn set_brokers(&self, brokers: BrokerPolicies) {
         self.0.brokers.store(Arc::new(brokers));
+        self.0.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether it is of use to ask it for a queue that nobody knows.
-    pub fn hears_broker(&self) -> bool {
-        self.0
-            .hears_broker
-            .load(std::sync::atomic::Ordering::Relaxed)
+    /// Changes with the policies, ours and the broker's.
+    pub fn changes(&self) -> u32 {
+        self.0.changes.load(Ordering::Relaxed)
     }
 
     /// Whether the management API has answered when it was last asked for the policies.
     pub fn set_hears_broker(&self, hears: bool) {
-        self.0
-            .hears_broker
-            .store(hears, std::sync::atomic::Ordering::Relaxed);
+        self.0.hears_broker.store(hears, Ordering::Relaxed);
+    }
+
+    /// Whether it is of use to ask it for a queue that nobody knows.
+    pub fn hears_broker(&self) -> bool {
+        self.0.hears_broker.load(Ordering::Relaxed)
     }
 
     /// What the proxy does with messages that clients return to a queue whose arguments say this; `mode`: the global one. `None`: nothing.
@@ -92,7 +100,8 @@ impl LivePolicies {
             Mode::Native => None,
             Mode::Takeover | Mode::Keep => {
                 let by_policy = by_policy.unwrap_or_default();
-                said.by_us(by_policy, overrules, queue.queue_type, version)
+                let by_broker = self.0.brokers.load().numbers(queue).delivery_limit;
+                said.by_us((by_policy, overrules), by_broker, queue.queue_type, version)
             }
         }
     }
@@ -114,14 +123,34 @@ impl LivePolicies {
 
     /// Where the dead letters go of a queue whose arguments say this.
     pub fn target(&self, queue: Queue<'_>, said: &DeclaredTarget) -> Lookup {
-        let Some(target) = self.said_by_us(queue, said) else {
-            return Lookup::NoExchange;
-        };
-        match self.0.brokers.load().added(queue) {
-            Some(added) => Lookup::Target(added.to(target)),
-            None if target.routing_key.is_some() => Lookup::Target(target),
-            None => Lookup::KeyUnknown,
+        match self.target_and_added(queue, said) {
+            Ok((target, Some(added))) => Lookup::Target(added.to(target)),
+            Ok((target, None)) if target.routing_key.is_some() => Lookup::Target(target),
+            Ok((_, None)) => Lookup::KeyUnknown,
+            Err(nowhere) => nowhere,
         }
+    }
+
+    /// The same where nobody knows what its arguments say.
+    pub fn target_of_unknown(&self, queue: Queue<'_>) -> Lookup {
+        let said = DeclaredTarget::Policy {
+            at_least_once: false,
+        };
+        match said.target(self.ours().matching(queue)) {
+            Some(_) => self.target(queue, &said),
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// How long a message lives in a queue that was declared so. `None`: as long as its own TTL says, as far as anybody knows.
+    pub fn message_ttl(&self, queue: Queue<'_>, declared: Option<&Declared>) -> Option<Duration> {
+        let argument = declared.and_then(|declared| {
+            let argument = Table(&declared.form.arguments).get(MESSAGE_TTL);
+            argument.ok()??.as_integer()
+        });
+        let by_broker = self.0.brokers.load().numbers(queue).message_ttl;
+        let millis = u64::try_from(least(argument, by_broker)?).ok()?;
+        Some(Duration::from_millis(millis))
     }
 
     /// Whether the broker itself has a dead-letter exchange for this queue: an intake exchange, one by argument, or one by a policy that is
@@ -147,21 +176,18 @@ impl LivePolicies {
         let said = redeclared
             .said(queue.vhost, queue.name, &Existing::taken_over(intake))
             .unwrap_or(said);
-        let Some(target) = self.said_by_us(queue, said) else {
-            return Lookup::NoExchange;
-        };
-        let brokers = self.0.brokers.load();
-        let Some(added) = brokers.added(queue) else {
-            return Lookup::Target(target);
-        };
-        let set = added.routing_key.as_deref() == Some(routing_key);
-        Lookup::Target(Target {
-            routing_key: target
-                .routing_key
-                .or_else(|| added.routing_key.clone().filter(|_| set)),
-            at_least_once: target.at_least_once || added.at_least_once,
-            ..target
-        })
+        match self.target_and_added(queue, said) {
+            Ok((target, None)) => Lookup::Target(target),
+            Ok((target, Some(added))) => {
+                let set = added.routing_key.filter(|key| **key == *routing_key);
+                let added = Added {
+                    routing_key: set,
+                    ..added
+                };
+                Lookup::Target(added.to(target))
+            }
+            Err(nowhere) => nowhere,
+        }
     }
 
     /// Whether the last declare of a queue with this intake exchange said something else than that says.
@@ -256,9 +282,23 @@ impl LivePolicies {
         counted(&before)
     }
 
-    /// The target by the arguments and by our policies alone.
-    fn said_by_us(&self, queue: Queue<'_>, said: &DeclaredTarget) -> Option<Target> {
-        said.target(self.ours().matching(queue))
+    /// The target, and what the broker's policy adds to it, if that can be told.
+    ///
+    /// # Errors
+    /// There is none that is known.
+    fn target_and_added(
+        &self,
+        queue: Queue<'_>,
+        said: &DeclaredTarget,
+    ) -> Result<(Target, Option<Added>), Lookup> {
+        let brokers = self.0.brokers.load();
+        let added = brokers.added(queue);
+        let exchange = added.as_ref().and_then(|added| added.exchange.as_ref());
+        match said.target_or(self.ours().matching(queue), exchange) {
+            Some(target) => Ok((target, added)),
+            None if added.is_some() && brokers.are_read() => Err(Lookup::NoExchange),
+            None => Err(Lookup::Unknown),
+        }
     }
 }
 

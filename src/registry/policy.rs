@@ -229,6 +229,15 @@ impl Default for Policy {
 impl DeclaredTarget {
     /// The target of a queue that says this, and has that policy. `None`: it has no dead-letter exchange.
     pub fn target(&self, policy: Option<&Policy>) -> Option<Target> {
+        self.target_or(policy, None)
+    }
+
+    /// The same where that exchange counts if nothing else names one.
+    pub(super) fn target_or(
+        &self,
+        policy: Option<&Policy>,
+        exchange: Option<&ShortStr>,
+    ) -> Option<Target> {
         let said = match self {
             DeclaredTarget::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
             DeclaredTarget::Policy { .. } => (None, None),
@@ -243,7 +252,7 @@ impl DeclaredTarget {
             false => (said, set),
         };
         Some(Target {
-            exchange: first.0.or(then.0)?.clone(),
+            exchange: first.0.or(then.0).or(exchange)?.clone(),
             routing_key: first.1.or(then.1).cloned(),
             at_least_once: self.at_least_once(),
         })

@@ -11,6 +11,8 @@ use crate::amqp::version::Version;
 use crate::dead_letter::retries::{BackOff, Counts, LONGEST_DELAY, OnCrash, Retries, RetryType};
 use crate::objects::QueueType;
 
+use super::broker_policy::least;
+
 const TYPE: &[u8] = b"x-delayed-retry-type";
 const MIN: &[u8] = b"x-delayed-retry-min";
 const MAX: &[u8] = b"x-delayed-retry-max";
@@ -144,14 +146,14 @@ impl SaidRetries {
         }
     }
 
-    /// What the proxy does for a queue of that type whose arguments say this, with that policy of ours, at a broker of that version. `None`: nothing,
-    /// as nobody asks for it, or as the broker does it.
+    /// What the proxy does for a queue of that type whose arguments say this, with that policy of ours, which may overrule them, at a broker of that
+    /// version whose own policies have that delivery limit. `None`: nothing, as nobody asks for it, or as the broker does it.
     ///
     /// A quorum queue has a limit of its own, and from 4.3 on delays; so there the proxy does what the broker cannot, or what a policy of ours says.
     pub fn by_us(
         self,
-        policy: SaidRetries,
-        overrules: bool,
+        (policy, overrules): (SaidRetries, bool),
+        by_broker: Option<i64>,
         queue_type: QueueType,
         version: Option<Version>,
     ) -> Option<Retries> {
@@ -163,10 +165,20 @@ impl SaidRetries {
         match queue_type {
             QueueType::Other => None,
             QueueType::Quorum if policy.is_silent() && (native || !delays) => None,
-            QueueType::Quorum | QueueType::Classic | QueueType::Default => match overrules {
-                true => policy.or(self).retries(),
-                false => self.or(policy).retries(),
-            },
+            QueueType::Quorum | QueueType::Classic | QueueType::Default => {
+                let said = match overrules {
+                    true => policy.or(self),
+                    false => self.or(policy),
+                };
+                let by_broker = by_broker.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX));
+                let least = least(said.delivery_limit, by_broker);
+                let delivery_limit = least.or(said.delivery_limit);
+                let said = SaidRetries {
+                    delivery_limit,
+                    ..said
+                };
+                said.retries()
+            }
         }
     }
 

@@ -1,7 +1,6 @@
 //! Messages that a client returns to a queue with retries: they are withheld like rejects, and go to a delay queue, or die.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::amqp::STREAM_OFFSET;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
@@ -13,7 +12,7 @@ use crate::amqp::version::Version;
 use crate::dead_letter::retries::{Attempts, OnCrash, Retries, Returned};
 use crate::dead_letter::{self, Disposal, Return};
 use crate::machine::{Event, Fallback, Limit, Publication, Purpose, Reason};
-use crate::objects::{DeclaredTarget, OwnObject, QueueType};
+use crate::objects::{OwnObject, QueueType};
 use crate::registry::in_vain;
 use crate::registry::policy::{Mode, Queue};
 use crate::registry::said_retries::{self, SaidRetries};
@@ -22,9 +21,6 @@ use super::channel::Channel;
 use super::settle::Fate;
 use super::unacked::Retained;
 use super::{Session, Turn};
-
-/// The TTL that a queue gives each message, in milliseconds (S1.2).
-const MESSAGE_TTL: &[u8] = b"x-message-ttl";
 
 impl Session {
     /// What a declare says of retries, and its method without what the broker does not want to see, if there is such a thing.
@@ -304,19 +300,13 @@ impl Session {
             name: &retained.queue,
             queue_type,
         };
-        let nothing = DeclaredTarget::Policy {
-            at_least_once: false,
-        };
         let policies = &self.settings.policies;
         let lookup = match declared {
             Some(declared) => policies.target_of_declared(queue, declared, &self.settings.names),
-            None => policies.target(queue, &nothing),
+            None => policies.target_of_unknown(queue),
         };
         let knows_all =
             declared.is_some_and(|declared| !policies.broker_dead_letters(queue, declared));
-        let arguments = Table(declared.map_or(&[][..], |declared| &declared.form.arguments));
-        let ttl = arguments.get(MESSAGE_TTL).ok().flatten();
-        let ttl = ttl.and_then(|ttl| ttl.as_integer()?.try_into().ok());
         let names = &self.settings.names;
         // Where the broker itself may kill it later, it must have its own key.
         let way_back = match declared {
@@ -347,7 +337,7 @@ impl Session {
                 .attempts
                 .plus(by_the_queue.unwrap_or_default()),
             deadline: retained.retried.deadline,
-            queue_ttl: ttl.map(Duration::from_millis),
+            queue_ttl: policies.message_ttl(queue, declared.map(|declared| &**declared)),
             delivered: retained.delivered,
             knows_all,
             by_exchange: way_back.as_ref().ok().and_then(Option::as_ref),

@@ -67,8 +67,8 @@ pub(super) fn instead(
     }
     match policies.target_of_declared(queue, declared, names) {
         Lookup::Target(_) | Lookup::KeyUnknown => Instead::Keep,
-        // The policy is gone: the queue has no dead letters any more.
-        Lookup::NoExchange => Instead::Forward,
+        // The policy is gone: the queue has no dead letters any more, or those that a policy of the broker gives it.
+        Lookup::Unknown | Lookup::NoExchange => Instead::Forward,
     }
 }
 

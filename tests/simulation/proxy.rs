@@ -134,6 +134,7 @@ impl Proxy {
             login,
             names,
             policies,
+            catalogue: session_settings.catalogue.clone(),
             queue_type: settings.queue_type,
             prefetch: settings.prefetch,
             limits,

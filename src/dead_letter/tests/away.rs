@@ -122,7 +122,16 @@ pub(super) fn died(
 pub(super) fn judged(content: &Content, rules: &Rules, at: Wall) -> Option<CameBack> {
     let is_delay_queue = |queue: &[u8]| queue.starts_with(b"dlx-proxy.delay.");
     let by_exchange = |queue: &[u8]| ShortStr::new([b"dlx-proxy.return/", queue].concat());
-    come_back(content, rules, OWN, is_delay_queue, by_exchange, at)
+    let nowhere = |_: &[u8]| Lookup::NoExchange;
+    come_back(
+        content,
+        rules,
+        OWN,
+        is_delay_queue,
+        by_exchange,
+        nowhere,
+        at,
+    )
 }
 
 /// It comes back a second after it was returned.

@@ -3,11 +3,11 @@
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Properties, Property};
-use crate::dead_letter::Dialect;
 use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::retries::Attempts;
 use crate::dead_letter::retry;
 use crate::dead_letter::unparked::{unparked, without_user_id};
+use crate::dead_letter::{Dialect, Lookup};
 use crate::machine::Wall;
 
 use super::away::{BROKERS, OWN, returned, round};
@@ -48,8 +48,9 @@ fn a_message_that_is_parked_has_no_ttl() {
 fn it_comes_back_as_it_was_and_as_often_as_it_did() {
     let came_back = came_back();
     let parked = proof::prove(&came_back.properties, OWN, Some(PARKED)).unwrap();
-    let (exchange, properties) = unparked(&parked, OWN, Wall::default()).unwrap();
-    assert!(exchange.is_empty());
+    let (target, properties) =
+        unparked(&parked, OWN, Wall::default(), |_| Lookup::Unknown).unwrap();
+    assert!(target.exchange.is_empty());
     let again = Content {
         properties,
         ..came_back
@@ -75,12 +76,12 @@ fn without_its_user_id_it_stays_as_it_is_and_proves_nothing() {
         .replace(" user=dlx-proxy", "")
         .replace("x-dlx-proxy-user-id  bob", "x-dlx-proxy-user-id  dlx-proxy");
     assert_eq!(render(&hidden), expected);
-    assert!(unparked(&hidden, OWN, Wall::default()).is_none());
+    assert!(unparked(&hidden, OWN, Wall::default(), |_| Lookup::Unknown).is_none());
     assert_eq!(without_user_id(&hidden), None);
 }
 
 #[test]
 fn without_the_proof_it_stays() {
     let parked = proof::unproven(&came_back().properties, OWN, PARKED).unwrap();
-    assert!(unparked(&parked, OWN, Wall::default()).is_none());
+    assert!(unparked(&parked, OWN, Wall::default(), |_| Lookup::Unknown).is_none());
 }

@@ -1,5 +1,6 @@
 //! Messages that come out of a delay queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
@@ -9,7 +10,12 @@ use crate::dead_letter::retries::{
     Attempts, BackOff, Counts, OnCrash, Retries, RetryType, Returned,
 };
 use crate::dead_letter::{Death, Dialect, Disposal, Lookup, Return, Target, give_back, retry};
-use crate::machine::Wall;
+use crate::machine::{Mono, Wall};
+use crate::objects;
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
+use crate::registry::catalogue::Told;
+use crate::registry::catalogue::fact::Source;
+use crate::registry::{Declared, Form};
 
 const DUE: &str = "dlx-proxy.due";
 const SECOND: Duration = Duration::from_secs(1);
@@ -171,9 +177,58 @@ fn what_is_away_is_no_signal() {
     assert_eq!(rig.settlements(), [(MethodId::BASIC_REJECT, 1, false)]);
 }
 
+/// That queue as the management API told it.
+fn listed(settings: &Settings, queue: &str) {
+    let form = Form::of(0, b"");
+    let declared = Declared::of_queue(form, objects::QueueType::Classic, &settings.names);
+    let (vhost, told) = (&settings.login.vhost, Told::Declared(Arc::new(declared)));
+    let source = Source::Management;
+    settings
+        .catalogue
+        .learn(vhost, &name(queue), &told, source, Mono(1));
+}
+
+/// The broker's policies: one that gives `^work` that exchange, if any.
+fn brokers(exchange: Option<&str>) -> BrokerPolicies {
+    let told = exchange.map(|exchange| BrokerPolicy {
+        vhost: "/",
+        pattern: "^work",
+        apply_to: "queues",
+        exchange: Some(exchange),
+        ..BrokerPolicy::default()
+    });
+    BrokerPolicies::new(told).0
+}
+
+/// Where it goes is asked when it dies: nobody knows, the policy of a broker names a target, no policy does.
+#[test]
+fn what_is_over_is_dropped_only_where_no_policy_of_the_broker_can_name_a_target() {
+    let mut rig = rig_of_today();
+    let settings = rig.machine.settings.clone();
+    let at = second_ago(&rig);
+    rig.deliver(1, DUE, &away(at, Some("")));
+    assert_eq!(rig.dead()[0].1.purpose, Purpose::Return);
+    listed(&settings, "work");
+    rig.deliver(2, DUE, &away(at, Some("")));
+    assert_eq!(rig.dead()[0].1.purpose, Purpose::Return);
+    settings.policies.set_brokers(brokers(Some("theirs")));
+    rig.deliver(3, DUE, &away(at, Some("")));
+    let (_, dead) = rig.dead().remove(0);
+    assert_eq!(
+        (dead.purpose, dead.exchange),
+        (Purpose::Death, name("theirs"))
+    );
+    settings.policies.set_brokers(brokers(None));
+    rig.deliver(4, DUE, &away(at, Some("")));
+    assert_eq!(rig.dead(), []);
+}
+
 #[test]
 fn what_is_over_goes_to_its_target_or_nowhere() {
     let mut rig = rig_of_today();
+    let settings = rig.machine.settings.clone();
+    listed(&settings, "work");
+    settings.policies.set_brokers(brokers(None));
     let at = second_ago(&rig);
     rig.deliver(1, DUE, &away(at, Some("dlx")));
     let dead = rig.dead();

@@ -83,8 +83,8 @@ fn is_itself_again(parked: &[u8], exchange: &str) -> Publication {
     let properties = Properties::parse(parked).unwrap();
     assert_eq!(properties.get(Property::Expiration), None);
     let later = NOW.after(Duration::from_secs(20));
-    let (to, properties) = unparked(parked, b"proxy", later).unwrap();
-    assert_eq!(to, name(exchange));
+    let (to, properties) = unparked(parked, b"proxy", later, |_| Lookup::Unknown).unwrap();
+    assert_eq!(to.exchange, name(exchange));
     let parsed = Properties::parse(&properties).unwrap();
     assert_eq!(parsed.get(Property::Expiration), Some(&b"40000"[..]));
     let (retry, original) = retry::read(&parsed, b"proxy").expect("a proven table");

@@ -14,7 +14,12 @@ fn said(build: impl FnOnce(&mut TableBuilder)) -> SaidRetries {
 }
 
 fn by_us(said: SaidRetries, queue_type: QueueType, version: Version) -> Option<Retries> {
-    said.by_us(SaidRetries::default(), false, queue_type, Some(version))
+    said.by_us(
+        (SaidRetries::default(), false),
+        None,
+        queue_type,
+        Some(version),
+    )
 }
 
 const V4_2: Version = Version(4, 2, 9);
@@ -200,7 +205,7 @@ fn a_quorum_queue_of_4_3_is_left_alone_unless_more_is_asked() {
         ..SaidRetries::default()
     };
     let both = said(native)
-        .by_us(policy, false, QueueType::Quorum, Some(V4_3))
+        .by_us((policy, false), None, QueueType::Quorum, Some(V4_3))
         .unwrap();
     assert_eq!(both.limit, Some(3));
 }
@@ -218,12 +223,33 @@ fn arguments_beat_a_policy_key_by_key() {
         ..SaidRetries::default()
     };
     let retries = said
-        .by_us(policy, false, QueueType::Default, Some(V4_2))
+        .by_us((policy, false), None, QueueType::Default, Some(V4_2))
         .unwrap();
     let back_off = retries.back_off.unwrap();
     assert_eq!(back_off.min, Duration::from_millis(500));
     assert_eq!(back_off.max, Duration::from_secs(2));
     assert_eq!((back_off.multiplier, retries.limit), (Some(2), Some(7)));
+}
+
+#[test]
+fn a_limit_of_the_broker_s_policies_counts_where_it_is_the_smallest() {
+    for (argument, by_us, by_broker, counts) in [
+        (None, None, None, Some(20)), // the default
+        (None, None, Some(50), Some(50)),
+        (None, Some(3), Some(5), Some(3)),
+        (Some(10), Some(3), Some(5), Some(5)),
+        (Some(-1), None, Some(5), Some(5)),
+        (Some(-1), None, None, None),
+    ] {
+        let said = |delivery_limit| SaidRetries {
+            delayed_retry_min: Some(9),
+            delivery_limit,
+            ..SaidRetries::default()
+        };
+        let policy = (said(by_us), false);
+        let retries = said(argument).by_us(policy, by_broker, QueueType::Quorum, Some(V4_3));
+        assert_eq!(retries.map(|retries| retries.limit), Some(counts));
+    }
 }
 
 #[test]

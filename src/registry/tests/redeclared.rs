@@ -3,6 +3,7 @@
 use crate::amqp::ids::name;
 use crate::dead_letter::{Lookup, Target};
 use crate::objects::{DeclaredTarget, Names, QueueType};
+use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Definition, Policies, Policy, Queue};
 use crate::registry::redeclared::Existing;
@@ -68,6 +69,7 @@ fn target(exchange: &str) -> [Lookup; 2] {
 #[test]
 fn what_the_last_declare_said_counts_for_rejects_and_for_signals() {
     let live = LivePolicies::default();
+    live.set_brokers(BrokerPolicies::new([]).0);
     assert_eq!(goes(&live, &intake(), &to("old")), target("old"));
     assert_eq!(redeclare(&live, "q", &to("new")), Some(to("old")));
     assert_eq!(goes(&live, &intake(), &to("old")), target("new"));
@@ -85,6 +87,7 @@ fn what_the_last_declare_said_counts_for_rejects_and_for_signals() {
 #[test]
 fn who_said_something_else_before_goes_by_the_last_declare_too() {
     let live = LivePolicies::default();
+    live.set_brokers(BrokerPolicies::new([]).0);
     redeclare(&live, "q", &to("new"));
     redeclare(&live, "q", &to("old"));
     let [rejected, _] = goes(&live, &intake(), &to("new"));

@@ -10,7 +10,7 @@ use crate::dead_letter::{Lookup, Target};
 use crate::machine::Fallback;
 use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use crate::registry::arguments::{DeclareArguments, Wanted};
-use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
+use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::generated;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{
@@ -24,6 +24,7 @@ use crate::registry::said_retries::SaidRetries;
 use crate::registry::wording::{Access, Wording};
 use crate::registry::{Declared, Form};
 
+use super::brokers;
 use super::words::{Line, quoted, show_arguments};
 
 #[test]
@@ -142,6 +143,7 @@ impl Scene {
             }
             "dies" => Some(self.dies(&line)),
             "left" => Some(self.left(&line)),
+            "effective" => Some(self.effective(&line)),
             "match" => Some(self.matching(&line)),
             "begins" => Some(self.begins(line.alone())),
             "generated" => {
@@ -274,7 +276,7 @@ impl Scene {
 
     /// Where a message of that queue goes that was rejected, or, with a key, that the broker sent with it into an intake exchange.
     fn dies(&self, line: &Line) -> String {
-        let live = self.live();
+        let (live, _) = self.live();
         let said = DeclareArguments::read(&self.arguments).said().unwrap();
         let target = match line.get("signal") {
             Some(key) => live.target_of_signal(queue(line), &ShortStr::EMPTY, &said, key),
@@ -283,6 +285,7 @@ impl Scene {
         match target {
             Lookup::Target(target) => show_target(&target),
             Lookup::KeyUnknown => "the broker's".to_owned(),
+            Lookup::Unknown => "unknown".to_owned(),
             Lookup::NoExchange => "nowhere".to_owned(),
         }
     }
@@ -296,31 +299,25 @@ impl Scene {
             taken_over: line.flag("taken-over"),
             form: Form::of(0, &self.arguments),
         };
-        match self.live().broker_dead_letters(queue(line), &declared) {
+        match self.live().0.broker_dead_letters(queue(line), &declared) {
             true => "dead-letters".to_owned(),
             false => "discards".to_owned(),
         }
     }
 
-    /// The policies.
-    fn live(&self) -> LivePolicies {
-        let told = self.broker_policies.iter().map(|line| {
-            let text = |name| line.get(name).map(|value| str::from_utf8(value).unwrap());
-            BrokerPolicy {
-                vhost: text("vhost").unwrap_or("/"),
-                name: "",
-                pattern: text("pattern").unwrap_or(".*"),
-                apply_to: text("apply-to").unwrap_or("queues"),
-                priority: text("priority").map_or(0.0, |number| number.parse().unwrap()),
-                keys: text("keys").map_or(Vec::new(), |keys| keys.split(',').collect()),
-                routing_key: text("key"),
-                strategy: text("strategy"),
-            }
-        });
-        let (brokers, _) = BrokerPolicies::new(told);
+    /// What the broker's policies say of that queue.
+    fn effective(&self, line: &Line) -> String {
+        brokers::effective(&self.live().1, queue(line))
+    }
+
+    /// The policies; and those of the broker, which are read where a line says one.
+    fn live(&self) -> (LivePolicies, BrokerPolicies) {
+        let brokers = brokers::read(&self.broker_policies);
         let live = LivePolicies::new(self.policies());
-        live.set_brokers(brokers);
-        live
+        if !self.broker_policies.is_empty() {
+            live.set_brokers(brokers.clone());
+        }
+        (live, brokers)
     }
 
     fn wanted(&self, line: &Line) -> String {

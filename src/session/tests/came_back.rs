@@ -36,6 +36,7 @@ fn again(s: &mut Script, tag: u64) -> Message {
                 b"dlx-proxy",
                 is_delay_queue,
                 by_exchange,
+                |_| crate::dead_letter::Lookup::Unknown,
                 now,
             );
             match came.expect("ours").disposal {

@@ -11,6 +11,7 @@ use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Event, Mono};
 use crate::objects::{DeclaredTarget, OwnObject, QueueType};
+use crate::registry::catalogue::fact::Source;
 use crate::registry::policy::{Mode, Pattern, Policies, Policy};
 
 const TYPE: &[u8] = b"x-queue-type";
@@ -53,9 +54,12 @@ fn a_classic_queue_is_declared_without_them() {
         for exchange in [Some("dlx"), None] {
             let settings = settings(Mode::Keep);
             let classic = Some(QueueType::Classic);
-            settings
-                .catalogue
-                .learn_default_type(&name("/"), classic, Mono::default());
+            settings.catalogue.learn_default_type(
+                &name("/"),
+                classic,
+                Source::Refusal,
+                Mono::default(),
+            );
             let mut s = Script::open(settings);
             let full = arguments(kind, exchange, true);
             let rest = arguments(kind, exchange, false);

@@ -71,7 +71,7 @@ fn what_comes_back_to_an_exclusive_queue_that_is_not_taken_over_does_so_at_the_b
     let mut s = of(settings(Mode::Keep), exclusive(said(None, Some(0)), false));
     s.broker(&deliver("orders", 1, b"hi")).passes();
     s.client(&nack(1, false, true)).silent();
-    assert_eq!(s.dead[0].1.purpose, Purpose::Park(Cause::NoTarget));
+    assert_eq!(s.dead[0].1.purpose, Purpose::Park(Cause::TargetUnknown));
     let failed = SaidRetries {
         delayed_retry_type: Some(RetryType::Failed),
         ..said(Some(1000), Some(-1))
@@ -120,7 +120,7 @@ fn at_the_limit_it_dies() {
                 at_least_once: false,
             },
             "",
-            Purpose::Park(Cause::NoTarget),
+            Purpose::Park(Cause::TargetUnknown),
         ),
     ] {
         let dying = Declared {

@@ -1,0 +1,307 @@
+//! Which queues a vhost has, whoever declared them, as the management API tells the catalogue: all of them at start and then seldom, and a
+//! single one where a session meets it and nobody knows it.
+//!
+//! A list is taken in as it comes, queue by queue: however long it is, it takes no memory, and one that breaks off in the middle has told what it
+//! told. What a whole list lacks is doubted, not forgotten. It is one list without statistics and without pages, as for each page the broker lists and
+//! sorts all of its queues.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{BufReader, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
+
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::method::QueueDeclare;
+use crate::amqp::table::TableBuilder;
+use crate::machine::{Limit, Mono};
+use crate::net::clock::{Clock, SystemClock};
+use crate::objects::{Names, QueueType};
+use crate::registry::catalogue::fact::Source;
+use crate::registry::catalogue::{self, Catalogue, Told};
+use crate::registry::{Declared, Form};
+
+use super::Management;
+use super::http::{Connection, NoAnswer};
+
+/// From one list to the next, about: 10,000 queues cost the broker up to MEASURED of a processor.
+const EVERY: Duration = Duration::from_secs(15 * 60);
+/// The same when it failed: doubled each time, up to that.
+const AT_FIRST: Duration = Duration::from_secs(5);
+/// How long a list may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What is asked for of each queue.
+const COLUMNS: &str =
+    "disable_stats=true&columns=name,durable,auto_delete,exclusive,arguments,type";
+/// Questions for single queues that are asked on one connection.
+const MOST_AT_ONCE: usize = 100;
+
+/// What tells the catalogue of a vhost's queues.
+pub(super) struct Listing {
+    pub(super) management: Management,
+    pub(super) clock: SystemClock,
+    pub(super) learner: Learner,
+}
+
+/// Takes in what is told of queues.
+#[derive(Clone)]
+pub(super) struct Learner {
+    pub(super) vhost: Vhost,
+    pub(super) names: Names,
+    pub(super) catalogue: Catalogue,
+}
+
+/// One queue. Of what is not running on any node its arguments are told, and little else.
+#[derive(Deserialize)]
+struct Listed {
+    name: String,
+    #[serde(default)]
+    durable: bool,
+    #[serde(default)]
+    auto_delete: bool,
+    #[serde(default)]
+    exclusive: bool,
+    #[serde(default)]
+    arguments: Value,
+    #[serde(default, rename = "type")]
+    queue_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ListedVhost {
+    name: String,
+    #[serde(default)]
+    default_queue_type: Value,
+}
+
+// === impl Listing ===
+
+impl Listing {
+    /// Lists again and again, and asks for those that sessions do not know.
+    pub(super) async fn run(self, questions: mpsc::Receiver<ShortStr>) {
+        tokio::join!(self.list_on(), self.answer(questions));
+    }
+
+    async fn list_on(&self) {
+        let vhost = &self.learner.vhost;
+        let (mut pause, mut said) = (AT_FIRST, None);
+        loop {
+            match self.list().await {
+                Ok(()) => {
+                    pause = EVERY;
+                    if said.take().is_some() {
+                        info!(%vhost, "the queues of the vhost can be listed again");
+                    }
+                }
+                Err(error) => {
+                    pause = (pause * 2).min(EVERY);
+                    let error = error.to_string();
+                    if said.as_ref() == Some(&error) {
+                        debug!(%vhost, %error, "the queues of the vhost still cannot be listed");
+                    } else {
+                        warn!(%vhost, %error, "the queues of the vhost cannot be listed: the proxy keeps what it knows, and asks for others one by one");
+                    }
+                    said = Some(error);
+                }
+            }
+            // So that many proxies do not ask all at once.
+            let part = RandomState::new().hash_one(0) % 512;
+            tokio::time::sleep(pause * (768 + part as u32) / 1024).await;
+        }
+    }
+
+    /// Lists once.
+    pub(super) async fn list(&self) -> Result<(), NoAnswer> {
+        let Management {
+            api,
+            metrics,
+            listing,
+            ..
+        } = &self.management;
+        let vhost = percent_encode(&self.learner.vhost, NON_ALPHANUMERIC);
+        let _turn = listing.acquire().await;
+        let listed = api.ask_within(PATIENCE, async |mut api| {
+            self.learn_default_type(&mut api).await?;
+            let at = self.clock.now().mono;
+            let path = format!("queues/{vhost}?{COLUMNS}");
+            let learner = self.learner.clone();
+            let read = move |json| learner.learn_all(json, at);
+            api.get_in_pieces(path, read).await
+        });
+        let is_whole = listed.await;
+        metrics.management(is_whole.is_ok());
+        if !is_whole? {
+            metrics.limit_met(Limit::ListedQueues);
+        }
+        Ok(())
+    }
+
+    async fn learn_default_type(&self, api: &mut Connection<'_>) -> Result<(), NoAnswer> {
+        let at = self.clock.now().mono;
+        let path = "vhosts?disable_stats=true&columns=name,default_queue_type".to_owned();
+        let read = |json: &[u8]| serde_json::from_slice(json);
+        let vhosts: Vec<ListedVhost> = api.get(path, read).await?;
+        let Learner {
+            vhost, catalogue, ..
+        } = &self.learner;
+        let ours = vhosts.iter().find(|of| of.name.as_bytes() == &**vhost);
+        // `undefined` where only a file of the broker may say it.
+        let told = ours.and_then(|of| queue_type(of.default_queue_type.as_str()?));
+        if told.is_some() {
+            catalogue.learn_default_type(vhost, told, Source::Management, at);
+        }
+        Ok(())
+    }
+
+    /// Asks for single queues. Many sessions may wait for one answer.
+    async fn answer(&self, mut questions: mpsc::Receiver<ShortStr>) {
+        let mut batch = Vec::new();
+        while questions.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
+            let mut queues: BTreeSet<ShortStr> = batch.drain(..).collect();
+            queues.retain(|queue| !self.learner.knows(queue));
+            if !queues.is_empty() {
+                self.ask_for(&queues).await;
+            }
+        }
+    }
+
+    pub(super) async fn ask_for(&self, queues: &BTreeSet<ShortStr>) {
+        let Management { api, metrics, .. } = &self.management;
+        let vhost = percent_encode(&self.learner.vhost, NON_ALPHANUMERIC);
+        let asked = api.ask(async |mut api| {
+            for queue in queues {
+                let at = self.clock.now().mono;
+                let name = percent_encode(queue, NON_ALPHANUMERIC);
+                let path = format!("queues/{vhost}/{name}?{COLUMNS}");
+                match api.get(path, |json| serde_json::from_slice(json)).await {
+                    Ok(listed) => self.learner.learn(&listed, at),
+                    Err(NoAnswer::Status { status, .. }) if status == StatusCode::NOT_FOUND => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        });
+        let asked = asked.await;
+        metrics.management(asked.is_ok());
+        if let Err(error) = asked {
+            let vhost = &self.learner.vhost;
+            debug!(%vhost, %error, "queues that nobody knows cannot be asked for now");
+        }
+    }
+}
+
+// === impl Learner ===
+
+impl Learner {
+    fn knows(&self, queue: &[u8]) -> bool {
+        let known = self.catalogue.get(&self.vhost, queue);
+        known.is_some_and(|known| known.declared().is_some())
+    }
+
+    /// All queues of a list that was asked for at that moment. False: there are more than the catalogue keeps.
+    pub(super) fn learn_all(&self, json: impl Read, at: Mono) -> serde_json::Result<bool> {
+        let mut list = serde_json::Deserializer::from_reader(BufReader::new(json));
+        let mut left = catalogue::MOST;
+        let each = Each(|listed| {
+            self.learn(&listed, at);
+            left -= 1;
+            left > 0
+        });
+        match list.deserialize_seq(each).and_then(|()| list.end()) {
+            Err(_) if left == 0 => return Ok(false),
+            read => read?,
+        }
+        let mut missing = Vec::new();
+        self.catalogue.each(|vhost, queue, known| {
+            let of_others = |declared: &catalogue::fact::Fact<Arc<Declared>>| {
+                declared.at < at && !declared.value.is_exclusive()
+            };
+            if *vhost == self.vhost && known.declared().is_some_and(of_others) {
+                missing.push(queue.clone());
+            }
+        });
+        for queue in missing {
+            self.catalogue.doubt(&self.vhost, &queue);
+        }
+        Ok(true)
+    }
+
+    /// One queue. What is exclusive only its own connection can use, and what is the proxy's own nobody else.
+    fn learn(&self, listed: &Listed, at: Mono) {
+        let name = ShortStr::copy(listed.name.as_bytes());
+        let Some(queue) = name.filter(|name| !listed.exclusive && !self.names.is_ours(name)) else {
+            return;
+        };
+        let mut bits = 0;
+        for (is, bit) in [
+            (listed.durable, QueueDeclare::DURABLE),
+            (listed.auto_delete, QueueDeclare::AUTO_DELETE),
+        ] {
+            bits |= if is { bit } else { 0 };
+        }
+        let form = Form::of(bits, &arguments(&listed.arguments));
+        let queue_type = match &listed.queue_type {
+            Some(name) => queue_type(name).unwrap_or(QueueType::Other),
+            None => QueueType::Default,
+        };
+        let declared = Declared::of_queue(form, queue_type, &self.names);
+        let told = Told::Declared(Arc::new(declared));
+        let source = Source::Management;
+        self.catalogue.learn(&self.vhost, &queue, &told, source, at);
+    }
+}
+
+/// `None`: it is none that has dead letters, or is not told.
+fn queue_type(name: &str) -> Option<QueueType> {
+    match name {
+        "classic" | "rabbit_classic_queue" => Some(QueueType::Classic),
+        "quorum" | "rabbit_quorum_queue" => Some(QueueType::Quorum),
+        _ => None,
+    }
+}
+
+/// As AMQP has them. JSON tells some values apart no more; none of those decides where dead letters go.
+fn arguments(told: &Value) -> Vec<u8> {
+    let mut table = TableBuilder::default();
+    for (name, value) in told.as_object().into_iter().flatten() {
+        let Some(name) = ShortStr::copy(name.as_bytes()) else {
+            continue;
+        };
+        match (value, value.as_i64()) {
+            (Value::String(text), _) => table.longstr(&name, text.as_bytes()),
+            (Value::Bool(value), _) => table.boolean(&name, *value),
+            (_, Some(number)) => table.long(&name, number),
+            _ => continue,
+        };
+    }
+    table.finish()
+}
+
+/// Calls that with each member of a list before it reads the next one; until it says false.
+struct Each<F>(F);
+
+impl<'de, F: FnMut(Listed) -> bool> Visitor<'de> for Each<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of queues")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(listed) = list.next_element()? {
+            if !(self.0)(listed) {
+                return Err(A::Error::custom("it is more than is kept"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! The numbers of dead-letter queues.
+
+use super::*;
+use crate::amqp::ids::ShortStr;
+use crate::known::KnownQueues;
+use crate::machine::{DeadLetter, Outcome, Reason};
+use crate::management::dead_letter_queues::Counting;
+
+#[tokio::test]
+async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
+    let scene = Scene::open().await;
+    let (vhost, queue) = (name("a/b"), name("dead.1"));
+    let known = KnownQueues::new(Names::default(), SystemClock::start());
+    let mut counting = Counting::new(&scene.management, &vhost, &known);
+    assert!(counting.look().await);
+    assert_eq!(
+        scene.connections.load(Ordering::Relaxed),
+        0,
+        "nothing is known"
+    );
+    known.hear(&vhost, &dead_letter(&queue));
+    let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
+    let labels = "{vhost=\"a/b\",queue=\"dead.1\"}";
+    let messages = format!("dlx_proxy_dead_letter_queue_messages{labels}");
+    let oldest = format!("dlx_proxy_dead_letter_queue_oldest_seconds{labels}");
+    for (answer, answered, series) in [
+        (ok("{}"), true, None),
+        (ok(r#"{"messages":1}"#), true, Some("1")),
+        (ok("<html>"), false, Some("1")), // not so long ago
+        (gone, true, None),
+    ] {
+        *scene.answers.lock().expect("no panic") = answer;
+        assert_eq!(counting.look().await, answered);
+        let text = scene.management.metrics.encode();
+        let value = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.map(|line| line[name.len()..].trim().to_owned())
+        };
+        assert_eq!(value(&messages).as_deref(), series);
+        assert_eq!(value(&oldest).is_some(), series.is_some());
+    }
+    let asked = scene.asked.lock().expect("no panic").clone();
+    let expected = "GET /prefix/api/queues/a%2Fb/dead%2E1?columns=messages ";
+    assert!(asked.starts_with(expected), "{asked}");
+    assert!(known.of(&vhost).queues.is_empty());
+}
+
+fn dead_letter(queue: &ShortStr) -> DeadLetter {
+    DeadLetter {
+        queue: name("orders"),
+        reason: Reason::Rejected,
+        exchange: ShortStr::EMPTY,
+        routing_key: queue.clone(),
+        octets: 1,
+        outcome: Outcome::Confirmed,
+        by: None,
+    }
+}

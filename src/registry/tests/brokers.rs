@@ -1,0 +1,66 @@
+//! Lines of tables that say policies of the broker, and what they come to.
+
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy, Numbers};
+use crate::registry::policy::Queue;
+
+use super::words::{Line, quoted};
+
+/// Words of a line that stand for keys of a policy.
+const KEYS: [(&str, &str); 5] = [
+    ("exchange", "dead-letter-exchange"),
+    ("key", "dead-letter-routing-key"),
+    ("strategy", "dead-letter-strategy"),
+    ("ttl", "message-ttl"),
+    ("limit", "delivery-limit"),
+];
+
+/// `broker-policy`, with `operator` for an operator policy.
+pub(super) fn read(lines: &[Line]) -> BrokerPolicies {
+    let told = lines.iter().map(|line| {
+        let text = |name| line.get(name).map(|value| str::from_utf8(value).unwrap());
+        let number = |name| line.text(name).map(|number| number.parse().unwrap());
+        let mut keys = text("keys").map_or(Vec::new(), |keys| keys.split(',').collect());
+        let said = KEYS.iter().filter(|(word, _)| line.get(word).is_some());
+        keys.extend(said.map(|(_, key)| *key));
+        BrokerPolicy {
+            vhost: text("vhost").unwrap_or("/"),
+            name: "",
+            pattern: text("pattern").unwrap_or(".*"),
+            apply_to: text("apply-to").unwrap_or("queues"),
+            priority: text("priority").map_or(0.0, |number| number.parse().unwrap()),
+            keys,
+            exchange: text("exchange"),
+            routing_key: text("key"),
+            strategy: text("strategy"),
+            numbers: Numbers {
+                message_ttl: number("ttl"),
+                delivery_limit: number("limit"),
+            },
+            by_operator: line.flag("operator"),
+        }
+    });
+    BrokerPolicies::new(told).0
+}
+
+/// What they say of that queue.
+pub(super) fn effective(brokers: &BrokerPolicies, queue: Queue<'_>) -> String {
+    let Some(added) = brokers.added(queue) else {
+        return "unknown".to_owned();
+    };
+    let numbers = brokers.numbers(queue);
+    let word = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
+    let words = [
+        word("exchange", added.exchange.map(|name| quoted(&name))),
+        word("key", added.routing_key.map(|key| quoted(&key))),
+        word("ttl", numbers.message_ttl.map(|ttl| ttl.to_string())),
+        word(
+            "limit",
+            numbers.delivery_limit.map(|limit| limit.to_string()),
+        ),
+    ];
+    let words: Vec<_> = words.into_iter().flatten().collect();
+    match words.is_empty() {
+        true => "nothing".to_owned(),
+        false => words.join(" "),
+    }
+}
