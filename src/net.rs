@@ -13,6 +13,7 @@ pub mod outlet;
 pub mod permits;
 pub mod ports;
 pub mod proxy_protocol;
+pub mod question;
 pub mod stream;
 pub mod unix;
 pub mod vhosts;

@@ -138,7 +138,7 @@ pub struct Session {
     /// The queue of the last question that was answered, until its command is looked at again.
     answered: Option<ShortStr>,
     /// What was new when it was last looked which queues are of interest.
-    news: u32,
+    news: (u32, u32),
     /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
     permitted: Believed<ShortStr, ()>,
     /// For the broker, once it may go.
@@ -210,7 +210,7 @@ impl Session {
             pause: Pause::default(),
             probe: Probe::None,
             answered: None,
-            news: 0,
+            news: (0, 0),
             permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
             outbox: Outbox::default(),
             told: BTreeSet::new(),

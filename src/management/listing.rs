@@ -25,6 +25,7 @@ use crate::amqp::method::QueueDeclare;
 use crate::amqp::table::TableBuilder;
 use crate::machine::{Limit, Mono};
 use crate::net::clock::{Clock, SystemClock};
+use crate::net::question::Question;
 use crate::objects::{Names, QueueType};
 use crate::registry::catalogue::fact::Source;
 use crate::registry::catalogue::{self, Catalogue, Told};
@@ -87,7 +88,7 @@ struct ListedVhost {
 
 impl Listing {
     /// Lists again and again, and asks for those that sessions do not know.
-    pub(super) async fn run(self, questions: mpsc::Receiver<ShortStr>) {
+    pub(super) async fn run(self, questions: mpsc::Receiver<Question>) {
         tokio::join!(self.list_on(), self.answer(questions));
     }
 
@@ -163,14 +164,12 @@ impl Listing {
     }
 
     /// Asks for single queues. Many sessions may wait for one answer.
-    async fn answer(&self, mut questions: mpsc::Receiver<ShortStr>) {
-        let mut batch = Vec::new();
+    async fn answer(&self, mut questions: mpsc::Receiver<Question>) {
+        let mut batch: Vec<Question> = Vec::new();
         while questions.recv_many(&mut batch, MOST_AT_ONCE).await > 0 {
-            let mut queues: BTreeSet<ShortStr> = batch.drain(..).collect();
-            queues.retain(|queue| !self.learner.knows(queue));
-            if !queues.is_empty() {
-                self.ask_for(&queues).await;
-            }
+            let queues = batch.iter().map(|question| question.queue.clone());
+            self.ask_for(&queues.collect()).await;
+            batch.clear(); // each session is told
         }
     }
 
@@ -202,11 +201,6 @@ impl Listing {
 // === impl Learner ===
 
 impl Learner {
-    fn knows(&self, queue: &[u8]) -> bool {
-        let known = self.catalogue.get(&self.vhost, queue);
-        known.is_some_and(|known| known.declared().is_some())
-    }
-
     /// All queues of a list that was asked for at that moment. False: there are more than the catalogue keeps.
     pub(super) fn learn_all(&self, json: impl Read, at: Mono) -> serde_json::Result<bool> {
         let mut list = serde_json::Deserializer::from_reader(BufReader::new(json));

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use crate::admin::Readiness;
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::Vhost;
 use crate::drain::{Drain, Phase};
 use crate::hook::Hook;
 use crate::intake::{self, Intake};
@@ -26,6 +26,7 @@ use super::dial::Dialer;
 use super::drive::{Drive, Outlet};
 use super::nodes::Address;
 use super::outlet::{IntakeOutlet, Observer, PublisherOutlet, PulseOutlet, RecorderOutlet};
+use super::question::Question;
 use super::vhosts::{Hub, LinkInboxes};
 
 /// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`intake::Input::Surveyed`] into that inbox. Does not block.
@@ -33,7 +34,7 @@ pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<intake::Input>) + Send + Syn
 
 /// Watches the queues of a vhost as long as it runs: tells which delay queues there are, and asks for the queues that it is given.
 pub type Watchdog = Arc<
-    dyn Fn(&Vhost, ExistingDelays, mpsc::Receiver<ShortStr>, Box<dyn Observer>) -> Watching
+    dyn Fn(&Vhost, ExistingDelays, mpsc::Receiver<Question>, Box<dyn Observer>) -> Watching
         + Send
         + Sync,
 >;

@@ -21,6 +21,7 @@ use crate::session::{self, Session};
 use crate::telemetry::metrics::Levels;
 
 use super::drive::Outlet;
+use super::question::Question;
 use super::vhosts::{Hub, Links};
 
 /// How much of an intake's inbox is kept free of the changes that sessions saw. A change that finds no room is lost; intake then learns of it
@@ -199,8 +200,9 @@ impl Outlet<Session> for SessionOutlet {
             }
         }
         for queue in fx.out.unknown.drain(..) {
+            let question = Question::new(queue, self.owner, &self.hub);
             let links = self.links.as_ref();
-            let asked = links.map(|links| links.questions.try_send(queue));
+            let asked = links.map(|links| links.questions.try_send(question));
             if let Some(Err(TrySendError::Full(_))) = asked {
                 self.observer.event(&Event::LimitMet(Limit::Questions));
             }

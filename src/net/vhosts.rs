@@ -24,13 +24,14 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::Vhost;
 use crate::machine::{Budget, Outcome, Owner, Ticket};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Policies, Policy};
 use crate::{intake, publisher, recorder, session, walk};
 
 use super::outlet::{Observer, SessionOutlet};
+use super::question::Question;
 
 /// Batches that wait for a publisher.
 const PUBLISHER_INBOX: usize = 1024;
@@ -60,7 +61,7 @@ pub struct LinkInboxes {
     /// Of the recorder.
     pub recorder: mpsc::Receiver<recorder::Input>,
     /// Queues that sessions have met and nobody knows.
-    pub questions: mpsc::Receiver<ShortStr>,
+    pub questions: mpsc::Receiver<Question>,
     /// Under which the publisher knows the intake.
     pub intake_owner: Owner,
     /// For what others have to tell the intake.
@@ -95,7 +96,7 @@ pub(super) struct Links {
     pub(super) intake: mpsc::Sender<intake::Input>,
     pub(super) recorder: mpsc::Sender<recorder::Input>,
     /// Closed where there is no management API to ask.
-    pub(super) questions: mpsc::Sender<ShortStr>,
+    pub(super) questions: mpsc::Sender<Question>,
     recorded: CancellationToken,
     intake_owner: Owner,
     /// Taken for the changes that are in the inbox of the intake.

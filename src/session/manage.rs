@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::QueueDeclare;
+use crate::dead_letter::Lookup;
 use crate::machine::{Event, Limit};
 use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::DeclareArguments;
@@ -76,7 +77,8 @@ impl Session {
 
     /// Manages the queues that are read and were of no interest, or unknown, until something was learnt.
     pub(super) fn look_again(&mut self) {
-        let news = self.registry.news();
+        let policies = &self.settings.policies;
+        let news = (self.registry.news(), policies.changes());
         if std::mem::replace(&mut self.news, news) == news {
             return;
         }
@@ -94,16 +96,23 @@ impl Session {
     /// Whether a queue is managed that was declared as it is: it has a target or retries, and is not the broker's.
     pub(super) fn is_meant(&self, queue: &[u8], declared: &Declared) -> bool {
         let ours = self.settings.policies.ours();
-        let policy = ours.matching(Queue {
+        let named = Queue {
             vhost: &self.peer.vhost,
             name: queue,
             queue_type: declared.queue_type,
-        });
+        };
+        let policy = ours.matching(named);
         let arguments = DeclareArguments::read(&declared.form.arguments);
         let mode = arguments.mode(&declared.said, policy, self.settings.mode);
         let asks = |said| self.retries_for(queue, declared.queue_type, said).is_some();
+        let names = &self.settings.names;
+        let target = || {
+            self.settings
+                .policies
+                .target_of_declared(named, declared, names)
+        };
         mode != Mode::Native
-            && (declared.said.target(policy).is_some()
+            && (matches!(target(), Lookup::Target(_) | Lookup::KeyUnknown)
                 || asks(declared.retries)
                 || asks(SaidRetries::default()))
     }

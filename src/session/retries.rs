@@ -78,9 +78,8 @@ impl Session {
 
     /// The broker has purged or deleted this queue, whoever declared it: it cannot reach what waits for a retry.
     pub(super) fn tell_of_waiting(&mut self, queue: ShortStr, deleted: bool, turn: &mut Turn<'_>) {
-        if self.registry.is_known_to_others(&queue) && !self.is_held_back(&queue) {
-            let most = self.settings.limits.now().max_queues_per_connection;
-            self.registry.adopt(&queue, most);
+        if self.registry.get(&queue).is_none() {
+            self.adopt_if_meant(&queue);
         }
         if let Some(Retries {
             back_off: Some(_), ..

@@ -1,0 +1,29 @@
+//! What a session asks of who reads the management API.
+
+use crate::amqp::ids::ShortStr;
+use crate::machine::Owner;
+use crate::session::Input;
+
+use super::vhosts::Hub;
+
+/// A queue that a session asks for. When this is dropped, what there is to know is in the catalogue, and the session is told so.
+pub struct Question {
+    /// Which.
+    pub queue: ShortStr,
+    owner: Owner,
+    hub: Hub,
+}
+
+impl Question {
+    pub(super) fn new(queue: ShortStr, owner: Owner, hub: &Hub) -> Question {
+        let hub = hub.clone();
+        Question { queue, owner, hub }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        let queue = std::mem::take(&mut self.queue);
+        self.hub.to_session(self.owner, Input::LookedUp(queue));
+    }
+}
