@@ -3,6 +3,7 @@
 //! Every frame passes as it is, except those few that take part in dead-lettering. The client leg is paused (`Hold`) where the order of
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
 
+mod again;
 mod changes;
 mod channel;
 mod contents;
@@ -14,6 +15,7 @@ mod from_broker;
 mod from_client;
 mod input;
 mod inquiry;
+mod instead;
 mod leaving;
 mod lenient;
 mod lifecycle;
@@ -62,6 +64,7 @@ pub use self::external::External;
 pub use self::input::Input;
 pub use self::output::{Effects, Output};
 
+use again::Again;
 use channel::Channel;
 use declare::{MOST_PERMITTED, PERMITTED_FOR};
 use frames::{Consumed, Handled, Stream};
@@ -73,7 +76,6 @@ use peer::Peer;
 use probe::Probe;
 use replies::Tally;
 use timers::Timer;
-use unpublished::Again;
 
 /// What may wait for a client that does not read while one of its declares is probed (else both sides would wait for each other).
 const PROBE_BACKLOG: usize = 1024 * 1024;

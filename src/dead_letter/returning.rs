@@ -36,6 +36,8 @@ pub struct Return<'a> {
     pub delivered: Wall,
     /// All is known that can give its queue a target. If not, the broker may know of one where nobody here does.
     pub knows_all: bool,
+    /// With what it carries while it is away, it fits a frame.
+    pub fits: bool,
     /// The exchange by which it comes back, where that is not the default exchange.
     pub by_exchange: Option<&'a ShortStr>,
 }
@@ -60,6 +62,7 @@ pub fn give_back(
 ) -> Option<Disposal> {
     match retries.verdict(of.attempts, of.returned) {
         Verdict::Native => None,
+        Verdict::Back(..) if !of.fits => Some(dies(&of.death, lookup, rules, now)),
         Verdict::Dies => Some(dies(&of.death, lookup, rules, now)),
         Verdict::Back(delay, attempts) => {
             let retried = away(of, delay, attempts, lookup, rules, own_user, now);

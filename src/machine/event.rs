@@ -78,7 +78,7 @@ pub enum Event {
         /// Why.
         cause: Fallback,
     },
-    /// A message that a client returned to a queue with retries went back at once.
+    /// A message that a client returned to a queue with retries was left to the broker.
     ReturnForwarded {
         /// The queue.
         queue: ShortStr,
@@ -134,15 +134,17 @@ pub enum Event {
         /// The queue.
         queue: ShortStr,
     },
-    /// A reject was kept from the broker, which would discard the message: only a policy of ours names a dead-letter exchange.
-    RejectKept {
+    /// A reject or a return was kept from the broker, which would lose the message, or give it back at once.
+    Kept {
         /// The queue.
         queue: ShortStr,
-        /// Why its dead letter is not published, or not yet.
+        /// A return.
+        returned: bool,
+        /// Why nothing is published in its place, or not yet.
         cause: Fallback,
     },
-    /// The message of such a reject was returned to its queue.
-    RejectReturned {
+    /// The message of such a reject or return was returned to its queue.
+    KeptReturned {
         /// The queue.
         queue: ShortStr,
     },

@@ -81,6 +81,8 @@ pub enum Cause {
     NoTarget,
     /// Where the dead letters of its queue go is known to the broker alone, which cannot be asked.
     TargetUnknown,
+    /// It comes back to its queue, which does not take it now.
+    QueueFull,
     /// No delay queue is left that is near enough to the delay.
     NoDelayQueue,
     /// The publisher is blocked, away or ending.
@@ -108,6 +110,7 @@ impl Cause {
             Cause::TargetBusy => "target_busy",
             Cause::NoTarget => "no_target",
             Cause::TargetUnknown => "target_unknown",
+            Cause::QueueFull => "queue_full",
             Cause::NoDelayQueue => "no_delay_queue",
             Cause::PublisherAway => "publisher_away",
             Cause::Unconfirmed => "unconfirmed",

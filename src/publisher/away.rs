@@ -143,8 +143,13 @@ impl Publisher {
         }
         let stood = self.clock.stood(now.mono);
         self.refuse(fx, |item| {
+            // What a client returned is not left to the broker when it is refused: it would only leave once more.
+            let stays = matches!(
+                item.publication.purpose,
+                Purpose::Delay(_) | Purpose::Return
+            );
             let bound = if item.sent { IN_DOUBT } else { PATIENCE };
-            stood.since(item.waits) >= bound
+            stood.since(item.waits) >= bound && !(stays && item.sent)
         });
     }
 

@@ -14,6 +14,7 @@ use crate::amqp::method::MethodId;
 use crate::machine::Wall;
 use crate::registry::Registry;
 
+use super::instead::Counts;
 use super::replies::{Due, Expected, Replies};
 use super::tx::Tx;
 use super::unacked::Unacked;
@@ -88,8 +89,8 @@ pub(super) struct Copying {
     pub redelivered: bool,
     /// When it began.
     pub at: Wall,
-    /// Without a copy: if the broker must not see its reject, whether it may be returned instead.
-    pub returnable: Option<bool>,
+    /// Without a copy, where that matters: how near it is to a limit on deliveries.
+    pub uncopied: Option<Counts>,
 }
 
 /// A consumer.

@@ -128,10 +128,10 @@ impl Session {
             false => Limit::RetainedPerConnection,
         };
         let fits = octets <= left && self.settings.retained.take(octets);
-        let mut returnable = None;
+        let mut uncopied = None;
         if !fits {
             let queue = copying.queue.clone();
-            returnable = self.returnable(&queue, header.get(PREFIX..).unwrap_or_default());
+            uncopied = self.counts_uncopied(&queue, header.get(PREFIX..).unwrap_or_default());
             turn.event(Event::NotRetained { queue, limit });
         }
         let Some(copying) = self
@@ -141,7 +141,7 @@ impl Session {
         else {
             return;
         };
-        copying.method.returnable = returnable;
+        copying.method.uncopied = uncopied;
         if fits {
             // A header that cannot be read is the client's to judge: there will be no copy.
             let _kept = copying.header(header, content);
@@ -204,10 +204,8 @@ impl Session {
                 }
             }
             None => {
-                if let Some(returnable) = copied.returnable {
-                    state
-                        .unacked
-                        .lacks_copy(copied.tag, &copied.queue, returnable);
+                if let Some(counts) = copied.uncopied {
+                    state.unacked.lacks_copy(copied.tag, &copied.queue, counts);
                 }
             }
         }

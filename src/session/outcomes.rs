@@ -1,11 +1,11 @@
-//! What becomes of withheld rejects: acked when the dead letter is safe, else given to the broker.
+//! What becomes of withheld rejects and returns: acked when what was published in their place is safe, else left to the broker or kept from it.
 
 use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::amqp::reply;
-use crate::machine::{Event, Fallback, Leg, Outcome, Ticket};
+use crate::machine::{Fallback, Leg, Outcome, Ticket};
 
+use super::instead::Asked;
 use super::ordering::Channels;
-use super::unpublished::Instead;
 use super::{Session, Turn};
 
 impl Session {
@@ -58,7 +58,7 @@ impl Session {
         }
     }
 
-    /// A withheld reject goes to the broker after all, or is kept from it.
+    /// What is withheld or kept cannot be published: the broker has to deal with it, or it stays unsettled.
     fn forward(
         &mut self,
         channel: ChannelId,
@@ -66,28 +66,19 @@ impl Session {
         cause: Fallback,
         turn: &mut Turn<'_>,
     ) {
-        let Some(unacked) = self
-            .channels
-            .get_mut(&channel)
-            .map(|state| &mut state.unacked)
-        else {
+        let state = self.channels.get(&channel);
+        let Some(retained) = state.and_then(|state| state.unacked.copy(tag)) else {
             return;
         };
-        let Some(rejected) = unacked.withheld(tag) else {
+        let (asked, nacked) = (retained.retried.asked, retained.before.nacked);
+        if self.leave_unsettled(channel, tag, asked, cause, turn) {
             return;
-        };
-        let (queue, nacked) = (rejected.queue.clone(), rejected.before.nacked);
-        if rejected.retried.returned {
-            return self.return_now(channel, tag, queue, cause, turn);
-        }
-        if self.instead(&queue) == Instead::Keep {
-            return self.keep(channel, tag, queue, cause, turn);
         }
         self.end_kept(channel, tag);
-        self.inject(channel, turn, |out| {
-            reply::refuse(out, channel, tag, nacked);
+        self.inject(channel, turn, |out| match asked {
+            Asked::Return => reply::nack(out, channel, tag, false, true),
+            Asked::Reject | Asked::TooLarge => reply::refuse(out, channel, tag, nacked),
         });
-        turn.event(Event::RejectForwarded { queue, cause });
     }
 
     /// The bound on waiting has passed: all withheld rejects go to the broker, or are kept from it.
@@ -99,7 +90,9 @@ impl Session {
             .map(|(ticket, of)| (*ticket, *of))
             .collect();
         for (ticket, (channel, tag)) in open {
-            self.forward(channel, tag, Fallback::CloseWait, turn);
+            if self.kept(channel, tag).is_none() {
+                self.forward(channel, tag, Fallback::CloseWait, turn);
+            }
             if self.kept(channel, tag).is_none() {
                 self.tickets.remove(&ticket);
             }

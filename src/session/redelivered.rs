@@ -15,6 +15,7 @@ use crate::objects::{Names, OwnObject, QueueType};
 use super::Session;
 use super::channel::{Consumer, Copying};
 use super::frames::BROKER_FRAME_MAX;
+use super::instead::Asked;
 use super::retries::Retried;
 use super::unacked::Retained;
 
@@ -115,7 +116,7 @@ pub(super) fn before_retries(
     Retried {
         attempts: retry.attempts,
         deadline: retry.deadline,
-        returned: false,
+        asked: Asked::Reject,
     }
 }
 

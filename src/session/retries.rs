@@ -6,7 +6,6 @@ use crate::amqp::STREAM_OFFSET;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::properties::{Properties, has_headers};
-use crate::amqp::reply;
 use crate::amqp::table::Table;
 use crate::amqp::version::Version;
 use crate::dead_letter::retries::{Attempts, OnCrash, Retries, Returned};
@@ -18,6 +17,7 @@ use crate::registry::policy::{Mode, Queue};
 use crate::registry::said_retries::{self, SaidRetries};
 
 use super::channel::Channel;
+use super::instead::Asked;
 use super::settle::Fate;
 use super::unacked::Retained;
 use super::{Session, Turn};
@@ -151,7 +151,7 @@ impl Session {
     }
 
     /// The type of a queue that this connection did not declare.
-    fn seen_type(&self, queue: &[u8]) -> QueueType {
+    pub(super) fn seen_type(&self, queue: &[u8]) -> QueueType {
         let known = self.registry.queue_type(queue);
         known.unwrap_or(QueueType::Default)
     }
@@ -175,57 +175,14 @@ impl Session {
         self.registry.any_retries() || self.settings.policies.ours().speak_of_retries()
     }
 
-    /// Whether a copy is kept of a delivery of a queue with retries.
+    /// Whether a delivery is known to come from a queue with retries: a copy is kept of it, or is missing.
     pub(super) fn is_of_a_retried_queue(&self, channel: ChannelId, tag: DeliveryTag) -> bool {
-        let state = self.channels.get(&channel);
-        let retained = state.and_then(|state| state.unacked.retained(tag));
-        retained.is_some_and(|retained| self.retries(&retained.queue).is_some())
-    }
-
-    /// Hands a returned delivery to the publisher, if its queue has retries.
-    pub(super) fn give_back_later(
-        &mut self,
-        channel: ChannelId,
-        tag: DeliveryTag,
-        turn: &mut Turn<'_>,
-    ) -> Fate {
-        let Some(state) = self.channels.get(&channel) else {
-            return Fate::Forward;
+        let Some(unacked) = self.channels.get(&channel).map(|state| &state.unacked) else {
+            return false;
         };
-        let Some(retained) = state.unacked.retained(tag) else {
-            return Fate::Forward;
-        };
-        let Some(retries) = self.retries(&retained.queue) else {
-            return Fate::Forward;
-        };
-        if state.may_fail(&self.registry) {
-            return match state.impatient {
-                true => Fate::Forward,
-                false => Fate::Unanswered,
-            };
-        }
-        if self.tickets.len() >= self.max_tickets {
-            return Fate::NoTicket;
-        }
-        let publication = match self.dispose_return(retained, &retries, turn) {
-            None | Some(Disposal::Drop(_)) => return Fate::Forward,
-            Some(Disposal::LeaveToBroker(cause)) => {
-                let queue = retained.queue.clone();
-                turn.event(Event::ReturnForwarded { queue, cause });
-                return Fate::Forward;
-            }
-            Some(Disposal::Publish(publication) | Disposal::Retry(publication)) => publication,
-            Some(Disposal::Park(publication, cause)) => Publication {
-                purpose: Purpose::Park(cause),
-                ..publication
-            },
-        };
-        let ticket = self.publish(channel, tag, publication, turn);
-        if let Some(state) = self.channels.get_mut(&channel) {
-            state.unacked.returned(tag);
-            state.unacked.withhold(tag, ticket);
-        }
-        Fate::Withheld
+        let copied = unacked.retained(tag).map(|retained| &retained.queue);
+        let queue = copied.or_else(|| Some(unacked.uncopied(tag)?.0));
+        queue.is_some_and(|queue| self.retries(queue).is_some())
     }
 
     /// The client is lost. What a policy counts then of its deliveries is returned by the proxy; the broker returns the others when the connection
@@ -241,9 +198,10 @@ impl Session {
             let no_ticket = |&(channel, tag): &(ChannelId, DeliveryTag)| {
                 // It counts as a reject, even if a nack of it has waited for a ticket.
                 if let Some(state) = self.channels.get_mut(&channel) {
-                    state.unacked.rejected_by(tag, false);
+                    state.unacked.rejected_by(tag, Asked::Return, false);
                 }
-                matches!(self.give_back_later(channel, tag, turn), Fate::NoTicket)
+                let fate = self.withhold(channel, tag, Asked::Return, turn);
+                matches!(fate, Fate::NoTicket)
             };
             let counted = left.iter().position(no_ticket).unwrap_or(left.len());
             left.drain(..counted);
@@ -279,7 +237,8 @@ impl Session {
         left
     }
 
-    fn dispose_return(
+    /// Decides what becomes of a returned delivery. `None`: the broker returns it.
+    pub(super) fn dispose_return(
         &self,
         retained: &Retained,
         retries: &Retries,
@@ -317,7 +276,9 @@ impl Session {
             },
         };
         let content = names.bridges().content(&retained.content);
-        let properties = Properties::parse(&content.properties).ok()?;
+        let Ok(properties) = Properties::parse(&content.properties) else {
+            return Some(Disposal::LeaveToBroker(Fallback::Unreadable));
+        };
         let headers = Table(properties.headers().unwrap_or_default());
         let by_the_queue = match self.is_counted(retained, queue_type) {
             true => dead_letter::retry::native_attempts(headers, self.counts_acquired()),
@@ -339,12 +300,17 @@ impl Session {
             queue_ttl: policies.message_ttl(queue, declared.map(|declared| &**declared)),
             delivered: retained.delivered,
             knows_all,
+            fits: retained.retried.asked != Asked::TooLarge,
             by_exchange: way_back.as_ref().ok().and_then(Option::as_ref),
         };
         let user = &self.settings.user;
         let disposal = dead_letter::give_back(&of, retries, &lookup, &rules, user, turn.now.wall)?;
         Some(match (disposal, way_back) {
             (Disposal::Retry(_), Err(cause)) => Disposal::LeaveToBroker(cause),
+            (Disposal::Park(publication, cause), _) => Disposal::Publish(Publication {
+                purpose: Purpose::Park(cause),
+                ..publication
+            }),
             (disposal, _) => disposal,
         })
     }
@@ -367,26 +333,6 @@ impl Session {
             .version
             .is_some_and(|version| version >= Version(4, 3, 0))
     }
-
-    /// The message of a withheld return goes back to its queue at once.
-    pub(super) fn return_now(
-        &mut self,
-        channel: ChannelId,
-        tag: DeliveryTag,
-        queue: ShortStr,
-        cause: Fallback,
-        turn: &mut Turn<'_>,
-    ) {
-        let state = self.channels.get(&channel);
-        let withheld = state.and_then(|state| state.unacked.withheld(tag));
-        let nacked = withheld.is_some_and(|retained| retained.before.nacked);
-        self.end_kept(channel, tag);
-        self.inject(channel, turn, |out| match nacked {
-            true => reply::nack(out, channel, tag, false, true),
-            false => reply::reject(out, channel, tag, true),
-        });
-        turn.event(Event::ReturnForwarded { queue, cause });
-    }
 }
 
 /// Whether the method returns what it settles.
@@ -401,6 +347,6 @@ pub(crate) struct Retried {
     pub(crate) attempts: Attempts,
     /// When its TTL is over, if a retry has fixed that.
     pub(crate) deadline: Option<crate::machine::Wall>,
-    /// The client has returned it: if that comes to nothing, it goes back at once.
-    pub(crate) returned: bool,
+    /// What its client has asked for.
+    pub(crate) asked: Asked,
 }

@@ -3,7 +3,7 @@
 //! A `multiple` never settles a withheld tag: it is split, so that the broker has no word about a tag before its dead letter is safe; or,
 //! when it would be many pieces, it waits.
 
-use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
+use crate::amqp::ids::{ChannelId, DeliveryTag};
 use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::Disposal;
@@ -11,12 +11,12 @@ use crate::machine::{Event, Fallback, Leg, Limit};
 use crate::registry::Standing;
 
 use super::frames::{Handled, Method};
+use super::instead::Asked;
 use super::ordering::Channels;
 use super::pause::Hold;
 use super::retries;
 use super::tx::Tx;
 use super::unacked::{Retained, Verdict};
-use super::unpublished::Instead;
 use super::verify::Why;
 use super::{Session, Turn};
 
@@ -198,19 +198,22 @@ impl Session {
         {
             from = DeliveryTag(tag.0.saturating_add(1));
             let goes = dies || returns && self.is_of_a_retried_queue(channel, tag);
+            let asked = match dies {
+                true => Asked::Reject,
+                false => Asked::Return,
+            };
             if goes && self.is_unsure_of(channel, tag, turn) {
                 enough = false;
                 break;
             }
             if goes && let Some(state) = self.channels.get_mut(&channel) {
-                state.unacked.rejected_by(tag, id == MethodId::BASIC_NACK);
+                let nack = id == MethodId::BASIC_NACK;
+                state.unacked.rejected_by(tag, asked, nack);
             }
             let fate = if self.set_aside(channel, tag, verdict) {
                 Fate::Withheld
-            } else if dies {
-                self.withhold(channel, tag, turn)
             } else if goes {
-                self.give_back_later(channel, tag, turn)
+                self.withhold(channel, tag, asked, turn)
             } else {
                 Fate::Forward
             };
@@ -301,36 +304,40 @@ impl Session {
         self.verify(&queue, Why::Dies, turn)
     }
 
-    /// Hands the dead letter of one delivery to the publisher, if it is ours to do.
+    /// Hands what becomes of one delivery to the publisher, if it is ours to do.
     pub(super) fn withhold(
         &mut self,
         channel: ChannelId,
         tag: DeliveryTag,
+        asked: Asked,
         turn: &mut Turn<'_>,
     ) -> Fate {
+        let left = |session: &mut Session, cause, turn: &mut Turn<'_>| match session
+            .leave_unsettled(channel, tag, asked, cause, turn)
+        {
+            true => Fate::Withheld,
+            false => Fate::Forward,
+        };
         let Some(state) = self.channels.get(&channel) else {
             return Fate::Forward;
         };
-        if let Some(queue) = state.unacked.uncopied(tag).cloned() {
-            return self.keep_or_forward(channel, tag, queue, Some(Fallback::Budget), turn);
+        if state.unacked.uncopied(tag).is_some() {
+            return left(self, Fallback::Budget, turn);
         }
         let Some(retained) = state.unacked.retained(tag) else {
             return Fate::Forward;
         };
-        let Some(standing) = self
-            .registry
-            .get(&retained.queue)
-            .map(|known| known.standing)
-        else {
-            return Fate::Forward;
-        };
-        let queue = retained.queue.clone();
-        if standing == Standing::Unknown && self.instead(&queue) == Instead::Forward {
-            return self.keep_or_forward(channel, tag, queue, Some(Fallback::Stale), turn);
+        let known = self.registry.get(&retained.queue);
+        match (asked, known.map(|known| known.standing)) {
+            (Asked::Reject, None) => return Fate::Forward,
+            (Asked::Reject, Some(Standing::Unknown)) if !self.loses(&retained.queue) => {
+                return left(self, Fallback::Stale, turn);
+            }
+            _ => {}
         }
         if state.may_fail(&self.registry) {
             return match state.impatient {
-                true => self.keep_or_forward(channel, tag, queue, None, turn),
+                true => left(self, Fallback::CloseWait, turn),
                 false => Fate::Unanswered,
             };
         }
@@ -338,13 +345,10 @@ impl Session {
             return Fate::NoTicket;
         }
         let held = retained.delivered.until(turn.now.wall);
-        let publication = match self.dispose(retained, held, turn) {
-            None => return Fate::Forward,
-            Some(Disposal::LeaveToBroker(cause)) => {
-                return self.keep_or_forward(channel, tag, queue, Some(cause), turn);
-            }
+        let publication = match self.decide(retained, held, turn) {
             // Of a client's reject no cycle is made (S6.2): it is neither dropped nor parked for one.
-            Some(Disposal::Drop(_)) => return Fate::Forward,
+            None | Some(Disposal::Drop(_)) => return Fate::Forward,
+            Some(Disposal::LeaveToBroker(cause)) => return left(self, cause, turn),
             Some(
                 Disposal::Publish(publication)
                 | Disposal::Park(publication, _)
@@ -356,31 +360,6 @@ impl Session {
             state.unacked.withhold(tag, ticket);
         }
         Fate::Withheld
-    }
-
-    /// It cannot be published now. `cause`: where that is worth a fact.
-    fn keep_or_forward(
-        &mut self,
-        channel: ChannelId,
-        tag: DeliveryTag,
-        queue: ShortStr,
-        cause: Option<Fallback>,
-        turn: &mut Turn<'_>,
-    ) -> Fate {
-        match self.instead(&queue) {
-            Instead::Keep => {
-                let cause = cause.unwrap_or(Fallback::CloseWait);
-                self.keep(channel, tag, queue, cause, turn);
-                Fate::Withheld
-            }
-            Instead::Forward => {
-                let told = |cause: &Fallback| *cause != Fallback::Budget; // at its delivery
-                if let Some(cause) = cause.filter(told) {
-                    turn.event(Event::RejectForwarded { queue, cause });
-                }
-                Fate::Forward
-            }
-        }
     }
 }
 

@@ -9,10 +9,10 @@ use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::machine::{Fallback, Leg};
 
+use super::instead::Asked;
 use super::replies::Expected;
 use super::settle::Fate;
 use super::unacked::Verdict;
-use super::unpublished::Instead;
 use super::{Session, Turn};
 
 /// What a channel in tx mode has sent since the last commit or rollback.
@@ -33,7 +33,7 @@ impl Session {
         state.tx.get_or_insert(Tx::Empty);
         let mut unacked = std::mem::take(&mut state.unacked);
         unacked.begin_tx();
-        let freed = unacked.drop_copies(|queue| self.instead(queue) == Instead::Keep);
+        let freed = unacked.drop_copies(|queue| self.loses(queue));
         if let Some(state) = self.channels.get_mut(&channel) {
             state.unacked = unacked;
         }
@@ -52,7 +52,7 @@ impl Session {
                 Verdict::Ack | Verdict::Requeue => {
                     self.tell(channel, tag, verdict, turn);
                 }
-                Verdict::Reject => match self.withhold(channel, tag, turn) {
+                Verdict::Reject => match self.withhold(channel, tag, Asked::Reject, turn) {
                     Fate::Withheld => {}
                     Fate::Forward => self.tell(channel, tag, verdict, turn),
                     Fate::Unanswered | Fate::NoTicket => {

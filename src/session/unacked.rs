@@ -9,6 +9,7 @@ use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::dead_letter::redelivered::Before;
 use crate::machine::{Mono, Ticket, Wall};
 
+use super::instead::{Asked, Counts};
 use super::retries::Retried;
 
 mod bits;
@@ -58,19 +59,19 @@ impl Retained {
     }
 }
 
-/// A reject that the broker has not seen, as its dead letter is on its way.
+/// A reject or a return that the broker has not seen, as something is published in its place.
 #[derive(Debug)]
 pub(crate) struct Withheld {
-    /// Its dead letter's.
+    /// Of what is published.
     pub ticket: Ticket,
     /// What was rejected.
     pub retained: Retained,
 }
 
-/// A reject that the broker must not see, as it would discard the message. No request waits for it.
+/// A reject or a return that is not left to the broker, although nothing can be published now. No request waits for it.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// While its dead letter is on its way.
+    /// While something is on its way all the same.
     pub ticket: Option<Ticket>,
     /// What was rejected.
     pub retained: Retained,
@@ -80,19 +81,22 @@ pub(crate) struct Kept {
     pub hide_user: bool,
 }
 
-/// Deliveries of one queue of which no copy could be kept, and whose reject the broker must not see.
+/// Deliveries of one queue of which no copy could be kept, where that matters.
 #[derive(Debug)]
-struct Uncopied {
-    queue: ShortStr,
-    /// They may be returned to their queue.
-    returnable: bool,
+pub(crate) struct Uncopied {
+    /// Their queue.
+    pub queue: ShortStr,
+    /// How near they are to a limit on deliveries.
+    pub counts: Counts,
     tags: Bits,
+    /// Those that are kept, and were returned; the others were rejected.
+    returned: Bits,
 }
 
 /// Deliveries of one channel that the broker has no word about.
 ///
 /// A tag is *outstanding* (bit set), may be *retained* while it is (or *uncopied*, where that matters), or *withheld* (the client rejected
-/// it), or *kept* (the same, and the broker must not see it), then *done* (its dead letter is confirmed, the ack not yet sent). What the
+/// or returned it), or *kept* (the same, and nothing can be published now), then *done* (its dead letter is confirmed, the ack not yet sent). What the
 /// client may settle is outstanding and none of the last three.
 #[derive(Debug, Default)]
 pub(crate) struct Unacked {
@@ -106,6 +110,15 @@ pub(crate) struct Unacked {
     taken: Bits,
     /// In tx mode.
     uncommitted: Option<Uncommitted>,
+}
+
+// === impl Uncopied ===
+
+impl Uncopied {
+    /// Whether the client has returned a kept one.
+    pub(crate) fn is_returned(&self, tag: DeliveryTag) -> bool {
+        has(&self.returned, tag.0)
+    }
 }
 
 // === impl Unacked ===
@@ -130,26 +143,27 @@ impl Unacked {
         has(&self.words, tag.0) && !has(&self.taken, tag.0)
     }
 
-    /// No copy could be kept of this delivery of a queue whose rejects the broker must not see.
-    pub(crate) fn lacks_copy(&mut self, tag: DeliveryTag, queue: &ShortStr, returnable: bool) {
+    /// No copy could be kept of this delivery.
+    pub(crate) fn lacks_copy(&mut self, tag: DeliveryTag, queue: &ShortStr, counts: Counts) {
         if !self.may_settle(tag) {
             return;
         }
-        let same = |of: &&mut Uncopied| of.queue == *queue && of.returnable == returnable;
+        let same = |of: &&mut Uncopied| of.queue == *queue && of.counts == counts;
         match self.uncopied.iter_mut().find(same) {
             Some(of) => set(&mut of.tags, tag.0),
             None => self.uncopied.push(Uncopied {
                 queue: queue.clone(),
-                returnable,
+                counts,
                 tags: Bits::from([(tag.0 >> 6, 1 << (tag.0 & 63))]),
+                returned: Bits::new(),
             }),
         }
     }
 
-    /// The queue of a delivery without a copy.
-    pub(crate) fn uncopied(&self, tag: DeliveryTag) -> Option<&ShortStr> {
+    /// The queue of a delivery without a copy, and how near it is to a limit on deliveries.
+    pub(crate) fn uncopied(&self, tag: DeliveryTag) -> Option<(&ShortStr, Counts)> {
         let of = self.uncopied.iter().find(|of| has(&of.tags, tag.0))?;
-        Some(&of.queue)
+        Some((&of.queue, of.counts))
     }
 
     /// Whether a request of the client has to wait for a withheld reject, or for its ack.
@@ -291,6 +305,7 @@ impl Unacked {
         if !self.uncopied.is_empty() {
             for of in &mut self.uncopied {
                 clear(&mut of.tags, tag.0);
+                clear(&mut of.returned, tag.0);
             }
             self.uncopied.retain(|of| !of.tags.is_empty());
         }
@@ -301,10 +316,17 @@ impl Unacked {
         self.retained.get(&tag.0)
     }
 
-    /// The client rejects a retained delivery, by `basic.nack` or not.
-    pub(crate) fn rejected_by(&mut self, tag: DeliveryTag, nack: bool) {
+    /// The copy of a delivery, whatever its client has said of it.
+    pub(crate) fn copy(&self, tag: DeliveryTag) -> Option<&Retained> {
+        let withheld = || Some(&self.withheld.get(&tag.0)?.retained);
+        let kept = || Some(&self.kept.get(&tag.0)?.retained);
+        self.retained.get(&tag.0).or_else(withheld).or_else(kept)
+    }
+
+    /// The client rejects or returns a retained delivery, by `basic.nack` or not.
+    pub(crate) fn rejected_by(&mut self, tag: DeliveryTag, asked: Asked, nack: bool) {
         if let Some(retained) = self.retained.get_mut(&tag.0) {
-            retained.before.nacked = nack;
+            (retained.retried.asked, retained.before.nacked) = (asked, nack);
         }
     }
 
@@ -320,13 +342,6 @@ impl Unacked {
     pub(crate) fn retained_queues(&self) -> impl Iterator<Item = (DeliveryTag, &ShortStr)> {
         let all = self.retained.iter();
         all.map(|(tag, retained)| (DeliveryTag(*tag), &retained.queue))
-    }
-
-    /// The client returns a retained delivery.
-    pub(crate) fn returned(&mut self, tag: DeliveryTag) {
-        if let Some(retained) = self.retained.get_mut(&tag.0) {
-            retained.retried.returned = true;
-        }
     }
 
     /// The dead letter of a withheld or kept reject is safe: it is to be acked.
@@ -350,19 +365,11 @@ impl Unacked {
         }
     }
 
-    /// What was rejected, of a withheld reject.
-    pub(crate) fn withheld(&self, tag: DeliveryTag) -> Option<&Retained> {
-        Some(&self.withheld.get(&tag.0)?.retained)
-    }
-
-    /// A reject of a retained delivery, or one that is withheld, is kept from the broker from now on. What is on its way stays so.
-    pub(crate) fn keep(&mut self, tag: DeliveryTag, since: Mono) {
+    /// What the client said of a delivery is kept from the broker from now on. What is on its way stays so. `None`: it was kept before.
+    pub(crate) fn keep(&mut self, tag: DeliveryTag, since: Mono) -> Option<&Retained> {
         let (ticket, retained) = match self.withheld.remove(&tag.0) {
             Some(withheld) => (Some(withheld.ticket), withheld.retained),
-            None => match self.retained.remove(&tag.0) {
-                Some(retained) => (None, retained),
-                None => return,
-            },
+            None => (None, self.retained.remove(&tag.0)?),
         };
         set(&mut self.taken, tag.0);
         let kept = Kept {
@@ -372,11 +379,16 @@ impl Unacked {
             hide_user: false,
         };
         self.kept.insert(tag.0, kept);
+        Some(&self.kept.get(&tag.0)?.retained)
     }
 
-    /// The same of a delivery without a copy.
-    pub(crate) fn keep_uncopied(&mut self, tag: DeliveryTag) {
+    /// The same of a delivery without a copy, which the client has returned or rejected.
+    pub(crate) fn keep_uncopied(&mut self, tag: DeliveryTag, returned: bool) {
         set(&mut self.taken, tag.0);
+        let of = self.uncopied.iter_mut().find(|of| has(&of.tags, tag.0));
+        if let Some(of) = of.filter(|_| returned) {
+            set(&mut of.returned, tag.0);
+        }
     }
 
     /// A reject that is kept.
@@ -389,9 +401,12 @@ impl Unacked {
         self.kept.get_mut(&tag.0)
     }
 
-    /// The copy of a delivery is of no use.
+    /// The copy of a delivery is of no use: the client might as well not have settled it.
     pub(crate) fn drop_copy(&mut self, tag: DeliveryTag) -> Option<Retained> {
-        self.retained.remove(&tag.0)
+        let retained = self.retained.remove(&tag.0);
+        let retained = retained.or_else(|| self.take_rejected(tag))?;
+        clear(&mut self.taken, tag.0);
+        Some(retained)
     }
 
     /// How many are kept and not on their way.
@@ -405,8 +420,8 @@ impl Unacked {
         idle.map(|(tag, kept)| (DeliveryTag(*tag), kept))
     }
 
-    /// The kept ones without a copy: the tag, the queue, and whether they may be returned to it.
-    pub(crate) fn kept_uncopied(&self) -> impl Iterator<Item = (DeliveryTag, &ShortStr, bool)> {
+    /// The kept ones without a copy.
+    pub(crate) fn kept_uncopied(&self) -> impl Iterator<Item = (DeliveryTag, &Uncopied)> {
         self.uncopied.iter().flat_map(|of| {
             let kept = of.tags.iter().flat_map(|(word, set)| {
                 bits(*word, set & self.taken.get(word).copied().unwrap_or(0))
@@ -416,7 +431,7 @@ impl Unacked {
                 None => false,
             };
             let kept = kept.filter(move |tag| !aside(tag));
-            kept.map(|tag| (DeliveryTag(tag), &of.queue, of.returnable))
+            kept.map(move |tag| (DeliveryTag(tag), of))
         })
     }
 

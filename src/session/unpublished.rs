@@ -1,176 +1,124 @@
-//! What becomes of a reject whose dead letter cannot be published now: the one place that asks what the broker knows.
-//!
-//! ```text
-//!                the broker has a dead-letter exchange    only a policy of ours names one: the broker would discard the message
-//!  with a copy   forwarded: the broker does it            kept: unsettled, and published again after a pause
-//!  without       forwarded                                kept: unsettled, and returned to its queue after a pause, or with its channel
-//! ```
-//! What is kept returns to its queue by itself when its channel closes. No request of the client waits for it (after `close-wait`, of those
-//! that did), and no later `multiple` settles it.
+//! What becomes of a delivery that its client has rejected or returned, and that cannot be published now. [`instead`](super::instead) says whether
+//! the broker deals with it. If not, it stays unsettled, and so returns to its queue by itself when its channel closes. No request of the client
+//! waits for it (after `close-wait`, of those that did), and no later `multiple` settles it.
 
 use std::time::Duration;
 
 use crate::amqp::content::Content;
-use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
-use crate::amqp::properties::Properties;
 use crate::amqp::reply;
 use crate::amqp::table::Table;
-use crate::amqp::version::Version;
 use crate::dead_letter::{self, Death, Disposal, Lookup, proof};
-use crate::machine::{Cause, Event, Fallback, Mono, Publication, Reason, Rejecter, Ticket};
-use crate::objects::{Names, QueueType};
-use crate::registry::live::LivePolicies;
+use crate::machine::{Cause, Event, Fallback, Publication, Reason, Rejecter, Ticket};
+use crate::objects::QueueType;
 use crate::registry::policy::Queue;
-use crate::registry::{Declared, Known};
 
+use super::again::{Again, FIRST_PAUSE, LAST_PAUSE};
+use super::instead::{Asked, Counts, Facts, Instead, Reject, counts, instead};
 use super::unacked::{Kept, Retained};
 use super::{Session, Turn};
 
-/// The first pause; each further one is twice as long, up to the last.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LAST_PAUSE: Duration = Duration::from_secs(60);
-/// What is kept for so long goes back to its queue, if it may, before the broker's `consumer_timeout` (30 min) closes the channel.
+/// What is kept for so long goes back to its queue, if it may: that is half of the time in which the broker waits for a settlement before it closes
+/// the channel (`consumer_timeout`, 30 min). A queue can have less by an argument; what an operator sets for the node or by a policy is not known.
 const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
-/// The delivery limit of a quorum queue of which none is known: the default from 4.0 on.
-const DELIVERY_LIMIT: i64 = 20;
-/// Returns of ours use up this part of it.
-const OUR_SHARE: i64 = 4;
-
-/// What takes the place of a publication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Instead {
-    /// The reject goes to the broker, which does as much for the message as it would without a proxy.
-    Forward,
-    /// It must not: the broker would discard the message, and only we know where it was to go.
-    Keep,
-}
-
-/// Decides between the two for a queue of that vhost.
-pub(super) fn instead(
-    policies: &LivePolicies,
-    vhost: &[u8],
-    name: &[u8],
-    known: Option<&Known>,
-    names: &Names,
-) -> Instead {
-    let Some(Known { declared, .. }) = known else {
-        return Instead::Forward; // the queue has ended, or nobody told us of it
-    };
-    let queue = Queue {
-        vhost,
-        name,
-        queue_type: declared.queue_type,
-    };
-    if policies.broker_dead_letters(queue, declared) {
-        return Instead::Forward;
-    }
-    match policies.target_of_declared(queue, declared, names) {
-        Lookup::Target(_) | Lookup::KeyUnknown => Instead::Keep,
-        // The policy is gone: the queue has no dead letters any more, or those that a policy of the broker gives it.
-        Lookup::Unknown | Lookup::NoExchange => Instead::Forward,
-    }
-}
-
-/// Whether a delivery may be returned to its queue by `basic.nack` without coming near a limit on its deliveries.
-///
-/// Measured: classic queues never count; quorum queues count each return, but for 4.3, where a nack (and a recover) is not counted.
-/// `x-delivery-count` is missing while it is 0 (3.10 writes it), and on classic queues.
-pub(super) fn may_return(version: Option<Version>, declared: &Declared, properties: &[u8]) -> bool {
-    let nack_counts = version.is_none_or(|version| version < Version(4, 3, 0));
-    if !nack_counts || declared.queue_type == QueueType::Classic {
-        return true;
-    }
-    let limit = Table(&declared.form.arguments).get(b"x-delivery-limit");
-    let limit = limit.ok().flatten().and_then(|limit| limit.as_integer());
-    let unlimited = version.is_some_and(|version| version >= Version(4, 0, 0));
-    let limit = match limit {
-        Some(limit) if limit < 0 && unlimited => DELIVERY_LIMIT,
-        Some(limit) => limit.min(DELIVERY_LIMIT),
-        None => DELIVERY_LIMIT,
-    };
-    delivery_count(properties).is_ok_and(|count| count < limit / OUR_SHARE)
-}
-
-fn delivery_count(properties: &[u8]) -> Result<i64, Malformed> {
-    let properties = Properties::parse(properties)?;
-    let headers = Table(properties.headers().unwrap_or_default());
-    let count = headers.get(b"x-delivery-count")?;
-    Ok(count.and_then(|count| count.as_integer()).unwrap_or(0))
-}
-
-/// When something that has failed is done again: after growing pauses.
-#[derive(Debug)]
-pub(super) struct Again {
-    at: Option<Mono>,
-    pause: Duration,
-    last: Mono,
-}
-
-// === impl Again ===
-
-impl Default for Again {
-    fn default() -> Again {
-        Again {
-            at: None,
-            pause: FIRST_PAUSE,
-            last: Mono::default(),
-        }
-    }
-}
-
-impl Again {
-    /// The deadline.
-    pub(super) fn at(&self) -> Option<Mono> {
-        self.at
-    }
-
-    /// Something waits for it.
-    fn arm(&mut self, now: Mono) {
-        if self.at.is_none() {
-            if self.last.until(now) > 2 * self.pause {
-                self.pause = FIRST_PAUSE; // it was long ago that something failed
-            }
-            self.at = Some(now.after(self.pause));
-        }
-    }
-
-    /// Its time has come: the next pause is longer.
-    fn fired(&mut self, now: Mono) {
-        self.at = None;
-        self.last = now;
-        self.pause = (2 * self.pause).min(LAST_PAUSE);
-    }
-
-    /// It can be done again: the others that wait need not.
-    pub(super) fn succeeds(&mut self, now: Mono) {
-        self.pause = FIRST_PAUSE;
-        self.at = self.at.map(|_| now);
-    }
-}
+/// The time that the broker waits for a settlement, in milliseconds.
+const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
 
 impl Session {
-    /// Whether the broker would discard what is rejected in this queue.
-    pub(super) fn instead(&self, queue: &[u8]) -> Instead {
-        let known = self.registry.get(queue);
-        let (policies, names) = (&self.settings.policies, &self.settings.names);
-        instead(policies, &self.peer.vhost, queue, known, names)
+    /// Asks the rule about a delivery that cannot be published, and about its queue.
+    fn instead(
+        &self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        asked: Asked,
+        cause: Fallback,
+    ) -> Option<(ShortStr, Instead)> {
+        let state = self.channels.get(&channel)?;
+        let unacked = &state.unacked;
+        let (queue, counts) = match unacked.copy(tag) {
+            Some(of) => (&of.queue, self.counts(&of.queue, &of.content.properties)),
+            None => unacked.uncopied(tag)?,
+        };
+        let facts = Facts {
+            asked,
+            reject: self.on_reject(queue),
+            counts,
+            cause,
+        };
+        let instead = match instead(facts) {
+            // A word of ours would be part of the client's next transaction.
+            Instead::Forward if state.tx.is_some() && unacked.kept(tag).is_some() => Instead::Keep,
+            instead => instead,
+        };
+        Some((queue.clone(), instead))
+    }
+
+    /// What the broker does with a reject in this queue.
+    fn on_reject(&self, name: &[u8]) -> Reject {
+        let Some(known) = self.registry.get(name) else {
+            return Reject::Discards; // the queue has ended, or nobody told us of it
+        };
+        let declared = &known.declared;
+        let queue = Queue {
+            vhost: &self.peer.vhost,
+            name,
+            queue_type: declared.queue_type,
+        };
+        let policies = &self.settings.policies;
+        if policies.broker_dead_letters(queue, declared) {
+            return Reject::DeadLetters;
+        }
+        match policies.target_of_declared(queue, declared, &self.settings.names) {
+            Lookup::Target(_) | Lookup::KeyUnknown => Reject::Loses,
+            // Or a policy of the broker gives the queue dead letters, by itself.
+            Lookup::Unknown | Lookup::NoExchange => Reject::Discards,
+        }
+    }
+
+    /// Whether the broker would discard what is rejected in this queue, and only we know where it was to go.
+    pub(super) fn loses(&self, queue: &[u8]) -> bool {
+        self.on_reject(queue) == Reject::Loses
+    }
+
+    /// What a return of a message with these properties counts.
+    fn counts(&self, queue: &[u8], properties: &[u8]) -> Counts {
+        let (queue_type, arguments) = match self.registry.get(queue) {
+            Some(known) => (known.declared.queue_type, &*known.declared.form.arguments),
+            None => (self.seen_type(queue), &[][..]),
+        };
+        counts(self.peer.version, queue_type, arguments, properties)
+    }
+
+    /// The same where no copy could be kept of it. `None`: that does not matter.
+    pub(super) fn counts_uncopied(&self, queue: &[u8], properties: &[u8]) -> Option<Counts> {
+        let matters = self.loses(queue) || self.retries(queue).is_some();
+        matters.then(|| self.counts(queue, properties))
     }
 
     /// Whether this session knows a queue whose rejects the broker must not see.
     pub(super) fn knows_any_to_keep(&self) -> bool {
-        let mut names = self.registry.names();
-        names.any(|queue| self.instead(queue) == Instead::Keep)
+        self.registry.names().any(|queue| self.loses(queue))
     }
 
-    /// Decides what becomes of a rejected delivery. `None`: its queue is not managed any more.
+    /// What becomes of a delivery as its client asked. `None`: nothing that is ours to do.
     /// `held`: how long the client had it when it rejected it.
-    pub(super) fn dispose(
+    pub(super) fn decide(
         &self,
         retained: &Retained,
         held: Duration,
         turn: &Turn<'_>,
     ) -> Option<Disposal> {
+        match retained.retried.asked {
+            Asked::Reject => self.dispose(retained, held, turn),
+            Asked::Return | Asked::TooLarge => {
+                let retries = self.retries(&retained.queue)?;
+                self.dispose_return(retained, &retries, turn)
+            }
+        }
+    }
+
+    /// The same of a rejected delivery. `None`: its queue is not managed any more.
+    fn dispose(&self, retained: &Retained, held: Duration, turn: &Turn<'_>) -> Option<Disposal> {
         let rules = self.rules()?;
         let declared = &self.registry.get(&retained.queue)?.declared;
         let queue = Queue {
@@ -229,7 +177,49 @@ impl Session {
         ticket
     }
 
-    /// A reject of a retained delivery, or one that is withheld, is kept from the broker.
+    /// A delivery cannot be published. False: the broker has to deal with it; else it stays unsettled.
+    pub(super) fn leave_unsettled(
+        &mut self,
+        channel: ChannelId,
+        tag: DeliveryTag,
+        asked: Asked,
+        cause: Fallback,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let Some((queue, instead)) = self.instead(channel, tag, asked, cause) else {
+            return false;
+        };
+        let returned = asked != Asked::Reject;
+        match instead {
+            Instead::Forward => {
+                if cause != Fallback::Budget {
+                    // Else that was told at its delivery.
+                    turn.event(match returned {
+                        true => Event::ReturnForwarded { queue, cause },
+                        false => Event::RejectForwarded { queue, cause },
+                    });
+                }
+                return false;
+            }
+            Instead::Keep => self.keep(channel, tag, queue, cause, turn),
+            Instead::ReturnLater => {
+                self.drop_copy(channel, tag);
+                if let Some(state) = self.channels.get_mut(&channel) {
+                    state.unacked.keep_uncopied(tag, returned);
+                }
+                self.back.arm(turn.now.mono, LAST_PAUSE);
+                self.again.arm(turn.now.mono, LAST_PAUSE);
+                turn.event(Event::Kept {
+                    queue,
+                    returned,
+                    cause,
+                });
+            }
+        }
+        true
+    }
+
+    /// What its client asked is kept from the broker. That is told once.
     pub(super) fn keep(
         &mut self,
         channel: ChannelId,
@@ -238,19 +228,18 @@ impl Session {
         cause: Fallback,
         turn: &mut Turn<'_>,
     ) {
-        if cause == Fallback::Unreadable {
-            self.drop_copy(channel, tag);
-        }
+        self.again.arm(turn.now.mono, self.kept_for(&queue));
         let Some(state) = self.channels.get_mut(&channel) else {
             return;
         };
-        state.unacked.keep(tag, turn.now.mono);
-        if state.unacked.uncopied(tag).is_some() {
-            state.unacked.keep_uncopied(tag);
-            self.back.arm(turn.now.mono);
+        if let Some(retained) = state.unacked.keep(tag, turn.now.mono) {
+            let returned = retained.retried.asked != Asked::Reject;
+            turn.event(Event::Kept {
+                queue,
+                returned,
+                cause,
+            });
         }
-        self.again.arm(turn.now.mono);
-        turn.event(Event::RejectKept { queue, cause });
     }
 
     /// The copy of a delivery is of no use.
@@ -261,27 +250,14 @@ impl Session {
         let Some(retained) = state.unacked.drop_copy(tag) else {
             return;
         };
-        let returnable = self.may_return(&retained);
+        let counts = self.counts(&retained.queue, &retained.content.properties);
         if let Some(state) = self.channels.get_mut(&channel) {
-            state.unacked.lacks_copy(tag, &retained.queue, returnable);
+            state.unacked.lacks_copy(tag, &retained.queue, counts);
         }
         self.give_back(retained.octets());
     }
 
-    fn may_return(&self, retained: &Retained) -> bool {
-        let known = self.registry.get(&retained.queue);
-        let properties = &retained.content.properties;
-        known.is_some_and(|known| may_return(self.peer.version, &known.declared, properties))
-    }
-
-    /// No copy of a delivery could be kept; `properties`: its own.
-    pub(super) fn returnable(&self, queue: &[u8], properties: &[u8]) -> Option<bool> {
-        let known = self.registry.get(queue)?;
-        let keep = self.instead(queue) == Instead::Keep;
-        keep.then(|| may_return(self.peer.version, &known.declared, properties))
-    }
-
-    /// The publisher refused the dead letter of a kept reject.
+    /// The publisher refused what is kept.
     pub(super) fn kept_refused(
         &mut self,
         channel: ChannelId,
@@ -293,7 +269,11 @@ impl Session {
         if let Some(kept) = state.and_then(|state| state.unacked.kept_mut(tag)) {
             kept.ticket = None;
             kept.hide_user |= cause == Cause::UserId;
-            self.again.arm(turn.now.mono);
+            let asked = &mut kept.retained.retried.asked;
+            if *asked == Asked::Return && cause == Cause::TooBig {
+                *asked = Asked::TooLarge;
+            }
+            self.again.arm(turn.now.mono, LAST_PAUSE);
         }
     }
 
@@ -307,15 +287,15 @@ impl Session {
     /// Hands what is kept to the publisher once more, as far as there are tickets.
     pub(super) fn publish_again(&mut self, turn: &mut Turn<'_>) {
         self.again.fired(turn.now.mono);
-        for (channel, tag, queue) in self.idle() {
+        for (channel, tag, queue, rejected) in self.idle() {
             let state = self.channels.get(&channel);
             let in_tx = state.is_some_and(|state| state.tx.is_some());
-            if self.instead(&queue) == Instead::Forward && !in_tx {
+            if rejected && !self.loses(&queue) && !in_tx {
                 // Nothing names a target any more, or the broker knows one by now.
                 self.reject_kept(channel, tag, queue, turn);
                 continue;
             }
-            self.again.arm(turn.now.mono);
+            self.again.arm(turn.now.mono, LAST_PAUSE);
             if self.tickets.len() >= self.max_tickets {
                 break;
             }
@@ -327,17 +307,20 @@ impl Session {
             let Some(kept) = state.unacked.kept(tag).filter(|_| !may_fail) else {
                 continue;
             };
-            let long = state.tx.is_none() && kept.since.until(turn.now.mono) >= KEPT_FOR;
-            if long && self.may_return(&kept.retained) {
-                self.return_kept(channel, tag, queue, turn);
-                continue;
-            }
             let hide_user = kept.hide_user;
             let delivered = kept.retained.delivered;
             let waits = kept.since.until(turn.now.mono);
             let held = delivered.until(turn.now.wall).saturating_sub(waits);
-            if let Some(Disposal::Publish(mut publication)) =
-                self.dispose(&kept.retained, held, turn)
+            let properties = &kept.retained.content.properties;
+            let long =
+                waits >= self.kept_for(&queue) && self.counts(&queue, properties) != Counts::Near;
+            let decided = self.decide(&kept.retained, held, turn);
+            if !in_tx && (long || decided.is_none()) {
+                self.return_kept(channel, tag, queue, turn);
+                continue;
+            }
+            if let Some(Disposal::Publish(mut publication) | Disposal::Retry(mut publication)) =
+                decided
             {
                 let properties = &mut publication.content.properties;
                 let own_user = &self.settings.user;
@@ -354,20 +337,34 @@ impl Session {
         }
     }
 
-    /// What is kept and not on its way, with its queue.
-    fn idle(&self) -> Vec<(ChannelId, DeliveryTag, ShortStr)> {
+    /// How long something of that queue is kept.
+    fn kept_for(&self, queue: &[u8]) -> Duration {
+        let known = self.registry.get(queue);
+        let arguments = known.map_or(&[][..], |known| &known.declared.form.arguments);
+        let timeout = Table(arguments).get(CONSUMER_TIMEOUT).ok().flatten();
+        let millis = timeout.and_then(|timeout| timeout.as_integer()?.try_into().ok());
+        let half = millis.map(|millis| Duration::from_millis(millis) / 2);
+        half.map_or(KEPT_FOR, |half| half.clamp(FIRST_PAUSE, KEPT_FOR))
+    }
+
+    /// What is kept and not on its way, with its queue. True: a reject.
+    fn idle(&self) -> Vec<(ChannelId, DeliveryTag, ShortStr, bool)> {
         let open = self.channels.iter().filter(|(_, state)| !state.closing);
         let idle = open.flat_map(|(channel, state)| {
             let copied = state.unacked.kept_idle();
-            let copied = copied.map(|(tag, kept)| (tag, &kept.retained.queue));
+            let copied = copied.map(|(tag, Kept { retained, .. })| {
+                let rejected = retained.retried.asked == Asked::Reject;
+                (*channel, tag, retained.queue.clone(), rejected)
+            });
             let uncopied = state.unacked.kept_uncopied();
-            let all = copied.chain(uncopied.map(|(tag, queue, _)| (tag, queue)));
-            all.map(|(tag, queue)| (*channel, tag, queue.clone()))
+            let uncopied =
+                uncopied.map(|(tag, of)| (*channel, tag, of.queue.clone(), !of.is_returned(tag)));
+            copied.chain(uncopied)
         });
         idle.collect()
     }
 
-    /// A reject that is kept.
+    /// What is kept.
     pub(super) fn kept(&self, channel: ChannelId, tag: DeliveryTag) -> Option<&Kept> {
         self.channels.get(&channel)?.unacked.kept(tag)
     }
@@ -380,8 +377,8 @@ impl Session {
         let open = open.filter(|(_, state)| !state.closing && state.tx.is_none());
         let returnable = open.flat_map(|(channel, state)| {
             let uncopied = state.unacked.kept_uncopied();
-            let returnable = uncopied.filter(|(_, _, returnable)| *returnable);
-            returnable.map(|(tag, queue, _)| (*channel, tag, queue.clone()))
+            let returnable = uncopied.filter(|(_, of)| of.counts != Counts::Near);
+            returnable.map(|(tag, of)| (*channel, tag, of.queue.clone()))
         });
         for (channel, tag, queue) in returnable.collect::<Vec<_>>() {
             self.return_kept(channel, tag, queue, turn);
@@ -399,7 +396,7 @@ impl Session {
         self.inject(channel, turn, |out| {
             reply::nack(out, channel, tag, false, true)
         });
-        turn.event(Event::RejectReturned { queue });
+        turn.event(Event::KeptReturned { queue });
     }
 
     fn reject_kept(

@@ -136,8 +136,12 @@ impl Reporter {
             } => self.retried(queue, *delay, *outcome),
             Event::CameBack { queue } => self.came_back(queue),
             Event::Redriven { queue, outcome } => self.redriven(queue, *outcome),
-            Event::RejectKept { queue, cause } => self.reject_kept(queue, *cause),
-            Event::RejectReturned { queue } => self.reject_returned(queue),
+            Event::Kept {
+                queue,
+                returned,
+                cause,
+            } => self.kept(queue, *returned, *cause),
+            Event::KeptReturned { queue } => self.kept_returned(queue),
             Event::NotRetained { queue, limit } => {
                 self.metrics.limit_met(*limit);
                 self.fell_back("delivery", queue, Fallback::Budget);
@@ -298,16 +302,23 @@ impl Reporter {
         seldom!(self, Level::WARN, "a client was lost, and what it had not settled goes back uncounted", Some(queue), cause, %queue, cause);
     }
 
-    fn reject_kept(&self, queue: &ShortStr, cause: Fallback) {
+    fn kept(&self, queue: &ShortStr, returned: bool, cause: Fallback) {
         let cause = names::fallback(cause);
         let kept = &self.metrics.inner().rejects_kept;
         kept.get_or_create(&CauseLabels { cause }).inc();
-        seldom!(self, Level::WARN, "a reject is kept: its queue has a dead-letter exchange only by a policy of the proxy", Some(queue), cause, %queue, cause);
+        match returned {
+            true => {
+                seldom!(self, Level::WARN, "a returned message stays unsettled: it cannot be sent away now, and is tried again", Some(queue), cause, %queue, cause)
+            }
+            false => {
+                seldom!(self, Level::WARN, "a reject is kept: its queue has a dead-letter exchange only by a policy of the proxy", Some(queue), cause, %queue, cause)
+            }
+        }
     }
 
-    fn reject_returned(&self, queue: &ShortStr) {
+    fn kept_returned(&self, queue: &ShortStr) {
         self.metrics.inner().rejects_returned.inc();
-        seldom!(self, Level::WARN, "a message whose reject was kept went back to its queue", Some(queue), "", %queue);
+        seldom!(self, Level::WARN, "a message that was kept unsettled went back to its queue", Some(queue), "", %queue);
     }
 
     fn probe_over_limit(&self) {

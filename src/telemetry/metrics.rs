@@ -261,19 +261,19 @@ impl Metrics {
             fallbacks: registry.add(
                 "fallbacks",
                 &["request", "cause"],
-                "Declares and rejects that were left to the broker although they have a dead-letter exchange, queues that nobody knows (`undeclared`), and lost clients (`crash`) that were not counted, by cause",
+                "Declares, rejects and returns that were left to the broker although they have a dead-letter exchange or retries, queues that nobody knows (`undeclared`), and lost clients (`crash`) that were not counted, by cause",
                 Family::default(),
             ),
             rejects_kept: registry.add(
                 "rejects_kept",
                 &["cause"],
-                "Rejects that the proxy kept to itself because the broker knows no dead-letter exchange for the queue, by the cause that delays their dead letters",
+                "Rejects that the proxy kept to itself because the broker knows no dead-letter exchange for the queue, and returns to queues with retries, by the cause that delays what is published for them",
                 Family::default(),
             ),
             rejects_returned: registry.add(
                 "rejects_returned",
                 &[],
-                "Messages that were returned to their queue because their reject was kept and the proxy had no copy to publish",
+                "Messages that were returned to their queue because their reject or return was kept for too long, or there was no copy to publish",
                 Counter::default(),
             ),
             queues_managed: registry.add("queues_managed", &["mode"], "Times that a session began to manage a queue, by mode", Family::default()),

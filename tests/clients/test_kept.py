@@ -29,11 +29,11 @@ definition.dead-letter-routing-key = "dead"
 class World:
     """A vhost, a proxy with the policy, and the queue `source`, whose messages are looked at and counted at the broker itself."""
 
-    def __init__(self, broker, folder, kind):
+    def __init__(self, broker, folder, kind, policy):
         self.broker = broker
         broker.make([VHOST], [], [(broker.user, VHOST, ".*", ".*", ".*")])
         file = folder / "dlx-proxy.toml"
-        file.write_text(POLICY)
+        file.write_text(policy)
         environment = {"DLX_PROXY_CONFIG": str(file), "DLX_PROXY_VHOSTS": VHOST, "DLX_PROXY_RETAINED_BYTES_PER_CONNECTION": str(ROOM)}
         self.proxy = Proxy(broker.url, "keep", folder / "log", **environment)
         self.direct = self.connect(broker.address).channel()
@@ -106,8 +106,8 @@ class World:
 def world(via, tmp_path):
     made = []
 
-    def make(kind):
-        made.append(World(via.broker, tmp_path, kind))
+    def make(kind, policy=POLICY):
+        made.append(World(via.broker, tmp_path, kind, policy))
         return made[-1]
 
     yield make

@@ -202,12 +202,13 @@ fn every_event() -> Vec<Event> {
             user: Some(name("guest")),
             name: None,
         },
-        Event::RejectKept {
+        Event::Kept {
             queue: queue.clone(),
+            returned: true,
             cause: Fallback::Budget,
         },
         Event::OtherUser(Some(name("eve"))),
-        Event::RejectReturned {
+        Event::KeptReturned {
             queue: queue.clone(),
         },
         Event::Redriven {

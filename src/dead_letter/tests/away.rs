@@ -78,6 +78,7 @@ pub(super) fn returned<'a>(
         queue_ttl: None,
         delivered: NOW,
         knows_all: true,
+        fits: true,
         by_exchange: None,
     }
 }

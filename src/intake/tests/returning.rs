@@ -51,6 +51,7 @@ fn away(now: Wall, over: Option<&str>) -> Content {
         queue_ttl: None,
         delivered: now,
         knows_all: true,
+        fits: true,
         by_exchange: None,
     };
     let retries = Retries {

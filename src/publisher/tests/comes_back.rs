@@ -48,6 +48,7 @@ pub(super) fn returned(by_exchange: Option<&str>) -> Publication {
         deadline: None,
         queue_ttl: None,
         knows_all: true,
+        fits: true,
         delivered: NOW,
         by_exchange: by_exchange.as_ref(),
     };

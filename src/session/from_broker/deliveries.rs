@@ -8,7 +8,6 @@ use crate::machine::Leg;
 use crate::session::channel::{Consumer, Copying};
 use crate::session::frames::Method;
 use crate::session::redelivered::Behind;
-use crate::session::unpublished::Instead;
 use crate::session::{Session, Turn};
 
 impl Session {
@@ -77,7 +76,7 @@ impl Session {
             self.look_again();
         }
         let known = self.registry.get(&queue).is_some();
-        if !(known || retried) || in_tx && self.instead(&queue) == Instead::Forward {
+        if !(known || retried) || in_tx && !self.loses(&queue) {
             return;
         }
         let Some(state) = self.channels.get_mut(&channel) else {
@@ -95,7 +94,7 @@ impl Session {
                 octets: 0,
                 redelivered,
                 at: turn.now.wall,
-                returnable: None,
+                uncopied: None,
             }));
         }
     }

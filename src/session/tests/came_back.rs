@@ -1,5 +1,7 @@
 //! Messages that come back after a retry, as a client sees them: as if they had never been away, but for how often they came.
 
+use std::time::Duration;
+
 use super::message::{Message, Shown, published, seen, shown, text};
 use super::retries::{AWAY, declared, of, policy, said};
 use super::script::*;
@@ -128,8 +130,11 @@ fn all_that_is_kept_of_it_is_given_back() {
         s.client(&ack(4, false)).passes();
         s.client(&nack(5, false, true)).silent();
         let ticket = s.ticket();
-        s.settled(&[(ticket, AWAY)])
-            .broker_gets(&[&nack(5, false, true)]);
+        s.settled(&[(ticket, AWAY)]).silent();
+        s.wait(Duration::from_secs(1)).silent();
+        let ticket = s.ticket();
+        s.settled(&[(ticket, Outcome::Confirmed)])
+            .broker_gets(&[&ack(5, false)]);
         assert_eq!((s.session.retained(), budget.used()), (0, 0));
         assert_eq!(s.session.withheld(), 0);
     }

@@ -10,17 +10,11 @@ use crate::amqp::ids::{ChannelId, name};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::properties::Properties;
 use crate::amqp::reply;
-use crate::amqp::table::TableBuilder;
-use crate::amqp::version::Version;
 use crate::machine::*;
-use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::if_there;
 use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy};
 use crate::registry::policy::{Definition, Mode, Pattern, Policies, Policy};
-use crate::registry::said_retries::SaidRetries;
-use crate::registry::{Declared, Form};
 use crate::session::Settings;
-use crate::session::unpublished::may_return;
 
 pub(super) const AWAY: Outcome = Outcome::Refused(Cause::PublisherAway);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -103,12 +97,17 @@ pub(super) fn refused(n: u64) -> Script {
 
 pub(super) fn kept(cause: Fallback) -> Event {
     let queue = name("orders");
-    Event::RejectKept { queue, cause }
+    let returned = false;
+    Event::Kept {
+        queue,
+        returned,
+        cause,
+    }
 }
 
 pub(super) fn returned() -> Event {
     let queue = name("orders");
-    Event::RejectReturned { queue }
+    Event::KeptReturned { queue }
 }
 
 #[test]
@@ -413,74 +412,4 @@ fn answers_that_do_not_come_leave_nothing_to_the_broker() {
     s.wait(60 * SECOND).silent();
     assert_eq!(s.dead.len(), 2);
     s.client(&ack(3, false)).passes();
-}
-
-#[test]
-fn the_limits_on_deliveries() {
-    let deliveries = |count: Option<i64>| {
-        let mut headers = TableBuilder::default();
-        if let Some(count) = count {
-            headers.long(b"x-delivery-count", count);
-        }
-        let headers = headers.finish();
-        let mut properties = vec![0x20, 0];
-        properties.extend_from_slice(&(headers.len() as u32).to_be_bytes());
-        properties.extend_from_slice(&headers);
-        properties
-    };
-    let declared = |queue_type, limit: Option<i64>| {
-        let mut arguments = TableBuilder::default();
-        if let Some(limit) = limit {
-            arguments.long(b"x-delivery-limit", limit);
-        }
-        Declared {
-            said: DeclaredTarget::Policy {
-                at_least_once: false,
-            },
-            retries: SaidRetries::default(),
-            queue_type,
-            taken_over: false,
-            form: Form {
-                bits: 0,
-                arguments: arguments.finish(),
-            },
-        }
-    };
-    use QueueType::{Classic, Default, Quorum};
-    for (version, queue_type, limit, count, may) in [
-        ((3, 10, 8), Classic, None, None, true),
-        ((4, 0, 5), Classic, None, Some(19), true), // a client's own header
-        ((4, 3, 6), Quorum, Some(1), Some(19), true), // a nack is not counted
-        ((4, 4, 0), Quorum, None, None, true),
-        ((4, 2, 9), Quorum, None, None, true),
-        ((4, 2, 9), Quorum, None, Some(4), true),
-        ((4, 2, 9), Quorum, None, Some(5), false),
-        ((4, 2, 9), Default, None, Some(5), false), // the vhost's default may be quorum
-        ((4, 2, 9), Quorum, Some(100), Some(5), false),
-        ((4, 2, 9), Quorum, Some(-1), Some(4), true), // a policy may set one
-        ((4, 2, 9), Quorum, Some(3), None, false),
-        ((3, 10, 8), Quorum, None, Some(0), true),
-        ((3, 10, 8), Quorum, Some(-1), Some(0), false), // kills
-        ((3, 10, 8), Quorum, Some(8), Some(1), true),
-        ((3, 10, 8), Quorum, Some(8), Some(2), false),
-    ] {
-        let version = Version(version.0, version.1, version.2);
-        let found = may_return(
-            Some(version),
-            &declared(queue_type, limit),
-            &deliveries(count),
-        );
-        assert_eq!(
-            found, may,
-            "{version:?} {queue_type:?} limit {limit:?} count {count:?}"
-        );
-    }
-    let unreadable = [0x20, 0, 0, 0, 0, 2, 9, b'x'];
-    let old = Some(Version(4, 0, 5));
-    assert!(!may_return(old, &declared(Quorum, None), &unreadable));
-    assert!(!may_return(
-        None,
-        &declared(Quorum, None),
-        &deliveries(Some(5))
-    ));
 }

@@ -43,7 +43,7 @@ fn delivered(of: &str, from: &str, (exchange, key): (&str, &str)) -> (u64, Strin
         octets: 0,
         redelivered: false,
         at: Wall(0),
-        returnable: None,
+        uncopied: None,
     };
     let retried = before_retries(&mut copied, &mut content, &names(), OWN);
     (

@@ -143,52 +143,6 @@ fn without_retries_a_return_passes() {
 }
 
 #[test]
-fn what_is_refused_goes_back_at_once_by_the_verb_of_the_client() {
-    for word in [nack(1, false, true), reject(1, true)] {
-        let mut s = with(1);
-        s.client(&word).silent();
-        let ticket = s.ticket();
-        s.settled(&[(ticket, AWAY)]).broker_gets(&[&word]);
-        let queue = name("orders");
-        let cause = Fallback::Refused(Cause::PublisherAway);
-        assert_eq!(s.events, [Event::ReturnForwarded { queue, cause }]);
-        assert_eq!((s.session.retained(), s.session.withheld()), (0, 0));
-    }
-}
-
-#[test]
-fn so_does_what_is_on_its_way_when_close_wait_is_over() {
-    for word in [nack(1, false, true), reject(1, true)] {
-        let mut s = with(1);
-        s.client(&word).silent();
-        s.client(&channel_close()).silent();
-        s.wait(Duration::from_secs(5))
-            .broker_gets(&[&word, &channel_close()]);
-        let queue = name("orders");
-        let cause = Fallback::CloseWait;
-        let met = Event::LimitMet(Limit::CloseWait);
-        assert_eq!(s.events, [met, Event::ReturnForwarded { queue, cause }]);
-        assert_eq!((s.session.retained(), s.session.withheld()), (0, 0));
-        let ticket = s.ticket();
-        s.settled(&[(ticket, CONFIRMED)]).silent();
-    }
-}
-
-/// Its rejects would be kept from the broker; a return is nothing that the broker would discard.
-#[test]
-fn so_does_that_of_a_queue_whose_rejects_the_broker_must_not_see() {
-    let settings = settings(Mode::Keep);
-    settings.policies.set_ours(super::kept::policies());
-    let mut s = of(settings, declared(said(Some(1000), None)));
-    s.broker(&deliver("orders", 1, b"hi")).passes();
-    s.client(&nack(1, false, true)).silent();
-    let ticket = s.ticket();
-    s.settled(&[(ticket, AWAY)])
-        .broker_gets(&[&nack(1, false, true)]);
-    assert_eq!((s.session.retained(), s.session.withheld()), (0, 0));
-}
-
-#[test]
 fn a_multiple_leaves_to_the_broker_what_has_no_retries() {
     for last in [0, 4] {
         let mut s = with(1);
