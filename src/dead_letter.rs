@@ -40,7 +40,7 @@ pub use bridge::Bridges;
 pub use cycle::closes;
 pub use disposal::{Disposal, dispose};
 pub use plan::plan;
-pub use returning::{CameBack, Return, come_back, give_back};
+pub use returning::{CameBack, Return, away_again, come_back, give_back};
 pub use shown::{Shown, shown};
 pub use signal::{Implausible, Signal, signal, without_death};
 pub use signalled::signalled;

@@ -46,6 +46,7 @@ mod bridges;
 mod clock;
 mod delayed;
 mod delays;
+mod given_up;
 mod input;
 mod item;
 mod lane;
@@ -243,7 +244,7 @@ impl Publisher {
                 .get(key)
                 .is_some_and(|item| item.stage.is_parking())
         {
-            self.give_up(key, Cause::TargetBusy, fx);
+            self.give_up(key, Cause::TargetBusy, now, fx);
         } else {
             self.enqueue(key);
         }

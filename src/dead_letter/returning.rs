@@ -165,6 +165,32 @@ fn away(
     }
 }
 
+/// A message that was on its way into its queue waits once more, as that does not take it. `None`: it is none that comes back.
+pub fn away_again(of: &Publication, own_user: &[u8], now: Wall) -> Option<Publication> {
+    let properties = Properties::parse(&of.content.properties).ok()?;
+    let (retry, original) = retry::read(&properties, own_user)?;
+    let before = retry.before(&of.content, original).ok()?;
+    let properties = Properties::parse(&before.properties).ok()?;
+    let headers = Table(properties.headers().unwrap_or_default());
+    let deaths = retry::deaths(headers).ok()?;
+    let away = Away {
+        due: now,
+        priority: retry::priority(&properties),
+        deaths: Table(&deaths),
+        by_exchange: !of.exchange.is_empty(),
+        forgotten: remembered::is_forgotten(headers).ok()?,
+        in_vain: false,
+        // When its TTL is over, it expires in its queue.
+        target: Lookup::KeyUnknown,
+    };
+    let retry = Retry {
+        away: Some(away),
+        ..retry
+    };
+    let content = retry.content(&before, own_user).ok()?;
+    Some(delayed(&retry.queue, content, Duration::ZERO))
+}
+
 /// The shorter one (S1.2).
 fn ttl(expiration: Option<&[u8]>, of_the_queue: Option<Duration>) -> Option<Duration> {
     let own = expiration.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());

@@ -113,7 +113,7 @@ impl Publisher {
             });
         }
         for key in self.quarantine.waiting_for(&target) {
-            self.be_late(key, fx);
+            self.be_late(key, now, fx);
         }
     }
 }

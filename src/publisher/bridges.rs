@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
-use crate::machine::Cause;
+use crate::machine::{Cause, Now};
 use crate::objects::{Names, OwnObject};
 use crate::publisher::Effects;
 
@@ -89,7 +89,7 @@ impl Known {
 
 impl Publisher {
     /// Its exchange is internal: over the bridge.
-    pub(super) fn cross(&mut self, key: Key, fx: &mut Effects) {
+    pub(super) fn cross(&mut self, key: Key, now: Now, fx: &mut Effects) {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
@@ -101,18 +101,18 @@ impl Publisher {
                 item.bridge = bridge;
                 self.restage(key, Stage::Bridge);
             }
-            None => self.give_up(key, Cause::Forbidden, fx),
+            None => self.give_up(key, Cause::Forbidden, now, fx),
         }
     }
 
     /// The bridge failed. Its exchange may be gone, or be another by now: it tells, if it is tried without.
-    pub(super) fn turn_back(&mut self, key: Key, cause: Cause, fx: &mut Effects) {
+    pub(super) fn turn_back(&mut self, key: Key, cause: Cause, now: Now, fx: &mut Effects) {
         if let Some(item) = self.items.get(key) {
             self.internal.bridges.remove(&item.publication.exchange);
         }
         match cause {
             Cause::NoExchange => self.restage(key, Stage::Target),
-            cause => self.give_up(key, cause, fx),
+            cause => self.give_up(key, cause, now, fx),
         }
     }
 }

@@ -11,11 +11,11 @@ use crate::machine::{Cause, DeadLetter, Event, Limit, Now, Outcome, Purpose, Rol
 use crate::publisher::Effects;
 
 use super::blame::Fault;
-use super::item::{Item, Key, Place, Stage};
+use super::item::{Key, Place, Stage};
 use super::lane::Attempt;
 use super::lanes::{FOREIGN, Lanes, PARKING, SUSPECTS};
 use super::send::MOST_BOOKED;
-use super::{OnUnroutable, Publisher, bridges, delays, is_foreign, parked};
+use super::{OnUnroutable, Publisher, bridges, delays};
 
 /// The first rest after a nack; doubled with each.
 const NACKED: Duration = Duration::from_millis(100);
@@ -111,7 +111,7 @@ impl Publisher {
         if drop {
             self.finish(key, Outcome::Dropped(cause), fx);
         } else {
-            self.give_up(key, cause, fx);
+            self.give_up(key, cause, now, fx);
         }
     }
 
@@ -122,14 +122,15 @@ impl Publisher {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        if !item.late && self.quota.is_full(item) {
-            self.give_up(key, Cause::TargetBusy, fx);
+        let comes_back = item.publication.purpose == Purpose::Return && !item.stage.is_parking();
+        if comes_back || !item.late && self.quota.is_full(item) {
+            self.give_up(key, Cause::TargetBusy, now, fx);
         } else if item.stage.is_parking() || item.nacks < self.settings.limits.now().nack_retries {
             let wait = NACKED * (1 << item.nacks.min(6));
             item.nacks += 1;
             self.back_off(key, wait, now);
         } else {
-            self.give_up(key, Cause::Nacked, fx);
+            self.give_up(key, Cause::Nacked, now, fx);
         }
     }
 
@@ -154,7 +155,7 @@ impl Publisher {
                     .since
                     .is_some_and(|since| uptime.since(since) >= settings.1)
                 {
-                    self.give_up(attempt.key, Cause::TimedOut, fx);
+                    self.give_up(attempt.key, Cause::TimedOut, now, fx);
                 } else {
                     let wait = TIMED_OUT * (1 << item.timeouts.min(3));
                     item.timeouts += 1;
@@ -173,77 +174,6 @@ impl Publisher {
                 }
             }
         }
-    }
-
-    /// Its stage has failed for good: from the target to parking, from parking back to its owner.
-    pub(super) fn give_up(&mut self, key: Key, cause: Cause, fx: &mut Effects) {
-        let of = |item: &Item| (item.stage, item.publication.purpose);
-        match self.items.get(key).map(of) {
-            // Where it came from it is safe.
-            Some((Stage::Target, Purpose::Delay(_)))
-            | Some((Stage::Target | Stage::Bridge, Purpose::Redrive)) => {
-                self.finish(key, Outcome::Refused(cause), fx)
-            }
-            Some((Stage::Target | Stage::Bridge, _)) => self.park(key, cause),
-            Some((stage @ (Stage::Parking(_) | Stage::Apart), _)) => {
-                let cause = match cause {
-                    Cause::Nacked | Cause::TimedOut | Cause::TargetBusy => Cause::ParkingBusy,
-                    _ => stage.cause(),
-                };
-                self.finish(key, Outcome::Refused(cause), fx);
-            }
-            None => {}
-        }
-    }
-
-    /// Sends it to the parking queue, with headers that say why.
-    pub(super) fn park(&mut self, key: Key, cause: Cause) {
-        self.move_to(key, Place::BackingOff);
-        self.describe(key, cause);
-        self.restage(key, Stage::Parking(cause));
-    }
-
-    /// Gives it the headers that say where it should have gone, and why it did not.
-    pub(super) fn describe(&mut self, key: Key, cause: Cause) {
-        let Some(item) = self.items.get(key) else {
-            return;
-        };
-        let publication = &item.publication;
-        let frame_max = self.link.frame_max();
-        let content = parked::content(
-            &publication.content,
-            &publication.exchange,
-            cause,
-            self.link.user(),
-            self.provable,
-            frame_max,
-            self.is_stamped(key),
-        );
-        self.items.replace(key, content);
-        let own_user = self.link.user();
-        if let Some(item) = self.items.get_mut(key) {
-            item.foreign = is_foreign(&item.publication, own_user);
-        }
-    }
-
-    /// It alone can have closed the channel or the connection: to parking, by itself, if true; else it is back with its owner.
-    pub(super) fn poisoned(&mut self, key: Key, fx: &mut Effects) -> bool {
-        let of = |item: &Item| (item.stage, item.publication.purpose);
-        match self.items.get(key).map(of) {
-            Some((Stage::Target | Stage::Bridge, Purpose::Redrive)) => {
-                self.finish(key, Outcome::Refused(Cause::Poison), fx);
-            }
-            Some((Stage::Target | Stage::Bridge, _)) => {
-                self.describe(key, Cause::Poison);
-                self.set_stage(key, Stage::Apart);
-                return true;
-            }
-            Some((Stage::Parking(_) | Stage::Apart, _)) => {
-                self.finish(key, Outcome::Refused(Cause::Poison), fx);
-            }
-            None => {}
-        }
-        false
     }
 
     pub(super) fn restage(&mut self, key: Key, stage: Stage) {
@@ -324,7 +254,7 @@ impl Publisher {
             let comes_back =
                 comes_back.is_some_and(|of| delays::leads_to(&self.settings.names, of).is_some());
             match blame {
-                Blame::Internal => self.cross(key, fx),
+                Blame::Internal => self.cross(key, now, fx),
                 Blame::Exchange(cause) if stage == Some(Stage::Bridge) => match comes_back {
                     // It went with its queue, which may have been made anew: a binding tells.
                     true if is_publish(&close) && self.may_rebuild(key) => {
@@ -332,14 +262,14 @@ impl Publisher {
                     }
                     true => {
                         let cause = delays::no_way(&close, cause, self.items.get(key));
-                        self.give_up(key, cause, fx)
+                        self.give_up(key, cause, now, fx)
                     }
-                    false => self.turn_back(key, cause, fx),
+                    false => self.turn_back(key, cause, now, fx),
                 },
                 Blame::Exchange(Cause::NoExchange) => {
                     self.unroutable(key, Cause::NoExchange, now, fx)
                 }
-                Blame::Exchange(cause) => self.give_up(key, cause, fx),
+                Blame::Exchange(cause) => self.give_up(key, cause, now, fx),
                 Blame::UserId if self.cannot_prove(key) => {}
                 Blame::UserId => self.refuse_user(key, fx),
                 Blame::OneOfThem if innocent.contains(&key) => self.absolve(key),
@@ -444,17 +374,20 @@ impl Publisher {
             return;
         }
         let queue = || item.publication.queue.clone();
+        let retried = |delay| Event::Retried {
+            queue: queue(),
+            delay,
+            outcome,
+        };
         match (item.publication.purpose, outcome) {
             // It died once, and was counted then. Who sent it counts what became of it.
             (Purpose::Unpark | Purpose::Tail, _) => return,
             // It was sent away once, and counted then: this is the rest of its delay.
             (Purpose::Delay(_), Outcome::Confirmed) if of_intake => return,
-            (Purpose::Delay(delay), _) => {
-                return fx.events.push(Event::Retried {
-                    queue: queue(),
-                    delay,
-                    outcome,
-                });
+            (Purpose::Delay(delay), _) => return fx.events.push(retried(delay)),
+            // Who returned it has the original.
+            (Purpose::Return, Outcome::Refused(_)) if !of_intake => {
+                return fx.events.push(retried(Duration::ZERO));
             }
             (Purpose::Redrive, _) => {
                 return fx.events.push(Event::Redriven {

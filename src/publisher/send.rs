@@ -65,7 +65,7 @@ impl Publisher {
             return false;
         }
         self.lanes.get(at).waiting.pop_front();
-        if !self.is_held(key, self.clock.at(now.mono), fx) {
+        if !self.is_held(key, now, fx) {
             self.send(at, key, now, fx);
         }
         true
@@ -103,7 +103,7 @@ impl Publisher {
             return self.finish(key, Outcome::Refused(Cause::TooBig), fx);
         }
         if item.since.is_some_and(exhausted) {
-            return self.give_up(key, Cause::TimedOut, fx);
+            return self.give_up(key, Cause::TimedOut, now, fx);
         }
         let lane = self.lanes.get(at);
         let publication = &item.publication;

@@ -70,7 +70,7 @@ impl Publisher {
             }
         }
         for key in excess {
-            self.give_up(key, Cause::TargetBusy, fx);
+            self.give_up(key, Cause::TargetBusy, now, fx);
         }
     }
 }

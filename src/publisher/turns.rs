@@ -13,7 +13,6 @@ use crate::machine::{Cause, Mono, Now};
 use crate::publisher::Effects;
 
 use super::Publisher;
-use super::clock::Uptime;
 use super::item::{Key, Place};
 use super::lane::State;
 use super::lanes::SUSPECTS;
@@ -152,18 +151,18 @@ impl Publisher {
     }
 
     /// It counts in the quota of its target, as all that has to be tried again, and what is too much is parked.
-    pub(super) fn be_late(&mut self, key: Key, fx: &mut Effects) {
+    pub(super) fn be_late(&mut self, key: Key, now: Now, fx: &mut Effects) {
         let Some(item) = self.items.get(key).filter(|item| !item.late) else {
             return;
         };
         if self.quota.is_full(item) && !item.stage.is_parking() {
-            return self.give_up(key, Cause::TargetBusy, fx);
+            return self.give_up(key, Cause::TargetBusy, now, fx);
         }
         self.set_late(key, true);
     }
 
     /// Whether it has to wait in the quarantine, and does so now.
-    pub(super) fn is_held(&mut self, key: Key, uptime: Uptime, fx: &mut Effects) -> bool {
+    pub(super) fn is_held(&mut self, key: Key, now: Now, fx: &mut Effects) -> bool {
         if self.quarantine.is_empty() {
             return false;
         }
@@ -174,12 +173,12 @@ impl Publisher {
         if !self.quarantine.holds(&target) {
             return false;
         }
-        item.since.get_or_insert(uptime);
+        item.since.get_or_insert(self.clock.at(now.mono));
         self.move_to(key, Place::Held);
         let convicted = self.quarantine.is_convicted(&target);
         self.quarantine.join(target, key);
         if convicted {
-            self.be_late(key, fx);
+            self.be_late(key, now, fx);
         }
         true
     }
@@ -237,7 +236,7 @@ impl Publisher {
             )
         });
         for key in over {
-            self.give_up(key, Cause::Poison, fx);
+            self.give_up(key, Cause::Poison, now, fx);
         }
     }
 

@@ -396,8 +396,11 @@ impl Reporter {
         self.metrics.inner().retries.get_or_create(&labels).inc();
         match cause.map(Cause::as_str) {
             None => trace!(%queue, ?delay, "message waits for a retry"),
+            Some(cause) if outcome == Outcome::Refused(Cause::QueueFull) => {
+                seldom!(self, Level::WARN, "a message that comes back finds no room in its queue: it waits, and is not counted", Some(queue), cause, %queue, cause);
+            }
             Some(cause) => {
-                seldom!(self, Level::WARN, "a message could not be published to its delay queue: it goes back to its queue at once, or is parked if it had waited in a delay queue before", Some(queue), cause, %queue, ?delay, cause);
+                seldom!(self, Level::WARN, "a message could not be published to its delay queue: it stays unsettled, or is parked if it had waited in a delay queue before", Some(queue), cause, %queue, ?delay, cause);
             }
         }
     }

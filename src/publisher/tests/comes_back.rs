@@ -10,7 +10,7 @@ use crate::amqp::properties::{Change, Edit};
 use crate::dead_letter::retries::{Attempts, Counts, OnCrash, Retries, Returned};
 use crate::dead_letter::unparked::unparked;
 use crate::dead_letter::{
-    Death, Dialect, Disposal, Lookup, Return, RuleSettings, give_back, retry,
+    Death, Dialect, Disposal, Lookup, Return, RuleSettings, come_back, give_back, retry,
 };
 use crate::machine::Wall;
 
@@ -195,4 +195,83 @@ fn an_exchange_that_went_with_its_queue_is_built_again_once() {
             assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
         }
     }
+}
+
+const FULL: Outcome = Outcome::Refused(Cause::QueueFull);
+
+fn waits_for_room(millis: u64) -> Event {
+    Event::Retried {
+        queue: name("work"),
+        delay: Duration::from_millis(millis),
+        outcome: FULL,
+    }
+}
+
+/// A queue that is full refuses what is published into it. A session has the original, which the broker can requeue.
+#[test]
+fn what_a_full_queue_refuses_is_back_with_its_session() {
+    for (by_exchange, channel) in [(None, 1), (Some(RETURN), 5)] {
+        let mut rig = rig();
+        rig.publish(1, returned(by_exchange));
+        methods(&mut rig);
+        rig.events();
+        rig.nack(channel, 1);
+        assert_eq!(rig.settled(), [(1, FULL)], "at once");
+        assert_eq!(rig.events(), [waits_for_room(0)], "no dead letter");
+    }
+}
+
+#[test]
+fn what_was_away_waits_for_room_as_often_as_it_has_to_and_that_counts_for_nothing() {
+    for (by_exchange, channel, delays) in [(None, 1, 5), (Some(RETURN), 5, 6)] {
+        let mut rig = rig();
+        rig.now.wall = NOW;
+        let back = returned(by_exchange);
+        rig.publish_as(INTAKE, vec![(1, back.clone())]);
+        methods(&mut rig);
+        rig.events();
+        rig.nack(channel, 1);
+        assert_eq!(
+            (rig.settled(), rig.events()),
+            (vec![], vec![waits_for_room(1024)])
+        );
+        let sent = sent(&mut rig);
+        assert_eq!(
+            publishes(&sent),
+            [row(delays, "dlx-proxy.delay", "1024", "hi")]
+        );
+        let header = sent.iter().find(|sent| sent.kind == Kind::Header).unwrap();
+        let away = Content {
+            properties: Bytes::copy_from_slice(&header.payload[12..]),
+            body: Bytes::from_static(b"hi"),
+        };
+        rig.ack(delays, 1, false);
+        assert_eq!(
+            (rig.settled(), rig.events()),
+            (vec![(1, Outcome::Confirmed)], vec![])
+        );
+        // Once more it is what it was.
+        let rules = RuleSettings {
+            continue_history: true,
+            carry_bcc: true,
+        };
+        let rules = rules.at(Dialect::V4, 100, Default::default());
+        let leads = |_: &[u8]| Some(name(RETURN));
+        let came = come_back(&away, &rules, b"proxy", |_| false, leads, NOW);
+        assert_eq!(came.map(|came| came.disposal), Some(Disposal::Retry(back)));
+    }
+}
+
+/// What left, is or will be in its delay queue: the session keeps its original anyway.
+#[test]
+fn in_an_alarm_it_is_waited_for() {
+    let mut rig = rig();
+    rig.publish(1, returned(None));
+    rig.published();
+    rig.alarm(true);
+    rig.pass(20_000);
+    assert_eq!(rig.settled(), []);
+    rig.alarm(false);
+    rig.ack(1, 1, false);
+    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
 }
