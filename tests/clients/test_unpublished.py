@@ -39,7 +39,7 @@ def test_an_alarm(world, kind, verb):
         world.work(6)  # what comes now is refused at once
         world.channel.basic_qos(prefetch_count=5)
         world.channel.basic_consume("source", once)
-        until(lambda: world.metric("dlx_proxy_rejects_kept_total") == 5, "five that are kept", pause=lambda: world.work(0.05))
+        until(lambda: world.metric("dlx_proxy_rejects_kept_total") >= 5, "five that are kept", pause=lambda: world.work(0.05))
         world.work(3)
         assert set(seen.values()) == {1} and len(seen) == 6, seen
     twice = lambda: all(seen[body] >= 2 for body in ALL)  # noqa: E731
