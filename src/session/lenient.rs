@@ -233,6 +233,10 @@ impl Session {
         declared: &Declared,
         turn: &mut Turn<'_>,
     ) {
+        // An exclusive queue is a new one on each connection, mostly with a new name.
+        if declared.taken_over || declared.is_exclusive() {
+            return;
+        }
         let ours = self.settings.policies.ours();
         let policy = ours.matching(Queue {
             vhost: &self.peer.vhost,
@@ -247,8 +251,7 @@ impl Session {
             None => DeadLettersTo::default(),
         };
         let (now, own) = (to(policy), to(None));
-        // An exclusive queue is a new one on each connection, mostly with a new name.
-        if !declared.taken_over && !declared.is_exclusive() && now != own {
+        if now != own {
             let queue = queue.clone();
             turn.event(Event::RejectsOnly { queue, now, own });
         }

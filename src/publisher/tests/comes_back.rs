@@ -257,7 +257,8 @@ fn what_was_away_waits_for_room_as_often_as_it_has_to_and_that_counts_for_nothin
         };
         let rules = rules.at(Dialect::V4, 100, Default::default());
         let leads = |_: &[u8]| Some(name(RETURN));
-        let came = come_back(&away, &rules, b"proxy", |_| false, leads, NOW);
+        let unknown = |_: &[u8]| Lookup::Unknown;
+        let came = come_back(&away, &rules, b"proxy", |_| false, leads, unknown, NOW);
         assert_eq!(came.map(|came| came.disposal), Some(Disposal::Retry(back)));
     }
 }

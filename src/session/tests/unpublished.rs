@@ -156,7 +156,7 @@ fn a_queue_that_is_full_takes_back_what_would_have_come_back_at_once() {
 fn what_is_too_large_to_be_away_dies() {
     for (dlx, purpose) in [
         (true, Purpose::Death),
-        (false, Purpose::Park(Cause::NoTarget)),
+        (false, Purpose::Park(Cause::TargetUnknown)),
     ] {
         let mut s = with(0);
         if dlx {

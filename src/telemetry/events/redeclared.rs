@@ -25,13 +25,13 @@ impl Reporter {
                 info!(%queue, %before, %now, "a declare changed where the dead letters of its queue go")
             }
             Some(own) => {
-                warn!(%queue, %before, %now, %own, "a declare changed where the rejected messages of its queue go; what expires or overflows still goes by the queue's own arguments")
+                warn!(%queue, %before, %now, %own, "a declare changed where the rejected messages of its queue go; what expires or overflows still goes by the queue's own arguments and the broker's policies")
             }
         }
     }
 
     pub(super) fn rejects_only(&self, queue: &ShortStr, now: &DeadLettersTo, own: &DeadLettersTo) {
-        const WHAT: &str = "a policy of the proxy acts on the rejected messages of a queue only; what expires or overflows still goes by the queue's own arguments";
+        const WHAT: &str = "a policy of the proxy acts on the rejected messages of a queue only; what expires or overflows still goes by the queue's own arguments and the broker's policies";
         let place = format!("{}/{queue}", self.vhost);
         let repeats = &self.metrics.inner().repeats;
         if repeats.is_first((WHAT, place, ""), Instant::now()) {
