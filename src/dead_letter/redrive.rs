@@ -191,6 +191,7 @@ impl Redrive {
                 routing_key: origin.routing_key,
                 attempts: Attempts::default(),
                 cc_counts: !origin.cc.is_empty(),
+                dies_when_full: false,
                 expiration: properties.get(Property::Expiration),
                 deadline: None,
                 away: None,

@@ -28,6 +28,7 @@ const ROUTING_KEY: &[u8] = b"routing-key";
 const ALL: &[u8] = b"all";
 const FAILED: &[u8] = b"failed";
 const CC_COUNTS: &[u8] = b"cc";
+const DIES_WHEN_FULL: &[u8] = b"dies-when-full";
 const EXPIRATION: &[u8] = b"expiration";
 const DEADLINE: &[u8] = b"deadline";
 const DUE: &[u8] = b"due";
@@ -55,6 +56,8 @@ pub struct Retry<'a> {
     pub attempts: Attempts,
     /// Its `CC` counts for its next death, and not only for those who read it (S2.5).
     pub cc_counts: bool,
+    /// A copy of it dies each time that its queue refuses it: an overflow of `reject-publish-dlx`.
+    pub dies_when_full: bool,
     /// Its property `expiration`.
     pub expiration: Option<&'a [u8]>,
     /// When its TTL is over, if it has one. That began at the delivery that was the first to be returned.
@@ -121,6 +124,7 @@ pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'
             failed: number(FAILED)?,
         },
         cc_counts: is(CC_COUNTS),
+        dies_when_full: is(DIES_WHEN_FULL),
         expiration: text(EXPIRATION),
         deadline: number(DEADLINE).map(Wall),
         away,
@@ -243,6 +247,9 @@ impl Retry<'_> {
             .long(FAILED, long(self.attempts.failed));
         if self.cc_counts {
             table.void(CC_COUNTS);
+        }
+        if self.dies_when_full {
+            table.void(DIES_WHEN_FULL);
         }
         if let Some(expiration) = self.expiration {
             table.longstr(EXPIRATION, expiration);

@@ -36,6 +36,8 @@ pub struct Return<'a> {
     pub delivered: Wall,
     /// All is known that can give its queue a target. If not, the broker may know of one where nobody here does.
     pub knows_all: bool,
+    /// A copy of it dies each time that its queue refuses it.
+    pub dies_when_full: bool,
     /// With what it carries while it is away, it fits a frame.
     pub fits: bool,
     /// The exchange by which it comes back, where that is not the default exchange.
@@ -137,6 +139,7 @@ fn away(
         routing_key: ShortStr::copy(death.routing_key).ok_or(Malformed)?,
         attempts,
         cc_counts: !Keys::of_death(death, headers, &past, rules)?.cc.is_empty(),
+        dies_when_full: of.dies_when_full,
         expiration,
         deadline,
         away: Some(Away {
@@ -165,10 +168,13 @@ fn away(
     }
 }
 
-/// A message that was on its way into its queue waits once more, as that does not take it. `None`: it is none that comes back.
+/// A message that was on its way into its queue waits once more, as that does not take it. `None`: a copy of it would die each time.
 pub fn away_again(of: &Publication, own_user: &[u8], now: Wall) -> Option<Publication> {
     let properties = Properties::parse(&of.content.properties).ok()?;
     let (retry, original) = retry::read(&properties, own_user)?;
+    if retry.dies_when_full {
+        return None;
+    }
     let before = retry.before(&of.content, original).ok()?;
     let properties = Properties::parse(&before.properties).ok()?;
     let headers = Table(properties.headers().unwrap_or_default());

@@ -94,13 +94,13 @@ impl Publisher {
             return;
         };
         let outcome = Outcome::Refused(Cause::QueueFull);
+        let (own_user, queue) = (self.link.user(), item.publication.queue.clone());
+        let Some(mut away) = dead_letter::away_again(&item.publication, own_user, now.wall) else {
+            return self.park(key, Cause::Nacked);
+        };
         if self.settings.intake != Some(item.owner) {
             return self.finish(key, outcome, fx);
         }
-        let (own_user, queue) = (self.link.user(), item.publication.queue.clone());
-        let Some(mut away) = dead_letter::away_again(&item.publication, own_user, now.wall) else {
-            return self.park(key, Cause::QueueFull);
-        };
         let delay = FOR_ROOM;
         away.purpose = Purpose::Delay(delay);
         self.address(&mut away, delay, true, fx);

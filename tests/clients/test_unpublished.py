@@ -113,7 +113,8 @@ def test_a_full_queue_without_a_delay(world, kind):
     world = world(kind, POLICY + "definition.delivery-limit = 100")
     queue, tag = full(world, kind)
     world.channel.basic_nack(tag, requeue=True)
+    left = 'dlx_proxy_fallbacks_total{request="return",cause="queue_full"}'
+    until(lambda: world.metric(left) == 1, "a return that is left to the broker", pause=lambda: world.work(0.05))
     assert b"back" in bodies(world, queue, b"back")
-    assert world.metric('dlx_proxy_fallbacks_total{request="return",cause="queue_full"}') == 1
     assert world.metric("dlx_proxy_dead_letters_total") == 0
     assert world.depth("dlx-proxy.parked") == 0

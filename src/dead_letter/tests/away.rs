@@ -78,6 +78,7 @@ pub(super) fn returned<'a>(
         queue_ttl: None,
         delivered: NOW,
         knows_all: true,
+        dies_when_full: false,
         fits: true,
         by_exchange: None,
     }

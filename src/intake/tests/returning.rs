@@ -51,6 +51,7 @@ fn away(now: Wall, over: Option<&str>) -> Content {
         queue_ttl: None,
         delivered: now,
         knows_all: true,
+        dies_when_full: false,
         fits: true,
         by_exchange: None,
     };

@@ -21,6 +21,10 @@ const NOW: Wall = Wall(1_700_000_000_000);
 
 /// A message with a minute to live that was published to `x`, comes back at once to its queue `work`, and has a user-id.
 pub(super) fn returned(by_exchange: Option<&str>) -> Publication {
+    returned_to(by_exchange, false)
+}
+
+fn returned_to(by_exchange: Option<&str>, dies_when_full: bool) -> Publication {
     let none = Properties::parse(&[0, 0]).expect("none");
     let edit = Edit {
         expiration: Change::Set(b"60000".to_vec()),
@@ -48,6 +52,7 @@ pub(super) fn returned(by_exchange: Option<&str>) -> Publication {
         deadline: None,
         queue_ttl: None,
         knows_all: true,
+        dies_when_full,
         fits: true,
         delivered: NOW,
         by_exchange: by_exchange.as_ref(),
@@ -260,6 +265,18 @@ fn what_was_away_waits_for_room_as_often_as_it_has_to_and_that_counts_for_nothin
         let unknown = |_: &[u8]| Lookup::Unknown;
         let came = come_back(&away, &rules, b"proxy", |_| false, leads, unknown, NOW);
         assert_eq!(came.map(|came| came.disposal), Some(Disposal::Retry(back)));
+    }
+}
+
+/// By an overflow of `reject-publish-dlx` a copy of it is dead-lettered each time: once is enough.
+#[test]
+fn what_would_die_each_time_is_parked() {
+    for owner in [SESSION, INTAKE] {
+        let mut rig = rig();
+        rig.publish_as(owner, vec![(1, returned_to(None, true))]);
+        rig.published();
+        rig.nack(1, 1);
+        parked(&mut rig, "work", Cause::Nacked);
     }
 }
 

@@ -24,6 +24,7 @@ fn delivered(of: &str, from: &str, (exchange, key): (&str, &str)) -> (u64, Strin
         routing_key: name("key"),
         attempts: Attempts { all: 3, failed: 0 },
         cc_counts: false,
+        dies_when_full: false,
         expiration: None,
         deadline: None,
         away: None,
