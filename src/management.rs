@@ -12,7 +12,7 @@
 //! **The proxy's own queues** are looked at every 10 s, in each vhost that is open: the watchdog says when one cannot work or loses messages, and
 //! when a delay queue holds what should be out. The publisher has to know how many of these there are.
 //!
-//! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every 15 minutes; and a single one when a
+//! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every 30 minutes; and a single one when a
 //! session meets it and nobody knows it.
 //!
 //! **A survey** of a vhost is made when its intake asks for one, and is never kept: what it decides is decided by how things are now.

@@ -80,7 +80,7 @@ def test_without_a_target_it_is_parked(scene):
     method, _, _ = scene.get(queue)
     scene.channel.basic_nack(method.delivery_tag, requeue=True)
     ((_, properties, _),) = scene.parked(sent)
-    assert properties.headers["x-parked-cause"] == "no_target"
+    assert properties.headers["x-parked-cause"] == "target_unknown"
 
 
 def test_a_ttl_does_not_begin_anew(scene):
