@@ -224,19 +224,18 @@ pub fn come_back(
         false => now.until(away.due),
     };
     let is_over = retry.deadline.is_some_and(|deadline| deadline <= now);
-    let target = match (lookup(&queue), &away.target) {
-        (now @ Lookup::Target(_), _) => now,
-        (_, then @ Lookup::Target(_)) => then.clone(),
-        (Lookup::NoExchange, Lookup::NoExchange) => Lookup::NoExchange,
-        _ => Lookup::Unknown,
+    // Nothing is dropped because there was no target a while ago.
+    let target = match &away.target {
+        Lookup::NoExchange if lookup(&queue) != Lookup::NoExchange => &Lookup::Unknown,
+        target => target,
     };
     let disposal = if !rest.is_zero() {
         // It was in a queue with a shorter delay, as there may not be one for each.
         Disposal::Retry(delayed(&queue, retry::again(content).ok()?, rest))
-    } else if is_over && target == Lookup::NoExchange {
+    } else if is_over && *target == Lookup::NoExchange {
         // As a queue without a dead-letter exchange lets go what expires in it.
         Disposal::Drop(Vec::new())
-    } else if is_over && target != Lookup::Unknown {
+    } else if is_over && matches!(target, Lookup::Target(_)) {
         let before = retry.before(content, original).ok()?;
         let death = Death {
             queue: &queue,
@@ -248,7 +247,7 @@ pub fn come_back(
             failed: away.in_vain,
             by: None,
         };
-        dispose(&death, &target, rules, now.seconds())
+        dispose(&death, target, rules, now.seconds())
     } else {
         // If its TTL is over, it expires in its queue, where the broker knows what to do.
         let by_exchange = match away.by_exchange {
