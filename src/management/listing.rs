@@ -206,9 +206,12 @@ impl Learner {
         let mut list = serde_json::Deserializer::from_reader(BufReader::new(json));
         let mut left = catalogue::MOST;
         let each = Each(|listed| {
+            if left == 0 {
+                return false;
+            }
             self.learn(&listed, at);
             left -= 1;
-            left > 0
+            true
         });
         match list.deserialize_seq(each).and_then(|()| list.end()) {
             Err(_) if left == 0 => return Ok(false),

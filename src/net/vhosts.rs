@@ -10,6 +10,8 @@
 //!   sessions ── "this queue is declared otherwise now" ──▶ recorder ── "all counts that was recorded" ──▶ intake
 //!      ▲                                                      │
 //!      └──────────────── it is recorded, or not ──────────────┘
+//!
+//!   sessions ── "nobody knows this queue" ──▶ who reads the management API ──▶ the catalogue
 //! ```
 //! Every inbox is bounded. A publisher whose inbox is full slows its sessions (their dead letters wait with them, bounded by their tickets);
 //! answers always fit, because each answers a ticket or a request that its receiver has open.

@@ -11,6 +11,7 @@ import pytest
 
 from lab import REPOSITORY, until
 from own import PARKED, own  # noqa: F401
+from retrying import Consumer
 from test_known import management
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
@@ -192,3 +193,56 @@ def test_an_api_that_refuses_is_no_answer(scene):
     scene.arrives(PARKED)
     scene.begin(True, parked_retry="1s")
     scene.arrives(scene.dead)
+
+
+def rejects(own, queue):  # noqa: F811
+    """A worker that declares nothing consumes a message, and rejects it."""
+    with own.via.direct.channel() as channel:
+        channel.basic_publish("", queue, b"m", pika.BasicProperties(delivery_mode=2))
+    connection = own.connect()
+    consumer = Consumer(connection, queue)
+    consumer.channel.basic_reject(consumer.one().tag, requeue=False)
+    connection.close()
+
+
+def confirmed(own):  # noqa: F811
+    return own.metric("dlx_proxy_messages_dead_lettered_total")
+
+
+def made(own, label, **arguments):  # noqa: F811
+    """A queue that no proxy has seen declared."""
+    name = f"own-{label}"
+    own.queues.append(name)
+    with own.via.direct.channel() as channel:
+        channel.queue_declare(name, durable=True, arguments={key.replace("_", "-"): value for key, value in arguments.items()})
+    return name
+
+
+@pytest.mark.parametrize("by", ["argument", "policy"])
+def test_rejects_of_a_worker_that_declares_nothing_are_the_proxys(scene, by):
+    own, dead = scene.own, {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": scene.dead}
+    if by == "policy":
+        scene.leads_to(scene.dead)
+    before = made(own, "source before", **dead if by == "argument" else {})
+    own.restart(management_url=management(own.via))
+    later = made(own, "source later 100%/ü", **dead if by == "argument" else {})
+    for count, queue in enumerate([before, later, later], 1):
+        rejects(own, queue)
+        scene.arrives(scene.dead, count)
+    assert confirmed(own) == 3, own.proxy.text()
+
+
+def test_a_queue_that_is_made_anew_between_two_lists(scene):
+    """What the list told of it counts no more."""
+    own = scene.own
+    leads = lambda queue: {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": queue}
+    source = made(own, "source anew", **leads(scene.dead))
+    own.restart(management_url=management(own.via))
+    rejects(own, source)
+    scene.arrives(scene.dead)
+    with own.via.direct.channel() as channel:
+        channel.queue_delete(source)
+    made(own, "source anew", **leads(scene.other))
+    rejects(own, source)
+    scene.arrives(scene.other)
+    assert own.depth(scene.dead) == 1
