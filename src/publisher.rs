@@ -13,7 +13,7 @@
 //! Here is what the shell and the broker may do to it; `send` has the way out, `receive` what comes back,
 //! `outcomes` the table of outcomes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -136,6 +136,8 @@ pub struct Publisher {
     fruitless_losses: u32,
     /// As many channels as the broker is known to allow our user.
     channels: usize,
+    /// Queues that did not take what comes back to them.
+    full: BTreeMap<ShortStr, given_up::Full>,
     /// A foreign user-id was refused since the link is up.
     foreign_refused: bool,
     /// Its own user-id was not refused since the link is up: what it parks can have the proof.
@@ -180,6 +182,7 @@ impl Publisher {
             proven: false,
             fruitless_losses: 0,
             channels: usize::MAX,
+            full: BTreeMap::new(),
             foreign_refused: false,
             provable: true,
         }

@@ -3,14 +3,23 @@
 use std::time::Duration;
 
 use crate::dead_letter;
-use crate::machine::{Cause, Event, Now, Outcome, Purpose};
+use crate::machine::{Cause, Event, Mono, Now, Outcome, Purpose};
 use crate::publisher::Effects;
 
 use super::item::{Item, Key, Place, Stage};
 use super::{Publisher, is_foreign, parked};
 
-/// So long a message waits that comes back to a queue without room for it: one of the round delays, and the same for all, so that they stay in order.
+/// So long a message waits that comes back to a queue without room for it: one of the round delays. Doubled with each try in vain, up to the second.
 const FOR_ROOM: Duration = Duration::from_millis(1024);
+const LONGEST_FOR_ROOM: Duration = Duration::from_millis(8192);
+
+/// A queue without room for what comes back to it. All of that waits as long, so that it stays in order.
+#[derive(Debug, Default)]
+pub(super) struct Full {
+    /// What is refused until then belongs to the same try.
+    until: Mono,
+    pause: Duration,
+}
 
 impl Publisher {
     /// Its stage has failed for good: from the target to parking, from parking back to its owner.
@@ -101,7 +110,15 @@ impl Publisher {
         if self.settings.intake != Some(item.owner) {
             return self.finish(key, outcome, fx);
         }
-        let delay = FOR_ROOM;
+        let full = self.full.entry(queue.clone()).or_default();
+        if full.until <= now.mono {
+            full.pause = full
+                .pause
+                .saturating_mul(2)
+                .clamp(FOR_ROOM, LONGEST_FOR_ROOM);
+            full.until = now.mono.after(full.pause);
+        }
+        let delay = full.pause;
         away.purpose = Purpose::Delay(delay);
         self.address(&mut away, delay, true, fx);
         fx.events.push(Event::Retried {

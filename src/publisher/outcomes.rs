@@ -373,6 +373,9 @@ impl Publisher {
             // Not its end: the intake hides the user-id and comes again.
             return;
         }
+        if item.publication.purpose == Purpose::Return {
+            self.full.remove(&item.publication.queue);
+        }
         let queue = || item.publication.queue.clone();
         let retried = |delay| Event::Retried {
             queue: queue(),

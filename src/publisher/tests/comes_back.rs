@@ -268,6 +268,29 @@ fn what_was_away_waits_for_room_as_often_as_it_has_to_and_that_counts_for_nothin
     }
 }
 
+/// While nothing moves, it is tried the more seldom; all that waits for the same queue waits as long.
+#[test]
+fn what_waits_for_room_is_tried_after_growing_pauses() {
+    let mut rig = rig();
+    let mut refused = |tag: u64, millis: u64| {
+        rig.publish_as(INTAKE, vec![(tag, returned(None))]);
+        rig.published();
+        rig.events();
+        rig.nack(1, tag);
+        assert_eq!(rig.events(), [waits_for_room(millis)]);
+        rig.now.mono = rig.now.mono.after(Duration::from_millis(millis / 2));
+    };
+    for (tag, millis) in (1..).zip([1024, 1024, 2048, 2048, 4096, 4096, 8192, 8192, 8192]) {
+        refused(tag, millis);
+    }
+    rig.publish_as(INTAKE, vec![(10, returned(None))]);
+    rig.ack(1, 10, false);
+    rig.publish_as(INTAKE, vec![(11, returned(None))]);
+    rig.events();
+    rig.nack(1, 11);
+    assert_eq!(rig.events(), [waits_for_room(1024)], "there was room");
+}
+
 /// By an overflow of `reject-publish-dlx` a copy of it is dead-lettered each time: once is enough.
 #[test]
 fn what_would_die_each_time_is_parked() {

@@ -28,10 +28,9 @@ pub(super) struct Copy {
     /// It was returned, and has come back; or it is away.
     pub(super) stay: Option<Stay>,
     pub(super) away: bool,
-    /// In milliseconds of the wall clock: when it comes back at the earliest, by these accounts and by the proxy's word, and when its TTL is over,
-    /// if a return has fixed that.
+    /// In milliseconds of the wall clock: when it comes back at the earliest, by these accounts, and when its TTL is over, if a return has fixed
+    /// that.
     pub(super) due: u64,
-    pub(super) told_due: u64,
     pub(super) deadline: Option<u64>,
     /// While it is away, or parked: where its dead letter may be meant to go.
     pub(super) targets: BTreeSet<Target>,
@@ -64,9 +63,8 @@ impl Copy {
         self.stay = Some(stay.clone());
         self.deadline = told.deadline;
         self.due = due;
-        if let Some((due, deaths)) = told.away {
+        if let Some((_, deaths)) = told.away {
             self.away = true;
-            self.told_due = due;
             self.given = deaths;
         }
     }

@@ -23,7 +23,7 @@ impl Accounts {
             None => self.copy(copy)?.clone(),
         };
         if self.whose.get(&tag.0) == Some(&Whose::Intake) {
-            let returns = copy.comes_out(at, at, is_parking(queue));
+            let returns = copy.comes_out(at);
             let taken = taken(queue, &copy);
             // Of what is parked, or was away, it was decided before.
             let since = (!is_parking(queue)).then_some(at);
@@ -98,7 +98,6 @@ impl Accounts {
             seen,
             declared,
             is_first,
-            at: then,
             ..
         } = delivery;
         let duties = match (whose, how, verb) {
@@ -122,7 +121,7 @@ impl Accounts {
             }
             (Some(Whose::Intake), How::Ack, None) => {
                 let taken = taken(&queue, &it).into_iter();
-                let returns = it.comes_out(then, at, is_parking(&queue)).into_iter();
+                let returns = it.comes_out(at).into_iter();
                 taken.chain(returns.map(|(duty, _)| duty)).collect()
             }
             (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead))

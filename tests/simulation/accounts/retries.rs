@@ -121,9 +121,8 @@ impl Copy {
         here.map(|stay| stay.attempts).unwrap_or_default()
     }
 
-    /// What the intake may do with this copy, which was delivered `then`, if it is or was away.
-    /// `parked`: what could not be sent away again was parked, and goes to the end of the parking queue as it is.
-    pub(super) fn comes_out(&self, then: Micros, at: Micros, parked: bool) -> Vec<(Duty, When)> {
+    /// What the intake may do with this copy, if it is or was away.
+    pub(super) fn comes_out(&self, at: Micros) -> Vec<(Duty, When)> {
         let Some(stay) = &self.stay else {
             return Vec::new();
         };
@@ -146,8 +145,8 @@ impl Copy {
             };
             duties.push((Duty::Dies(counts), when));
         }
-        // The delay queue was one for a shorter delay. Last, as it left once before.
-        if self.away && (parked || millis(then) < self.told_due) {
+        // The delay queue was one for a shorter delay, or its own queue has no room. Last, as it left once before.
+        if self.away {
             duties.push((Duty::Leaves(stay.clone()), when));
         }
         duties

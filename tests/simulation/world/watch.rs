@@ -106,7 +106,15 @@ impl World {
                         self.accounts.fault(self.at);
                     }
                 }
-                Event::RejectForwarded {
+                Event::KeptReturned { queue } => {
+                    self.accounts.forwarded(&queue);
+                    self.accounts.fault(self.at);
+                }
+                Event::Retried {
+                    outcome: Outcome::Refused(Cause::QueueFull),
+                    ..
+                }
+                | Event::RejectForwarded {
                     cause: Fallback::CloseWait | Fallback::Refused(_),
                     ..
                 } => self.accounts.fault(self.at),
