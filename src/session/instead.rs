@@ -77,36 +77,20 @@ pub(super) enum Instead {
 /// The rule.
 pub(super) fn instead(of: Facts) -> Instead {
     use Asked::{Return, TooLarge};
+    use Fallback::{Budget, Exclusive, NameTooLong, Refused, Unreadable};
     match (of.asked, of.cause) {
         (Asked::Reject, _) if of.reject != Reject::Loses => Instead::Forward,
         // Nothing leads back to its queue: returns are not delayed there, and the log says so.
-        (Return, Fallback::Exclusive | Fallback::NameTooLong) if of.counts == Counts::Never => {
-            Instead::Forward
-        }
+        (Return, Exclusive | NameTooLong) if of.counts == Counts::Never => Instead::Forward,
         // A queue that is full takes back what it has delivered.
-        (Return, Fallback::Refused(Cause::QueueFull)) if of.counts != Counts::Near => {
-            Instead::Forward
-        }
+        (Return, Refused(Cause::QueueFull)) if of.counts != Counts::Near => Instead::Forward,
         // The broker can dead-letter what is too large to be published.
-        (TooLarge, Fallback::Refused(Cause::TooBig)) if of.reject == Reject::DeadLetters => {
-            Instead::Forward
-        }
-        (Return, Fallback::Refused(Cause::TooBig)) => Instead::Keep, // as what is too large
-        (_, cause) if is_for_good(of.asked, cause) => Instead::ReturnLater,
+        (TooLarge, Refused(Cause::TooBig)) if of.reject == Reject::DeadLetters => Instead::Forward,
+        // It is published otherwise the next time: as a dead letter, with another user-id.
+        (Return, Refused(Cause::TooBig)) | (Asked::Reject, Refused(Cause::UserId)) => Instead::Keep,
+        (_, Budget | Unreadable | Exclusive | NameTooLong) => Instead::ReturnLater,
+        (_, Refused(Cause::TooBig | Cause::NoDelayQueue | Cause::UserId)) => Instead::ReturnLater,
         _ => Instead::Keep,
-    }
-}
-
-/// Whether there is nothing to publish, now or later.
-fn is_for_good(asked: Asked, cause: Fallback) -> bool {
-    match cause {
-        Fallback::Budget | Fallback::Unreadable | Fallback::Exclusive | Fallback::NameTooLong => {
-            true
-        }
-        Fallback::Refused(Cause::TooBig | Cause::NoDelayQueue) => true,
-        // A reject is published with another one the next time.
-        Fallback::Refused(Cause::UserId) => asked != Asked::Reject,
-        _ => false,
     }
 }
 

@@ -306,14 +306,7 @@ impl Reporter {
         let cause = names::fallback(cause);
         let kept = &self.metrics.inner().rejects_kept;
         kept.get_or_create(&CauseLabels { cause }).inc();
-        match returned {
-            true => {
-                seldom!(self, Level::WARN, "a returned message stays unsettled: it cannot be sent away now, and is tried again", Some(queue), cause, %queue, cause)
-            }
-            false => {
-                seldom!(self, Level::WARN, "a reject is kept: its queue has a dead-letter exchange only by a policy of the proxy", Some(queue), cause, %queue, cause)
-            }
-        }
+        seldom!(self, Level::WARN, "a reject or a return is kept: its message stays unsettled until the proxy can publish it", Some(queue), cause, %queue, returned, cause);
     }
 
     fn kept_returned(&self, queue: &ShortStr) {
