@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// One that has left, without an answer: when it is refused it can come to be at its target twice. That is rather a matter of a few, since
 /// whatever comes later does not leave.
 const IN_DOUBT: Duration = Duration::from_secs(15);
+/// The same of what a client returned: that is not left to the broker when it is refused, but leaves once more. Together with the time for which a
+/// session keeps it, that is less than the broker's `consumer_timeout` (30 min).
+const RETURN_IN_DOUBT: Duration = Duration::from_secs(10 * 60);
 /// Between two hand-overs of the intake queue.
 const HAND_OVERS: Duration = Duration::from_secs(60);
 
@@ -143,13 +146,12 @@ impl Publisher {
         }
         let stood = self.clock.stood(now.mono);
         self.refuse(fx, |item| {
-            // What a client returned is not left to the broker when it is refused: it would only leave once more.
-            let stays = matches!(
-                item.publication.purpose,
-                Purpose::Delay(_) | Purpose::Return
-            );
-            let bound = if item.sent { IN_DOUBT } else { PATIENCE };
-            stood.since(item.waits) >= bound && !(stays && item.sent)
+            let bound = match (item.sent, item.publication.purpose) {
+                (false, _) => PATIENCE,
+                (true, Purpose::Delay(_) | Purpose::Return) => RETURN_IN_DOUBT,
+                (true, _) => IN_DOUBT,
+            };
+            stood.since(item.waits) >= bound
         });
     }
 
