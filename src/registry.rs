@@ -26,6 +26,7 @@ pub mod channel_limits;
 pub mod declared;
 pub mod existing_delays;
 pub mod generated;
+pub mod handling;
 pub mod in_vain;
 pub mod live;
 pub mod policy;

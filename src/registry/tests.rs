@@ -2,6 +2,7 @@
 
 mod brokers;
 mod channel_limits;
+mod handling;
 mod property;
 mod redeclared;
 mod registry;

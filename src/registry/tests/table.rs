@@ -12,6 +12,7 @@ use crate::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use crate::registry::arguments::{DeclareArguments, Wanted};
 use crate::registry::broker_policy::BrokerPolicies;
 use crate::registry::generated;
+use crate::registry::handling::Circumstances;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{
     ApplyTo, BadPattern, Definition, Mode, Pattern, Policies, Policy, Queue,
@@ -25,6 +26,7 @@ use crate::registry::wording::{Access, Wording};
 use crate::registry::{Declared, Form};
 
 use super::brokers;
+use super::handling::handled;
 use super::words::{Line, quoted, show_arguments};
 
 #[test]
@@ -73,7 +75,7 @@ fn answer_all(text: &str) -> String {
 }
 
 /// What is not UTF-8 as `\xNN`.
-fn octets(text: &[u8]) -> String {
+pub(super) fn octets(text: &[u8]) -> String {
     match str::from_utf8(text) {
         Ok(text) => text.to_owned(),
         Err(_) => text.escape_ascii().to_string(),
@@ -90,6 +92,8 @@ struct Scene {
     /// The global one.
     mode: Option<Mode>,
     version: Option<Vec<u8>>,
+    /// The broker's policies are not known.
+    unread: bool,
     arguments: Vec<u8>,
 }
 
@@ -182,6 +186,19 @@ impl Scene {
                     Some(None) => "native".to_owned(),
                     None => "nothing".to_owned(),
                 })
+            }
+            "unread" => {
+                self.unread = true;
+                None
+            }
+            "handled" => {
+                let circumstances = Circumstances {
+                    policies: &self.live().0,
+                    mode: self.mode.unwrap_or(Mode::Takeover),
+                    names: &self.names,
+                    version: Some(Version(3, 13, 0)),
+                };
+                Some(handled(&line, &self.arguments, &self.names, &circumstances))
             }
             "presence" => {
                 let (code, text) = refusal(text);
@@ -314,7 +331,9 @@ impl Scene {
     fn live(&self) -> (LivePolicies, BrokerPolicies) {
         let brokers = brokers::read(&self.broker_policies);
         let live = LivePolicies::new(self.policies());
-        if !self.broker_policies.is_empty() {
+        if self.unread {
+            live.set_brokers(BrokerPolicies::unread());
+        } else if !self.broker_policies.is_empty() {
             live.set_brokers(brokers.clone());
         }
         (live, brokers)
@@ -382,7 +401,7 @@ fn queue(line: &Line) -> Queue<'_> {
     }
 }
 
-fn queue_type(line: &Line) -> QueueType {
+pub(super) fn queue_type(line: &Line) -> QueueType {
     match line.get("type") {
         Some(b"classic") => QueueType::Classic,
         Some(b"quorum") => QueueType::Quorum,

@@ -1,0 +1,267 @@
+//! How a queue is handled, by what is known of it and by the policies in force: which of its dead letters are the proxy's, why, and what to do about
+//! it. A pure function; `testdata/handling.txt` shows it.
+
+use crate::amqp::version::Version;
+use crate::dead_letter::{Lookup, Target};
+use crate::machine::{Fallback, Mono};
+use crate::objects::{Names, QueueType};
+
+use super::arguments::DeclareArguments;
+use super::catalogue::{self, fact::Source};
+use super::live::LivePolicies;
+use super::policy::{Mode, Queue};
+use super::{Declared, Form};
+
+/// Which dead letters of a queue are the proxy's. What needs attention comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It is not known what they are, so that all are left to the broker.
+    Unknown,
+    /// Rejects and retries; expiry and overflow are the broker's.
+    RejectsOnly,
+    /// None.
+    Off,
+    /// All.
+    Full,
+}
+
+/// Why that is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// As in the API and on the command line.
+    pub name: &'static str,
+    /// A sentence or two.
+    pub says: &'static str,
+    /// What to do about it; empty: it is as somebody wants it.
+    pub advice: &'static str,
+}
+
+/// How one queue is handled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handling {
+    /// Which of its dead letters are the proxy's.
+    pub state: State,
+    /// Why.
+    pub why: Why,
+    /// Where they go, as far as that is known.
+    pub target: Option<Target>,
+    /// The proxy delays what clients return, or counts it.
+    pub retries: bool,
+    /// Who reported the queue, and when it was so.
+    pub told: Option<(Source, Mono)>,
+    /// When it was asked for in vain, if nobody reported it.
+    pub asked: Option<Mono>,
+}
+
+/// What it depends on beside the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances<'a> {
+    /// Those in force.
+    pub policies: &'a LivePolicies,
+    /// The global one.
+    pub mode: Mode,
+    /// The names of the proxy's own objects.
+    pub names: &'a Names,
+    /// The broker's.
+    pub version: Option<Version>,
+}
+
+const ANEW: &str =
+    "Delete the queue when it is empty, and let a client declare it through the proxy.";
+const UNDECLARED: Why = why(
+    "undeclared",
+    "No declare of the queue came through the proxy. Its rejects are left to the broker.",
+    "Set `management-url`; if it is set, see why the API does not show the queue. Or let a client declare the queue through the proxy.",
+);
+const KEY_UNKNOWN: Why = why(
+    "key-unknown",
+    "A policy of the broker may set its routing key, and cannot be read. Its rejects are left to the broker.",
+    "Set `management-url`; or set the routing key in the arguments of the queue or in a [[policy]] of the proxy.",
+);
+const NO_PERMISSION: Why = why(
+    "no-permission",
+    "The client's user may not write to the intake exchange, so that the queue was declared without one.",
+    "`dlx-proxy doctor --client-user USER` prints the command that gives this permission. Then delete the queue when it is empty, and declare it anew.",
+);
+const NAME_TOO_LONG: Why = why(
+    "name-too-long",
+    "The name of its intake exchange would be longer than 255 bytes, so that the queue was declared without one.",
+    "Give the dead-letter exchange or the routing key a shorter name.",
+);
+const LEFT: Why = why(
+    "not-taken-over",
+    "The proxy could not take its declare over at that moment. The log has the cause.",
+    ANEW,
+);
+const OWN_ARGUMENTS: Why = why(
+    "own-arguments",
+    "The queue was made with its own dead-letter arguments, at the broker itself or before it was taken over.",
+    ANEW,
+);
+const BROKER_POLICY: Why = why(
+    "broker-policy",
+    "A policy of the broker names its dead-letter exchange.",
+    "Name the exchange in a [[policy]] of the proxy, or in the arguments of the queue, and declare the queue anew.",
+);
+const PROXY_POLICY: Why = why(
+    "proxy-policy",
+    "Only a policy of the proxy names its dead-letter exchange. The broker discards what expires or overflows.",
+    ANEW,
+);
+const KEEP: Why = why("mode-keep", "The mode is `keep`.", "");
+const NATIVE: Why = why("mode-native", "The mode is `native`.", "");
+const AT_LEAST_ONCE: Why = why(
+    "at-least-once",
+    "The broker publishes its dead letters with confirms (`at-least-once` with `reject-publish`).",
+    "",
+);
+const RETRIES_ALONE: Why = why(
+    "retries-alone",
+    "The queue has retries, and no dead-letter exchange.",
+    "",
+);
+const TAKEN_OVER: Why = why("taken-over", "The queue has an intake exchange.", "");
+
+const fn why(name: &'static str, says: &'static str, advice: &'static str) -> Why {
+    Why { name, says, advice }
+}
+
+// === impl State ===
+
+impl State {
+    /// All there are.
+    pub const ALL: [State; 4] = [State::Unknown, State::RejectsOnly, State::Off, State::Full];
+
+    /// As in the API and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Unknown => "unknown",
+            State::RejectsOnly => "rejects-only",
+            State::Off => "off",
+            State::Full => "full",
+        }
+    }
+
+    /// The state of that name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn parse(name: &str) -> Result<State, String> {
+        let known = State::ALL.into_iter().find(|state| state.as_str() == name);
+        known.ok_or_else(|| format!("write {}", State::ALL.map(State::as_str).join(", ")))
+    }
+}
+
+// === impl Circumstances ===
+
+impl Circumstances<'_> {
+    /// How a queue is handled. `left`: why its last declare was left to the broker. `None`: it has neither a dead-letter target nor retries, as far as
+    /// that is known, or it is one of the proxy's own.
+    pub fn of(
+        &self,
+        vhost: &[u8],
+        name: &[u8],
+        known: &catalogue::Queue,
+        left: Option<Fallback>,
+    ) -> Option<Handling> {
+        let (declared, told) = self.declared(known);
+        let queue_type = declared.queue_type;
+        let queue = Queue {
+            vhost,
+            name,
+            queue_type,
+        };
+        if self.names.is_ours(name) || queue_type == QueueType::Other {
+            return None;
+        }
+        let said = declared.retries;
+        let retries = self.policies.retries(queue, said, self.mode, self.version);
+        let retries = retries.is_some();
+        let asked = known.asked().filter(|_| told.is_none());
+        let (state, why, target) = match asked {
+            Some(_) => (State::Unknown, UNDECLARED, None),
+            None => self.judge(queue, &declared, retries, left)?,
+        };
+        Some(Handling {
+            state,
+            why,
+            target,
+            retries,
+            told,
+            asked,
+        })
+    }
+
+    fn judge(
+        &self,
+        queue: Queue<'_>,
+        declared: &Declared,
+        retries: bool,
+        left: Option<Fallback>,
+    ) -> Option<(State, Why, Option<Target>)> {
+        let ours = self.policies.ours();
+        let policy = ours.matching(queue);
+        // Without the key that the broker's policies add.
+        let said = declared.said.target(policy);
+        let lookup = self
+            .policies
+            .target_of_declared(queue, declared, self.names);
+        let target = match lookup {
+            Lookup::Target(ref target) => Some(target.clone()),
+            Lookup::KeyUnknown => said.clone(),
+            Lookup::NoExchange | Lookup::Unknown => None,
+        };
+        let arguments = DeclareArguments::read(&declared.form.arguments);
+        let mode = arguments.mode(&declared.said, policy, self.mode);
+        let is_set = policy.and_then(|policy| policy.mode).unwrap_or(self.mode) == mode;
+        let broker = self.policies.broker_dead_letters(queue, declared);
+        let (state, why) = match (&target, mode) {
+            (None, _) if declared.taken_over && !retries => return None,
+            _ if declared.taken_over => (State::Full, TAKEN_OVER),
+            (_, Mode::Native) => {
+                let own = declared.said.target(None);
+                let own = own.or(target.filter(|_| said.is_none() && broker));
+                let why = if is_set { NATIVE } else { AT_LEAST_ONCE };
+                return (own.is_some() || broker).then_some((State::Off, why, own));
+            }
+            _ if lookup == Lookup::KeyUnknown => (State::Unknown, KEY_UNKNOWN),
+            (None, _) if broker => (State::Off, BROKER_POLICY),
+            (None, _) if !retries => return None,
+            (None, _) => (State::Full, RETRIES_ALONE),
+            (Some(_), Mode::Keep) => (State::RejectsOnly, KEEP),
+            (Some(_), Mode::Takeover) => {
+                let by_broker = said.is_none();
+                (State::RejectsOnly, native(declared, by_broker, left))
+            }
+        };
+        Some((state, why, target))
+    }
+
+    /// What is known of it as if one declare had said all of that, and who reported it.
+    fn declared(&self, known: &catalogue::Queue) -> (Declared, Option<(Source, Mono)>) {
+        if let Some(fact) = known.declared() {
+            return (Declared::clone(&fact.value), Some((fact.source, fact.at)));
+        }
+        let queue_type = known.queue_type().unwrap_or(QueueType::Default);
+        let intake = known.intake().filter(|fact| fact.value.is_some());
+        let arguments = intake.and_then(|fact| fact.value.as_ref());
+        let arguments = arguments.map(|intake| DeclareArguments::read(&[]).rewritten(intake));
+        let form = Form::of(0, &arguments.unwrap_or_default());
+        (
+            Declared::of_queue(form, queue_type, self.names),
+            intake.map(|fact| (fact.source, fact.at)),
+        )
+    }
+}
+
+/// Why a queue with a target has no intake exchange. `by_broker`: a policy of the broker names it.
+fn native(declared: &Declared, by_broker: bool, left: Option<Fallback>) -> Why {
+    match left {
+        Some(Fallback::NoPermission | Fallback::Forbidden) => NO_PERMISSION,
+        Some(Fallback::NameTooLong) => NAME_TOO_LONG,
+        Some(cause) if ![Fallback::NativeQueue, Fallback::Undeclared].contains(&cause) => LEFT,
+        _ if declared.existing().exchange.is_some() => OWN_ARGUMENTS,
+        _ if by_broker => BROKER_POLICY,
+        _ => PROXY_POLICY,
+    }
+}

@@ -1,0 +1,84 @@
+//! The verb `handled` of the tables: what is known of a queue, and how it is handled therefore.
+
+use std::sync::Arc;
+
+use crate::amqp::ids::name;
+use crate::machine::{Fallback, Mono};
+use crate::objects::Names;
+use crate::registry::catalogue::fact::Source;
+use crate::registry::catalogue::{Catalogue, Told};
+use crate::registry::handling::Circumstances;
+use crate::registry::{Declared, Form};
+
+use super::table::{octets, queue_type};
+use super::words::{Line, quoted};
+
+/// `handled QUEUE [type=…] [by=declare|list|refusal at=…] [intake=…] [asked=…] [left=no-permission|native-queue|…]`
+pub(super) fn handled(
+    line: &Line,
+    arguments: &[u8],
+    names: &Names,
+    at: &Circumstances<'_>,
+) -> String {
+    let (catalogue, vhost) = (Catalogue::default(), name("/"));
+    let queue = name(&line.text("queue").unwrap_or("orders".to_owned()));
+    let moment = |of| line.text(of).map(|text| Mono(text.parse().unwrap()));
+    let learn = |told, source, at| catalogue.learn(&vhost, &queue, &told, source, at);
+    let source = match line.get("by") {
+        Some(b"refusal") => Source::Refusal,
+        Some(b"list") => Source::Management,
+        _ => Source::Declare,
+    };
+    learn(Told::Type(queue_type(line)), Source::Refusal, Mono(0));
+    if line.get("by").is_some() {
+        let form = Form::of(0, arguments);
+        let declared = Declared::of_queue(form, queue_type(line), names);
+        learn(
+            Told::Declared(Arc::new(declared)),
+            source,
+            moment("at").unwrap(),
+        );
+    }
+    if let Some(intake) = line.name("intake") {
+        learn(
+            Told::Intake(Some(intake)),
+            Source::Refusal,
+            moment("at").unwrap(),
+        );
+    }
+    if let Some(asked) = moment("asked") {
+        learn(Told::InVain, Source::Refusal, asked);
+    }
+    let left = line.get("left").map(|cause| match cause {
+        b"no-permission" => Fallback::NoPermission,
+        b"native-queue" => Fallback::NativeQueue,
+        b"name-too-long" => Fallback::NameTooLong,
+        b"no-intake" => Fallback::NoIntake,
+        other => panic!("no cause {other:?}"),
+    });
+    let known = catalogue.get(&vhost, &queue).unwrap();
+    let Some(handling) = at.of(&vhost, &queue, &known, left) else {
+        return "nothing to say".to_owned();
+    };
+    let mut words = vec![
+        handling.state.as_str().to_owned(),
+        handling.why.name.to_owned(),
+    ];
+    words.extend(handling.target.map(|target| match &target.routing_key {
+        Some(key) => format!("to {}/{}", quoted(&target.exchange), octets(key)),
+        None => format!("to {}", quoted(&target.exchange)),
+    }));
+    words.extend(handling.retries.then(|| "retries".to_owned()));
+    words.extend(
+        handling
+            .told
+            .map(|(source, at)| format!("told by {source:?} at {}", at.0)),
+    );
+    words.extend(
+        handling
+            .asked
+            .map(|at| format!("asked in vain at {}", at.0)),
+    );
+    words.extend((!handling.why.advice.is_empty()).then(|| "with advice".to_owned()));
+    words.join(", ")
+}
