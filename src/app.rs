@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::drain::{Drain, Ended, Phase};
 use crate::hook::Hook;
-use crate::known::KnownQueues;
+use crate::known::{Handlings, KnownQueues};
 use crate::management::Management;
 use crate::net::background::{Background, NICE};
 use crate::net::clock::{Clock, SystemClock};
@@ -162,7 +162,15 @@ impl App {
             .map(|api| Management::new(api, settings.policies.clone(), metrics.clone()));
         let hook = parts::hook(config, certificates.hook())
             .map(|server| Hook::new(server, settings.limits.clone(), metrics.clone()));
-        let known = KnownQueues::new(config.names.clone(), clock);
+        let known = KnownQueues::new(Handlings {
+            catalogue: settings.catalogue.clone(),
+            policies: settings.policies.clone(),
+            mode: settings.mode,
+            names: settings.names.clone(),
+            user: settings.user.clone(),
+            metrics: metrics.clone(),
+            clock,
+        });
         let opener = Opener {
             dialer: dialer.clone(),
             publisher: parts::publisher(config, &settings),

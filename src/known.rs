@@ -1,5 +1,5 @@
-//! The dead-letter queues that the proxy knows: those that its dead letters went to, by name or, where a survey tells the bindings, behind a
-//! named exchange. With how many messages they have, and how old the oldest is, as far as that can be known without fetching a message.
+//! The dead-letter queues that the proxy knows: those that its dead letters went to, and the targets of the queues in its catalogue; by name or,
+//! where a survey tells the bindings, behind a named exchange. With how many messages they have, and how old the oldest is, as far as that can be known without fetching a message.
 //!
 //! **The age** comes from the times of the proxy's own publications (`known/published.rs`), and not from `head_message_timestamp`, which the
 //! management API tells: that is the property `timestamp` of the first message, so what its first publisher chose to write there, mostly the
@@ -8,22 +8,27 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use crate::amqp::ids::{ShortStr, Vhost};
+use crate::dead_letter;
 use crate::machine::{DeadLetter, Mono, Outcome, Survey};
-use crate::net::clock::{Clock, SystemClock};
-use crate::objects::Names;
 use crate::routing::Routing;
+
+pub use self::handlings::Handlings;
 
 use self::book::{Book, Went};
 
 mod book;
+mod handlings;
 mod published;
 
 /// What is known of dead-letter queues. Clones are the same.
 #[derive(Clone)]
 pub struct KnownQueues {
-    names: Names,
-    clock: SystemClock,
+    /// How the queues are handled whose dead letters go there.
+    pub handlings: Handlings,
     book: Arc<Mutex<Book>>,
 }
 
@@ -45,12 +50,26 @@ pub struct DeadLetterQueue {
 }
 
 /// An exchange and a key that dead letters were published with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// Empty is the default exchange.
     pub exchange: ShortStr,
     /// `None`: many keys, beyond those that are told apart.
     pub routing_key: Option<ShortStr>,
+}
+
+/// Whether a target leads to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// It does.
+    Queue,
+    /// It does not.
+    NoQueue,
+    /// There is no such exchange.
+    NoExchange,
+    /// Nobody told.
+    Unknown,
 }
 
 /// All that is known of a vhost.
@@ -62,16 +81,19 @@ pub struct Known {
     pub unknown: Vec<(Target, u64)>,
     /// Dead letters that went elsewhere, beyond what is kept.
     pub left_out: u64,
+    /// Queues and targets that dead letters may go to, beyond what is kept.
+    pub uncounted: usize,
+    /// What was parked as of the last try, by the cause that a message says; empty: it says none.
+    pub parked: Vec<(ShortStr, usize)>,
 }
 
 // === impl KnownQueues ===
 
 impl KnownQueues {
     /// A book in which no queue is known yet.
-    pub fn new(names: Names, clock: SystemClock) -> KnownQueues {
+    pub fn new(handlings: Handlings) -> KnownQueues {
         KnownQueues {
-            names,
-            clock,
+            handlings,
             book: Arc::default(),
         }
     }
@@ -87,7 +109,7 @@ impl KnownQueues {
         let went = match outcome {
             Outcome::Confirmed if exchange.is_empty() => Went::Queue(routing_key),
             Outcome::Confirmed => Went::Exchange(exchange, routing_key),
-            Outcome::Parked(_) => Went::Parking(self.names.parking()),
+            Outcome::Parked(_) => Went::Parking(self.parking()),
             Outcome::Dropped(_) | Outcome::Refused(_) => return,
         };
         self.book().sent(vhost, went, self.now());
@@ -95,17 +117,49 @@ impl KnownQueues {
 
     /// All queues that are known in a vhost.
     pub fn of(&self, vhost: &Vhost) -> Known {
+        self.look_up(vhost);
         self.book().known(vhost, self.now())
     }
 
     /// The queue of what nothing else takes.
     pub(crate) fn parking(&self) -> &ShortStr {
-        self.names.parking()
+        self.handlings.names.parking()
     }
 
-    /// The names of its queues.
-    pub(crate) fn queues(&self, vhost: &Vhost) -> Vec<ShortStr> {
-        self.book().queues(vhost)
+    /// Whether that target of a vhost leads to a queue, as far as the broker told.
+    pub fn standing(&self, vhost: &Vhost, target: &Target) -> Standing {
+        let told = self.book().standing(vhost, target);
+        let queue = target
+            .routing_key
+            .as_ref()
+            .filter(|_| told == Standing::Unknown);
+        let catalogue = &self.handlings.catalogue;
+        let known = queue.and_then(|queue| catalogue.get(vhost, queue));
+        match known.is_some_and(|known| target.exchange.is_empty() && known.queue_type().is_some())
+        {
+            true => Standing::Queue,
+            false => told,
+        }
+    }
+
+    /// So many messages of a vhost are parked, by cause.
+    pub fn parked(&self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
+        self.book().parked(vhost, causes);
+    }
+
+    /// Looks at the targets of all queues that are known, if that was not done just now.
+    fn look_up(&self, vhost: &Vhost) {
+        let now = self.now();
+        if self.book().wants_targets(vhost, now) {
+            let targets = self.handlings.targets(vhost);
+            self.book().expect(vhost, self.parking(), &targets);
+        }
+    }
+
+    /// The names of the queues that are to be counted now.
+    pub(crate) fn due(&self, vhost: &Vhost) -> Vec<ShortStr> {
+        let now = self.now();
+        self.book().due(vhost, now)
     }
 
     /// The broker says that a queue has so many messages.
@@ -116,11 +170,13 @@ impl KnownQueues {
 
     /// The broker says that there is no such queue.
     pub(crate) fn gone(&self, vhost: &Vhost, queue: &ShortStr) {
-        self.book().gone(vhost, queue);
+        let now = self.now();
+        self.book().gone(vhost, queue, now);
     }
 
     /// Whether the bindings of the vhost should be looked at now.
     pub(crate) fn wants_survey(&self, vhost: &Vhost) -> bool {
+        self.look_up(vhost);
         let now = self.now();
         self.book().wants_survey(vhost, now)
     }
@@ -133,10 +189,24 @@ impl KnownQueues {
     }
 
     pub(crate) fn now(&self) -> Mono {
-        self.clock.now().mono
+        self.handlings.now()
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<dead_letter::Target> for Target {
+    fn from(target: dead_letter::Target) -> Target {
+        let dead_letter::Target {
+            exchange,
+            routing_key,
+            ..
+        } = target;
+        Target {
+            exchange,
+            routing_key,
+        }
     }
 }

@@ -9,6 +9,7 @@ pub mod metrics;
 mod names;
 mod overdue;
 mod own_queues;
+mod remembered;
 mod repeats;
 mod upstream;
 

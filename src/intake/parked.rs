@@ -29,10 +29,13 @@ use crate::intake::Effects;
 use crate::link::Frame;
 use crate::machine::{Cause, Event, Mono, Now, Outcome, Publication, Purpose, Reason, Ticket};
 
+use self::tally::Tally;
 use super::incoming::{self, Announced, Delivery};
 use super::resting::{Resting, Target};
 use super::vain::Vain;
 use super::{PARKED, Settings, signals};
+
+mod tally;
 
 /// Messages without an outcome at once, when all goes well; a lap begins with one.
 const WINDOW: usize = 64;
@@ -59,20 +62,14 @@ struct Held {
     tag: u64,
     bytes: usize,
     publication: Publication,
+    /// The cause that it says; empty: none.
+    cause: ShortStr,
     /// It does not go by itself.
     stays: bool,
     /// Its user-id was taken out already.
     hidden: bool,
     /// It could be published nowhere: it waits for the next lap.
     stuck: bool,
-}
-
-/// What became of the messages of a lap.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    moved: usize,
-    waiting: usize,
-    staying: usize,
 }
 
 /// The channel.
@@ -277,8 +274,10 @@ impl Parked {
         let Some(content) = delivery.content else {
             // Nobody can put it to the end. It is not acked, so it returns when the channel ends.
             self.tally.staying += 1;
+            self.tally.caused(&ShortStr::EMPTY);
             return;
         };
+        let cause = tally::cause(&content.properties);
         let own_user = &settings.login.user;
         let lookup = |queue: &[u8]| settings.lookup(queue);
         let movable = unparked(&content.properties, own_user, now.wall, lookup);
@@ -328,6 +327,7 @@ impl Parked {
             tag: delivery.tag,
             bytes,
             publication,
+            cause,
             stays,
             hidden: false,
             // It was on its way when the publisher left: nobody would give it an outcome.
@@ -350,6 +350,9 @@ impl Parked {
         let Some(held) = self.held.get_mut(&ticket.0) else {
             return true; // of an earlier life of the channel
         };
+        if let Outcome::Parked(_) | Outcome::Dropped(_) = outcome {
+            self.tally.caused(&held.cause);
+        }
         match outcome {
             Outcome::Refused(Cause::UserId)
                 if self.active && !std::mem::replace(&mut held.hidden, true) =>
@@ -400,6 +403,7 @@ impl Parked {
                     moved,
                     waiting,
                     staying,
+                    ..
                 } = self.tally;
                 // What is still held has the first turn in the next lap.
                 let vain = (moved == 0 && self.held.is_empty())
@@ -416,15 +420,15 @@ impl Parked {
     }
 
     fn tell(&mut self, fx: &mut Effects) {
-        let Tally {
-            moved,
-            waiting,
-            staying,
-        } = self.tally;
+        let mut tally = self.tally.clone();
+        self.held
+            .values()
+            .for_each(|held| tally.caused(&held.cause));
         fx.events.push(Event::ParkedTried {
-            moved,
-            waiting: waiting + self.held.len(),
-            staying,
+            moved: tally.moved,
+            waiting: tally.waiting + self.held.len(),
+            staying: tally.staying,
+            causes: tally.causes.into_iter().collect(),
         });
     }
 

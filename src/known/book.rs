@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::published::{Counted, Published};
-use super::{DeadLetterQueue, Known, Target};
+use self::queue::Queue;
+use super::published::Published;
+use super::{Known, Standing, Target};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::Mono;
 use crate::routing::Routing;
+
+mod queue;
 
 /// Dead-letter queues of a vhost that are known, and of all vhosts together; dead letters to others are only counted.
 pub(super) const MOST_QUEUES: usize = 200;
@@ -19,8 +22,10 @@ const MOST_EXCHANGES: usize = 100;
 /// Keys of one exchange that are told apart; where each message brings its own, there is no end of them.
 const MOST_KEYS: usize = 16;
 
-/// A count that is older than this says nothing any more.
-const COUNTS_FOR: Duration = Duration::from_secs(30);
+/// Queues to which this process sent nothing that are asked for at once.
+const SELDOM_AT_ONCE: usize = 20;
+/// From one look at the targets of queues to the next.
+const TARGETS_AGAIN: Duration = Duration::from_secs(10);
 /// From one survey that is asked for because there are new targets to the next.
 const SURVEY_FOR_NEW: Duration = Duration::from_secs(60);
 /// From one survey to the next where there is nothing new: bindings change.
@@ -38,28 +43,23 @@ struct OfVhost {
     targets: BTreeMap<ShortStr, BTreeMap<Option<ShortStr>, Aim>>,
     /// Dead letters to queues and targets that do not fit.
     left_out: u64,
+    /// Queues and targets that are expected, and do not fit.
+    uncounted: usize,
+    /// When the targets of queues were looked at.
+    expected: Option<Mono>,
+    /// What was parked, as of the last try, by cause.
+    parked: Vec<(ShortStr, usize)>,
     /// When a survey was asked for.
     surveyed: Option<Mono>,
     /// There are targets that no survey has looked for.
     has_new: bool,
 }
 
-/// A queue that dead letters went to.
-#[derive(Debug, Default)]
-struct Queue {
-    /// By the default exchange.
-    by_name: bool,
-    /// What nothing takes is parked there.
-    is_parking: bool,
-    /// How many dead letters went there since the process began.
-    dead_letters: u64,
-    published: Published,
-    counted: Option<Counted>,
-}
-
 /// A named exchange and a key, and where they lead.
 #[derive(Debug, Default)]
 struct Aim {
+    /// A queue that is known has it as its target.
+    is_expected: bool,
     leads_to: Leads,
     dead_letters: u64,
     /// Until it is known where they went.
@@ -68,10 +68,12 @@ struct Aim {
 
 /// Where an aim leads.
 #[derive(Debug, Default)]
-enum Leads {
+pub(super) enum Leads {
     /// Nobody has looked.
     #[default]
     New,
+    /// There is no such exchange.
+    Nowhere,
     /// It cannot be told: another type of exchange, or too many bindings.
     Unknown,
     /// There, as of the last survey.
@@ -95,41 +97,105 @@ impl Book {
     /// A dead letter was confirmed there.
     pub(super) fn sent(&mut self, vhost: &Vhost, went: Went<'_>, now: Mono) {
         let room = self.room();
-        if !self.0.contains_key(vhost) {
-            if self.0.len() >= MOST_VHOSTS {
-                return;
-            }
-            self.0.insert(own(vhost), OfVhost::default());
-        }
-        if let Some(of) = self.0.get_mut(vhost) {
+        if let Some(of) = self.of(vhost) {
             of.sent(went, room, now);
         }
     }
 
-    /// The queues of a vhost, in their order.
-    pub(super) fn queues(&self, vhost: &Vhost) -> Vec<ShortStr> {
-        let of = self.0.get(vhost).into_iter();
-        of.flat_map(|of| of.queues.keys().cloned()).collect()
+    /// So many messages are parked, by cause.
+    pub(super) fn parked(&mut self, vhost: &Vhost, causes: &[(ShortStr, usize)]) {
+        if let Some(of) = self.of(vhost) {
+            of.parked = causes.to_vec();
+        }
+    }
+
+    /// Whether the targets of queues should be looked at now.
+    pub(super) fn wants_targets(&mut self, vhost: &Vhost, now: Mono) -> bool {
+        let Some(of) = self.of(vhost) else {
+            return false;
+        };
+        let is_due = of
+            .expected
+            .is_none_or(|last| last.after(TARGETS_AGAIN) <= now);
+        if is_due {
+            of.expected = Some(now);
+        }
+        is_due
+    }
+
+    /// These are the targets of all queues that are known, and that is what is parked in: dead letters may have gone there before the process
+    /// began, or without it.
+    pub(super) fn expect(&mut self, vhost: &Vhost, parking: &ShortStr, targets: &BTreeSet<Target>) {
+        let room = self.room();
+        if let Some(of) = self.of(vhost) {
+            of.expect(parking, targets, room);
+        }
+    }
+
+    /// What is known of a vhost; none if there are too many.
+    fn of(&mut self, vhost: &Vhost) -> Option<&mut OfVhost> {
+        if !self.0.contains_key(vhost) && self.0.len() < MOST_VHOSTS {
+            self.0.insert(own(vhost), OfVhost::default());
+        }
+        self.0.get_mut(vhost)
+    }
+
+    /// Whether a target leads to a queue, as far as the broker told.
+    pub(super) fn standing(&self, vhost: &Vhost, target: &Target) -> Standing {
+        let Some(of) = self.0.get(vhost) else {
+            return Standing::Unknown;
+        };
+        let Target {
+            exchange,
+            routing_key,
+        } = target;
+        if exchange.is_empty() {
+            let queue = routing_key.as_ref().and_then(|key| of.queues.get(key));
+            return match queue.and_then(|queue| queue.asked) {
+                Some((_, true)) => Standing::Queue,
+                Some((_, false)) => Standing::NoQueue,
+                None => Standing::Unknown,
+            };
+        }
+        let keys = of.targets.get(exchange);
+        let aim = keys.and_then(|keys| keys.get(routing_key).or_else(|| keys.get(&None)));
+        match aim.map(|aim| &aim.leads_to) {
+            Some(Leads::Nowhere) => Standing::NoExchange,
+            Some(Leads::To(queues)) if queues.is_empty() => Standing::NoQueue,
+            Some(Leads::To(_)) => Standing::Queue,
+            Some(Leads::New | Leads::Unknown) | None => Standing::Unknown,
+        }
+    }
+
+    /// The queues of a vhost that are to be counted now, in their order.
+    pub(super) fn due(&self, vhost: &Vhost, now: Mono) -> Vec<ShortStr> {
+        let mut seldom = 0;
+        let mut is_due = |queue: &Queue| {
+            let (is_quiet, is_due) = (queue.is_quiet(), queue.is_due(now));
+            seldom += usize::from(is_quiet && is_due);
+            is_due && (!is_quiet || seldom <= SELDOM_AT_ONCE)
+        };
+        let queues = self.0.get(vhost).into_iter().flat_map(|of| &of.queues);
+        let due = queues.filter(|(_, queue)| is_due(queue));
+        due.map(|(name, _)| name.clone()).collect()
     }
 
     /// The broker says that a queue has so many messages.
     pub(super) fn counted(&mut self, vhost: &Vhost, queue: &ShortStr, messages: u64, now: Mono) {
         let of = self.0.get_mut(vhost);
         if let Some(queue) = of.and_then(|of| of.queues.get_mut(queue)) {
-            let Queue {
-                published,
-                dead_letters,
-                counted,
-                ..
-            } = queue;
-            *counted = Some(published.counted(messages, *dead_letters, *counted, now));
+            queue.counted(messages, now);
         }
     }
 
     /// There is no such queue any more.
-    pub(super) fn gone(&mut self, vhost: &Vhost, queue: &ShortStr) {
+    pub(super) fn gone(&mut self, vhost: &Vhost, queue: &ShortStr, now: Mono) {
         if let Some(of) = self.0.get_mut(vhost) {
-            of.queues.remove(queue);
+            if let Some(gone) = of.queues.remove(queue)
+                && gone.is_expected
+            {
+                of.queues.insert(queue.clone(), gone.missing(now));
+            }
             let aims = of.targets.values_mut().flat_map(BTreeMap::values_mut);
             for aim in aims {
                 // If it is declared and bound once more, the next survey tells.
@@ -170,32 +236,27 @@ impl Book {
     }
 
     /// A survey says where these lead.
-    pub(super) fn surveyed(
-        &mut self,
-        vhost: &Vhost,
-        found: Vec<(Target, Option<BTreeSet<ShortStr>>)>,
-    ) {
+    pub(super) fn surveyed(&mut self, vhost: &Vhost, found: Vec<(Target, Leads)>) {
         let mut room = self.room();
         let Some(of) = self.0.get_mut(vhost) else {
             return;
         };
-        for (target, queues) in found {
+        for (target, leads_to) in found {
             let keys = of.targets.get_mut(&target.exchange);
             let Some(aim) = keys.and_then(|keys| keys.get_mut(&target.routing_key)) else {
                 continue;
             };
-            let Some(queues) = queues else {
-                aim.leads_to = Leads::Unknown;
+            let before = std::mem::replace(&mut aim.leads_to, leads_to);
+            let Leads::To(queues) = &aim.leads_to else {
                 continue;
             };
-            let before = std::mem::replace(&mut aim.leads_to, Leads::To(queues.clone()));
             let is_first = !matches!(before, Leads::To(_));
             let until_now = std::mem::take(&mut aim.published);
             let letters = match is_first {
                 true => aim.dead_letters,
                 false => 0,
             };
-            for name in &queues {
+            for name in queues {
                 let before = of.queues.len();
                 match entry(&mut of.queues, name, room) {
                     Some(queue) => {
@@ -219,14 +280,19 @@ impl Book {
         let queues = of
             .queues
             .iter()
+            .filter(|(_, queue)| !queue.is_missing())
             .map(|(name, queue)| queue.shown(name, of, now));
-        let unknown = of.aims().filter(|(_, aim)| !aim.leads_to.is_known());
+        let unknown = of
+            .aims()
+            .filter(|(_, aim)| aim.dead_letters > 0 && !aim.leads_to.is_known());
         Known {
             queues: queues.collect(),
             unknown: unknown
                 .map(|(target, aim)| (target, aim.dead_letters))
                 .collect(),
             left_out: of.left_out,
+            uncounted: of.uncounted,
+            parked: of.parked.clone(),
         }
     }
 
@@ -237,14 +303,15 @@ impl Book {
 }
 
 /// Where targets lead, as of a survey.
-pub(super) fn resolve(
-    routing: &Routing,
-    targets: Vec<Target>,
-) -> Vec<(Target, Option<BTreeSet<ShortStr>>)> {
+pub(super) fn resolve(routing: &Routing, targets: Vec<Target>) -> Vec<(Target, Leads)> {
     let resolved = targets.into_iter().map(|target| {
         let key = target.routing_key.as_ref().map(|key| key.as_bytes());
-        let queues = routing.leads_to(&target.exchange, key);
-        (target, queues)
+        let leads_to = match routing.leads_to(&target.exchange, key) {
+            Some(queues) => Leads::To(queues),
+            None if routing.has(&target.exchange) => Leads::Unknown,
+            None => Leads::Nowhere,
+        };
+        (target, leads_to)
     });
     resolved.collect()
 }
@@ -269,10 +336,86 @@ fn entry<'a>(
     queues.get_mut(name)
 }
 
+/// The aim at that exchange with that key, or with any. `None`: it does not fit.
+fn aim<'a>(
+    targets: &'a mut BTreeMap<ShortStr, BTreeMap<Option<ShortStr>, Aim>>,
+    exchange: &ShortStr,
+    key: Option<&ShortStr>,
+) -> Option<&'a mut Aim> {
+    if !targets.contains_key(exchange) {
+        if targets.len() >= MOST_EXCHANGES {
+            return None;
+        }
+        targets.insert(own(exchange), BTreeMap::new());
+    }
+    let keys = targets.get_mut(exchange)?;
+    let key = key.map(own);
+    let fits = keys.contains_key(&key) || keys.len() < MOST_KEYS;
+    Some(keys.entry(key.filter(|_| fits)).or_default())
+}
+
 // === impl OfVhost ===
 
 impl OfVhost {
-    fn sent(&mut self, went: Went<'_>, room: usize, now: Mono) {
+    fn expect(&mut self, parking: &ShortStr, targets: &BTreeSet<Target>, mut room: usize) {
+        let queues = self.queues.values_mut();
+        queues.for_each(|queue| queue.is_expected = false);
+        let aims = self.targets.values_mut().flat_map(BTreeMap::values_mut);
+        aims.for_each(|aim| aim.is_expected = false);
+        self.uncounted = 0;
+        let parking = [(parking, true)].into_iter();
+        let by_name = targets.iter().filter(|target| target.exchange.is_empty());
+        let by_name = by_name.filter_map(|target| Some((target.routing_key.as_ref()?, false)));
+        for (name, is_parking) in parking.chain(by_name) {
+            let before = self.queues.len();
+            match entry(&mut self.queues, name, room) {
+                Some(queue) => {
+                    queue.is_expected = true;
+                    queue.is_parking |= is_parking;
+                    queue.by_name |= !is_parking;
+                }
+                None => self.uncounted += 1,
+            }
+            room -= self.queues.len() - before;
+        }
+        for target in targets.iter().filter(|target| !target.exchange.is_empty()) {
+            match aim(
+                &mut self.targets,
+                &target.exchange,
+                target.routing_key.as_ref(),
+            ) {
+                Some(aim) => aim.is_expected = true,
+                None => self.uncounted += 1,
+            }
+        }
+        for aims in self.targets.values_mut() {
+            aims.retain(|_, aim| aim.is_expected || aim.dead_letters > 0);
+        }
+        self.targets.retain(|_, aims| !aims.is_empty());
+        let mut aims = self.targets.values().flat_map(BTreeMap::values);
+        self.has_new |= aims.any(|aim| matches!(aim.leads_to, Leads::New));
+        let targets = &self.targets;
+        self.queues.retain(|name, queue| {
+            let mut aims = targets.values().flat_map(BTreeMap::values);
+            queue.is_expected || !queue.is_quiet() || aims.any(|aim| aim.leads_to.has(name))
+        });
+    }
+
+    /// One that may be empty goes for one that is not.
+    fn make_room(&mut self) -> Option<()> {
+        let mut queues = self.queues.iter();
+        let name = queues.find(|(_, queue)| queue.may_go())?.0.clone();
+        self.queues.remove(&name).map(drop)
+    }
+
+    fn sent(&mut self, went: Went<'_>, mut room: usize, now: Mono) {
+        if let Went::Queue(name) | Went::Parking(name) = went
+            && !self.queues.contains_key(name)
+            && (room == 0 || self.queues.len() >= MOST_QUEUES)
+            && self.make_room().is_some()
+        {
+            room += 1;
+        }
         let fits = match went {
             Went::Queue(name) => entry(&mut self.queues, name, room).map(|queue| {
                 queue.by_name = true;
@@ -291,26 +434,14 @@ impl OfVhost {
 
     /// `None`: it does not fit.
     fn aimed(&mut self, exchange: &ShortStr, key: &ShortStr, now: Mono) -> Option<()> {
-        if !self.targets.contains_key(exchange) {
-            if self.targets.len() >= MOST_EXCHANGES {
-                return None;
-            }
-            self.targets.insert(own(exchange), BTreeMap::new());
-        }
-        let keys = self.targets.get_mut(exchange)?;
-        let key = Some(key.clone());
-        let key = match keys.contains_key(&key) || keys.len() < MOST_KEYS {
-            true => key.map(|key| own(&key)),
-            false => None,
-        };
-        let aim = keys.entry(key).or_default();
+        let aim = aim(&mut self.targets, exchange, Some(key))?;
         aim.dead_letters += 1;
         match &aim.leads_to {
             Leads::New => {
                 self.has_new = true;
                 aim.published.add(now);
             }
-            Leads::Unknown => {}
+            Leads::Unknown | Leads::Nowhere => {}
             Leads::To(queues) => {
                 for queue in queues {
                     // One that did not fit is told by those that do.
@@ -336,46 +467,15 @@ impl OfVhost {
     }
 }
 
-// === impl Queue ===
-
-impl Queue {
-    fn sent(&mut self, now: Mono) {
-        self.dead_letters += 1;
-        self.published.add(now);
-    }
-
-    fn shown(&self, name: &ShortStr, of: &OfVhost, now: Mono) -> DeadLetterQueue {
-        let counted = self.counted.filter(|it| it.at.after(COUNTS_FOR) >= now);
-        let by_name = self.by_name.then(|| Target {
-            exchange: ShortStr::EMPTY,
-            routing_key: Some(name.clone()),
-        });
-        let leads_here = of.aims().filter(|(_, aim)| match &aim.leads_to {
-            Leads::To(queues) => queues.contains(name),
-            Leads::New | Leads::Unknown => false,
-        });
-        DeadLetterQueue {
-            queue: name.clone(),
-            is_parking: self.is_parking,
-            targets: by_name
-                .into_iter()
-                .chain(leads_here.map(|(target, _)| target))
-                .collect(),
-            dead_letters: self.dead_letters,
-            messages: counted.map(|it| it.messages),
-            oldest: counted.and_then(|it| Some(it.oldest?.until(now))),
-        }
-    }
-}
-
 // === impl Leads ===
 
 impl Leads {
     fn is_known(&self) -> bool {
-        match self {
-            Leads::To(queues) => !queues.is_empty(),
-            Leads::New | Leads::Unknown => false,
-        }
+        matches!(self, Leads::To(queues) if !queues.is_empty())
+    }
+
+    fn has(&self, queue: &ShortStr) -> bool {
+        matches!(self, Leads::To(queues) if queues.contains(queue))
     }
 }
 

@@ -219,6 +219,8 @@ pub enum Event {
         waiting: usize,
         /// How many the proxy does not try again.
         staying: usize,
+        /// How many did not go, by the cause that they say; empty: none.
+        causes: Vec<(ShortStr, usize)>,
     },
     /// The intake consumer has begun (true) or stopped.
     Consuming(bool),

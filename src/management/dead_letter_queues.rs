@@ -99,7 +99,7 @@ impl Counting {
     }
 
     async fn count(&mut self) -> bool {
-        let mut queues = self.known.queues(&self.vhost);
+        let mut queues = self.known.due(&self.vhost);
         if queues.is_empty() {
             return true;
         }

@@ -208,6 +208,9 @@ impl Observer for LinkTelemetry {
         }
         self.reporter.report(event);
         self.readiness.observe(&self.vhost, event);
+        if let Event::ParkedTried { causes, .. } = event {
+            self.known.parked(&self.vhost, causes);
+        }
         if let Event::DeadLetter(dead) = event {
             let now = self.clock.now().wall;
             self.recent.add(&self.vhost, now, dead);

@@ -10,6 +10,11 @@ use crate::machine::Destination;
 const MOST_BINDINGS: usize = 4096;
 
 impl Routing {
+    /// Whether there is such an exchange.
+    pub fn has(&self, exchange: &[u8]) -> bool {
+        self.exchanges.contains_key(exchange)
+    }
+
     /// The queues that may get what this exchange is sent with this key (`None`: with any key), whatever headers it has. `None`: unknown.
     pub fn leads_to(&self, exchange: &[u8], key: Option<&[u8]>) -> Option<BTreeSet<ShortStr>> {
         let mut queues = BTreeSet::new();

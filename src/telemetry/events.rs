@@ -115,7 +115,10 @@ impl Reporter {
             Event::NotRecorded { queue } => self.not_recorded(queue),
             Event::RecordUnread { cause } => self.record_unread(cause),
             Event::RecordForeign { messages } => self.record_foreign(*messages),
-            Event::DeclareLeft { queue, cause } => self.fell_back("declare", queue, *cause),
+            Event::DeclareLeft { queue, cause } => {
+                self.metrics.declare_left(&self.vhost, queue, Some(*cause));
+                self.fell_back("declare", queue, *cause);
+            }
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
             Event::ReturnForwarded { queue, cause } => self.fell_back("return", queue, *cause),
             Event::CrashNotCounted { queue, cause } => self.crash_not_counted(queue, *cause),
@@ -176,6 +179,7 @@ impl Reporter {
                 moved,
                 waiting,
                 staying,
+                ..
             } => self.parked_tried(*moved, *waiting, *staying),
             Event::OwnQueue {
                 queue,
@@ -255,6 +259,9 @@ impl Reporter {
 
     fn queue_managed(&self, queue: &ShortStr, taken_over: bool) {
         let mode = if taken_over { "takeover" } else { "keep" };
+        if taken_over {
+            self.metrics.declare_left(&self.vhost, queue, None);
+        }
         self.metrics
             .inner()
             .queues_managed

@@ -20,6 +20,7 @@ use super::dead_letter_queues::QueueGauge;
 use super::hook::Outcomes;
 use super::names::Names;
 use super::own_queues::{OwnQueueGauge, OwnQueues};
+use super::remembered::Remembered;
 use super::repeats::Repeats;
 use super::upstream::{AddressCounter, AddressGauge};
 use crate::machine::Limit;
@@ -55,6 +56,7 @@ pub(super) struct Inner {
     descriptions: Vec<Description>,
     pub(super) names: Names,
     pub(super) repeats: Repeats,
+    pub(super) remembered: Remembered,
     connections: Gauge,
     connections_total: Counter,
     connections_refused: Counter,
@@ -363,6 +365,7 @@ impl Metrics {
             ),
             names: Names::new(),
             repeats: Repeats::default(),
+            remembered: Remembered::default(),
             registry: registry.registry,
             descriptions: registry.descriptions,
         };

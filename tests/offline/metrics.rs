@@ -266,6 +266,7 @@ fn every_event() -> Vec<Event> {
             moved: 1,
             waiting: 1,
             staying: 1,
+            causes: vec![],
         },
         Event::ProbeOverLimit,
         Event::LimitMet(Limit::Tickets),

@@ -1,4 +1,4 @@
-//! The queues that dead letters went to: `GET /api/v1/vhosts/{vhost}/dead-letter-queues`. A user sees those that the user may read, and the
+//! The queues that dead letters went to, or may go to: `GET /api/v1/vhosts/{vhost}/dead-letter-queues`. A user sees those that the user may read, and the
 //! targets of which nobody knows to which queues they lead.
 
 use axum::Extension;
@@ -22,7 +22,7 @@ use crate::telemetry::Metrics;
 #[derive(Clone)]
 pub(in crate::admin) struct Queues {
     pub(in crate::admin) rights: Rights,
-    known: KnownQueues,
+    pub(in crate::admin) known: KnownQueues,
     metrics: Metrics,
 }
 
@@ -35,9 +35,22 @@ pub(in crate::admin) struct DeadLetterQueues {
     pub(in crate::admin) elsewhere: Vec<Elsewhere>,
     /// Dead letters that went to queues beyond those that are remembered.
     pub(in crate::admin) left_out: u64,
+    /// Messages in the queues that are shown, as far as they were counted; none: in none of them.
+    pub(in crate::admin) messages: Option<u64>,
+    /// What is parked, as of the last try, for users who may read it.
+    pub(in crate::admin) parked: Vec<Parked>,
     /// Which resources of the broker are short, with a `management-url`: meanwhile it takes no messages.
     pub(in crate::admin) alarms: Vec<String>,
     pub(in crate::admin) notes: Vec<String>,
+}
+
+/// Parked messages with one cause.
+#[derive(Serialize, ToSchema)]
+pub(in crate::admin) struct Parked {
+    /// As in `x-parked-cause`; empty: the messages say none.
+    #[schema(value_type = String)]
+    pub(in crate::admin) cause: ShortStr,
+    pub(in crate::admin) messages: usize,
 }
 
 /// A queue, and what is known of it.
@@ -108,9 +121,25 @@ impl Queues {
         let is_operator = readable.contains(parking);
         let shown = known.queues.into_iter();
         let shown = shown.filter(|shown| readable.contains(&shown.queue));
+        let shown: Vec<_> = shown.map(ListedQueue::from).collect();
+        let parked = known.parked.into_iter().filter(|_| is_operator);
+        let mut notes = not_asked(unasked);
+        if known.uncounted > 0 {
+            let more = known.uncounted;
+            notes.push(format!(
+                "dead letters may go to {more} more queues and exchanges than the proxy counts"
+            ));
+        }
         let elsewhere = known.unknown.into_iter().filter(|_| is_operator);
         Ok(DeadLetterQueues {
-            dead_letter_queues: shown.map(ListedQueue::from).collect(),
+            messages: shown
+                .iter()
+                .filter_map(|queue| queue.messages)
+                .reduce(|a, b| a + b),
+            dead_letter_queues: shown,
+            parked: parked
+                .map(|(cause, messages)| Parked { cause, messages })
+                .collect(),
             elsewhere: elsewhere
                 .map(|(target, dead_letters)| Elsewhere {
                     target: target.into(),
@@ -119,7 +148,7 @@ impl Queues {
                 .collect(),
             left_out: known.left_out,
             alarms: self.metrics.alarms_in_effect(),
-            notes: not_asked(unasked),
+            notes,
         })
     }
 }
@@ -130,7 +159,7 @@ pub(super) fn router(queues: Queues) -> OpenApiRouter {
         .with_state(queues)
 }
 
-/// Lists the queues that dead letters of this process went to, and what is known of them.
+/// Lists the queues that dead letters of this process went to, or of known queues may go to, and what is known of them.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/dead-letter-queues", tag = "dead letters", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = DeadLetterQueues)))]
 async fn list_queues(
     State(queues): State<Queues>,

@@ -81,7 +81,7 @@ async fn show(pages: &Pages, credentials: Credentials, peer: Peer, vhost: &Vhost
     let content = html! {
         h1 { "Vhost " (text::name(&name)) }
         @if pages.vhosts.len() > 1 { (others(pages, vhost)) }
-        (state(pages, vhost))
+        (state(pages, vhost, &queues))
         section aria-labelledby="deaths" {
             h2 #deaths { "Deaths in the last hour" }
             (charts::deaths(&rates))
@@ -155,12 +155,11 @@ fn later(unasked: usize) -> Vec<String> {
     (unasked > 0).then(note).into_iter().collect()
 }
 
-/// Links, parked messages, limits.
-fn state(pages: &Pages, vhost: &Vhost) -> Markup {
+/// Links, dead letters, parked messages, limits.
+fn state(pages: &Pages, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
     let standing = pages.metrics.standing(vhost);
     let reasons = pages.readiness.reasons();
     let limits = pages.metrics.limits_that_were_met();
-    let alarms = pages.metrics.alarms_in_effect();
     let links = html! {
         @if standing.links.is_empty() { span.none { "none yet" } }
         ul.plain {
@@ -177,8 +176,22 @@ fn state(pages: &Pages, vhost: &Vhost) -> Markup {
         }
     };
     let parked = match standing.parked {
-        Some(parked) => html! { (text::number(parked)) },
+        Some(parked) => html! {
+            (text::number(parked))
+            @for one in &known.parked { " · " (text::visible(&one.cause.to_string())) " " (text::number(one.messages as u64)) }
+        },
         None => html! { span.none { "not known yet" } },
+    };
+    let counted = known
+        .dead_letter_queues
+        .iter()
+        .filter(|queue| queue.messages.is_some());
+    let counted = counted.count() as u64;
+    let dead_letters = match known.messages {
+        Some(messages) => {
+            html! { (text::number(messages)) " messages in " (text::number(counted)) " queues" }
+        }
+        None => html! { span.none { "not counted: that takes a management-url" } },
     };
     let limits = html! {
         @if limits.is_empty() { "none" }
@@ -193,8 +206,8 @@ fn state(pages: &Pages, vhost: &Vhost) -> Markup {
             @for trouble in pages.metrics.own_queues_in_trouble(vhost) {
                 p.problem { (text::visible(&trouble)) }
             }
-            @if !alarms.is_empty() {
-                p.problem { "The broker has an alarm (" (text::visible(&alarms.join(", "))) "): it takes no messages until that is over." }
+            @if !known.alarms.is_empty() {
+                p.problem { "The broker has an alarm (" (text::visible(&known.alarms.join(", "))) "): it takes no messages until that is over." }
             }
             @if standing.is_blocked {
                 p.problem { "The broker blocks publishing: dead letters and redrives wait." }
@@ -202,6 +215,7 @@ fn state(pages: &Pages, vhost: &Vhost) -> Markup {
             (facts(&[
                 ("This proxy", ready),
                 ("Links", links),
+                ("Dead-letter queues", dead_letters),
                 ("Parked messages, as of the last try", parked),
                 ("Limits met since the start, in all vhosts", limits),
             ]))
@@ -227,7 +241,7 @@ fn dead_letter_queues(vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
     };
     html! {
         @if known.dead_letter_queues.is_empty() && known.elsewhere.is_empty() {
-            p { "Since this proxy began, no dead letter went to a queue that you may read, as far as it is known." }
+            p { "No dead-letter queue is known that you may read." }
         } @else if !known.dead_letter_queues.is_empty() {
             table.stacked {
                 thead { tr {

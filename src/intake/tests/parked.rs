@@ -95,7 +95,12 @@ impl IntakeRig {
                 moved,
                 waiting,
                 staying,
-            } => Some((*moved, *waiting, *staying)),
+                causes,
+            } => {
+                let left = causes.iter().map(|(_, number)| number).sum::<usize>();
+                assert_eq!(left, waiting + staying, "{causes:?}");
+                Some((*moved, *waiting, *staying))
+            }
             _ => None,
         });
         tried.collect()

@@ -94,7 +94,7 @@ fn a_queue_that_was_named_is_known_with_what_the_broker_tells() {
     scene.count("dead", 1, 60);
     assert_eq!(scene.lines(70)[0], "dead by /dead: 2, 1, 50");
     assert_eq!(scene.lines(91)[0], "dead by /dead: 2, ?, ?", "long ago");
-    scene.0.gone(&name("v"), &name("dead"));
+    scene.0.gone(&name("v"), &name("dead"), at(91));
     assert_eq!(scene.lines(91).len(), 1);
     assert_eq!(scene.0.known(&name("other"), at(0)), Known::default());
 }
@@ -195,4 +195,123 @@ fn of_an_exchange_only_some_keys_are_told_apart() {
         scene.lines(20),
         [format!("late by x/*: {}, ?, ?", 100 - MOST_KEYS)]
     );
+}
+
+impl Scene {
+    fn expect(&mut self, targets: &[(&str, &str)]) {
+        let target = |(exchange, key): &(&str, &str)| Target {
+            exchange: name(exchange),
+            routing_key: (*key != "*").then(|| name(key)),
+        };
+        let targets = targets.iter().map(target).collect();
+        self.0.expect(&name("v"), &name("parked"), &targets);
+    }
+
+    fn standing(&self, exchange: &str, key: &str) -> Standing {
+        let target = Target {
+            exchange: name(exchange),
+            routing_key: (key != "*").then(|| name(key)),
+        };
+        self.0.standing(&name("v"), &target)
+    }
+
+    fn due(&self, second: u64) -> Vec<String> {
+        let due = self.0.due(&name("v"), at(second));
+        due.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// As after a restart.
+#[test]
+fn the_targets_of_queues_are_known_before_anything_dies() {
+    let mut scene = Scene::default();
+    scene.expect(&[
+        ("", "dead"),
+        ("", "gone"),
+        ("x", "k"),
+        ("missing", "*"),
+        ("", "*"),
+    ]);
+    assert_eq!(scene.due(0), ["dead", "gone", "parked"]);
+    scene.count("dead", 100_024, 0);
+    scene.0.gone(&name("v"), &name("gone"), at(0));
+    assert!(scene.0.wants_survey(&name("v"), at(0)));
+    scene.survey(vec![binding("x", queue("behind"), "k", &[])]);
+    let lines = [
+        "behind by x/k: 0, ?, ?",
+        "dead by /dead: 0, 100024, ?",
+        "parked (parking) by : 0, ?, ?",
+    ];
+    assert_eq!(scene.lines(600), lines, "counted seldom");
+    assert_eq!(scene.unknown(), [""; 0], "nothing went elsewhere");
+    let standings = [
+        ("", "dead"),
+        ("", "gone"),
+        ("", "parked"),
+        ("x", "k"),
+        ("x", "other"),
+        ("missing", "*"),
+    ];
+    assert_eq!(
+        standings.map(|(exchange, key)| scene.standing(exchange, key)),
+        [
+            Standing::Queue,
+            Standing::NoQueue,
+            Standing::Unknown,
+            Standing::Queue,
+            Standing::Unknown,
+            Standing::NoExchange
+        ]
+    );
+    // Of those that nothing was sent to, only what was not asked for of late.
+    assert_eq!(scene.due(10), ["behind", "parked"]);
+    scene.sent("dead", 20);
+    assert_eq!(scene.due(20), ["behind", "dead", "parked"]);
+    assert_eq!(scene.due(600), ["behind", "dead", "gone", "parked"]);
+    // No queue has these targets any more.
+    scene.expect(&[]);
+    assert_eq!(
+        scene.lines(20),
+        [
+            "dead by /dead: 1, 100024, ?",
+            "parked (parking) by : 0, ?, ?"
+        ]
+    );
+    assert_eq!(scene.standing("missing", "*"), Standing::Unknown);
+}
+
+#[test]
+fn targets_that_may_be_empty_go_for_those_that_dead_letters_went_to() {
+    let mut scene = Scene::default();
+    let names: Vec<_> = (0..MOST_QUEUES + 5)
+        .map(|number| format!("q{number:03}"))
+        .collect();
+    let targets: Vec<_> = names.iter().map(|name| ("", name.as_str())).collect();
+    scene.expect(&targets);
+    let known = scene.known(0);
+    assert_eq!((known.queues.len(), known.uncounted), (MOST_QUEUES, 6));
+    assert_eq!(scene.due(0).len(), SELDOM_AT_ONCE);
+    scene.count("parked", 1, 0);
+    scene.count("q000", 1, 0);
+    scene.sent("new", 0);
+    let known = scene.known(0);
+    let left = |name: &str| {
+        known
+            .queues
+            .iter()
+            .any(|queue| queue.queue == crate::amqp::ids::name(name))
+    };
+    assert_eq!((known.queues.len(), known.left_out), (MOST_QUEUES, 0));
+    assert_eq!(
+        ["new", "parked", "q000", "q001"].map(left),
+        [true, true, true, false]
+    );
+}
+
+#[test]
+fn what_is_parked_is_told_by_cause() {
+    let mut scene = Scene::default();
+    let causes = vec![(name("unroutable"), 3), (name(""), 1)];
+    scene.0.parked(&name("v"), &causes);
+    assert_eq!(scene.known(0).parked, causes);
 }

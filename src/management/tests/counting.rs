@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::amqp::ids::ShortStr;
-use crate::known::KnownQueues;
+use crate::known::{Handlings, KnownQueues};
 use crate::machine::{DeadLetter, Outcome, Reason};
 use crate::management::dead_letter_queues::Counting;
 
@@ -10,16 +10,15 @@ use crate::management::dead_letter_queues::Counting;
 async fn dead_letter_queues_are_counted_as_long_as_they_are_there() {
     let scene = Scene::open().await;
     let (vhost, queue) = (name("a/b"), name("dead.1"));
-    let known = KnownQueues::new(Names::default(), SystemClock::start());
+    let known = KnownQueues::new(Handlings::of_tests());
     let mut counting = Counting::new(&scene.management, &vhost, &known);
-    assert!(counting.look().await);
-    assert_eq!(
-        scene.connections.load(Ordering::Relaxed),
-        0,
-        "nothing is known"
-    );
-    known.hear(&vhost, &dead_letter(&queue));
     let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned();
+    // Whether anything is parked there; nothing is yet.
+    *scene.answers.lock().expect("no panic") = gone.clone();
+    assert!(counting.look().await);
+    let asked = scene.asked.lock().expect("no panic").clone();
+    assert!(asked.contains("/a%2Fb/dlx%2Dproxy%2Eparked?"), "{asked}");
+    known.hear(&vhost, &dead_letter(&queue));
     let labels = "{vhost=\"a/b\",queue=\"dead.1\"}";
     let messages = format!("dlx_proxy_dead_letter_queue_messages{labels}");
     let oldest = format!("dlx_proxy_dead_letter_queue_oldest_seconds{labels}");

@@ -19,7 +19,9 @@ impl Reporter {
         let broker = String::from_utf8_lossy(version);
         let node = self.node.as_ref().map(display);
         info!(link = role.as_str(), node, %broker, "link is up");
-        if Version::parse(version).is_some_and(Version::is_unknown) {
+        let version = Version::parse(version);
+        self.metrics.broker_is(version);
+        if version.is_some_and(Version::is_unknown) {
             let (major, minor) = Version::NEWEST;
             let treated_as = format_args!("{major}.{minor}");
             seldom!(self, Level::WARN, "the broker is newer than those that the proxy was tested with, and is treated as the newest of these", None, "newer", %broker, %treated_as);

@@ -1,0 +1,104 @@
+//! A queue that dead letters went to, or may go to: what was published there, and what the broker counts.
+
+use std::time::Duration;
+
+use super::OfVhost;
+use crate::amqp::ids::ShortStr;
+use crate::known::published::{Counted, Published};
+use crate::known::{DeadLetterQueue, Target};
+use crate::machine::Mono;
+
+/// A count that is older than this says nothing any more.
+const COUNTS_FOR: Duration = Duration::from_secs(30);
+/// From one count to the next of a queue to which this process sent nothing: there may be many of them, and many proxies.
+const SELDOM: Duration = Duration::from_secs(600);
+/// A queue that dead letters went to, or may go to.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// A queue that is known has it as its target.
+    pub(super) is_expected: bool,
+    /// When the broker was last asked for it, and knew it or not.
+    pub(super) asked: Option<(Mono, bool)>,
+    /// By the default exchange.
+    pub(super) by_name: bool,
+    /// What nothing takes is parked there.
+    pub(super) is_parking: bool,
+    /// How many dead letters went there since the process began.
+    pub(super) dead_letters: u64,
+    pub(super) published: Published,
+    pub(super) counted: Option<Counted>,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// This process sent nothing there.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.dead_letters == 0
+    }
+
+    /// The broker has no such queue.
+    pub(super) fn is_missing(&self) -> bool {
+        self.is_quiet() && self.asked.is_some_and(|(_, is_there)| !is_there)
+    }
+
+    /// It may be left out for a queue that dead letters went to.
+    pub(super) fn may_go(&self) -> bool {
+        self.is_quiet() && !self.counted.is_some_and(|it| it.messages > 0)
+    }
+
+    /// It should be counted now.
+    pub(super) fn is_due(&self, now: Mono) -> bool {
+        !self.is_quiet() || self.asked.is_none_or(|(at, _)| at.after(SELDOM) <= now)
+    }
+
+    /// The same queue, of which the broker says that there is none.
+    pub(super) fn missing(self, now: Mono) -> Queue {
+        Queue {
+            is_expected: self.is_expected,
+            asked: Some((now, false)),
+            by_name: self.by_name,
+            is_parking: self.is_parking,
+            ..Queue::default()
+        }
+    }
+
+    /// The broker says that it has so many messages.
+    pub(super) fn counted(&mut self, messages: u64, now: Mono) {
+        self.asked = Some((now, true));
+        let counted = self
+            .published
+            .counted(messages, self.dead_letters, self.counted, now);
+        self.counted = Some(counted);
+    }
+
+    pub(super) fn sent(&mut self, now: Mono) {
+        self.dead_letters += 1;
+        self.published.add(now);
+    }
+
+    pub(super) fn shown(&self, name: &ShortStr, of: &OfVhost, now: Mono) -> DeadLetterQueue {
+        let counts_for = if self.is_quiet() {
+            2 * SELDOM
+        } else {
+            COUNTS_FOR
+        };
+        let counted = self.counted.filter(|it| it.at.after(counts_for) >= now);
+        let by_name = self.by_name.then(|| Target {
+            exchange: ShortStr::EMPTY,
+            routing_key: Some(name.clone()),
+        });
+        let leads_here = of.aims().filter(|(_, aim)| aim.leads_to.has(name));
+        DeadLetterQueue {
+            queue: name.clone(),
+            is_parking: self.is_parking,
+            targets: by_name
+                .into_iter()
+                .chain(leads_here.map(|(target, _)| target))
+                .collect(),
+            dead_letters: self.dead_letters,
+            messages: counted.map(|it| it.messages),
+            oldest: counted.and_then(|it| Some(it.oldest?.until(now))),
+        }
+    }
+}

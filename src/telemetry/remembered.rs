@@ -1,0 +1,58 @@
+//! What is remembered for people who ask how a queue is handled, and is no number: why its declare was left to the broker, and which version that is.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Metrics;
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::version::Version;
+use crate::machine::Fallback;
+
+/// Declares of all vhosts. Beyond it all are forgotten, and the log alone has the causes.
+const MOST: usize = 1_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    /// By queue; until its declare is taken over.
+    declares_left: Mutex<BTreeMap<(Vhost, ShortStr), Fallback>>,
+    version: Mutex<Option<Version>>,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// A declare was left to the broker; without a cause, it was taken over.
+    pub(super) fn declare_left(&self, vhost: &Vhost, queue: &ShortStr, cause: Option<Fallback>) {
+        let mut left = lock(&self.inner().remembered.declares_left);
+        if left.len() >= MOST {
+            left.clear();
+        }
+        match cause {
+            None if left.is_empty() => {}
+            None => drop(left.remove(&(vhost.clone(), queue.clone()))),
+            Some(cause) => drop(left.insert((vhost.clone(), queue.clone()), cause)),
+        }
+    }
+
+    /// Why the last declares of queues in a vhost were left to the broker.
+    pub fn declares_left(&self, vhost: &Vhost) -> BTreeMap<ShortStr, Fallback> {
+        let left = lock(&self.inner().remembered.declares_left);
+        let here = left.iter().filter(|((of, _), _)| of == vhost);
+        here.map(|((_, queue), cause)| (queue.clone(), *cause))
+            .collect()
+    }
+
+    /// A link was opened to a broker of that version.
+    pub(super) fn broker_is(&self, version: Option<Version>) {
+        *lock(&self.inner().remembered.version) = version;
+    }
+
+    /// The version of the node to which a link was opened last.
+    pub fn broker_version(&self) -> Option<Version> {
+        *lock(&self.inner().remembered.version)
+    }
+}
+
+fn lock<T>(remembered: &Mutex<T>) -> MutexGuard<'_, T> {
+    remembered.lock().unwrap_or_else(PoisonError::into_inner)
+}
