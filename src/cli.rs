@@ -12,6 +12,7 @@ mod broker;
 mod dead_letters;
 mod doctor;
 mod filled;
+mod handled;
 mod moves;
 pub mod papers;
 mod place;
@@ -23,6 +24,7 @@ mod retries;
 pub use broker::Broker;
 pub use dead_letters::{DeadLetters, Filters, Look, Page, Queue};
 pub use doctor::Doctor;
+pub use handled::Handled;
 pub use moves::{Move, Moving, To};
 pub use place::{client, place};
 pub use proxy::{Admin, Output, Printing, Proxy};
@@ -38,6 +40,7 @@ Examples:
   dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
   dlx-proxy doctor --config dlx-proxy.toml               what to change at the broker
   dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
+  dlx-proxy queues                                       which queues it handles, wholly or in part, and why
   dlx-proxy dead-letters groups --queue dead             dead letters of a queue, by source, reason and error
   dlx-proxy dead-letters redrive --queue dead            send them back to the queues that they died in
   dlx-proxy retries list --delay 1000                    what waits for a retry, and until when
@@ -84,6 +87,9 @@ pub enum Command {
     Demo(Demo),
     /// Ask a running proxy whether it is ready (exit code 0 or 1)
     Healthcheck(AdminPort),
+    /// List the queues with dead letters or retries: how the proxy handles them, why, and what to do about it
+    #[command(after_help = handled::AFTER_HELP)]
+    Queues(Handled),
     /// List the queues that have another target than their arguments say, through a running proxy
     Redeclared(OfVhost),
     /// Look at the dead letters in a queue, send them back or remove them, through a running proxy

@@ -13,6 +13,7 @@ use crate::plain;
 mod confirm;
 mod files;
 mod follow;
+mod handled;
 mod moves;
 mod queues;
 mod redeclared;
@@ -23,6 +24,7 @@ mod table;
 mod words;
 
 pub use files::{export, import};
+pub use handled::handled;
 pub use moves::move_them;
 pub use queues::queues;
 pub use redeclared::redeclared;

@@ -9,7 +9,7 @@ use dlx_proxy::admin;
 use dlx_proxy::admin::client::Client;
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::app::{self, App};
-use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Move, OfVhost, Queues, Redrives};
+use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Handled, Move, OfVhost, Queues, Redrives};
 use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, PASSWORD, USERNAME};
 use dlx_proxy::dead_letters::{self, Failed, Outcome, Said};
 use dlx_proxy::demo;
@@ -81,6 +81,7 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(asked) => return examine(&asked),
         Command::Demo(arguments) => demonstrate(arguments)?,
         Command::Healthcheck(settings) => healthcheck(settings)?,
+        Command::Queues(asked) => handled(&asked)?,
         Command::Redeclared(place) => redeclared(&place)?,
         Command::DeadLetters(DeadLetters::Queues(asked)) => queues(&asked)?,
         Command::DeadLetters(DeadLetters::Look(asked)) => {
@@ -227,6 +228,11 @@ fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
         reasons.trim_end().replace('\n', "; ")
     );
     Ok(())
+}
+
+fn handled(asked: &Handled) -> anyhow::Result<()> {
+    let client = cli::client(&asked.place.proxy)?;
+    print_said(runtime()?.block_on(dead_letters::handled(&client, asked))?)
 }
 
 fn redeclared(place: &OfVhost) -> anyhow::Result<()> {

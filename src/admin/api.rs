@@ -6,6 +6,7 @@
 //! - `GET …/dead-letters/{id}` shows one
 //! - [`files`] has what writes them to files and reads them back
 //! - `GET /api/v1/vhosts/{vhost}/dead-letter-queues` lists the queues that dead letters went to
+//! - `GET /api/v1/vhosts/{vhost}/queues` lists the queues that the proxy handles, and how
 //! - `GET /api/v1/vhosts/{vhost}/redeclared` lists the queues with another target than their arguments say
 //! - [`redrives`] has what moves them, [`deaths`] the last ones of a vhost
 //!
@@ -45,6 +46,7 @@ use crate::walk::Bodies;
 mod deaths;
 mod description;
 mod files;
+mod handled;
 pub(super) mod queues;
 mod redeclared;
 pub(super) mod redrives;
@@ -122,6 +124,7 @@ pub(super) fn router(api: Api, queues: Queues) -> Router {
         .merge(redrives::router(moves))
         .merge(files::router(files))
         .merge(redeclared::router(queues.clone(), redeclared))
+        .merge(handled::router(queues.clone()))
         .merge(queues::router(queues))
         .merge(deaths::router(deaths))
         .split_for_parts();

@@ -27,7 +27,7 @@ Exit codes: 0 all is done; 3 a part of it, and which is said; 65 nothing of it; 
 /// What to do with the dead letters in a queue.
 #[derive(Debug, Subcommand)]
 pub enum DeadLetters {
-    /// List the queues that dead letters went to, with what is known of them
+    /// List the queues that dead letters go to, with what is known of them
     #[command(after_help = queues::AFTER_HELP)]
     Queues(Queues),
     /// To see them.

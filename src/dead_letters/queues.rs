@@ -1,4 +1,4 @@
-//! `dlx-proxy dead-letters queues`: the queues that dead letters went to, for people.
+//! `dlx-proxy dead-letters queues`: the queues that dead letters go to, for people.
 
 use std::time::Duration;
 
@@ -55,11 +55,7 @@ fn said(answer: &Value, columns: &[String], headed: bool) -> Result<Said, Failed
 /// With words for what the JSON has numbers and objects for.
 fn readable(queue: &Value) -> Value {
     let mut readable = queue.clone();
-    let oldest = queue["oldest-seconds"].as_u64();
-    let oldest = oldest.map(|seconds| {
-        humantime_serde::re::humantime::format_duration(Duration::from_secs(seconds))
-    });
-    readable["oldest"] = json!(oldest.map(|oldest| oldest.to_string()));
+    readable["oldest"] = json!(time(&queue["oldest-seconds"]));
     let mut targets: Vec<String> = queue["targets"]
         .as_array()
         .map_or(&[][..], |list| list)
@@ -73,8 +69,14 @@ fn readable(queue: &Value) -> Value {
     readable
 }
 
+/// How long that is.
+pub(super) fn time(seconds: &Value) -> Option<String> {
+    let time = Duration::from_secs(seconds.as_u64()?);
+    Some(humantime_serde::re::humantime::format_duration(time).to_string())
+}
+
 /// An exchange with its key.
-fn target(target: &Value) -> String {
+pub(super) fn target(target: &Value) -> String {
     let exchange = target["exchange"].as_str().unwrap_or_default();
     match (exchange, target["routing-key"].as_str()) {
         ("", _) => "default exchange".to_owned(),

@@ -20,6 +20,11 @@ pub(super) fn redrives(vhost: &OsStr) -> String {
     format!("/api/v1/vhosts/{}/redrives", escaped(vhost))
 }
 
+/// The queues of a vhost that are handled.
+pub(super) fn handled(vhost: &OsStr) -> String {
+    format!("/api/v1/vhosts/{}/queues", escaped(vhost))
+}
+
 /// The dead-letter queues of a vhost.
 pub(super) fn dead_letter_queues(vhost: &OsStr) -> String {
     format!("/api/v1/vhosts/{}/dead-letter-queues", escaped(vhost))

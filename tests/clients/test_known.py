@@ -139,3 +139,58 @@ def test_an_alarm_of_the_broker_is_seen_where_nobody_publishes(own):
         assert "the broker has an alarm" in own.proxy.text()
     until(lambda: gauge() == "0", own.proxy.text)
     assert alarms() == []
+
+
+def handled(own, *words, user=None):
+    """What the command `queues` prints for scripts, by queue: state, cause, target, whether it leads to a queue."""
+    way = SimpleNamespace(broker=own.via.broker, proxy=own.proxy)
+    status, answer, _ = ask(way, f"/api/v1/vhosts/{urllib.parse.quote(own.via.vhost, safe='')}/queues", user)
+    assert status == 200 and answer["left-out"] == 0, answer
+    rows = {row["queue"]: (row["state"], row["cause"], row["leads-to"]) for row in answer["queues"]}
+    assert {row["cause"] for row in answer["queues"]} == answer["causes"].keys()
+    return {queue: row for queue, row in rows.items() if queue.startswith("own")}
+
+
+def test_after_a_restart_the_targets_of_queues_are_counted_before_anything_dies(own):
+    settings = {"management_url": management(own.via), "parked_retry": "1s"}
+    own.restart(**settings)
+    dead, behind = scene(own)
+    own.restart(**settings)
+    for label, dlx, key in [("one", "", dead), ("two", "own-dlx", "late.orders"), ("three", "own-nowhere", None)]:
+        own.queue(label, x_dead_letter_exchange=dlx, **({"x_dead_letter_routing_key": key} if key is not None else {}))
+    vhost = urllib.parse.quote(own.via.vhost, safe="")
+    answer = lambda: ask(SimpleNamespace(broker=own.via.broker, proxy=own.proxy), f"/api/v1/vhosts/{vhost}/dead-letter-queues")[1]
+    parked = own.depth(PARKED)
+    until(lambda: answer()["messages"] == 5 + parked, lambda: answer())
+    assert all(queue["dead-letters"] == 0 for queue in answer()["dead-letter-queues"])
+    until(lambda: {one["cause"]: one["messages"] for one in answer()["parked"]} == {"no_exchange": parked}, lambda: answer())
+
+
+def test_how_each_queue_is_handled_is_listed_with_what_to_do(own):
+    way = SimpleNamespace(via=SimpleNamespace(broker=own.via.broker, proxy=own.proxy, vhost=own.via.vhost))
+    user = "own-client"
+    own.via.broker.make([], [(user, "secret")], [(user, own.via.vhost, "^own", r"^(own-.*|amq\.default)$", "^own-narrow$")])
+    dead = own.queue("dead")
+    own.queue("full", x_dead_letter_exchange="", x_dead_letter_routing_key=dead)
+    own.queue("lost", x_dead_letter_exchange="", x_dead_letter_routing_key="own-gone")
+    with own.via.direct.channel() as channel:
+        channel.queue_declare("own-made", durable=True, arguments={"x-dead-letter-exchange": "own-dlx"})
+    own.queue("made", x_dead_letter_exchange="own-dlx")
+    login = pika.PlainCredentials(user, "secret")
+    with pika.BlockingConnection(pika.ConnectionParameters(*own.proxy.address, own.via.vhost, login)) as connection:
+        connection.channel().queue_declare("own-narrow", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    own.queues.append("own-narrow")
+    expected = {
+        "own-full": ("full", "taken-over", "queue"), "own-lost": ("full", "taken-over", "no-queue"),
+        "own-made": ("rejects-only", "own-arguments", "unknown"), "own-narrow": ("rejects-only", "no-permission", "queue"),
+    }
+    assert handled(own) == expected
+    assert handled(own, user=user).keys() == {"own-narrow"}, "what the user may read"
+    code, table, _ = command(way, "--state", "rejects-only", "--columns", "queue,cause", "--non-interactive", group="queues")
+    assert (code, table) == (0, "own-narrow\tno-permission\nown-made\town-arguments\n")
+    assert list(handled(own))[0] == "own-lost", "what leads nowhere comes first"
+
+    # With bindings that can be read it is known that there is no such exchange.
+    own.restart(management_url=management(own.via))
+    own.queue("made", x_dead_letter_exchange="own-dlx")
+    until(lambda: handled(own).get("own-made") == ("rejects-only", "own-arguments", "no-exchange"), lambda: handled(own))

@@ -15,7 +15,7 @@ use crate::amqp::method::MethodId;
 use crate::dead_letter::RuleSettings;
 use crate::drain::Drain;
 use crate::http::basic;
-use crate::known::KnownQueues;
+use crate::known::{Handlings, KnownQueues};
 use crate::link::peer;
 use crate::machine::{Limits, LiveLimits, Wall};
 use crate::net::clock::SystemClock;
@@ -38,6 +38,7 @@ const FAR: Peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 
 pub(in crate::admin) mod deaths;
 mod files;
+mod handled;
 
 /// The API in front of what listens there, of which not much patience is had. `permits`: so many looks, and so many redrives.
 fn api(broker: SocketAddr, permits: usize) -> (Router, Metrics) {
@@ -113,7 +114,7 @@ fn parts_with(
         unread: Default::default(),
         limits,
     };
-    let known = KnownQueues::new(Default::default(), SystemClock::start());
+    let known = KnownQueues::new(Handlings::of_tests());
     let api = Api {
         looks,
         redrives,
@@ -430,7 +431,7 @@ async fn all_that_is_described_is_there_and_reads_its_parameters() {
     let description = description().await;
     let (api, _) = api(nowhere(), 1);
     let paths = description["paths"].as_object().expect("paths");
-    assert_eq!(paths.len(), 16, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 17, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().expect("operations") {
             let parameters = operation["parameters"].as_array().expect("parameters");

@@ -10,7 +10,7 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters <COMMAND>
 
     Commands:
-      queues   List the queues that dead letters went to, with what is known of them
+      queues   List the queues that dead letters go to, with what is known of them
       list     List the messages of a queue, the oldest first
       groups   Count the messages of a queue by where they died, why, and with which error
       show     Show one message: how it died, its properties, its headers and its body
@@ -24,7 +24,7 @@ fn help_of_dead_letters_reads_well() {
       -h, --help  Print help
     "#);
     insta::assert_snapshot!(stdout(&["dead-letters", "queues", "--help"]), @r#"
-    List the queues that dead letters went to, with what is known of them
+    List the queues that dead letters go to, with what is known of them
 
     Usage: dlx-proxy dead-letters queues [OPTIONS]
 
@@ -41,9 +41,10 @@ fn help_of_dead_letters_reads_well() {
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
       -h, --help                  Print help
 
-    The proxy knows the queues that its dead letters went to since it was started; with a `management-url` also those behind
-    named exchanges, how many messages each has, and, where it can be known, how long the oldest has been there. A user sees
-    the queues that the user may read. Exit code 1: there is no answer, and why.
+    The proxy knows the queues that its dead letters went to since it was started, and the targets of the queues that it
+    knows; with a `management-url` also those behind named exchanges, how many messages each has, and, where it can be
+    known, how long the oldest has been there. How the queues are handled in which messages die, `dlx-proxy queues` lists. A
+    user sees the queues that the user may read. Exit code 1: there is no answer, and why.
     "#);
     insta::assert_snapshot!(stdout(&["dead-letters", "list", "--help"]), @r#"
     List the messages of a queue, the oldest first

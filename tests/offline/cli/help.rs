@@ -24,6 +24,8 @@ fn that_of_the_program_reads_well() {
                             64)
       demo                  Let three messages die through a proxy, show their dead letters, and check them
       healthcheck           Ask a running proxy whether it is ready (exit code 0 or 1)
+      queues                List the queues with dead letters or retries: how the proxy handles them, why, and what to do
+                            about it
       redeclared            List the queues that have another target than their arguments say, through a running proxy
       dead-letters          Look at the dead letters in a queue, send them back or remove them, through a running proxy
       redrives              Show how far redrives and purges are; pause, resume or cancel one
@@ -64,6 +66,7 @@ fn that_of_the_program_reads_well() {
       dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
       dlx-proxy doctor --config dlx-proxy.toml               what to change at the broker
       dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
+      dlx-proxy queues                                       which queues it handles, wholly or in part, and why
       dlx-proxy dead-letters groups --queue dead             dead letters of a queue, by source, reason and error
       dlx-proxy dead-letters redrive --queue dead            send them back to the queues that they died in
       dlx-proxy retries list --delay 1000                    what waits for a retry, and until when
