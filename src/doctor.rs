@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! settings ─▶ Patient ─▶ own       certificates, room for clients
+//!                     ├▶ handled   what the proxy that runs tells of its clients' queues
 //!                     ├▶ nodes     does each answer, at each address, which version, let in to each vhost
 //!                     ├▶ rights    what its user may do, and a client's
 //!                     ├▶ queues    what is parked, who takes signals
@@ -27,6 +28,7 @@ pub use report::{Finding, Kind, Report};
 
 mod api;
 mod grant;
+mod handled;
 mod nodes;
 mod own;
 mod policies;
@@ -92,6 +94,7 @@ pub async fn examine(patient: &Patient) -> Report {
         rights::examine(patient, &entered, &mut report).await;
         queues::examine(patient, &entered, &mut report).await;
     }
+    handled::examine(patient, &mut report).await;
     grant::examine(patient, &mut report).await;
     api::examine(patient, &mut report).await;
     report
