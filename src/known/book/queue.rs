@@ -44,7 +44,7 @@ impl Queue {
 
     /// It may be left out for a queue that dead letters went to.
     pub(super) fn may_go(&self) -> bool {
-        self.is_quiet() && !self.counted.is_some_and(|it| it.messages > 0)
+        self.is_quiet() && self.counted.is_none_or(|it| it.messages == 0)
     }
 
     /// It should be counted now.
