@@ -225,7 +225,8 @@ impl Circumstances<'_> {
                 return (own.is_some() || broker).then_some((State::Off, why, own));
             }
             _ if lookup == Lookup::KeyUnknown => (State::Unknown, KEY_UNKNOWN),
-            (None, _) if broker => (State::Off, BROKER_POLICY),
+            // Two of them with one priority: either may apply.
+            (None, _) if broker => (State::Unknown, BROKER_POLICY),
             (None, _) if !retries => return None,
             (None, _) => (State::Full, RETRIES_ALONE),
             (Some(_), Mode::Keep) => (State::RejectsOnly, KEEP),
