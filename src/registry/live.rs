@@ -153,6 +153,11 @@ impl LivePolicies {
         Some(Duration::from_millis(millis))
     }
 
+    /// The delivery limit that the broker's policies give a queue, as far as they are known. Below 0: none.
+    pub fn broker_delivery_limit(&self, queue: Queue<'_>) -> Option<i64> {
+        self.0.brokers.load().numbers(queue).delivery_limit
+    }
+
     /// Whether the broker itself has a dead-letter exchange for this queue: an intake exchange, one by argument, or one by a policy that is
     /// known to be the queue's. If not, a message that is rejected there is discarded.
     pub fn broker_dead_letters(&self, queue: Queue<'_>, declared: &Declared) -> bool {

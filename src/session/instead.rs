@@ -94,14 +94,14 @@ pub(super) fn instead(of: Facts) -> Instead {
     }
 }
 
-/// How near a message is to a limit on its deliveries. `arguments`: of its queue; `properties`: its own.
+/// How near a message is to a limit on its deliveries. `limits`: those of its queue; `properties`: its own.
 ///
 /// Measured: classic queues never count; quorum queues count each return, but for 4.3, where a nack (and a recover) is not counted.
 /// `x-delivery-count` is missing while it is 0 (3.10 writes it), and on classic queues. A queue whose type nobody saw may be either.
 pub(super) fn counts(
     version: Option<Version>,
     queue_type: QueueType,
-    arguments: &[u8],
+    limits: [Option<i64>; 2],
     properties: &[u8],
 ) -> Counts {
     if queue_type == QueueType::Classic {
@@ -110,14 +110,10 @@ pub(super) fn counts(
     if version.is_some_and(|version| version >= Version(4, 3, 0)) {
         return Counts::Far;
     }
-    let limit = Table(arguments).get(b"x-delivery-limit");
-    let limit = limit.ok().flatten().and_then(|limit| limit.as_integer());
     let unlimited = version.is_some_and(|version| version >= Version(4, 0, 0));
-    let limit = match limit {
-        Some(limit) if limit < 0 && unlimited => DELIVERY_LIMIT,
-        Some(limit) => limit.min(DELIVERY_LIMIT),
-        None => DELIVERY_LIMIT,
-    };
+    let limits = limits.into_iter().flatten();
+    let limit = limits.filter(|limit| *limit >= 0 || !unlimited).min();
+    let limit = limit.unwrap_or(DELIVERY_LIMIT).min(DELIVERY_LIMIT);
     match delivery_count(properties) {
         Ok(count) if count < limit / OUR_SHARE => Counts::Far,
         Ok(_) | Err(Malformed) => Counts::Near,

@@ -21,6 +21,8 @@ use super::{Session, Turn};
 /// What is kept for so long goes back to its queue, if it may: that is half of the time in which the broker waits for a settlement before it closes
 /// the channel (`consumer_timeout`, 30 min). A queue can have less by an argument; what an operator sets for the node or by a policy is not known.
 const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
+/// The limit that a quorum queue has by itself.
+const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
 /// The time that the broker waits for a settlement, in milliseconds.
 const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
 
@@ -86,7 +88,14 @@ impl Session {
             Some(known) => (known.declared.queue_type, &*known.declared.form.arguments),
             None => (self.seen_type(queue), &[][..]),
         };
-        counts(self.peer.version, queue_type, arguments, properties)
+        let by_argument = Table(arguments).get(DELIVERY_LIMIT).ok().flatten();
+        let by_policy = self.settings.policies.broker_delivery_limit(Queue {
+            vhost: &self.peer.vhost,
+            name: queue,
+            queue_type,
+        });
+        let limits = [by_argument.and_then(|limit| limit.as_integer()), by_policy];
+        counts(self.peer.version, queue_type, limits, properties)
     }
 
     /// The same where no copy could be kept of it. `None`: that does not matter.

@@ -82,13 +82,6 @@ fn the_limits_on_deliveries() {
         properties.extend_from_slice(&headers);
         properties
     };
-    let limited = |limit: Option<i64>| {
-        let mut arguments = TableBuilder::default();
-        if let Some(limit) = limit {
-            arguments.long(b"x-delivery-limit", limit);
-        }
-        arguments.finish()
-    };
     let version = |(major, minor, patch)| Some(Version(major, minor, patch));
     use Counts::{Far, Near, Never};
     let cases: [(_, QueueType, _, _, _); 15] = [
@@ -109,13 +102,24 @@ fn the_limits_on_deliveries() {
         ((3, 10, 8), Quorum, Some(8), Some(2), Near),
     ];
     for (of, queue_type, limit, count, expected) in cases {
-        let found = counts(version(of), queue_type, &limited(limit), &deliveries(count));
+        let found = counts(version(of), queue_type, [limit, None], &deliveries(count));
         assert_eq!(
             found, expected,
             "{of:?} {queue_type:?} limit {limit:?} count {count:?}"
         );
     }
     let unreadable = [0x20, 0, 0, 0, 0, 2, 9, b'x'];
-    assert_eq!(counts(version((4, 0, 5)), Quorum, &[], &unreadable), Near);
-    assert_eq!(counts(None, Quorum, &[], &deliveries(Some(5))), Near);
+    assert_eq!(
+        counts(version((4, 0, 5)), Quorum, [None; 2], &unreadable),
+        Near
+    );
+    assert_eq!(counts(None, Quorum, [None; 2], &deliveries(Some(5))), Near);
+    // A policy of the broker's counts, too.
+    for (limit, expected) in [(100, Far), (16, Far), (15, Near)] {
+        let limits = [Some(100), Some(limit)];
+        assert_eq!(
+            counts(version((4, 2, 9)), Quorum, limits, &deliveries(Some(3))),
+            expected
+        );
+    }
 }
