@@ -176,9 +176,6 @@ impl App {
             publisher: parts::publisher(config, &settings),
             intake: parts::intake(config, &settings),
             recorder: parts::recorder(config, &settings),
-            surveyor: management
-                .as_ref()
-                .map(|management| management.surveyor(clock)),
             watchdog: management.as_ref().map(|management| {
                 let (names, catalogue) = (config.names.clone(), settings.catalogue.clone());
                 management.watchdog(names, known.clone(), catalogue, clock)

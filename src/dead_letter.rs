@@ -37,7 +37,6 @@ pub mod unparked;
 mod write;
 
 pub use bridge::Bridges;
-pub use cycle::closes;
 pub use disposal::{Disposal, dispose};
 pub use plan::plan;
 pub use returning::{CameBack, Return, away_again, come_back, give_back};
@@ -65,17 +64,6 @@ pub struct Target {
     pub routing_key: Option<ShortStr>,
     /// The strategy `at-least-once`: nothing is dropped, not even a cycle.
     pub at_least_once: bool,
-}
-
-/// The queues to which a *named* exchange would route a dead letter, for the cycle rule (S6.1): see [`closes()`]. For the default
-/// exchange nobody needs to know them: they are the keys, and [`plan()`] reads them there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TargetQueues {
-    /// Just these queues.
-    Known(Vec<ShortStr>),
-    /// Not known: nothing is dropped here. A cycle is dropped where it closes, when the message dies in a queue again that the broker would
-    /// not have let it into: one lap later.
-    Unknown,
 }
 
 /// The settings that shape a dead letter, whatever the broker is.

@@ -19,8 +19,7 @@ use crate::amqp::version::Version;
 use crate::dead_letter::redelivered::Failures;
 use crate::link::{Link, Loss, Step};
 use crate::machine::{
-    Cause, Ensured, Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Purpose, Role,
-    Ticket,
+    Cause, Ensured, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket,
 };
 use crate::publisher;
 
@@ -29,7 +28,6 @@ pub use self::output::{Effects, Output};
 pub use self::settings::Settings;
 
 use self::consumer::Consumer;
-use self::cycles::{Cycles, Verdict};
 use self::objects::Objects;
 use self::parked::Parked;
 use self::said::Said;
@@ -37,7 +35,6 @@ use self::signals::Decision;
 use self::topology::Topology;
 
 mod consumer;
-mod cycles;
 mod exchanges;
 mod frames;
 mod incoming;
@@ -84,7 +81,6 @@ pub struct Intake {
     link: Link,
     topology: Topology,
     consumer: Consumer,
-    cycles: Cycles,
     parked: Parked,
     /// What goes back to the intake queue, and when, in that order.
     returning: VecDeque<(Mono, Ticket)>,
@@ -115,7 +111,6 @@ impl Intake {
                 now,
             ),
             consumer: Consumer::new(settings.names.intake_queue().clone(), settings.prefetch),
-            cycles: Cycles::new(settings.surveyed, settings.prefetch),
             parked: Parked::new(
                 settings.names.parking().clone(),
                 settings.names.lock().clone(),
@@ -145,7 +140,6 @@ impl Intake {
         self.consumer.may_say_how_long(quorum && newer);
         self.hide_users = false;
         self.topology.begin(self.link.dialect(), now, fx);
-        self.cycles.begin(now, fx);
         if !self.handed_over {
             self.parked.begin(now);
         }
@@ -183,56 +177,17 @@ impl Intake {
         let decision = signals::decide(&self.settings, &rules, &delivery, self.failures, now.wall);
         match decision {
             Decision::Publish(publication) => {
-                let ticket = self.consumer.ledger.ticket(tag);
-                // While the consumer takes one message at a time, a message that is held holds up all others. And what is parked cannot go round.
-                let goes =
-                    self.consumer.takes_one_at_a_time() || publication.purpose != Purpose::Death;
-                let publication = match goes {
-                    true => Some(publication),
-                    false => self.cycles.pass(ticket, publication, now, fx),
-                };
-                if let Some(publication) = publication {
-                    self.publish(tag, publication, fx);
-                }
+                self.publish(tag, publication, fx);
             }
             Decision::Drop(event) => {
-                if let Event::DeadLetter(dead) = &event {
-                    self.cycles.late(&dead.exchange, now, fx);
-                }
-                self.drop_signal(tag, event, fx);
+                fx.events.push(event);
+                self.consumer.ledger.ack(tag);
             }
             Decision::Reject(event) => {
                 fx.events.push(event);
                 self.consumer.reject(tag, fx);
             }
         }
-    }
-
-    /// Those that seemed to be cycles: they are, or are not.
-    fn decided(&mut self, verdicts: Vec<Verdict>, fx: &mut Effects) {
-        for verdict in verdicts {
-            let Some(tag) = self.consumer.ledger.tag(verdict.ticket) else {
-                continue;
-            };
-            let publication = verdict.publication;
-            if !verdict.cycle {
-                self.publish(tag, publication, fx);
-            } else if publication.at_least_once {
-                let publication = Publication {
-                    purpose: Purpose::Park(Cause::Cycle),
-                    ..publication
-                };
-                self.publish(tag, publication, fx);
-            } else {
-                self.drop_signal(tag, signals::dropped(publication), fx);
-            }
-        }
-    }
-
-    /// A rule of RabbitMQ drops the message.
-    fn drop_signal(&mut self, tag: u64, event: Event, fx: &mut Effects) {
-        fx.events.push(event);
-        self.consumer.ledger.ack(tag);
     }
 
     fn publish(&mut self, tag: u64, mut publication: Publication, fx: &mut Effects) {
@@ -365,11 +320,6 @@ impl Machine for Intake {
                 self.begin(fx);
             }
             Input::Missing => self.topology.again(now),
-            Input::Changed(changes) => self.cycles.changed(changes),
-            Input::Surveyed(survey) => {
-                let verdicts = self.cycles.surveyed(survey, now, fx);
-                self.decided(verdicts, fx);
-            }
             Input::Publisher(false) => self.leave_queue(fx),
             Input::Publisher(true) => {
                 self.handed_over = false;
@@ -409,8 +359,6 @@ impl Machine for Intake {
         }
         self.return_due(now.mono, fx);
         self.topology.timeout(now, fx);
-        let released = self.cycles.timeout(now, fx);
-        self.decided(released, fx);
         let every = self.settings.limits.now().parked_retry;
         let changes = self.settings.policies.changes();
         self.parked.timeout(every, changes, now, fx);
@@ -421,7 +369,6 @@ impl Machine for Intake {
         let deadlines = [
             self.link.deadline(),
             self.topology.deadline(),
-            self.cycles.deadline(),
             self.patience,
             self.returning.front().map(|(due, _)| *due),
             self.quiet_until(),

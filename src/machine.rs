@@ -28,7 +28,7 @@ pub use publication::{Owner, Publication, Purpose, Ticket};
 pub use rejecter::{ClientConnection, Rejecter};
 pub use stamp::{Stamp, StampField};
 pub use time::{Mono, Now, Wall};
-pub use topology::{Binding, Change, Destination, Ensure, Ensured, Exchange, Survey, UNREADABLE};
+pub use topology::{Binding, Destination, Ensure, Ensured, Exchange, Survey};
 pub use wire::Wire;
 
 // === legs and bytes ===

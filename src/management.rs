@@ -15,7 +15,7 @@
 //! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every 30 minutes; and a single one when a
 //! session meets it and nobody knows it.
 //!
-//! **A survey** of a vhost is made when its intake asks for one, and is never kept: what it decides is decided by how things are now.
+//! **A survey** of a vhost, of all its exchanges and bindings, tells which queues its dead letters go to by named exchanges.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,6 @@
 //! its commands behind a withheld reject matters; settling needs no read of either leg, which is what excludes deadlock.
 
 mod again;
-mod changes;
 mod channel;
 mod contents;
 mod declare;

@@ -70,7 +70,6 @@ pub(super) fn intake(config: &Config, sessions: &session::Settings) -> intake::S
         prefetch: config.intake_prefetch,
         limits: sessions.limits.clone(),
         rules: sessions.rules,
-        surveyed: false,
         recorded: false,
     }
 }

@@ -1,9 +1,9 @@
 //! Which queues a dead letter must not enter: `rabbit_dead_letter:detect_cycles` (S6.1), and the lap that a dead letter carries.
 //!
-//! RabbitMQ looks at the queues that it has routed to. Which queues are behind a named exchange the proxy knows only from a survey, and its
+//! RabbitMQ looks at the queues that it has routed to. Which queues are behind a named exchange the proxy does not know, and its
 //! broker's list of deaths may begin anew with each publication (S4.5). So an automatic dead letter carries, in `x-dlx-proxy-lap`, the queues
 //! into which the broker would not have let it, and by which publication it left. If it next dies in one of them, having come there by that
-//! publication and by dead-lettering alone, it is a cycle, found one lap late. With a survey the same list tells it at once ([`closes()`]).
+//! publication and by dead-lettering alone, it is a cycle, found one lap late.
 //!
 //! x-death alone cannot tell: a client that takes a dead letter and publishes it into its queue again, headers and all, leaves the same
 //! entries as a cycle does, and RabbitMQ lets it go on for ever. So a client's publish loses its lap on the way through the proxy, and a
@@ -21,15 +21,14 @@ use std::collections::BTreeSet;
 
 use crate::amqp::cursor::Malformed;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::properties::Properties;
 use crate::amqp::table::{Table, TableBuilder, Value};
-use crate::machine::{Publication, Reason};
+use crate::machine::Reason;
 
-use super::headers::{BCC, CC, longstrs, routes};
+use super::headers::{longstrs, routes};
 use super::history::{self, Entry};
 use super::private;
 use super::remembered::Whole;
-use super::{Death, Dialect, Rules, TargetQueues};
+use super::{Death, Dialect, Rules};
 
 const QUEUES: &[u8] = b"queues";
 const EXCHANGE: &[u8] = b"exchange";
@@ -222,28 +221,6 @@ impl<'a> Lap<'a> {
             .contains(&queue)
             .then(|| back_to(queue, &self.queues))
     }
-}
-
-/// Whether this dead letter, which leaves by a named exchange, would only enter queues into which the broker would not let it: the queue,
-/// and the way back to it. `targets`: where that exchange routes these keys and headers.
-///
-/// RabbitMQ drops copies one by one; a publisher cannot leave out a queue of an exchange, so it is all or nothing. If some of the queues are
-/// no cycle all get it, and the copies that should not be there end when they die: they carry their lap.
-pub fn closes(
-    publication: &Publication,
-    targets: impl FnOnce(&[&[u8]], Table<'_>) -> TargetQueues,
-) -> Option<Vec<ShortStr>> {
-    let properties = Properties::parse(&publication.content.properties).ok()?;
-    let headers = Table(properties.headers()?);
-    let lap = Lap::read(headers).ok()??;
-    let mut keys = vec![publication.routing_key.as_bytes()];
-    keys.extend(routes(headers, CC).ok()?);
-    keys.extend(routes(headers, BCC).ok()?);
-    let TargetQueues::Known(queues) = targets(&keys, headers) else {
-        return None;
-    };
-    let all = queues.iter().all(|queue| lap.queues.contains(&&**queue));
-    lap.closed_by(queues.first().filter(|_| all)?)
 }
 
 /// The exchange by which the message came to its newest death, where x-death tells on 3.x: it keeps that of the first one there (S4.2).

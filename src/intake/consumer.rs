@@ -321,11 +321,6 @@ impl Consumer {
         Announced::new(tag, view.redelivered, view.exchange, view.routing_key).ok_or(unreadable)
     }
 
-    /// Whether it takes one at a time for now.
-    pub(super) fn takes_one_at_a_time(&self) -> bool {
-        self.until_full_prefetch > 0
-    }
-
     /// Into the parking queue.
     pub(super) fn reject(&mut self, tag: u64, fx: &mut Effects) {
         self.ledger.reject(tag, fx.broker.build(&[]), CONSUMER);

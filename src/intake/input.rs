@@ -1,8 +1,8 @@
 //! What an intake is told besides the bytes of its link.
 
-use crate::machine::{Change, Ensure, Outcome, Owner, Survey, Ticket};
+use crate::machine::{Ensure, Outcome, Owner, Ticket};
 
-/// From the sessions and the publisher of its vhost, and from the management API.
+/// From the sessions and the publisher of its vhost.
 #[derive(Debug)]
 pub enum Input {
     /// Its dead letters have an outcome.
@@ -15,8 +15,4 @@ pub enum Input {
     Record(bool),
     /// An object of the vhost's is gone: all are made again.
     Missing,
-    /// A client changed these. Some may be missing: nothing is dropped because of them alone.
-    Changed(Vec<Change>),
-    /// The vhost was surveyed; `None`: it could not be.
-    Surveyed(Option<Survey>),
 }

@@ -14,7 +14,6 @@ impl Intake {
         }
         self.consumer.end(fx);
         self.consumer.give_back(fx);
-        self.cycles.forget();
         self.parked.forgotten();
     }
 
@@ -24,7 +23,6 @@ impl Intake {
         if !mem::replace(&mut self.handed_over, true) {
             fx.out.hand_over = true;
             self.consumer.end(fx);
-            self.cycles.forget();
             self.parked.forgotten();
         }
     }
@@ -33,7 +31,6 @@ impl Intake {
     pub(super) fn consumer_lost(&mut self, by_broker: bool, fx: &mut Effects) {
         let held = self.consumer.ledger.held();
         self.consumer.lost(by_broker, fx);
-        self.cycles.forget();
         if held > 0 {
             self.hand_over(fx);
         }

@@ -29,8 +29,6 @@ pub struct Settings {
     pub limits: LiveLimits,
     /// How dead letters look.
     pub rules: RuleSettings,
-    /// Surveys are answered: there is a management URL.
-    pub surveyed: bool,
     /// There is a record of redeclared queues: no signal is taken before it counts.
     pub recorded: bool,
 }

@@ -185,12 +185,6 @@ pub(super) fn hide_user(publication: &mut Publication, own_user: &[u8]) {
     }
 }
 
-/// A dead letter that goes nowhere, as it would go round.
-pub(super) fn dropped(publication: Publication) -> Event {
-    let dead = DeadLetter::of(publication, Outcome::Dropped(Cause::Cycle));
-    Event::DeadLetter(Arc::new(dead))
-}
-
 fn event(
     queue: &ShortStr,
     reason: Reason,

@@ -11,13 +11,12 @@ use crate::dead_letter::RuleSettings;
 use crate::link::Login;
 use crate::link::peer::{Rig, close, content, method, with_headers};
 use crate::machine::LiveLimits;
-use crate::machine::{Ensure, Limit, Limits, Owner, Reason};
+use crate::machine::{Ensure, Event, Limit, Limits, Owner, Purpose, Reason};
 use crate::objects::Names;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Definition, Pattern, Policies, Policy};
 
 mod consuming;
-mod cycles;
 mod declaring;
 mod held;
 mod leaving;
@@ -56,7 +55,6 @@ fn settings() -> Settings {
             carry_bcc: true,
         },
         recorded: false,
-        surveyed: false,
     }
 }
 

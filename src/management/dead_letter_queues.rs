@@ -83,7 +83,7 @@ impl Counting {
     async fn survey(&self) {
         let Management { turn, .. } = &self.management;
         let _turn = turn.acquire().await;
-        let survey = self.management.survey(&self.vhost, self.known.now());
+        let survey = self.management.survey(&self.vhost);
         match survey.await {
             Ok(survey) => {
                 let (known, vhost) = (self.known.clone(), self.vhost.clone());

@@ -1,4 +1,4 @@
-//! What `/api/exchanges`, `/api/policies` and `/api/bindings` answer for one vhost. What JSON does not tell apart becomes "unknown".
+//! What `/api/exchanges`, `/api/policies` and `/api/bindings` answer for one vhost.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,8 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::amqp::ids::ShortStr;
-use crate::amqp::table::TableBuilder;
-use crate::machine::{Binding, Destination, Exchange, UNREADABLE};
+use crate::machine::{Binding, Destination, Exchange};
 use crate::routing;
 
 /// Keys of policies that are not about where an exchange routes: most policies that fit an exchange mean queues.
@@ -68,7 +67,6 @@ struct ListedBinding<'a> {
     destination_type: Cow<'a, str>,
     #[serde(borrow)]
     routing_key: Cow<'a, str>,
-    arguments: Value,
 }
 
 /// An exchange, and the policy that it has.
@@ -77,11 +75,12 @@ pub(super) type Found = (Exchange, Option<String>);
 /// Reads the answer to `/api/exchanges/VHOST`.
 pub(super) fn exchanges(json: &[u8]) -> serde_json::Result<Vec<Found>> {
     each(json, |exchange: ListedExchange<'_>| {
+        let alternate = alternate(&exchange.arguments);
         let known = Exchange {
             name: short(&exchange.name)?,
             kind: short(&exchange.kind)?,
-            arguments: table(&exchange.arguments),
-            policy: false,
+            is_odd: alternate.is_none(),
+            alternate: alternate.flatten(),
         };
         let policy = exchange.policy.filter(|policy| !policy.is_empty());
         let octets = known.octets() + policy.as_ref().map_or(0, |policy| policy.len());
@@ -113,7 +112,6 @@ pub(super) fn bindings(json: &[u8]) -> serde_json::Result<Vec<Binding>> {
                 _ => Destination::Exchange(destination),
             },
             routing_key: short(&binding.routing_key)?,
-            arguments: table(&binding.arguments),
         };
         let octets = known.octets();
         Ok(Some((known, octets)))
@@ -164,26 +162,12 @@ fn short(name: &str) -> serde_json::Result<ShortStr> {
     ShortStr::copy(name.as_bytes()).ok_or_else(over)
 }
 
-/// Arguments as AMQP has them, as far as JSON tells: it has one form for what AMQP has several. Text, integers and booleans are the
-/// same in all that compares them; of the rest one cannot be sure, and the table becomes one that cannot be read.
-fn table(arguments: &Value) -> Vec<u8> {
-    known_table(arguments).map_or(UNREADABLE.to_vec(), TableBuilder::finish)
-}
-
-fn known_table(arguments: &Value) -> Option<TableBuilder> {
-    let mut table = TableBuilder::default();
-    for (name, value) in arguments.as_object()? {
-        let name = short(name).ok()?;
-        match value {
-            // A void, and octets that are not UTF-8 (`rabbit_misc:utf8_safe`).
-            Value::String(text) if text == "undefined" || text.starts_with("Not UTF-8") => {
-                return None;
-            }
-            Value::String(text) => table.longstr(&name, text.as_bytes()),
-            Value::Bool(value) => table.boolean(&name, *value),
-            Value::Number(number) => table.long(&name, number.as_i64()?),
-            Value::Null | Value::Array(_) | Value::Object(_) => return None,
-        };
+/// The alternate exchange; `None`: JSON does not tell it.
+fn alternate(arguments: &Value) -> Option<Option<ShortStr>> {
+    match arguments.get("alternate-exchange") {
+        None => Some(None),
+        // A void, and octets that are not UTF-8 (`rabbit_misc:utf8_safe`).
+        Some(Value::String(text)) if text == "undefined" || text.starts_with("Not UTF-8") => None,
+        Some(name) => short(name.as_str()?).ok().map(Some),
     }
-    Some(table)
 }

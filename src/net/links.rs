@@ -29,9 +29,6 @@ use super::outlet::{IntakeOutlet, Observer, PublisherOutlet, PulseOutlet, Record
 use super::question::Question;
 use super::vhosts::{Hub, LinkInboxes};
 
-/// Surveys a vhost: reads its exchanges and bindings, and puts them as one [`intake::Input::Surveyed`] into that inbox. Does not block.
-pub type Surveyor = Arc<dyn Fn(&Vhost, mpsc::Sender<intake::Input>) + Send + Sync>;
-
 /// Watches the queues of a vhost as long as it runs: tells which delay queues there are, and asks for the queues that it is given.
 pub type Watchdog = Arc<
     dyn Fn(&Vhost, ExistingDelays, mpsc::Receiver<Question>, Box<dyn Observer>) -> Watching
@@ -47,13 +44,11 @@ pub struct Opener {
     pub dialer: Dialer,
     /// Of every publisher; vhost, owner and what is known of delay queues are filled in.
     pub publisher: publisher::Settings,
-    /// Of every intake; the vhost, and whether it is surveyed, are filled in.
+    /// Of every intake; the vhost is filled in.
     pub intake: intake::Settings,
     /// Of every recorder; the vhost is filled in.
     pub recorder: recorder::Settings,
     /// If there is a management API to ask.
-    pub surveyor: Option<Surveyor>,
-    /// The same.
     pub watchdog: Option<Watchdog>,
     /// Told where dead letters went.
     pub known: KnownQueues,
@@ -151,17 +146,12 @@ impl Opener {
 
         let settings = intake::Settings {
             login: login(&self.intake.login),
-            surveyed: self.surveyor.is_some(),
             recorded,
             ..self.intake.clone()
         };
-        let (surveyed, to_intake) = (vhost.clone(), inboxes.to_intake);
-        let survey = self.surveyor.clone().map(|survey| {
-            Box::new(move || survey(&surveyed, to_intake.clone())) as Box<dyn Fn() + Send>
-        });
         let outbox = (inboxes.intake_owner, inboxes.to_publisher);
         let led_to = LedTo::default();
-        let outlet = IntakeOutlet::new(hub, self.telemetry(vhost, &led_to), outbox, survey);
+        let outlet = IntakeOutlet::new(hub, self.telemetry(vhost, &led_to), outbox);
         let intake = Intake::new(settings, now);
         self.drive(Phase::Intake, intake, outlet, inboxes.intake, led_to);
     }

@@ -11,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::intake::{self, Intake};
 use crate::machine::{
-    Budget, Cause, Change, Ensured, Event, Leg, Limit, Now, Outcome, Owner, Publication, Role,
-    Ticket,
+    Cause, Ensured, Event, Leg, Limit, Now, Outcome, Owner, Publication, Role, Ticket,
 };
 use crate::publisher::{self, Publisher};
 use crate::pulse::{self, Pulse};
@@ -23,10 +22,6 @@ use crate::telemetry::metrics::Levels;
 use super::drive::Outlet;
 use super::question::Question;
 use super::vhosts::{Hub, Links};
-
-/// How much of an intake's inbox is kept free of the changes that sessions saw. A change that finds no room is lost; intake then learns of it
-/// later, from a survey.
-const INTAKE_OWED: usize = 70_000;
 
 /// Is told what one machine says of itself.
 pub trait Observer: Send {
@@ -71,10 +66,6 @@ pub struct IntakeOutlet {
     hub: Hub,
     outbox: Outbox,
     observer: Box<dyn Observer>,
-    /// Begins a survey.
-    survey: Option<Box<dyn Fn() + Send>>,
-    /// Taken for changes in its inbox, all of which it has heard when its effects are dispatched.
-    unheard: Option<Budget>,
 }
 
 /// What a recorder's effects become.
@@ -207,17 +198,6 @@ impl Outlet<Session> for SessionOutlet {
                 self.observer.event(&Event::LimitMet(Limit::Questions));
             }
         }
-        if !fx.out.changes.is_empty() {
-            let changes = std::mem::take(&mut fx.out.changes);
-            let place = size_of::<Change>();
-            let octets = changes.iter().map(|change| place + change.octets()).sum();
-            if let Some(links) = &self.links
-                && links.intake.capacity() > INTAKE_OWED
-                && links.unheard.take(octets)
-            {
-                let _ = links.intake.try_send(intake::Input::Changed(changes));
-            }
-        }
         match &mut self.outbox {
             Some(outbox) => outbox.hand_over(&mut fx.out.dead, cx),
             None if fx.out.dead.is_empty() => {}
@@ -297,36 +277,25 @@ impl Outlet<Publisher> for PublisherOutlet {
 // === impl IntakeOutlet ===
 
 impl IntakeOutlet {
-    /// Of the intake of a vhost, which hands its dead letters to the publisher. `survey`: how the vhost is surveyed, if it can be.
+    /// Of the intake of a vhost, which hands its dead letters to the publisher.
     pub fn new(
         hub: &Hub,
         observer: Box<dyn Observer>,
         outbox: (Owner, mpsc::Sender<publisher::Input>),
-        survey: Option<Box<dyn Fn() + Send>>,
     ) -> IntakeOutlet {
         let (owner, to_publisher) = outbox;
         IntakeOutlet {
             hub: hub.clone(),
             outbox: Outbox::new(owner, to_publisher),
             observer,
-            survey,
-            unheard: hub.unheard(owner),
         }
     }
 }
 
 impl Outlet<Intake> for IntakeOutlet {
     fn dispatch(&mut self, _: &Intake, fx: &mut intake::Effects, _: Now, cx: &mut Context<'_>) {
-        if let Some(unheard) = &self.unheard {
-            unheard.give(unheard.used());
-        }
         for event in fx.events.drain(..) {
             self.observer.event(&event);
-        }
-        if std::mem::take(&mut fx.out.survey)
-            && let Some(survey) = &self.survey
-        {
-            survey();
         }
         for (owner, ensured) in fx.out.ensured.drain(..) {
             self.hub.to_session(owner, session::Input::Ensured(ensured));

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::amqp::ids::Vhost;
-use crate::machine::{Budget, Outcome, Owner, Ticket};
+use crate::machine::{Outcome, Owner, Ticket};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Policies, Policy};
 use crate::{intake, publisher, recorder, session, walk};
@@ -43,8 +43,6 @@ const INTAKE_INBOX: usize = 80_000;
 const RECORDER_INBOX: usize = 1024;
 /// Queues that nobody knows, for who reads the management API.
 const QUESTIONS: usize = 1024;
-/// Octets of what sessions saw change, and the intake has not heard.
-const UNHEARD: usize = 4 << 20;
 /// What waits for a session besides outcomes.
 const SESSION_SPARE: usize = 16;
 
@@ -100,9 +98,6 @@ pub(super) struct Links {
     /// Closed where there is no management API to ask.
     pub(super) questions: mpsc::Sender<Question>,
     recorded: CancellationToken,
-    intake_owner: Owner,
-    /// Taken for the changes that are in the inbox of the intake.
-    pub(super) unheard: Budget,
 }
 
 // === impl Hub ===
@@ -167,13 +162,6 @@ impl Hub {
         }
     }
 
-    /// What is taken for changes that the intake of this owner has not heard.
-    pub(super) fn unheard(&self, intake: Owner) -> Option<Budget> {
-        let all = lock(&self.0.links);
-        let links = all.values().find(|links| links.intake_owner == intake);
-        links.map(|links| links.unheard.clone())
-    }
-
     /// The session of this owner has ended.
     pub(super) fn forget(&self, owner: Owner) {
         lock(&self.0.owners).remove(&owner);
@@ -202,8 +190,6 @@ impl Hub {
             recorder,
             questions,
             recorded: recorded.clone(),
-            intake_owner,
-            unheard: Budget::new(UNHEARD),
         });
         all.insert(vhost.clone(), links.clone());
         drop(all);

@@ -1,4 +1,4 @@
-//! Which queues a target may lead to, for people: unlike [`Routing::targets`] for a message, of which all keys and headers are known.
+//! Which queues a target may lead to, for people.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,4 @@
-//! Where messages go, by tables, and beside an obvious model of what a broker does.
+//! Where targets lead, by tables.
 
-mod bounds;
 pub(crate) mod model;
-pub(crate) mod property;
 mod table;

@@ -197,7 +197,7 @@ impl Channel {
             Expected::Declare(..)
             | Expected::Delete(_)
             | Expected::Purge(_)
-            | Expected::Change(_)
+            | Expected::Exchange(_)
             | Expected::Consume(..)
             | Expected::Barrier
             | Expected::Published(_)

@@ -3,10 +3,9 @@
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{Cancel, Close, ConsumerTag, Deliver, GetOk, MethodId, QueueDeclareOk};
 use crate::amqp::reply;
-use crate::machine::{Change, Event, Leg};
+use crate::machine::{Event, Leg};
 use crate::registry::refusal;
 
-use super::changes;
 use super::channel::{Consumer, Transfer};
 use super::frames::{Handled, Method};
 use super::lifecycle::Phase;
@@ -207,7 +206,6 @@ impl Session {
             Expected::Declare(..)
                 | Expected::Delete(_)
                 | Expected::Purge(_)
-                | Expected::Change(_)
                 | Expected::Published(_)
         );
         if state.closing && !lasts {
@@ -220,9 +218,6 @@ impl Session {
             && queue.is_empty()
         {
             *queue = state.last_queue.clone();
-        }
-        if let Expected::Change(change) = &mut what {
-            changes::name_queue(change, &state.last_queue);
         }
         match what {
             Expected::Declare(asked, accepted) => {
@@ -242,17 +237,12 @@ impl Session {
                 self.tell_of_waiting(queue.clone(), true, turn);
                 self.registry.end(&queue, turn.now.mono);
                 if let Some(entry) = self.settings.policies.forget(&self.peer.vhost, &queue) {
-                    turn.fx.out.record.push((queue.clone(), entry, false));
+                    turn.fx.out.record.push((queue, entry, false));
                 }
-                turn.fx.out.changes.push(Change::QueueDeleted(queue));
             }
-            Expected::Change(change) => {
-                if let Change::Declared(exchange) = &change {
-                    self.exchanges.learn(&exchange.name, turn.now.mono);
-                }
-                turn.fx.out.changes.push(change);
+            Expected::Exchange(exchange) | Expected::Published(exchange) => {
+                self.exchanges.learn(&exchange, turn.now.mono);
             }
-            Expected::Published(exchange) => self.exchanges.learn(&exchange, turn.now.mono),
             Expected::Consume(_, mut consumer) => {
                 if let Some(tag) = ConsumerTag::parse(payload)
                     .ok()

@@ -2,10 +2,11 @@
 
 use crate::amqp::frame;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::method::{Cancel, Consume, Get, MethodId, Publish, QueueName};
-use crate::machine::{Change, Event, Leg, Limit};
+use crate::amqp::method::{
+    Cancel, Consume, ExchangeDeclare, ExchangeName, Get, MethodId, Publish, QueueName,
+};
+use crate::machine::{Event, Leg, Limit};
 
-use super::changes;
 use super::channel::{Channel, Consumer, Transfer};
 use super::frames::{Handled, Method};
 use super::ordering::Channels;
@@ -219,17 +220,16 @@ impl Session {
                     expected = Expected::Delete(queue);
                 }
             }
-            MethodId::EXCHANGE_DECLARE
-            | MethodId::EXCHANGE_DELETE
-            | MethodId::EXCHANGE_BIND
-            | MethodId::EXCHANGE_UNBIND
-            | MethodId::QUEUE_BIND
-            | MethodId::QUEUE_UNBIND => {
-                if let Some(change) = changes::change(state, id, payload) {
-                    if let Change::ExchangeDeleted(exchange) = &change {
-                        self.exchanges.forget(exchange);
-                    }
-                    expected = Expected::Change(change);
+            MethodId::EXCHANGE_DECLARE => {
+                if let Ok(declare) = ExchangeDeclare::parse(payload)
+                    && let Some(exchange) = ShortStr::copy(declare.exchange)
+                {
+                    expected = Expected::Exchange(exchange);
+                }
+            }
+            MethodId::EXCHANGE_DELETE => {
+                if let Ok(delete) = ExchangeName::parse(payload) {
+                    self.exchanges.forget(delete.exchange);
                 }
             }
             MethodId::BASIC_RECOVER | MethodId::BASIC_RECOVER_ASYNC => {

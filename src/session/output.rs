@@ -1,7 +1,7 @@
 //! What a session has for other machines.
 
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Change, Ensure, Publication, Ticket};
+use crate::machine::{Ensure, Publication, Ticket};
 use crate::registry::redeclared::Entry;
 
 /// For the links of its vhost.
@@ -11,8 +11,6 @@ pub struct Output {
     pub dead: Vec<(Ticket, Publication)>,
     /// For the intake: exchanges that must exist; each is answered by one [`Ensured`](crate::machine::Ensured).
     pub ensure: Vec<Ensure>,
-    /// For the intake: what the client changed about exchanges and bindings.
-    pub changes: Vec<Change>,
     /// For the recorder: queues for which something else counts from now on, the entry that says what, and whether a declare waits until that
     /// is recorded. If so, it is answered by one [`Recorded`](super::Input::Recorded).
     pub record: Vec<(ShortStr, Entry, bool)>,

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::amqp::cursor::Cursor;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::{ConsumerTag, MethodId};
-use crate::machine::Change;
 use crate::objects::QueueType;
 use crate::registry::Declared;
 
@@ -65,8 +64,8 @@ pub(super) enum Expected {
     Delete(ShortStr),
     /// `queue.purge-ok` of this queue.
     Purge(ShortStr),
-    /// The reply by which the broker accepts a change of exchanges or bindings.
-    Change(Change),
+    /// `exchange.declare-ok` of this exchange.
+    Exchange(ShortStr),
     /// `basic.consume-ok` of this consumer tag; empty: the broker makes one.
     Consume(ShortStr, Consumer),
     /// `basic.get-ok` or `basic.get-empty`; whether a delivery wants to be settled.
@@ -195,7 +194,8 @@ impl Replies {
             Expected::Recover => id == MethodId::BASIC_RECOVER_OK,
             Expected::Barrier | Expected::Published(_) => id == MethodId::CHANNEL_FLOW_OK,
             Expected::Open => id == MethodId::CHANNEL_OPEN_OK,
-            Expected::Change(_) | Expected::Other => !of_consumer,
+            Expected::Exchange(_) => id == MethodId::EXCHANGE_DECLARE_OK,
+            Expected::Other => !of_consumer,
         };
         let at = self.due.iter().position(fits)?;
         let answered = self.due.remove(at)?;
@@ -280,12 +280,12 @@ impl Expected {
             Expected::Declare(queue, accepted) => {
                 queue.len() + accepted.as_ref().map_or(0, Accepted::octets)
             }
-            Expected::Change(change) => change.octets(),
             Expected::Consume(tag, consumer) => tag.len() + consumer.queue.len(),
             Expected::Get(consumer) => consumer.queue.len(),
             Expected::Delete(name)
             | Expected::Purge(name)
             | Expected::Cancel(name)
+            | Expected::Exchange(name)
             | Expected::Published(name) => name.len(),
             Expected::Recover | Expected::Barrier | Expected::Open | Expected::Other => 0,
         };

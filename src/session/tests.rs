@@ -3,7 +3,6 @@
 mod bounds;
 mod bridges;
 mod came_back;
-mod changes;
 mod crashes;
 mod declares;
 mod default_type;

@@ -46,7 +46,6 @@ mod raw;
 #[allow(dead_code)] // tests/faults uses the rest
 #[path = "../support/relay.rs"]
 mod relay;
-mod routing;
 #[path = "../support/running.rs"]
 mod running;
 mod sessions;

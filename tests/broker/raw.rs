@@ -1,12 +1,12 @@
 //! A client that sends frames as it is told and shows what comes back: client libraries hide too much, and forbid the rest.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 
 use dlx_proxy::amqp::content::{Assembly, Content};
 use dlx_proxy::amqp::frame::Kind;
 use dlx_proxy::amqp::ids::{ChannelId, DeliveryTag};
-use dlx_proxy::amqp::method::{MethodId, QueueDeclare, QueueDeclareOk, Settle, Tune};
+use dlx_proxy::amqp::method::{MethodId, QueueDeclare, QueueDeclareOk, Tune};
 use dlx_proxy::amqp::reply::{self, Arguments};
 use dlx_proxy::amqp::table::TableBuilder;
 
@@ -185,21 +185,6 @@ impl Raw {
         self.send(&out).await;
     }
 
-    /// Takes one message off a queue, if there is any: its body.
-    pub(crate) async fn take(&mut self, channel: u16, queue: &str) -> Option<Vec<u8>> {
-        self.call(channel, MethodId::BASIC_GET, |a| {
-            a.short(0).shortstr(queue.as_bytes()).octet(1).end();
-        })
-        .await;
-        let answer = self.next(channel).await;
-        if MethodId::peek(&answer.payload) == Some(MethodId::BASIC_GET_EMPTY) {
-            return None;
-        }
-        self.waiting.push_front(answer);
-        let (_, body) = self.content(channel, MethodId::BASIC_GET_OK).await;
-        Some(body)
-    }
-
     /// The arguments of the next method on that channel, which must be this one.
     pub(crate) async fn reply(&mut self, channel: u16, id: MethodId) -> Vec<u8> {
         let frame = self.next(channel).await;
@@ -250,22 +235,6 @@ impl Raw {
             assembly.push(&body.payload);
         }
         (arguments, assembly.finish().body.to_vec())
-    }
-
-    /// Waits until all publishes of that channel up to this number are confirmed.
-    pub(crate) async fn confirmed(&mut self, channel: u16, from: u64, to: u64) {
-        let mut open: BTreeSet<u64> = (from..=to).collect();
-        while !open.is_empty() {
-            let ack = self.reply(channel, MethodId::BASIC_ACK).await;
-            let Settle {
-                delivery_tag,
-                multiple,
-                ..
-            } = Settle::parse(&ack).expect("basic.ack");
-            open.retain(|number| {
-                *number != delivery_tag.0 && !(multiple && *number < delivery_tag.0)
-            });
-        }
     }
 
     /// The next frame of any channel; none when the connection has ended. Safe to drop and to call again.

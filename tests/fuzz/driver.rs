@@ -339,7 +339,6 @@ impl Driver {
                 self.broken[leg as usize] = true;
             }
         }
-        self.fx.out.changes.clear();
         let (withheld, retained) = (self.withheld(), self.retained());
         assert!(withheld <= TICKETS, "{withheld} dead letters in flight");
         assert!(retained <= RETAINED, "{retained} octets retained");

@@ -1,16 +1,13 @@
-//! The broker's words about a declare, patterns of policies, and where exchanges lead: whatever is said is read in bounded time, and a refusal of
+//! The broker's words about a declare, and patterns of policies: whatever is said is read in bounded time, and a refusal of
 //! the rewritten form becomes the one that the client's own words would have got.
 
 use dlx_proxy::amqp::ids::ShortStr;
-use dlx_proxy::amqp::table::Table;
-use dlx_proxy::dead_letter::{Target, TargetQueues};
-use dlx_proxy::machine::{Binding, Change, Destination, Exchange, Mono, Survey};
+use dlx_proxy::dead_letter::Target;
 use dlx_proxy::objects::{DeclaredTarget, Names, OwnObject, QueueType};
 use dlx_proxy::registry::arguments::DeclareArguments;
 use dlx_proxy::registry::policy::pattern;
 use dlx_proxy::registry::refusal::{self, Fit, Permission, Presence};
 use dlx_proxy::registry::wording::Wording;
-use dlx_proxy::routing::Routing;
 
 use super::input::Input;
 use super::reference::{Member, raw};
@@ -125,6 +122,7 @@ fn heard(code: u16, text: &[u8], arguments: &[u8], wording: Wording) {
     let presence = refusal::presence(code, text);
     assert!(code == 406 || presence == Presence::Other);
     let _ = refusal::seen_with(code, text, b"q", &names);
+    let _ = refusal::difference(code, text, b"q");
     let _ = refusal::is_channel_limit(code, text);
 }
 
@@ -136,77 +134,12 @@ fn matched(input: &mut Input<'_>) {
     }
 }
 
-const PLACES: &[&[u8]] = &[b"a", b"b", b"c", b"q", b"r"];
-const KINDS: &[&[u8]] = &[b"direct", b"fanout", b"topic", b"headers", b"x-odd"];
-const KEYS: &[&[u8]] = &[b"k", b"#", b"*.k", b"k.#", b""];
-
-fn binding(input: &mut Input<'_>) -> Binding {
-    let to = short(input.pick(PLACES));
-    let destination = if input.flag() {
-        Destination::Queue(to)
-    } else {
-        Destination::Exchange(to)
-    };
-    let arguments = if input.flag() {
-        input.bytes(12).to_vec()
-    } else {
-        Vec::new()
-    };
-    Binding {
-        source: short(input.pick(PLACES)),
-        destination,
-        routing_key: short(input.pick(KEYS)),
-        arguments,
-    }
-}
-
-/// Exchanges that lead round in circles, arguments that are not sound: it ends, no queue is told twice, and only what is bound is told.
-fn routed(input: &mut Input<'_>) {
-    let mut bindings: Vec<Binding> = (0..input.below(8)).map(|_| binding(input)).collect();
-    let exchange = |name: &[u8], input: &mut Input<'_>| Exchange {
-        name: short(name),
-        kind: short(input.pick(KINDS)),
-        arguments: Vec::new(),
-        policy: false,
-    };
-    let exchanges = PLACES.iter().map(|name| exchange(name, input)).collect();
-    let mut routing = Routing::of(Survey {
-        begun: Mono(0),
-        exchanges,
-        bindings: bindings.clone(),
-    });
-    while !input.is_empty() {
-        let changed = binding(input);
-        routing.apply(match input.below(5) {
-            0 => Change::Unbound(changed),
-            1 => Change::ExchangeDeleted(changed.source),
-            2 => Change::QueueDeleted(changed.source),
-            _ => {
-                bindings.push(changed.clone());
-                Change::Bound(changed)
-            }
-        });
-        for place in PLACES {
-            let found = routing.targets(place, KEYS, Table(b"\x01aV"));
-            assert_eq!(found, routing.targets(place, KEYS, Table(b"\x01aV")));
-            if let TargetQueues::Known(queues) = found {
-                for (at, queue) in queues.iter().enumerate() {
-                    assert!(!queues[..at].contains(queue), "{queue} twice");
-                    let bound = |binding: &Binding| {
-                        binding.destination == Destination::Queue(queue.clone())
-                    };
-                    assert!(bindings.iter().any(bound), "{queue} is bound to nothing");
-                }
-            }
-        }
-    }
-}
-
 pub(crate) fn target(data: &[u8]) {
     let mut input = Input::new(data);
     match input.below(5) {
         0 => compared(&mut input),
-        1 | 2 => {
+        3 => matched(&mut input),
+        _ => {
             let code = input.pick(&[406, 403, 530, 404]);
             let wording = input.pick(&[Wording::Octets, Wording::Latin1, Wording::Characters]);
             let arguments = input.text();
@@ -217,7 +150,5 @@ pub(crate) fn target(data: &[u8]) {
             };
             heard(code, &[prefix, input.rest()].concat(), arguments, wording);
         }
-        3 => matched(&mut input),
-        _ => routed(&mut input),
     }
 }

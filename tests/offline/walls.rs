@@ -14,7 +14,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("amqp", &[]),
     ("machine", &["amqp"]),
     ("dead_letter", &["amqp", "machine"]),
-    ("routing", &["amqp", "machine", "dead_letter"]),
+    ("routing", &["amqp", "machine"]),
     ("objects", &["amqp", "machine", "dead_letter"]),
     ("registry", &["amqp", "machine", "dead_letter", "objects"]),
     (
@@ -39,7 +39,6 @@ const PURE: &[(&str, &[&str])] = &[
             "amqp",
             "machine",
             "dead_letter",
-            "routing",
             "objects",
             "registry",
             "link",

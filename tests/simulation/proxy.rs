@@ -140,7 +140,6 @@ impl Proxy {
             limits,
             rules,
             recorded: recorder.is_wanted(),
-            surveyed: false,
         };
         let (dials, events) = (Dials::default(), Events::default());
         let observer = |which| Box::new(Facts(which, events.clone())) as Box<dyn Observer>;
@@ -163,7 +162,7 @@ impl Proxy {
         let outbox = (inboxes.intake_owner, inboxes.to_publisher);
         let intake = Drive::link(
             Intake::new(intake, now),
-            IntakeOutlet::new(&hub, observer(Which::Intake), outbox, None),
+            IntakeOutlet::new(&hub, observer(Which::Intake), outbox),
             inboxes.intake,
             clock.clone(),
             connector(&dials, Which::Intake),

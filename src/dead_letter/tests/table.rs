@@ -11,15 +11,14 @@ use std::path::Path;
 use crate::amqp::ids::name;
 use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::{
-    Bridges, Death, Dialect, Disposal, Rules, Target, TargetQueues, closes, delivery_time, plan,
-    private, signal,
+    Bridges, Death, Dialect, Disposal, Rules, Target, delivery_time, plan, private, signal,
 };
 use crate::machine::{Reason, Wall};
 
 use super::message;
 use super::rendered::render;
 use super::retried;
-use super::script::{Words, list, parts};
+use super::script::{Words, parts};
 
 #[test]
 fn rules_hold_as_the_tables_say() {
@@ -95,11 +94,9 @@ fn answer(asked: &str) -> String {
             };
             let now = words.take("now").unwrap().parse().unwrap();
             let target = target(&mut words);
-            let queues = words.take("target-queues");
             let rules = rules(&mut words);
             words.done();
-            let verdict = plan(&death, &target, &rules, now).unwrap();
-            show(through(queues, verdict))
+            show(plan(&death, &target, &rules, now).unwrap())
         }
         "publish" => {
             let rules = rules(&mut words);
@@ -170,15 +167,6 @@ fn answer(asked: &str) -> String {
         }
         other => panic!("no command {other}"),
     }
-}
-
-/// What becomes of it when the queues of its exchange are known.
-fn through(queues: Option<String>, verdict: Disposal) -> Disposal {
-    let (Some(queues), Disposal::Publish(publication)) = (queues, &verdict) else {
-        return verdict;
-    };
-    let known = TargetQueues::Known(list(&queues).iter().map(|n| name(n)).collect());
-    closes(publication, |_, _| known).map_or(verdict, Disposal::Drop)
 }
 
 fn target(words: &mut Words) -> Target {

@@ -30,7 +30,6 @@ impl Scene {
 
     fn survey(&mut self, bindings: Vec<Binding>) {
         let routing = Routing::of(Survey {
-            begun: at(0),
             exchanges: vec![
                 exchange("x", "direct", None),
                 exchange("hash", "x-hash", None),
@@ -106,10 +105,7 @@ fn bindings_tell_where_a_named_exchange_leads() {
     scene.aimed("x", "k", 20);
     scene.aimed("hash", "k", 20);
     assert_eq!(scene.unknown(), ["hash/k: 1", "x/k: 2"]);
-    let bindings = vec![
-        binding("x", queue("a"), "k", &[]),
-        binding("x", queue("b"), "k", &[]),
-    ];
+    let bindings = vec![binding("x", queue("a"), "k"), binding("x", queue("b"), "k")];
     scene.survey(bindings);
     assert_eq!(scene.unknown(), ["hash/k: 1"]);
     assert_eq!(scene.lines(30), ["a by x/k: 2, ?, ?", "b by x/k: 2, ?, ?"]);
@@ -123,7 +119,7 @@ fn bindings_tell_where_a_named_exchange_leads() {
         ["a by /a x/k: 4, 4, 50", "b by x/k: 3, 1, 30"]
     );
     // A binding has gone.
-    scene.survey(vec![binding("x", queue("b"), "k", &[])]);
+    scene.survey(vec![binding("x", queue("b"), "k")]);
     scene.aimed("x", "k", 70);
     assert_eq!(scene.lines(70), ["a by /a: 4, 4, 60", "b by x/k: 4, 1, 40"]);
 }
@@ -137,7 +133,7 @@ fn a_survey_is_wanted_seldom() {
     scene.aimed("x", "k", 10);
     assert!(scene.0.wants_survey(&vhost, at(10)));
     assert!(!scene.0.wants_survey(&vhost, at(20)), "one is under way");
-    scene.survey(vec![binding("x", queue("a"), "k", &[])]);
+    scene.survey(vec![binding("x", queue("a"), "k")]);
     assert!(!scene.0.wants_survey(&vhost, at(100)));
     scene.aimed("x", "new", 110);
     assert!(scene.0.wants_survey(&vhost, at(110)));
@@ -190,7 +186,7 @@ fn of_an_exchange_only_some_keys_are_told_apart() {
     let unknown = scene.unknown();
     assert_eq!(unknown.len(), MOST_KEYS + 1);
     assert_eq!(unknown[0], format!("x/*: {}", 100 - MOST_KEYS));
-    scene.survey(vec![binding("x", queue("late"), "k99", &[])]);
+    scene.survey(vec![binding("x", queue("late"), "k99")]);
     assert_eq!(
         scene.lines(20),
         [format!("late by x/*: {}, ?, ?", 100 - MOST_KEYS)]
@@ -236,7 +232,7 @@ fn the_targets_of_queues_are_known_before_anything_dies() {
     scene.count("dead", 100_024, 0);
     scene.0.gone(&name("v"), &name("gone"), at(0));
     assert!(scene.0.wants_survey(&name("v"), at(0)));
-    scene.survey(vec![binding("x", queue("behind"), "k", &[])]);
+    scene.survey(vec![binding("x", queue("behind"), "k")]);
     let lines = [
         "behind by x/k: 0, ?, ?",
         "dead by /dead: 0, 100024, ?",

@@ -34,7 +34,6 @@ pub(super) struct Script {
     pub dead: Vec<(Ticket, Publication)>,
     pub ensure: Vec<Ensure>,
     pub record: Vec<(ShortStr, bool)>,
-    pub changes: Vec<Change>,
     pub events: Vec<Event>,
     /// Whether a queue is verified that could have been made anew before its consumer began. Else that is no matter of the script.
     pub doubts: bool,
@@ -112,7 +111,6 @@ impl Script {
             dead: Vec::new(),
             ensure: Vec::new(),
             record: Vec::new(),
-            changes: Vec::new(),
             events: Vec::new(),
             doubts: false,
             inquires: false,
@@ -427,7 +425,6 @@ impl Script {
         self.ensure.append(&mut self.fx.out.ensure);
         let record = self.fx.out.record.drain(..);
         self.record.extend(record.map(|of| (of.0, of.2)));
-        self.changes.append(&mut self.fx.out.changes);
         self.events.append(&mut self.fx.events);
     }
 }

@@ -34,7 +34,7 @@ impl Bound {
     const FORMULA: &str = "32 MiB + 2 × retained-bytes + vhosts × (publisher-bytes + 2 × intake-bytes + 4 MiB)\n\
         + connections × 32 KiB + channels × 4 KiB + (queues + consumers) × 2 KiB + withheld rejects × 2 KiB\n\
         + replies × 512 B + peers that stand still × 512 KiB\n\
-        + 128 MiB + vhosts × 68 MiB, if a management-url is set\n\
+        + 128 MiB, if a management-url is set\n\
         + 3 × look-bytes + 4 × the largest dead letter + max-looks × 8 MiB, if the admin port has its API";
 
     pub(super) fn kib(&self) -> u64 {
@@ -47,7 +47,7 @@ impl Bound {
             + self.tickets * 2
             + self.replies / 2
             + self.slow * 512
-            + u64::from(self.surveyed) * (128 + 68 * self.vhosts) * MIB
+            + u64::from(self.surveyed) * 128 * MIB
             + self.files.map_or(0, |(bytes, looks, largest)| {
                 3 * bytes + 4 * largest + 8 * looks * MIB
             })

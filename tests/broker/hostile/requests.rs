@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dlx_proxy::amqp::method::MethodId;
@@ -193,13 +194,14 @@ async fn queues_and_consumers_take_no_more_than_their_names() {
 }
 
 /// An API whose answer for bindings is this, and which knows of nothing else.
-async fn management(bindings: String) -> SocketAddr {
+async fn management(bindings: String) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
-    let bindings = Arc::new(bindings);
+    let (bindings, asked) = (Arc::new(bindings), Arc::new(AtomicUsize::new(0)));
+    let counted = asked.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let bindings = bindings.clone();
+            let (bindings, counted) = (bindings.clone(), counted.clone());
             tokio::spawn(async move {
                 let mut stream = BufReader::new(stream);
                 let (mut line, mut body) = (String::new(), "[]");
@@ -210,6 +212,7 @@ async fn management(bindings: String) -> SocketAddr {
                 {
                     if line.starts_with("GET ") {
                         let of_bindings = line.contains("/api/bindings/");
+                        counted.fetch_add(usize::from(of_bindings), Ordering::Relaxed);
                         body = if of_bindings { &bindings } else { "[]" };
                     } else if line == "\r\n" {
                         let head =
@@ -222,7 +225,7 @@ async fn management(bindings: String) -> SocketAddr {
             });
         }
     });
-    address
+    (address, asked)
 }
 
 /// As JSON has them, so many of this length each.
@@ -251,14 +254,18 @@ async fn a_survey_of_all_that_an_answer_may_tell() {
                 ..narrow()
             };
             let mib = bindings.len() >> 20;
-            let url = format!("http://guest:guest@{}", management(bindings).await);
+            let (api, asked) = management(bindings).await;
+            let url = format!("http://guest:guest@{api}");
             let mut environment = NARROW.to_vec();
             environment.push(("DLX_PROXY_MANAGEMENT_URL", &url));
             let front = Front::start(broker, vhost, &environment).await;
+            // Where its dead letters go is looked for.
+            let mut client = front.client().await;
+            let to = [("x-dead-letter-exchange", "amq.topic")];
+            client.declare(1, "work", &to).await;
             let begun = Instant::now();
-            // The first survey begins with the link.
-            let surveyed = until("some seconds of surveys", async || {
-                begun.elapsed() > Duration::from_secs(8)
+            let surveyed = until("a survey, and some seconds for it", async || {
+                asked.load(Ordering::Relaxed) > 0 && begun.elapsed() > Duration::from_secs(14)
             });
             let (most, ()) = most_during(&front, surveyed).await;
             let failed = front.metric("management_failures_total", &[]).await;

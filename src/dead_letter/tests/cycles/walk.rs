@@ -7,7 +7,7 @@ use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::dead_letter::tests::broker::{Broker, Event, Known, Stored, is_cycle, record};
 use crate::dead_letter::tests::property::{rejected, rules};
-use crate::dead_letter::{Dialect, Disposal, Target, TargetQueues, closes, plan, private, signal};
+use crate::dead_letter::{Dialect, Disposal, Target, plan, private, signal};
 use crate::machine::Reason;
 
 /// What happens next to the message.
@@ -34,8 +34,6 @@ pub(super) struct Walk {
     /// The death that it comes from, and whether the proxy published it; none: a client did.
     comes: Option<(Reason, bool)>,
     pub now: u64,
-    /// The proxy knows which queue is behind an exchange.
-    knows: bool,
 }
 
 /// Where a message goes.
@@ -43,8 +41,6 @@ pub(super) struct Walk {
 pub(super) struct Next<'a> {
     pub exchange: &'a str,
     pub key: &'a str,
-    /// Behind a named exchange.
-    pub queue: &'a str,
 }
 
 /// What became of a step.
@@ -67,7 +63,7 @@ enum Planned {
 }
 
 impl Walk {
-    pub(super) fn new(broker: Broker, knows: bool) -> Walk {
+    pub(super) fn new(broker: Broker) -> Walk {
         let none = Properties::parse(&[0, 0]).unwrap();
         let content = Content {
             properties: none.edit(&Edit {
@@ -82,7 +78,6 @@ impl Walk {
             native: Vec::new(),
             comes: None,
             now: 1000,
-            knows,
         }
     }
 
@@ -125,8 +120,7 @@ impl Walk {
             }
             _ => {
                 let ends = barred(&self.native) && reason != Reason::Rejected
-                    || next.exchange.is_empty() && is_cycle(reason, &died, next.key)
-                    || self.knows && is_cycle(reason, &died, next.queue);
+                    || next.exchange.is_empty() && is_cycle(reason, &died, next.key);
                 let planned = self.plan(&mut stored, &event, next);
                 if matches!(planned, Planned::Doubt) {
                     return Fate::Dropped;
@@ -169,14 +163,7 @@ impl Walk {
             known.death()
         };
         match plan(&death, &target, &rules, self.now).unwrap() {
-            Disposal::Publish(publication) => {
-                let known = TargetQueues::Known(vec![name(next.queue)]);
-                let asked = self.knows && !next.exchange.is_empty();
-                match asked.then(|| closes(&publication, |_, _| known)).flatten() {
-                    None => Planned::Letter(publication.content),
-                    Some(lap) => ended(&lap),
-                }
-            }
+            Disposal::Publish(publication) => Planned::Letter(publication.content),
             Disposal::Drop(lap) => ended(&lap),
             // It may have gone round, or not: 3.x does not tell.
             Disposal::Park(..) => {
