@@ -289,10 +289,13 @@ impl Session {
         };
         let queue = takeover.queue.clone();
         let declared = self.as_it_is(takeover.said.clone(), takeover.retries, &takeover.payload);
-        let declared = Some(Accepted::Managed(declared))
-            .filter(|_| matches!(takeover.aim, Aim::TakeOver | Aim::Match));
+        let accepted = match takeover.aim {
+            Aim::TakeOver | Aim::Match => Some(Accepted::Managed(declared)),
+            Aim::Native => Some(Accepted::Plain(declared)),
+            Aim::Compare => None,
+        };
         self.remember_declared(takeover.channel, &takeover.payload);
-        self.expect_declare(takeover.channel, &takeover.payload, declared);
+        self.expect_declare(takeover.channel, &takeover.payload, accepted);
         let asking = asked_for(MethodId::QUEUE_DECLARE, &takeover.payload);
         let payload = asking.as_ref().unwrap_or(&takeover.payload);
         self.inject(takeover.channel, turn, |out| {

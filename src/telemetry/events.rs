@@ -291,7 +291,7 @@ impl Reporter {
                 seldom!(self, Level::WARN, "left to the broker: its user may not write to the intake exchange", self.user.as_ref(), cause, %queue, request, cause)
             }
             Fallback::Undeclared => {
-                warn!(%queue, "nobody declared the queue here, and it cannot be asked what it is: what is rejected there is left to the broker. With a management-url it would be known");
+                warn!(%queue, "nobody declared the queue here, and it cannot be asked what it is: what is rejected there is left to the broker. `dlx-proxy queues` says what can be done");
             }
             _ => {
                 seldom!(self, Level::WARN, "left to the broker", Some(queue), cause, %queue, request, cause)
