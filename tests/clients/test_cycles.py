@@ -4,8 +4,6 @@ everybody else sees of it is the same. What the broker lets go round goes round.
 import pytest
 
 from lab import until
-from own import own  # noqa: F401, a fixture
-from test_known import management
 
 TTL = 50
 """Of each queue in a circle, in milliseconds; a lap is no shorter than this."""
@@ -130,38 +128,3 @@ def test_what_is_moved_back_past_the_proxy_with_its_key(scene):
     else:
         assert scene.get(dead, channel)[1].message_id == sent.id
     channel.close()
-
-
-@pytest.mark.once
-@pytest.mark.proxied
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_with_the_management_api_it_is_ended_where_the_broker_would_end_it(own, kind):
-    """By the bindings of the vhost the proxy knows what is behind a named exchange. Only what has nowhere else to go ends so."""
-    own.restart(management_url=management(own.via))
-    # Policies of queues that fit exchanges, too, say nothing about them.
-    own.via.broker.set_policy(own.via.vhost, "lengths", "^own", {"max-length": 100_000}, 1, "all")
-    ring = "own-ring"
-    own.channel.exchange_declare(ring, "topic")
-    queue = own.queue("round", x_queue_type=kind, x_dead_letter_exchange=ring)
-    own.channel.queue_bind(queue, ring, "#")
-
-    def ended(outcome):
-        lines = own.proxy.get("/metrics")[1].splitlines()
-        return sum(int(line.split()[-1]) for line in lines if "messages_dead_lettered_total{" in line and f'queue="{queue}"' in line and f'outcome="{outcome}"' in line)
-
-    def at_once():
-        dropped, confirmed = ended("dropped"), ended("confirmed")
-        own.publish(queue, expiration="1")
-        until(lambda: ended("dropped") == dropped + 1, "it is dropped")
-        return ended("confirmed") == confirmed
-
-    try:
-        # Where the API is slow, what it tells comes too late for one message or another, which goes round once.
-        until(at_once, "one is dropped at once")
-        wanted = own.queue("wanted")
-        with own.via.direct.channel() as channel:
-            channel.queue_bind(wanted, ring, "#")
-        own.publish(queue, b"wanted", expiration="1")
-        assert own.get(wanted)[2] == b"wanted"
-    finally:
-        own.via.broker.clear_policy(own.via.vhost, "lengths")
