@@ -3,8 +3,6 @@ everybody else sees of it is the same. What the broker lets go round goes round.
 
 import pytest
 
-from lab import until
-
 TTL = 50
 """Of each queue in a circle, in milliseconds; a lap is no shorter than this."""
 
