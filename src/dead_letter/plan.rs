@@ -91,8 +91,7 @@ pub fn plan(
 
 /// The keys without those that only lead into a cycle, and the lap when nothing is left to do but that.
 ///
-/// RabbitMQ drops the copy for one queue; a publisher can only leave out keys. At the default exchange those are the queues. For a named
-/// one see [`super::closes()`].
+/// RabbitMQ drops the copy for one queue; a publisher can only leave out keys. At the default exchange those are the queues.
 fn without_cycles<'a>(
     keys: Keys<'a>,
     target: &Target,

@@ -121,12 +121,15 @@ impl Session {
     }
 
     /// A settlement has waited for answers for too long: from here on all settlements of the channel are the broker's. Where that could be
-    /// a loss, only this one goes on, as far as its tags are known.
+    /// a loss, or would settle what is kept, only this one goes on, as far as its tags are known.
     pub(super) fn lose_patience(&mut self, channel: ChannelId) {
-        if !self.knows_any_to_keep() {
-            self.go_native(channel);
-        } else if let Some(state) = self.channels.get_mut(&channel) {
-            state.impatient = true;
+        let keeps = self.knows_any_to_keep();
+        let Some(state) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        match keeps || state.unacked.first_withheld().is_some() {
+            true => state.impatient = true,
+            false => self.go_native(channel),
         }
     }
 

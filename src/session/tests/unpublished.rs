@@ -61,6 +61,20 @@ fn what_is_refused_stays_and_is_sent_away_after_growing_pauses() {
     }
 }
 
+/// A `multiple` that has waited for too long passes over it, and not as the client's words.
+#[test]
+fn what_is_kept_is_settled_by_no_later_word_of_an_impatient_client() {
+    let mut s = with(3);
+    s.client(&nack(1, false, true)).silent();
+    let ticket = s.ticket();
+    s.settled(&[(ticket, AWAY)]).silent();
+    s.client(&get("other")).passes();
+    s.client(&nack(4, true, false)).silent();
+    s.wait(5 * SECOND)
+        .broker_gets(&[&nack(2, false, false), &nack(3, false, false)]);
+    assert_eq!(s.session.withheld(), 1);
+}
+
 #[test]
 fn what_is_on_its_way_when_close_wait_is_over_stays_so() {
     let mut s = with(2);
