@@ -271,6 +271,7 @@ async fn a_survey_of_all_that_an_answer_may_tell() {
             let failed = front.metric("management_failures_total", &[]).await;
             println!("{}: {mib} MiB of bindings, {failed} failures", broker.version);
             assert_within(broker, &bound, most);
+            drop(client);
             front.end().await;
         }
     })
