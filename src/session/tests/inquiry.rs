@@ -63,6 +63,19 @@ fn is_told(s: &mut Script, refusal: &[u8]) {
     s.resume().broker_gets(&[&get("q")]);
 }
 
+/// The client has got from `q`, of which the broker said that.
+fn told(refusal: &[u8]) -> Script {
+    let mut s = fresh();
+    asks(&mut s);
+    is_told(&mut s, refusal);
+    s
+}
+
+/// The user may not declare `q`.
+fn forbidden() -> Vec<u8> {
+    refused(PROBE, 403, "ACCESS_REFUSED - access to queue 'q' refused")
+}
+
 fn undeclared(s: &Script) -> usize {
     let told = |event: &&Event| {
         let cause = Fallback::Undeclared;
@@ -155,10 +168,7 @@ fn a_queue_of_no_interest_is_asked_for_once() {
 
 #[test]
 fn who_may_not_ask_is_told_once_that_its_rejects_are_the_brokers() {
-    let mut s = fresh();
-    let refusal = refused(PROBE, 403, "ACCESS_REFUSED - access to queue 'q' refused");
-    asks(&mut s);
-    is_told(&mut s, &refusal);
+    let mut s = told(&forbidden());
     s.broker(&got(1)).passes();
     s.client(&reject(1, false)).passes();
     s.client(&get("q")).passes();
@@ -169,16 +179,13 @@ fn who_may_not_ask_is_told_once_that_its_rejects_are_the_brokers() {
     other.client(&get("q")).passes();
     other.wait(Duration::from_secs(60)).silent();
     asks(&mut other);
-    is_told(&mut other, &refusal);
+    is_told(&mut other, &forbidden());
     assert_eq!(undeclared(&other), 0, "said before");
 }
 
 #[test]
 fn what_somebody_learns_later_counts_for_who_reads_already() {
-    let mut s = fresh();
-    let refusal = refused(PROBE, 403, "ACCESS_REFUSED - access to queue 'q' refused");
-    asks(&mut s);
-    is_told(&mut s, &refusal);
+    let mut s = told(&forbidden());
     s.broker(&got(1)).passes();
     s.client(&reject(1, false)).passes();
     s.consumes("q");
@@ -208,9 +215,8 @@ fn where_a_policy_of_ours_names_a_target_that_counts_for_an_unknown_queue() {
         },
         ..Policy::default()
     }]));
-    let refusal = refused(PROBE, 403, "ACCESS_REFUSED - access to queue 'q' refused");
     asks(&mut s);
-    is_told(&mut s, &refusal);
+    is_told(&mut s, &forbidden());
     s.broker(&got(1)).passes();
     s.client(&reject(1, false)).silent();
     assert_eq!(s.dead[0].1.exchange, name("dlx"));
@@ -225,9 +231,7 @@ fn words_that_do_not_tell_leave_it_unknown() {
         "none but current is the value '[]' of type 'table'",
     );
     for refusal in [cut, table] {
-        let mut s = fresh();
-        asks(&mut s);
-        is_told(&mut s, &refusal);
+        let s = told(&refusal);
         assert_eq!(undeclared(&s), 1);
     }
 }
@@ -248,9 +252,7 @@ fn of_a_queue_that_is_not_there_nothing_is_said() {
     let absent = "PRECONDITION_FAILED - invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type rabbit_classic_queue";
     let locked = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q'";
     for refusal in [refused(PROBE, 406, absent), refused(PROBE, 405, locked)] {
-        let mut s = fresh();
-        asks(&mut s);
-        is_told(&mut s, &refusal);
+        let s = told(&refusal);
         assert_eq!(undeclared(&s), 0);
     }
 }
@@ -263,9 +265,7 @@ fn a_stream_has_no_dead_letters_and_is_asked_for_once() {
         "the value 'never' of type 'longstr' but current is none",
     );
     for refusal in [by_type, by_age] {
-        let mut s = fresh();
-        asks(&mut s);
-        is_told(&mut s, &refusal);
+        let mut s = told(&refusal);
         s.wait(Duration::from_secs(3600)).silent();
         s.client(&get("q")).passes();
         assert_eq!(undeclared(&s), 0);
