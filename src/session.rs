@@ -280,6 +280,10 @@ impl Session {
                 let state = self.channels.get(&channel);
                 state.is_none_or(|state| state.closing || state.due.is_empty())
             }
+            Some(Hold::Commit(channel, _)) => {
+                let state = self.channels.get(&channel);
+                state.is_none_or(|state| state.closing)
+            }
             Some(Hold::Tickets) => self.tickets.len() < self.max_tickets,
             Some(Hold::Replies) => self.replies.due() <= self.max_replies() / 2,
             Some(Hold::Probe) => !self.probe.is_on_its_way(),

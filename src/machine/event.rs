@@ -233,8 +233,7 @@ pub enum Event {
         /// Its code and words.
         cause: String,
     },
-    /// The publisher's link is away, or the process ends and nothing is published: the intake has returned what it held to its queue, and
-    /// consumes no more until the link is up.
+    /// Nothing can be published: the intake has returned what it held to its queue, and consumes no more until the publisher's link is up.
     HandedOver,
     /// How many intake exchanges are declared.
     IntakeExchanges(usize),
@@ -480,6 +479,8 @@ pub enum Fallback {
     ProbeTimeout,
     /// Its content was not retained: over the budget.
     Budget,
+    /// Its client settles it in a transaction.
+    Transaction,
     /// Its content could not be read.
     Unreadable,
     /// The queue is exclusive, and the broker itself may kill what comes back to it: nobody else can bind it to an exchange.

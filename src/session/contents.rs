@@ -127,12 +127,15 @@ impl Session {
             true => Limit::Retained,
             false => Limit::RetainedPerConnection,
         };
-        let fits = octets <= left && self.settings.retained.take(octets);
+        let in_tx = state.is_some_and(|state| state.tx.is_some());
+        let fits = !in_tx && octets <= left && self.settings.retained.take(octets);
         let mut uncopied = None;
         if !fits {
             let queue = copying.queue.clone();
             uncopied = self.counts_uncopied(&queue, header.get(PREFIX..).unwrap_or_default());
-            turn.event(Event::NotRetained { queue, limit });
+            if !in_tx {
+                turn.event(Event::NotRetained { queue, limit });
+            }
         }
         let Some(copying) = self
             .channels

@@ -12,7 +12,7 @@ use super::frames::{Handled, Method};
 use super::ordering::Channels;
 use super::pause::Hold;
 use super::replies::{Expected, Replies, asked_for, has_reply};
-use super::tx::Tx;
+use super::tx::{self, Tx};
 use super::{Session, Turn};
 
 const NO_ACK: u8 = 2;
@@ -82,6 +82,11 @@ impl Session {
             MethodId::BASIC_ACK | MethodId::BASIC_NACK | MethodId::BASIC_REJECT => {
                 return self.settle(method, turn);
             }
+            MethodId::TX_COMMIT if state.tx == Some(Tx::Returns) => {
+                let until = turn.now.mono.after(tx::PAUSE);
+                return self.hold(Hold::Commit(channel, until), turn);
+            }
+            MethodId::TX_COMMIT if state.tx.is_some() => self.commit(channel, turn),
             MethodId::BASIC_CANCEL if state.begins_unseen() => {
                 return self.hold_answers(channel, turn);
             }
@@ -102,9 +107,6 @@ impl Session {
         }
         if id == MethodId::QUEUE_DECLARE {
             return self.declare(method, turn);
-        }
-        if id == MethodId::TX_COMMIT {
-            self.commit(channel, turn);
         }
         let retried = begins.is_some_and(|queue| self.retries(&queue).is_some());
         self.client_request(method, retried, turn.now.wall.seconds());
@@ -164,7 +166,6 @@ impl Session {
             }
             MethodId::BASIC_PUBLISH => {
                 state.publishing = Transfer::Header(false);
-                state.tx = state.tx.map(|_| Tx::Begun);
                 state.published_with.clear();
                 if let Ok(publish) = Publish::parse(payload) {
                     state.published_with.extend_from_slice(publish.routing_key);

@@ -77,7 +77,7 @@ pub(super) enum Instead {
 /// The rule.
 pub(super) fn instead(of: Facts) -> Instead {
     use Asked::{Return, TooLarge};
-    use Fallback::{Budget, Exclusive, NameTooLong, Refused, Unreadable};
+    use Fallback::{Budget, Exclusive, NameTooLong, Refused, Transaction, Unreadable};
     match (of.asked, of.cause) {
         (Asked::Reject, _) if of.reject != Reject::Loses => Instead::Forward,
         // Nothing leads back to its queue: returns are not delayed there, and the log says so.
@@ -88,7 +88,7 @@ pub(super) fn instead(of: Facts) -> Instead {
         (TooLarge, Refused(Cause::TooBig)) if of.reject == Reject::DeadLetters => Instead::Forward,
         // It is published otherwise the next time: as a dead letter, with another user-id.
         (Return, Refused(Cause::TooBig)) | (Asked::Reject, Refused(Cause::UserId)) => Instead::Keep,
-        (_, Budget | Unreadable | Exclusive | NameTooLong) => Instead::ReturnLater,
+        (_, Budget | Transaction | Unreadable | Exclusive | NameTooLong) => Instead::ReturnLater,
         (_, Refused(Cause::TooBig | Cause::NoDelayQueue | Cause::UserId)) => Instead::ReturnLater,
         _ => Instead::Keep,
     }

@@ -78,10 +78,6 @@ impl Session {
             MethodId::BASIC_PUBLISH => Publish::parse(method.payload).is_ok_and(|publish| {
                 publish.bits & IMMEDIATE == 0 && self.exchanges.knows(publish.exchange, now)
             }),
-            MethodId::TX_COMMIT | MethodId::TX_ROLLBACK => {
-                let state = self.channels.get(&method.channel);
-                state.is_some_and(|state| state.tx.is_some())
-            }
             _ => false,
         }
     }

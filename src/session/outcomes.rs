@@ -53,7 +53,6 @@ impl Session {
                 state.unacked.take_acks(|tag, multiple| {
                     reply::ack(turn.build(Leg::Broker), channel, tag, multiple)
                 });
-                self.commit_ours(channel, turn);
             }
         }
     }

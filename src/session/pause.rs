@@ -14,6 +14,8 @@ pub(super) enum Hold {
     Withheld(Channels, Mono),
     /// Its next command depends on answers that are due on this channel; until then.
     Answers(ChannelId, Mono),
+    /// Its commit on this channel returns messages; until then.
+    Commit(ChannelId, Mono),
     /// As many dead letters are in flight as may be.
     Tickets,
     /// As many replies are due as may be.
@@ -63,7 +65,9 @@ impl Pause {
     /// Until when what it waits for must have come.
     pub(super) fn until(&self) -> Option<Mono> {
         match self.hold? {
-            Hold::Withheld(_, until) | Hold::Answers(_, until) => Some(until),
+            Hold::Withheld(_, until) | Hold::Answers(_, until) | Hold::Commit(_, until) => {
+                Some(until)
+            }
             Hold::Tickets | Hold::Replies | Hold::Probe => None,
         }
     }
@@ -77,7 +81,7 @@ impl Pause {
     pub(super) fn needs_the_broker(&self) -> bool {
         match self.hold {
             Some(Hold::Probe | Hold::Replies | Hold::Answers(..)) => true,
-            Some(Hold::Withheld(..) | Hold::Tickets) | None => false,
+            Some(Hold::Withheld(..) | Hold::Commit(..) | Hold::Tickets) | None => false,
         }
     }
 }

@@ -15,8 +15,7 @@ use super::instead::Asked;
 use super::ordering::Channels;
 use super::pause::Hold;
 use super::retries;
-use super::tx::Tx;
-use super::unacked::{Retained, Verdict};
+use super::unacked::Retained;
 use super::verify::Why;
 use super::{Session, Turn};
 
@@ -24,14 +23,13 @@ use super::{Session, Turn};
 /// commands ahead of its answers, keeps what is more, and loses it when it closes (`rabbit_fifo_client`).
 const MAX_PIECES: usize = 8;
 
-/// The highest tag: a `multiple` with it settles every tag.
-const EVERY: DeliveryTag = DeliveryTag(u64::MAX);
-
 /// What happened to one tag.
 pub(super) enum Fate {
     /// The broker has no word of it, now or ever.
     Withheld,
     Forward,
+    /// It goes back to its queue in its client's transaction.
+    Return,
     /// Forwarded behind requests that the broker has not answered. If one of those closes the channel, this settlement has no effect.
     Unanswered,
     NoTicket,
@@ -65,18 +63,6 @@ impl Session {
             return turn.pass_method(method);
         }
         let all = settle.multiple && settle.delivery_tag == DeliveryTag(0);
-        if let Some(tx) = &mut state.tx {
-            *tx = Tx::Begun;
-            if !state.unacked.retains_any() && !state.unacked.any_matters(EVERY) {
-                let _nothing = match (settle.multiple, all) {
-                    (false, _) => state.unacked.settle(settle.delivery_tag),
-                    (true, false) => state.unacked.settle_up_to(settle.delivery_tag),
-                    (true, true) => state.unacked.settle_up_to(EVERY),
-                };
-                state.unanswered = true;
-                return turn.pass_method(method);
-            }
-        }
         let tag = Some(settle.delivery_tag).filter(|tag| !all && state.unacked.may_settle(*tag));
         let impatient = state.impatient && state.is_getting();
         if tag.is_none() && state.is_getting() && !impatient {
@@ -93,8 +79,11 @@ impl Session {
                 };
                 *state.all.insert(last)
             }
-            // What is still to come stays unsettled, since nobody can tell whether it is meant.
-            None if impatient => {
+            // What is still to come stays unsettled, since nobody can tell whether it is meant. After a rollback a client may settle once more
+            // what is kept: that stays so.
+            None if impatient
+                || state.tx.is_some() && state.unacked.is_taken(settle.delivery_tag) =>
+            {
                 let last = state.unacked.last_open(settle.delivery_tag);
                 match last.filter(|_| settle.multiple) {
                     Some(last) => last,
@@ -115,7 +104,7 @@ impl Session {
         let Some(state) = self.channels.get_mut(&channel) else {
             return Handled::Done;
         };
-        let looked_into = dies || returns || state.tx.is_some();
+        let looked_into = dies || returns;
         let mixed = match settle.multiple {
             true => {
                 state.unacked.withheld_up_to(tag) || looked_into && state.unacked.any_matters(tag)
@@ -180,13 +169,8 @@ impl Session {
         last: DeliveryTag,
         turn: &mut Turn<'_>,
     ) -> bool {
-        let verdict = match id {
-            MethodId::BASIC_ACK => Verdict::Ack,
-            _ if settle.requeue => Verdict::Requeue,
-            _ => Verdict::Reject,
-        };
-        let dies = verdict == Verdict::Reject;
-        let returns = verdict == Verdict::Requeue && self.any_retries();
+        let dies = id != MethodId::BASIC_ACK && !settle.requeue;
+        let returns = id != MethodId::BASIC_ACK && settle.requeue && self.any_retries();
         // Below the first hole the broker is told of all at once, behind it one by one.
         let mut together: Option<(DeliveryTag, usize)> = None;
         let mut from = first;
@@ -210,12 +194,9 @@ impl Session {
                 let nack = id == MethodId::BASIC_NACK;
                 state.unacked.rejected_by(tag, asked, nack);
             }
-            let fate = if self.set_aside(channel, tag, verdict) {
-                Fate::Withheld
-            } else if goes {
-                self.withhold(channel, tag, asked, turn)
-            } else {
-                Fate::Forward
+            let fate = match goes {
+                true => self.withhold(channel, tag, asked, turn),
+                false => Fate::Forward,
             };
             match fate {
                 Fate::Withheld => {}
@@ -230,26 +211,21 @@ impl Session {
                     enough = false;
                     break;
                 }
-                Fate::Forward => {
+                Fate::Forward | Fate::Return => {
                     let Some(state) = self.channels.get_mut(&channel) else {
                         break;
                     };
-                    let behind_hole = state
-                        .unacked
-                        .first_withheld()
-                        .is_some_and(|hole| hole < tag);
+                    let hole = state.unacked.first_withheld();
+                    let alone = hole.is_some_and(|hole| hole < tag);
                     let freed = state.unacked.settle(tag);
                     self.give_back(freed);
-                    if behind_hole {
+                    if matches!(fate, Fate::Return) {
                         self.send_together(channel, id, settle.requeue, together.take(), turn);
-                        send(
-                            turn.build(Leg::Broker),
-                            channel,
-                            id,
-                            tag,
-                            false,
-                            settle.requeue,
-                        );
+                        reply::nack(turn.build(Leg::Broker), channel, tag, false, true);
+                    } else if alone {
+                        self.send_together(channel, id, settle.requeue, together.take(), turn);
+                        let out = turn.build(Leg::Broker);
+                        send(out, channel, id, tag, false, settle.requeue);
                     } else {
                         together = Some((tag, together.map_or(1, |(_, count)| count + 1)));
                     }
@@ -278,14 +254,6 @@ impl Session {
                 requeue,
             );
         }
-    }
-
-    /// In tx mode the broker hears nothing before the commit of a delivery that matters.
-    fn set_aside(&mut self, channel: ChannelId, tag: DeliveryTag, verdict: Verdict) -> bool {
-        let state = self.channels.get_mut(&channel);
-        let state = state.filter(|state| state.tx.is_some() && state.unacked.matters(tag));
-        let aside = state.map(|state| state.unacked.set_aside(tag, verdict));
-        aside.is_some()
     }
 
     /// Whether the queue of a delivery has to be verified, since somebody has seen the end of it, or could have put another in its place.
@@ -321,6 +289,9 @@ impl Session {
         let Some(state) = self.channels.get(&channel) else {
             return Fate::Forward;
         };
+        if state.tx.is_some() {
+            return self.settle_in_tx(channel, tag, asked, turn);
+        }
         if state.unacked.uncopied(tag).is_some() {
             return left(self, Fallback::Budget, turn);
         }

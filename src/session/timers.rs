@@ -6,6 +6,7 @@ use crate::machine::{Event, Leg, Limit, Mono};
 use super::lifecycle::Phase;
 use super::ordering::Channels;
 use super::pause::Hold;
+use super::tx::Tx;
 use super::{Session, Turn};
 
 /// A wait that ends at its deadline.
@@ -80,16 +81,22 @@ impl Session {
 
     /// What the client waits for takes longer than it may.
     fn hold_ends(&mut self, turn: &mut Turn<'_>) {
-        turn.event(Event::LimitMet(Limit::CloseWait));
         match self.pause.hold() {
             Some(Hold::Withheld(on, _)) => {
+                turn.event(Event::LimitMet(Limit::CloseWait));
                 self.give_up(on, turn);
                 self.flush_acks(turn);
             }
             Some(Hold::Answers(channel, _)) => {
+                turn.event(Event::LimitMet(Limit::CloseWait));
                 self.give_up(Channels::One(channel), turn);
                 self.flush_acks(turn);
                 self.lose_patience(channel);
+            }
+            Some(Hold::Commit(channel, _)) => {
+                if let Some(state) = self.channels.get_mut(&channel) {
+                    state.tx = Some(Tx::Plain);
+                }
             }
             Some(Hold::Tickets | Hold::Replies | Hold::Probe) | None => {}
         }

@@ -16,8 +16,6 @@ mod bits;
 mod uncommitted;
 
 use bits::{Bits, bits, clear, clear_up_to, first, has, set};
-use uncommitted::Uncommitted;
-pub(crate) use uncommitted::Verdict;
 
 /// A delivery of a managed queue, kept until it is settled.
 #[derive(Debug)]
@@ -106,10 +104,10 @@ pub(crate) struct Unacked {
     withheld: BTreeMap<u64, Withheld>,
     kept: BTreeMap<u64, Kept>,
     done: Vec<u64>,
-    /// The tags of the last three, those without a copy that are kept, and those that are set aside.
+    /// The tags of the last three, and those without a copy that are kept.
     taken: Bits,
-    /// In tx mode.
-    uncommitted: Option<Uncommitted>,
+    /// In tx mode: what was settled since the last commit.
+    uncommitted: Option<Bits>,
 }
 
 // === impl Uncopied ===
@@ -136,6 +134,11 @@ impl Unacked {
             self.retained.insert(tag.0, retained);
         }
         open
+    }
+
+    /// Whether the client has rejected or returned this delivery, and the broker has no word of it.
+    pub(crate) fn is_taken(&self, tag: DeliveryTag) -> bool {
+        has(&self.taken, tag.0)
     }
 
     /// Whether the client may settle this tag.
@@ -168,7 +171,9 @@ impl Unacked {
 
     /// Whether a request of the client has to wait for a withheld reject, or for its ack.
     pub(crate) fn awaits(&self) -> bool {
-        !self.withheld.is_empty() || !self.done.is_empty()
+        // In tx mode such an ack goes with the next commit.
+        let due = !self.done.is_empty() && self.uncommitted.is_none();
+        due || !self.withheld.is_empty()
     }
 
     /// Whether any dead letter is on its way, or its ack not yet sent.
@@ -255,10 +260,12 @@ impl Unacked {
         let mut words = std::mem::take(&mut self.words);
         clear_up_to(&mut words, tag.0, |word, set| self.tell(word, set));
         self.words = words;
-        for of in &mut self.uncopied {
-            clear_up_to(&mut of.tags, tag.0, |_, _| ());
+        if self.uncommitted.is_none() {
+            for of in &mut self.uncopied {
+                clear_up_to(&mut of.tags, tag.0, |_, _| ());
+            }
+            self.uncopied.retain(|of| !of.tags.is_empty());
         }
-        self.uncopied.retain(|of| !of.tags.is_empty());
         if self.retained.is_empty() {
             return 0;
         }
@@ -302,7 +309,7 @@ impl Unacked {
         }
         clear(&mut self.words, tag.0);
         clear(&mut self.taken, tag.0);
-        if !self.uncopied.is_empty() {
+        if !self.uncopied.is_empty() && self.uncommitted.is_none() {
             for of in &mut self.uncopied {
                 clear(&mut of.tags, tag.0);
                 clear(&mut of.returned, tag.0);
@@ -426,11 +433,6 @@ impl Unacked {
             let kept = of.tags.iter().flat_map(|(word, set)| {
                 bits(*word, set & self.taken.get(word).copied().unwrap_or(0))
             });
-            let aside = |tag: &u64| match &self.uncommitted {
-                Some(uncommitted) => uncommitted.aside.contains_key(tag),
-                None => false,
-            };
-            let kept = kept.filter(move |tag| !aside(tag));
             kept.map(move |tag| (DeliveryTag(tag), of))
         })
     }

@@ -14,6 +14,7 @@ use crate::objects::QueueType;
 use crate::registry::policy::Queue;
 
 use super::again::{Again, FIRST_PAUSE, LAST_PAUSE};
+use super::channel::Channel;
 use super::instead::{Asked, Counts, Facts, Instead, Reject, counts, instead};
 use super::unacked::{Kept, Retained};
 use super::{Session, Turn};
@@ -28,7 +29,7 @@ const CONSUMER_TIMEOUT: &[u8] = b"x-consumer-timeout";
 
 impl Session {
     /// Asks the rule about a delivery that cannot be published, and about its queue.
-    fn instead(
+    pub(super) fn instead(
         &self,
         channel: ChannelId,
         tag: DeliveryTag,
@@ -297,9 +298,7 @@ impl Session {
     pub(super) fn publish_again(&mut self, turn: &mut Turn<'_>) {
         self.again.fired(turn.now.mono);
         for (channel, tag, queue, rejected) in self.idle() {
-            let state = self.channels.get(&channel);
-            let in_tx = state.is_some_and(|state| state.tx.is_some());
-            if rejected && !self.loses(&queue) && !in_tx {
+            if rejected && !self.loses(&queue) {
                 // Nothing names a target any more, or the broker knows one by now.
                 self.reject_kept(channel, tag, queue, turn);
                 continue;
@@ -324,7 +323,7 @@ impl Session {
             let long =
                 waits >= self.kept_for(&queue) && self.counts(&queue, properties) != Counts::Near;
             let decided = self.decide(&kept.retained, held, turn);
-            if !in_tx && (long || decided.is_none()) {
+            if long || decided.is_none() {
                 self.return_kept(channel, tag, queue, turn);
                 continue;
             }
@@ -356,9 +355,15 @@ impl Session {
         half.map_or(KEPT_FOR, |half| half.clamp(FIRST_PAUSE, KEPT_FOR))
     }
 
+    /// In tx mode a word of ours would be part of the client's transaction: there a message stays until the channel ends.
+    fn open_without_tx(&self) -> impl Iterator<Item = (&ChannelId, &Channel)> {
+        let all = self.channels.iter().map(|(id, state)| (id, &**state));
+        all.filter(|(_, state)| !state.closing && state.tx.is_none())
+    }
+
     /// What is kept and not on its way, with its queue. True: a reject.
     fn idle(&self) -> Vec<(ChannelId, DeliveryTag, ShortStr, bool)> {
-        let open = self.channels.iter().filter(|(_, state)| !state.closing);
+        let open = self.open_without_tx();
         let idle = open.flat_map(|(channel, state)| {
             let copied = state.unacked.kept_idle();
             let copied = copied.map(|(tag, Kept { retained, .. })| {
@@ -381,10 +386,7 @@ impl Session {
     /// Returns what is kept without a copy, where that does not harm it.
     pub(super) fn return_uncopied(&mut self, turn: &mut Turn<'_>) {
         self.back.fired(turn.now.mono);
-        // In tx mode a return would be part of the client's transaction: there the message stays until the channel ends.
-        let open = self.channels.iter();
-        let open = open.filter(|(_, state)| !state.closing && state.tx.is_none());
-        let returnable = open.flat_map(|(channel, state)| {
+        let returnable = self.open_without_tx().flat_map(|(channel, state)| {
             let uncopied = state.unacked.kept_uncopied();
             let returnable = uncopied.filter(|(_, of)| of.counts != Counts::Near);
             returnable.map(|(tag, of)| (*channel, tag, of.queue.clone()))

@@ -60,6 +60,7 @@ pub(super) fn fallback(fallback: Fallback) -> &'static str {
         Fallback::ChannelLimit => "channel_limit",
         Fallback::ProbeTimeout => "probe_timeout",
         Fallback::Budget => "budget",
+        Fallback::Transaction => "transaction",
         Fallback::Unreadable => "unreadable",
         Fallback::Exclusive => "exclusive",
         Fallback::CloseWait => "close_wait",

@@ -71,12 +71,11 @@ impl Session {
         else {
             return;
         };
-        let in_tx = state.tx.is_some();
         if !retried && self.registry.get(&queue).is_none() {
             self.look_again();
         }
         let known = self.registry.get(&queue).is_some();
-        if !(known || retried) || in_tx && !self.loses(&queue) {
+        if !(known || retried) {
             return;
         }
         let Some(state) = self.channels.get_mut(&channel) else {

@@ -21,8 +21,9 @@ const COUNTS: [(&str, Counts); 3] = [
     ("far", Counts::Far),
     ("near", Counts::Near),
 ];
-const CAUSES: [(&str, Fallback); 13] = [
+const CAUSES: [(&str, Fallback); 14] = [
     ("budget", Fallback::Budget),
+    ("transaction", Fallback::Transaction),
     ("unreadable", Fallback::Unreadable),
     ("exclusive", Fallback::Exclusive),
     ("name_too_long", Fallback::NameTooLong),

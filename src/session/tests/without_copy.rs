@@ -40,7 +40,7 @@ fn a_multiple_spares_what_has_no_copy() {
 }
 
 /// A delivery whose header table cannot be walked.
-fn unreadable(tag: u64) -> Vec<u8> {
+pub(super) fn unreadable(tag: u64) -> Vec<u8> {
     let mut out = deliver("orders", tag, b"");
     out.truncate(out.len() - header(0).len());
     frame::put(&mut out, 2, CH, |out| {
