@@ -94,7 +94,7 @@ pub struct Settings {
     pub names: Names,
     /// `on-unroutable`.
     pub on_unroutable: OnUnroutable,
-    /// `confirm-timeout`, `nack-retries`, `retry-for`, `publisher-bytes` and `max-delay-queues`.
+    /// `confirm-timeout`, `nack-retries`, `retry-for` and `publisher-bytes`.
     pub limits: LiveLimits,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,
@@ -209,10 +209,9 @@ impl Publisher {
         fx: &mut Effects,
     ) {
         let of_intake = self.settings.intake == Some(owner);
-        let has_way = match publication.purpose {
-            Purpose::Delay(delay) => self.address(&mut publication, delay, of_intake, fx),
-            _ => true,
-        };
+        if let Purpose::Delay(delay) = publication.purpose {
+            self.delays.address(&mut publication, delay);
+        }
         if of_intake && (self.draining || self.away.handed_over) {
             // It returns it to its queue.
             return self.hand_over(now, fx);
@@ -235,8 +234,6 @@ impl Publisher {
         let key = self.items.insert(item);
         if away {
             self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
-        } else if !has_way {
-            self.finish(key, Outcome::Refused(Cause::NoDelayQueue), fx);
         } else if let Purpose::Park(cause) = purpose {
             self.park(key, cause);
         } else if foreign && self.foreign_refused {
@@ -251,30 +248,6 @@ impl Publisher {
         } else {
             self.enqueue(key);
         }
-    }
-
-    /// Into which delay queue it goes. `again`: it has been in one, and the delay is what is left. False: there is none for it.
-    fn address(
-        &mut self,
-        publication: &mut Publication,
-        delay: Duration,
-        again: bool,
-        fx: &mut Effects,
-    ) -> bool {
-        let most = self.settings.limits.now().max_delay_queues;
-        let chosen = match again {
-            true => Some(self.delays.choose_rest(delay, most)),
-            false => self.delays.choose(delay, most),
-        };
-        if !matches!(chosen, Some((_, false))) {
-            fx.events.push(Event::LimitMet(Limit::DelayQueues));
-        }
-        publication.exchange = self.delays.exchange().clone();
-        publication.routing_key = match chosen {
-            Some((millis, _)) => Delays::key(millis),
-            None => ShortStr::EMPTY,
-        };
-        chosen.is_some()
     }
 
     fn up(&mut self, now: Now) {

@@ -68,7 +68,6 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 publisher_bytes: c.get("publisher-bytes", size),
                 intake_bytes: c.get("intake-bytes", size),
                 max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
-                max_delay_queues: c.get("max-delay-queues", number(1..=10_000)),
                 max_redeclared_queues: c.get("max-redeclared-queues", number(0..=1_000_000)),
                 retained_bytes_per_connection: c.get("retained-bytes-per-connection", size),
                 max_tickets_per_connection: c

@@ -9,12 +9,6 @@ use serde::{Deserialize, Serialize};
 /// The longest delay. A longer one counts as this one.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// So many delays that grow by the shortest one are as they are. Each needs a queue, so those that follow are rounded up to [`GRID`].
-const EXACT_STEPS: u32 = 8;
-
-/// Hundredths of a power of ten, in milliseconds: each is about a quarter more than the one before.
-const GRID: [u64; 10] = [125, 160, 200, 250, 315, 400, 500, 630, 800, 1000];
-
 /// Which returns are delayed: `delayed-retry-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -211,24 +205,6 @@ impl BackOff {
             None => steps,
             Some(multiplier) => multiplier.saturating_pow(steps - 1),
         };
-        let delay = self.min.saturating_mul(factor);
-        match self.multiplier {
-            None if steps > EXACT_STEPS => on_grid(delay).min(self.max),
-            _ => delay.min(self.max),
-        }
+        self.min.saturating_mul(factor).min(self.max)
     }
-}
-
-/// The next longer delay of [`GRID`].
-fn on_grid(delay: Duration) -> Duration {
-    let hundredths = u64::try_from(delay.as_millis())
-        .unwrap_or(u64::MAX)
-        .saturating_mul(100);
-    let mut power = 1_u64;
-    while hundredths > power.saturating_mul(1000) {
-        power = power.saturating_mul(10);
-    }
-    let mut steps = GRID.into_iter().map(|step| power.saturating_mul(step));
-    let next = steps.find(|step| *step >= hundredths);
-    next.map_or(delay, |step| Duration::from_millis(step.div_ceil(100)))
 }

@@ -307,8 +307,6 @@ pub enum Limit {
     Replies,
     /// Intake exchanges of a vhost.
     IntakeExchanges,
-    /// Delay queues of a vhost.
-    DelayQueues,
     /// Queues that were declared otherwise than they are.
     RedeclaredQueues,
     /// A message came to an intake only after it had heard nothing for so long, and opened its channel anew.
@@ -333,7 +331,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Limit; 30] = [
+    pub const ALL: [Limit; 29] = [
         Limit::Connections,
         Limit::Retained,
         Limit::RetainedPerConnection,
@@ -353,7 +351,6 @@ impl Limit {
         Limit::Queues,
         Limit::Replies,
         Limit::IntakeExchanges,
-        Limit::DelayQueues,
         Limit::RedeclaredQueues,
         Limit::IntakeQuiet,
         Limit::IntakeBytes,
@@ -388,7 +385,6 @@ impl Limit {
             Limit::Queues => "max-queues-per-connection",
             Limit::Replies => "max-replies-per-connection",
             Limit::IntakeExchanges => "max-intake-exchanges",
-            Limit::DelayQueues => "max-delay-queues",
             Limit::RedeclaredQueues => "max-redeclared-queues",
             Limit::IntakeQuiet => "intake-quiet",
             Limit::IntakeBytes => "intake-bytes",

@@ -38,8 +38,6 @@ pub struct Limits {
     pub intake_bytes: usize,
     /// Intake exchanges of a vhost.
     pub max_intake_exchanges: usize,
-    /// Delay queues of a vhost.
-    pub max_delay_queues: usize,
     /// Queues whose last declare said something else than their arguments do.
     pub max_redeclared_queues: usize,
     /// Octets that one session may retain.

@@ -83,8 +83,6 @@ pub enum Cause {
     TargetUnknown,
     /// It comes back to its queue, which does not take it now.
     QueueFull,
-    /// No delay queue is left that is near enough to the delay.
-    NoDelayQueue,
     /// The publisher is blocked, away or ending.
     PublisherAway,
     /// The same, but it had been published before that: it may be at its target. Only what an operator sends back is told apart so.
@@ -111,7 +109,6 @@ impl Cause {
             Cause::NoTarget => "no_target",
             Cause::TargetUnknown => "target_unknown",
             Cause::QueueFull => "queue_full",
-            Cause::NoDelayQueue => "no_delay_queue",
             Cause::PublisherAway => "publisher_away",
             Cause::Unconfirmed => "unconfirmed",
             Cause::ParkingBusy => "parking_busy",

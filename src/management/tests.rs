@@ -390,7 +390,7 @@ async fn without_an_answer_the_delay_queues_stay_as_they_were() {
     ] {
         *scene.answers.lock().expect("no panic") = answer;
         assert_eq!(watch.look().await, seen);
-        assert_eq!(existing.now().len(), left);
+        assert_eq!(existing.all().len(), left);
         let asked = scene.asked.lock().expect("no panic").clone();
         let expected = match seen {
             false => "exchanges/a%2Fb/dlx%2Dproxy%2Edelay/bindings/source ",

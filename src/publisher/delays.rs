@@ -2,14 +2,9 @@
 //!
 //! Each holds messages for one delay, so that the first that came is the first whose time is over, and none hides another. They are made when the
 //! first message wants them, on the channel on which it is published, and never deleted: a quorum queue that expires takes its messages with it
-//! (S11.7). There are `max-delay-queues`, counting those of other proxies as far as the management API tells of them; one that exists is always
-//! used. Any client can ask for any delay, and must not spoil those of others by that. So the last queues are for round delays alone, each twice
-//! as long as the one before: to these a delay is rounded up when there is no room for its own. It never becomes longer than twice what it was.
-//! Where the bound leaves no room for a round one either, a message takes the next shorter queue, and comes back to be sent there again, as often
-//! as it has to. If there is none, it goes back to its own queue at once.
+//! (S11.7). Any client can ask for any delay, so there are only those of a grid: a delay is rounded up to the next one, by a quarter at most.
 //!
-//! A message can come back too soon also where two proxies have clocks that differ, or one was set back. What is left of its delay then is any
-//! number of milliseconds. There are no queues for these but the round ones, and it takes several, one after the other.
+//! A message can come back too soon where two proxies have clocks that differ, or one was set back. What is left of its delay then is rounded up, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,12 +30,20 @@ const BIND_NO_WAIT: u8 = 1;
 const DELIVERY_LIMIT: &[u8] = b"x-delivery-limit";
 /// None: what waits there is delivered to nobody (S1.4).
 const NO_DELIVERY_LIMIT: i64 = -1;
-/// Milliseconds, a power of two: the shortest round delay. So long does it take whatever is left, however little that is.
-const SHORTEST_ROUND: u64 = 64;
-/// The round delays up to the longest of all: 64, 128, … milliseconds, and seven days.
-const ROUND: usize = 25;
-/// So many queues are for any delay before some are for round ones alone.
-const FOR_ANY: usize = 32;
+/// The grid within one unit, in hundredths of it. Each step is a quarter longer than the one before, at most.
+const STEPS: [u64; 23] = [
+    100, 125, 150, 175, 200, 250, 300, 350, 400, 500, 600, 700, 800, 1000, 1200, 1500, 1750, 2000,
+    2500, 3000, 3500, 4000, 5000,
+];
+/// The units, in milliseconds, and up to how many of them the next one begins: ten milliseconds, a hundred, seconds, minutes, hours, days.
+const UNITS: [(u64, u64); 6] = [
+    (10, 10),
+    (100, 10),
+    (1000, 60),
+    (60_000, 60),
+    (3_600_000, 24),
+    (86_400_000, 8),
+];
 
 /// The delay queues of a vhost.
 #[derive(Debug)]
@@ -109,72 +112,10 @@ impl Delays {
         }
     }
 
-    /// The exchange that leads to all of them.
-    pub(super) fn exchange(&self) -> &ShortStr {
-        self.names.delay()
-    }
-
-    /// The milliseconds of the queue that a message takes; `most`: how many queues there may be. True: it is another delay than it wants. `None`:
-    /// all there are would make it wait for far too long.
-    pub(super) fn choose(&mut self, delay: Duration, most: usize) -> Option<(u64, bool)> {
-        let wanted = whole_millis(delay);
-        if self.known.contains_key(&wanted) {
-            return Some((wanted, false));
-        }
-        let all = self.all();
-        let round = all.iter().filter(|millis| **millis == rounded(**millis));
-        let others = all.len() - round.count();
-        let kept_free = ROUND.min(most.saturating_sub(FOR_ANY));
-        let is_new = all.len() < most && others < most - kept_free;
-        if is_new || all.contains(&wanted) {
-            self.known.insert(wanted, false);
-            return Some((wanted, false));
-        }
-        self.nearest(wanted, &all, most)
-    }
-
-    /// The same for what is left of a delay: mostly it will not be over then, and comes back.
-    pub(super) fn choose_rest(&mut self, rest: Duration, most: usize) -> (u64, bool) {
-        let rest = whole_millis(rest).max(SHORTEST_ROUND);
-        let wanted = 1 << rest.ilog2();
-        if self.known.contains_key(&wanted) {
-            return (wanted, false);
-        }
-        let all = self.all();
-        let nearest = self.nearest(wanted, &all, most);
-        // The shortest one is no longer than that in which it was.
-        let shortest = all.first().map(|millis| (*millis, true));
-        nearest.or(shortest).unwrap_or((wanted, false))
-    }
-
-    /// A queue that is at most twice as long, or the longest that is shorter.
-    fn nearest(&mut self, wanted: u64, all: &BTreeSet<u64>, most: usize) -> Option<(u64, bool)> {
-        let rounded = rounded(wanted);
-        let up_to = |longest| all.range(wanted..=longest).next().copied();
-        let chosen = match up_to(rounded) {
-            Some(chosen) => chosen,
-            None if all.len() < most => {
-                self.known.insert(rounded, false);
-                rounded
-            }
-            None => {
-                let longer = up_to(wanted.saturating_mul(2).max(rounded));
-                longer.or_else(|| all.range(..wanted).next_back().copied())?
-            }
-        };
-        Some((chosen, chosen != wanted))
-    }
-
-    /// All that exist, as far as anybody here knows.
-    fn all(&self) -> BTreeSet<u64> {
-        let existing = self.existing.now();
-        let used = self.known.keys();
-        used.chain(existing.iter()).copied().collect()
-    }
-
-    /// The key of that queue at the exchange.
-    pub(super) fn key(millis: u64) -> ShortStr {
-        ShortStr::new(millis.to_string()).expect("a number is short")
+    /// Sends a message into the queue for its delay.
+    pub(super) fn address(&self, publication: &mut Publication, delay: Duration) {
+        publication.exchange = self.names.delay().clone();
+        publication.routing_key = key(delay);
     }
 
     /// Makes the queue behind that key, or finds it there, if that is not known. If the broker refuses that, it closes the channel.
@@ -243,19 +184,21 @@ impl Delays {
     }
 }
 
-fn whole_millis(delay: Duration) -> u64 {
-    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).max(1)
+/// The key of that queue at the exchange that leads to all of them.
+fn key(delay: Duration) -> ShortStr {
+    ShortStr::new(on_grid(delay).to_string()).expect("a number is short")
 }
 
-/// The next round delay: at most twice as long, but for the shortest.
-fn rounded(wanted: u64) -> u64 {
-    let longest = whole_millis(LONGEST_DELAY);
-    match wanted {
-        0..=SHORTEST_ROUND => SHORTEST_ROUND,
-        // A number that is larger than any delay may be is no delay of ours.
-        _ if wanted > longest => wanted,
-        _ => wanted.next_power_of_two().min(longest),
-    }
+/// The next delay of the grid, in milliseconds. Longer than the longest is only what a clock that was set makes: it comes back, and is sent away again.
+fn on_grid(delay: Duration) -> u64 {
+    let steps_of = |(unit, end): (u64, u64)| {
+        let steps = STEPS.iter().take_while(move |step| **step < 100 * end);
+        steps.map(move |step| (unit * step).div_ceil(100))
+    };
+    let mut grid = UNITS.into_iter().flat_map(steps_of);
+    let wanted = delay.min(LONGEST_DELAY).as_millis();
+    let next = grid.find(|step| u128::from(*step) >= wanted);
+    next.expect("seven days are on the grid")
 }
 
 fn millis(key: &ShortStr) -> Option<u64> {

@@ -9,9 +9,9 @@ use crate::publisher::Effects;
 use super::item::{Item, Key, Place, Stage};
 use super::{Publisher, is_foreign, parked};
 
-/// So long a message waits that comes back to a queue without room for it: one of the round delays. Doubled with each try in vain, up to the second.
-const FOR_ROOM: Duration = Duration::from_millis(1024);
-const LONGEST_FOR_ROOM: Duration = Duration::from_millis(8192);
+/// So long a message waits that comes back to a queue without room for it: doubled with each try in vain, up to the second.
+const FOR_ROOM: Duration = Duration::from_secs(1);
+const LONGEST_FOR_ROOM: Duration = Duration::from_secs(8);
 
 /// A queue without room for what comes back to it. All of that waits as long, so that it stays in order.
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl Publisher {
         }
         let delay = full.pause;
         away.purpose = Purpose::Delay(delay);
-        self.address(&mut away, delay, true, fx);
+        self.delays.address(&mut away, delay);
         fx.events.push(Event::Retried {
             queue,
             delay,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 
 /// Cells with the milliseconds of each, replaced as a whole; no lock. Empty, while nothing is known. Clones are the same cells.
 #[derive(Clone, Debug, Default)]
@@ -16,11 +16,6 @@ pub struct ExistingDelays {
 // === impl ExistingDelays ===
 
 impl ExistingDelays {
-    /// The delays of the delay queues that existed when it was last told.
-    pub fn now(&self) -> Guard<Arc<BTreeSet<u64>>> {
-        self.told.load()
-    }
-
     /// From now on there are these.
     pub fn set(&self, millis: BTreeSet<u64>) {
         self.told.store(Arc::new(millis));

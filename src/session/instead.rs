@@ -89,7 +89,7 @@ pub(super) fn instead(of: Facts) -> Instead {
         // It is published otherwise the next time: as a dead letter, with another user-id.
         (Return, Refused(Cause::TooBig)) | (Asked::Reject, Refused(Cause::UserId)) => Instead::Keep,
         (_, Budget | Transaction | Unreadable | Exclusive | NameTooLong) => Instead::ReturnLater,
-        (_, Refused(Cause::TooBig | Cause::NoDelayQueue | Cause::UserId)) => Instead::ReturnLater,
+        (_, Refused(Cause::TooBig | Cause::UserId)) => Instead::ReturnLater,
         _ => Instead::Keep,
     }
 }

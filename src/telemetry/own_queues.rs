@@ -12,7 +12,7 @@ use super::dead_letter_queues::QueueLabels;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Trouble, Witness};
 
-/// 1 for each that is well. Their number is bounded: `max-delay-queues`, and some others.
+/// 1 for each that is well. Their number is bounded: a grid of delays, and some others.
 pub(super) type OwnQueueGauge = Family<QueueLabels, Gauge>;
 
 /// What each witness says of a queue: well (none), or not.

@@ -7,7 +7,6 @@ import pytest
 from lab import until
 from own import PREFIX, own  # noqa: F401, a fixture
 from retrying import Consumer, counted, counts, retries
-from test_known import management
 
 pytestmark = [pytest.mark.proxied, pytest.mark.once]
 
@@ -103,10 +102,9 @@ def test_a_user_that_may_not_send_away(no_delays, own, made):
     assert own.losses() == 0, "a refusal costs no link"
 
 
-def test_delays_beyond_the_bound_are_rounded_up(own):
-    own.restart(max_delay_queues=2)
+def test_delays_are_rounded_up_to_a_grid(own):
     away = []
-    for millis in (100, 700, 300, 500, 1000):
+    for millis in (100, 110, 300, 310, 1000):
         queue = own.queue(f"after-{millis}", x_delayed_retry_min=millis, x_delivery_limit=5)
         own.publish(queue)
         consumer = Consumer(own.connection, queue)
@@ -117,42 +115,11 @@ def test_delays_beyond_the_bound_are_rounded_up(own):
         delivery = consumer.one()
         assert delivery.came - since >= delay, f"{consumer.queue} is early"
         assert counted(delivery.properties) == counts(own.via, 1, 0)
-    assert delay_queues(own) == [f"{PREFIX}.delay.100", f"{PREFIX}.delay.700"]
-    assert met(own, "max-delay-queues") >= 3
-
-
-def test_delay_queues_of_another_life_count(own):
-    """The management API tells of them."""
-    own.restart(max_delay_queues=2)
-    for millis in (100, 700):
-        sends_away(own, millis)
-    own.restart(max_delay_queues=2, management_url=management(own.via))
-    until(lambda: f'dlx_proxy_retries_overdue{{vhost="{own.via.vhost}"}} 0' in own.proxy.get("/metrics")[1], "it has looked at them")
-    # Both fit into the longer one: no delay is more than doubled.
-    for millis in (400, 500):
-        sends_away(own, millis)
-    assert delay_queues(own) == [f"{PREFIX}.delay.100", f"{PREFIX}.delay.700"]
-    assert met(own, "max-delay-queues") == 2
-
-
-def sends_away(own, millis):
-    """A message of a queue of its own goes away for so long, and comes back."""
-    queue = own.queue(f"after-{millis}", x_delayed_retry_min=millis, x_delivery_limit=5)
-    own.publish(queue)
-    own.channel.basic_nack(own.get(queue)[0].delivery_tag, requeue=True)
-    method, properties, _ = own.get(queue)
-    assert method.redelivered and counted(properties) == counts(own.via, 1, 0)
-    own.channel.basic_ack(method.delivery_tag)
+    assert delay_queues(own) == sorted(f"{PREFIX}.delay.{millis}" for millis in (100, 125, 300, 350, 1000))
 
 
 def delay_queues(own):
     return sorted(queue for queue in own.via.broker.queues(own.via.vhost) if queue.startswith(f"{PREFIX}.delay."))
-
-
-def met(own, limit):
-    """How often."""
-    lines = own.proxy.get("/metrics")[1].splitlines()
-    return sum(int(line.split()[-1]) for line in lines if line.startswith(f'dlx_proxy_limits_met_total{{limit="{limit}"}}'))
 
 
 def test_a_consumer_that_does_not_read(scene):

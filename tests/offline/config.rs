@@ -119,7 +119,6 @@ fn the_defaults_are_those_of_the_design() {
     intake-queue-type = "quorum"
     intake-prefetch = 1000
     max-intake-exchanges = 1000
-    max-delay-queues = 64
     max-redeclared-queues = 10000
     publisher-bytes = "128MiB"
     intake-bytes = "64MiB"

@@ -238,12 +238,12 @@ fn what_was_away_waits_for_room_as_often_as_it_has_to_and_that_counts_for_nothin
         rig.nack(channel, 1);
         assert_eq!(
             (rig.settled(), rig.events()),
-            (vec![], vec![waits_for_room(1024)])
+            (vec![], vec![waits_for_room(1000)])
         );
         let sent = sent(&mut rig);
         assert_eq!(
             publishes(&sent),
-            [row(delays, "dlx-proxy.delay", "1024", "hi")]
+            [row(delays, "dlx-proxy.delay", "1000", "hi")]
         );
         let header = sent.iter().find(|sent| sent.kind == Kind::Header).unwrap();
         let away = Content {
@@ -280,7 +280,7 @@ fn what_waits_for_room_is_tried_after_growing_pauses() {
         assert_eq!(rig.events(), [waits_for_room(millis)]);
         rig.now.mono = rig.now.mono.after(Duration::from_millis(millis / 2));
     };
-    for (tag, millis) in (1..).zip([1024, 1024, 2048, 2048, 4096, 4096, 8192, 8192, 8192]) {
+    for (tag, millis) in (1..).zip([1000, 1000, 2000, 2000, 4000, 4000, 8000, 8000, 8000]) {
         refused(tag, millis);
     }
     rig.publish_as(INTAKE, vec![(10, returned(None))]);
@@ -288,7 +288,7 @@ fn what_waits_for_room_is_tried_after_growing_pauses() {
     rig.publish_as(INTAKE, vec![(11, returned(None))]);
     rig.events();
     rig.nack(1, 11);
-    assert_eq!(rig.events(), [waits_for_room(1024)], "there was room");
+    assert_eq!(rig.events(), [waits_for_room(1000)], "there was room");
 }
 
 /// By an overflow of `reject-publish-dlx` a copy of it is dead-lettered each time: once is enough.

@@ -100,7 +100,7 @@ fn the_first_message_of_a_delay_builds_its_queue() {
 
         rig.publish(2, delayed(1500, "2"));
         assert_eq!(methods(&mut rig), [(5, PUBLISH)]);
-        rig.publish(3, delayed(9000, "3"));
+        rig.publish(3, delayed(10_000, "3"));
         assert_eq!(
             methods(&mut rig),
             [DECLARE, BIND, PUBLISH].map(|id| (5, id))
@@ -207,53 +207,19 @@ fn nobody_asks_whether_the_delay_exchange_delays() {
 }
 
 #[test]
-fn beyond_max_delay_queues_a_delay_is_another() {
-    let limits = Limits {
-        max_delay_queues: 2,
-        ..Limits::of_tests()
-    };
-    let mut rig = rig_with(Settings {
-        limits: LiveLimits::new(limits),
-        ..settings()
-    });
-    let batch = [1000, 5000, 3000, 2000, 9000].map(|millis| (millis, delayed(millis, "")));
+fn a_delay_is_rounded_up() {
+    let mut rig = rig();
+    let batch = [997, 951, 30, 31, 4000].map(|millis| (millis, delayed(millis, "")));
     rig.publish_as(SESSION, batch.to_vec());
     let keys: Vec<String> = rig.published().into_iter().map(|row| row.2).collect();
-    assert_eq!(keys, ["1000", "5000", "5000", "1000", "5000"]);
-    let met = Event::LimitMet(Limit::DelayQueues);
-    assert_eq!(rig.events(), [met.clone(), met.clone(), met.clone()]);
+    assert_eq!(keys, ["1000", "1000", "30", "35", "4000"]);
     rig.ack(5, 5, true);
     let delays = rig.events().into_iter().map(|event| match event {
-        Event::Retried { delay, .. } => delay.as_secs(),
+        Event::Retried { delay, .. } => delay.as_millis(),
         other => panic!("{other:?}"),
     });
-    assert_eq!(
-        delays.collect::<Vec<_>>(),
-        [1, 5, 3, 2, 9],
-        "as was asked for"
-    );
-
-    // All there are would make it wait for far too long.
-    rig.settled();
-    rig.publish_as(SESSION, vec![(10, delayed(10, ""))]);
-    let refused = Outcome::Refused(Cause::NoDelayQueue);
-    assert_eq!(rig.settled(), [(10, refused)]);
-    assert_eq!(rig.published(), []);
-    let told = Event::Retried {
-        queue: name("work"),
-        delay: Duration::from_millis(10),
-        outcome: refused,
-    };
-    assert_eq!(rig.events(), [met, told]);
-}
-
-#[test]
-fn what_the_intake_sends_away_again_takes_one_of_few_queues() {
-    let mut rig = rig();
-    let batch = [997, 951, 30, 31, 70].map(|millis| (millis, delayed(millis, "")));
-    rig.publish_as(INTAKE, batch.to_vec());
-    let keys: Vec<String> = rig.published().into_iter().map(|row| row.2).collect();
-    assert_eq!(keys, ["512", "512", "64", "64", "64"]);
+    let told: Vec<_> = delays.collect();
+    assert_eq!(told, [997, 951, 30, 31, 4000], "as was asked for");
 }
 
 #[test]

@@ -21,7 +21,7 @@ const COUNTS: [(&str, Counts); 3] = [
     ("far", Counts::Far),
     ("near", Counts::Near),
 ];
-const CAUSES: [(&str, Fallback); 14] = [
+const CAUSES: [(&str, Fallback); 13] = [
     ("budget", Fallback::Budget),
     ("transaction", Fallback::Transaction),
     ("unreadable", Fallback::Unreadable),
@@ -34,7 +34,6 @@ const CAUSES: [(&str, Fallback); 14] = [
     ("publisher_away", Fallback::Refused(Cause::PublisherAway)),
     ("queue_full", Fallback::Refused(Cause::QueueFull)),
     ("too_big", Fallback::Refused(Cause::TooBig)),
-    ("no_delay_queue", Fallback::Refused(Cause::NoDelayQueue)),
     ("user_id", Fallback::Refused(Cause::UserId)),
 ];
 

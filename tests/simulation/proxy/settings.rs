@@ -44,7 +44,6 @@ pub(crate) struct Settings {
     pub parked_retry: Duration,
     pub intake_quiet: Duration,
     pub nack_retries: u32,
-    pub max_delay_queues: usize,
     /// Batches that wait for the publisher.
     pub publisher_inbox: usize,
 }
@@ -87,7 +86,6 @@ impl Settings {
             // By a clone: the worlds of seeds that are known stay as they are.
             intake_quiet: Duration::from_secs([0, 5, 60][rng.clone().usize(..3)]),
             nack_retries: rng.u32(..4),
-            max_delay_queues: 64,
             publisher_inbox: [1, 2, 1024][rng.usize(..3)],
         }
     }
@@ -109,7 +107,6 @@ impl Settings {
             self.retained = self
                 .retained
                 .max([2_000, 20_000, 1 << 20, 1 << 20][rng.usize(..4)]);
-            self.max_delay_queues = [1, 2, 64, 64][rng.usize(..4)];
         }
         self
     }
@@ -211,7 +208,6 @@ impl Settings {
         static DEFAULT: LazyLock<Limits> = LazyLock::new(|| Config::default().reloadable.limits);
         Limits {
             nack_retries: self.nack_retries,
-            max_delay_queues: self.max_delay_queues,
             retry_for: self.retry_for,
             parked_retry: self.parked_retry,
             intake_quiet: self.intake_quiet,
