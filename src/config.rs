@@ -26,6 +26,7 @@ use crate::tls;
 
 mod check;
 mod difference;
+mod gone;
 mod hook_url;
 mod raw;
 mod url;
@@ -84,8 +85,6 @@ pub struct Config {
     pub on_dead_letter: Option<HookUrl>,
     /// What counts of an `x-death` that a client publishes.
     pub history: History,
-    /// Whether BCC keys survive until the next keyless death.
-    pub bcc: Bcc,
     /// What becomes of a dead letter that no queue takes.
     pub on_unroutable: OnUnroutable,
     /// Type of the intake queue.
@@ -140,16 +139,6 @@ pub enum History {
     Continue,
     /// Forget it where the broker does.
     Broker,
-}
-
-/// Whether BCC keys survive until the next keyless death.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Bcc {
-    /// Carried on in a private header.
-    Carry,
-    /// Not carried on.
-    Forget,
 }
 
 /// How log lines look.

@@ -71,8 +71,6 @@ pub struct Target {
 pub struct RuleSettings {
     /// `history = "continue"`: a client's x-death counts on every version; else what the broker forgets is forgotten.
     pub continue_history: bool,
-    /// `bcc = "carry"`: BCC keys count for a keyless death (S2.2), though the broker removes the header at publish.
-    pub carry_bcc: bool,
 }
 
 /// What shapes a dead letter: [`RuleSettings`] at one broker, with the limit of now.
@@ -84,8 +82,6 @@ pub struct Rules {
     pub max_history: usize,
     /// As in [`RuleSettings`].
     pub continue_history: bool,
-    /// As in [`RuleSettings`].
-    pub carry_bcc: bool,
     /// What the dead letter of a rejected message says of who rejected it.
     pub stamp: Stamp,
 }
@@ -129,15 +125,10 @@ pub enum Lookup {
 impl RuleSettings {
     /// The rules at a broker of this generation.
     pub fn at(self, dialect: Dialect, max_history: usize, stamp: Stamp) -> Rules {
-        let RuleSettings {
-            continue_history,
-            carry_bcc,
-        } = self;
         Rules {
             dialect,
             max_history,
-            continue_history,
-            carry_bcc,
+            continue_history: self.continue_history,
             stamp,
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::admin;
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::config::{Bcc, Config, History};
+use crate::config::{Config, History};
 use crate::connection::Access;
 use crate::dead_letter::RuleSettings;
 use crate::doctor::Patient;
@@ -223,6 +223,5 @@ fn login(config: &Config) -> Login {
 fn rules(config: &Config) -> RuleSettings {
     RuleSettings {
         continue_history: config.history == History::Continue,
-        carry_bcc: config.bcc == Bcc::Carry,
     }
 }

@@ -16,7 +16,7 @@ use super::value::{
     place_or_none, prefix, shortstr, size, text_or_none, threads, upstream, wait, wait_or_never,
     word, yes_or_no,
 };
-use super::{Config, Reloadable};
+use super::{Config, Reloadable, gone};
 
 mod policies;
 
@@ -50,7 +50,6 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         declares: c.get("declares", word),
         on_dead_letter: c.get_secret("on-dead-letter", hook_url),
         history: c.get("history", word),
-        bcc: c.get("bcc", word),
         on_unroutable: c.get("on-unroutable", word),
         intake_queue_type: c.get("intake-queue-type", word),
         intake_prefetch: c.get("intake-prefetch", number(1..=u16::MAX)),
@@ -166,7 +165,11 @@ impl Checker {
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<T> {
         let one = text(value).ok_or_else(|| "write one value, not a list or a table".to_owned());
-        match one.and_then(|text| parse(&text)) {
+        let parsed = one.and_then(|text| {
+            let instead = |problem| gone::instead(name, Some(&text)).map_or(problem, str::to_owned);
+            parse(&text).map_err(instead)
+        });
+        match parsed {
             Ok(typed) => return Some(typed),
             Err(problem) if show => {
                 self.mistake(place(value), format!("{name} = {}", shown(value)), problem)

@@ -12,7 +12,7 @@ use regex::Regex;
 use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 
-use super::DEFAULT_TOML;
+use super::{DEFAULT_TOML, gone};
 use crate::url::hidden;
 
 /// The place of a value that nobody wrote.
@@ -157,7 +157,7 @@ fn environment_layer(
                 let others: Vec<_> = others.map(|name| setting_of(name)).collect();
                 let known = known.keys().chain(&others).map(String::as_str);
                 let meant = nearest(&setting, known).map(variable_of);
-                mistakes.push(unknown(&place, None, meant));
+                mistakes.push(unknown(&place, &setting, None, meant));
             }
             None => mistakes.push(Mistake::new(place, None, "its value is not UTF-8")),
             Some(text) => drop(layer.insert(setting, value(&place, text))),
@@ -248,10 +248,11 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
 }
 
 /// A name that no setting has; `meant` is the name that it comes near. Its value is not shown: it may be a password.
-fn unknown(place: &str, subject: Option<String>, meant: Option<String>) -> Mistake {
-    let remedy = match meant {
-        Some(meant) => format!("did you mean {meant}?"),
-        None => "`dlx-proxy print-default-config` prints all there are".to_owned(),
+fn unknown(place: &str, name: &str, subject: Option<String>, meant: Option<String>) -> Mistake {
+    let remedy = match (gone::instead(name, None), meant) {
+        (Some(words), _) => words.to_owned(),
+        (None, Some(meant)) => format!("did you mean {meant}?"),
+        (None, None) => "`dlx-proxy print-default-config` prints all there are".to_owned(),
     };
     Mistake::new(
         place,
@@ -318,7 +319,7 @@ impl Layer {
             if name != POLICY && !known.contains_key(&name) {
                 let known = known.keys().map(String::as_str).chain([POLICY]);
                 let meant = nearest(&name, known).map(|meant| format!("`{meant}`"));
-                mistakes.push(unknown(place, Some(hidden(&name)), meant));
+                mistakes.push(unknown(place, &name, Some(hidden(&name)), meant));
             } else if matches!(value.kind, ValueKind::Table(_)) {
                 let problem = if name == POLICY {
                     WRITE_POLICY

@@ -64,7 +64,6 @@ mod tests {
     fn rules(dialect: Dialect) -> Rules {
         let settings = RuleSettings {
             continue_history: true,
-            carry_bcc: false,
         };
         settings.at(dialect, 100, Default::default())
     }

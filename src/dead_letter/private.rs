@@ -43,19 +43,17 @@ pub fn on_publish(properties: &[u8], routing_key: &[u8], rules: &Rules) -> Optio
     let concerns = has_headers(properties)
         && (found(PREFIX)
             || (rules.dialect != Dialect::V3 && found(X_DEATH))
-            || (rules.carry_bcc && found(headers::BCC)));
+            || found(headers::BCC));
     if !concerns {
         return None;
     }
     edit_headers(properties, |table, edit| {
         let mut changed = has_private(table)?;
-        if rules.carry_bcc {
-            let mut keys = headers::routes(table, headers::BCC)?;
-            if !keys.is_empty() {
-                keys.insert(0, routing_key);
-                edit.array(BCC, &longstrs(&keys));
-                changed = true;
-            }
+        let mut keys = headers::routes(table, headers::BCC)?;
+        if !keys.is_empty() {
+            keys.insert(0, routing_key);
+            edit.array(BCC, &longstrs(&keys));
+            changed = true;
         }
         if let Some(copy) = carried(table, rules)? {
             edit.table(HISTORY, &copy);

@@ -71,7 +71,7 @@ impl<'a> Keys<'a> {
             cc.clear();
         }
         match bcc.first() {
-            Some(key) if *key == death.routing_key && rules.carry_bcc => drop(bcc.remove(0)),
+            Some(key) if *key == death.routing_key => drop(bcc.remove(0)),
             _ => bcc.clear(),
         }
         Ok(Keys {

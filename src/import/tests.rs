@@ -35,7 +35,6 @@ fn importing(messages: Vec<Content>) -> ImportRig {
         messages: messages.into(),
         rules: RuleSettings {
             continue_history: true,
-            carry_bcc: false,
         },
         max_history: 100,
     };

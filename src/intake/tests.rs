@@ -52,7 +52,6 @@ fn settings() -> Settings {
         limits: LiveLimits::new(Limits::of_tests()),
         rules: RuleSettings {
             continue_history: true,
-            carry_bcc: true,
         },
         recorded: false,
     }

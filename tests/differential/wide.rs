@@ -88,7 +88,7 @@ pub(crate) const WIDE: &[Rule] = &[
     },
     Rule {
         name: "bcc",
-        reason: "BCC keys that the proxy has not seen at the publish, or shall forget, do not count at a death (S2.2)",
+        reason: "BCC keys that the proxy has not seen at the publish do not count at a death (S2.2)",
         stated: true,
         how: How::Both(|_, name, direct, proxied| missing(name, direct, proxied)),
     },

@@ -103,7 +103,6 @@ impl Driver {
             policies: policies(),
             rules: RuleSettings {
                 continue_history: true,
-                carry_bcc: true,
             },
             retained: budget.clone(),
             catalogue: Default::default(),

@@ -132,7 +132,6 @@ fn publish(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>) 
         dialect: input.pick(&[Dialect::V3, Dialect::V3_13, Dialect::V4]),
         max_history: 256,
         continue_history: input.flag(),
-        carry_bcc: input.flag(),
         stamp: Default::default(),
     };
     let key = input.text();
@@ -146,9 +145,7 @@ fn publish(table: &[u8], members: &Members, sound: bool, input: &mut Input<'_>) 
     }
     let public = edited(members, &Members::new(), is_public);
     assert_eq!(seen(stripped, &before).0, raw(&public), "stripped");
-    let bcc = get(members, b"BCC")
-        .filter(|_| rules.carry_bcc)
-        .map(longstrs);
+    let bcc = get(members, b"BCC").map(longstrs);
     let deaths = get(members, b"x-death");
     let forget = rules.dialect == Dialect::V4 && !rules.continue_history;
     let remember = rules.continue_history && rules.dialect != Dialect::V3;

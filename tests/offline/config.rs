@@ -105,7 +105,6 @@ fn the_defaults_are_those_of_the_design() {
     mode = "takeover"
     declares = "strict"
     history = "continue"
-    bcc = "carry"
     on-unroutable = "park"
     max-history = 256
     stamp = []

@@ -83,7 +83,6 @@ impl Proxy {
         let names = names();
         let rules = RuleSettings {
             continue_history: true,
-            carry_bcc: true,
         };
         let login = Login {
             vhost: vhost(),

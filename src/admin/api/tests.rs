@@ -107,7 +107,6 @@ fn parts_with(
         names: Default::default(),
         rules: RuleSettings {
             continue_history: true,
-            carry_bcc: false,
         },
         room: Room::new(limits.clone(), metrics.clone()),
         metrics: metrics.clone(),

@@ -52,7 +52,6 @@ pub(super) fn rules(dialect: Dialect) -> Rules {
         dialect,
         max_history: 256,
         continue_history: true,
-        carry_bcc: true,
         stamp: Default::default(),
     }
 }

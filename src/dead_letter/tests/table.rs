@@ -195,7 +195,6 @@ fn rules(words: &mut Words) -> Rules {
             .take("max-history")
             .map_or(256, |n| n.parse().unwrap()),
         continue_history: words.take("history").is_none_or(|mode| mode == "continue"),
-        carry_bcc: words.take("bcc").is_none_or(|mode| mode == "carry"),
         stamp: Default::default(),
     }
 }

@@ -65,7 +65,6 @@ fn returned_to(by_exchange: Option<&str>, dies_when_full: bool) -> Publication {
     };
     let rules = RuleSettings {
         continue_history: true,
-        carry_bcc: true,
     };
     let rules = rules.at(Dialect::V4, 100, Default::default());
     match give_back(&of, &retries, &Lookup::NoExchange, &rules, b"proxy", NOW) {
@@ -258,7 +257,6 @@ fn what_was_away_waits_for_room_as_often_as_it_has_to_and_that_counts_for_nothin
         // Once more it is what it was.
         let rules = RuleSettings {
             continue_history: true,
-            carry_bcc: true,
         };
         let rules = rules.at(Dialect::V4, 100, Default::default());
         let leads = |_: &[u8]| Some(name(RETURN));

@@ -55,7 +55,6 @@ pub(super) fn target(exchange: &str) -> Target {
 pub(super) fn settings(mode: Mode) -> Settings {
     let rules = RuleSettings {
         continue_history: true,
-        carry_bcc: true,
     };
     Settings {
         user: name("dlx-proxy"),

@@ -236,6 +236,12 @@ fn a_name_that_comes_near_one_is_asked_after() {
 }
 
 #[test]
+fn what_is_gone_says_what_to_do_instead() {
+    insta::assert_snapshot!(mistakes_of_file("gone", "bcc = \"forget\"\n"), @"dlx-proxy.toml:1: bcc: there is no such setting; BCC keys always count at a later death: remove it");
+    insta::assert_snapshot!(mistakes(from_environment(&[("DLX_PROXY_BCC", "carry")]), None), @"environment variable DLX_PROXY_BCC: there is no such setting; BCC keys always count at a later death: remove it");
+}
+
+#[test]
 fn a_url_in_the_wrong_place_is_not_shown() {
     let url = "amqp://me:s3cret@host";
     for (name, _) in DEFAULT_TOML.parse::<toml::Table>().expect("TOML") {

@@ -9,7 +9,7 @@ use super::super::text_of;
 use super::found;
 
 /// Settings that bound nothing.
-const OTHERS: [&str; 34] = [
+const OTHERS: [&str; 33] = [
     "listen",
     "listen-proxy-protocol",
     "admin",
@@ -24,7 +24,6 @@ const OTHERS: [&str; 34] = [
     "mode",
     "declares",
     "history",
-    "bcc",
     "on-unroutable",
     "on-dead-letter",
     "error-headers",
