@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 mod api;
@@ -54,15 +53,8 @@ pub fn ask(admin: &Place) -> io::Result<String> {
 
 /// A page: whether the proxy says yes (200) or no (503), and the text.
 fn get(admin: &Place, path: &str) -> io::Result<(bool, String)> {
-    let (host, port, tls) = match admin {
-        Place::Port { host, port, tls } => (host.as_str(), *port, tls),
-        Place::Socket(socket) => {
-            let stream = UnixStream::connect(socket)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            return exchange(stream, path);
-        }
-    };
-    let address = (host, port).to_socket_addrs()?.next();
+    let Place { host, port, tls } = admin;
+    let address = (host.as_str(), *port).to_socket_addrs()?.next();
     let address = address.ok_or(io::ErrorKind::NotFound)?;
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -135,7 +135,7 @@ impl App {
             certificates.clients(),
         );
         let admin_ports = ports(
-            ("admin", config.admin.clone()),
+            ("admin", config.admin.map(At::Tcp)),
             ("admin-tls", config.admin_tls),
             certificates.admin(),
         );

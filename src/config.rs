@@ -54,7 +54,7 @@ pub struct Config {
     pub listen_proxy_protocol: Trusted,
     /// Where health, readiness and metrics are served without TLS.
     #[serde(serialize_with = "none_as_empty")]
-    pub admin: Option<At>,
+    pub admin: Option<SocketAddr>,
     /// Where they are served with TLS.
     #[serde(serialize_with = "none_as_empty")]
     pub admin_tls: Option<SocketAddr>,

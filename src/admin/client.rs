@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{OWN_HEADER, Place};
 use crate::http::{self, BadBody};
-use crate::net::dial::{connect, connect_unix};
+use crate::net::dial::connect;
 
 /// How long the proxy may take to accept. The answer it bounds itself, by `look-timeout`.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -144,13 +144,8 @@ impl Client {
         path: &str,
         file: Bytes,
     ) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
-        let connect = async {
-            match &self.admin {
-                Place::Port { host, port, tls } => connect(host, *port, tls.as_ref()).await,
-                Place::Socket(path) => connect_unix(path).await,
-            }
-        };
-        let connected = timeout(CONNECT, connect).await;
+        let Place { host, port, tls } = &self.admin;
+        let connected = timeout(CONNECT, connect(host, *port, tls.as_ref())).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let stream = connected.map_err(|source| NoAnswer::Connect {
             admin: self.admin.to_string(),
@@ -160,15 +155,11 @@ impl Client {
         let opened = http1::handshake(TokioIo::new(stream)).await;
         let (mut requests, connection) = opened.map_err(broken)?;
         tokio::spawn(connection);
-        let host = match &self.admin {
-            Place::Port { host, port, .. } => http::host(host, *port),
-            Place::Socket(_) => "localhost".to_owned(),
-        };
         let (user, password) = (self.user.as_bytes(), self.password.as_bytes());
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, host)
+            .header(header::HOST, http::host(host, *port))
             .header(header::AUTHORIZATION, http::basic(user, password))
             .header(header::ACCEPT, "application/json")
             .header(OWN_HEADER, "1")

@@ -2,42 +2,27 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 
-use crate::net::ports::At;
 use crate::tls::{Client, Connector};
 use crate::url::Url;
 
 /// An admin port.
 #[derive(Clone, Debug)]
-pub enum Place {
-    /// One of TCP.
-    Port {
-        /// Name or address; an IPv6 address stands without its brackets.
-        host: String,
-        /// TCP port.
-        port: u16,
-        /// How TLS is spoken there, if it is.
-        tls: Option<Connector>,
-    },
-    /// A Unix socket.
-    Socket(PathBuf),
+pub struct Place {
+    /// Name or address; an IPv6 address stands without its brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// How TLS is spoken there, if it is.
+    pub tls: Option<Connector>,
 }
 
 // === impl Place ===
 
 impl Place {
-    /// Where a proxy of this machine listens, without TLS.
-    pub fn at(at: At) -> Place {
-        match at {
-            At::Tcp(address) => Place::of(address, None),
-            At::Unix(path) => Place::Socket(path),
-        }
-    }
-
     /// The port that this address is listened to at, by a proxy of this machine.
     pub fn of(address: SocketAddr, tls: Option<Client>) -> Place {
-        Place::Port {
+        Place {
             host: reachable(address.ip()).to_string(),
             port: address.port(),
             tls: tls.map(Connector::fixed),
@@ -49,7 +34,7 @@ impl Place {
         let (host, port) = text.rsplit_once(':')?;
         let fits = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
         let is_name = !host.is_empty() && host.bytes().all(fits);
-        Some(Place::Port {
+        Some(Place {
             host: is_name.then(|| host.to_owned())?,
             port: port.parse().ok()?,
             tls: None,
@@ -64,7 +49,7 @@ impl Place {
         let (host, port) = host_and_port(text).map_err(|problem| {
             format!("{problem}; write a URL with a port, like \"https://proxy.example:15673\"")
         })?;
-        Ok(Place::Port {
+        Ok(Place {
             host,
             port,
             tls: Some(Connector::fixed(tls)),
@@ -86,10 +71,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Port { host, port, .. } => f.write_str(&crate::http::host(host, *port)),
-            Place::Socket(path) => At::Unix(path.clone()).fmt(f),
-        }
+        f.write_str(&crate::http::host(&self.host, self.port))
     }
 }
 

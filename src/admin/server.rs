@@ -147,7 +147,7 @@ impl Server {
                 () = &mut stop => break,
                 next = next => next,
             };
-            // Who comes by a Unix socket is on this machine.
+            // It is there: only clients may come by a Unix socket.
             let address = peer.map_or(Ipv4Addr::LOCALHOST.into(), |peer| peer.ip());
             let cut_off = newcomers.came(number);
             let (working, works) = watch::channel(Stage::Waits);

@@ -28,10 +28,10 @@ pub fn first_line(config: &Config, sources: &Sources, handed: Option<&TcpListene
     );
 }
 
-/// The page for browsers: none where there are no pages, at a Unix socket, or at a port that the system has yet to choose.
+/// The page for browsers: none where there are no pages, or at a port that the system has yet to choose.
 fn page(config: &Config) -> Option<String> {
-    let (scheme, address) = match (&config.admin, config.admin_tls) {
-        (Some(At::Tcp(address)), _) => ("http", *address),
+    let (scheme, address) = match (config.admin, config.admin_tls) {
+        (Some(address), _) => ("http", address),
         (_, Some(address)) => ("https", address),
         _ => return None,
     };

@@ -177,8 +177,8 @@ pub fn patient(
 
 /// Where this machine finds the admin port.
 fn admin(config: &Config) -> Option<admin::Place> {
-    match (config.admin.clone(), config.admin_tls) {
-        (Some(at), _) => Some(admin::Place::at(at)),
+    match (config.admin, config.admin_tls) {
+        (Some(address), _) => Some(admin::Place::of(address, None)),
         (None, Some(address)) => {
             let tls = Client::of_own_admin().ok()?;
             Some(admin::Place::of(address, Some(tls)))

@@ -51,7 +51,7 @@ pub fn place(
             let tls = own().map_err(|problem| mistaken("admin-ca-file", &problem))?;
             Place::of(address, Some(tls))
         }
-        (at, _) => Place::at(at.context("there is no admin port")?),
+        (at, _) => Place::of(at.context("there is no admin port")?, None),
     })
 }
 

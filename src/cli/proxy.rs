@@ -29,7 +29,7 @@ pub struct Proxy {
 /// Where its admin port is.
 #[derive(Args, Clone, Debug)]
 pub struct Admin {
-    /// Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+    /// Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     /// With TLS: who signs its certificate, if not one whom the system trusts [env: DLX_PROXY_ADMIN_CA_FILE]

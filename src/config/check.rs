@@ -36,7 +36,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         listen: c.get("listen", place_or_none),
         listen_tls: c.get("listen-tls", address_or_none),
         listen_proxy_protocol: Trusted(c.list("listen-proxy-protocol", Network::parse)),
-        admin: c.get("admin", place_or_none),
+        admin: c.get("admin", address_or_none),
         admin_tls: c.get("admin-tls", address_or_none),
         admin_api: c.get("admin-api", yes_or_no),
         upstream: c.get_secret("upstream", upstream),
@@ -220,7 +220,7 @@ impl Checker {
         let ports = [
             ("listen", config.listen.clone()),
             ("listen-tls", config.listen_tls.map(At::Tcp)),
-            ("admin", config.admin.clone()),
+            ("admin", config.admin.map(At::Tcp)),
             ("admin-tls", config.admin_tls.map(At::Tcp)),
         ];
         for (at, (name, address)) in ports.iter().enumerate() {

@@ -1,10 +1,22 @@
 //! Settings and values that there were before, and what to do instead. Without the value all of the setting is gone.
 
-const GONE: [(&str, Option<&str>, &str); 1] = [(
-    "bcc",
-    None,
-    "BCC keys always count at a later death: remove it",
-)];
+const GONE: [(&str, Option<&str>, &str); 3] = [
+    (
+        "bcc",
+        None,
+        "BCC keys always count at a later death: remove it",
+    ),
+    (
+        "upstream-order",
+        Some("random"),
+        "write \"round-robin\": each proxy begins with any node",
+    ),
+    (
+        "upstream-proxy-protocol",
+        Some("v1"),
+        "write \"v2\": RabbitMQ reads both",
+    ),
+];
 
 /// What to do instead of this setting, or of this value of it.
 pub(super) fn instead(setting: &str, value: Option<&str>) -> Option<&'static str> {

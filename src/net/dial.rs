@@ -1,7 +1,6 @@
 //! How a connection to the broker is opened: to the first address of its nodes that accepts.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -277,14 +276,6 @@ pub async fn connect(host: &str, port: u16, tls: Option<&tls::Connector>) -> io:
     let stream = plain(TcpStream::connect((host, port)).await?);
     let tls = tls.map(tls::Connector::client);
     dress(stream, host, tls.as_deref()).await
-}
-
-/// A connection to a server of this machine, by its Unix socket.
-///
-/// # Errors
-/// What the system says.
-pub async fn connect_unix(path: &Path) -> io::Result<Socket> {
-    Ok(Socket::Left(Plain::Right(UnixStream::connect(path).await?)))
 }
 
 /// The same connection with TLS on it, if TLS is wanted.

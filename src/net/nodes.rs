@@ -54,8 +54,6 @@ pub struct Address {
 pub enum Order {
     /// The next one, each time.
     RoundRobin,
-    /// Any.
-    Random,
     /// The one that is written first.
     First,
 }

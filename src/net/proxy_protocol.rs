@@ -25,16 +25,14 @@ const FIXED: usize = SIGNATURE + 4;
 /// The longest header of version 1, with its CR and LF.
 const LONGEST_LINE: usize = 107;
 
-/// Whether the broker is told where a connection comes from, and how.
+/// Whether the broker is told where a connection comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
     /// Not at all.
     #[default]
     Off,
-    /// By a line of text.
-    V1,
-    /// In binary.
+    /// By a header of version 2.
     V2,
 }
 

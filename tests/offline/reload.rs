@@ -133,14 +133,13 @@ fn other(name: &str, text: &str) -> String {
         ("takeover", "keep"),
         ("strict", "lenient"),
         ("continue", "broker"),
-        ("carry", "forget"),
         ("park", "drop"),
         ("quorum", "classic"),
         ("round-robin", "first"),
         ("text", "json"),
         ("info", "warn"),
         ("auto", "77"),
-        ("off", "v1"),
+        ("off", "v2"),
         ("", "http://host:15672"),
     ];
     let other = words.iter().find(|(word, _)| *word == text);

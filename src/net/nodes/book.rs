@@ -119,13 +119,6 @@ impl Book {
                 let first = self.turn % awake.len().max(1);
                 awake.rotate_left(first);
             }
-            // Fisher and Yates.
-            Order::Random => {
-                for last in (1..awake.len()).rev() {
-                    let chosen = self.draw() % (last as u64 + 1);
-                    awake.swap(last, usize::try_from(chosen).unwrap_or_default());
-                }
-            }
         }
         awake.append(&mut resting);
         awake

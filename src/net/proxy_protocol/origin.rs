@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ppp::{v1, v2};
+use ppp::v2;
 
 use super::ssl::{self, Ssl};
 use super::{Ends, Told};
@@ -25,14 +25,13 @@ impl Origin {
         ssl: None,
     };
 
-    /// As a header. Who came by a Unix socket has the ends of the proxy's `own` connection: RabbitMQ hangs up at an `UNKNOWN` of version 1, and
-    /// 3.10 at a `LOCAL` of version 2.
+    /// As a header. Who came by a Unix socket has the ends of the proxy's `own` connection: RabbitMQ 3.10 hangs up
+    /// at a `LOCAL`.
     pub fn header(&self, own: Ends, told: Told) -> Vec<u8> {
         let ends = self.ends.unwrap_or(own).of_one_family();
         let ends = (ends.source, ends.destination);
         match told {
             Told::Off => Vec::new(),
-            Told::V1 => v1::Addresses::from(ends).to_string().into_bytes(),
             Told::V2 => {
                 let proxy = v2::Version::Two | v2::Command::Proxy;
                 let header = v2::Builder::with_addresses(proxy, v2::Protocol::Stream, ends);

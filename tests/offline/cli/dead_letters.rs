@@ -30,7 +30,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -53,7 +53,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -86,7 +86,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -120,7 +120,7 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -146,7 +146,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -192,7 +192,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -250,7 +250,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -274,7 +274,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]

@@ -112,7 +112,7 @@ fn that_of_each_command_reads_well() {
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, unix:PATH, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
                                   DLX_PROXY_ADMIN_CA_FILE]
       -h, --help                  Print help

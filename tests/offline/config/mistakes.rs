@@ -237,7 +237,13 @@ fn a_name_that_comes_near_one_is_asked_after() {
 
 #[test]
 fn what_is_gone_says_what_to_do_instead() {
-    insta::assert_snapshot!(mistakes_of_file("gone", "bcc = \"forget\"\n"), @"dlx-proxy.toml:1: bcc: there is no such setting; BCC keys always count at a later death: remove it");
+    let file = "bcc = \"forget\"\nupstream-order = \"random\"\nupstream-proxy-protocol = \"v1\"\nadmin = \"unix:/a\"\n";
+    insta::assert_snapshot!(mistakes_of_file("gone", file), @r#"
+    dlx-proxy.toml:1: bcc: there is no such setting; BCC keys always count at a later death: remove it
+    dlx-proxy.toml:4: admin = "unix:/a": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673", or "" for none
+    dlx-proxy.toml:3: upstream-proxy-protocol = "v1": write "v2": RabbitMQ reads both
+    dlx-proxy.toml:2: upstream-order = "random": write "round-robin": each proxy begins with any node
+    "#);
     insta::assert_snapshot!(mistakes(from_environment(&[("DLX_PROXY_BCC", "carry")]), None), @"environment variable DLX_PROXY_BCC: there is no such setting; BCC keys always count at a later death: remove it");
 }
 

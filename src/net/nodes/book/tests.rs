@@ -80,20 +80,6 @@ fn proxies_begin_with_different_nodes() {
 }
 
 #[test]
-fn random_is_fair() {
-    let mut book = book(Order::Random);
-    let mut counts = BTreeMap::<String, usize>::new();
-    for _ in 0..6000 {
-        *counts.entry(order(&mut book, seconds(0.0))).or_default() += 1;
-    }
-    assert_eq!(counts.len(), 6);
-    assert!(
-        counts.values().all(|count| (850..1150).contains(count)),
-        "{counts:?}"
-    );
-}
-
-#[test]
 fn one_that_failed_comes_last_until_its_rest_is_over() {
     let mut book = book(Order::First);
     assert!(fails(&mut book, &address("a", 1), seconds(0.0)));
