@@ -8,7 +8,8 @@
 //!                     ├▶ rights    what its user may do, and a client's
 //!                     ├▶ queues    what is parked, who takes signals
 //!                     ├▶ grant     the command that adds to the rights of a client's user
-//!                     └▶ api       policies that act on the proxy's queues, feature flags, clocks, the record     ─▶ Report
+//!                     └▶ api       policies that act on the proxy's queues, feature flags, clocks, the record,
+//!                                 intake exchanges that nothing uses                                              ─▶ Report
 //! ```
 
 use std::time::Duration;
@@ -36,6 +37,7 @@ mod queues;
 mod record;
 mod report;
 mod rights;
+mod unused;
 
 /// For each answer of the broker.
 const PATIENCE: Duration = Duration::from_secs(10);

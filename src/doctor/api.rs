@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::management::{Api, ListedPolicy, NoAnswer};
 
 use super::policies::{Acts, Policies};
-use super::{Patient, Report, record};
+use super::{Patient, Report, record, unused};
 
 /// A `Date` has whole seconds.
 const RESOLUTION: Duration = Duration::from_secs(1);
@@ -48,6 +48,7 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
             );
         }
     }
+    unused::examine(patient, api, &policies, report).await;
     if patient.has_record {
         record::examine(patient, api, report).await;
     }

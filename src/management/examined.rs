@@ -1,6 +1,6 @@
 //! What `dlx-proxy doctor` reads: policies as they are written, feature flags, and the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::http::{Api, NoAnswer};
+use crate::amqp::ids::Vhost;
 use crate::http::escaped;
 
 /// A policy, or an operator policy.
@@ -89,6 +90,30 @@ impl Api {
             .into_iter()
             .filter(|flag| flag.state == "disabled" && flag.stability != "experimental");
         Ok(disabled.map(|flag| flag.name).collect())
+    }
+
+    /// The exchanges of a vhost, and the dead-letter exchanges in the arguments of its queues, which are read last: so a queue that is declared
+    /// meanwhile is among them if its exchange is.
+    ///
+    /// # Errors
+    /// There is no such answer.
+    pub async fn exchanges_and_targets(
+        &self,
+        vhost: &Vhost,
+    ) -> Result<(Vec<String>, BTreeSet<String>), NoAnswer> {
+        let vhost = escaped(vhost);
+        let exchanges: Vec<Value> = self
+            .list(&format!("exchanges/{vhost}?columns=name"))
+            .await?;
+        let queues = format!("queues/{vhost}?disable_stats=true&columns=arguments");
+        let queues: Vec<Value> = self.list(&queues).await?;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let target = |queue: &Value| text(&queue["arguments"]["x-dead-letter-exchange"]);
+        let exchanges = exchanges.iter().filter_map(|of| text(&of["name"]));
+        Ok((
+            exchanges.collect(),
+            queues.iter().filter_map(target).collect(),
+        ))
     }
 
     /// What all users may do. Only an administrator may see it.

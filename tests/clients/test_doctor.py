@@ -229,6 +229,23 @@ def test_the_name_of_a_policy_writes_no_lines(ward):
     assert len(shown) == len(findings), "none is hidden"
 
 
+def test_intake_exchanges_that_nothing_uses(ward):
+    """The proxy does not delete them: a client may declare a queue with one at any moment."""
+    asked, about = ("--management-url", management(ward)), f"intake exchanges, vhost {ward.vhost}"
+    with pika.BlockingConnection(pika.ConnectionParameters(*ward.broker.address, ward.vhost, ward.broker.parameters.credentials)) as connection:
+        channel = connection.channel()
+        for name in "gone", "queue", "policy", "%2F%27":
+            channel.exchange_declare(f"{PREFIX}/{name}", "fanout", internal=True)
+        channel.exchange_declare(f"{PREFIX}.delay")
+        channel.queue_declare("used", durable=True, arguments={"x-dead-letter-exchange": f"{PREFIX}/queue"})
+        ward.broker.set_policy(ward.vhost, "dead", "^none$", {"dead-letter-exchange": f"{PREFIX}/policy"})
+        says, advice = one(ward.examine(*asked), "note", about)
+        assert says == f"2 that no queue and no policy names: {PREFIX}/%2F%27, {PREFIX}/gone." and "delete them" in advice
+        for name in "gone", "%2F%27":
+            channel.exchange_delete(f"{PREFIX}/{name}")
+    assert one(ward.examine(*asked), "ok", about)[0] == "A queue or a policy names each of them."
+
+
 def test_who_could_forge_the_record(ward):
     """Its entries are known by their user-id, which the protocol of streams does not check."""
     asked = {"management_url": management(ward), "declares": "lenient"}

@@ -1,15 +1,10 @@
 """What a declare that is taken over may and may not do: no dead letter reaches an exchange that its user may not write to, nothing is left
 behind a refusal, no exchange is missing, nobody has them all. The names of queues and intake exchanges are what other clients have left."""
 
-import os
-import shlex
-import subprocess
-import sys
-
 import pika
 import pytest
 
-from lab import DEADLINE, REPOSITORY, Proxy, Via, until
+from lab import Proxy, Via, until
 from scene import arguments
 from test_permissions import left
 
@@ -185,29 +180,6 @@ def test_one_user_has_half_of_the_intake_exchanges(scene, via, tmp_path):
                     channel.exchange_delete(name)
             for queue in f"{prefix}.intake", f"{prefix}.parked":
                 channel.queue_delete(queue)
-
-
-@pytest.mark.takeover
-@pytest.mark.proxied
-def test_the_script_removes_what_no_queue_uses(scene, via, tmp_path):
-    """Here the proxies go on: nobody declares with these exchanges meanwhile."""
-    odd = "%/ 'x' \\ \" $(exit) *"
-    gone, stays = [scene.name("gone"), scene.name("gone") + odd], [scene.name("stays"), scene.name("stays") + odd]
-    for number, dlx in enumerate(gone + stays):
-        for kind in "classic", "quorum":
-            queue = scene.queue(f"{kind}{number}", kind=kind, dlx=dlx)
-            if dlx in gone:
-                delete(via, queue)
-    assert len(intakes(via, scene.prefix)) == 8
-    control = tmp_path / "rabbitmqctl"
-    control.write_text(f'#!/bin/sh\nexec {shlex.join(via.broker.control)} "$@"\n')
-    control.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, REPOSITORY / "deploy/remove-unused-exchanges.py", via.vhost], env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20 * DEADLINE)
-    assert done.returncode == 0, done.stderr
-    left_over = intakes(via, scene.prefix)
-    assert len(left_over) == 4 and all(".stays" in name for name in left_over)
 
 
 # --- The queue is another ----------------------------------------------------------------------------------------------------------------------
