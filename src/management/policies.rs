@@ -1,6 +1,6 @@
 //! What `/api/policies` and `/api/operator-policies` answer, and the snapshot that comes of it.
 
-use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy, Numbers};
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy, Limits};
 
 use super::examined::ListedPolicy;
 
@@ -41,9 +41,10 @@ impl ListedPolicy {
             exchange: text("dead-letter-exchange"),
             routing_key: text("dead-letter-routing-key"),
             strategy: text("dead-letter-strategy"),
-            numbers: Numbers {
+            limits: Limits {
                 message_ttl: number("message-ttl"),
                 delivery_limit: number("delivery-limit"),
+                dies_when_full: text("overflow").map(|said| said == "reject-publish-dlx"),
             },
             by_operator,
         }

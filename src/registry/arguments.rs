@@ -20,7 +20,7 @@ use super::redeclared::Existing;
 pub(super) const DEAD_LETTER_EXCHANGE: &[u8] = b"x-dead-letter-exchange";
 pub(super) const DEAD_LETTER_ROUTING_KEY: &[u8] = b"x-dead-letter-routing-key";
 pub(super) const DEAD_LETTER_STRATEGY: &[u8] = b"x-dead-letter-strategy";
-const OVERFLOW: &[u8] = b"x-overflow";
+pub(super) const OVERFLOW: &[u8] = b"x-overflow";
 pub(super) const QUEUE_TYPE: &[u8] = b"x-queue-type";
 const EXPIRES: &[u8] = b"x-expires";
 /// The TTL that a queue gives each message, in milliseconds (S1.2).

@@ -6,7 +6,8 @@
 //! with the same priority wins. Where the candidates disagree the answer is "unknown", and the broker has to deal with the death.
 //!
 //! Where dead letters go an operator policy cannot say (S2.1). Of a number the smallest counts that the arguments, the policy and the operator
-//! policy say; a limit below 0 is none. Those are read that a retry needs: how long a message lives, and how often it comes back.
+//! policy say; a limit below 0 is none. Those are read that a retry needs: how long a message lives, and how often it comes back. What a full
+//! queue does an argument overrules, and an operator policy (from 3.12 on) overrules the policy.
 
 use std::collections::BTreeMap;
 
@@ -91,19 +92,21 @@ pub struct BrokerPolicy<'a> {
     pub routing_key: Option<&'a str>,
     /// `dead-letter-strategy`.
     pub strategy: Option<&'a str>,
-    /// `message-ttl` and `delivery-limit`.
-    pub numbers: Numbers,
+    /// `message-ttl`, `delivery-limit` and `overflow`.
+    pub limits: Limits,
     /// It is an operator policy.
     pub by_operator: bool,
 }
 
-/// Of them the smallest counts, whoever says it.
+/// Of numbers the smallest counts, whoever says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numbers {
+pub struct Limits {
     /// `message-ttl`, in milliseconds.
     pub message_ttl: Option<i64>,
     /// `delivery-limit`. Below 0: none.
     pub delivery_limit: Option<i64>,
+    /// Whether `overflow` is `reject-publish-dlx`.
+    pub dies_when_full: Option<bool>,
 }
 
 /// What a policy of the broker says of dead letters.
@@ -128,7 +131,7 @@ struct Policy {
     adds: Option<Added>,
     /// It has a `dead-letter-exchange`.
     names_exchange: bool,
-    numbers: Numbers,
+    limits: Limits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,13 +141,14 @@ enum Fit {
     Yes,
 }
 
-// === impl Numbers ===
+// === impl Limits ===
 
-impl Numbers {
-    fn or_less(self, other: Numbers) -> Numbers {
-        Numbers {
-            message_ttl: least(self.message_ttl, other.message_ttl),
-            delivery_limit: least(self.delivery_limit, other.delivery_limit),
+impl Limits {
+    fn within(self, operator: Limits) -> Limits {
+        Limits {
+            message_ttl: least(self.message_ttl, operator.message_ttl),
+            delivery_limit: least(self.delivery_limit, operator.delivery_limit),
+            dies_when_full: operator.dies_when_full.or(self.dies_when_full),
         }
     }
 }
@@ -213,13 +217,13 @@ impl BrokerPolicies {
         )?
     }
 
-    /// The numbers that the broker's policies for this queue say, as far as that can be told.
-    pub fn numbers(&self, queue: Queue<'_>) -> Numbers {
+    /// The limits that the broker's policies for this queue say, as far as that can be told.
+    pub fn limits(&self, queue: Queue<'_>) -> Limits {
         let [by_policy, by_operator] = [0, 1].map(|kind| {
-            let said = self.of(queue, kind, |policy| policy.numbers, Numbers::default());
+            let said = self.of(queue, kind, |policy| policy.limits, Limits::default());
             said.unwrap_or_default()
         });
-        by_policy.or_less(by_operator)
+        by_policy.within(by_operator)
     }
 
     /// Whether the broker's policy for this queue names a dead-letter exchange, for certain.
@@ -302,7 +306,7 @@ impl Policy {
             priority: listed.priority,
             adds,
             names_exchange: has(&["dead-letter-exchange"]),
-            numbers: listed.numbers,
+            limits: listed.limits,
         }
     }
 

@@ -19,11 +19,14 @@ use crate::dead_letter::{Lookup, Target};
 use crate::objects::{DeclaredTarget, Names};
 
 use super::Declared;
-use super::arguments::MESSAGE_TTL;
+use super::arguments::{MESSAGE_TTL, OVERFLOW};
 use super::broker_policy::{Added, BrokerPolicies, least};
 use super::policy::{Mode, Policies, Queue};
 use super::redeclared::{Entry, Existing, Redeclared};
 use super::said_retries::SaidRetries;
+
+/// What a full queue may do (S1.3).
+const REJECT_PUBLISH_DLX: &[u8] = b"reject-publish-dlx";
 
 /// Cells that all machines share, each with a snapshot that is replaced as a whole; no lock. Clones are the same cells.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +103,7 @@ impl LivePolicies {
             Mode::Native => None,
             Mode::Takeover | Mode::Keep => {
                 let by_policy = by_policy.unwrap_or_default();
-                let by_broker = self.0.brokers.load().numbers(queue).delivery_limit;
+                let by_broker = self.0.brokers.load().limits(queue).delivery_limit;
                 said.by_us((by_policy, overrules), by_broker, queue.queue_type, version)
             }
         }
@@ -148,14 +151,23 @@ impl LivePolicies {
             let argument = Table(&declared.form.arguments).get(MESSAGE_TTL);
             argument.ok()??.as_integer()
         });
-        let by_broker = self.0.brokers.load().numbers(queue).message_ttl;
+        let by_broker = self.0.brokers.load().limits(queue).message_ttl;
         let millis = u64::try_from(least(argument, by_broker)?).ok()?;
         Some(Duration::from_millis(millis))
     }
 
+    /// Whether what a full queue refuses is a dead letter besides.
+    pub fn dies_when_full(&self, queue: Queue<'_>, declared: Option<&Declared>) -> bool {
+        let argument =
+            declared.and_then(|declared| Table(&declared.form.arguments).get(OVERFLOW).ok()?);
+        let by_argument = argument.map(|said| said.as_longstr() == Some(REJECT_PUBLISH_DLX));
+        let by_broker = || self.0.brokers.load().limits(queue).dies_when_full;
+        by_argument.or_else(by_broker).unwrap_or(false)
+    }
+
     /// The delivery limit that the broker's policies give a queue, as far as they are known. Below 0: none.
     pub fn broker_delivery_limit(&self, queue: Queue<'_>) -> Option<i64> {
-        self.0.brokers.load().numbers(queue).delivery_limit
+        self.0.brokers.load().limits(queue).delivery_limit
     }
 
     /// Whether the broker itself has a dead-letter exchange for this queue: an intake exchange, one by argument, or one by a policy that is

@@ -22,10 +22,6 @@ use super::settle::Fate;
 use super::unacked::Retained;
 use super::{Session, Turn};
 
-/// What a queue does with what is published while it is full; and to dead-letter it, and refuse it besides (S1.3).
-const OVERFLOW: &[u8] = b"x-overflow";
-const REJECT_PUBLISH_DLX: &[u8] = b"reject-publish-dlx";
-
 impl Session {
     /// What a declare says of retries, and its method without what the broker does not want to see, if there is such a thing.
     pub(super) fn retries_of_declare(&self, payload: &[u8]) -> (SaidRetries, Option<Vec<u8>>) {
@@ -269,9 +265,6 @@ impl Session {
         };
         let knows_all =
             declared.is_some_and(|declared| !policies.broker_dead_letters(queue, declared));
-        let arguments = Table(declared.map_or(&[][..], |declared| &declared.form.arguments));
-        let overflow = arguments.get(OVERFLOW).ok().flatten();
-        let overflow = overflow.and_then(|overflow| overflow.as_longstr());
         let names = &self.settings.names;
         // Where the broker itself may kill it later, it must have its own key.
         let way_back = match declared {
@@ -307,7 +300,7 @@ impl Session {
             queue_ttl: policies.message_ttl(queue, declared.map(|declared| &**declared)),
             delivered: retained.delivered,
             knows_all,
-            dies_when_full: overflow == Some(REJECT_PUBLISH_DLX),
+            dies_when_full: policies.dies_when_full(queue, declared.map(|declared| &**declared)),
             fits: retained.retried.asked != Asked::TooLarge,
             by_exchange: way_back.as_ref().ok().and_then(Option::as_ref),
         };

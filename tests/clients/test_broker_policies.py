@@ -5,6 +5,7 @@ import base64
 import json
 import re
 import shlex
+import time
 
 import pika
 import pytest
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
 VHOST = "clients-effective"
 TABLE = REPOSITORY / "src/registry/testdata/effective_policy.txt"
-KEYS = {"exchange": "dead-letter-exchange", "key": "dead-letter-routing-key", "ttl": "message-ttl", "limit": "delivery-limit"}
+KEYS = {"exchange": "dead-letter-exchange", "key": "dead-letter-routing-key", "ttl": "message-ttl", "limit": "delivery-limit", "overflow": "overflow"}
 """Words of the table, and keys of policies."""
 OTHERS = {"queue-mode": "lazy"}
 """Keys of which the table says no value."""
@@ -66,7 +67,7 @@ def test_effective_policies(via):
         parameters = pika.ConnectionParameters(*broker.address, VHOST, broker.parameters.credentials)
         channel, judged = pika.BlockingConnection(parameters).channel(), 0
         for policies, questions in blocks():
-            if not broker.is_from(3, 12) and any(said.get("apply-to") in OF_NEWER for said in policies):
+            if not broker.is_from(3, 12) and any(said.get("apply-to") in OF_NEWER or {"operator", "overflow"} <= set(said) for said in policies):
                 continue
             for number, said in enumerate(policies):
                 set_by = "parse_set_op" if "operator" in said else "parse_set"
@@ -154,6 +155,18 @@ def test_at_the_limit_it_goes_there_with_a_management_url_and_waits_for_one_with
     assert scene.own.depth(PARKED) == 0
     scene.returns(b"goes")
     scene.arrives(scene.dead, 2)
+
+
+def test_a_full_queue_whose_policy_dead_letters_what_it_refuses(scene):
+    """Each attempt to put a message back would make another dead letter."""
+    leads = {"dead-letter-exchange": "", "dead-letter-routing-key": scene.dead}
+    scene.broker.set_policy(scene.vhost, "target", "^own-source", leads | {"max-length": 1, "overflow": "reject-publish-dlx"})
+    scene.begin(True, limit=9)
+    scene.returns(b"comes back")
+    scene.own.publish(scene.source, b"takes its place")
+    scene.arrives(PARKED)
+    time.sleep(3)
+    assert scene.own.depth(scene.dead) == 1, scene.own.proxy.text()
 
 
 def test_a_changed_policy_counts_without_a_restart(scene):

@@ -1,17 +1,18 @@
 //! Lines of tables that say policies of the broker, and what they come to.
 
-use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy, Numbers};
+use crate::registry::broker_policy::{BrokerPolicies, BrokerPolicy, Limits};
 use crate::registry::policy::Queue;
 
 use super::words::{Line, quoted};
 
 /// Words of a line that stand for keys of a policy.
-const KEYS: [(&str, &str); 5] = [
+const KEYS: [(&str, &str); 6] = [
     ("exchange", "dead-letter-exchange"),
     ("key", "dead-letter-routing-key"),
     ("strategy", "dead-letter-strategy"),
     ("ttl", "message-ttl"),
     ("limit", "delivery-limit"),
+    ("overflow", "overflow"),
 ];
 
 /// `broker-policy`, with `operator` for an operator policy.
@@ -32,9 +33,10 @@ pub(super) fn read(lines: &[Line]) -> BrokerPolicies {
             exchange: text("exchange"),
             routing_key: text("key"),
             strategy: text("strategy"),
-            numbers: Numbers {
+            limits: Limits {
                 message_ttl: number("ttl"),
                 delivery_limit: number("limit"),
+                dies_when_full: text("overflow").map(|said| said == "reject-publish-dlx"),
             },
             by_operator: line.flag("operator"),
         }
@@ -47,16 +49,21 @@ pub(super) fn effective(brokers: &BrokerPolicies, queue: Queue<'_>) -> String {
     let Some(added) = brokers.added(queue) else {
         return "unknown".to_owned();
     };
-    let numbers = brokers.numbers(queue);
+    let limits = brokers.limits(queue);
+    let overflow = limits.dies_when_full.map(|dies| match dies {
+        true => "reject-publish-dlx".to_owned(),
+        false => "drop-head".to_owned(),
+    });
     let word = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
     let words = [
         word("exchange", added.exchange.map(|name| quoted(&name))),
         word("key", added.routing_key.map(|key| quoted(&key))),
-        word("ttl", numbers.message_ttl.map(|ttl| ttl.to_string())),
+        word("ttl", limits.message_ttl.map(|ttl| ttl.to_string())),
         word(
             "limit",
-            numbers.delivery_limit.map(|limit| limit.to_string()),
+            limits.delivery_limit.map(|limit| limit.to_string()),
         ),
+        word("overflow", overflow),
     ];
     let words: Vec<_> = words.into_iter().flatten().collect();
     match words.is_empty() {
