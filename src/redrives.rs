@@ -67,7 +67,7 @@ impl Redrives {
     /// # Errors
     /// When another is at work in that queue, or too many are in all, or messages are to go where nobody may send them.
     pub fn begin(&self, order: Order) -> Result<u64, NotBegun> {
-        let (most, now) = (self.limits.now().max_redrives, self.walks.clock.now());
+        let (most, now) = (self.limits.now().fixed.redrives, self.walks.clock.now());
         let mut walking = None;
         let begun = self
             .book()

@@ -4,7 +4,7 @@
 use ::config::{Map, Value, ValueKind};
 
 use crate::letter::ErrorHeaders;
-use crate::machine::Limits;
+use crate::machine::{Fixed, Limits};
 use crate::net::ports::At;
 use crate::net::proxy_protocol::{Network, Trusted};
 use crate::tls;
@@ -67,23 +67,17 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 publisher_bytes: c.get("publisher-bytes", size),
                 intake_bytes: c.get("intake-bytes", size),
                 max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
-                max_redeclared_queues: c.get("max-redeclared-queues", number(0..=1_000_000)),
                 retained_bytes_per_connection: c.get("retained-bytes-per-connection", size),
                 max_tickets_per_connection: c
                     .get("max-tickets-per-connection", number(1..=1_000_000)),
-                max_queues_per_connection: c
-                    .get("max-queues-per-connection", number(1..=1_000_000)),
-                max_replies_per_connection: c
-                    .get("max-replies-per-connection", number(1..=1_000_000)),
                 close_wait: c.get("close-wait", wait),
                 probe_timeout: c.get("probe-timeout", wait),
                 handshake_timeout: c.get("handshake-timeout", wait),
                 admin_timeout: c.get("admin-timeout", wait),
-                max_redrives: c.get("max-redrives", number(1..=1_000)),
                 look_limit: c.get("look-limit", number(1..=65_535)),
                 look_bytes: c.get("look-bytes", size),
                 look_timeout: c.get("look-timeout", wait),
-                max_hook_letters: c.get("max-hook-letters", number(1..=1_000_000)),
+                fixed: Fixed::default(),
             },
             max_connections: c.get("max-connections", connections),
             retained_bytes: c.get("retained-bytes", size),

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Limits, Outcome, Reason};
+use crate::machine::{Fixed, Limits, Outcome, Reason};
 
 /// A server that takes these answers in turn, then 204, and tells the bodies of what it was sent.
 async fn server(mut answers: Vec<&'static str>) -> (Server, mpsc::UnboundedReceiver<String>) {
@@ -58,7 +58,10 @@ async fn server(mut answers: Vec<&'static str>) -> (Server, mpsc::UnboundedRecei
 fn hook(server: Server) -> (Hook, Metrics) {
     let metrics = Metrics::new();
     let limits = LiveLimits::new(Limits {
-        max_hook_letters: 150,
+        fixed: Fixed {
+            hook_letters: 150,
+            ..Fixed::default()
+        },
         ..Limits::of_tests()
     });
     let waits = Waits {

@@ -38,17 +38,11 @@ pub struct Limits {
     pub intake_bytes: usize,
     /// Intake exchanges of a vhost.
     pub max_intake_exchanges: usize,
-    /// Queues whose last declare said something else than their arguments do.
-    pub max_redeclared_queues: usize,
     /// Octets that one session may retain.
     #[serde(serialize_with = "as_size")]
     pub retained_bytes_per_connection: usize,
     /// Dead letters in flight of one session; it keeps the value with which it began, as its inbox has that size.
     pub max_tickets_per_connection: usize,
-    /// Queues that one session knows.
-    pub max_queues_per_connection: usize,
-    /// Replies that are due to one client.
-    pub max_replies_per_connection: usize,
     /// How long a command waits behind withheld rejects.
     #[serde(with = "humantime_serde")]
     pub close_wait: Duration,
@@ -61,18 +55,44 @@ pub struct Limits {
     /// How long whoever asks at the admin port may take.
     #[serde(with = "humantime_serde")]
     pub admin_timeout: Duration,
-    /// Messages that one look into a queue passes.
-    pub look_limit: u64,
-    /// Redrives that may be at work at once.
-    pub max_redrives: usize,
     /// Octets of messages that one look passes.
     #[serde(serialize_with = "as_size")]
     pub look_bytes: usize,
+    /// Messages that one look into a queue passes.
+    pub look_limit: u64,
     /// How long one look may take.
     #[serde(with = "humantime_serde")]
     pub look_timeout: Duration,
+    /// What nobody tunes.
+    #[serde(skip)]
+    pub fixed: Fixed,
+}
+
+/// Bounds without a setting. What happens at each is in docs/sizing.md, as for the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// Queues that one session knows.
+    pub queues: usize,
+    /// Queues of all vhosts whose last declare said something else than their arguments do.
+    pub redeclared_queues: usize,
+    /// Replies that are due to one client.
+    pub replies: usize,
+    /// Redrives that may be at work at once.
+    pub redrives: usize,
     /// Dead letters that wait for the hook.
-    pub max_hook_letters: usize,
+    pub hook_letters: usize,
+}
+
+impl Default for Fixed {
+    fn default() -> Fixed {
+        Fixed {
+            queues: 65_536,
+            redeclared_queues: 10_000,
+            replies: 8_192,
+            redrives: 10,
+            hook_letters: 10_000,
+        }
+    }
 }
 
 /// The cell, whose content is replaced as a whole, without a lock. Clones are the same cell.
@@ -125,8 +145,11 @@ impl Limits {
             max_intake_exchanges: 3,
             retained_bytes_per_connection: 1 << 20,
             max_tickets_per_connection: 4,
-            max_queues_per_connection: 100,
-            max_replies_per_connection: 1000,
+            fixed: Fixed {
+                queues: 100,
+                replies: 1000,
+                ..Fixed::default()
+            },
             ..crate::config::Config::default().reloadable.limits
         }
     }

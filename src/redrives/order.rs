@@ -37,9 +37,9 @@ pub enum NotBegun {
     /// One at a time in a queue.
     #[error("redrive {0} is at work in this queue")]
     Busy(u64),
-    /// As many as `max-redrives`, or half of them by that user.
+    /// As many as there may be, or half of them by that user.
     #[error(
-        "as many redrives as `max-redrives` allows are at work, or half of them are this user's: wait for the end of one, or cancel it"
+        "as many redrives as there may be are at work, or half of them are this user's: wait for the end of one, or cancel it"
     )]
     TooMany,
     /// Whoever may publish there decides what the proxy believes.

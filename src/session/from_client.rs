@@ -117,7 +117,7 @@ impl Session {
 
     /// At the bound the client is not read until half of them came.
     pub(super) fn max_replies(&self) -> usize {
-        self.settings.limits.now().max_replies_per_connection
+        self.settings.limits.now().fixed.replies
     }
 
     /// Passes a request, with its reply asked for.

@@ -149,7 +149,7 @@ impl Session {
             .target(policies.ours().matching(named))
             .is_some();
         if has_target && self.is_meant(queue, &nothing) {
-            let most = self.settings.limits.now().max_queues_per_connection;
+            let most = self.settings.limits.now().fixed.queues;
             self.registry.assume(queue, nothing, most, turn.now.mono);
         } else if is_first {
             turn.event(Event::DeclareLeft {

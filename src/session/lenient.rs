@@ -68,7 +68,7 @@ impl Session {
         let Some(existing) = corrected.filter(|existing| may && *existing != believed) else {
             return false;
         };
-        let most = self.settings.limits.now().max_redeclared_queues;
+        let most = self.settings.limits.now().fixed.redeclared_queues;
         if self.settings.policies.count_redeclared() >= most {
             turn.event(Event::LimitMet(Limit::RedeclaredQueues));
             return false;

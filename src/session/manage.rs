@@ -25,7 +25,7 @@ impl Session {
         accepted: Accepted,
         turn: &mut Turn<'_>,
     ) {
-        let most = self.settings.limits.now().max_queues_per_connection;
+        let most = self.settings.limits.now().fixed.queues;
         let now = turn.now.mono;
         let (bits, queue_type) = accepted.kind();
         self.registry
@@ -58,7 +58,7 @@ impl Session {
             queue: queue.clone(),
             taken_over: declared.taken_over,
         });
-        let most = self.settings.limits.now().max_queues_per_connection;
+        let most = self.settings.limits.now().fixed.queues;
         if !self.registry.insert(queue, declared, most, turn.now.mono) {
             turn.event(Event::LimitMet(Limit::Queues));
         }
@@ -70,7 +70,7 @@ impl Session {
         if declared.is_some_and(|declared| self.is_meant(queue, &declared))
             && !self.is_held_back(queue)
         {
-            let most = self.settings.limits.now().max_queues_per_connection;
+            let most = self.settings.limits.now().fixed.queues;
             self.registry.adopt(queue, most);
         }
     }

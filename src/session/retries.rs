@@ -91,7 +91,7 @@ impl Session {
 
     /// A queue of which nothing was told yet, as far as that can be remembered.
     fn untold(&mut self, queue: &[u8]) -> Option<ShortStr> {
-        let most = self.settings.limits.now().max_queues_per_connection;
+        let most = self.settings.limits.now().fixed.queues;
         let queue = ShortStr::copy(queue).filter(|_| self.told.len() < most)?;
         self.told.insert(queue.clone()).then_some(queue)
     }

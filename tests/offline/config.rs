@@ -118,15 +118,12 @@ fn the_defaults_are_those_of_the_design() {
     intake-queue-type = "quorum"
     intake-prefetch = 1000
     max-intake-exchanges = 1000
-    max-redeclared-queues = 10000
     publisher-bytes = "128MiB"
     intake-bytes = "64MiB"
     max-connections = "auto"
     retained-bytes = "256MiB"
     retained-bytes-per-connection = "32MiB"
     max-tickets-per-connection = 4096
-    max-queues-per-connection = 65536
-    max-replies-per-connection = 8192
     close-wait = "5s"
     probe-timeout = "5s"
     handshake-timeout = "10s"
@@ -135,9 +132,7 @@ fn the_defaults_are_those_of_the_design() {
     max-looks = 4
     look-limit = 10000
     look-bytes = "64MiB"
-    max-redrives = 10
     look-timeout = "30s"
-    max-hook-letters = 10000
     drain-timeout = "25s"
     worker-threads = 2
     log-format = "text"

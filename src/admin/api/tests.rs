@@ -17,7 +17,7 @@ use crate::drain::Drain;
 use crate::http::basic;
 use crate::known::{Handlings, KnownQueues};
 use crate::link::peer;
-use crate::machine::{Limits, LiveLimits, Wall};
+use crate::machine::{Fixed, Limits, LiveLimits, Wall};
 use crate::net::clock::SystemClock;
 use crate::net::dial::{Dialer, Way};
 use crate::net::nodes::{Node, Nodes, Order};
@@ -88,7 +88,10 @@ fn parts_with(
     let drain = Drain::new(Duration::ZERO);
     let limits = LiveLimits::new(Limits {
         look_timeout,
-        max_redrives,
+        fixed: Fixed {
+            redrives: max_redrives,
+            ..Fixed::default()
+        },
         ..Limits::of_tests()
     });
     let own = (ShortStr::EMPTY, Default::default());

@@ -24,7 +24,7 @@ fn declare_ok() -> Vec<u8> {
 #[test]
 fn a_client_that_asks_without_end_is_not_read_until_half_of_its_replies_came() {
     let settings = settings(Mode::Keep);
-    let most = settings.limits.now().max_replies_per_connection;
+    let most = settings.limits.now().fixed.replies;
     let mut s = Script::open(settings);
     for _ in 0..most {
         s.client(&passive()).passes();
@@ -59,7 +59,7 @@ fn a_reply_counts_for_what_is_kept_of_its_request() {
         (declare(3, 100_000), 1),
         (declare(250, 10), 3),
     ] {
-        let settings = limited(Mode::Keep, |limits| limits.max_replies_per_connection = 60);
+        let settings = limited(Mode::Keep, |limits| limits.fixed.replies = 60);
         let mut s = Script::open(settings);
         for _ in 0..60 / kept {
             s.client(&request).passes();
@@ -71,7 +71,7 @@ fn a_reply_counts_for_what_is_kept_of_its_request() {
 
 #[test]
 fn of_a_channel_that_the_broker_closes_no_reply_is_awaited() {
-    let settings = limited(Mode::Keep, |limits| limits.max_replies_per_connection = 60);
+    let settings = limited(Mode::Keep, |limits| limits.fixed.replies = 60);
     let mut s = Script::open(settings);
     for _ in 0..60 {
         s.client(&passive()).passes();
@@ -105,11 +105,9 @@ fn of_the_arguments_of_a_known_queue_only_short_ones_are_kept() {
 
 #[test]
 fn a_queue_too_many_is_not_managed() {
-    let mut s = Script::open(limited(Mode::Keep, |limits| {
-        limits.max_queues_per_connection = 1
-    }))
-    .managed("first", target("dlx"))
-    .managed("second", target("dlx"));
+    let mut s = Script::open(limited(Mode::Keep, |limits| limits.fixed.queues = 1))
+        .managed("first", target("dlx"))
+        .managed("second", target("dlx"));
     assert!(s.events.contains(&Event::LimitMet(Limit::Queues)));
     s.broker(&deliver("first", 1, b"hi")).passes();
     s.broker(&deliver("second", 2, b"hi")).passes();

@@ -345,7 +345,7 @@ fn a_declare_that_fits_goes_on_as_it_is() {
 fn beyond_max_redeclared_queues_declares_are_strict() {
     let settings = Settings {
         declares: Declares::Lenient,
-        ..limited(Mode::Keep, |limits| limits.max_redeclared_queues = 0)
+        ..limited(Mode::Keep, |limits| limits.fixed.redeclared_queues = 0)
     };
     let mut s = Script::open(settings);
     s.client(&declare_on(CH, "q", 0, &original()))

@@ -340,11 +340,9 @@ fn a_client_that_vanishes_has_its_withheld_rejects_settled() {
 /// Found by the simulation: the broker closed the connection over it.
 #[test]
 fn a_channel_that_waits_to_be_opened_is_not_closed() {
-    let mut s = Script::open(limited(Mode::Keep, |limits| {
-        limits.max_replies_per_connection = 1
-    }))
-    .managed("orders", target("dlx"))
-    .consume("orders");
+    let mut s = Script::open(limited(Mode::Keep, |limits| limits.fixed.replies = 1))
+        .managed("orders", target("dlx"))
+        .consume("orders");
     let on = |channel, id| {
         method(crate::amqp::ids::ChannelId(channel), id, |a| {
             a.shortstr(b"").end()
