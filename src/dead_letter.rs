@@ -21,7 +21,6 @@ mod mark;
 mod plan;
 pub mod private;
 pub mod proof;
-pub mod redelivered;
 pub mod redrive;
 pub mod rejected_by;
 mod remembered;
@@ -101,8 +100,6 @@ pub struct Death<'a> {
     pub content: &'a Content,
     /// True when the broker has written this death into x-death already (a signal); false for a reject that we withheld.
     pub recorded: bool,
-    /// A delivery of it has failed; see [`redelivered`].
-    pub failed: bool,
     /// Who rejected it, if a client did whose session this is.
     pub by: Option<&'a Rejecter>,
 }

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ChannelId;
 use crate::amqp::version::Version;
-use crate::dead_letter::redelivered::Failures;
 use crate::link::{Link, Loss, Step};
 use crate::machine::{
     Cause, Ensured, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket,
@@ -84,8 +83,6 @@ pub struct Intake {
     parked: Parked,
     /// What goes back to the intake queue, and when, in that order.
     returning: VecDeque<(Mono, Ticket)>,
-    /// Which failed deliveries the broker counts.
-    failures: Failures,
     said: Said,
     /// Foreign user-ids are hidden: the broker refused one.
     hide_users: bool,
@@ -119,7 +116,6 @@ impl Intake {
             awaits_record: settings.recorded,
             settings,
             returning: VecDeque::new(),
-            failures: Failures::default(),
             said: Said::default(),
             hide_users: false,
             handed_over: false,
@@ -134,7 +130,6 @@ impl Intake {
     }
 
     fn up(&mut self, now: Now, fx: &mut Effects) {
-        self.failures = Failures::of_version(self.link.version());
         let quorum = self.settings.queue_type == QueueType::Quorum;
         let newer = self.link.version().is_some_and(|it| it >= Version(4, 3, 0));
         self.consumer.may_say_how_long(quorum && newer);
@@ -174,7 +169,7 @@ impl Intake {
         let limits = self.settings.limits.now();
         let (dialect, rules) = (self.link.dialect(), self.settings.rules);
         let rules = rules.at(dialect, limits.max_history, limits.stamp);
-        let decision = signals::decide(&self.settings, &rules, &delivery, self.failures, now.wall);
+        let decision = signals::decide(&self.settings, &rules, &delivery, now.wall);
         match decision {
             Decision::Publish(publication) => {
                 self.publish(tag, publication, fx);

@@ -123,10 +123,6 @@ impl<'a> HeaderEdit<'a> {
         self.set(name, |member| member.void(name));
     }
 
-    pub(super) fn timestamp(&mut self, name: &'a [u8], seconds: u64) {
-        self.set(name, |member| member.timestamp(name, seconds));
-    }
-
     pub(super) fn array(&mut self, name: &'a [u8], value: &ArrayBuilder) {
         self.set(name, |member| member.array(name, value));
     }

@@ -27,8 +27,6 @@ pub const CC: &[u8] = b"x-dlx-proxy-cc";
 pub const DELIVERY_TIME: &[u8] = b"x-dlx-proxy-deliver";
 /// The queues that a dead letter went through by itself; see `cycle`.
 pub const LAP: &[u8] = b"x-dlx-proxy-lap";
-/// When a dead letter was published whose message had failed deliveries before, as its consumers should see; see `redelivered`.
-pub const REDELIVERED: &[u8] = b"x-dlx-proxy-redelivered";
 /// How often a message was sent back out of a dead-letter queue, for people to read; see `redrive`.
 pub const REDRIVEN: &[u8] = b"x-dlx-proxy-redriven";
 /// Of a message that comes back to its queue, or has come back; see `retry`.

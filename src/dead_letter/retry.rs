@@ -36,7 +36,6 @@ const PRIORITY: &[u8] = b"priority";
 const DEATHS: &[u8] = b"deaths";
 const BY_EXCHANGE: &[u8] = b"by-exchange";
 const FORGOTTEN: &[u8] = b"forgotten";
-const IN_VAIN: &[u8] = b"in-vain";
 const NO_TARGET: &[u8] = b"no-target";
 const TARGET_EXCHANGE: &[u8] = b"dead-letter-exchange";
 const TARGET_KEY: &[u8] = b"dead-letter-routing-key";
@@ -79,8 +78,6 @@ pub struct Away<'a> {
     pub by_exchange: bool,
     /// A client's deaths do not count (`history = "broker"`), so they must not count when it is published again, either.
     pub forgotten: bool,
-    /// A delivery of it has failed; see [`redelivered`](super::redelivered).
-    pub in_vain: bool,
     /// Where it goes if its deadline comes first. [`Lookup::Unknown`]: it does not, or only the broker knows.
     pub target: Lookup,
 }
@@ -102,7 +99,6 @@ pub fn read<'a>(properties: &Properties<'a>, own_user: &[u8]) -> Option<(Retry<'
             deaths,
             by_exchange: is(BY_EXCHANGE),
             forgotten: is(FORGOTTEN),
-            in_vain: is(IN_VAIN),
             target: match name(TARGET_EXCHANGE) {
                 Some(exchange) => Lookup::Target(Target {
                     exchange,
@@ -280,7 +276,6 @@ impl Retry<'_> {
         for (name, is) in [
             (BY_EXCHANGE, away.by_exchange),
             (FORGOTTEN, away.forgotten),
-            (IN_VAIN, away.in_vain),
             (NO_TARGET, no_target),
             (
                 TARGET_AT_LEAST_ONCE,

@@ -148,7 +148,6 @@ fn away(
             deaths: Table(&deaths),
             by_exchange: of.by_exchange.is_some(),
             forgotten: remembered::is_forgotten(headers)?,
-            in_vain: death.failed,
             target: match lookup {
                 Lookup::Target(_) if is_over => lookup.clone(),
                 Lookup::NoExchange if is_over && of.knows_all => Lookup::NoExchange,
@@ -185,7 +184,6 @@ pub fn away_again(of: &Publication, own_user: &[u8], now: Wall) -> Option<Public
         deaths: Table(&deaths),
         by_exchange: !of.exchange.is_empty(),
         forgotten: remembered::is_forgotten(headers).ok()?,
-        in_vain: false,
         // When its TTL is over, it expires in its queue.
         target: Lookup::KeyUnknown,
     };
@@ -244,7 +242,6 @@ pub fn come_back(
             routing_key: &retry.routing_key,
             content: &before,
             recorded: false,
-            failed: away.in_vain,
             by: None,
         };
         dispose(&death, target, rules, now.seconds())

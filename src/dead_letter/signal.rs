@@ -125,7 +125,6 @@ impl Signal<'_> {
             routing_key: self.routing_key,
             content: self.content,
             recorded: true,
-            failed: false,
             by: None,
         }
     }

@@ -103,9 +103,6 @@ impl Writing<'_> {
         edit.remove(private::HISTORY);
         edit.remove(private::RETRY);
         put_lap(&mut edit, &self.lap(most), dialect);
-        if self.death.failed || self.headers.get(private::REDELIVERED)?.is_some() {
-            edit.timestamp(private::REDELIVERED, self.now);
-        }
         let stamp = self.rules.stamp;
         if !stamp.is_empty() {
             rejected_by::put(&mut edit, self.death, stamp, self.now);

@@ -14,8 +14,6 @@ pub(super) struct Delivery {
     pub(super) tag: u64,
     pub(super) exchange: ShortStr,
     pub(super) routing_key: ShortStr,
-    /// It was delivered before, here or in the queue where it died.
-    pub(super) redelivered: bool,
     /// `None`: too large, or not to be read.
     pub(super) content: Option<Content>,
 }
@@ -85,7 +83,6 @@ pub(super) fn frame(
             tag: announced.tag,
             exchange: announced.exchange,
             routing_key: announced.routing_key,
-            redelivered: announced.redelivered,
             content,
         }
     }))

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::redelivered::Failures;
-use crate::dead_letter::{self, CameBack, Death, Disposal, Lookup, Rules, Target};
+use crate::dead_letter::{self, CameBack, Disposal, Lookup, Rules, Target};
 use crate::machine::{Cause, DeadLetter, Event, Outcome, Publication, Purpose, Reason, Wall};
 use crate::objects::{DeclaredTarget, OwnObject};
 use crate::registry::policy::Queue;
@@ -30,7 +29,6 @@ pub(super) fn decide(
     settings: &Settings,
     rules: &Rules,
     delivery: &Delivery,
-    failures: Failures,
     now: Wall,
 ) -> Decision {
     let octets = delivery.octets();
@@ -77,11 +75,7 @@ pub(super) fn decide(
     };
     let policies = &settings.policies;
     let lookup = policies.target_of_signal(queue, &delivery.exchange, &intake, signal.routing_key);
-    // The broker has handed on what it had counted; when it sends a signal again, it counts that too.
-    let death = Death {
-        failed: failures.before(&content.properties, delivery.redelivered),
-        ..signal.death()
-    };
+    let death = signal.death();
     let none = ShortStr::EMPTY;
     let to = match &lookup {
         Lookup::Target(target) => {

@@ -100,8 +100,6 @@ pub(super) struct Consumer {
     pub tag: Option<ShortStr>,
     pub queue: ShortStr,
     pub no_ack: bool,
-    /// When it began, in seconds since 1970; none: it is a get.
-    pub since: Option<u64>,
     /// `basic.cancel` has passed.
     pub ending: bool,
     /// When it began, a policy of ours gave its queue retries, whoever declared that.

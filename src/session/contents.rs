@@ -6,14 +6,14 @@ use crate::amqp::ids::ChannelId;
 use crate::amqp::incoming::Incoming;
 use crate::amqp::properties::has_headers;
 use crate::dead_letter::private;
-use crate::dead_letter::redelivered::Before;
 use crate::machine::{Event, Leg, Limit};
 
 use super::channel::Transfer;
 use super::frames::Header;
+use super::redelivered::{self, Before};
 use super::retries::Retried;
 use super::unacked::Retained;
-use super::{Session, Turn, redelivered};
+use super::{Session, Turn};
 
 impl Session {
     /// A content header, whole.

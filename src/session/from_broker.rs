@@ -115,13 +115,10 @@ impl Session {
                 state.delivering = Transfer::Header(false);
                 state.came_back = came_back_to(&behind, consumer.as_ref());
                 if let Some(deliver) = deliver {
-                    let shows = self.shows(&behind, consumer.as_ref());
                     let exchange = self.settings.names.bridges().behind(deliver.exchange);
                     let (exchange, routing_key) = match &behind {
                         Behind::CameBack(exchange, key, _) => (exchange.as_bytes(), key.as_bytes()),
-                        Behind::Awaited | Behind::Ordinary | Behind::Failed(_) => {
-                            (exchange, deliver.routing_key)
-                        }
+                        Behind::Awaited | Behind::Ordinary => (exchange, deliver.routing_key),
                     };
                     self.delivered(
                         channel,
@@ -132,9 +129,9 @@ impl Session {
                         turn,
                     );
                     let came_back = matches!(behind, Behind::CameBack(..));
-                    if shows || came_back || exchange.len() != deliver.exchange.len() {
+                    if came_back || exchange.len() != deliver.exchange.len() {
                         let deliver = Deliver {
-                            redelivered: deliver.redelivered || shows,
+                            redelivered: deliver.redelivered || behind.was_returned(),
                             exchange,
                             routing_key,
                             ..deliver
@@ -168,8 +165,7 @@ impl Session {
                 if let Some(state) = self.channels.get_mut(&channel) {
                     state.came_back = came_back_to(&behind, get.as_ref());
                 }
-                let shows = self.shows(&behind, get.as_ref());
-                if self.answer(method, turn) || self.got_otherwise(method, &behind, shows, turn) {
+                if self.answer(method, turn) || self.got_otherwise(method, &behind, turn) {
                     return Handled::Done;
                 }
             }

@@ -109,7 +109,7 @@ impl Session {
             return self.declare(method, turn);
         }
         let retried = begins.is_some_and(|queue| self.retries(&queue).is_some());
-        self.client_request(method, retried, turn.now.wall.seconds());
+        self.client_request(method, retried);
         self.pass_request(method, turn);
         self.prove(method, turn);
         Handled::Done
@@ -146,8 +146,8 @@ impl Session {
         }
     }
 
-    /// A method that passes: what we have to know of it. `retried`: of the queue that it begins to read; `now`: seconds since 1970.
-    fn client_request(&mut self, method: Method<'_>, retried: bool, now: u64) {
+    /// A method that passes: what we have to know of it. `retried`: of the queue that it begins to read.
+    fn client_request(&mut self, method: Method<'_>, retried: bool) {
         let Method {
             channel,
             id,
@@ -177,7 +177,6 @@ impl Session {
                         tag: None,
                         queue: state.queue(consume.queue),
                         no_ack: consume.bits & NO_ACK != 0,
-                        since: Some(now),
                         ending: false,
                         retried,
                     };
@@ -191,7 +190,6 @@ impl Session {
                         tag: None,
                         queue: state.queue(get.queue),
                         no_ack: get.bits & GET_NO_ACK != 0,
-                        since: None,
                         ending: false,
                         retried,
                     });

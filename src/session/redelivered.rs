@@ -1,6 +1,5 @@
-//! What a client reads as `redelivered`. For most deliveries that is the bit that the broker sent. For a dead letter that the proxy published it is
-//! the bit that a native dead letter would have (S3.6), and a message that came back to its queue has it set. A private header says which of
-//! these a delivery is. As that header comes behind the method, the method waits for it; nearly always both are read at once.
+//! What a client is shown of a message that came back to its queue: its first exchange and key, and `redelivered` if a client had returned it. A
+//! private header marks such a delivery. As that header comes behind the method, the method waits for it; nearly always both are read at once.
 
 use bytes::Bytes;
 
@@ -8,16 +7,14 @@ use crate::amqp::content::{Content, PREFIX};
 use crate::amqp::frame::{self, Front, Head, Kind};
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::properties::Properties;
-use crate::dead_letter::redelivered::{self, Failures};
 use crate::dead_letter::retry;
-use crate::objects::{Names, OwnObject, QueueType};
+use crate::objects::{Names, OwnObject};
 
 use super::Session;
-use super::channel::{Consumer, Copying};
+use super::channel::Copying;
 use super::frames::BROKER_FRAME_MAX;
 use super::instead::Asked;
 use super::retries::Retried;
-use super::unacked::Retained;
 
 /// What the content header behind a method says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,42 +23,32 @@ pub(super) enum Behind {
     Awaited,
     /// Nothing of interest.
     Ordinary,
-    /// A dead letter of the proxy, published then, whose message had been delivered in vain.
-    Failed(u64),
     /// A message that the proxy has put back into its queue, with the exchange and the key of its first publication. True: a client had returned it
     /// there; false: it is a dead letter that was sent back.
     CameBack(ShortStr, ShortStr, bool),
 }
 
-/// What to look for: hardly any delivery has it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Looking<'a> {
-    pub(super) failures: Failures,
-    /// The queue, if by its exchange and its key the message may have come back to it.
-    pub(super) came_back_to: Option<&'a ShortStr>,
-    pub(super) own_user: &'a [u8],
+/// What counts of the deliveries of a message before this one, and how the client rejected it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Before {
+    /// Its `redelivered`.
+    pub(crate) redelivered: bool,
+    /// The client rejected it by `basic.nack`.
+    pub(crate) nacked: bool,
 }
 
-/// Looks at the frame behind a method of that channel, where `rest` begins.
-pub(super) fn behind(looking: Looking<'_>, channel: ChannelId, rest: &[u8]) -> Behind {
-    let Looking {
-        failures,
-        came_back_to,
-        own_user,
-    } = looking;
+/// Looks at the frame behind a method of that channel, where `rest` begins, for a message that came back to that queue.
+fn behind(queue: &ShortStr, own_user: &[u8], channel: ChannelId, rest: &[u8]) -> Behind {
     let is_header = |head: Head| {
         let header = head.kind == Kind::Header && head.channel == channel;
         header && head.whole() <= BROKER_FRAME_MAX
     };
     match frame::front(rest) {
-        _ if failures == Failures::Forgotten && came_back_to.is_none() => Behind::Ordinary,
         Front::Short => Behind::Awaited,
         Front::Part(head) if is_header(head) => Behind::Awaited,
         Front::Whole(head, payload, _) if is_header(head) => {
             let properties = payload.get(PREFIX..).unwrap_or_default();
-            let came_back = came_back_to.and_then(|queue| came_back(properties, queue, own_user));
-            let failed = || redelivered::published(properties).map(Behind::Failed);
-            came_back.or_else(failed).unwrap_or(Behind::Ordinary)
+            came_back(properties, queue, own_user).unwrap_or(Behind::Ordinary)
         }
         Front::Part(_) | Front::Whole(..) | Front::Unterminated(_) => Behind::Ordinary,
     }
@@ -120,6 +107,15 @@ pub(super) fn before_retries(
     }
 }
 
+// === impl Behind ===
+
+impl Behind {
+    /// A client had returned it to its queue.
+    pub(super) fn was_returned(&self) -> bool {
+        matches!(self, Behind::CameBack(_, _, true))
+    }
+}
+
 impl Session {
     /// The properties of a delivery that has come back to its queue, as its consumer should see them, except for what is private.
     pub(super) fn shown_again(&mut self, channel: ChannelId, properties: &[u8]) -> Option<Bytes> {
@@ -130,7 +126,7 @@ impl Session {
         shown.ok()
     }
 
-    /// Looks at what is behind a delivery from that queue.
+    /// Looks at what is behind a delivery from that queue: of hardly any it has to.
     pub(super) fn look_behind(
         &self,
         channel: ChannelId,
@@ -139,40 +135,9 @@ impl Session {
         rest: &[u8],
     ) -> Behind {
         let names = &self.settings.names;
-        let looking = Looking {
-            failures: self.failures(),
-            came_back_to: queue.filter(|queue| may_have_come_back(names, queue, way)),
-            own_user: &self.settings.user,
-        };
-        behind(looking, channel, rest)
-    }
-
-    /// Which failed deliveries the broker counts.
-    pub(super) fn failures(&self) -> Failures {
-        Failures::of_version(self.peer.version)
-    }
-
-    /// Whether a delivery of a message that dies by its client's word has failed, this one or one before a retry.
-    pub(super) fn has_failed(
-        &self,
-        retained: &Retained,
-        content: &Content,
-        queue_type: QueueType,
-    ) -> bool {
-        let failures = self.failures();
-        let quorum = queue_type == QueueType::Quorum;
-        let before_retries =
-            failures == Failures::Everywhere && retained.retried.attempts.failed > 0;
-        before_retries || failures.of_reject(&content.properties, retained.before, quorum)
-    }
-
-    /// Whether the client is shown, as a header says, that there was a delivery before this one.
-    pub(super) fn shows(&self, behind: &Behind, consumer: Option<&Consumer>) -> bool {
-        let (Behind::Failed(at), Some(consumer)) = (behind, consumer) else {
-            return matches!(behind, Behind::CameBack(_, _, true));
-        };
-        let known = self.registry.queue_type(&consumer.queue);
-        let quorum = known.map(|known| known == QueueType::Quorum);
-        self.failures().are_shown(*at, quorum, consumer.since)
+        match queue.filter(|queue| may_have_come_back(names, queue, way)) {
+            Some(queue) => behind(queue, &self.settings.user, channel, rest),
+            None => Behind::Ordinary,
+        }
     }
 }

@@ -288,7 +288,7 @@ impl Session {
             true => Returned::ByNack,
             false => Returned::ByReject,
         };
-        let death = self.death(retained, &content, Reason::DeliveryLimit, queue_type);
+        let death = self.death(retained, &content, Reason::DeliveryLimit);
         let of = Return {
             death,
             returned,

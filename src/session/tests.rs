@@ -24,7 +24,6 @@ mod native;
 mod order;
 mod policies;
 mod probes;
-mod redelivered;
 mod refusals;
 mod rejects;
 mod retries;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::{DeliveryTag, ShortStr};
-use crate::dead_letter::redelivered::Before;
 use crate::machine::{Mono, Ticket, Wall};
 
 use super::instead::{Asked, Counts};
+use super::redelivered::Before;
 use super::retries::Retried;
 
 mod bits;

@@ -10,7 +10,6 @@ use crate::amqp::reply;
 use crate::amqp::table::Table;
 use crate::dead_letter::{self, Death, Disposal, Lookup, proof};
 use crate::machine::{Cause, Event, Fallback, Publication, Reason, Rejecter, Ticket};
-use crate::objects::QueueType;
 use crate::registry::policy::Queue;
 
 use super::again::{Again, FIRST_PAUSE, LAST_PAUSE};
@@ -146,7 +145,7 @@ impl Session {
         };
         let death = Death {
             by: Some(&by),
-            ..self.death(retained, &content, Reason::Rejected, declared.queue_type)
+            ..self.death(retained, &content, Reason::Rejected)
         };
         let now = turn.now.wall.seconds();
         Some(dead_letter::dispose(&death, &lookup, &rules, now))
@@ -158,7 +157,6 @@ impl Session {
         retained: &'a Retained,
         content: &'a Content,
         reason: Reason,
-        queue_type: QueueType,
     ) -> Death<'a> {
         Death {
             queue: &retained.queue,
@@ -167,7 +165,6 @@ impl Session {
             routing_key: &retained.routing_key,
             content,
             recorded: false,
-            failed: self.has_failed(retained, content, queue_type),
             by: None,
         }
     }

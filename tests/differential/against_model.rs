@@ -137,7 +137,6 @@ impl<'a> Both<'a> {
     fn judge(&self, script: &Script, real: &Record) -> Fallible<Verdict> {
         let facts = Facts {
             is_4x: true,
-            counts_failures: true,
             shows: None,
             same_broker: true,
             since: real.began,

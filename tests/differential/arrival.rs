@@ -86,12 +86,13 @@ fn by_origin(record: &Record) -> Record {
     }
 }
 
-/// Without where it stood: these arguments, and, of what came through the intake queue, whether it had been delivered from here before.
+/// Without where it stood: these arguments, and, of a dead letter, whether it had been delivered before; what came through the intake queue
+/// has no counts.
 fn without_place(came: &mut Received, names: &[&str]) {
     let death = came.frame.newest_death();
     let reason = death.and_then(|death| death.get("reason"));
     let by_intake = reason.is_some_and(|reason| *reason != Value::Text(b"rejected".to_vec()));
-    let redelivered = by_intake.then_some(&"redelivered");
+    let redelivered = death.is_some().then_some(&"redelivered");
     for name in names.iter().chain(redelivered) {
         let arg = came.frame.arg_mut(name);
         arg.into_iter()

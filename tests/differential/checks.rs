@@ -325,7 +325,6 @@ fn rules_are_narrow() -> Fallible<()> {
             &Facts {
                 same_broker: false,
                 is_4x,
-                counts_failures: is_4x,
                 ..Facts::default()
             },
             &record(direct),

@@ -42,8 +42,6 @@ pub(crate) enum How {
 #[derive(Default)]
 pub(crate) struct Facts {
     pub is_4x: bool,
-    /// It is 4.3 or newer.
-    pub counts_failures: bool,
     /// What the scenario shows, if anything.
     pub shows: Option<String>,
     /// No proxy took part: what its users are told counts for nothing.
@@ -108,11 +106,13 @@ pub(crate) const RULES: &[Rule] = &[
     },
     Rule {
         name: "redelivered",
-        reason: "from 4.3 on nobody can tell how a message came back to a classic queue before it was nacked, nor whether a consumer waited there; and who is beside the proxy reads the bit of a new publication (S3.6)",
+        reason: "4.x also shows as redelivered what failed before it died; a dead letter of the proxy is a new message (S3.6)",
         stated: true,
-        how: How::Both(|facts, name, direct, proxied| {
-            for (direct, proxied) in direct.iter_mut().zip(proxied) {
-                redelivered(facts, name, &mut direct.frame, &proxied.frame);
+        how: How::Direct(|facts, direct, proxied| {
+            let is_new = proxied.arg("redelivered") == Some(&Arg::Bit(false));
+            let explained = facts.is_4x && is_new && direct.newest_death().is_some();
+            if let Some(redelivered) = direct.arg_mut("redelivered").filter(|_| explained) {
+                *redelivered = Arg::Bit(false);
             }
         }),
     },
@@ -211,24 +211,6 @@ fn gather_life(frames: &mut Vec<Received>) {
         step: 0,
         frame,
     });
-}
-
-fn redelivered(facts: &Facts, channel: &str, direct: &mut Frame, proxied: &Frame) {
-    let death = direct.newest_death().filter(|_| facts.is_4x);
-    let reason = death.and_then(|death| death.get("reason"));
-    let rejected = reason == Some(&Value::Text(b"rejected".to_vec()));
-    let shown = proxied.arg("redelivered") == Some(&Arg::Bit(true));
-    let explained = match shown {
-        true => facts.counts_failures && rejected,
-        // Who is beside the proxy reads the bit of a new publication.
-        false => {
-            let waited = facts.counts_failures && direct.name == "basic.deliver";
-            death.is_some() && (waited || channel.starts_with("direct"))
-        }
-    };
-    if let Some(redelivered) = direct.arg_mut("redelivered").filter(|_| explained) {
-        *redelivered = Arg::Bit(shown);
-    }
 }
 
 fn at_most(count: &Value, more: &Value) -> bool {

@@ -124,7 +124,6 @@ impl Both<'_> {
     fn judge(&self, direct: &Record, proxy: &Proxy, names: &Names) -> Fallible<Verdict> {
         let facts = Facts {
             is_4x: self.broker.is_4x(),
-            counts_failures: self.broker.counts_failures(),
             shows: self.script.shows.clone(),
             same_broker: false,
             since: direct.began,

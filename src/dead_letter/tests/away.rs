@@ -69,7 +69,6 @@ pub(super) fn returned<'a>(
             routing_key: routing_key.as_bytes(),
             content,
             recorded: false,
-            failed: false,
             by: None,
         },
         returned: Returned::ByNack,

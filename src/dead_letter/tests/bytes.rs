@@ -43,7 +43,6 @@ fn planned(dialect: Dialect, content: &Content, recorded: bool) -> Option<Public
         routing_key: b"a",
         content,
         recorded,
-        failed: false,
         by: None,
     };
     let verdict = plan(&death, &target, &rules(dialect), 9);

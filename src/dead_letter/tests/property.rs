@@ -69,7 +69,6 @@ pub(super) fn rejected<'a>(
         routing_key: event.key.as_bytes(),
         content,
         recorded: false,
-        failed: false,
         by: None,
     }
 }

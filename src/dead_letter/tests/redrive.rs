@@ -7,7 +7,7 @@ use crate::amqp::ids::{ShortStr, name};
 use crate::amqp::properties::{Change, Edit, Properties, Property};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::headers::{CC, OF_THE_QUEUE, X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, routes};
-use crate::dead_letter::private::{self, REDELIVERED};
+use crate::dead_letter::private;
 use crate::dead_letter::proof;
 use crate::dead_letter::redrive::{Destination, Here, Mark, Redrive, Standing, Stays};
 use crate::dead_letter::retries::Attempts;
@@ -106,7 +106,6 @@ pub(super) fn rejected(
         routing_key: routing_key.as_bytes(),
         content,
         recorded: false,
-        failed: true,
         by: None,
     };
     let target = Lookup::Target(Target {
@@ -162,7 +161,6 @@ proptest! {
 
             let here = back.content;
             prop_assert_eq!(header(&here, CC), None, "the broker would route by it");
-            prop_assert_eq!(header(&here, REDELIVERED), None);
             let (way, was) = before("the queue", &here).expect("it is back");
             prop_assert_eq!(way, ("x".to_owned(), "k".to_owned()));
             prop_assert_eq!(parts(&was).1, parts(&message).1);

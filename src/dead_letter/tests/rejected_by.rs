@@ -53,7 +53,6 @@ fn dies(by: Option<&Rejecter>, rules: &Rules) -> Vec<u8> {
         routing_key: b"work",
         content: &content,
         recorded: false,
-        failed: false,
         by,
     };
     let target = Target {

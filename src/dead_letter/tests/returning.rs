@@ -15,7 +15,7 @@ use super::away::{
 };
 use super::message::build;
 use super::property::rules;
-use super::rendered::{line, render};
+use super::rendered::line;
 
 const MESSAGE: &str = "message exchange=x key=k cc=[copy]";
 const EXPIRES: &str = "message exchange=x key=k cc=[copy] expiration=1500";
@@ -254,27 +254,6 @@ fn what_is_over_while_it_is_away_dies_as_expired() {
             assert_eq!(line(&dead.content, "x-dlx-proxy-retry"), None);
             assert_eq!(expiration(&dead.content), None);
         }
-    }
-}
-
-/// What the dead letter says of deliveries in vain is what the return said.
-#[test]
-fn a_dead_letter_of_what_expired_away_was_delivered_in_vain_if_the_broker_counts_that() {
-    let (queue, message) = (name("q"), build(EXPIRES).content);
-    for failed in [false, true] {
-        let mut of = Return {
-            delivered: Wall(NOW.0 - 900),
-            ..returned(&queue, ("x", "k"), &message)
-        };
-        of.death.failed = failed;
-        let rules = rules(Dialect::V4);
-        let away = sent(&of, &target("dlx"), &rules);
-        let came = judged(&away.content, &rules, NOW.after(SECOND)).unwrap();
-        let Disposal::Publish(dead) = came.disposal else {
-            panic!("a dead letter");
-        };
-        let told = render(&dead.content.properties).contains("x-dlx-proxy-redelivered");
-        assert_eq!(told, failed);
     }
 }
 

@@ -89,7 +89,6 @@ fn answer(asked: &str) -> String {
                 routing_key: message.key.as_bytes(),
                 content: &content,
                 recorded: words.flag("recorded"),
-                failed: words.flag("failed"),
                 by: None,
             };
             let now = words.take("now").unwrap().parse().unwrap();

@@ -42,7 +42,6 @@ fn away(now: Wall, over: Option<&str>) -> Content {
             routing_key: b"key",
             content: &content,
             recorded: false,
-            failed: false,
             by: None,
         },
         returned: Returned::ByReject,

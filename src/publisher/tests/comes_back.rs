@@ -44,7 +44,6 @@ fn returned_to(by_exchange: Option<&str>, dies_when_full: bool) -> Publication {
             routing_key: b"k",
             content: &content,
             recorded: false,
-            failed: true,
             by: None,
         },
         returned: Returned::ByNack,

@@ -11,13 +11,11 @@ use crate::session::redelivered::Behind;
 use crate::session::{Session, Turn};
 
 impl Session {
-    /// Passes a `basic.get-ok` on with the exchange that is behind a bridge or was before a retry, or shown as redelivered; false when neither
-    /// is to be done.
+    /// Passes a `basic.get-ok` on with the exchange that is behind a bridge or was before a retry; false when there is none.
     pub(super) fn got_otherwise(
         &self,
         method: Method<'_>,
         behind: &Behind,
-        shows: bool,
         turn: &mut Turn<'_>,
     ) -> bool {
         let Ok(got) = GetOk::parse(method.payload) else {
@@ -26,13 +24,13 @@ impl Session {
         let exchange = self.settings.names.bridges().behind(got.exchange);
         let (exchange, routing_key) = match behind {
             Behind::CameBack(exchange, key, _) => (exchange.as_bytes(), key.as_bytes()),
-            Behind::Awaited | Behind::Ordinary | Behind::Failed(_) => (exchange, got.routing_key),
+            Behind::Awaited | Behind::Ordinary => (exchange, got.routing_key),
         };
         let came_back = matches!(behind, Behind::CameBack(..));
-        let otherwise = shows || came_back || exchange.len() != got.exchange.len();
+        let otherwise = came_back || exchange.len() != got.exchange.len();
         if otherwise {
             let got = GetOk {
-                redelivered: got.redelivered || shows,
+                redelivered: got.redelivered || behind.was_returned(),
                 exchange,
                 routing_key,
                 ..got

@@ -258,22 +258,6 @@ fn what_says_so_without_a_proof_or_in_another_queue_counts_for_nothing() {
     }
 }
 
-#[test]
-fn its_dead_letter_says_that_a_delivery_before_a_retry_has_failed() {
-    for (word, failed) in [(reject(1, true), true), (nack(1, false, true), false)] {
-        let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
-        s.policies.set_ours(policy(said(Some(1000), None)));
-        seen(&mut s, &published().delivered(1).concat());
-        s.client(&word).silent();
-        let message = again(&mut s, 1);
-        seen(&mut s, &message.delivered(2).concat());
-        s.client(&nack(2, false, false)).silent();
-        let dead = s.dead.remove(0).1;
-        let said = crate::dead_letter::redelivered::published(&dead.content.properties);
-        assert_eq!(said.is_some(), failed);
-    }
-}
-
 /// A dead letter that an operator sends back, its history begun anew: for its queue a new message.
 fn sent_back() -> Message {
     let letter = published();
