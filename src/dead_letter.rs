@@ -8,7 +8,7 @@
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::version::Version;
-use crate::machine::{Reason, Rejecter, Stamp};
+use crate::machine::{Reason, Rejecter};
 
 mod bridge;
 mod cycle;
@@ -82,7 +82,7 @@ pub struct Rules {
     /// As in [`RuleSettings`].
     pub continue_history: bool,
     /// What the dead letter of a rejected message says of who rejected it.
-    pub stamp: Stamp,
+    pub stamp: bool,
 }
 
 /// A message that died.
@@ -121,7 +121,7 @@ pub enum Lookup {
 
 impl RuleSettings {
     /// The rules at a broker of this generation.
-    pub fn at(self, dialect: Dialect, max_history: usize, stamp: Stamp) -> Rules {
+    pub fn at(self, dialect: Dialect, max_history: usize, stamp: bool) -> Rules {
         Rules {
             dialect,
             max_history,

@@ -17,7 +17,7 @@ use crate::amqp::reply;
 use crate::dead_letter::imported::imported;
 use crate::dead_letter::{RuleSettings, Rules, delivery_time};
 use crate::link::{Frame, Link, Login, Step};
-use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role, Stamp};
+use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role};
 use crate::walk::Failure;
 
 #[cfg(test)]
@@ -141,11 +141,10 @@ impl Import {
     /// As many as may be on their way.
     fn publish(&mut self, now: Now, fx: &mut Effects) {
         if self.failure.is_none() && self.link.is_up() && !self.has_ended {
-            let rules = self.settings.rules.at(
-                self.link.dialect(),
-                self.settings.max_history,
-                Stamp::default(),
-            );
+            let rules =
+                self.settings
+                    .rules
+                    .at(self.link.dialect(), self.settings.max_history, false);
             while self.has_room()
                 && let Some(message) = self.settings.messages.pop_front()
             {

@@ -58,7 +58,7 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         reloadable: Reloadable {
             limits: Limits {
                 max_history: c.get("max-history", number(1..=100_000)),
-                stamp: c.list("stamp", word).into_iter().collect(),
+                stamp: c.get("stamp", yes_or_no),
                 nack_retries: c.get("nack-retries", number(0..=1_000)),
                 confirm_timeout: c.get("confirm-timeout", wait),
                 retry_for: c.get("retry-for", wait),

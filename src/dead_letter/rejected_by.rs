@@ -6,7 +6,7 @@ use memchr::memmem;
 
 use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder};
-use crate::machine::{Rejecter, Stamp, StampField};
+use crate::machine::Rejecter;
 
 use super::Death;
 use super::headers::HeaderEdit;
@@ -14,26 +14,25 @@ use super::headers::HeaderEdit;
 /// Its name.
 pub const X_REJECTED_BY: &[u8] = b"x-rejected-by";
 
-/// Makes the header say who rejected the message at `now` (seconds since 1970), as far as `stamp` asks for it. If nobody did, there is none.
-pub(super) fn put(edit: &mut HeaderEdit<'_>, death: &Death<'_>, stamp: Stamp, now: u64) {
+/// Makes the header say who rejected the message at `now` (seconds since 1970). If nobody did, there is none.
+pub(super) fn put(edit: &mut HeaderEdit<'_>, death: &Death<'_>, now: u64) {
     match death.by {
-        Some(by) => edit.table(X_REJECTED_BY, &table(by, death.queue, stamp, now)),
+        Some(by) => edit.table(X_REJECTED_BY, &table(by, death.queue, now)),
         None => edit.remove(X_REJECTED_BY),
     }
 }
 
-fn table(by: &Rejecter, queue: &[u8], stamp: Stamp, now: u64) -> TableBuilder {
+fn table(by: &Rejecter, queue: &[u8], now: u64) -> TableBuilder {
     let connection = &by.connection;
     let mut table = TableBuilder::default();
-    for field in StampField::ALL {
-        let value = match field {
-            StampField::Consumer => by.consumer.as_ref(),
-            StampField::Connection => connection.name.as_ref(),
-            StampField::User => connection.user.as_ref(),
-            StampField::Host => Some(&connection.host),
-        };
-        if let Some(value) = value.filter(|_| stamp.has(field)) {
-            table.longstr(field.as_str().as_bytes(), value);
+    for (field, value) in [
+        ("consumer", by.consumer.as_ref()),
+        ("connection", connection.name.as_ref()),
+        ("user", connection.user.as_ref()),
+        ("host", Some(&connection.host)),
+    ] {
+        if let Some(value) = value {
+            table.longstr(field.as_bytes(), value);
         }
     }
     let held = i64::try_from(by.held.as_millis()).unwrap_or(i64::MAX);

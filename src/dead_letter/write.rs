@@ -104,11 +104,11 @@ impl Writing<'_> {
         edit.remove(private::RETRY);
         put_lap(&mut edit, &self.lap(most), dialect);
         let stamp = self.rules.stamp;
-        if !stamp.is_empty() {
-            rejected_by::put(&mut edit, self.death, stamp, self.now);
+        if stamp {
+            rejected_by::put(&mut edit, self.death, self.now);
         }
         // A second header of that name would say of another death who it was.
-        let keep = |name: &[u8]| stamp.is_empty() || name != rejected_by::X_REJECTED_BY;
+        let keep = |name: &[u8]| !stamp || name != rejected_by::X_REJECTED_BY;
         let headers = edit.apply(self.headers, keep)?;
         match dialect {
             Dialect::V3 => Ok(headers),

@@ -6,16 +6,14 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use serde::{Serialize, Serializer};
 
-use super::Stamp;
-
 /// Settings that may change while machines work. Their names are those of the settings, with `-` for `_`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Limits {
     /// Entries of `x-death`.
     pub max_history: usize,
-    /// What dead letters say of who rejected their messages.
-    pub stamp: Stamp,
+    /// Dead letters say who rejected their messages.
+    pub stamp: bool,
     /// Attempts after the first at a dead letter that was nacked.
     pub nack_retries: u32,
     /// How long a confirm is waited for.

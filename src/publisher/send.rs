@@ -191,7 +191,7 @@ impl Publisher {
     pub(super) fn is_stamped(&self, key: Key) -> bool {
         let item = self.items.get(key);
         let is_rejected = item.is_some_and(|item| item.publication.by.is_some());
-        is_rejected && !self.settings.limits.now().stamp.is_empty()
+        is_rejected && self.settings.limits.now().stamp
     }
 
     /// Takes out all that waits for a lane, in order.

@@ -9,7 +9,7 @@ use crate::amqp::ids::name;
 use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::link::peer::{Rig, Sent, close, method, with_headers};
-use crate::machine::{DeadLetter, Event, Limits, Mono, Purpose, Reason, Rejecter, StampField};
+use crate::machine::{DeadLetter, Event, Limits, Mono, Purpose, Reason, Rejecter};
 
 mod away;
 mod bounds;

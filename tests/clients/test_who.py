@@ -15,13 +15,12 @@ from test_dead_letters import ask
 
 pytestmark = [pytest.mark.once, pytest.mark.proxied]
 
-ALL = "consumer,connection,user,host"
 NAME = "worker \u00fc <1>"
 
 
 @pytest.fixture
 def stamping(own):  # noqa: F811
-    own.restart(stamp=ALL)
+    own.restart(stamp="true")
     return own
 
 

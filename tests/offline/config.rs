@@ -107,7 +107,7 @@ fn the_defaults_are_those_of_the_design() {
     history = "continue"
     on-unroutable = "park"
     max-history = 256
-    stamp = []
+    stamp = false
     nack-retries = 3
     confirm-timeout = "10s"
     retry-for = "1m"

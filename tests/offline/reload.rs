@@ -106,7 +106,6 @@ fn exactly_those_settings_are_taken_over_that_say_so() {
         let other = match value {
             toml::Value::Integer(number) => (number + 1).to_string(),
             toml::Value::Boolean(yes) => (!yes).to_string(),
-            toml::Value::Array(_) if name == "stamp" => "[\"user\", \"host\"]".to_owned(),
             toml::Value::Array(_) if name == "listen-proxy-protocol" => {
                 "[\"10.0.0.0/8\"]".to_owned()
             }

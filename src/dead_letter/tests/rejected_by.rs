@@ -11,7 +11,7 @@ use crate::amqp::properties::{Change, Edit, Properties};
 use crate::amqp::table::{Table, TableBuilder, Value};
 use crate::dead_letter::rejected_by::{X_REJECTED_BY, without};
 use crate::dead_letter::{Death, Dialect, Disposal, Rules, Target, plan};
-use crate::machine::{ClientConnection, Reason, Rejecter, Stamp, StampField};
+use crate::machine::{ClientConnection, Reason, Rejecter};
 
 fn rejecter() -> Rejecter {
     Rejecter {
@@ -25,9 +25,9 @@ fn rejecter() -> Rejecter {
     }
 }
 
-fn stamped(fields: &[StampField]) -> Rules {
+fn stamped(stamp: bool) -> Rules {
     Rules {
-        stamp: fields.iter().copied().collect(),
+        stamp,
         ..rules(Dialect::V4)
     }
 }
@@ -96,36 +96,22 @@ fn text(value: Value<'_>) -> String {
 }
 
 #[test]
-fn it_says_what_is_asked_for_and_known() {
+fn it_says_what_is_known() {
     let by = rejecter();
-    for (fields, expected) in [
-        (
-            &StampField::ALL[..],
-            "consumer: tag, connection: worker 1, host: 192.0.2.7, queue: work, time: at 9, held-ms: 1234",
-        ),
-        (
-            &[StampField::User],
-            "queue: work, time: at 9, held-ms: 1234",
-        ),
-        (
-            &[StampField::Host, StampField::Consumer],
-            "consumer: tag, host: 192.0.2.7, queue: work, time: at 9, held-ms: 1234",
-        ),
-    ] {
-        assert_eq!(said(&dies(Some(&by), &stamped(fields))), [expected]);
-    }
+    let expected = "consumer: tag, connection: worker 1, host: 192.0.2.7, queue: work, time: at 9, held-ms: 1234";
+    assert_eq!(said(&dies(Some(&by), &stamped(true))), [expected]);
 }
 
 #[test]
 fn it_goes_with_a_death_that_is_no_reject() {
-    let headers = dies(None, &stamped(&[StampField::Host]));
+    let headers = dies(None, &stamped(true));
     assert!(said(&headers).is_empty());
 }
 
 #[test]
 fn nobody_asks_so_nothing_changes() {
     let by = rejecter();
-    let nothing = stamped(&[]);
+    let nothing = stamped(false);
     assert_eq!(dies(Some(&by), &nothing), dies(None, &nothing));
     assert_eq!(said(&dies(Some(&by), &nothing)), ["\"a\"", "\"c\""]);
 }
@@ -133,21 +119,9 @@ fn nobody_asks_so_nothing_changes() {
 #[test]
 fn it_is_left_out_where_it_does_not_fit() {
     let by = rejecter();
-    let properties = dies(Some(&by), &stamped(&[StampField::Host]));
+    let properties = dies(Some(&by), &stamped(true));
     let left = without(&properties).expect("it had one");
     assert!(said(&left).is_empty());
     assert_eq!(without(&left), None);
     assert!(memchr::memmem::find(&left, b"other").is_some());
-}
-
-#[test]
-fn a_stamp_is_a_set() {
-    let stamp: Stamp = [StampField::User, StampField::Consumer]
-        .into_iter()
-        .collect();
-    let has = StampField::ALL.map(|field| stamp.has(field));
-    assert_eq!(has, [true, false, true, false]);
-    let written = serde_json::to_string(&stamp).expect("a list");
-    assert_eq!(written, r#"["consumer","user"]"#);
-    assert!(Stamp::default().is_empty() && !stamp.is_empty());
 }

@@ -59,7 +59,7 @@ fn stamped(exchange: &str, octets: usize) -> Publication {
 fn stamping() -> PublisherRig {
     let settings = settings();
     let mut limits = Limits::clone(&settings.limits.now());
-    limits.stamp = [StampField::Connection].into_iter().collect();
+    limits.stamp = true;
     settings.limits.set(limits);
     rig_with(settings)
 }
