@@ -32,7 +32,6 @@ use self::away::Away;
 use self::books::Books;
 use self::bridges::Known;
 use self::clock::{Clock, Uptime};
-use self::delayed::Delayed;
 use self::delays::Delays;
 use self::item::{Item, Items, Key, Stage};
 use self::lanes::Lanes;
@@ -44,7 +43,6 @@ mod blame;
 mod books;
 mod bridges;
 mod clock;
-mod delayed;
 mod delays;
 mod given_up;
 mod input;
@@ -123,8 +121,6 @@ pub struct Publisher {
     draining: bool,
     /// Targets that may close the connection.
     quarantine: Quarantine,
-    /// Exchanges that may deliver later what they return.
-    delayed: Delayed,
     /// When the last publish left, and when the newest one that has an answer did.
     sent: Uptime,
     answered: Uptime,
@@ -175,7 +171,6 @@ impl Publisher {
             away: Away::new(now),
             draining: false,
             quarantine: Quarantine::default(),
-            delayed: Delayed::default(),
             sent: Uptime::default(),
             answered: Uptime::default(),
             witness: None,
@@ -368,7 +363,6 @@ impl Machine for Publisher {
             self.lost(loss, now, fx);
         }
         self.still_away(now, fx);
-        self.stop_asking(now, fx);
         while let Some(&(until, key)) = self.backing_off.first()
             && until <= now.mono
         {
@@ -395,7 +389,6 @@ impl Machine for Publisher {
         let deadlines = [
             self.link.deadline(),
             turns,
-            self.asked_until(),
             self.tick,
             self.backing_off.first().map(|(until, _)| *until),
             self.away.deadline(),

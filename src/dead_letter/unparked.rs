@@ -1,7 +1,8 @@
 //! A parked message on its way back: where it was meant to go, and what it looked like.
 //!
 //! Only what has the [`proof`] that the proxy parked it can go by itself, or whoever may write into the parking queue would publish with the
-//! proxy's rights. And not what would only come back (a cycle would go on, and what closed a channel would close it again), nor what nobody can
+//! proxy's rights. And not what would only come back (a cycle would go on, what closed a channel would close it again, and an
+//! exchange that delays would deliver once more), nor what nobody can
 //! believe to have died. What had no target when it died goes where its queue's dead letters go by now.
 
 use bytes::Bytes;
@@ -17,7 +18,12 @@ use super::proof::{self, PARKED_CAUSE, PARKED_EXCHANGE};
 use super::{Lookup, Target, history, retry};
 
 /// Causes that no time heals. Of what was implausible only its way is known, which whoever may write to an intake exchange can have chosen.
-const FOR_GOOD: [Cause; 3] = [Cause::Cycle, Cause::Poison, Cause::Implausible];
+const FOR_GOOD: [Cause; 4] = [
+    Cause::Cycle,
+    Cause::Delayed,
+    Cause::Poison,
+    Cause::Implausible,
+];
 /// Causes that end when somebody knows where the dead letters of its queue go.
 const WITHOUT_TARGET: [Cause; 2] = [Cause::NoTarget, Cause::TargetUnknown];
 

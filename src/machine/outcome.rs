@@ -57,6 +57,8 @@ pub enum Outcome {
 pub enum Cause {
     /// Returned: no queue is bound for its key.
     Unroutable,
+    /// Returned, but with a positive `x-delay`: an exchange of the type `x-delayed-message` also returns what it delivers later.
+    Delayed,
     /// The exchange does not exist.
     NoExchange,
     /// The proxy's user may not publish there (403); or the exchange is internal, and it may not be bound to a bridge.
@@ -96,6 +98,7 @@ impl Cause {
     pub fn as_str(self) -> &'static str {
         match self {
             Cause::Unroutable => "unroutable",
+            Cause::Delayed => "delayed",
             Cause::NoExchange => "no_exchange",
             Cause::Forbidden => "forbidden",
             Cause::Nacked => "nacked",

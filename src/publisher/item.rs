@@ -4,6 +4,8 @@
 //! was given up, either still ends its item or does nothing, and nobody has to search a queue to take something out.
 
 use crate::amqp::ids::ShortStr;
+use crate::amqp::properties::Properties;
+use crate::amqp::table::Table;
 use crate::machine::{Cause, Owner, Publication, Purpose, Ticket};
 
 use super::clock::{Downtime, Uptime};
@@ -130,6 +132,24 @@ impl Item {
                 Purpose::Redrive => parked::is_proven(&self.publication.content, own_user),
                 Purpose::Death | Purpose::Unpark | Purpose::Tail | Purpose::Park(_) => false,
             }
+    }
+
+    /// Whether an exchange of the type `x-delayed-message`, which returns what it delivers later, would delay it.
+    pub(super) fn may_be_delayed(&self) -> bool {
+        let ours = matches!(
+            self.publication.purpose,
+            Purpose::Delay(_) | Purpose::Return
+        );
+        if self.stage.is_parking() || ours || self.publication.exchange.is_empty() {
+            return false;
+        }
+        let properties = Properties::parse(&self.publication.content.properties).ok();
+        let headers = properties.and_then(|properties| properties.headers());
+        let delay = Table(headers.unwrap_or_default()).get(b"x-delay").ok();
+        delay.flatten().is_some_and(|delay| {
+            let text = || std::str::from_utf8(delay.as_text()?).ok()?.parse().ok();
+            delay.as_integer().or_else(text) > Some(0)
+        })
     }
 
     /// Whether it goes into a queue of the proxy's own.

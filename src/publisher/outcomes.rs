@@ -66,10 +66,12 @@ impl Publisher {
             };
             self.finish(key, outcome, fx);
         } else if item.place == (Place::InFlight { lane: at, tag }) {
-            if acked && self.may_be_delayed(key, now, fx) {
-                // Its exchange keeps it, or is asked whether it does.
-            } else if acked {
-                self.unroutable(key, Cause::Unroutable, now, fx);
+            if acked {
+                let cause = match item.may_be_delayed() {
+                    true => Cause::Delayed,
+                    false => Cause::Unroutable,
+                };
+                self.unroutable(key, cause, now, fx);
             } else {
                 self.nacked(key, now, fx);
             }
@@ -222,12 +224,6 @@ impl Publisher {
             class: 0,
             method: 0,
         });
-        if at == SUSPECTS && self.told_type(&close, now, fx) {
-            for key in keys {
-                self.absolve(key);
-            }
-            return;
-        }
         if self.delays.learn(&close) {
             self.delays.doubt();
             for key in keys {
@@ -348,7 +344,6 @@ impl Publisher {
         }
         self.lanes.dissolve();
         self.delays.doubt();
-        self.unasked();
     }
 
     /// Shuts a lane: those whose latest attempt was in flight on it, in order.

@@ -35,7 +35,6 @@ impl Publisher {
         self.take_turns(now, fx);
         if self.quarantine.turn.is_none() {
             self.send_all(now, fx);
-            self.ask_for_types(now, fx);
         }
     }
 
@@ -73,7 +72,7 @@ impl Publisher {
 
     /// Whether one more may be on its way there.
     pub(super) fn has_room(&mut self, at: usize, fx: &Effects) -> bool {
-        if at == SUSPECTS && (self.is_asking() || !self.is_processed(SUSPECTS)) {
+        if at == SUSPECTS && !self.is_processed(SUSPECTS) {
             return false;
         }
         let lane = self.lanes.get(at);

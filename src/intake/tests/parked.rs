@@ -134,6 +134,7 @@ fn what_others_parked_goes_to_the_end_of_the_queue_as_it_is() {
         parked_by("mallory", "secret", "no_exchange", "a"),
         parked_by("proxy", "dlx", "cycle", "a"),
         parked_by("proxy", "dlx", "poison", "a"),
+        parked_by("proxy", "dlx", "delayed", "a"),
         parked_by("proxy", "dlx", "implausible", "a"),
         with_headers(TableBuilder::default(), "a"),
     ] {
