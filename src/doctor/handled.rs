@@ -55,7 +55,7 @@ fn of_vhost(vhost: &Vhost, answer: &Value, report: &mut Report) {
     for ((state, cause), queues) in by_cause {
         let told = &answer["causes"][cause];
         let (says, advice) = (text(&told["says"]), text(&told["advice"]));
-        let says = format!("{} {state}: {}. {says}", number(&queues), named(&queues));
+        let says = format!("{state}: {}. {says}", counted(&queues));
         match advice {
             "" => report.ok(about(vhost), says),
             advice => report.note(about(vhost), says, advice),
@@ -65,9 +65,8 @@ fn of_vhost(vhost: &Vhost, answer: &Value, report: &mut Report) {
     let nowhere: Vec<_> = queues.iter().filter(nowhere).collect();
     if !nowhere.is_empty() {
         let says = format!(
-            "{} without a queue behind the target: {}. What dies there is parked, or discarded by the broker.",
-            number(&nowhere),
-            named(&nowhere)
+            "no queue behind the target: {}. What dies there is parked, or discarded by the broker.",
+            counted(&nowhere)
         );
         let advice =
             "Declare the exchange and the queue that `dlx-proxy queues` shows as the target.";
@@ -84,19 +83,13 @@ fn of_vhost(vhost: &Vhost, answer: &Value, report: &mut Report) {
     }
 }
 
-fn number(queues: &[&Value]) -> String {
-    match queues.len() {
-        1 => "1 queue is".to_owned(),
-        more => format!("{more} queues are"),
-    }
-}
-
-fn named(queues: &[&Value]) -> String {
+fn counted(queues: &[&Value]) -> String {
     let names = queues.iter().take(NAMED).map(|queue| text(&queue["queue"]));
     let names = names.collect::<Vec<_>>().join(", ");
-    match queues.len() > NAMED {
-        true => format!("{names}, …"),
-        false => names,
+    match queues.len() {
+        1 => format!("1 queue ({names})"),
+        number @ ..=NAMED => format!("{number} queues ({names})"),
+        number => format!("{number} queues ({names}, …)"),
     }
 }
 
@@ -126,11 +119,11 @@ mod tests {
         assert_eq!(
             found.collect::<Vec<_>>(),
             [
-                (Kind::Note, "4 queues are off: a, b, c, …. Nobody knows it."),
-                (Kind::Ok, "1 queue is off: e. So it is."),
+                (Kind::Note, "off: 4 queues (a, b, c, …). Nobody knows it."),
+                (Kind::Ok, "off: 1 queue (e). So it is."),
                 (
                     Kind::Note,
-                    "1 queue is without a queue behind the target: b. What dies there is parked, or discarded by the broker."
+                    "no queue behind the target: 1 queue (b). What dies there is parked, or discarded by the broker."
                 ),
             ]
         );
