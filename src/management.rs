@@ -9,7 +9,7 @@
 //! **Alarms** are asked for with them: AMQP tells of an alarm only on a connection that publishes. While the API is away, those that were seen last
 //! stay, with the time at which they were seen.
 //!
-//! **The proxy's own queues** are looked at every 10 s, in each vhost that is open: the watchdog says when one cannot work or loses messages, and
+//! **The proxy's own queues** are looked at every 20 s, in each vhost that is open: the watchdog says when one cannot work or loses messages, and
 //! when a delay queue holds what should be out. The publisher has to know how many of these there are.
 //!
 //! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every 30 minutes; and a single one when a

@@ -1,4 +1,4 @@
-//! Looks at the proxy's own queues of a vhost every ten seconds: says what is wrong with them, and when a delay queue holds what should be out; and
+//! Looks at the proxy's own queues of a vhost every 20 seconds: says what is wrong with them, and when a delay queue holds what should be out; and
 //! tells the publisher which of these there are.
 
 use std::collections::BTreeMap;
@@ -24,8 +24,9 @@ use super::overdue::{News, Watched};
 use super::queues::OwnQueues;
 use super::{AT_MOST, Management};
 
-/// From one look to the next: nodes tell new numbers every five seconds.
-const EVERY: Duration = Duration::from_secs(10);
+/// From one look to the next: often enough that a policy that bounds a queue is reported within 30 s, and that 200 proxies cost their broker less than
+/// a tenth of a processor.
+const EVERY: Duration = Duration::from_secs(20);
 
 /// The watchdog of one vhost.
 pub(super) struct Watch {

@@ -250,7 +250,7 @@ impl Metrics {
             retries_overdue: registry.add(
                 "retries_overdue",
                 vhost,
-                "Messages that wait in delay queues although their delay is over, as RabbitMQ has moved none out for two minutes; only with a management-url",
+                "Messages that wait in delay queues although their delay is over, as RabbitMQ has moved none out for four minutes; only with a management-url",
                 Family::default(),
             ),
             retained_bytes: registry.add("retained_bytes", &[], "Memory of unsettled deliveries, kept for a possible reject", Gauge::default()),

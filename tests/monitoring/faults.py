@@ -147,7 +147,7 @@ def overdue_begins(member):
 
 
 def overdue(member, _):
-    """The proxy waits for two minutes before it says anything."""
+    """The proxy waits for four minutes before it says anything."""
     yield
     assert member.metric("dlx_proxy_retries_overdue") == [1], "what is away for longer does not count"
     with member.connect(direct=True) as connection:
@@ -209,7 +209,7 @@ FAULTS = [
         passing={"DlxProxyLinkUnsteady"},
     ),
     Fault("hook", hook, {"DlxProxyHookDropped", "DlxProxyLimitMet"}, {"max_hook_letters": 5}),
-    Fault("overdue", overdue, {"DlxProxyRetriesOverdue"}, {"managed": True}, quiet=True, begin=overdue_begins, patience=240),
+    Fault("overdue", overdue, {"DlxProxyRetriesOverdue"}, {"managed": True}, quiet=True, begin=overdue_begins, patience=360),
 ]
 NOT_HERE = {
     "DlxProxyDeadLettersLeft": "it takes a day",
