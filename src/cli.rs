@@ -35,9 +35,9 @@ pub use retries::{List, Purge, Release, Retries, Waiting};
 /// What a new user types first.
 const AFTER_HELP: &str = "\
 Examples:
-  dlx-proxy --upstream amqp://proxy:secret@rabbit:5672   proxy on 127.0.0.1:5673
-  dlx-proxy print-default-config > dlx-proxy.toml        every setting, explained
-  dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
+  dlx-proxy run --upstream amqp://proxy:secret@rabbit    proxy on 127.0.0.1:5673
+  dlx-proxy config default > dlx-proxy.toml              every setting, explained
+  dlx-proxy config check --config dlx-proxy.toml         what is in force, or every mistake
   dlx-proxy doctor --config dlx-proxy.toml               what to change at the broker
   dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
   dlx-proxy queues                                       which queues it handles, wholly or in part, and why
@@ -53,23 +53,21 @@ else from the defaults.";
 /// AMQP 0-9-1 clients connect to it instead of to the broker. All they do passes as if it were not there, but dead letters are the proxy's:
 /// it publishes them with confirms, parks what nothing routes, and acknowledges a rejected message only when its dead letter is confirmed.
 #[derive(Debug, Parser)]
-#[command(name = "dlx-proxy", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+#[command(name = "dlx-proxy", version, after_help = AFTER_HELP)]
 pub struct Cli {
+    /// What it is to do.
     #[command(subcommand)]
-    command: Option<Command>,
-    #[command(flatten)]
-    settings: Settings,
+    pub command: Command,
 }
 
 /// What the program is to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the proxy (the default command)
+    /// Run the proxy
     Run(Settings),
-    /// Print the settings in force, passwords hidden; or every mistake in them (exit code 64)
-    CheckConfig(Settings),
-    /// Print every setting with its default and its meaning, as a file of settings
-    PrintDefaultConfig,
+    /// Check the settings, or print the defaults
+    #[command(subcommand)]
+    Config(Config),
     /// Print what makes a shell complete the commands and options of this program
     Completions {
         /// The shell
@@ -95,12 +93,18 @@ pub enum Command {
     /// Look at the dead letters in a queue, send them back or remove them, through a running proxy
     #[command(subcommand)]
     DeadLetters(DeadLetters),
-    /// Show how far redrives and purges are; pause, resume or cancel one
-    #[command(subcommand)]
-    Redrives(Redrives),
     /// Show what waits for a retry, let it go now, or remove it
     #[command(subcommand)]
     Retries(Retries),
+}
+
+/// What to do with settings.
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Print the settings in force, passwords hidden; or every mistake in them (exit code 64)
+    Check(Settings),
+    /// Print every setting with its default and its meaning, as a file of settings
+    Default,
 }
 
 /// Settings that users change most; all others are set in the file or the environment.
@@ -172,15 +176,6 @@ pub fn print(said: &clap::Error) {
     let said = said.render().to_string();
     let hide = |said: String, behind: &String| said.replace(behind, "***");
     eprint!("{}", behind.iter().fold(said, hide));
-}
-
-// === impl Cli ===
-
-impl Cli {
-    /// The command; without one, `run`.
-    pub fn command(self) -> Command {
-        self.command.unwrap_or(Command::Run(self.settings))
-    }
 }
 
 // === impl Settings ===

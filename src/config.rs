@@ -37,7 +37,7 @@ pub use hook_url::HookUrl;
 pub use raw::{ADMIN_CA_FILE, Mistake, Mistakes, PASSWORD, Sources, USERNAME};
 pub use url::{ManagementUrl, Secret, Upstream};
 
-/// Every setting with its default and its meaning, as printed by `dlx-proxy print-default-config`.
+/// Every setting with its default and its meaning, as printed by `dlx-proxy config default`.
 pub const DEFAULT_TOML: &str = include_str!("config/default.toml");
 
 /// The settings in force. `default.toml` says what each means to a user; names there are these with `-` for `_`.

@@ -202,7 +202,7 @@ mod tests {
 
     fn asked(arguments: &[&str]) -> cli::Look {
         let all = [&["dlx-proxy", "dead-letters"], arguments].concat();
-        match Cli::parse_from(all).command() {
+        match Cli::parse_from(all).command {
             Command::DeadLetters(DeadLetters::Look(asked)) => asked,
             other => panic!("{other:?}"),
         }

@@ -38,7 +38,7 @@ const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
-        Ok(typed) => typed.command(),
+        Ok(typed) => typed.command,
         Err(said) => {
             cli::print(&said);
             return match said.use_stderr() {
@@ -71,8 +71,10 @@ fn main() -> ExitCode {
 fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(settings) => run(settings)?,
-        Command::CheckConfig(settings) => print_config(&Config::load(&settings.sources())?),
-        Command::PrintDefaultConfig => print!("{DEFAULT_TOML}"),
+        Command::Config(cli::Config::Check(settings)) => {
+            print_config(&Config::load(&settings.sources())?);
+        }
+        Command::Config(cli::Config::Default) => print!("{DEFAULT_TOML}"),
         Command::Completions { shell } => cli::papers::completions(shell, &mut std::io::stdout())?,
         Command::Man { folder: None } => cli::papers::page(&mut std::io::stdout())?,
         Command::Man {
@@ -110,7 +112,7 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
                 async |client: &Client| dead_letters::import(client, &queue, file.as_deref()).await;
             return in_queue(&queue, import);
         }
-        Command::Redrives(asked) => redrives(&asked)?,
+        Command::DeadLetters(DeadLetters::Redrives(asked)) => redrives(&asked)?,
         Command::Retries(cli::Retries::List(arguments)) => list(arguments)?,
         Command::Retries(cli::Retries::Release(of)) => release(&of.place, of.queue, false)?,
         Command::Retries(cli::Retries::Purge(of)) => release(&of.place, Some(of.queue), true)?,

@@ -9,6 +9,7 @@ use super::filled;
 use super::moves::{self, Moving, To};
 use super::proxy::{Printing, Proxy};
 use super::queues::{self, Queues};
+use super::redrives::Redrives;
 use crate::machine::Reason;
 
 /// Below the help of each command.
@@ -30,6 +31,9 @@ pub enum DeadLetters {
     /// List the queues that dead letters go to, with what is known of them
     #[command(after_help = queues::AFTER_HELP)]
     Queues(Queues),
+    /// Show how far redrives and purges are; pause, resume or cancel one
+    #[command(subcommand)]
+    Redrives(Redrives),
     /// To see them.
     #[command(flatten)]
     Look(Look),

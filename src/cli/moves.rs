@@ -9,7 +9,7 @@ use super::{Filters, Queue, filled};
 /// Below the help of both.
 pub(super) const AFTER_HELP: &str = "\
 On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with --non-interactive, it wants --approve. \
-Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the proxy goes on, until `dlx-proxy redrives cancel`.
+Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the proxy goes on, until `dlx-proxy dead-letters redrives cancel`.
 
 Messages that come after the beginning are not meant. One that cannot go stays where it is.
 
@@ -59,7 +59,7 @@ pub struct Moving {
     /// Do not ask
     #[arg(long)]
     pub approve: bool,
-    /// Only begin: `dlx-proxy redrives` tells the rest
+    /// Only begin: `dlx-proxy dead-letters redrives` tells the rest
     #[arg(long)]
     pub no_wait: bool,
 }

@@ -1,4 +1,4 @@
-//! `dlx-proxy redrives`: what may be typed, and its help.
+//! `dlx-proxy dead-letters redrives`: what may be typed, and its help.
 
 use std::ffi::OsString;
 

@@ -252,7 +252,7 @@ fn unknown(place: &str, name: &str, subject: Option<String>, meant: Option<Strin
     let remedy = match (gone::instead(name, None), meant) {
         (Some(words), _) => words.to_owned(),
         (None, Some(meant)) => format!("did you mean {meant}?"),
-        (None, None) => "`dlx-proxy print-default-config` prints all there are".to_owned(),
+        (None, None) => "`dlx-proxy config default` prints all there are".to_owned(),
     };
     Mistake::new(
         place,

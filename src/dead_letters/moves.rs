@@ -164,7 +164,7 @@ mod tests {
 
     fn wanted(arguments: &[&str]) -> Option<Move> {
         let all = [&["dlx-proxy", "dead-letters"], arguments].concat();
-        match Cli::try_parse_from(all).ok()?.command() {
+        match Cli::try_parse_from(all).ok()?.command {
             Command::DeadLetters(DeadLetters::Redrive { queue, to, moving }) => Some(Move {
                 queue,
                 to: Some(to),

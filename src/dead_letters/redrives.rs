@@ -1,4 +1,4 @@
-//! `dlx-proxy redrives`: those at work and those that have ended, for people.
+//! `dlx-proxy dead-letters redrives`: those at work and those that have ended, for people.
 
 use serde_json::{Value, json};
 

@@ -96,14 +96,14 @@ pub(super) fn dry_run(meant: &str, queue: &OsStr, to: Option<&str>) -> String {
 pub(super) fn goes_on(shown: &Shown) -> String {
     let id = shown.id;
     format!(
-        "{} {id} goes on; `dlx-proxy redrives show {id}` says how far it is, `dlx-proxy redrives cancel {id}` ends it",
+        "{} {id} goes on; `dlx-proxy dead-letters redrives show {id}` says how far it is, `dlx-proxy dead-letters redrives cancel {id}` ends it",
         what(shown)
     )
 }
 
 /// Nobody has waited for the proxy's answer.
 pub(super) fn may_have_begun() -> String {
-    "the proxy has not answered: it may have begun; `dlx-proxy redrives list` says whether it has"
+    "the proxy has not answered: it may have begun; `dlx-proxy dead-letters redrives list` says whether it has"
         .into()
 }
 

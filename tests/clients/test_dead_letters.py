@@ -63,7 +63,7 @@ def typed(scene, *words, group="dead-letters", admin=None):
     login = scene.via.broker.parameters.credentials
     environment = os.environ | {"DLX_PROXY_USERNAME": login.username, "DLX_PROXY_PASSWORD": login.password}
     admin = "%s:%d" % (admin or scene.via.proxy.admin)
-    return {"args": [BINARY, group, *words, "--admin", admin, "--vhost", scene.via.vhost], "env": environment}
+    return {"args": [BINARY, *group.split(), *words, "--admin", admin, "--vhost", scene.via.vhost], "env": environment}
 
 
 def command(scene, *words, **group):

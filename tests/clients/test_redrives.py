@@ -313,7 +313,7 @@ def test_a_transaction_that_is_rolled_back_asks_for_rights(scene):
 
 def known(scene, queue):
     """What the command line knows of the redrives of a queue, the newest first."""
-    code, printed, said = command(scene, "list", "--output", "json", group="redrives")
+    code, printed, said = command(scene, "list", "--output", "json", group="dead-letters redrives")
     assert (code, said) == (0, ""), said
     return [redrive for redrive in json.loads(printed)["redrives"] if redrive["queue"] == queue]
 
@@ -331,11 +331,11 @@ def test_the_command_sends_back(scene):
     assert (code, printed, said) == (0, f"Redrive {redrive['id']} has ended: 2 messages went.\n", "")
     assert (numbers(scene, dead), scene.depth(orders)) == ([1, 3], 2)
     assert (redrive["state"], redrive["to"], redrive["gone"]) == ("completed", "source", 2), redrive
-    code, printed, _ = command(scene, "list", "--columns", "id,queue,to,state,gone", "--non-interactive", group="redrives")
+    code, printed, _ = command(scene, "list", "--columns", "id,queue,to,state,gone", "--non-interactive", group="dead-letters redrives")
     assert f"{redrive['id']}\t{dead}\tsource\tcompleted\t2" in printed.splitlines(), printed
-    code, printed, _ = command(scene, "show", str(redrive["id"]), group="redrives")
+    code, printed, _ = command(scene, "show", str(redrive["id"]), group="dead-letters redrives")
     assert code == 0 and ["gone", "2"] in [line.split() for line in printed.splitlines()], printed
-    assert command(scene, "cancel", str(redrive["id"]), group="redrives") == (1, "", "dlx-proxy: it has ended\n")
+    assert command(scene, "cancel", str(redrive["id"]), group="dead-letters redrives") == (1, "", "dlx-proxy: it has ended\n")
     assert command(scene, "redrive", "--queue", scene.name("nothing"), "--approve")[0] == 1
 
 
@@ -365,16 +365,16 @@ def test_the_command_is_cancelled(scene):
         printed, said = follower.communicate(timeout=DEADLINE)
     (redrive,) = known(scene, dead)
     assert (follower.returncode, printed, redrive["state"]) == (130, b"", "running"), said
-    assert f"dlx-proxy redrives cancel {redrive['id']}" in said.decode()
+    assert f"dlx-proxy dead-letters redrives cancel {redrive['id']}" in said.decode()
     number = str(redrive["id"])
-    assert command(scene, "pause", number, group="redrives") == (0, f"Redrive {number} is paused.\n", "")
+    assert command(scene, "pause", number, group="dead-letters redrives") == (0, f"Redrive {number} is paused.\n", "")
     assert known(scene, dead)[0]["state"] == "paused"
-    assert command(scene, "resume", number, group="redrives") == (0, f"Redrive {number} goes on.\n", "")
-    assert command(scene, "cancel", number, group="redrives")[0] == 0
+    assert command(scene, "resume", number, group="dead-letters redrives") == (0, f"Redrive {number} goes on.\n", "")
+    assert command(scene, "cancel", number, group="dead-letters redrives")[0] == 0
     until(lambda: known(scene, dead)[0]["state"] == "cancelled", "the end")
     with subprocess.Popen(**typed(scene, *words), stdout=subprocess.PIPE) as follower:
         until(lambda: known(scene, dead)[0]["id"] > redrive["id"], "the second one begins")
-        assert command(scene, "cancel", str(known(scene, dead)[0]["id"]), group="redrives")[0] == 0
+        assert command(scene, "cancel", str(known(scene, dead)[0]["id"]), group="dead-letters redrives")[0] == 0
         printed, _ = follower.communicate(timeout=DEADLINE)
     assert follower.returncode == 3 and b" was cancelled. Until then " in printed, printed
     assert scene.depth(dead) + scene.depth(other) == 8
@@ -424,7 +424,7 @@ def test_the_command_is_interrupted_before_the_answer(scene, then):
             printed, said = asking.communicate(timeout=DEADLINE)
     (redrive,) = known(scene, dead)
     assert (asking.returncode, printed) == (130, b""), said
-    told = f"dlx-proxy redrives cancel {redrive['id']}" if then == "answered" else "it may have begun"
+    told = f"dlx-proxy dead-letters redrives cancel {redrive['id']}" if then == "answered" else "it may have begun"
     assert told in said.decode()
 
 

@@ -68,7 +68,7 @@ def test_in_an_alarm_it_waits_and_then_goes_on(scene):
     dead, arrived, _, begun = under_way(scene)
     with scene.via.broker.under_memory_alarm():
         is_so(scene, begun, state="waiting", cause="blocked")
-        code, printed, _ = command(scene, "show", str(begun["id"]), group="redrives")
+        code, printed, _ = command(scene, "show", str(begun["id"]), group="dead-letters redrives")
         assert code == 0 and ["cause", "blocked"] in [line.split() for line in printed.splitlines()], printed
     done = ended(scene, begun)
     assert (done["state"], done["cause"], done["seen"], done["gone"], done["stay"]) == ("completed", None, COUNT, COUNT, {}), done

@@ -102,7 +102,7 @@ def settings(kinds, folder, **secret):
     path = folder / "dlx-proxy.toml"
     path.write_text(kinds["ConfigMap"]["data"]["dlx-proxy.toml"])
     variables = environment(proxy(kinds), {"upstream": "amqp://dlx-proxy:secret@rabbitmq:5672"} | secret)
-    done = subprocess.run([BINARY, "check-config", "--config", path], env=variables, capture_output=True, text=True)
+    done = subprocess.run([BINARY, "config", "check", "--config", path], env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return tomllib.loads(done.stdout)
 

@@ -26,7 +26,7 @@ check 'compose and Dockerfile' "$lab/venv/bin/python" tests/lab/check_deploy.py 
 known_settings() { # FILE; called by `check`
   local values
   mapfile -t values <"$1"
-  env -i "${values[@]}" "$binary" check-config
+  env -i "${values[@]}" "$binary" config check
 }
 for settings in "$work"/*.env; do
   check "settings in $(basename "$settings" .env)" known_settings "$settings"

@@ -78,7 +78,7 @@ fn a_broker_that_is_not_there_is_named_without_its_password() {
 #[test]
 fn the_defaults_are_printed_with_their_meaning() {
     assert_eq!(
-        stdout(&["print-default-config"]),
+        stdout(&["config", "default"]),
         text_of("src/config/default.toml")
     );
 }
@@ -86,7 +86,8 @@ fn the_defaults_are_printed_with_their_meaning() {
 #[test]
 fn check_config_prints_what_is_in_force() {
     let printed = stdout(&[
-        "check-config",
+        "config",
+        "check",
         "--upstream",
         "amqp://user:s3cret@rabbit",
         "--mode",
@@ -101,13 +102,13 @@ fn check_config_prints_what_is_in_force() {
 
 #[test]
 fn mistakes_in_settings_have_an_exit_code_of_their_own() {
-    for command in ["check-config", "run", "healthcheck"] {
-        let output = dlx_proxy(&[command, "--admin", "here"]);
-        assert_eq!(output.status.code(), Some(64), "{command}");
+    for command in [&["config", "check"][..], &["run"], &["healthcheck"]] {
+        let output = dlx_proxy(&[command, &["--admin", "here"]].concat());
+        assert_eq!(output.status.code(), Some(64), "{command:?}");
         let said = String::from_utf8(output.stderr).expect("UTF-8");
         assert!(
             said.starts_with("flag --admin: admin = \"here\": write an IP address"),
-            "{command}: {said}"
+            "{command:?}: {said}"
         );
     }
 }
@@ -121,8 +122,20 @@ fn the_password_of_a_pasted_url_is_not_shown() {
         &["run", "--listen", url],
         &["run", "--config", url],
         &["healthcheck", "--admin", url],
-        &["redrives", "list", "--admin", "https://me:s3@cret@host:1"],
-        &["redrives", "list", "--admin", "https://me:s3cret@host:1"],
+        &[
+            "dead-letters",
+            "redrives",
+            "list",
+            "--admin",
+            "https://me:s3@cret@host:1",
+        ],
+        &[
+            "dead-letters",
+            "redrives",
+            "list",
+            "--admin",
+            "https://me:s3cret@host:1",
+        ],
         &["demo", "--url", url],
         &["demo", "--url", "http://me:s3cret@127.0.0.1:1"],
         &[
@@ -152,7 +165,7 @@ fn completions_are_those_of_the_shell() {
     ] {
         let script = stdout(&["completions", shell]);
         assert!(script.contains(words), "{shell}: {script}");
-        assert!(script.contains("print-default-config"), "{shell}: {script}");
+        assert!(script.contains("healthcheck"), "{shell}: {script}");
     }
 }
 
@@ -160,7 +173,7 @@ fn completions_are_those_of_the_shell() {
 fn there_is_a_manual_page_of_each_command() {
     let page = stdout(&["man"]);
     assert!(page.contains(".TH dlx-proxy 1"), "{page}");
-    assert!(page.contains("dlx\\-proxy\\-check\\-config(1)"), "{page}");
+    assert!(page.contains("dlx\\-proxy\\-healthcheck(1)"), "{page}");
 
     let folder = std::env::temp_dir().join(format!("dlx-proxy-{}-man", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
@@ -180,9 +193,10 @@ fn there_is_a_manual_page_of_each_command() {
 }
 
 #[test]
-fn run_is_the_default_command() {
-    let output = dlx_proxy(&["--listen", "here"]);
+fn a_bare_call_prints_help() {
+    let output = dlx_proxy(&[]);
     assert_eq!(output.status.code(), Some(64));
+    assert!(text(output.stderr).contains("Usage: dlx-proxy <COMMAND>"));
 }
 
 #[test]

@@ -175,7 +175,7 @@ fn the_policy_shown_in_the_defaults_is_accepted() {
     );
 }
 
-/// What `check-config` says of each policy, and of the settings, in their order.
+/// What `config check` says of each policy, and of the settings, in their order.
 #[test]
 fn what_does_less_than_it_seems_to_is_said() {
     const REJECTS: &str = "acts on rejects only";

@@ -10,7 +10,7 @@ use super::running::dlx_proxy;
 fn start(file: &File) -> Proxy {
     let mut proxy = Proxy::start(
         dlx_proxy()
-            .args(["--config", file.0.to_str().expect("UTF-8")])
+            .args(["run", "--config", file.0.to_str().expect("UTF-8")])
             .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]),
     );
     proxy.line("listening leg=\"admin\"");

@@ -168,7 +168,7 @@ impl Checker {
         for (key, value) in left {
             let remedy = match nearest(key, table.known.iter().copied()) {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => "`dlx-proxy print-default-config` shows a policy".to_owned(),
+                None => "`dlx-proxy config default` shows a policy".to_owned(),
             };
             let problem = format!("there is no such key; {remedy}");
             self.mistake(place(value), table.name_of(key), problem);

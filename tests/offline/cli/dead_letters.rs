@@ -10,15 +10,16 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters <COMMAND>
 
     Commands:
-      queues   List the queues that dead letters go to, with what is known of them
-      list     List the messages of a queue, the oldest first
-      groups   Count the messages of a queue by where they died, why, and with which error
-      show     Show one message: how it died, its properties, its headers and its body
-      export   Write messages to standard output, one a line, as JSON; they stay in the queue
-      import   Put messages that were exported into a queue
-      redrive  Send messages back to the queues that they died in, or to another place
-      purge    Remove messages for good
-      help     Print this message or the help of the given subcommand(s)
+      queues    List the queues that dead letters go to, with what is known of them
+      redrives  Show how far redrives and purges are; pause, resume or cancel one
+      list      List the messages of a queue, the oldest first
+      groups    Count the messages of a queue by where they died, why, and with which error
+      show      Show one message: how it died, its properties, its headers and its body
+      export    Write messages to standard output, one a line, as JSON; they stay in the queue
+      import    Put messages that were exported into a queue
+      redrive   Send messages back to the queues that they died in, or to another place
+      purge     Remove messages for good
+      help      Print this message or the help of the given subcommand(s)
 
     Options:
       -h, --help  Print help
@@ -172,12 +173,12 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --rate <N>              How many messages to move in a second at most
           --dry-run               Only say how many messages are meant
           --approve               Do not ask
-          --no-wait               Only begin: `dlx-proxy redrives` tells the rest
+          --no-wait               Only begin: `dlx-proxy dead-letters redrives` tells the rest
       -h, --help                  Print help
 
     On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with
     --non-interactive, it wants --approve. Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the
-    proxy goes on, until `dlx-proxy redrives cancel`.
+    proxy goes on, until `dlx-proxy dead-letters redrives cancel`.
 
     Messages that come after the beginning are not meant. One that cannot go stays where it is.
 
@@ -214,12 +215,12 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --rate <N>              How many messages to move in a second at most
           --dry-run               Only say how many messages are meant
           --approve               Do not ask
-          --no-wait               Only begin: `dlx-proxy redrives` tells the rest
+          --no-wait               Only begin: `dlx-proxy dead-letters redrives` tells the rest
       -h, --help                  Print help
 
     On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with
     --non-interactive, it wants --approve. Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the
-    proxy goes on, until `dlx-proxy redrives cancel`.
+    proxy goes on, until `dlx-proxy dead-letters redrives cancel`.
 
     Messages that come after the beginning are not meant. One that cannot go stays where it is.
 
@@ -227,10 +228,10 @@ fn help_of_what_moves_dead_letters_reads_well() {
     meant has gone; 1 there is no answer, and why, or nobody said yes; 64 something has to be typed otherwise, or --approve
     is missing.
     "#);
-    insta::assert_snapshot!(stdout(&["redrives", "--help"]), @r#"
+    insta::assert_snapshot!(stdout(&["dead-letters", "redrives", "--help"]), @r#"
     Show how far redrives and purges are; pause, resume or cancel one
 
-    Usage: dlx-proxy redrives <COMMAND>
+    Usage: dlx-proxy dead-letters redrives <COMMAND>
 
     Commands:
       list    List them, the newest first
@@ -243,10 +244,10 @@ fn help_of_what_moves_dead_letters_reads_well() {
     Options:
       -h, --help  Print help
     "#);
-    insta::assert_snapshot!(stdout(&["redrives", "list", "--help"]), @r#"
+    insta::assert_snapshot!(stdout(&["dead-letters", "redrives", "list", "--help"]), @r#"
     List them, the newest first
 
-    Usage: dlx-proxy redrives list [OPTIONS]
+    Usage: dlx-proxy dead-letters redrives list [OPTIONS]
 
     Options:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
@@ -264,10 +265,10 @@ fn help_of_what_moves_dead_letters_reads_well() {
     The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the
     queues that the user may read. Exit code 1: there is no answer, and why.
     "#);
-    insta::assert_snapshot!(stdout(&["redrives", "cancel", "--help"]), @r#"
+    insta::assert_snapshot!(stdout(&["dead-letters", "redrives", "cancel", "--help"]), @r#"
     End one; what has gone has gone, the rest stays where it is
 
-    Usage: dlx-proxy redrives cancel [OPTIONS] <ID>
+    Usage: dlx-proxy dead-letters redrives cancel [OPTIONS] <ID>
 
     Arguments:
       <ID>  Its number, as `list` names it
@@ -318,7 +319,7 @@ fn nothing_is_moved_without_a_yes() {
 fn what_cannot_be_typed_has_the_exit_code_of_mistakes() {
     for words in [
         &["dead-letters", "redrive"][..],
-        &["redrives", "cancel"],
+        &["dead-letters", "redrives", "cancel"],
         &["--no-such-flag"],
     ] {
         let output = dlx_proxy(words);

@@ -11,49 +11,23 @@ fn that_of_the_program_reads_well() {
     are the proxy's: it publishes them with confirms, parks what nothing routes, and acknowledges a rejected message only
     when its dead letter is confirmed.
 
-    Usage: dlx-proxy [OPTIONS]
-           dlx-proxy <COMMAND>
+    Usage: dlx-proxy <COMMAND>
 
     Commands:
-      run                   Run the proxy (the default command)
-      check-config          Print the settings in force, passwords hidden; or every mistake in them (exit code 64)
-      print-default-config  Print every setting with its default and its meaning, as a file of settings
-      completions           Print what makes a shell complete the commands and options of this program
-      man                   Print the manual page of this program
-      doctor                Examine the broker, the permissions of users and this machine, and say what to change (exit code
-                            64)
-      demo                  Let three messages die through a proxy, show their dead letters, and check them
-      healthcheck           Ask a running proxy whether it is ready (exit code 0 or 1)
-      queues                List the queues with dead letters or retries: how the proxy handles them, why, and what to do
-                            about it
-      redeclared            List the queues that have another target than their arguments say, through a running proxy
-      dead-letters          Look at the dead letters in a queue, send them back or remove them, through a running proxy
-      redrives              Show how far redrives and purges are; pause, resume or cancel one
-      retries               Show what waits for a retry, let it go now, or remove it
-      help                  Print this message or the help of the given subcommand(s)
+      run           Run the proxy
+      config        Check the settings, or print the defaults
+      completions   Print what makes a shell complete the commands and options of this program
+      man           Print the manual page of this program
+      doctor        Examine the broker, the permissions of users and this machine, and say what to change (exit code 64)
+      demo          Let three messages die through a proxy, show their dead letters, and check them
+      healthcheck   Ask a running proxy whether it is ready (exit code 0 or 1)
+      queues        List the queues with dead letters or retries: how the proxy handles them, why, and what to do about it
+      redeclared    List the queues that have another target than their arguments say, through a running proxy
+      dead-letters  Look at the dead letters in a queue, send them back or remove them, through a running proxy
+      retries       Show what waits for a retry, let it go now, or remove it
+      help          Print this message or the help of the given subcommand(s)
 
     Options:
-          --config <FILE>
-              TOML file of settings [env: DLX_PROXY_CONFIG]
-
-          --upstream <URL>
-              The broker, and the user of the proxy's own connections [default: amqp://guest:guest@127.0.0.1:5672]
-
-          --listen <ADDR>
-              Where AMQP clients connect; port 0 takes a free one [default: 127.0.0.1:5673]
-
-          --admin <ADDR>
-              Where /healthz, /readyz and /metrics are served [default: 127.0.0.1:15673]
-
-          --mode <MODE>
-              takeover: all dead letters; keep: only rejects; native: none [default: takeover]
-
-          --log-format <FORMAT>
-              text or json [default: text]
-
-          --log-level <LEVEL>
-              error, warn, info, debug or trace [default: info]
-
       -h, --help
               Print help (see a summary with '-h')
 
@@ -61,9 +35,9 @@ fn that_of_the_program_reads_well() {
               Print version
 
     Examples:
-      dlx-proxy --upstream amqp://proxy:secret@rabbit:5672   proxy on 127.0.0.1:5673
-      dlx-proxy print-default-config > dlx-proxy.toml        every setting, explained
-      dlx-proxy check-config --config dlx-proxy.toml         what is in force, or every mistake
+      dlx-proxy run --upstream amqp://proxy:secret@rabbit    proxy on 127.0.0.1:5673
+      dlx-proxy config default > dlx-proxy.toml              every setting, explained
+      dlx-proxy config check --config dlx-proxy.toml         what is in force, or every mistake
       dlx-proxy doctor --config dlx-proxy.toml               what to change at the broker
       dlx-proxy demo --url amqp://guest:guest@127.0.0.1:5673 three dead letters, checked
       dlx-proxy queues                                       which queues it handles, wholly or in part, and why
@@ -78,10 +52,10 @@ fn that_of_the_program_reads_well() {
 
 #[test]
 fn that_of_each_command_reads_well() {
-    insta::assert_snapshot!(stdout(&["check-config", "--help"]), @r#"
+    insta::assert_snapshot!(stdout(&["config", "check", "--help"]), @r#"
     Print the settings in force, passwords hidden; or every mistake in them (exit code 64)
 
-    Usage: dlx-proxy check-config [OPTIONS]
+    Usage: dlx-proxy config check [OPTIONS]
 
     Options:
           --config <FILE>        TOML file of settings [env: DLX_PROXY_CONFIG]

@@ -55,7 +55,7 @@ definition = "dlx"
         &[("mode", "take-over"), ("upstream", "localhost")],
     ));
     insta::assert_snapshot!(mistakes(loaded, Some(&file)), @r#"
-    dlx-proxy.toml:13: extra: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    dlx-proxy.toml:13: extra: there is no such setting; `dlx-proxy config default` prints all there are
     dlx-proxy.toml:3: log_level: there is no such setting; did you mean `log-level`?
     dlx-proxy.toml:11: mode: write one value, not a table
     environment variable DLX_PROXY_LISTN: there is no such setting; did you mean DLX_PROXY_LISTEN?
@@ -76,7 +76,7 @@ definition = "dlx"
     dlx-proxy.toml:19: policy.apply-to = "streams": write one of "queues", "classic_queues", "quorum_queues", "all"
     dlx-proxy.toml:20: policy.priority = "high": write a number from -9223372036854775808 to 9223372036854775807
     dlx-proxy.toml:24: policy.definition.dead-letter-exchang: there is no such key; did you mean `dead-letter-exchange`?
-    dlx-proxy.toml:21: policy.colour: there is no such key; `dlx-proxy print-default-config` shows a policy
+    dlx-proxy.toml:21: policy.colour: there is no such key; `dlx-proxy config default` shows a policy
     dlx-proxy.toml:26: policy.pattern: is missing
     dlx-proxy.toml:28: policy.definition = "dlx": write a table
     dlx-proxy.toml:26: policy "a": another policy of its vhost has this name
@@ -211,11 +211,11 @@ fn a_url_that_cannot_be_meant_is_refused() {
 fn a_name_that_comes_near_one_is_asked_after() {
     let file = "managment_url = \"s3cret\"\nmax-conection = 1\npolicies = 1\nfoo = 1\n[[polcy]]\n[[policy]]\nname = \"a\"\npatern = 'x'\nmode = \"keep\"\n";
     insta::assert_snapshot!(mistakes_of_file("near", file), @r"
-    dlx-proxy.toml:4: foo: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    dlx-proxy.toml:4: foo: there is no such setting; `dlx-proxy config default` prints all there are
     dlx-proxy.toml:1: managment_url: there is no such setting; did you mean `management-url`?
     dlx-proxy.toml:2: max-conection: there is no such setting; did you mean `max-connections`?
     dlx-proxy.toml:5: polcy: there is no such setting; did you mean `policy`?
-    dlx-proxy.toml:3: policies: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    dlx-proxy.toml:3: policies: there is no such setting; `dlx-proxy config default` prints all there are
     dlx-proxy.toml:6: policy.pattern: is missing
     dlx-proxy.toml:8: policy.patern: there is no such key; did you mean `pattern`?
     ");
@@ -227,7 +227,7 @@ fn a_name_that_comes_near_one_is_asked_after() {
         ("DLX_PROXY_ADDRESS", "x"),
     ];
     insta::assert_snapshot!(mistakes(from_environment(&environment), None), @r"
-    environment variable DLX_PROXY_ADDRESS: there is no such setting; `dlx-proxy print-default-config` prints all there are
+    environment variable DLX_PROXY_ADDRESS: there is no such setting; `dlx-proxy config default` prints all there are
     environment variable DLX_PROXY_CONFG: there is no such setting; did you mean DLX_PROXY_CONFIG?
     environment variable DLX_PROXY_PASSWROD: there is no such setting; did you mean DLX_PROXY_PASSWORD?
     environment variable DLX_PROXY_VHOST: there is no such setting; did you mean DLX_PROXY_VHOSTS?
