@@ -8,7 +8,6 @@
 //! - `reload`: SIGHUP: what changes in a running proxy, and what is said about it
 //! - `service`: what a service manager is told and hands over, and the limit on file descriptors
 //! - `walls`: the pure core imports nothing impure, and no file grows too long
-//! - `words`: sentences that nobody could read do not come back
 //!
 //! `proxy` is a running one with its log; of `tests/support`: `running`.
 
@@ -23,7 +22,6 @@ mod reload;
 mod running;
 mod service;
 mod walls;
-mod words;
 
 use std::path::{Path, PathBuf};
 
