@@ -92,11 +92,8 @@ pub enum BindError {
     /// The port is taken, or the address is not ours.
     #[error("cannot listen on `{setting}` {address}")]
     Listen {
-        /// The setting.
         setting: &'static str,
-        /// Its value.
         address: At,
-        /// What the system says.
         source: std::io::Error,
     },
 }

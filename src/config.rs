@@ -93,7 +93,6 @@ pub struct Config {
     pub intake_prefetch: u16,
     /// Threads that sessions run on; `auto` is resolved already.
     pub worker_threads: usize,
-    /// How log lines look.
     pub log_format: LogFormat,
     /// Those above need a restart, these do not.
     #[serde(flatten)]
@@ -141,11 +140,9 @@ pub enum History {
     Broker,
 }
 
-/// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
-    /// For people.
     Text,
     /// One object a line.
     Json,
@@ -155,15 +152,10 @@ pub enum LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// Someone must act.
     Error,
-    /// Degraded and handled.
     Warn,
-    /// Life cycle.
     Info,
-    /// One session.
     Debug,
-    /// One message.
     Trace,
 }
 

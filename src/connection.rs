@@ -18,9 +18,7 @@ mod kit;
 /// As whom to connect, and how.
 #[derive(Clone)]
 pub struct Access {
-    /// The user.
     pub user: ShortStr,
-    /// The password.
     pub password: String,
     /// What is spoken below AMQP.
     pub way: Way,

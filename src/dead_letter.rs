@@ -85,12 +85,10 @@ pub struct Rules {
     pub stamp: bool,
 }
 
-/// A message that died.
 #[derive(Clone, Copy, Debug)]
 pub struct Death<'a> {
     /// The queue in which it died.
     pub queue: &'a ShortStr,
-    /// Why it died.
     pub reason: Reason,
     /// The exchange it had been published to.
     pub exchange: &'a [u8],
@@ -107,7 +105,6 @@ pub struct Death<'a> {
 /// Where the dead letters of a queue go now, as far as the proxy can tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The target, complete.
     Target(Target),
     /// There is a dead-letter exchange, but only the broker can tell which key its own policy sets beside it.
     KeyUnknown,

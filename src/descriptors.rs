@@ -18,7 +18,6 @@ const MOST_BY_ITSELF: usize = 20_000;
 /// How many clients may be connected at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// As many as have room.
     Auto,
     /// So many, as somebody has set it.
     Number(usize),

@@ -44,26 +44,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// As the management UI shows it.
 const NAME: &str = "dlx-proxy doctor";
 
-/// What is examined.
 #[derive(Clone)]
 pub struct Patient {
     /// The nodes of the broker, and how their names are looked up.
     pub nodes: Vec<Node>,
-    /// See `nodes`.
     pub resolver: Resolver,
-    /// As the proxy connects.
     pub access: Access,
     /// As one of its clients does.
     pub client: Option<Access>,
     /// The user of other clients, whose permissions are read.
     pub client_user: Option<String>,
-    /// These.
     pub vhosts: Vec<Vhost>,
     /// The names of the proxy's own objects.
     pub names: Names,
     /// Declares of some queues may differ from them, so that the proxy keeps a record of those.
     pub has_record: bool,
-    /// What its queues are.
     pub intake_queue_type: QueueType,
     /// RabbitMQ's management API, if its place is known.
     pub management: Option<Api>,

@@ -24,7 +24,6 @@ pub enum Phase {
     Sessions,
     /// No new signals are taken, what was taken is settled.
     Intake,
-    /// Confirms are awaited.
     Publisher,
     /// Last, so that the end can be watched.
     Admin,
@@ -51,7 +50,6 @@ struct Stage {
     tasks: TaskTracker,
 }
 
-/// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Every task ended by itself.

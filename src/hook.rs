@@ -36,7 +36,6 @@ const WAITS: Waits = Waits {
 #[derive(Clone)]
 pub struct Hook(Arc<Inner>);
 
-/// Shorter in tests.
 #[derive(Clone, Copy)]
 struct Waits {
     /// After the first time that a batch was posted in vain; it doubles.
@@ -57,7 +56,6 @@ struct Inner {
 // === impl Hook ===
 
 impl Hook {
-    /// For that server.
     pub fn new(server: Server, limits: LiveLimits, metrics: Metrics) -> Hook {
         Hook::with_waits(server, limits, metrics, WAITS)
     }

@@ -30,7 +30,6 @@ pub(crate) fn escaped(octets: &[u8]) -> String {
     percent_encode(octets, ESCAPED).to_string()
 }
 
-/// The header `Host`.
 pub(crate) fn host(name: impl Display, port: u16) -> String {
     let name = name.to_string();
     match name.contains(':') {

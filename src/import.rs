@@ -23,7 +23,6 @@ use crate::walk::Failure;
 #[cfg(test)]
 mod tests;
 
-/// The only channel.
 const CHANNEL: ChannelId = ChannelId(1);
 /// Messages on their way, at most.
 const MOST_AWAY: usize = 256;
@@ -41,7 +40,6 @@ const UNREADABLE: &str = "the broker sent what cannot be read";
 pub struct Settings {
     /// The vhost, and in whose name.
     pub login: Login,
-    /// Into which queue.
     pub queue: ShortStr,
     /// In this order, their properties as they were exported.
     pub messages: VecDeque<Content>,
@@ -68,7 +66,6 @@ pub struct Imported {
     pub failure: Option<Failure>,
 }
 
-/// Nothing is told to it.
 #[derive(Debug)]
 pub enum Input {}
 
@@ -78,15 +75,12 @@ pub type Output = Option<Imported>;
 /// All that it wants done.
 pub type Effects = crate::machine::Effects<Output>;
 
-/// A message on its way.
 #[derive(Debug)]
 struct Away {
-    /// Its place among all.
     place: u64,
     octets: usize,
 }
 
-/// The import.
 #[derive(Debug)]
 pub struct Import {
     settings: Settings,

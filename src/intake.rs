@@ -159,7 +159,6 @@ impl Intake {
         }
     }
 
-    /// One signal, whole.
     fn deliver(&mut self, delivery: incoming::Delivery, now: Now, fx: &mut Effects) {
         let tag = delivery.tag;
         if self.handed_over {

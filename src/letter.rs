@@ -50,7 +50,6 @@ pub struct Letter {
     pub properties: Bytes,
     /// The body, or the first octets of it: no fewer than a [`Filter`] searches.
     pub body: Bytes,
-    /// Of the whole body.
     pub body_hash: BodyHash,
     /// Octets of the whole body.
     pub size: u64,

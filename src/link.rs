@@ -44,7 +44,6 @@ const STABLE: Duration = Duration::from_secs(10);
 pub struct Login {
     /// The vhost of this link.
     pub vhost: Vhost,
-    /// The proxy's user.
     pub user: ShortStr,
     /// Its password: never printed.
     pub password: Bytes,
@@ -55,7 +54,6 @@ pub struct Login {
 /// What the front of the bytes was.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
-    /// No whole frame.
     More,
     /// That many bytes concerned the link alone.
     Took(usize),
@@ -72,11 +70,9 @@ pub(crate) enum Step<'a> {
 /// A frame that is not the link's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
-    /// What it carries.
     pub(crate) kind: Kind,
     /// Its channel: never 0.
     pub(crate) channel: ChannelId,
-    /// Its payload.
     pub(crate) payload: &'a [u8],
 }
 
@@ -351,7 +347,6 @@ impl Link {
         self.lose(what.into(), now, fx)
     }
 
-    /// A method on channel 0.
     fn method<'a, O>(
         &mut self,
         payload: &[u8],

@@ -36,7 +36,6 @@ pub use wire::Wire;
 pub enum Leg {
     /// Towards the AMQP client.
     Client,
-    /// Towards RabbitMQ.
     Broker,
 }
 
@@ -68,7 +67,6 @@ pub struct Effects<O> {
 }
 
 impl<O> Effects<O> {
-    /// The wire of a leg.
     pub fn wire(&mut self, leg: Leg) -> &mut Wire {
         match leg {
             Leg::Client => &mut self.client,
@@ -112,7 +110,6 @@ pub trait Machine {
     /// The process is ending: finish what can be finished, take nothing new.
     fn drain(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
-    /// The deadline has come.
     fn timeout(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
     /// When [`Machine::timeout`] wants to be called.

@@ -55,14 +55,10 @@ const EVERY: Duration = Duration::from_secs(5);
 /// The same when it failed: doubled each time, up to this.
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// What reads the API.
 #[derive(Clone)]
 pub struct Management {
-    /// Where it is.
     pub api: Api,
-    /// Told of the broker's.
     pub policies: LivePolicies,
-    /// The counters.
     pub metrics: Metrics,
     /// One answer at a time about a vhost is in memory.
     turn: Arc<Semaphore>,
@@ -115,7 +111,6 @@ impl Management {
         }
     }
 
-    /// Reads once.
     async fn read(&self, reported: &mut Reported, pause: &mut Duration) {
         let read = self
             .api

@@ -5,9 +5,7 @@ use crate::amqp::ids::{ShortStr, Vhost};
 /// The user, and the first part of the names of all that is the proxy's.
 #[derive(Clone, Debug)]
 pub struct OwnUser {
-    /// As it logs in.
     pub name: ShortStr,
-    /// The setting `prefix`.
     pub prefix: String,
 }
 

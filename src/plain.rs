@@ -5,7 +5,6 @@ use std::fmt::Write;
 
 use crate::letter::is_harmless;
 
-/// On one line.
 pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }

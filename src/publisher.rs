@@ -86,11 +86,9 @@ pub enum OnUnroutable {
 /// The settings of a publisher.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Vhost and user.
     pub login: Login,
     /// Names of the proxy's objects.
     pub names: Names,
-    /// `on-unroutable`.
     pub on_unroutable: OnUnroutable,
     /// `confirm-timeout`, `nack-retries`, `retry-for` and `publisher-bytes`.
     pub limits: LiveLimits,

@@ -59,7 +59,6 @@ const TICK: Duration = Duration::from_secs(1);
 /// The settings of a pulse.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Vhost and user.
     pub login: Login,
     /// The names of the proxy's objects.
     pub names: Names,
@@ -229,7 +228,6 @@ impl Pulse {
         }
     }
 
-    /// A frame of the broker.
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) {
         let (channel, out) = (frame.channel, fx.broker.build(&[]));
         let id = MethodId::peek(frame.payload).filter(|_| frame.kind == Kind::Method);

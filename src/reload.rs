@@ -13,11 +13,8 @@ use crate::telemetry::logging::Level;
 pub struct Reload {
     /// The sources that were read at the start.
     pub sources: Sources,
-    /// The settings in force.
     pub config: Config,
-    /// The running proxy.
     pub live: Live,
-    /// The level of the log.
     pub level: Level,
 }
 

@@ -32,7 +32,6 @@ pub use report::{Listing, Releases};
 /// For each answer of the broker.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where to look.
 #[derive(Clone)]
 pub struct Place {
     /// The broker: the first that lets us in.
@@ -50,7 +49,6 @@ pub struct Place {
 /// Why there is no result, or only a part of one.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// AMQP lists no queues.
     #[error(
         "which delay queues there are is not known: set `management-url`, or name each delay in milliseconds, as in `--delay 1000`"
     )]
@@ -63,7 +61,6 @@ pub enum Error {
     Connect {
         /// The last that was tried.
         node: Node,
-        /// That was asked for.
         vhost: Vhost,
         /// What the broker, or the system, says.
         source: lapin::Error,
@@ -73,18 +70,12 @@ pub enum Error {
     Silent,
     /// Something was refused, or the connection was lost.
     #[error("the broker was asked about {queue}: {source}")]
-    Refused {
-        /// About which queue.
-        queue: String,
-        /// What the broker says.
-        source: lapin::Error,
-    },
+    Refused { queue: String, source: lapin::Error },
 }
 
 /// A delay queue to look into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Delay {
-    /// Its delay.
     millis: u64,
     /// What has died there and is not in the intake queue yet, if that is known.
     leaving: Option<u64>,

@@ -252,7 +252,6 @@ impl Session {
         self.octets
     }
 
-    /// Open channels.
     pub fn channels(&self) -> usize {
         self.channels.len()
     }

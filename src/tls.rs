@@ -45,7 +45,6 @@ pub struct Settings {
     /// The proxy's own certificate, for brokers that ask for one.
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_cert_file: Option<String>,
-    /// Its key.
     #[serde(serialize_with = "none_as_empty")]
     pub upstream_key_file: Option<String>,
     /// Whether the broker's certificate is looked at.
@@ -53,7 +52,6 @@ pub struct Settings {
     /// The certificate for clients and for the admin port.
     #[serde(serialize_with = "none_as_empty")]
     pub tls_cert_file: Option<String>,
-    /// Its key.
     #[serde(serialize_with = "none_as_empty")]
     pub tls_key_file: Option<String>,
     /// Who signs the certificates of clients.
@@ -67,11 +65,9 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAuth {
-    /// They are not asked.
     Off,
     /// They are asked; one that is shown must be good.
     Optional,
-    /// They must.
     Required,
 }
 
@@ -82,9 +78,7 @@ pub struct Uses {
     pub upstream: bool,
     /// The server of `on-dead-letter`.
     pub hook: bool,
-    /// Clients.
     pub clients: bool,
-    /// The admin port.
     pub admin: bool,
 }
 

@@ -9,7 +9,6 @@ use percent_encoding::percent_decode_str;
 /// What is refused where a password may have been meant.
 const UNESCAPED: &str = "an `@`, `/`, `?`, `#` or `%` that belongs to a user, a password or a name is written as %40, %2F, %3F, %23 or %25";
 
-/// A URL in its parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Url<'a> {
     /// What stands before `://`.

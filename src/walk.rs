@@ -73,7 +73,6 @@ pub enum Input {
 pub struct Output {
     /// Messages that were looked at, in the order of the queue.
     pub letters: Vec<Letter>,
-    /// For the publisher.
     pub publish: Vec<(Ticket, Publication)>,
     /// How it ended: comes once, last.
     pub ended: Option<Ended>,
@@ -89,7 +88,6 @@ pub type Effects = crate::machine::Effects<Output>;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not connected yet.
     Shut,
     /// `queue.declare`, passive, is sent.
     Counting,
@@ -105,7 +103,6 @@ enum State {
         /// With an argument that only streams know.
         as_stream: bool,
     },
-    /// Messages come.
     Walking,
     /// The broker has cancelled the consumer; whether the queue is there is asked.
     Dismissed,
@@ -124,11 +121,9 @@ enum State {
     Shelved,
     /// What was put back is on its way into the queue.
     Returning,
-    /// All is put back.
     Ended,
 }
 
-/// The walk.
 #[derive(Debug)]
 pub struct Walk {
     settings: Settings,
@@ -137,7 +132,6 @@ pub struct Walk {
     /// The channel in use: each refusal closes one.
     channel: u16,
     arriving: Option<Arriving>,
-    /// If messages move.
     moving: Option<Moving>,
     window: Window,
     /// Somebody wants it to take nothing for a while: when it ends if that lasts until then.
@@ -150,7 +144,6 @@ pub struct Walk {
     gets: bool,
     /// It takes nothing now, so nothing is read.
     rests: bool,
-    /// When that may end.
     wake: Option<Mono>,
     summary: Summary,
     octets: u64,
@@ -235,7 +228,6 @@ impl Walk {
         )
     }
 
-    /// Takes nothing more.
     fn stop(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
         match self.state {
             // The broker may be delivering already: to close now would count as failed deliveries.
@@ -311,7 +303,6 @@ impl Walk {
         Some(self.summary.ready?.saturating_sub(self.acked))
     }
 
-    /// It cannot go on.
     fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
         self.failure.get_or_insert(failure);
         self.leave(now, fx);

@@ -23,41 +23,26 @@ const LONGEST_ANSWER: usize = 256 << 20;
 
 /// Where the admin port is, and as whom to ask.
 pub struct Client {
-    /// Its address.
     pub admin: Place,
-    /// A user of the broker.
     pub user: String,
-    /// The user's password.
     pub password: String,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
-    /// Nobody accepts there.
     #[error("no answer from {admin}")]
     Connect {
-        /// Where.
         admin: String,
         /// What the system says, or TLS.
         source: io::Error,
     },
     /// The connection ended, or what came is not HTTP.
     #[error("{admin} does not answer as an admin port does")]
-    Broken {
-        /// Who.
-        admin: String,
-        /// What is wrong.
-        source: BadBody,
-    },
+    Broken { admin: String, source: BadBody },
     /// The proxy says why there is none.
     #[error("{detail}")]
-    Problem {
-        /// What kind of reason.
-        status: StatusCode,
-        /// The reason.
-        detail: String,
-    },
+    Problem { status: StatusCode, detail: String },
 }
 
 // === impl NoAnswer ===

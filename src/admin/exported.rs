@@ -30,20 +30,17 @@ pub(super) struct Exported {
     /// What is full, and what is being filled.
     pieces: VecDeque<Bytes>,
     lines: Vec<u8>,
-    /// Of both.
     octets: usize,
     /// The lines of messages have so many octets at most.
     room: usize,
     /// What they have of the memory for all files.
     taken: Taken,
-    /// One did not fit.
     cut: Option<Cut>,
 }
 
 /// Where a line did not fit.
 #[derive(Clone, Copy)]
 enum Cut {
-    /// In an export.
     Octets,
     /// Beside the files of others.
     Busy,
@@ -62,7 +59,6 @@ struct Room<'a> {
     left: usize,
 }
 
-/// The last line.
 #[derive(Serialize)]
 struct Last {
     end: Answer<Nothing>,

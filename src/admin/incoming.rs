@@ -11,7 +11,6 @@ use crate::letter::Line;
 pub(super) struct Incoming {
     pub(super) messages: Vec<Content>,
     pub(super) lines: Vec<u64>,
-    /// Lines that ended.
     ended: u64,
     /// The beginning of a line whose end has not come.
     begun: Vec<u8>,

@@ -71,7 +71,6 @@ impl Credentials {
         })
     }
 
-    /// The name.
     pub(super) fn user(&self) -> &ShortStr {
         &self.user
     }

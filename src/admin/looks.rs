@@ -62,7 +62,6 @@ pub(super) struct Wish {
 // === impl Looks ===
 
 impl Looks {
-    /// The counters.
     pub(super) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -101,7 +100,6 @@ impl Looks {
         ErrorHeaders::clone(&self.error_headers.load())
     }
 
-    /// The time of day.
     pub(super) fn now(&self) -> Wall {
         self.walks.clock.now().wall
     }
@@ -303,7 +301,6 @@ impl Looks {
         Ok(permit)
     }
 
-    /// A login from there.
     pub(super) fn attempt(&self, credentials: &Credentials, peer: IpAddr) -> Attempt {
         self.slow_down.attempt(peer, credentials)
     }

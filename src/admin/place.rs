@@ -6,12 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::tls::{Client, Connector};
 use crate::url::Url;
 
-/// An admin port.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Name or address; an IPv6 address stands without its brackets.
     pub host: String,
-    /// TCP port.
     pub port: u16,
     /// How TLS is spoken there, if it is.
     pub tls: Option<Connector>,

@@ -33,7 +33,6 @@ struct State {
     nodes: Option<Nodes>,
     /// How the proxy's own queues are.
     metrics: Option<Metrics>,
-    /// What was said last.
     said_ready: Option<bool>,
 }
 
@@ -58,7 +57,6 @@ enum Link {
 /// The broker refuses what the link needs: queues are left to the broker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Refusal {
-    /// Its words.
     cause: String,
     /// To the proxy's user, for good, until somebody changes that.
     is_of_user: bool,
@@ -104,7 +102,6 @@ impl Readiness {
         !state.ready_when_refused && state.vhosts.contains_key(vhost)
     }
 
-    /// The listener is bound.
     pub fn listening(&self) {
         self.change(|state| state.listening = true);
     }
@@ -286,7 +283,6 @@ impl Links {
         }
     }
 
-    /// Each once.
     fn refusals(&self) -> BTreeSet<Refusal> {
         let links = [&self.publisher, &self.intake].into_iter();
         let refusals = links.filter_map(|link| match link {
@@ -340,7 +336,6 @@ mod tests {
         Vhost::copy(name.as_bytes()).expect("short")
     }
 
-    /// One vhost, all well.
     fn ready() -> Readiness {
         let readiness = Readiness::new([Vhost::ROOT]);
         readiness.listening();

@@ -17,7 +17,6 @@ const SHARES: usize = 1024;
 /// How long somebody waits for the first one.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Clones are the same.
 #[derive(Clone)]
 pub struct Room {
     free: Arc<Semaphore>,
@@ -36,7 +35,6 @@ pub(super) struct Taken {
 // === impl Room ===
 
 impl Room {
-    /// All of it is free.
     pub fn new(limits: LiveLimits, metrics: Metrics) -> Room {
         Room {
             free: Arc::new(Semaphore::new(SHARES)),

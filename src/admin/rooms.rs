@@ -6,7 +6,6 @@ use crate::net::permits::{Permit, Permits};
 /// Connections for those who ask what is open to all, and for those who have not asked yet; half of all at most.
 const OPEN: usize = 8;
 
-/// Clones are the same.
 #[derive(Clone)]
 pub struct Rooms {
     connections: Permits,

@@ -79,7 +79,6 @@ const LAST_ANSWER: Duration = Duration::from_millis(250);
 /// All that an answer needs, and the bounds for those who ask.
 #[derive(Clone)]
 pub struct Server {
-    /// The counters.
     pub metrics: Metrics,
     /// Whether clients should be sent here.
     pub readiness: Readiness,
@@ -100,9 +99,7 @@ enum Stage {
     Waits,
     /// It has to read the next piece; so many octets were taken to be written.
     Reads(u64),
-    /// It is worked on.
     Works,
-    /// It goes on.
     Live,
 }
 
@@ -112,7 +109,6 @@ struct Asked {
     newcomers: Newcomers,
     rooms: Rooms,
     metrics: Metrics,
-    /// For the one request.
     room: OnceLock<OwnedSemaphorePermit>,
     working: watch::Sender<Stage>,
 }
@@ -120,7 +116,6 @@ struct Asked {
 // === impl Server ===
 
 impl Server {
-    /// Serves until `stop`.
     pub async fn serve(self, ports: Ports, stop: impl Future<Output = ()>) {
         let router = Router::new()
             .route("/healthz", get(works).with_state(self.workers.clone()))

@@ -34,13 +34,10 @@ pub(super) struct SlowDown {
     hasher: RandomState,
 }
 
-/// Somebody who tries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     from: IpAddr,
-    /// The name.
     user: u64,
-    /// Name and password.
     login: u64,
 }
 
@@ -96,12 +93,10 @@ impl SlowDown {
         self.book().has_let_in(attempt)
     }
 
-    /// It failed.
     pub(super) fn failed(&self, attempt: Attempt) {
         self.book().failed(attempt, Instant::now());
     }
 
-    /// It succeeded.
     pub(super) fn succeeded(&self, attempt: Attempt) {
         self.book().succeeded(attempt, Instant::now());
     }

@@ -45,7 +45,6 @@ impl Watches {
         self.permits.resize(most(connections));
     }
 
-    /// What they tell of.
     pub(super) fn recent(&self) -> &RecentDeaths {
         &self.recent
     }
@@ -59,7 +58,6 @@ impl Watches {
         permit.map_err(|_| Problem::busy("as many live answers as there may be go on already"))
     }
 
-    /// Ends all live answers.
     pub(super) fn end(&self) {
         self.stop.cancel();
     }

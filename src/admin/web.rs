@@ -49,7 +49,6 @@ pub(super) struct Pages {
     pub(super) watches: Watches,
     pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
-    /// Those of the settings.
     pub(super) vhosts: Arc<[Vhost]>,
 }
 
@@ -67,7 +66,6 @@ const HEADERS: [(HeaderName, &str); 4] = [
 /// A page, or why there is none.
 type Answered = Result<Response, Refused>;
 
-/// The routes.
 pub(super) fn router(pages: Pages) -> Router {
     let queue = "/vhosts/{vhost}/queues/{queue}";
     let there_is_none = || async { Refused::new(StatusCode::NOT_FOUND, "there is no such page") };

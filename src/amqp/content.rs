@@ -16,7 +16,6 @@ pub const PREFIX: usize = 12;
 pub struct Content {
     /// From the property flags on: two octets of flags, then the properties that they announce, in order.
     pub properties: Bytes,
-    /// The body, whole.
     pub body: Bytes,
 }
 
@@ -111,7 +110,6 @@ impl Assembly {
         self.bytes.len() == self.whole
     }
 
-    /// The content, complete.
     pub fn finish(self) -> Content {
         let mut properties = Bytes::from(self.bytes);
         let body = properties.split_off(self.properties);

@@ -8,10 +8,8 @@ pub const HEAD: usize = 7;
 pub const END: u8 = 0xCE;
 /// The protocol header of AMQP 0-9-1.
 pub const PROTOCOL: [u8; 8] = *b"AMQP\x00\x00\x09\x01";
-/// A heartbeat, whole.
 pub const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, END];
 
-/// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Class, method and arguments.
@@ -29,9 +27,7 @@ pub enum Kind {
 /// The first seven octets of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it carries.
     pub kind: Kind,
-    /// Its channel.
     pub channel: ChannelId,
     /// Octets of payload.
     pub size: usize,

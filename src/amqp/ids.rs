@@ -52,7 +52,6 @@ impl ShortStr {
         (bytes.len() <= 255).then(|| ShortStr(Bytes::copy_from_slice(bytes)))
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

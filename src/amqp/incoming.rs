@@ -6,7 +6,6 @@ use super::cursor::Malformed;
 /// A message whose frames are still coming.
 #[derive(Debug)]
 pub struct Incoming<M> {
-    /// What its method said.
     pub method: M,
     body: Body,
 }
@@ -21,7 +20,6 @@ enum Body {
 }
 
 impl<M> Incoming<M> {
-    /// Its method has come.
     pub fn new(method: M) -> Incoming<M> {
         Incoming {
             method,

@@ -6,7 +6,6 @@
 use super::cursor::{Cursor, Malformed};
 use super::ids::DeliveryTag;
 
-/// Class and method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodId(pub u16, pub u16);
 
@@ -102,7 +101,6 @@ view! {
 view! {
     /// `connection.open`, from the client.
     Open<'a> {
-        /// The vhost.
         vhost: &'a [u8] = |c| c.shortstr()?;
     }
 }
@@ -110,9 +108,7 @@ view! {
 view! {
     /// `connection.close` and `channel.close`.
     Close<'a> {
-        /// The reply code.
         code: u16 = |c| c.short()?;
-        /// The reply text.
         text: &'a [u8] = |c| c.shortstr()?;
         /// The class of the method at fault, or 0.
         class: u16 = |c| c.short()?;
@@ -122,13 +118,10 @@ view! {
 }
 
 view! {
-    /// `exchange.declare`.
     ExchangeDeclare<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;
-        /// The exchange.
         exchange: &'a [u8] = |c| c.shortstr()?;
-        /// Its type.
         kind: &'a [u8] = |c| c.shortstr()?;
         /// passive 1, durable 2, auto_delete 4, internal 8, no_wait 16.
         bits: u8 = |c| c.octet()?;
@@ -147,7 +140,6 @@ view! {
     ExchangeName<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;
-        /// The exchange.
         exchange: &'a [u8] = |c| c.shortstr()?;
     }
 }
@@ -157,11 +149,8 @@ view! {
     ExchangeBind<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;
-        /// Where messages go to.
         destination: &'a [u8] = |c| c.shortstr()?;
-        /// Where they come from.
         source: &'a [u8] = |c| c.shortstr()?;
-        /// The binding key.
         routing_key: &'a [u8] = |c| c.shortstr()?;
         /// no_wait 1.
         bits: u8 = |c| c.octet()?;
@@ -171,7 +160,6 @@ view! {
 }
 
 view! {
-    /// `queue.declare`.
     QueueDeclare<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;
@@ -203,27 +191,21 @@ impl QueueDeclare<'_> {
 }
 
 view! {
-    /// `queue.declare-ok`.
     QueueDeclareOk<'a> {
         /// The queue's name, also a generated one.
         queue: &'a [u8] = |c| c.shortstr()?;
-        /// Ready messages.
         message_count: u32 = |c| c.long()?;
-        /// Active consumers.
         consumer_count: u32 = |c| c.long()?;
     }
 }
 
 view! {
-    /// `queue.bind`.
     QueueBind<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// The queue; empty is the last one declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
-        /// The exchange.
         exchange: &'a [u8] = |c| c.shortstr()?;
-        /// The binding key.
         routing_key: &'a [u8] = |c| c.shortstr()?;
         /// no_wait 1.
         bits: u8 = |c| c.octet()?;
@@ -239,9 +221,7 @@ view! {
         ticket: u16 = |c| c.short()?;
         /// The queue; empty is the last one declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
-        /// The exchange.
         exchange: &'a [u8] = |c| c.shortstr()?;
-        /// The binding key.
         routing_key: &'a [u8] = |c| c.shortstr()?;
         /// The arguments table, without its length.
         arguments: &'a [u8] = |c| c.longstr()?;
@@ -261,7 +241,6 @@ view! {
 }
 
 view! {
-    /// `basic.consume`.
     Consume<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;
@@ -277,7 +256,6 @@ view! {
 view! {
     /// `basic.cancel`, from either side.
     Cancel<'a> {
-        /// The consumer.
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
         /// no_wait 1.
         bits: u8 = |c| c.octet()?;
@@ -287,19 +265,16 @@ view! {
 view! {
     /// `basic.consume-ok` and `basic.cancel-ok`.
     ConsumerTag<'a> {
-        /// The consumer.
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
     }
 }
 
 view! {
-    /// `basic.publish`.
     Publish<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// Empty is the default exchange.
         exchange: &'a [u8] = |c| c.shortstr()?;
-        /// The routing key.
         routing_key: &'a [u8] = |c| c.shortstr()?;
         /// mandatory 1, immediate 2.
         bits: u8 = |c| c.octet()?;
@@ -307,23 +282,17 @@ view! {
 }
 
 view! {
-    /// `basic.return`.
     Return<'a> {
         /// 312 NO_ROUTE.
         code: u16 = |c| c.short()?;
-        /// Its text.
         text: &'a [u8] = |c| c.shortstr()?;
-        /// As published.
         exchange: &'a [u8] = |c| c.shortstr()?;
-        /// As published.
         routing_key: &'a [u8] = |c| c.shortstr()?;
     }
 }
 
 view! {
-    /// `basic.deliver`.
     Deliver<'a> {
-        /// The consumer.
         consumer_tag: &'a [u8] = |c| c.shortstr()?;
         /// The tag of the delivery, on this channel.
         delivery_tag: DeliveryTag = |c| DeliveryTag(c.longlong()?);
@@ -337,7 +306,6 @@ view! {
 }
 
 view! {
-    /// `basic.get`.
     Get<'a> {
         /// Reserved.
         ticket: u16 = |c| c.short()?;

@@ -12,9 +12,7 @@ use super::table::Table;
 /// The properties that somebody here asks for, by their flag bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// A field table.
     Headers = 13,
-    /// An octet.
     Priority = 11,
     /// A shortstr: the message's TTL in milliseconds.
     Expiration = 8,
@@ -71,7 +69,6 @@ enum Type {
 pub enum Plain<'a> {
     /// A shortstr, without its length octet.
     Text(&'a [u8]),
-    /// An octet.
     Octet(u8),
     /// A timestamp: seconds since 1970.
     Time(u64),
@@ -100,16 +97,12 @@ pub enum Change {
     Set(Vec<u8>),
 }
 
-/// What an edit does.
 #[derive(Clone, Debug, Default)]
 pub struct Edit {
-    /// The header table.
     pub headers: Change,
     /// The priority: one octet.
     pub priority: Change,
-    /// The expiration.
     pub expiration: Change,
-    /// The user-id.
     pub user_id: Change,
 }
 

@@ -21,14 +21,12 @@ pub fn method(
     });
 }
 
-/// `basic.ack`.
 pub fn ack(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, multiple: bool) {
     method(out, channel, MethodId::BASIC_ACK, |a| {
         a.longlong(tag.0).octet(u8::from(multiple)).end()
     });
 }
 
-/// `basic.nack`.
 pub fn nack(
     out: &mut Vec<u8>,
     channel: ChannelId,
@@ -43,7 +41,6 @@ pub fn nack(
     });
 }
 
-/// `basic.reject`.
 pub fn reject(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, requeue: bool) {
     method(out, channel, MethodId::BASIC_REJECT, |a| {
         a.longlong(tag.0).octet(u8::from(requeue)).end()
@@ -58,7 +55,6 @@ pub fn refuse(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, nack: boo
     }
 }
 
-/// `basic.deliver`.
 pub fn deliver(out: &mut Vec<u8>, channel: ChannelId, deliver: &Deliver<'_>) {
     method(out, channel, MethodId::BASIC_DELIVER, |a| {
         a.shortstr(deliver.consumer_tag)
@@ -70,7 +66,6 @@ pub fn deliver(out: &mut Vec<u8>, channel: ChannelId, deliver: &Deliver<'_>) {
     });
 }
 
-/// `basic.get-ok`.
 pub fn get_ok(out: &mut Vec<u8>, channel: ChannelId, got: &GetOk<'_>) {
     method(out, channel, MethodId::BASIC_GET_OK, |a| {
         a.longlong(got.delivery_tag.0)
@@ -108,7 +103,6 @@ pub fn close_ok(out: &mut Vec<u8>, channel: ChannelId) {
     method(out, channel, id, |_| {});
 }
 
-/// `channel.open`.
 pub fn channel_open(out: &mut Vec<u8>, channel: ChannelId) {
     method(out, channel, MethodId::CHANNEL_OPEN, |a| {
         a.shortstr(b"").end()
@@ -233,6 +227,5 @@ impl Arguments<'_> {
         self
     }
 
-    /// Ends a chain of calls.
     pub fn end(&mut self) {}
 }

@@ -13,21 +13,17 @@ pub use building::{ArrayBuilder, TableBuilder};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table<'a>(pub &'a [u8]);
 
-/// One member of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
     /// Up to 255 octets, not always UTF-8.
     pub name: &'a [u8],
-    /// Its value.
     pub value: Value<'a>,
     /// Name and value as they are on the wire.
     pub raw: &'a [u8],
 }
 
-/// A typed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value<'a> {
-    /// The type code.
     pub tag: u8,
     /// What follows it; of strings, tables and arrays without their length.
     pub data: &'a [u8],
@@ -136,7 +132,6 @@ impl<'a> Array<'a> {
 // === impl Value ===
 
 impl<'a> Value<'a> {
-    /// A longstr.
     pub fn longstr(data: &'a [u8]) -> Value<'a> {
         Value { tag: b'S', data }
     }

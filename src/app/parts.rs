@@ -29,7 +29,6 @@ use crate::tls::{Certificates, Client, Connector};
 
 use super::BindError;
 
-/// For every session.
 pub(super) fn session(config: &Config) -> session::Settings {
     session::Settings {
         mode: config.mode,

@@ -20,7 +20,6 @@ use super::{Config, Reloadable, gone};
 
 mod policies;
 
-/// Checks everything.
 pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
     let Raw {
         values,
@@ -286,7 +285,6 @@ impl Checker {
     }
 }
 
-/// Where a value stands.
 fn place(value: &Value) -> &str {
     value.origin().unwrap_or_default()
 }

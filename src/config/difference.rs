@@ -24,7 +24,6 @@ pub static RELOADED: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
 /// One setting with another value. Shown as `name old → new`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The setting.
     pub name: String,
     /// Old and new value, or what happened to policies.
     what: String,

@@ -10,15 +10,11 @@ use crate::url::Url;
 /// The server of `on-dead-letter`. `Display`, `Debug` and the printed settings hide its password, its path and its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookUrl {
-    /// With TLS.
     pub tls: bool,
     /// Name or address; an IPv6 address stands without its brackets.
     pub host: String,
-    /// TCP port.
     pub port: u16,
-    /// Path and query.
     pub target: Secret,
-    /// For HTTP Basic.
     pub user: Option<(String, Secret)>,
 }
 

@@ -44,7 +44,6 @@ static OF_KUBERNETES: LazyLock<Regex> = LazyLock::new(|| {
 /// Where settings are looked for, weakest first. The defaults are below all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// A TOML file.
     pub file: Option<PathBuf>,
     /// All variables of the process; those of other programs are left alone.
     pub environment: Vec<(OsString, OsString)>,

@@ -15,13 +15,10 @@ const NO_VHOST: &str = "leave out the path: the proxy serves all vhosts, and `vh
 /// The broker's addresses, with the proxy's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// With TLS.
     pub tls: bool,
     /// One or more, in the order in which they are written.
     pub nodes: Vec<Node>,
-    /// User of the links.
     pub user: ShortStr,
-    /// Its password.
     pub password: Secret,
 }
 
@@ -32,11 +29,9 @@ pub struct Secret(pub(super) String);
 /// Where the management API is. `Display`, `Debug` and the printed settings hide its password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagementUrl {
-    /// With TLS.
     pub tls: bool,
     /// Name or address; an IPv6 address stands without its brackets.
     pub host: String,
-    /// TCP port.
     pub port: u16,
     /// What stands before `/api`, without a slash at its end.
     pub path: String,

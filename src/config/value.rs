@@ -41,7 +41,6 @@ pub(super) fn address_or_none(text: &str) -> Result<Option<SocketAddr>, String> 
     }
 }
 
-/// The same, or a path.
 pub(super) fn place_or_none(text: &str) -> Result<Option<At>, String> {
     match text {
         "" => Ok(None),

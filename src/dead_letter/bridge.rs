@@ -22,7 +22,6 @@ use super::Dialect;
 use super::headers::{X_DEATH, X_FIRST_DEATH, X_LAST_DEATH, contains};
 use super::private;
 
-/// The names of bridges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bridges {
     prefix: ShortStr,

@@ -23,7 +23,6 @@ const MOST_AHEAD: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// What an edit makes of a header.
 enum Becomes {
     Itself,
-    /// It has this name.
     Named(&'static [u8]),
     Nothing,
 }

@@ -85,7 +85,6 @@ pub(super) fn with_sorted(
     Ok(out.finish())
 }
 
-/// An array of longstr.
 pub(super) fn longstrs(members: &[&[u8]]) -> ArrayBuilder {
     let mut array = ArrayBuilder::default();
     for member in members {

@@ -27,7 +27,6 @@ enum Word<'a> {
     Other(u8, &'a [u8]),
 }
 
-/// One member of x-death.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     queue: Option<Value<'a>>,
@@ -35,7 +34,6 @@ pub(super) struct Entry<'a> {
     count: Option<Count>,
     /// As they were read; counting up does not change them.
     routing_keys: Option<Array<'a>>,
-    /// All fields, raw.
     fields: Cow<'a, [u8]>,
 }
 
@@ -324,7 +322,6 @@ impl<'a> Entry<'a> {
         self.queue.and_then(Value::as_longstr)
     }
 
-    /// All fields, raw.
     pub(super) fn into_fields(self) -> Cow<'a, [u8]> {
         self.fields
     }

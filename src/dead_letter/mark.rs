@@ -15,11 +15,9 @@ const BY: &[u8] = b"by";
 /// How often a message was redriven, as it says itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark<'a> {
-    /// How often.
     pub count: u64,
     /// The last time: seconds since 1970.
     pub time: Option<u64>,
-    /// By whom the last time.
     pub by: Option<&'a [u8]>,
 }
 

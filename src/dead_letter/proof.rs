@@ -30,7 +30,6 @@ pub struct Original<'a>(pub Option<&'a [u8]>);
 pub struct Parked<'a> {
     /// The exchange that it was meant for.
     pub exchange: &'a [u8],
-    /// Why it is parked.
     pub cause: &'a [u8],
 }
 

@@ -39,11 +39,8 @@ pub use super::standing::Standing;
 pub enum Destination {
     /// To the queue of its newest death; or, of a message that was on its way back into its queue, to that.
     Source,
-    /// To this queue.
     Queue(ShortStr),
-    /// To this exchange.
     Exchange {
-        /// Its name.
         exchange: ShortStr,
         /// The key. None: the one that the message was first published with.
         routing_key: Option<ShortStr>,
@@ -53,20 +50,16 @@ pub enum Destination {
 /// What to do with dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redrive {
-    /// Where they go.
     pub to: Destination,
     /// They keep their headers of deaths.
     pub keep_history: bool,
-    /// Who wants that.
     pub by: ShortStr,
 }
 
 /// The proxy that publishes it.
 #[derive(Clone, Copy)]
 pub struct Here<'a> {
-    /// Its user.
     pub own_user: &'a [u8],
-    /// Whose rules count.
     pub dialect: Dialect,
     /// The names of its bridges: these are nobody's exchanges.
     pub bridges: &'a Bridges,
@@ -105,9 +98,7 @@ pub struct Sent {
 pub struct Route {
     /// The exchange; empty is the default exchange.
     pub exchange: ShortStr,
-    /// The routing key.
     pub routing_key: ShortStr,
-    /// The keys in `CC`.
     pub cc: Vec<ShortStr>,
 }
 
@@ -349,7 +340,6 @@ impl<'a> Origin<'a> {
 // === impl Route ===
 
 impl Route {
-    /// With this key alone.
     pub fn new(exchange: &ShortStr, routing_key: &ShortStr) -> Route {
         Route {
             exchange: exchange.clone(),

@@ -11,7 +11,6 @@ use crate::machine::Rejecter;
 use super::Death;
 use super::headers::HeaderEdit;
 
-/// Its name.
 pub const X_REJECTED_BY: &[u8] = b"x-rejected-by";
 
 /// Makes the header say who rejected the message at `now` (seconds since 1970). If nobody did, there is none.

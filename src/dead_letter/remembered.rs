@@ -200,7 +200,6 @@ fn as_the_broker_reads<'a>(
 // === impl Whole ===
 
 impl<'a> Whole<'a> {
-    /// Counts one more death.
     pub(super) fn record(&mut self, dialect: Dialect, death: NewDeath<'a>) {
         for list in [&mut self.entries, &mut self.since] {
             *list = history::record(dialect, std::mem::take(list), death);

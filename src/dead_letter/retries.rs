@@ -13,13 +13,11 @@ pub const LONGEST_DELAY: Duration = Duration::from_secs(7 * 24 * 3600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RetryType {
-    /// Each of them.
     All,
     /// Those that count as failures: by `basic.reject`.
     Failed,
     /// The others: by `basic.nack`.
     Returned,
-    /// None.
     Disabled,
 }
 
@@ -50,9 +48,7 @@ pub enum OnCrash {
 /// By which method a client returned a message, with `requeue=true`. RabbitMQ 4.3 takes the one for a failure, the other not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
-    /// `basic.nack`.
     ByNack,
-    /// `basic.reject`.
     ByReject,
 }
 
@@ -74,16 +70,13 @@ pub struct Retries {
     pub limit: Option<u64>,
     /// What the limit and the delay count.
     pub counts: Counts,
-    /// When a client is lost.
     pub on_crash: OnCrash,
 }
 
 /// How late messages come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackOff {
-    /// After which returns.
     pub after: RetryType,
-    /// After the first one.
     pub min: Duration,
     /// At most.
     pub max: Duration,
@@ -105,7 +98,6 @@ pub enum Verdict {
 // === impl RetryType ===
 
 impl RetryType {
-    /// All of them.
     pub const ALL: [RetryType; 4] = [
         RetryType::All,
         RetryType::Failed,
@@ -123,7 +115,6 @@ impl RetryType {
         }
     }
 
-    /// The type of that name.
     pub fn parse(name: &[u8]) -> Option<RetryType> {
         let mut all = RetryType::ALL.into_iter();
         all.find(|of| of.as_str().as_bytes() == name)
@@ -133,7 +124,6 @@ impl RetryType {
 // === impl Attempts ===
 
 impl Attempts {
-    /// With one return more.
     fn and(self, returned: Returned) -> Attempts {
         Attempts {
             all: self.all.saturating_add(1),
@@ -144,7 +134,6 @@ impl Attempts {
         }
     }
 
-    /// Both.
     pub fn plus(self, other: Attempts) -> Attempts {
         Attempts {
             all: self.all.saturating_add(other.all),

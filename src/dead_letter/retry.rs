@@ -61,7 +61,6 @@ pub struct Retry<'a> {
     pub expiration: Option<&'a [u8]>,
     /// When its TTL is over, if it has one. That began at the delivery that was the first to be returned.
     pub deadline: Option<Wall>,
-    /// While it is away.
     pub away: Option<Away<'a>>,
 }
 
@@ -72,7 +71,6 @@ pub struct Away<'a> {
     pub due: Wall,
     /// Its property `priority`.
     pub priority: Option<u8>,
-    /// Its headers of deaths.
     pub deaths: Table<'a>,
     /// It comes back through an exchange that leads to its queue alone, with its own key; else through the default exchange.
     pub by_exchange: bool,
@@ -477,7 +475,6 @@ fn is_the_brokers(name: &[u8]) -> bool {
     is_of_deaths(name) || OF_THE_QUEUE.contains(&name)
 }
 
-/// The headers of deaths.
 pub(super) fn is_of_deaths(name: &[u8]) -> bool {
     name == X_DEATH || X_FIRST_DEATH.contains(&name) || X_LAST_DEATH.contains(&name)
 }

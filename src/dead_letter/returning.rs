@@ -24,7 +24,6 @@ use super::{Death, Lookup, Rules, Target};
 pub struct Return<'a> {
     /// The death that it dies if it has come back as often as it may. Its content is as it was before the first retry.
     pub death: Death<'a>,
-    /// By which method.
     pub returned: Returned,
     /// How often it had come back, the queue's own count included.
     pub attempts: Attempts,
@@ -32,7 +31,6 @@ pub struct Return<'a> {
     pub deadline: Option<Wall>,
     /// The TTL that the queue gives each message, as far as that is known.
     pub queue_ttl: Option<Duration>,
-    /// When it was delivered.
     pub delivered: Wall,
     /// All is known that can give its queue a target. If not, the broker may know of one where nobody here does.
     pub knows_all: bool,
@@ -49,7 +47,6 @@ pub struct Return<'a> {
 pub struct CameBack {
     /// The queue it belongs to.
     pub queue: ShortStr,
-    /// What to do with it.
     pub disposal: Disposal,
 }
 

@@ -10,7 +10,6 @@ use super::private;
 use super::remembered::Past;
 use super::{Death, Dialect, Rules, Target};
 
-/// The keys of one hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keys<'a> {
     /// What a client sees as the routing key.
@@ -117,7 +116,6 @@ impl<'a> Keys<'a> {
         Some(keys)
     }
 
-    /// All keys.
     pub(super) fn all(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         std::iter::once(self.routing_key)
             .chain(self.cc.iter().copied())

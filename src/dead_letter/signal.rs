@@ -18,9 +18,7 @@ use super::headers::{HeaderEdit, OF_THE_QUEUE, X_DEATH, X_LAST_DEATH};
 /// One death that the broker recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal<'a> {
-    /// The queue it died in.
     pub queue: ShortStr,
-    /// Why it died.
     pub reason: Reason,
     /// The exchange it had been published to before: 3.x tells only that of its first death here (S4.2).
     pub exchange: &'a [u8],
@@ -28,14 +26,12 @@ pub struct Signal<'a> {
     pub routing_key: &'a [u8],
     /// How often it died there of that.
     pub count: i64,
-    /// The message.
     pub content: &'a Content,
 }
 
 /// Why a message in the intake queue is no signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Implausible {
-    /// It cannot be read.
     #[error("its properties cannot be read")]
     Malformed,
     /// There is no x-death, or none with a table in front.

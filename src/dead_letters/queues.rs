@@ -69,7 +69,6 @@ fn readable(queue: &Value) -> Value {
     readable
 }
 
-/// How long that is.
 pub(super) fn time(seconds: &Value) -> Option<String> {
     let time = Duration::from_secs(seconds.as_u64()?);
     Some(humantime_serde::re::humantime::format_duration(time).to_string())

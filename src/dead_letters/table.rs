@@ -42,7 +42,6 @@ pub(super) fn table(
     Ok(aligned(&table))
 }
 
-/// What stands in a cell.
 pub(super) fn cell(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

@@ -83,7 +83,6 @@ pub(super) fn is_yes(answer: &[u8], queue: &OsStr, to: Option<&str>) -> bool {
     }
 }
 
-/// What a dry run says.
 pub(super) fn dry_run(meant: &str, queue: &OsStr, to: Option<&str>) -> String {
     let queue = name(queue);
     match to {
@@ -136,7 +135,6 @@ pub(super) fn progress(shown: &Shown, limit: Option<u64>) -> String {
     format!("{what} {id}: {share}{seen}{ready} seen, {gone} gone{stay}{state}")
 }
 
-/// How it ended.
 pub(super) fn ended(shown: &Shown) -> String {
     let what = what(shown);
     let id = shown.id;
@@ -205,7 +203,6 @@ pub(super) fn reasons(shown: &Shown) -> String {
     }
 }
 
-/// `Redrive` or `Purge`.
 pub(super) fn what(shown: &Shown) -> &'static str {
     match shown.to.as_str() {
         "nowhere" => "Purge",
@@ -246,7 +243,6 @@ impl Meant {
         self.matched == 0 && self.is_whole()
     }
 
-    /// `12 of 40 messages`.
     pub(super) fn number(&self, limit: Option<u64>) -> String {
         let most = limit.unwrap_or(u64::MAX);
         let count = self.matched.min(most);

@@ -13,9 +13,7 @@ const CLOCKS_DIFFER_BY: u64 = 5 * 60;
 /// A dead letter, or how one ought to be: its newest death, and how it was delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Where it died.
     pub queue: String,
-    /// Why.
     pub reason: String,
     /// How often, there and for that reason.
     pub count: i64,
@@ -27,7 +25,6 @@ pub struct DeadLetter {
     pub time: u64,
     /// Its TTL, if it had one.
     pub original_expiration: String,
-    /// What it says.
     pub body: String,
     /// The exchange that delivered the dead letter.
     pub delivered_by: String,
@@ -61,7 +58,6 @@ impl DeadLetters {
         Self { expected, seen }
     }
 
-    /// Columns for people.
     pub fn table(&self) -> String {
         let mut rows = vec![
             [
@@ -201,7 +197,6 @@ impl DeadLetter {
     }
 }
 
-/// A JSON string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for character in text.chars() {

@@ -8,7 +8,6 @@ use crate::http::escaped;
 
 use super::{Patient, Report};
 
-/// Queues that are named.
 const NAMED: usize = 3;
 
 pub(super) async fn examine(patient: &Patient, report: &mut Report) {

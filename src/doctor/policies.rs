@@ -92,7 +92,6 @@ impl<'a> Policies<'a> {
         unreadable.map(|(policy, _)| policy.name.as_str()).collect()
     }
 
-    /// The harmful ones.
     pub(super) fn acting(&self) -> Vec<Acts> {
         let mut acting: Vec<Acts> = Vec::new();
         for (queue, of_type) in &self.queues {

@@ -5,11 +5,9 @@ use serde::Serialize;
 use crate::columns::aligned;
 use crate::plain;
 
-/// How it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// As it should be.
     Ok,
     /// Worth knowing; it may be wanted so.
     Note,
@@ -20,11 +18,8 @@ pub enum Kind {
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How it is.
     pub kind: Kind,
-    /// What was looked at.
     pub about: String,
-    /// A sentence.
     pub says: String,
     /// What to do: a command, or a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +115,6 @@ impl Report {
         text + &format!("\n{}, {}\n", said(problems, "problem"), said(notes, "note"))
     }
 
-    /// For programs.
     pub fn json(&self) -> String {
         let value = serde_json::json!({
             "findings": self.findings,

@@ -21,13 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Where dead letters are posted.
 #[derive(Clone)]
 pub struct Server {
-    /// Name or address.
     pub host: String,
-    /// TCP port.
     pub port: u16,
     /// How TLS is spoken with it, if it is.
     pub tls: Option<tls::Connector>,
-    /// Path and query.
     pub target: String,
     /// Name and password for HTTP Basic.
     pub user: Option<(Bytes, Bytes)>,

@@ -57,7 +57,6 @@ enum State {
     Renewing,
 }
 
-/// The channel.
 #[derive(Debug)]
 pub(super) struct Consumer {
     queue: ShortStr,
@@ -245,7 +244,6 @@ impl Consumer {
         self.stopped(fx);
     }
 
-    /// Takes nothing new.
     pub(super) fn end(&mut self, fx: &mut Effects) {
         if self.state == State::Open {
             self.cancel(fx);
@@ -343,7 +341,6 @@ impl Consumer {
         }
     }
 
-    /// Acks what is done.
     pub(super) fn flush(&mut self, fx: &mut Effects) {
         if !self.ledger.is_flushed() {
             let acked = self.ledger.flush(fx.broker.build(&[]), CONSUMER);

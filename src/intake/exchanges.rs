@@ -15,7 +15,6 @@ const FRESH: Duration = Duration::from_secs(60);
 pub(super) enum Need {
     /// Nothing: it is answered, or will be with others.
     Nothing,
-    /// It must be declared.
     Declare,
 }
 
@@ -29,13 +28,11 @@ struct Entry {
     pending: bool,
     /// The broker did not find our queue when it was to be bound.
     missed: bool,
-    /// Who needed it first.
     user: Option<ShortStr>,
     /// Who waits. Not empty: it is being declared, or will be. Each session asks for one at a time, so there are no more than sessions.
     owners: Vec<Owner>,
 }
 
-/// The exchanges.
 #[derive(Debug)]
 pub(super) struct Exchanges {
     known: BTreeMap<ShortStr, Entry>,
@@ -45,7 +42,6 @@ pub(super) struct Exchanges {
 // === impl Exchanges ===
 
 impl Exchanges {
-    /// None yet.
     pub(super) fn new(limits: LiveLimits) -> Exchanges {
         Exchanges {
             known: BTreeMap::new(),
@@ -53,7 +49,6 @@ impl Exchanges {
         }
     }
 
-    /// Somebody needs it.
     pub(super) fn ask(
         &mut self,
         owner: Owner,
@@ -136,7 +131,6 @@ impl Exchanges {
         }
     }
 
-    /// The broker refused it.
     pub(super) fn refused(&mut self, exchange: &ShortStr, fx: &mut Effects) {
         if let Some(entry) = self.known.remove(exchange) {
             answer(&entry.owners, exchange, false, fx);

@@ -8,7 +8,6 @@ use crate::amqp::incoming::Incoming;
 /// The largest message that is taken in: RabbitMQ's own default limit up to 3.13. Of larger ones only the end is awaited.
 const LARGEST: usize = 128 << 20;
 
-/// A delivery, whole.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) tag: u64,

@@ -13,7 +13,6 @@ enum State {
     Held,
     /// To be acked at the next flush.
     Done,
-    /// Acked or rejected.
     Settled,
 }
 
@@ -123,7 +122,6 @@ impl Ledger {
         }
     }
 
-    /// What was kept.
     pub(super) fn take_spare(&mut self, tag: u64) -> Option<Publication> {
         Some(*self.slot(tag)?.spare.take()?)
     }

@@ -26,9 +26,7 @@ pub(super) enum Object {
     ParkingExchange,
     /// Takes all that is parked.
     ParkingQueue,
-    /// Between them.
     ParkingBinding,
-    /// Collects all signals.
     IntakeQueue,
     /// Direct, durable: leads to the delay queues, which the publisher makes.
     DelayExchange,
@@ -42,7 +40,6 @@ pub(super) enum Object {
     IntakeBinding(ShortStr),
 }
 
-/// Writes the declares.
 #[derive(Debug)]
 pub(super) struct Objects {
     names: Names,

@@ -72,7 +72,6 @@ struct Held {
     stuck: bool,
 }
 
-/// The channel.
 #[derive(Debug)]
 pub(super) struct Parked {
     queue: ShortStr,
@@ -80,7 +79,6 @@ pub(super) struct Parked {
     state: State,
     /// The link is up, and the publisher takes what is fetched.
     active: bool,
-    /// The channel is open.
     open: bool,
     /// When the last lap ended, or was not begun.
     rested: Mono,
@@ -157,7 +155,6 @@ impl Parked {
         self.rest(now);
     }
 
-    /// Fetches nothing more.
     pub(super) fn end(&mut self) {
         self.left = 0;
         self.active = false;

@@ -16,7 +16,6 @@ const LONGEST: u64 = 8;
 /// Exchange and routing key.
 pub(super) type Target = (ShortStr, ShortStr);
 
-/// The targets that rest.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     lap: u64,
@@ -76,7 +75,6 @@ impl Resting {
         }
     }
 
-    /// The target took one.
     pub(super) fn taken(&mut self, target: &Target) {
         self.targets.remove(target);
     }

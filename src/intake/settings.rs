@@ -13,7 +13,6 @@ use super::QueueType;
 /// The settings of an intake.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Vhost and user.
     pub login: Login,
     /// The names of its objects.
     pub names: Names,
@@ -21,13 +20,10 @@ pub struct Settings {
     pub policies: LivePolicies,
     /// What is known of queues: for what died while it was away from its queue, or was parked as nobody knew a target.
     pub catalogue: Catalogue,
-    /// `intake-queue-type`.
     pub queue_type: QueueType,
-    /// `intake-prefetch`.
     pub prefetch: u16,
     /// `max-intake-exchanges`, `intake-bytes` and `max-history`.
     pub limits: LiveLimits,
-    /// How dead letters look.
     pub rules: RuleSettings,
     /// There is a record of redeclared queues: no signal is taken before it counts.
     pub recorded: bool,

@@ -24,7 +24,6 @@ pub(super) enum Decision {
     Reject(Event),
 }
 
-/// Decides.
 pub(super) fn decide(
     settings: &Settings,
     rules: &Rules,

@@ -34,7 +34,6 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No channel.
     Shut,
     Declaring,
     Ready,
@@ -45,7 +44,6 @@ enum State {
 /// The broker's code, and its code and words.
 pub(super) type Words = (u16, String);
 
-/// The channel.
 #[derive(Debug)]
 pub(super) struct Topology {
     objects: Objects,
@@ -103,12 +101,10 @@ impl Topology {
         self.open(now, fx);
     }
 
-    /// All objects are there.
     pub(super) fn is_ready(&self) -> bool {
         self.state == State::Ready
     }
 
-    /// The link is lost.
     pub(super) fn lost(&mut self, now: Now) {
         if self.state != State::Shut {
             self.patience = Some(now.mono.after(PATIENCE));
@@ -231,7 +227,6 @@ impl Topology {
         self.refusal = Some(refusal);
     }
 
-    /// What is due.
     pub(super) fn timeout(&mut self, now: Now, fx: &mut Effects) {
         if self.again.is_some_and(|again| again <= now.mono) {
             self.again = None;

@@ -11,7 +11,6 @@ const FOR_EACH: Duration = Duration::from_millis(100);
 /// ... and at most.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The lap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vain {
     ended: Mono,

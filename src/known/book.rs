@@ -15,7 +15,6 @@ mod queue;
 /// Dead-letter queues of a vhost that are known, and of all vhosts together; dead letters to others are only counted.
 pub(super) const MOST_QUEUES: usize = 200;
 const MOST_QUEUES_IN_ALL: usize = 1000;
-/// Vhosts that are known.
 const MOST_VHOSTS: usize = 200;
 /// Named exchanges of a vhost that are known as targets.
 const MOST_EXCHANGES: usize = 100;
@@ -66,10 +65,8 @@ struct Aim {
     published: Published,
 }
 
-/// Where an aim leads.
 #[derive(Debug, Default)]
 pub(super) enum Leads {
-    /// Nobody has looked.
     #[default]
     New,
     /// There is no such exchange.

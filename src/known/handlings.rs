@@ -18,9 +18,7 @@ use crate::telemetry::Metrics;
 pub struct Handlings {
     /// What is known of queues.
     pub catalogue: Catalogue,
-    /// Those in force.
     pub policies: LivePolicies,
-    /// The global one.
     pub mode: Mode,
     /// The names of the proxy's own objects.
     pub names: Names,
@@ -72,7 +70,6 @@ impl Handlings {
         self.clock.now().mono
     }
 
-    /// Nothing is known yet.
     #[cfg(test)]
     pub(crate) fn of_tests() -> Handlings {
         Handlings {

@@ -48,7 +48,6 @@ pub(super) struct Counted {
 // === impl Published ===
 
 impl Published {
-    /// Counts a publication.
     pub(super) fn add(&mut self, now: Mono) {
         self.number += 1;
         match self.runs.back_mut() {

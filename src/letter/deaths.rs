@@ -7,7 +7,6 @@ use crate::machine::Wall;
 
 use super::Letter;
 
-/// Entries that are read.
 const MOST: usize = 1000;
 /// Octets that are kept of what is no name.
 const LONGEST: usize = 255;
@@ -21,7 +20,6 @@ pub struct Death {
     pub queue: Option<ShortStr>,
     /// Why, in RabbitMQ's words; at most 255 octets of it, as text.
     pub reason: Option<String>,
-    /// How often.
     pub count: Option<u64>,
     /// When for the first time, in seconds since 1970. RabbitMQ keeps it when it counts on (S4.2).
     pub time: Option<u64>,
@@ -93,7 +91,6 @@ impl Letter {
 // === impl Fate ===
 
 impl Fate {
-    /// How often it died.
     pub(super) fn number(&self) -> u64 {
         let counts = self.deaths.iter().map(|death| death.count.unwrap_or(1));
         counts.fold(0, u64::saturating_add)

@@ -37,7 +37,6 @@ pub struct Hash(Context);
 // === impl Letter ===
 
 impl Letter {
-    /// Its fingerprint.
     pub fn id(&self) -> Id {
         let mut hash = Hash::default();
         hash.text(&self.exchange);
@@ -86,7 +85,6 @@ impl FromStr for Id {
     }
 }
 
-/// As its digits.
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -101,7 +99,6 @@ impl Hash {
         self.0.update(octets);
     }
 
-    /// Of all that has come.
     pub fn finish(self) -> BodyHash {
         let mut hash = [0; 32];
         hash.copy_from_slice(self.0.finish().as_ref());
@@ -128,7 +125,6 @@ impl Hash {
     }
 }
 
-/// Of nothing yet.
 impl Default for Hash {
     fn default() -> Hash {
         Hash(Context::new(&SHA256))

@@ -13,7 +13,6 @@ use crate::dead_letter::imported::exported;
 use super::view::{Body, Detail, Encoding};
 use super::{ErrorHeaders, Letter, text};
 
-/// What is written.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Line {
@@ -23,7 +22,6 @@ pub struct Line {
     raw_properties: String,
 }
 
-/// What is read of it.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Read {

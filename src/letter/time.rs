@@ -19,7 +19,6 @@ pub(crate) fn rfc_3339_millis(at: Wall) -> String {
     format!("{}.{:03}Z", second(at / 1000), at % 1000)
 }
 
-/// A second of UTC.
 fn second(seconds: u64) -> String {
     let (year, month, day) = date(seconds / DAY);
     let of_day = seconds % DAY;

@@ -18,10 +18,8 @@ const FAULTS: u32 = 8;
 const MOST_DOUBLED: u32 = 3;
 /// After the first refusal; doubled,
 const REFUSED: Duration = Duration::from_secs(1);
-/// up to this.
 const REFUSED_AT_MOST: Duration = Duration::from_secs(60);
 
-/// The waits of one link.
 #[derive(Debug)]
 pub(super) struct BackOff {
     failures: u32,
@@ -57,7 +55,6 @@ impl BackOff {
         self.spread(FIRST * (1 << doubled))
     }
 
-    /// The next wait.
     pub(super) fn next(&mut self) -> Duration {
         let wait = FIRST
             .saturating_mul(1 << self.failures.min(16))

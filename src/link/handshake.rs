@@ -73,7 +73,6 @@ impl Link {
     }
 }
 
-/// `connection.start-ok`.
 fn start_ok(out: &mut Vec<u8>, role: Role, login: &Login) {
     let mut capabilities = TableBuilder::default();
     for name in CAPABILITIES {

@@ -23,7 +23,6 @@ pub(crate) struct Rig<M: Machine> {
     pub(crate) now: Now,
 }
 
-/// One method frame.
 pub(crate) fn method(
     channel: u16,
     id: MethodId,

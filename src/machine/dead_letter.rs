@@ -9,7 +9,6 @@ use super::{Outcome, Publication, Reason, Rejecter};
 pub struct DeadLetter {
     /// The queue that the message died in.
     pub queue: ShortStr,
-    /// Why it died.
     pub reason: Reason,
     /// Where the dead letter should have gone.
     pub exchange: ShortStr,
@@ -17,7 +16,6 @@ pub struct DeadLetter {
     pub routing_key: ShortStr,
     /// Octets of its body.
     pub octets: usize,
-    /// What became of it.
     pub outcome: Outcome,
     /// Who rejected the message, where this proxy withheld the reject.
     pub by: Option<Box<Rejecter>>,

@@ -15,7 +15,6 @@ use super::{Cause, DeadLetter, Leg, Outcome, Trouble, Witness};
 pub enum Event {
     /// A session saw `connection.open-ok`.
     SessionOpened {
-        /// The vhost it opened.
         vhost: Vhost,
         /// The user it authenticated as, when the mechanism shows it.
         user: Option<ShortStr>,
@@ -24,100 +23,59 @@ pub enum Event {
     },
     /// A queue is managed from now on.
     QueueManaged {
-        /// The queue.
         queue: ShortStr,
         /// Its declare was rewritten (take-over); false: its own arguments stay (keep).
         taken_over: bool,
     },
     /// A declare said something else of where dead letters go than counted before; it counts from now on.
     Redeclared {
-        /// The queue.
         queue: ShortStr,
-        /// As counted before.
         before: DeadLettersTo,
-        /// As it said.
         now: DeadLettersTo,
         /// Where what expires or overflows still goes: the queue was not taken over.
         own: Option<DeadLettersTo>,
     },
     /// A policy of the proxy says where the dead letters of a queue go that was not taken over: it acts on its rejects alone.
     RejectsOnly {
-        /// The queue.
         queue: ShortStr,
-        /// By the policy.
         now: DeadLettersTo,
         /// By the arguments that the queue has.
         own: DeadLettersTo,
     },
     /// What the last declare of a queue said could not be written to the record in time: other proxies do not know it yet.
-    NotRecorded {
-        /// The queue.
-        queue: ShortStr,
-    },
+    NotRecorded { queue: ShortStr },
     /// The record of redeclared queues cannot be read, or takes too long: what other proxies wrote there does not count here yet.
     RecordUnread {
         /// The broker's words, or ours.
         cause: String,
     },
     /// The record of redeclared queues has messages that no proxy wrote: they count for nothing, but take room.
-    RecordForeign {
-        /// How many.
-        messages: u64,
-    },
+    RecordForeign { messages: u64 },
     /// A declare that names a dead-letter exchange was left to the broker.
-    DeclareLeft {
-        /// The queue.
-        queue: ShortStr,
-        /// Why.
-        cause: Fallback,
-    },
+    DeclareLeft { queue: ShortStr, cause: Fallback },
     /// A reject was left to the broker although its queue is managed.
-    RejectForwarded {
-        /// The queue.
-        queue: ShortStr,
-        /// Why.
-        cause: Fallback,
-    },
+    RejectForwarded { queue: ShortStr, cause: Fallback },
     /// A message that a client returned to a queue with retries was left to the broker.
-    ReturnForwarded {
-        /// The queue.
-        queue: ShortStr,
-        /// Why.
-        cause: Fallback,
-    },
+    ReturnForwarded { queue: ShortStr, cause: Fallback },
     /// A client was lost, and what it had not settled of a queue that counts that was not counted, or not all.
-    CrashNotCounted {
-        /// The queue.
-        queue: ShortStr,
-        /// Why.
-        cause: Fallback,
-    },
+    CrashNotCounted { queue: ShortStr, cause: Fallback },
     /// What the arguments of a queue say of retries means nothing, wholly or in part.
     RetriesInVain {
-        /// The queue.
         queue: ShortStr,
         /// RabbitMQ's words, or ours.
         problem: String,
     },
     /// The arguments of a queue delete it together with messages that wait in it.
     GoesWithMessages {
-        /// The queue.
         queue: ShortStr,
-        /// Why, and what to do.
         problem: &'static str,
     },
     /// The broker has purged or deleted a queue with retries: what waits for its retry is elsewhere.
-    StillWaiting {
-        /// The queue.
-        queue: ShortStr,
-        /// It is deleted.
-        deleted: bool,
-    },
+    StillWaiting { queue: ShortStr, deleted: bool },
     /// A message that a client returned has come to the end of its publication into a delay queue.
     Retried {
         /// The queue it belongs to.
         queue: ShortStr,
-        /// How long it is away.
         delay: Duration,
         /// What became of it: confirmed, or refused.
         outcome: Outcome,
@@ -130,36 +88,20 @@ pub enum Event {
         outcome: Outcome,
     },
     /// A message that was away is in its queue again.
-    CameBack {
-        /// The queue.
-        queue: ShortStr,
-    },
+    CameBack { queue: ShortStr },
     /// A reject or a return was kept from the broker, which would lose the message, or give it back at once.
     Kept {
-        /// The queue.
         queue: ShortStr,
-        /// A return.
         returned: bool,
         /// Why nothing is published in its place, or not yet.
         cause: Fallback,
     },
     /// The message of such a reject or return was returned to its queue.
-    KeptReturned {
-        /// The queue.
-        queue: ShortStr,
-    },
+    KeptReturned { queue: ShortStr },
     /// A delivery of a managed queue was not retained: its reject, if one comes, is the broker's.
-    NotRetained {
-        /// The queue.
-        queue: ShortStr,
-        /// What it did not fit.
-        limit: Limit,
-    },
+    NotRetained { queue: ShortStr, limit: Limit },
     /// A client named an intake or parking object and was refused.
-    NameRefused {
-        /// The object.
-        name: ShortStr,
-    },
+    NameRefused { name: ShortStr },
     /// A client was refused that chose EXTERNAL, or a protocol in which it could choose that unseen.
     ExternalRefused,
     /// A dead letter came to its end. Whoever keeps it for a while shares it.
@@ -172,41 +114,23 @@ pub enum Event {
         queue: ShortStr,
     },
     /// A link of the proxy's own is up.
-    LinkUp {
-        /// Publisher or intake.
-        role: Role,
-        /// The broker's version.
-        version: Bytes,
-    },
+    LinkUp { role: Role, version: Bytes },
     /// A link is down, or could not be opened.
     LinkDown {
-        /// Publisher or intake.
         role: Role,
         /// The broker's words, or ours.
         cause: String,
     },
     /// The proxy's user may not use this vhost: it stays native.
-    VhostNative {
-        /// The broker's words.
-        cause: String,
-    },
+    VhostNative { cause: String },
     /// The broker blocked (true) or unblocked the publisher.
     Blocked(bool),
     /// The broker closed a channel of a link.
-    ChannelClosed {
-        /// Publisher or intake.
-        role: Role,
-        /// Its code and words.
-        cause: String,
-    },
+    ChannelClosed { role: Role, cause: String },
     /// The broker closed a channel of the publisher, as a dead-letter exchange is internal: it is reached over a bridge from now on.
-    InternalExchange {
-        /// The exchange.
-        exchange: ShortStr,
-    },
+    InternalExchange { exchange: ShortStr },
     /// Dead letters to this target close the publisher's connection: they are kept apart from others, and tried seldom.
     TargetConvicted {
-        /// Its exchange.
         exchange: ShortStr,
         /// Its key, behind the default exchange.
         routing_key: ShortStr,
@@ -227,21 +151,14 @@ pub enum Event {
     /// The intake has all that it needs, and consumes: said once in each life of its link, and after it was refused.
     IntakeWorks,
     /// The broker refuses what the intake needs: an object of its own, or to consume. It is tried again.
-    IntakeRefused {
-        /// The broker's code.
-        code: u16,
-        /// Its code and words.
-        cause: String,
-    },
+    IntakeRefused { code: u16, cause: String },
     /// Nothing can be published: the intake has returned what it held to its queue, and consumes no more until the publisher's link is up.
     HandedOver,
     /// How many intake exchanges are declared.
     IntakeExchanges(usize),
     /// A queue of the proxy's own does its work, or does not any more.
     OwnQueue {
-        /// The queue.
         queue: ShortStr,
-        /// Who says so.
         witness: Witness,
         /// What is wrong; none: it does.
         trouble: Option<Trouble>,
@@ -249,21 +166,13 @@ pub enum Event {
     /// Proxies with this other user work in the vhost; none: no more, or none as far as can be seen.
     OtherUser(Option<ShortStr>),
     /// A queue of the proxy's own was there, and is not any more. It is made again.
-    OwnQueueGone {
-        /// The queue.
-        queue: ShortStr,
-    },
+    OwnQueueGone { queue: ShortStr },
     /// The broker closed the client's connection because a probe's channel was one too many for its user.
     ProbeOverLimit,
     /// A limit was met. What that means for what met it other facts say.
     LimitMet(Limit),
     /// A fault of the protocol on a leg.
-    ProtocolFault {
-        /// Who caused it.
-        leg: Leg,
-        /// What was wrong.
-        what: &'static str,
-    },
+    ProtocolFault { leg: Leg, what: &'static str },
 }
 
 /// A limit that a client or an operator can meet. The label of a metric.
@@ -291,13 +200,11 @@ pub enum Limit {
     Looks,
     /// Messages that a look passes.
     LookLimit,
-    /// Redrives at work.
     Redrives,
     /// Messages that a redrive holds, as they stay.
     RedriveHeld,
     /// Octets of messages that a look passes.
     LookBytes,
-    /// A look took too long.
     LookTimeout,
     /// Dead letters of which the hook is not told yet.
     HookLetters,
@@ -319,7 +226,6 @@ pub enum Limit {
     PublisherBytes,
     /// A dead letter was not confirmed in time, and is published again.
     ConfirmTimeout,
-    /// Entries of `x-death`.
     History,
     /// How far ahead the `x-opt-delivery-time` of a message is.
     DeliveryTime,
@@ -330,7 +236,6 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// All of them.
     pub const ALL: [Limit; 29] = [
         Limit::Connections,
         Limit::Retained,
@@ -418,7 +323,6 @@ impl Display for DeadLettersTo {
     }
 }
 
-/// Which link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Confirm mode, mandatory: puts dead letters out.
@@ -481,7 +385,6 @@ pub enum Fallback {
     Unreadable,
     /// The queue is exclusive, and the broker itself may kill what comes back to it: nobody else can bind it to an exchange.
     Exclusive,
-    /// `close-wait` passed.
     CloseWait,
     /// The publisher refused it.
     Refused(Cause),

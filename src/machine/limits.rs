@@ -10,7 +10,6 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Limits {
-    /// Entries of `x-death`.
     pub max_history: usize,
     /// Dead letters say who rejected their messages.
     pub stamp: bool,
@@ -61,7 +60,6 @@ pub struct Limits {
     /// How long one look may take.
     #[serde(with = "humantime_serde")]
     pub look_timeout: Duration,
-    /// What nobody tunes.
     #[serde(skip)]
     pub fixed: Fixed,
 }

@@ -17,19 +17,15 @@ pub enum Trouble {
     Bounded(String),
 }
 
-/// Who has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Witness {
-    /// The pulse.
     Amqp,
-    /// The management API.
     Management,
 }
 
 // === impl Trouble ===
 
 impl Trouble {
-    /// What is to be done.
     pub fn advice(&self) -> &'static str {
         match self {
             Trouble::Deleted => {

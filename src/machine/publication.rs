@@ -33,7 +33,6 @@ pub struct Publication {
     pub at_least_once: bool,
     /// Its history had more entries than `max-history`.
     pub history_cut: bool,
-    /// Why it is published.
     pub purpose: Purpose,
     /// Who rejected the message, if a client of this proxy did.
     pub by: Option<Box<Rejecter>>,
@@ -42,7 +41,6 @@ pub struct Publication {
 /// Why something is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A message died.
     Death,
     /// A client returned it: into a delay queue for so long, whatever its exchange and its key are.
     Delay(Duration),

@@ -19,7 +19,6 @@ pub struct ClientConnection {
 /// Who rejected a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejecter {
-    /// Over which connection.
     pub connection: Arc<ClientConnection>,
     /// The tag of the consumer that had it; none: it was got by `basic.get`.
     pub consumer: Option<ShortStr>,

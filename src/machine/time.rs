@@ -9,7 +9,6 @@ pub struct Mono(pub u64);
 /// Both clocks at one moment, as plain numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// For deadlines.
     pub mono: Mono,
     /// For what outlives the process: `x-death.time`, the deadline of a message.
     pub wall: Wall,

@@ -2,10 +2,8 @@
 
 use crate::amqp::ids::ShortStr;
 
-/// An exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// Its name.
     pub name: ShortStr,
     /// Its type: `direct`, `fanout`, `topic`, `headers`, or one of a plugin.
     pub kind: ShortStr,
@@ -15,23 +13,18 @@ pub struct Exchange {
     pub is_odd: bool,
 }
 
-/// A binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The exchange that messages come from.
     pub source: ShortStr,
-    /// Where they go.
     pub destination: Destination,
-    /// The binding key.
     pub routing_key: ShortStr,
 }
 
 /// What a binding leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Destination {
-    /// This queue.
     Queue(ShortStr),
-    /// This exchange.
     Exchange(ShortStr),
 }
 

@@ -10,7 +10,6 @@ use super::harm::HARMFUL;
 /// States of a queue that cannot work.
 const BAD: [&str; 5] = ["crashed", "down", "minority", "stopped", "terminated"];
 
-/// The columns of it.
 pub(super) const COLUMNS: &str = "type,state,leader,members,online,policy,operator_policy";
 
 /// These columns, and `effective_policy_definition`.

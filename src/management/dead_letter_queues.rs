@@ -58,7 +58,6 @@ impl Counting {
         }
     }
 
-    /// Looks again and again.
     pub(super) async fn run(mut self) {
         let mut pause = EVERY;
         loop {

@@ -15,26 +15,19 @@ use crate::http::escaped;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ListedPolicy {
-    /// Where it acts.
     pub vhost: String,
-    /// Its name.
     pub name: String,
     /// PCRE, searched in names.
     pub pattern: String,
-    /// `queues`, `all`, …
     pub apply_to: String,
-    /// Any number.
     pub priority: f64,
-    /// Its keys.
     pub definition: BTreeMap<String, Value>,
 }
 
 /// What a user may do in a vhost.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ListedPermission {
-    /// The user.
     pub user: String,
-    /// Where.
     pub vhost: String,
     /// A pattern of names that the user may declare and delete.
     pub configure: String,

@@ -2,14 +2,11 @@
 
 use serde_json::Value;
 
-/// What a key does.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Harm {
-    /// The key.
     pub key: &'static str,
     /// Messages, or the queue with all that is in it, are lost by it alone; else they come to be elsewhere if they die there.
     pub loses: bool,
-    /// In words.
     pub does: &'static str,
 }
 
@@ -23,7 +20,6 @@ const fn leads(key: &'static str) -> Harm {
     Harm { key, loses, does }
 }
 
-/// All that do harm.
 pub const HARMFUL: &[Harm] = &[
     loses("message-ttl", "messages would expire"),
     loses("expires", "the queue would be deleted when nobody uses it"),

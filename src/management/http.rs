@@ -32,9 +32,7 @@ const PIECES: usize = 4;
 /// Where the management API is, and as whom to read it.
 #[derive(Clone)]
 pub struct Api {
-    /// Name or address.
     pub host: String,
-    /// TCP port.
     pub port: u16,
     /// How TLS is spoken with it, if it is.
     pub tls: Option<tls::Connector>,
@@ -42,7 +40,6 @@ pub struct Api {
     pub path: String,
     /// A user with the tag `management`.
     pub user: Bytes,
-    /// Its password.
     pub password: Bytes,
 }
 
@@ -52,7 +49,6 @@ pub(super) struct Connection<'a> {
     requests: SendRequest<Empty<Bytes>>,
 }
 
-/// An answer as it comes.
 pub(super) struct Pieces {
     from: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,
@@ -61,7 +57,6 @@ pub(super) struct Pieces {
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
-    /// Nobody accepts there.
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
     /// The bound on waiting has passed.
@@ -72,26 +67,17 @@ pub enum NoAnswer {
     Connection(#[from] hyper::Error),
     /// An answer, but not the one that was asked for.
     #[error("{path} is answered with {status}{}", hint(*.status))]
-    Status {
-        /// What was asked for.
-        path: String,
-        /// The answer.
-        status: StatusCode,
-    },
+    Status { path: String, status: StatusCode },
     /// Its body broke off, or is too long.
     #[error("the answer to {path} cannot be read: {source}")]
     Body {
-        /// What was asked for.
         path: String,
-        /// What is wrong with it.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Not what RabbitMQ answers.
     #[error("the answer to {path} is not RabbitMQ's: {source}")]
     Json {
-        /// What was asked for.
         path: String,
-        /// What is wrong with it.
         source: serde_json::Error,
     },
 }

@@ -120,7 +120,6 @@ impl Listing {
         }
     }
 
-    /// Lists once.
     pub(super) async fn list(&self) -> Result<(), NoAnswer> {
         let Management {
             api,

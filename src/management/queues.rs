@@ -23,10 +23,8 @@ const COLUMNS: &str =
 /// The argument, and the key of a policy.
 const DELIVERY_LIMIT: [&str; 2] = ["x-delivery-limit", "delivery-limit"];
 
-/// A delay queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayQueue {
-    /// Its delay.
     pub millis: u64,
     /// How many messages there are, in all. `None`: that is not known yet.
     pub messages: Option<u64>,

@@ -93,7 +93,6 @@ impl Watch {
         }
     }
 
-    /// Looks again and again.
     async fn run(mut self) {
         let mut pause = EVERY;
         loop {

@@ -11,7 +11,6 @@ use crate::machine::{Mono, Now, Wall};
 
 /// Tells the time, and wakes tasks.
 pub trait Clock: Clone {
-    /// The timer of one task.
     type Timer: Default;
 
     /// Both clocks at this moment.

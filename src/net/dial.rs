@@ -31,7 +31,6 @@ pub type Line = Watched<Socket>;
 /// Opens connections to the broker.
 #[derive(Clone, Debug)]
 pub struct Dialer {
-    /// Where the broker is.
     pub nodes: Nodes,
     /// What is spoken with them before AMQP.
     pub way: Way,
@@ -51,9 +50,7 @@ pub struct Way {
 /// A connection to the broker.
 #[derive(Debug)]
 pub struct Dialed {
-    /// The connection.
     pub socket: Line,
-    /// Who accepted it.
     pub address: Address,
     /// How TLS is spoken on it, if it is: what is in force for the next one may differ.
     pub tls: Option<Arc<tls::Client>>,
@@ -62,9 +59,7 @@ pub struct Dialed {
 /// Why there is none.
 #[derive(Debug)]
 pub struct Refused {
-    /// Who refused last.
     pub node: Option<Node>,
-    /// What the system says.
     pub error: io::Error,
 }
 

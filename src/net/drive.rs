@@ -63,7 +63,6 @@ pub struct Drive<M: Machine, O, S, C: Clock> {
     inbox: mpsc::Receiver<M::Input>,
     clock: C,
     timer: C::Timer,
-    /// When the turn began.
     now: Now,
     client: Option<Pipe<S>>,
     broker: Option<Pipe<S>>,
@@ -182,7 +181,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         })
     }
 
-    /// The machine.
     pub fn machine(&self) -> &M {
         &self.machine
     }
@@ -192,7 +190,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         self.pipe(leg).map(|pipe| &pipe.stream)
     }
 
-    /// What it waits for.
     pub fn waits(&self) -> Waits {
         let ended = self.last_words.is_some();
         let legs = [Leg::Client, Leg::Broker];

@@ -16,7 +16,6 @@ use super::clock::Clock;
 use super::drive::{Drive, Outlet};
 use super::walks::{Walks, with_nodes};
 
-/// Says how it ended.
 struct Told<T>(mpsc::Sender<T>);
 
 impl Walks {

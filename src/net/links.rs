@@ -35,12 +35,9 @@ pub type Watchdog = Arc<
         + Send
         + Sync,
 >;
-/// A watchdog at work.
 pub type Watching = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Opens links.
 pub struct Opener {
-    /// The way to the broker.
     pub dialer: Dialer,
     /// Of every publisher; vhost, owner and what is known of delay queues are filled in.
     pub publisher: publisher::Settings,
@@ -54,13 +51,11 @@ pub struct Opener {
     pub known: KnownQueues,
     /// Told of each dead letter, if there is one.
     pub hook: Option<Hook>,
-    /// The counters.
     pub metrics: Metrics,
     /// Told when links come and go.
     pub readiness: Readiness,
     /// Told of each dead letter.
     pub recent: RecentDeaths,
-    /// The end.
     pub drain: Drain,
     /// The clock of all machines.
     pub clock: SystemClock,

@@ -33,21 +33,16 @@ use super::workers::{self, Workers};
 /// Accepts clients; has all that a session needs.
 #[derive(Clone)]
 pub struct Listener {
-    /// Settings of sessions.
     pub settings: Arc<Settings>,
-    /// The way to the broker.
     pub dialer: Dialer,
     /// Load balancers that say where their connections come from.
     pub trusted: Trusted,
     /// How many clients at once.
     pub permits: Permits,
-    /// The links.
     pub hub: Hub,
-    /// The counters.
     pub metrics: Metrics,
     /// The clock of all machines.
     pub clock: SystemClock,
-    /// Where sessions run.
     pub workers: Workers,
     /// Where handshakes of TLS are answered.
     pub handshakes: Handshakes,

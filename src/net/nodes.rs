@@ -35,16 +35,12 @@ const REFRESH_TIMEOUT: Duration = Duration::from_millis(200);
 pub struct Node {
     /// Name or address; an IPv6 address stands without its brackets. A name may have several addresses.
     pub host: String,
-    /// TCP port.
     pub port: u16,
 }
 
-/// One address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// As it is written.
     pub node: Node,
-    /// Where that leads.
     pub at: SocketAddr,
 }
 
@@ -58,7 +54,6 @@ pub enum Order {
     First,
 }
 
-/// Looks a name up.
 pub type Resolver = Arc<dyn Fn(Node) -> LookingUp + Send + Sync>;
 /// A name that is being looked up.
 pub type LookingUp = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
@@ -224,7 +219,6 @@ impl Nodes {
         self.0.metrics.upstream_connections(address, Some(open));
     }
 
-    /// One was closed there.
     pub(super) fn closed(&self, address: &Address) {
         let mut book = self.book();
         let left = book.closed(address);

@@ -25,7 +25,6 @@ use super::vhosts::{Hub, Links};
 
 /// Is told what one machine says of itself.
 pub trait Observer: Send {
-    /// A fact.
     fn event(&mut self, event: &Event);
 
     /// What came from this leg since the last call.

@@ -24,27 +24,21 @@ const LONGEST_PATH: usize = 107;
 /// Where a port is, as settings say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
-    /// An address of TCP.
     Tcp(SocketAddr),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// What is listened on.
 #[derive(Debug)]
 pub enum Port {
-    /// TCP.
     Tcp(TcpListener),
-    /// A Unix socket.
     Unix(UnixPort),
 }
 
 /// The ports of one kind of peer.
 #[derive(Debug, Default)]
 pub struct Ports {
-    /// Without TLS.
     pub plain: Option<Port>,
-    /// With it.
     pub tls: Option<(Port, Acceptor)>,
 }
 

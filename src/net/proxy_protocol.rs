@@ -29,7 +29,6 @@ const LONGEST_LINE: usize = 107;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
-    /// Not at all.
     #[default]
     Off,
     /// By a header of version 2.
@@ -48,9 +47,7 @@ pub struct Network(IpNet);
 /// The two ends of a connection, as whoever accepted it first saw them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// Who opened it.
     pub source: SocketAddr,
-    /// Where it was accepted.
     pub destination: SocketAddr,
 }
 
@@ -59,26 +56,21 @@ pub struct Ends {
 pub struct Header {
     /// Where it comes from. `None`: whoever sent it speaks for itself (a health check), or does not say for whom.
     pub ends: Option<Ends>,
-    /// That it came with TLS.
     pub ssl: Option<Ssl>,
 }
 
 /// What should have been a header, and is none.
 #[derive(Debug, Error)]
 pub enum BadHeader {
-    /// It ended, or was lost.
     #[error("the connection ended in its PROXY header: {0}")]
     Lost(#[from] io::Error),
-    /// It does not come.
     #[error("no PROXY header within `handshake-timeout`")]
     Late,
     /// It begins with something else.
     #[error("the connection does not begin with a PROXY header")]
     Missing,
-    /// Version 1.
     #[error("a PROXY header of version 1 that cannot be read: {0}")]
     One(v1::BinaryParseError),
-    /// Version 2.
     #[error("a PROXY header of version 2 that cannot be read: {0}")]
     Two(#[from] v2::ParseError),
 }

@@ -8,7 +8,6 @@ use super::vhosts::Hub;
 
 /// A queue that a session asks for. When this is dropped, what there is to know is in the catalogue, and the session is told so.
 pub struct Question {
-    /// Which.
     pub queue: ShortStr,
     owner: Owner,
     hub: Hub,

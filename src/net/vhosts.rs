@@ -52,13 +52,10 @@ pub type OpenLinks = Box<dyn Fn(&Hub, &Vhost, LinkInboxes) + Send + Sync>;
 /// Where the links of a vhost are told what to do.
 #[derive(Debug)]
 pub struct LinkInboxes {
-    /// Of the publisher.
     pub publisher: mpsc::Receiver<publisher::Input>,
-    /// Of the intake.
     pub intake: mpsc::Receiver<intake::Input>,
     /// Cancelled when all counts that was recorded of redeclared queues.
     pub recorded: CancellationToken,
-    /// Of the recorder.
     pub recorder: mpsc::Receiver<recorder::Input>,
     /// Queues that sessions have met and nobody knows.
     pub questions: mpsc::Receiver<Question>,
@@ -103,7 +100,6 @@ pub(super) struct Links {
 // === impl Hub ===
 
 impl Hub {
-    /// No vhost is open yet.
     pub fn new(open: OpenLinks) -> Hub {
         Hub::with_publisher_inbox(PUBLISHER_INBOX, open)
     }
@@ -217,7 +213,6 @@ impl Hub {
         }
     }
 
-    /// Answers a session.
     pub(super) fn to_session(&self, owner: Owner, input: session::Input) {
         if let Some(Inbox::Session(inbox)) = self.inbox(owner) {
             put(&inbox, input);

@@ -20,10 +20,8 @@ use super::outlet::Outbox;
 use super::stream::Stream;
 use super::vhosts::Hub;
 
-/// Begins walks.
 #[derive(Clone)]
 pub struct Walks {
-    /// The way to the broker.
     pub dialer: Dialer,
     /// The clock of all machines.
     pub clock: SystemClock,
@@ -46,7 +44,6 @@ pub struct Progress {
     pub starves: bool,
     /// The broker has an alarm, and does not say whether the user may publish.
     pub blocked: bool,
-    /// What became of them.
     pub moved: Moved,
 }
 

@@ -41,7 +41,6 @@ pub struct Watch {
     stage: Stage,
 }
 
-/// How far it is.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// How many octets of a protocol header have been sent.

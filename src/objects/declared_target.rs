@@ -18,11 +18,9 @@ pub enum DeclaredTarget {
 /// The type of a queue, as far as one can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueType {
-    /// `classic`.
     Classic,
     /// A declare without `x-queue-type`: classic, unless its vhost has another default, which cannot be seen.
     Default,
-    /// `quorum`.
     Quorum,
     /// A stream, or a type that is new to us: it takes no dead-letter exchange that we know of.
     Other,

@@ -34,7 +34,6 @@ const HAND_OVERS: Duration = Duration::from_secs(60);
 pub(super) struct Away {
     /// Nothing can be published.
     since: Option<Mono>,
-    /// There is no link.
     down: Option<Mono>,
     /// For too long: sessions get no more than their patience, or none.
     pub(super) refusing: bool,
@@ -104,7 +103,6 @@ impl Publisher {
         }
     }
 
-    /// What is due.
     pub(super) fn still_away(&mut self, now: Now, fx: &mut Effects) {
         let since = self.away.since.map(|since| since.after(PATIENCE));
         self.away.refusing |= since.is_some_and(|due| due <= now.mono);

@@ -9,7 +9,6 @@ use super::lanes::Lanes;
 pub(super) struct Books {
     /// Items that wait for their lane.
     pub(super) waiting: usize,
-    /// Items in flight.
     pub(super) in_flight: usize,
     /// Octets of those in flight, but for those that take no room.
     pub(super) in_flight_bytes: usize,

@@ -13,7 +13,6 @@ pub(super) struct Uptime(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Downtime(u64);
 
-/// Counts both.
 #[derive(Debug)]
 pub(super) struct Clock {
     begun: Mono,
@@ -42,7 +41,6 @@ impl Downtime {
 // === impl Clock ===
 
 impl Clock {
-    /// It stands.
     pub(super) fn new(now: Mono) -> Clock {
         Clock {
             begun: now,
@@ -51,13 +49,11 @@ impl Clock {
         }
     }
 
-    /// Runs, or stands.
     pub(super) fn run(&mut self, runs: bool, now: Mono) {
         self.passed = self.at(now).0;
         self.running = runs.then_some(now);
     }
 
-    /// True while it runs.
     pub(super) fn runs(&self) -> bool {
         self.running.is_some()
     }
@@ -68,7 +64,6 @@ impl Clock {
         Downtime(all.saturating_sub(self.at(now).0))
     }
 
-    /// What it shows.
     pub(super) fn at(&self, now: Mono) -> Uptime {
         let running = self
             .running

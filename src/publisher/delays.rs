@@ -102,7 +102,6 @@ fn bind(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8], exchange: &[u8], ke
 // === impl Delays ===
 
 impl Delays {
-    /// None used.
     pub(super) fn new(names: Names, existing: ExistingDelays) -> Delays {
         Delays {
             names,

@@ -13,7 +13,6 @@ use super::lanes::SUSPECTS;
 use super::parked;
 use super::returns::Digest;
 
-/// Names an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     index: u32,
@@ -23,7 +22,6 @@ pub(super) struct Key {
 /// Where it is to be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// At its target.
     Target,
     /// At the bridge to its target, an internal exchange.
     Bridge,
@@ -33,16 +31,17 @@ pub(super) enum Stage {
     Apart,
 }
 
-/// Where it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the queue of a lane, or of those that have none.
     Waiting,
     /// On the wire, not confirmed: its latest attempt.
-    InFlight { lane: usize, tag: u64 },
+    InFlight {
+        lane: usize,
+        tag: u64,
+    },
     /// Before the first attempt, or between two.
     BackingOff,
-    /// In the quarantine.
     Held,
 }
 
@@ -80,7 +79,6 @@ pub(super) struct Item {
     pub(super) waits: Downtime,
 }
 
-/// The slab.
 #[derive(Debug, Default)]
 pub(super) struct Items {
     slots: Vec<(u32, Option<Item>)>,
@@ -199,7 +197,6 @@ impl Stage {
 // === impl Items ===
 
 impl Items {
-    /// Keeps an item.
     pub(super) fn insert(&mut self, item: Item) -> Key {
         self.bytes += item.len();
         let index = self.free.pop().unwrap_or_else(|| {
@@ -237,7 +234,6 @@ impl Items {
         }
     }
 
-    /// Ends an item.
     pub(super) fn remove(&mut self, key: Key) -> Option<Item> {
         self.get(key)?;
         let slot = self.slots.get_mut(key.index as usize)?;

@@ -26,7 +26,6 @@ pub(super) enum State {
     Ready,
 }
 
-/// One publish.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) key: Key,
@@ -39,7 +38,6 @@ pub(super) struct Attempt {
     over: bool,
 }
 
-/// One channel.
 #[derive(Debug)]
 pub(super) struct Lane {
     channel: ChannelId,
@@ -111,7 +109,6 @@ impl Lane {
         }
     }
 
-    /// Its number.
     pub(super) fn channel(&self) -> ChannelId {
         self.channel
     }
@@ -126,7 +123,6 @@ impl Lane {
         self.in_flight == self.late
     }
 
-    /// Attempts in the books.
     pub(super) fn span(&self) -> usize {
         self.flight.len()
     }
@@ -171,7 +167,6 @@ impl Lane {
             .is_some_and(|(last, _)| *last == self.last())
     }
 
-    /// It was answered.
     pub(super) fn answered(&mut self) {
         self.state = State::Ready;
         let (processed, asked) = self.asked.pop_front().unwrap_or_default();
@@ -211,7 +206,6 @@ impl Lane {
         self.last()
     }
 
-    /// One confirmed alone.
     pub(super) fn take(&mut self, tag: u64) -> Option<Attempt> {
         let at = usize::try_from(tag.checked_sub(self.first)?).ok()?;
         let attempt = self.flight.get_mut(at)?;

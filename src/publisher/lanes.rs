@@ -12,9 +12,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use super::item::{Item, Items, Key, Stage};
 use super::lane::{Lane, State};
 
-/// The default exchange.
 pub(super) const DEFAULT: usize = 0;
-/// The parking exchange.
 pub(super) const PARKING: usize = 1;
 /// Publications whose user-id is another's.
 pub(super) const FOREIGN: usize = 2;
@@ -50,7 +48,6 @@ impl Lanes {
         }
     }
 
-    /// The number of lanes.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -65,7 +62,6 @@ impl Lanes {
         &self.all[at]
     }
 
-    /// The lane of a channel.
     pub(super) fn of_channel(&self, channel: ChannelId) -> Option<usize> {
         let at = usize::from(channel.0).checked_sub(1)?;
         (at < self.all.len()).then_some(at)

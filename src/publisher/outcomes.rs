@@ -201,7 +201,6 @@ impl Publisher {
         self.enqueue(key);
     }
 
-    /// It closed nothing.
     fn absolve(&mut self, key: Key) {
         if let Some(item) = self.items.get_mut(key) {
             item.suspect = false;
@@ -356,7 +355,6 @@ impl Publisher {
         latest.map(|(tag, attempt)| (tag, attempt.key)).collect()
     }
 
-    /// Tells the owner.
     pub(super) fn finish(&mut self, key: Key, outcome: Outcome, fx: &mut Effects) {
         let Some(item) = self.remove(key) else {
             return;

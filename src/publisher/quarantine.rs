@@ -26,7 +26,6 @@ use super::quota::{self, Target};
 const MOST_IN_TURN: usize = 512;
 /// How long a convicted target rests before it is tried again. Each time that it closes the connection, its rest is doubled.
 const FIRST_REST: Duration = Duration::from_secs(1);
-/// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(32);
 /// How long a convicted target must close nothing before it is free.
 const PROBATION: Duration = Duration::from_secs(60);
@@ -37,7 +36,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// The shortest pause after a turn in which the connection was closed.
 const PAUSE_AFTER_FAULT: Duration = Duration::from_millis(100);
 
-/// The wards.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     wards: BTreeMap<Target, Ward>,
@@ -45,7 +43,6 @@ pub(super) struct Quarantine {
     groups: VecDeque<Vec<Target>>,
     /// The turn that is under way.
     pub(super) turn: Option<Turn>,
-    /// No turn begins before.
     next: Mono,
 }
 
@@ -63,9 +60,7 @@ struct Ward {
 /// Of a target that closed the connection alone.
 #[derive(Clone, Copy, Debug)]
 struct Sentence {
-    /// How long it rested.
     rest: Duration,
-    /// When that is over.
     until: Mono,
     /// When somebody has to look: for that, or because `retry-for` of one of them is over.
     look: Mono,
@@ -79,7 +74,6 @@ pub(super) struct Turn {
     pub(super) targets: Vec<Target>,
     /// Those that have not left yet.
     pub(super) waiting: VecDeque<Key>,
-    /// Those that have.
     pub(super) flown: Vec<Key>,
     pub(super) stage: TurnStage,
     pub(super) began: Mono,
@@ -87,7 +81,6 @@ pub(super) struct Turn {
     pub(super) until: Mono,
 }
 
-/// What a turn waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnStage {
     /// That the broker has dealt with all that was published before: it cannot be blamed any more.
@@ -113,7 +106,6 @@ pub(super) fn target(item: &Item, parking: &ShortStr) -> Target {
 // === impl Quarantine ===
 
 impl Quarantine {
-    /// Nobody is in it.
     pub(super) fn is_empty(&self) -> bool {
         self.wards.is_empty()
     }

@@ -19,13 +19,11 @@ pub(super) type Target = (ShortStr, ShortStr);
 /// A number of dead letters, and their octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Dead letters.
     pub items: usize,
     /// Octets.
     pub bytes: usize,
 }
 
-/// Counts who is late.
 #[derive(Debug)]
 pub(super) struct Quota {
     intake: Option<Owner>,

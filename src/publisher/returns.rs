@@ -29,7 +29,6 @@ pub(super) struct Returning {
     routing_key: ShortStr,
 }
 
-/// A return, whole.
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) exchange: ShortStr,

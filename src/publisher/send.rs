@@ -82,7 +82,6 @@ impl Publisher {
             && fx.broker.buffered() < MOST_UNWRITTEN
     }
 
-    /// Publishes it.
     pub(super) fn send(&mut self, at: usize, key: Key, now: Now, fx: &mut Effects) {
         let uptime = self.clock.at(now.mono);
         let frame_max = self.link.frame_max();
@@ -235,7 +234,6 @@ impl Publisher {
         }
     }
 
-    /// Its wait is over.
     pub(super) fn try_again(&mut self, key: Key) {
         if self.items.get(key).map(|item| item.place) == Some(Place::BackingOff) {
             self.enqueue(key);

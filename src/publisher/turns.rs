@@ -135,7 +135,6 @@ impl Publisher {
         })
     }
 
-    /// It closed nothing.
     fn end_turn(&mut self, now: Now) {
         let Some(turn) = self.quarantine.turn.take() else {
             return;

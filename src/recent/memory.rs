@@ -56,7 +56,6 @@ impl Memory {
         }
     }
 
-    /// Remembers a death.
     pub(super) fn add(&mut self, vhost: &Vhost, at: Wall, dead: Arc<DeadLetter>) -> RecentDeath {
         self.last += 1;
         if !self.vhosts.contains_key(vhost) && self.vhosts.len() >= MOST_VHOSTS {
@@ -112,7 +111,6 @@ impl Memory {
         }
     }
 
-    /// The last ones.
     pub(super) fn newest(&self, vhost: &[u8], most: usize) -> Listed {
         let of = self.vhosts.get(vhost).map(|of| {
             let before = of.deaths.len().saturating_sub(most);

@@ -17,13 +17,11 @@ const MINUTE: u64 = 60_000;
 pub struct Rate {
     /// None: of all queues beyond [`MOST_SERIES`].
     pub queue: Option<ShortStr>,
-    /// Why they died.
     pub reason: Reason,
     /// In each minute of the clock on the wall, that of now last.
     pub per_minute: [u32; MINUTES],
 }
 
-/// The counts of a vhost.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     series: BTreeMap<(Option<ShortStr>, Reason), Series>,
@@ -39,7 +37,6 @@ struct Series {
 // === impl Rates ===
 
 impl Rates {
-    /// Counts a death.
     pub(super) fn count(&mut self, queue: &ShortStr, reason: Reason, at: Wall) {
         let minute = at.0 / MINUTE;
         let mut key = (Some(queue.clone()), reason);

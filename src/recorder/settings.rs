@@ -8,7 +8,6 @@ use crate::registry::policy::Declares;
 /// The settings of a recorder.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Vhost and user.
     pub login: Login,
     /// The name of the stream.
     pub stream: ShortStr,

@@ -35,7 +35,6 @@ impl Recorder {
         reply::declare_queue(out, CHANNEL, stream, bits, &arguments.finish());
     }
 
-    /// The stream is there.
     pub(super) fn consume(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Reading;
         self.laps += 1;

@@ -17,7 +17,6 @@ use crate::walk::{Bounds, Move, Settings, Task};
 pub struct Order {
     /// In whose name, and in which vhost.
     pub login: Login,
-    /// Out of which queue.
     pub queue: ShortStr,
     /// Which messages are moved.
     pub filter: Filter,

@@ -74,15 +74,12 @@ enum Read {
 /// One, as the broker tells it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BrokerPolicy<'a> {
-    /// The vhost it acts in.
     pub vhost: &'a str,
-    /// Its name.
     pub name: &'a str,
     /// PCRE, searched in the queue's name.
     pub pattern: &'a str,
     /// `queues`, `all`, … as written.
     pub apply_to: &'a str,
-    /// Any number.
     pub priority: f64,
     /// The names of all keys of its definition.
     pub keys: Vec<&'a str>,

@@ -72,7 +72,6 @@ pub struct Queue {
 /// Something that is told of a queue.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// Its type.
     Type(QueueType),
     /// Its dead-letter exchange, if that is an intake exchange. `None`: one of a client's own words, or none.
     Intake(Option<ShortStr>),

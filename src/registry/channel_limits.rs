@@ -15,7 +15,6 @@ use super::believed::Believed;
 /// How long such a user is not probed. A day: long enough that the limit costs its clients next to nothing, and an operator who has raised it need
 /// not restart the proxy.
 pub const LIMITED_FOR: Duration = Duration::from_secs(24 * 3600);
-/// Users.
 pub const MOST: usize = 10_000;
 
 /// Of all vhosts, since the limit is the same in all. Clones are the same.
@@ -32,7 +31,6 @@ impl Default for ChannelLimits {
 // === impl ChannelLimits ===
 
 impl ChannelLimits {
-    /// This user has met one.
     pub fn learn(&self, user: &ShortStr, now: Mono) {
         self.0.rcu(|limited| {
             let mut limited = Believed::clone(limited);

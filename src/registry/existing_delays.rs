@@ -31,7 +31,6 @@ impl ExistingDelays {
         self.change(|used| used.remove(&millis));
     }
 
-    /// All of both kinds.
     pub fn all(&self) -> BTreeSet<u64> {
         &**self.told.load() | &**self.used.load()
     }

@@ -24,7 +24,6 @@ const LONGEST: usize = 64;
 pub(super) const ORDINARY: &[u8] = b"amq.gen-";
 /// How many characters follow ...
 const RANDOM: usize = 22;
-/// ... and which.
 const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// In fewer of all names a pattern is found by accident: a word that the random characters spell.
 const SELDOM: f64 = 0.001;

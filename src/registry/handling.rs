@@ -19,18 +19,14 @@ pub enum State {
     Unknown,
     /// Rejects and retries; expiry and overflow are the broker's.
     RejectsOnly,
-    /// None.
     Off,
-    /// All.
     Full,
 }
 
-/// Why that is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Why {
     /// As in the API and on the command line.
     pub name: &'static str,
-    /// A sentence or two.
     pub says: &'static str,
     /// What to do about it; empty: it is as somebody wants it.
     pub advice: &'static str,
@@ -41,7 +37,6 @@ pub struct Why {
 pub struct Handling {
     /// Which of its dead letters are the proxy's.
     pub state: State,
-    /// Why.
     pub why: Why,
     /// Where they go, as far as that is known.
     pub target: Option<Target>,
@@ -56,13 +51,10 @@ pub struct Handling {
 /// What it depends on beside the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances<'a> {
-    /// Those in force.
     pub policies: &'a LivePolicies,
-    /// The global one.
     pub mode: Mode,
     /// The names of the proxy's own objects.
     pub names: &'a Names,
-    /// The broker's.
     pub version: Option<Version>,
 }
 
@@ -129,7 +121,6 @@ const fn why(name: &'static str, says: &'static str, advice: &'static str) -> Wh
 // === impl State ===
 
 impl State {
-    /// All there are.
     pub const ALL: [State; 4] = [State::Unknown, State::RejectsOnly, State::Off, State::Full];
 
     /// As in the API and on the command line.

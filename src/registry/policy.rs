@@ -47,11 +47,9 @@ pub enum Declares {
 /// A queue, as policies see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue<'a> {
-    /// Its vhost.
     pub vhost: &'a [u8],
     /// Its name. While the broker has yet to generate that, one like it ([`generated::sample`]).
     pub name: &'a [u8],
-    /// Its type.
     pub queue_type: QueueType,
 }
 
@@ -61,9 +59,7 @@ pub struct Queue<'a> {
 pub enum ApplyTo {
     /// Classic and quorum queues.
     Queues,
-    /// Classic queues only.
     ClassicQueues,
-    /// Quorum queues only.
     QuorumQueues,
     /// The same as `queues`: exchanges have no dead letters. RabbitMQ's word, so that its policies can be copied.
     All,
@@ -73,13 +69,10 @@ pub enum ApplyTo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Policy {
-    /// Unique in its vhost.
     pub name: ShortStr,
-    /// The vhost it acts in.
     pub vhost: Vhost,
     /// Searched in the queue's name.
     pub pattern: Pattern,
-    /// The queues it may fit.
     pub apply_to: ApplyTo,
     /// The highest that fits wins.
     pub priority: i64,
@@ -92,7 +85,6 @@ pub struct Policy {
     /// Its keys come before those of a queue's arguments, not behind them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub overrules_arguments: bool,
-    /// The keys it sets.
     pub definition: Definition,
 }
 
@@ -182,7 +174,6 @@ impl Policies {
         policies.any(|policy| policy.declares == Some(Declares::Lenient))
     }
 
-    /// The policy of a queue.
     pub fn matching(&self, queue: Queue<'_>) -> Option<&Policy> {
         let mut policies = self.policies.iter();
         policies.find(|policy| policy.may_fit(queue) && policy.pattern.regex.is_match(queue.name))

@@ -51,10 +51,8 @@ pub struct SaidRetries {
     /// Below 0: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_limit: Option<i32>,
-    /// What it counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_limit_counts: Option<Counts>,
-    /// When a client is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_crash: Option<OnCrash>,
 }

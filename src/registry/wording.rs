@@ -21,7 +21,6 @@ pub enum Wording {
 /// What a user may not do with an exchange or queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Declare, delete.
     Configure,
     /// Publish to it; bind a queue, or an exchange as destination; use it as alternate or dead-letter exchange.
     Write,
@@ -41,7 +40,6 @@ impl Wording {
         }
     }
 
-    /// A value in a text.
     pub(super) fn shown(self, value: &[u8]) -> Vec<u8> {
         match (self, std::str::from_utf8(value)) {
             (Wording::Octets, _) | (Wording::Latin1, Err(_)) | (Wording::Characters, Ok(_)) => {

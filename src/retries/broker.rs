@@ -25,7 +25,6 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// A connection, in one vhost.
 pub(super) struct Broker(Connection);
 
-/// What a queue has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted {
     /// Messages that can be delivered.
@@ -37,7 +36,6 @@ pub(super) struct Counted {
 /// What becomes of a message on a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is put back.
     Stays,
     /// The broker dead-letters it.
     Goes,
@@ -45,7 +43,6 @@ pub(super) enum Fate {
     Removed,
 }
 
-/// How far a walk goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// How many messages it sees at most.
@@ -54,7 +51,6 @@ pub(super) struct Bounds {
     pub(super) held: u16,
 }
 
-/// What a walk has met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Walked {
     /// Messages that are put back.

@@ -10,7 +10,6 @@ use super::{Error, Place};
 /// How many messages of other queues are put aside at most, until a delay queue has been walked along: the largest prefetch there is.
 const MOST_ASIDE: u16 = u16::MAX;
 
-/// What to let go.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Only messages that come back to this queue.

@@ -14,16 +14,13 @@ pub(super) use sources::Sources;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Listing {
-    /// One after another.
     pub vhosts: Vec<OfVhost>,
 }
 
-/// What waits in a vhost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct OfVhost {
     vhost: String,
-    /// Where.
     pub(super) delay_queues: Vec<DelayQueue>,
     /// For which queues, as far as it was looked at.
     pub(super) queues: Vec<Source>,
@@ -34,7 +31,6 @@ pub struct OfVhost {
     pub(super) missing: Vec<String>,
 }
 
-/// A delay queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct DelayQueue {
@@ -66,14 +62,12 @@ pub(super) struct Source {
     overdue: u64,
 }
 
-/// The intake queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Intake {
     pub(super) queue: String,
     /// Of all kinds: dead letters too.
     pub(super) messages: u64,
-    /// Its consumers.
     pub(super) proxies: u64,
 }
 
@@ -84,7 +78,6 @@ pub struct Releases {
     #[serde(skip)]
     removes: bool,
     pub(super) delay_queues: Vec<Released>,
-    /// Things to know beside.
     notes: Vec<String>,
 }
 
@@ -240,7 +233,6 @@ impl Releases {
         json(self)
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         let done = if self.removes { "removed" } else { "released" };
         let count = |of: &Released| of.released.or(of.removed).unwrap_or(0);

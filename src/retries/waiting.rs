@@ -14,7 +14,6 @@ use crate::machine::Wall;
 pub(super) struct Waiting {
     /// The queue that it comes back to.
     pub(super) queue: ShortStr,
-    /// When.
     pub(super) due: Wall,
     /// How often it has come back then.
     pub(super) attempts: u64,

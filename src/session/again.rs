@@ -6,7 +6,6 @@ use crate::machine::Mono;
 
 /// The first pause; each further one is twice as long, up to the last.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause.
 pub(super) const LAST_PAUSE: Duration = Duration::from_secs(60);
 
 /// When something that has failed is done again: after growing pauses.
@@ -30,7 +29,6 @@ impl Default for Again {
 }
 
 impl Again {
-    /// The deadline.
     pub(super) fn at(&self) -> Option<Mono> {
         self.at
     }

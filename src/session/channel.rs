@@ -19,7 +19,6 @@ use super::replies::{Due, Expected, Replies};
 use super::tx::Tx;
 use super::unacked::Unacked;
 
-/// State of one channel.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
     /// Either side has sent `channel.close`: nothing is decided any more.
@@ -29,7 +28,6 @@ pub(super) struct Channel {
     /// Every settlement is the broker's from here on: behind one that the broker refuses; where nobody can tell any more which tags are
     /// outstanding.
     pub native: bool,
-    /// In tx mode.
     pub tx: Option<Tx>,
     /// A content on its way to the broker.
     pub publishing: Transfer,
@@ -65,7 +63,6 @@ pub(super) struct Channel {
 /// A content in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Transfer {
-    /// None.
     #[default]
     Idle,
     /// The method has passed, the header has not. True: the content goes nowhere.
@@ -85,15 +82,12 @@ pub(super) struct Copying {
     pub routing_key: ShortStr,
     /// Taken from the budget for it.
     pub octets: usize,
-    /// As the broker said.
     pub redelivered: bool,
-    /// When it began.
     pub at: Wall,
     /// Without a copy, where that matters: how near it is to a limit on deliveries.
     pub uncopied: Option<Counts>,
 }
 
-/// A consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Consumer {
     /// Its tag, once the broker has said it; a get has none.

@@ -17,7 +17,6 @@ use super::{Session, Turn};
 mod deliveries;
 
 impl Session {
-    /// A method of channel 0.
     pub(super) fn broker_connection(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         if method.id == MethodId::CONNECTION_START {
             self.peer.watch(method.id, method.payload);

@@ -19,7 +19,6 @@ const NO_ACK: u8 = 2;
 const GET_NO_ACK: u8 = 1;
 
 impl Session {
-    /// A method of channel 0.
     pub(super) fn client_connection(&mut self, method: Method<'_>, turn: &mut Turn<'_>) -> Handled {
         match method.id {
             MethodId::CONNECTION_CLOSE if self.awaits(Channels::All) => {

@@ -122,7 +122,6 @@ impl Session {
         true
     }
 
-    /// The form fits.
     fn learn_what_it_is(&mut self, question: Verification, turn: &mut Turn<'_>) {
         let Verification { queue, form, .. } = question;
         let declared = Declared::of_queue(form, QueueType::Default, &self.settings.names);

@@ -74,7 +74,6 @@ pub(super) enum Instead {
     ReturnLater,
 }
 
-/// The rule.
 pub(super) fn instead(of: Facts) -> Instead {
     use Asked::{Return, TooLarge};
     use Fallback::{Budget, Exclusive, NameTooLong, Refused, Transaction, Unreadable};

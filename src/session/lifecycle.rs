@@ -32,7 +32,6 @@ pub(super) enum Phase {
     HalfClosed(Mono),
     /// The broker leg is over; the client's answer to our `connection.close` is awaited until then.
     Parting(Mono),
-    /// Over.
     Done,
 }
 

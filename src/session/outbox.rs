@@ -53,12 +53,10 @@ impl Outbox {
         ready
     }
 
-    /// Whether acks wait.
     pub(super) fn has_acks(&self) -> bool {
         !self.acks.is_empty()
     }
 
-    /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.acks.is_empty()
     }

@@ -33,7 +33,6 @@ pub(super) struct Peer {
     pub name: Option<Bytes>,
     /// The user, when the mechanism shows it.
     pub user: Option<ShortStr>,
-    /// The vhost.
     pub vhost: Vhost,
     /// All that others are told of the client; whole once the connection is open.
     pub connection: Arc<ClientConnection>,

@@ -7,10 +7,8 @@ use super::lookup::Lookup;
 use super::takeover::Takeover;
 use super::verify::Verification;
 
-/// What is asked.
 #[derive(Debug, Default)]
 pub(super) enum Probe {
-    /// Nothing.
     #[default]
     None,
     /// Which form of a declare fits.

@@ -21,7 +21,6 @@ use super::retries::Retried;
 pub(super) enum Behind {
     /// The header has not come yet.
     Awaited,
-    /// Nothing of interest.
     Ordinary,
     /// A message that the proxy has put back into its queue, with the exchange and the key of its first publication. True: a client had returned it
     /// there; false: it is a dead letter that was sent back.
@@ -31,7 +30,6 @@ pub(super) enum Behind {
 /// What counts of the deliveries of a message before this one, and how the client rejected it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
-    /// Its `redelivered`.
     pub(crate) redelivered: bool,
     /// The client rejected it by `basic.nack`.
     pub(crate) nacked: bool,

@@ -34,7 +34,6 @@ pub(super) struct Replies {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally(Arc<AtomicUsize>);
 
-/// A reply that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     pub what: Expected,
@@ -78,9 +77,7 @@ pub(super) enum Expected {
     Barrier,
     /// The same behind a publish to this exchange: it is there.
     Published(ShortStr),
-    /// `channel.open-ok`.
     Open,
-    /// Any other reply.
     Other,
 }
 

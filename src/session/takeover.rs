@@ -46,7 +46,6 @@ pub(super) struct Takeover {
     pub(super) stage: Stage,
 }
 
-/// What it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     /// The queue should get an intake exchange.
@@ -89,7 +88,6 @@ pub(super) enum Stage {
 /// What the intake exchange is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// To make the queue.
     Fit,
     /// The queue is there, or was: its declare goes on.
     Forward,
@@ -129,7 +127,6 @@ impl Takeover {
         })
     }
 
-    /// The client's method.
     pub(super) fn declare(&self) -> Option<QueueDeclare<'_>> {
         QueueDeclare::parse(&self.payload).ok()
     }

@@ -17,7 +17,6 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The transaction of a channel in tx mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tx {
-    /// Its commit passes.
     Plain,
     /// It returns what the broker would discard: its commit waits.
     Returns,

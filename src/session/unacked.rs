@@ -26,13 +26,11 @@ pub(crate) struct Retained {
     pub exchange: ShortStr,
     /// The key it was delivered with.
     pub routing_key: ShortStr,
-    /// As the broker sent it.
     pub content: Content,
     /// What counts of the deliveries before this one, and how the client rejected it.
     pub before: Before,
     /// The tag of the consumer that it was delivered to; none: it was got.
     pub consumer: Option<ShortStr>,
-    /// When it was delivered.
     pub delivered: Wall,
     /// What it says of its retries.
     pub retried: Retried,
@@ -60,9 +58,7 @@ impl Retained {
 /// A reject or a return that the broker has not seen, as something is published in its place.
 #[derive(Debug)]
 pub(crate) struct Withheld {
-    /// Of what is published.
     pub ticket: Ticket,
-    /// What was rejected.
     pub retained: Retained,
 }
 
@@ -71,9 +67,7 @@ pub(crate) struct Withheld {
 pub(crate) struct Kept {
     /// While something is on its way all the same.
     pub ticket: Option<Ticket>,
-    /// What was rejected.
     pub retained: Retained,
-    /// When it was rejected.
     pub since: Mono,
     /// The dead letter is to be published with our own `user-id`.
     pub hide_user: bool,
@@ -82,7 +76,6 @@ pub(crate) struct Kept {
 /// Deliveries of one queue of which no copy could be kept, where that matters.
 #[derive(Debug)]
 pub(crate) struct Uncopied {
-    /// Their queue.
     pub queue: ShortStr,
     /// How near they are to a limit on deliveries.
     pub counts: Counts,
@@ -398,7 +391,6 @@ impl Unacked {
         }
     }
 
-    /// A reject that is kept.
     pub(crate) fn kept(&self, tag: DeliveryTag) -> Option<&Kept> {
         self.kept.get(&tag.0)
     }

@@ -375,7 +375,6 @@ impl Session {
         idle.collect()
     }
 
-    /// What is kept.
     pub(super) fn kept(&self, channel: ChannelId, tag: DeliveryTag) -> Option<&Kept> {
         self.channels.get(&channel)?.unacked.kept(tag)
     }

@@ -142,7 +142,6 @@ impl Session {
         true
     }
 
-    /// The broker answers.
     pub(super) fn verification_reply(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
         let probe = method.channel;
         let is_there = match method.id {

@@ -12,7 +12,6 @@ use super::metrics::ResourceLabels;
 /// What is short on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
-    /// The node.
     pub node: String,
     /// `memory`, `disk` or another one.
     pub resource: String,
@@ -21,7 +20,6 @@ pub struct Alarm {
 /// How many nodes have an alarm, for each resource.
 pub(super) type AlarmGauge = Family<ResourceLabels, Gauge>;
 
-/// Those in effect.
 #[derive(Debug, Default)]
 pub(super) struct Alarms(Mutex<Vec<Alarm>>);
 

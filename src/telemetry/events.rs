@@ -96,7 +96,6 @@ impl Reporter {
         self.node = node;
     }
 
-    /// Writes and counts.
     pub fn report(&mut self, event: &Event) {
         let span = self.span.clone();
         let _inside = span.enter();

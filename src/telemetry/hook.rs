@@ -11,7 +11,6 @@ pub(super) struct OutcomeLabels {
     outcome: &'static str,
 }
 
-/// A counter per outcome.
 pub(super) type Outcomes = Family<OutcomeLabels, Counter>;
 
 impl Metrics {

@@ -42,11 +42,8 @@ pub struct Metrics(Arc<Inner>);
 pub struct Description {
     /// As Prometheus shows it.
     pub name: String,
-    /// `counter` or `gauge`.
     pub kind: &'static str,
-    /// Label names.
     pub labels: &'static [&'static str],
-    /// One sentence.
     pub help: &'static str,
 }
 

@@ -107,7 +107,6 @@ impl Names {
         }
     }
 
-    /// The label of a vhost.
     pub(super) fn vhost(&self, vhost: &Vhost) -> Name {
         self.both(vhost, None).0
     }

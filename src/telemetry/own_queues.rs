@@ -18,7 +18,6 @@ pub(super) type OwnQueueGauge = Family<QueueLabels, Gauge>;
 /// What each witness says of a queue: well (none), or not.
 type Said = BTreeMap<Witness, Option<Trouble>>;
 
-/// The book.
 #[derive(Debug, Default)]
 pub(super) struct OwnQueues(Mutex<BTreeMap<(Vhost, ShortStr), Said>>);
 

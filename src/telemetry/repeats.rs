@@ -11,7 +11,6 @@ const MAX_LINES: usize = 1_000;
 /// What makes two lines the same: the fact, where, and why.
 type Key = (&'static str, String, &'static str);
 
-/// Lines written lately.
 #[derive(Debug, Default)]
 pub(super) struct Repeats(Mutex<HashMap<Key, Line>>);
 

@@ -12,16 +12,13 @@ use tracing::{info, warn};
 use super::Metrics;
 use crate::net::nodes::Address;
 
-/// An address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct AddressLabels {
     node: String,
     address: String,
 }
 
-/// A number per address.
 pub(super) type AddressGauge = Family<AddressLabels, Gauge>;
-/// A counter per address.
 pub(super) type AddressCounter = Family<AddressLabels, Counter>;
 
 impl Metrics {

@@ -17,7 +17,6 @@ use crate::telemetry::Metrics;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A certificate that ends within this time is told of.
 pub(crate) const SOON: Duration = Duration::from_secs(30 * DAY.as_secs());
-/// How often.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The certificates of a running proxy. Clones are the same.
@@ -34,7 +33,6 @@ struct Inner {
     read: Mutex<Read>,
 }
 
-/// What was read last.
 struct Read {
     upstream: Part,
     served: Part,
@@ -42,9 +40,7 @@ struct Read {
     changes: u64,
 }
 
-/// The same, of one side.
 struct Part {
-    /// Those in force.
     settings: Settings,
     /// Whether they were taken over or not.
     files: Contents,
@@ -133,12 +129,10 @@ impl Certificates {
         self.0.hook.clone()
     }
 
-    /// For clients.
     pub fn clients(&self) -> Option<Acceptor> {
         self.0.clients.clone()
     }
 
-    /// For the admin port.
     pub fn admin(&self) -> Option<Acceptor> {
         self.0.admin.clone()
     }
@@ -203,7 +197,6 @@ impl Certificates {
         }
     }
 
-    /// It was.
     pub(super) fn looked(&self, looked: Looked) {
         let mut read = self.read();
         if read.changes != looked.changes {

@@ -47,7 +47,6 @@ struct AnyCertificate(WebPkiSupportedAlgorithms);
 // === impl Client ===
 
 impl Client {
-    /// Trusts these.
     pub(super) fn new(
         roots: RootCertStore,
         identity: Option<Identity>,
@@ -87,7 +86,6 @@ impl Client {
         Client::unverified(None, None)
     }
 
-    /// Trusts whomever.
     pub(super) fn unverified(
         identity: Option<Identity>,
         name: Option<ServerName<'static>>,

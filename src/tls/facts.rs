@@ -7,7 +7,6 @@ use x509_cert::der::Decode;
 /// The longest common name that is told. X.520 allows 64 characters.
 const LONGEST_NAME: usize = 255;
 
-/// Of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// `TLSv1.2` or `TLSv1.3`, as OpenSSL writes it.

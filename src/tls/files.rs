@@ -15,7 +15,6 @@ use super::{Settings, provider};
 /// What is wrong with a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its name.
     pub setting: &'static str,
     /// What is wrong, and what to do.
     pub what: String,
@@ -73,7 +72,6 @@ impl Contents {
         (Contents(upstream), Contents(served))
     }
 
-    /// One file alone.
     pub(super) fn of_file(setting: &'static str, file: &str) -> Contents {
         Contents(vec![(setting, std::fs::read(file))])
     }

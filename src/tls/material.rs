@@ -13,11 +13,9 @@ use super::{ClientAuth, Settings, Uses, server};
 /// All that handshakes need.
 #[derive(Debug)]
 pub struct Material {
-    /// For the broker.
     pub(super) upstream: Option<ToBroker>,
     /// For the server of `on-dead-letter`.
     pub(super) hook: Option<Client>,
-    /// For those who connect.
     pub(super) served: Option<Served>,
 }
 
@@ -32,9 +30,7 @@ pub(super) struct ToBroker {
 /// What is shown to those who connect, and asked of them.
 #[derive(Debug)]
 pub(super) struct Served {
-    /// For clients.
     pub(super) clients: Option<ServerConfig>,
-    /// For the admin port.
     pub(super) admin: Option<ServerConfig>,
     /// Since 1970, when the certificate ends.
     pub(super) expires: Duration,

@@ -29,18 +29,14 @@ pub enum Failure {
     NothingInCommon,
     /// It did not like something else.
     Alert,
-    /// It went.
     Ended,
-    /// It took too long.
     TooLate,
-    /// All else.
     Other,
 }
 
 // === impl Failure ===
 
 impl Failure {
-    /// All of them.
     pub const ALL: [Failure; 8] = [
         Failure::NotTls,
         Failure::RefusedByClient,
@@ -73,7 +69,6 @@ impl Failure {
         }
     }
 
-    /// The label.
     pub fn as_str(self) -> &'static str {
         match self {
             Failure::NotTls => "not-tls",
@@ -231,7 +226,6 @@ fn bare(name: &str) -> &str {
     inner.map_or(name, |inner| inner.trim_matches('"'))
 }
 
-/// A time for people.
 pub fn days(time: Duration) -> String {
     match time.as_secs() / 86_400 {
         0 => "less than a day".to_owned(),

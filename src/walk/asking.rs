@@ -46,7 +46,6 @@ struct Waiting {
 /// The messages that an answer is for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Answered {
-    /// These stay.
     pub(super) refused: Vec<Ticket>,
     /// These may be published now, in this order.
     pub(super) may: Vec<Ticket>,

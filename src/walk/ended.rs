@@ -7,7 +7,6 @@ use super::Moved;
 /// What was met, or why nothing was.
 pub type Ended = Result<Summary, Failure>;
 
-/// What a walk has met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Messages that were ready when it began, if the user may ask that (from 4.3 on this takes the right to configure the queue).
@@ -43,9 +42,7 @@ pub enum QueueType {
     /// `classic`, or one that the broker does not name.
     #[default]
     Classic,
-    /// `quorum`.
     Quorum,
-    /// `stream`.
     Stream,
 }
 
@@ -88,7 +85,6 @@ pub enum Failure {
     /// Its messages cannot be moved.
     #[error("a stream keeps its messages: none can be sent back or removed")]
     Stream,
-    /// It took too long.
     #[error("the broker does not answer")]
     Silent,
     /// It takes no messages now.

@@ -46,7 +46,6 @@ const UNANSWERED: &str = "the broker has not said whether the user may publish i
 /// A walk that was held up may catch up with its rate for so long.
 const CATCHES_UP: Duration = Duration::from_millis(50);
 
-/// How far it has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Messages that are gone from the queue.
@@ -68,9 +67,7 @@ pub(super) struct Moving {
     away: BTreeMap<Ticket, Away>,
     octets: usize,
     last: u64,
-    /// Messages that stay.
     held: u64,
-    /// The first of them.
     first_held: Option<DeliveryTag>,
     /// None goes before that, if there is a rate.
     next: Mono,
@@ -89,9 +86,7 @@ pub(super) struct Moving {
 /// What becomes of a message.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// It is held.
     Stays,
-    /// It is acked.
     Gone,
     /// It is handed to the publisher.
     Publish(Ticket, Publication),
@@ -221,7 +216,6 @@ impl Moving {
         both.into_iter().flatten().min()
     }
 
-    /// A message came.
     pub(super) fn take(
         &mut self,
         letter: &Letter,

@@ -34,7 +34,6 @@ pub(super) type Output = Option<Result<Answers, Failure>>;
 /// All that it wants done.
 type Effects = crate::machine::Effects<Output>;
 
-/// The questions.
 #[derive(Debug)]
 pub struct Readable {
     link: Link,

@@ -14,9 +14,7 @@ use crate::objects::Names;
 pub struct Settings {
     /// The vhost, and in whose name.
     pub login: Login,
-    /// Along which queue.
     pub queue: ShortStr,
-    /// How far.
     pub bounds: Bounds,
     /// What becomes of the messages.
     pub task: Task,
@@ -25,7 +23,6 @@ pub struct Settings {
 /// What becomes of the messages on a walk.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// All stay.
     Look(Bodies),
     /// Some go. How many there are has to be known: a walk that sends messages back could meet the same ones for ever.
     Move(Box<Move>),
@@ -36,7 +33,6 @@ pub enum Task {
 pub enum Bodies {
     /// As much as filters search.
     Begin,
-    /// All of it.
     Whole,
 }
 
@@ -56,7 +52,6 @@ pub struct Bounds {
 /// Which messages go, where, and how fast.
 #[derive(Clone, Debug)]
 pub struct Move {
-    /// These are meant.
     pub filter: Filter,
     /// How many messages it moves at most.
     pub most: u64,

@@ -100,7 +100,6 @@ impl Walk {
         (self.until, self.quiet) = (None, None);
     }
 
-    /// All is put back.
     pub(super) fn shelve(&mut self, now: Now, fx: &mut Effects) {
         self.restarts = false;
         self.state = State::Shelved;

@@ -14,7 +14,6 @@ use super::{Effects, LAST, QueueType, State, Walk};
 pub(super) const FIRST: u64 = 16;
 /// Each window is so many times larger than the one before.
 pub(super) const FACTOR: u64 = 4;
-/// No prefetch is larger.
 const LARGEST: u64 = u16::MAX as u64;
 /// So many consumers one after another: what more than 32 hold goes back to a quorum queue without an order (S12.7).
 const MOST_CONSUMERS: u32 = 20;
@@ -23,7 +22,6 @@ const MOST_CONSUMERS: u32 = 20;
 const WINDOW_OCTETS: u64 = 128 << 20;
 /// The broker has its usual time to answer at the end, and as much again for each so many messages that are held, ...
 const AT_ONCE: u32 = 2_000;
-/// ... up to so many.
 const MOST_AWAITED: u64 = 100_000;
 
 /// What the consumer of now may hold, and holds.
@@ -33,7 +31,6 @@ pub(super) struct Window {
     pub(super) number: u32,
     /// So many messages it may hold: its prefetch.
     room: u64,
-    /// So many it holds.
     held: u64,
     /// The last delivery of the consumer before it.
     before: u64,
@@ -62,12 +59,10 @@ impl Window {
         self.room.saturating_sub(self.held)
     }
 
-    /// So many do not come.
     pub(super) fn shrink(&mut self, by: u64) {
         self.room = self.room.saturating_sub(by);
     }
 
-    /// A message came.
     pub(super) fn came(&mut self, DeliveryTag(tag): DeliveryTag) {
         self.held += 1;
         self.last = tag;

@@ -42,7 +42,6 @@ impl Remembered {
         self.answers().known(&asked, Instant::now())
     }
 
-    /// The broker said so.
     pub(super) fn learn(
         &self,
         credentials: &Credentials,

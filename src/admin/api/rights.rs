@@ -24,7 +24,6 @@ pub(in crate::admin) struct Rights {
 // === impl Rights ===
 
 impl Rights {
-    /// Nothing is known yet.
     pub(in crate::admin) fn new(looks: Looks) -> Rights {
         Rights {
             looks,

@@ -10,9 +10,7 @@ use axum::response::{IntoResponse, Response};
 use super::super::api;
 use super::super::problem::Problem;
 
-/// One of them.
 pub(super) struct Asset {
-    /// Behind `/assets/`.
     name: String,
     kind: &'static str,
     content: &'static str,
@@ -46,7 +44,6 @@ impl Asset {
         }
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> String {
         format!("/assets/{}", self.name)
     }

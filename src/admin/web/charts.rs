@@ -11,7 +11,6 @@ const MOST: usize = 20;
 const WIDTH: usize = 4;
 const HEIGHT: u64 = 32;
 
-/// The greatest first.
 pub(super) fn deaths(rates: &[Rate]) -> Markup {
     let mut rates: Vec<_> = rates.iter().map(|rate| (sum(rate), rate)).collect();
     rates.retain(|(sum, _)| *sum > 0);

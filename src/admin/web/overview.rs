@@ -273,12 +273,10 @@ fn dead_letter_queues(vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
     }
 }
 
-/// A word with a colour.
 fn sign(is_good: bool, word: &str) -> Markup {
     html! { span.sign.good[is_good].bad[!is_good] { (word) } }
 }
 
-/// Those under way first.
 fn moves(vhost: &Vhost, redrives: &[Shown]) -> Markup {
     html! {
         @if redrives.is_empty() { p { "There are none that you may see, of this process." } }

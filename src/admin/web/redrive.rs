@@ -74,7 +74,6 @@ pub(super) fn state(shown: &Shown) -> Markup {
     html! { span.sign.good[is_good].bad[is_bad] { (word(shown.state)) } }
 }
 
-/// As the API writes it.
 fn word(state: Doing) -> &'static str {
     match state {
         Doing::Running => "running",

@@ -76,7 +76,6 @@ impl TableBuilder {
         self.out.extend_from_slice(name);
     }
 
-    /// A longstr member.
     pub fn longstr(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
         self.name(name);
         put_long_bytes(&mut self.out, b'S', value);
@@ -91,7 +90,6 @@ impl TableBuilder {
         self
     }
 
-    /// A boolean member.
     pub fn boolean(&mut self, name: &[u8], value: bool) -> &mut Self {
         self.name(name);
         self.out.extend_from_slice(&[b't', u8::from(value)]);
@@ -120,21 +118,18 @@ impl TableBuilder {
         self
     }
 
-    /// An array member.
     pub fn array(&mut self, name: &[u8], members: &ArrayBuilder) -> &mut Self {
         self.name(name);
         put_long_bytes(&mut self.out, b'A', &members.out);
         self
     }
 
-    /// A table member.
     pub fn table(&mut self, name: &[u8], members: &TableBuilder) -> &mut Self {
         self.name(name);
         put_long_bytes(&mut self.out, b'F', &members.out);
         self
     }
 
-    /// What has been written.
     pub fn as_table(&self) -> Table<'_> {
         Table(&self.out)
     }
@@ -148,13 +143,11 @@ impl TableBuilder {
 // === impl ArrayBuilder ===
 
 impl ArrayBuilder {
-    /// A longstr.
     pub fn longstr(&mut self, value: &[u8]) -> &mut Self {
         put_long_bytes(&mut self.out, b'S', value);
         self
     }
 
-    /// A table.
     pub fn table(&mut self, members: &TableBuilder) -> &mut Self {
         put_long_bytes(&mut self.out, b'F', &members.out);
         self

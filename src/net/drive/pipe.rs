@@ -14,7 +14,6 @@ pub(super) struct Pipe<S> {
     pub(super) starved: bool,
     /// The peer has ended its stream.
     pub(super) read_to_end: bool,
-    /// We have ended ours.
     ended: bool,
     /// Nothing can be written any more; what the peer said before that may be read until then.
     broken: Option<Mono>,

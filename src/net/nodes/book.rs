@@ -25,7 +25,6 @@ const TRIAL: Duration = Duration::from_secs(5);
 /// Addresses of one name that count: a name with more is no cluster.
 const MOST_ADDRESSES: usize = 32;
 
-/// All addresses.
 #[derive(Debug)]
 pub(super) struct Book {
     order: Order,
@@ -45,9 +44,7 @@ pub(super) struct Standing {
     /// In a row, each of them worth a rest.
     failures: u32,
     failed: Mono,
-    /// The first of them.
     since: Mono,
-    /// Why it failed last.
     why: String,
     rests_until: Mono,
 }
@@ -211,7 +208,6 @@ impl Book {
             .collect()
     }
 
-    /// SplitMix64.
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.random;

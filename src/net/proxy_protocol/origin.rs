@@ -7,12 +7,10 @@ use ppp::v2;
 use super::ssl::{self, Ssl};
 use super::{Ends, Told};
 
-/// Of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The two ends of its connection; `None`: it came by a Unix socket.
     pub ends: Option<Ends>,
-    /// That it came with TLS.
     pub ssl: Option<Ssl>,
 }
 

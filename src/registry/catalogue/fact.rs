@@ -16,9 +16,7 @@ pub enum Source {
 /// Something that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact<T> {
-    /// What.
     pub value: T,
-    /// Who told it.
     pub source: Source,
     /// The moment at which it was so.
     pub at: Mono,

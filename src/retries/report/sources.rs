@@ -31,7 +31,6 @@ struct Sum {
 // === impl Sources ===
 
 impl Sources {
-    /// One message more.
     pub(in crate::retries) fn add(&mut self, message: Option<Waiting>, now: Wall) {
         let (queue, message) = match message {
             None => (None, None),
@@ -55,7 +54,6 @@ impl Sources {
         }
     }
 
-    /// By name.
     pub(in crate::retries) fn finish(self) -> Vec<Source> {
         let source = |(queue, sum): (Option<ShortStr>, Sum)| Source {
             queue: queue.map(|queue| queue.to_string()),
@@ -69,7 +67,6 @@ impl Sources {
     }
 }
 
-/// So that it is within.
 fn widened<T: Copy + Ord>(range: Option<[T; 2]>, value: T) -> [T; 2] {
     let [least, most] = range.unwrap_or([value, value]);
     [least.min(value), most.max(value)]

@@ -7,12 +7,10 @@ use crate::amqp::ids::DeliveryTag;
 /// A set of tags: 64 of them in each word.
 pub(super) type Bits = BTreeMap<u64, u64>;
 
-/// Adds a tag.
 pub(super) fn set(words: &mut Bits, tag: u64) {
     *words.entry(tag >> 6).or_default() |= 1 << (tag & 63);
 }
 
-/// Removes a tag.
 pub(super) fn clear(words: &mut Bits, tag: u64) {
     if let Some(word) = words.get_mut(&(tag >> 6)) {
         *word &= !(1 << (tag & 63));
@@ -46,13 +44,11 @@ pub(super) fn clear_up_to(words: &mut Bits, tag: u64, mut cleared: impl FnMut(u6
     }
 }
 
-/// The lowest tag.
 pub(super) fn first(words: &Bits) -> Option<DeliveryTag> {
     let (word, set) = words.first_key_value()?;
     bits(*word, *set).next().map(DeliveryTag)
 }
 
-/// The tags of one word.
 pub(super) fn bits(word: u64, mut set: u64) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         let bit = set.trailing_zeros();

@@ -9,7 +9,6 @@ use super::Metrics;
 /// What one session holds at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
-    /// Open channels.
     pub channels: usize,
     /// Bytes of unsettled deliveries.
     pub retained_bytes: usize,

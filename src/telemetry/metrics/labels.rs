@@ -87,7 +87,6 @@ pub(in crate::telemetry) struct VhostLabels {
     pub(in crate::telemetry) vhost: Name,
 }
 
-/// A number per vhost.
 pub(in crate::telemetry) type VhostGauge = Family<VhostLabels, Gauge>;
 
 // === impl LinkLabels ===

@@ -28,7 +28,6 @@ const BATCH: usize = 100;
 const MOST_QUEUES: usize = 100;
 const TOO_MANY: &str = "there are more queues than the broker is asked about for one answer: those of some queues are left out";
 
-/// Who reads.
 pub(super) struct Reader {
     pub(super) rights: Rights,
     pub(super) credentials: Credentials,
@@ -38,7 +37,6 @@ pub(super) struct Reader {
     pub(super) queue: Option<ShortStr>,
 }
 
-/// A live answer.
 pub(super) struct Live {
     watches: Watches,
     reader: Reader,
