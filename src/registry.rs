@@ -200,15 +200,29 @@ impl Registry {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return true;
         };
-        let in_vain = known.asked().is_some_and(|at| at.until(now) < FRESH_FOR);
-        known.declared().is_none() && known.queue_type().is_none() && !in_vain
+        let is_unknown = known.declared().is_none() && known.queue_type().is_none();
+        is_unknown && !self.was_asked_in_vain(queue, now)
     }
 
-    /// A queue is asked for; that it was asked for in vain counts until there is an answer. Returns whether nobody has asked before.
-    pub fn ask_in_vain(&self, queue: &ShortStr, now: Mono) -> bool {
+    /// Whether it was asked for in vain not long ago.
+    pub fn was_asked_in_vain(&self, queue: &[u8], now: Mono) -> bool {
+        let known = self.catalogue.get(&self.vhost, queue);
+        let in_vain = known.and_then(|known| known.in_vain());
+        in_vain.is_some_and(|at| at.until(now) < FRESH_FOR)
+    }
+
+    /// A queue is asked for. Returns whether nobody has asked before.
+    pub fn ask(&self, queue: &ShortStr, now: Mono) -> bool {
+        let known = self.catalogue.get(&self.vhost, queue);
+        self.tell(queue, &Told::Asked, Source::Refusal, now);
+        known.is_none_or(|known| known.asked().is_none())
+    }
+
+    /// That was in vain. Returns whether it was not before.
+    pub fn asked_in_vain(&self, queue: &ShortStr, now: Mono) -> bool {
         let known = self.catalogue.get(&self.vhost, queue);
         self.tell(queue, &Told::InVain, Source::Refusal, now);
-        known.is_none_or(|known| known.asked().is_none())
+        known.is_none_or(|known| known.in_vain().is_none())
     }
 
     /// Takes over what any session knows of a queue that this one does not know: it is to be verified first. False: nobody knows it, or there are

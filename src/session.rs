@@ -51,7 +51,7 @@ use std::sync::Arc;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::dead_letter::RuleSettings;
 use crate::machine::{Budget, Event, Flow, Leg, LiveLimits, Machine, Mono, Now, Ticket};
-use crate::objects::Names;
+use crate::objects::{Names, QueueType};
 use crate::registry::Registry;
 use crate::registry::believed::Believed;
 use crate::registry::catalogue::Catalogue;
@@ -138,6 +138,8 @@ pub struct Session {
     probe: Probe,
     /// The queue of the last question that was answered, until its command is looked at again.
     answered: Option<ShortStr>,
+    /// The type of the queue that is declared and was asked for.
+    own_type: Option<(ShortStr, QueueType)>,
     /// What was new when it was last looked which queues are of interest.
     news: (u32, u32),
     /// Intake exchanges for which this connection has shown that it may write to them and to the exchanges that they stand for.
@@ -211,6 +213,7 @@ impl Session {
             pause: Pause::default(),
             probe: Probe::None,
             answered: None,
+            own_type: None,
             news: (0, 0),
             permitted: Believed::new(PERMITTED_FOR, MOST_PERMITTED),
             outbox: Outbox::default(),

@@ -65,8 +65,9 @@ pub struct Queue {
     /// Its dead-letter exchange, if that is an intake exchange.
     intake: Option<Fact<Option<ShortStr>>>,
     declared: Option<Fact<Arc<Declared>>>,
-    /// When it was asked for in vain.
+    /// When it was asked for, and in vain.
     asked: Option<Mono>,
+    in_vain: Option<Mono>,
 }
 
 /// Something that is told of a queue.
@@ -77,6 +78,8 @@ pub enum Told {
     Intake(Option<ShortStr>),
     /// All that the declare says which the broker accepted, or would accept.
     Declared(Arc<Declared>),
+    /// Nothing yet: it is asked for.
+    Asked,
     /// Nothing: who asked may not ask, or got no answer.
     InVain,
 }
@@ -299,7 +302,7 @@ impl Queue {
             return;
         }
         match told {
-            Told::Type(value) => learn(&mut self.queue_type, *value, source, at),
+            Told::Type(value) => learn_type(&mut self.queue_type, *value, source, at),
             Told::Intake(value) => {
                 let differs = |declared: &Fact<Arc<Declared>>| {
                     declared.at < at && declared.value.intake() != *value
@@ -311,7 +314,7 @@ impl Queue {
                 learn(&mut self.intake, value.clone(), source, at);
             }
             Told::Declared(value) => {
-                learn(&mut self.queue_type, value.queue_type, source, at);
+                learn_type(&mut self.queue_type, value.queue_type, source, at);
                 learn(&mut self.intake, value.intake(), source, at);
                 match &mut self.declared {
                     // What a declare said beyond what the broker keeps is known from that alone.
@@ -327,13 +330,22 @@ impl Queue {
                     _ => learn(&mut self.declared, value.clone(), source, at),
                 }
             }
-            Told::InVain => self.asked = self.asked.max(Some(at)),
+            Told::Asked => self.asked = self.asked.max(Some(at)),
+            Told::InVain => {
+                self.asked = self.asked.max(Some(at));
+                self.in_vain = self.in_vain.max(Some(at));
+            }
         }
     }
 
-    /// When it was asked for in vain.
+    /// When it was asked for.
     pub fn asked(&self) -> Option<Mono> {
         self.asked
+    }
+
+    /// When that was in vain.
+    pub fn in_vain(&self) -> Option<Mono> {
+        self.in_vain
     }
 
     fn last_told(&self) -> Option<Mono> {
@@ -345,6 +357,13 @@ impl Queue {
             self.asked,
         ];
         told.into_iter().flatten().max()
+    }
+}
+
+/// A declare without a type does not tell it.
+fn learn_type(known: &mut Option<Fact<QueueType>>, value: QueueType, source: Source, at: Mono) {
+    if value != QueueType::Default || known.is_none() {
+        learn(known, value, source, at);
     }
 }
 

@@ -2,13 +2,15 @@
 //! and a classic queue is declared without ([`said_retries::without`]).
 //!
 //! It is asked for once, with the first declare for which it matters: that declare, in a form that makes no queue. The broker's refusal names the
-//! type; a queue that is there and has such arguments is no classic one. The client waits meanwhile.
+//! type. Of a queue that is there it says nothing (a classic queue passes over what it does not know): then that queue is asked for
+//! ([`inquiry`](super::inquiry)), as what fits it has its type. The client waits meanwhile.
 
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{Close, MethodId, QueueDeclare};
+use crate::amqp::method::{Close, QueueDeclare};
 use crate::objects::QueueType;
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::policy::Mode;
+use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Form, generated, refusal, said_retries};
 
 use super::frames::{Handled, Method};
@@ -24,12 +26,18 @@ impl Session {
     pub(super) fn type_of(&self, declare: &QueueDeclare<'_>) -> QueueType {
         let said = DeclareArguments::read(declare.arguments).queue_type();
         match said == QueueType::Default && has_the_default_type(declare) {
-            true => self.registry.default_type().unwrap_or(said),
+            // If the declare fits the queue that is there, that has the default type.
+            true => {
+                let own = self.own_type.as_ref();
+                let own = own.filter(|(queue, _)| **queue == *declare.queue);
+                let default = self.registry.default_type();
+                default.or(own.map(|(_, own)| *own)).unwrap_or(said)
+            }
             false => said,
         }
     }
 
-    /// Whether a declare has to wait until the default type is known.
+    /// Whether a declare has to wait until the default type is known, or that of the queue that is there.
     pub(super) fn asks_for_default_type(
         &mut self,
         method: Method<'_>,
@@ -37,14 +45,31 @@ impl Session {
     ) -> Option<Handled> {
         let declare = QueueDeclare::parse(method.payload).ok()?;
         let now = turn.now.mono;
+        let is_it = |queue: &ShortStr| **queue == *declare.queue;
+        if let Some(queue) = self.answered.take().filter(is_it) {
+            let queue_type = self.registry.queue_type(&queue);
+            self.own_type = Some((queue, queue_type.unwrap_or(QueueType::Default)));
+        }
+        let own = self.own_type.as_ref();
+        let is_answered = own.is_some_and(|(queue, _)| is_it(queue));
+        // A quorum queue may have what others may not, and counts what is returned to it.
+        let asks = || {
+            said_retries::without(declare.arguments, QueueType::Default).is_some()
+                || self.is_retried(method.payload, SaidRetries::default())
+        };
         let matters = has_the_default_type(&declare)
             && self.type_of(&declare) == QueueType::Default
-            && said_retries::without(declare.arguments, QueueType::Default).is_some()
+            && asks()
             && !generated::is_made(declare.queue)
             && self.rules().is_some()
             && self.mode_of(declare.queue, QueueType::Default) != Mode::Native;
-        if !matters || self.registry.was_asked_for_default_type(now) {
+        if !matters {
             return None;
+        }
+        if self.registry.was_asked_for_default_type(now) {
+            let queue = ShortStr::copy(declare.queue)?;
+            let asks = !is_answered && !self.registry.was_asked_in_vain(&queue, now);
+            return (asks && self.inquire(&queue, turn)).then_some(Handled::Wait);
         }
         if self.probe.is_on_its_way() {
             return Some(self.hold(Hold::Probe, turn));
@@ -70,15 +95,9 @@ impl Session {
         Some(Handled::Wait)
     }
 
-    /// The broker has answered, or has not.
-    pub(super) fn default_type_told(&self, answer: Option<Method<'_>>, turn: &Turn<'_>) {
-        let told = answer.and_then(|method| match method.id {
-            MethodId::QUEUE_DECLARE_OK => Some(QueueType::Quorum),
-            _ => {
-                let close = Close::parse(method.payload).ok()?;
-                refusal::refused_type(close.code, close.text)
-            }
-        });
+    /// The broker has refused it, or has not.
+    pub(super) fn default_type_told(&self, refused: Option<Close<'_>>, turn: &Turn<'_>) {
+        let told = refused.and_then(|close| refusal::refused_type(close.code, close.text));
         self.registry.learn_default_type(told, turn.now.mono);
     }
 }

@@ -85,6 +85,7 @@ impl Session {
         match id {
             MethodId::CHANNEL_CLOSE => {
                 self.abandon_takeover(channel, turn);
+                self.own_type = None;
                 match self.reworded(method, turn) {
                     Some(frame) => turn.build(Leg::Client).extend_from_slice(&frame),
                     None => turn.pass(Leg::Broker, method.range()),
@@ -216,7 +217,7 @@ impl Session {
         }
         match what {
             Expected::Declare(asked, accepted) => {
-                (state.reword, state.declared) = (None, None);
+                (state.reword, state.declared, self.own_type) = (None, None, None);
                 let queue = QueueDeclareOk::parse(payload)
                     .ok()
                     .and_then(|ok| ShortStr::copy(ok.queue))

@@ -16,7 +16,7 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, QueueDeclare};
 use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::amqp::table::TableBuilder;
-use crate::machine::{Event, Fallback};
+use crate::machine::{Event, Fallback, Mono};
 use crate::objects::QueueType;
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::policy::Queue;
@@ -38,7 +38,7 @@ impl Session {
             self.hold(Hold::Probe, turn);
             return true;
         }
-        let is_first = self.registry.ask_in_vain(queue, turn.now.mono);
+        let is_first = self.registry.ask(queue, turn.now.mono);
         let why = Why::Unknown { is_first, round: 0 };
         self.look_up(queue, why, turn) || self.ask_what_it_is(queue, is_first, turn)
     }
@@ -67,7 +67,7 @@ impl Session {
         };
         let is_asked = can_refuse && self.ask(question, turn);
         if !is_asked {
-            self.stays_unknown(queue, is_first, turn);
+            self.stays_unknown(queue, turn);
         }
         is_asked
     }
@@ -114,10 +114,10 @@ impl Session {
                 if self.ask(next, turn) {
                     return false;
                 }
-                self.stays_unknown(&queue, is_first, turn);
+                self.stays_unknown(&queue, turn);
             }
             None if is_nowhere(close) => self.registry.end(&queue, now),
-            Some(_) | None => self.stays_unknown(&queue, is_first, turn),
+            Some(_) | None => self.stays_unknown(&queue, turn),
         }
         true
     }
@@ -131,9 +131,20 @@ impl Session {
         self.registry.verified(&queue, now);
     }
 
-    /// It is not known what the queue is. That is said once of each. A target that a policy of ours names counts all the same: the broker does not
-    /// know it, and might discard what is rejected.
-    pub(super) fn stays_unknown(&mut self, queue: &ShortStr, is_first: bool, turn: &mut Turn<'_>) {
+    /// It is not known what the queue is. That is said once of each.
+    pub(super) fn stays_unknown(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) {
+        let is_first = self.registry.asked_in_vain(queue, turn.now.mono);
+        if !self.assume_by_policy(queue, turn.now.mono) && is_first {
+            turn.event(Event::DeclareLeft {
+                queue: queue.clone(),
+                cause: Fallback::Undeclared,
+            });
+        }
+    }
+
+    /// A target that a policy of ours names counts for an unknown queue, too: the broker does not know it, and might discard what is rejected.
+    /// False: none does.
+    pub(super) fn assume_by_policy(&mut self, queue: &ShortStr, now: Mono) -> bool {
         let names = &self.settings.names;
         let nothing = Declared::of_queue(Form::default(), QueueType::Default, names);
         let vhost = &self.peer.vhost;
@@ -147,15 +158,12 @@ impl Session {
             .said
             .target(policies.ours().matching(named))
             .is_some();
-        if has_target && self.is_meant(queue, &nothing) {
+        let is_assumed = has_target && self.is_meant(queue, &nothing) && !self.is_held_back(queue);
+        if is_assumed {
             let most = self.settings.limits.now().fixed.queues;
-            self.registry.assume(queue, nothing, most, turn.now.mono);
-        } else if is_first {
-            turn.event(Event::DeclareLeft {
-                queue: queue.clone(),
-                cause: Fallback::Undeclared,
-            });
+            self.registry.assume(queue, nothing, most, now);
         }
+        is_assumed
     }
 }
 

@@ -323,7 +323,10 @@ impl Session {
         let quorum = match queue_type {
             QueueType::Quorum => true,
             QueueType::Classic | QueueType::Other => false,
-            QueueType::Default => known.is_none_or(|known| known == QueueType::Quorum),
+            QueueType::Default => match known {
+                Some(QueueType::Default) => self.registry.default_type() == Some(QueueType::Quorum),
+                known => known.is_none_or(|known| known == QueueType::Quorum),
+            },
         };
         quorum && retained.before.redelivered
     }

@@ -75,7 +75,7 @@ impl Session {
                 true if is_answered || queue.starts_with(SERVER_NAMED) => {}
                 true if self.is_being_declared(queue) => {}
                 true => return self.inquire(queue, turn),
-                false => self.adopt_if_meant(queue),
+                false => self.adopt_or_assume(queue, now),
             }
         }
         !self.registry.is_fresh(queue, now) && self.verify(queue, Why::Begins, turn)
@@ -159,7 +159,7 @@ impl Session {
         let ends = refused.filter(|close| refusal::ends_knowledge(close.code, close.text));
         let queue = question.queue.clone();
         match (question.why, ends) {
-            (Why::DefaultType, _) => self.default_type_told(Some(method), turn),
+            (Why::DefaultType, _) => self.default_type_told(refused, turn),
             (Why::Unknown { .. }, _) => {
                 if !self.inquired(question, refused, turn) {
                     return;
@@ -190,9 +190,7 @@ impl Session {
         };
         match verification.why {
             Why::DefaultType => self.default_type_told(None, turn),
-            Why::Unknown { is_first, .. } => {
-                self.stays_unknown(&verification.queue, is_first, turn);
-            }
+            Why::Unknown { .. } => self.stays_unknown(&verification.queue, turn),
             why => self.cannot_verify(&verification.queue, why, turn),
         }
         self.end_verification(verification.probe, turn);

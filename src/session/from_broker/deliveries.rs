@@ -70,7 +70,7 @@ impl Session {
             return;
         };
         if !retried && self.registry.get(&queue).is_none() {
-            self.look_again();
+            self.look_again(turn.now.mono);
         }
         let known = self.registry.get(&queue).is_some();
         if !(known || retried) {

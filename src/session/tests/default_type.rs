@@ -52,27 +52,67 @@ fn a_quorum_queue_is_declared_with_its_limit_and_nobody_asks_again() {
 }
 
 #[test]
-fn a_queue_that_is_there_with_its_limit_is_no_classic_one() {
-    let mut s = asked();
-    let declare_ok = method(PROBE, MethodId::QUEUE_DECLARE_OK, |a| {
-        a.shortstr(b"q").long(0).long(0).end()
-    });
-    s.broker(&declare_ok).broker_gets(&[&close(PROBE, 200)]);
-    s.resume()
-        .broker_gets(&[&declare_on(CH, "q", DURABLE, &limit())]);
-}
-
-#[test]
 fn a_classic_queue_is_declared_without() {
     let mut s = answered(asked(), &refused_for("classic"));
     s.resume()
         .broker_gets(&[&declare_on(CH, "q", DURABLE, b"")]);
 }
 
+/// A classic queue passes over what it does not know, so that it fits says nothing; nor does a refusal that tells of the intake exchange, which a
+/// queue has that was taken over before.
+#[test]
+fn of_a_queue_that_is_there_its_own_type_counts() {
+    let declare_ok = || {
+        method(PROBE, MethodId::QUEUE_DECLARE_OK, |a| {
+            a.shortstr(b"q").long(0).long(0).end()
+        })
+    };
+    let close_ok = || method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
+    let differs = |argument: &str, values: &str| {
+        let text = format!(
+            "PRECONDITION_FAILED - inequivalent arg '{argument}' for queue 'q' in vhost '/': received {values}"
+        );
+        refused(PROBE, 406, &text)
+    };
+    let exchange = "none but current is the value 'dlx-proxy/dlx' of type 'longstr'";
+    let of_exchange = || differs("x-dead-letter-exchange", exchange);
+    let of_type = || differs("x-queue-type", "'classic' but current is 'quorum'");
+    for (first, told, goes) in [
+        (declare_ok(), vec![declare_ok()], b"".to_vec()),
+        (declare_ok(), vec![of_type(), declare_ok()], limit()),
+        (
+            of_exchange(),
+            vec![of_exchange(), declare_ok()],
+            b"".to_vec(),
+        ),
+        (
+            of_exchange(),
+            vec![of_exchange(), of_type(), declare_ok()],
+            limit(),
+        ),
+    ] {
+        let mut s = asked();
+        for answer in [first].into_iter().chain(told) {
+            drop(s.broker(&answer));
+            if answer == declare_ok() {
+                drop(s.broker(&close_ok()));
+            }
+            s.sent_to_broker();
+            drop(s.resume());
+        }
+        let sent = s.sent_to_broker();
+        assert_eq!(sent, declare_on(CH, "q", DURABLE, &goes));
+    }
+}
+
 /// As before anybody asked.
 #[test]
 fn an_answer_that_tells_nothing_is_asked_for_again_after_a_minute() {
     let mut s = answered(asked(), &close(PROBE, 403));
+    // Nor does the broker say what the queue is.
+    drop(s.resume());
+    drop(s.broker(&close(PROBE, 403)));
+    s.sent_to_broker();
     s.resume()
         .broker_gets(&[&declare_on(CH, "q", DURABLE, b"")]);
     let mut s = s.another();

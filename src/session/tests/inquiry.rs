@@ -203,10 +203,20 @@ fn what_somebody_learns_later_counts_for_who_reads_already() {
     assert_eq!(s.dead.len(), 1);
 }
 
-/// The broker might discard it, as it does not know that policy.
+/// What is read while somebody else asks must not be read as if there were no answer.
 #[test]
-fn where_a_policy_of_ours_names_a_target_that_counts_for_an_unknown_queue() {
+fn who_begins_to_read_while_another_session_asks_waits_for_an_answer_too() {
     let mut s = fresh();
+    asks(&mut s);
+    let mut other = s.another();
+    other.inquires = true;
+    asks(&mut other);
+    is_told(&mut s, &forbidden());
+    is_told(&mut other, &forbidden());
+    assert_eq!((undeclared(&s), undeclared(&other)), (1, 0), "said once");
+}
+
+fn a_policy_names_a_target(s: &Script) {
     s.policies.set_ours(Policies::new(vec![Policy {
         pattern: Pattern::new("^q$").expect("a good pattern"),
         definition: Definition {
@@ -215,6 +225,40 @@ fn where_a_policy_of_ours_names_a_target_that_counts_for_an_unknown_queue() {
         },
         ..Policy::default()
     }]));
+}
+
+/// It asks nobody then, and has to do as the first one.
+#[test]
+fn where_a_policy_of_ours_names_a_target_that_counts_for_the_next_session_too() {
+    let mut s = fresh();
+    a_policy_names_a_target(&s);
+    asks(&mut s);
+    is_told(&mut s, &forbidden());
+    let mut other = s.another();
+    other.inquires = true;
+    other.client(&get("q")).passes();
+    other.broker(&got(1)).passes();
+    other.client(&reject(1, false)).silent();
+    assert_eq!(other.dead[0].1.exchange, name("dlx"));
+}
+
+#[test]
+fn a_policy_of_ours_that_comes_later_counts_for_who_reads_already() {
+    let mut s = told(&forbidden());
+    s.broker(&got(1)).passes();
+    s.client(&reject(1, false)).passes();
+    s.consumes("q");
+    a_policy_names_a_target(&s);
+    s.broker(&deliver("q", 2, b"hi")).passes();
+    s.client(&reject(2, false)).silent();
+    assert_eq!(s.dead[0].1.exchange, name("dlx"));
+}
+
+/// The broker might discard it, as it does not know that policy.
+#[test]
+fn where_a_policy_of_ours_names_a_target_that_counts_for_an_unknown_queue() {
+    let mut s = fresh();
+    a_policy_names_a_target(&s);
     asks(&mut s);
     is_told(&mut s, &forbidden());
     s.broker(&got(1)).passes();

@@ -290,7 +290,7 @@ impl Script {
                 && registry.get(&queue).is_none()
                 && registry.is_unknown(&queue, now)
             {
-                registry.ask_in_vain(&queue, now);
+                registry.asked_in_vain(&queue, now);
             }
         }
     }
@@ -405,7 +405,7 @@ impl Script {
     }
 
     /// Another session of the same user and the same process.
-    pub(super) fn another(self) -> Script {
+    pub(super) fn another(&self) -> Script {
         let mut script = Script::open((*self.session.settings).clone());
         script.now = self.now;
         script
