@@ -12,7 +12,7 @@
 //! **The proxy's own queues** are looked at every 20 s, in each vhost that is open: the watchdog says when one cannot work or loses messages, and
 //! when a delay queue holds what should be out. The publisher has to know how many of these there are.
 //!
-//! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every 30 minutes; and a single one when a
+//! **All queues** of each vhost that is open come into the catalogue, whoever declared them: at start and every hour; and a single one when a
 //! session meets it and nobody knows it.
 //!
 //! **A survey** of a vhost, of all its exchanges and bindings, tells which queues its dead letters go to by named exchanges.
