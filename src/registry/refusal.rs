@@ -1,4 +1,4 @@
-//! Understands why the broker refused a probe, and says to the client what the broker would have said to its own words.
+//! Understands why the broker refused a probe, and takes the proxy's names out of what the client reads.
 //!
 //! ```text
 //! PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received 'b' but current is 'a'
@@ -23,18 +23,15 @@ use super::arguments::{
     DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, DeclareArguments, ONLY_IF_THERE,
 };
 use super::redeclared::Existing;
-use super::wording::{self, Wording};
+use super::wording::cut;
 
 mod difference;
-mod values;
 
 pub use difference::{Difference, difference};
-use values::{beside, values};
 
 pub(super) const INEQUIVALENT: &[u8] = b"PRECONDITION_FAILED - inequivalent arg '";
 const INVALID: &[u8] = b"PRECONDITION_FAILED - invalid arg '";
 const OF_QUEUE_TYPE: &[u8] = b" of queue type ";
-const RECEIVED: &[u8] = b": received ";
 const BUT_CURRENT_IS: &[u8] = b" but current is ";
 
 /// What a permission probe learned.
@@ -67,8 +64,6 @@ pub enum Fit {
     /// Forward the rewritten form, but with this intake exchange, which is the queue's: only the strategy or the type differs, and whether
     /// that matters is for the broker to say.
     RewrittenAs(ShortStr),
-    /// Forward the rewritten form, and give the client this text for the broker's: it is what the client's own words would have got.
-    Answer(Vec<u8>),
     /// Forward the original: it fits, or the broker says why not.
     Original,
 }
@@ -124,19 +119,13 @@ pub fn presence(code: u16, text: &[u8]) -> Presence {
 ///
 /// When the text was cut so early that the current exchange is not whole, the answer is `Original`: that is refused too, and shows the
 /// beginning of an intake name.
-pub fn fit(
-    code: u16,
-    text: &[u8],
-    arguments: &DeclareArguments<'_>,
-    names: &Names,
-    wording: Wording,
-) -> Fit {
+pub fn fit(code: u16, text: &[u8], arguments: &DeclareArguments<'_>, names: &Names) -> Fit {
     if code != PRECONDITION_FAILED {
         return Fit::Original;
     }
     match (named(text, INEQUIVALENT), named(text, INVALID)) {
         (Some(DEAD_LETTER_EXCHANGE), _) => {
-            inequivalent_exchange(text, arguments, names, wording).unwrap_or(Fit::Original)
+            inequivalent_exchange(text, arguments, names).unwrap_or(Fit::Original)
         }
         // Both are in the client's words, not in ours: the default type of the vhost is a stream, or somebody named an intake exchange
         // and a key without the proxy.
@@ -218,11 +207,10 @@ fn inequivalent_exchange(
     text: &[u8],
     arguments: &DeclareArguments<'_>,
     names: &Names,
-    wording: Wording,
 ) -> Option<Fit> {
     // The last one: the queue, which is named before, may have any name.
-    let (before, current) = text.split_at_checked(memmem::rfind(text, BUT_CURRENT_IS)?)?;
-    let current = current.strip_prefix(BUT_CURRENT_IS)?;
+    let at = memmem::rfind(text, BUT_CURRENT_IS)? + BUT_CURRENT_IS.len();
+    let current = text.get(at..)?;
     let current = current.strip_prefix(b"the value ").unwrap_or(current);
     // The text may be cut behind the name.
     let current = current.strip_prefix(b"'")?;
@@ -234,38 +222,15 @@ fn inequivalent_exchange(
         DeclaredTarget::Target(target) => (Some(&target.exchange), target.routing_key.as_ref()),
         DeclaredTarget::Policy { .. } => (None, None),
     };
-    let wanted = arguments.value(DEAD_LETTER_EXCHANGE);
-    let sent = arguments.intake(names);
-    let ours = sent
-        .as_ref()
-        .map(|sent| [b"'", sent.as_bytes(), b"'"].concat());
-    let theirs = match wanted {
-        Some(value) => beside(value, wording),
-        None => Some(b"none".to_vec()),
+    let same = |argument, current: Option<&ShortStr>| match arguments.value(argument) {
+        Some(value) => current.is_some_and(|current| value.as_text() == Some(current)),
+        None => current.is_none(),
     };
-    let about = [ours, theirs]
-        .into_iter()
-        .flatten()
-        .find_map(|received| before.strip_suffix(&[RECEIVED, &received].concat()[..]))?
-        .get(INEQUIVALENT.len() + DEAD_LETTER_EXCHANGE.len()..)?;
-    for (argument, current) in [
-        (DEAD_LETTER_EXCHANGE, exchange),
-        (DEAD_LETTER_ROUTING_KEY, routing_key),
-    ] {
-        let value = arguments.value(argument);
-        let current = current.map(|name| name.as_bytes());
-        let same = match value {
-            Some(value) => current.is_some() && value.as_text() == current,
-            None => current.is_none(),
-        };
-        if same {
-            continue;
-        }
-        let values = values(value, current, wording)?;
-        let text = [INEQUIVALENT, argument, about, RECEIVED, &values];
-        return Some(Fit::Answer(wording::cut(text.concat())));
+    if !same(DEAD_LETTER_EXCHANGE, exchange) || !same(DEAD_LETTER_ROUTING_KEY, routing_key) {
+        return Some(Fit::Rewritten);
     }
     // What is left to differ are the type and the strategy.
+    let sent = arguments.intake(names);
     let current = ShortStr::copy(current).filter(|current| sent.as_ref() != Some(current))?;
     Some(Fit::RewrittenAs(current))
 }
@@ -276,34 +241,75 @@ fn named<'t>(text: &'t [u8], begin: &[u8]) -> Option<&'t [u8]> {
     rest.get(..memchr::memchr(b'\'', rest)?)
 }
 
-/// Puts the client's exchanges in place of the names of intake exchanges, in the text of any refused declare. `None`: there are none.
-///
-/// A name that was cut stays. So does the text when client's and current exchange would become the same word: the declare was left alone
-/// for some reason, and an operator must be able to see why it does not fit.
-pub fn decode_names_in(text: &[u8], names: &Names, wording: Wording) -> Option<Vec<u8>> {
+/// Puts the client's exchanges in place of the names of intake exchanges, in the text of any refused declare. `None`: there are none. Where the two
+/// exchanges would become the same word, their keys stand beside them.
+pub fn decode_names_in(text: &[u8], names: &Names) -> Option<Vec<u8>> {
+    let whole = without_cut_name(text, names);
+    let (mut told, found) = decoded(whole, names, false)?;
+    if found == 0 && whole == text {
+        return None;
+    }
+    if says_nothing(&told) {
+        told = decoded(whole, names, true)?.0;
+    }
+    if whole != text {
+        told.extend_from_slice(b"...");
+    }
+    Some(cut(told))
+}
+
+/// Without the beginning of a name of ours, if the broker has cut the text there.
+fn without_cut_name<'t>(text: &'t [u8], names: &Names) -> &'t [u8] {
+    let prefix = names.prefix().as_bytes();
+    let cut_name = || {
+        let whole = text.strip_suffix(b"...")?;
+        let (before, name) = whole.split_at_checked(memchr::memrchr(b'\'', whole)? + 1)?;
+        let ours = name.starts_with(prefix) || !name.is_empty() && prefix.starts_with(name);
+        ours.then_some(before)
+    };
+    cut_name().unwrap_or(text)
+}
+
+/// The text, and how many names it had.
+fn decoded(text: &[u8], names: &Names, with_key: bool) -> Option<(Vec<u8>, usize)> {
     let quoted = [b"'", &**names.prefix()].concat();
     let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    let mut changed = false;
+    let (mut rest, mut found, mut is_current) = (text, 0, false);
     while let Some(at) = memmem::find(rest, &quoted) {
         let (before, name) = rest.split_at_checked(at + 1)?;
         out.extend_from_slice(before);
         // No name of ours has a quote in it.
         let end = memchr::memchr(b'\'', name).unwrap_or(name.len());
         let (name, behind) = name.split_at_checked(end)?;
-        match names.parse(name) {
-            Some(OwnObject::IntakeExchange(DeclaredTarget::Target(target), _))
-                if !behind.is_empty() =>
-            {
-                out.extend_from_slice(&wording.shown(&target.exchange));
-                changed = true;
-            }
-            Some(_) | None => out.extend_from_slice(name),
-        }
         rest = behind;
+        match names.parse(name) {
+            Some(OwnObject::IntakeExchange(said, _)) => match said {
+                DeclaredTarget::Policy { .. } => out.extend_from_slice(b"none"),
+                DeclaredTarget::Target(target) => {
+                    out.extend_from_slice(&target.exchange);
+                    if with_key {
+                        rest = behind.get(1..)?;
+                        out.extend(match &target.routing_key {
+                            Some(key) => [b"' with the key '", &**key, b"'"].concat(),
+                            None => b"' without a key".to_vec(),
+                        });
+                    }
+                }
+            },
+            Some(_) | None => {
+                out.extend_from_slice(name);
+                continue;
+            }
+        }
+        found += 1;
+        is_current = memmem::find(before, BUT_CURRENT_IS).is_some();
     }
     out.extend_from_slice(rest);
-    (changed && !says_nothing(&out)).then_some(out)
+    // The other exchange is as the client wrote it.
+    if with_key && found == 1 && is_current {
+        out.extend_from_slice(b", taken over by the proxy");
+    }
+    Some((out, found))
 }
 
 /// `… received 'a' but current is 'a'`

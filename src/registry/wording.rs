@@ -1,4 +1,4 @@
-//! How a generation of RabbitMQ writes its refusals: names that are not ASCII, texts that are too long, and a 403.
+//! How a generation of RabbitMQ writes its refusals: names that are not ASCII, and texts that are too long.
 
 use crate::amqp::version::Version;
 
@@ -18,16 +18,6 @@ pub enum Wording {
     Characters,
 }
 
-/// What a user may not do with an exchange or queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Configure,
-    /// Publish to it; bind a queue, or an exchange as destination; use it as alternate or dead-letter exchange.
-    Write,
-    /// Consume, get, purge; bind to an exchange as source.
-    Read,
-}
-
 // === impl Wording ===
 
 impl Wording {
@@ -37,16 +27,6 @@ impl Wording {
             None | Some(Version(..=2, ..) | Version(3, ..=11, _)) => Wording::Octets,
             Some(Version(3, ..) | Version(4, 0, ..=4)) => Wording::Latin1,
             Some(Version(4.., ..)) => Wording::Characters,
-        }
-    }
-
-    pub(super) fn shown(self, value: &[u8]) -> Vec<u8> {
-        match (self, std::str::from_utf8(value)) {
-            (Wording::Octets, _) | (Wording::Latin1, Err(_)) | (Wording::Characters, Ok(_)) => {
-                value.to_vec()
-            }
-            (Wording::Latin1, Ok(text)) => text.chars().map(|c| c as u8).collect(),
-            (Wording::Characters, Err(_)) => as_latin1(value),
         }
     }
 
@@ -81,65 +61,22 @@ impl Wording {
     pub fn fails_at_some_values(self) -> bool {
         self == Wording::Latin1
     }
-
-    /// The broker's 404 for a queue.
-    pub fn no_queue(self, queue: &[u8], vhost: &[u8]) -> Vec<u8> {
-        let text = [
-            b"NOT_FOUND - no queue '",
-            &self.shown(queue)[..],
-            b"' in vhost '",
-            &self.shown(vhost),
-            b"'",
-        ];
-        cut(text.concat())
-    }
-
-    /// The broker's 403 for a user who may not do that.
-    pub fn access_refused(
-        self,
-        access: Access,
-        kind: &str,
-        name: &[u8],
-        vhost: &[u8],
-        user: &[u8],
-    ) -> Vec<u8> {
-        let access: &[u8] = match (self, access) {
-            (Wording::Octets, _) => b"",
-            (_, Access::Configure) => b"configure ",
-            (_, Access::Write) => b"write ",
-            (_, Access::Read) => b"read ",
-        };
-        let text = [
-            b"ACCESS_REFUSED - ",
-            access,
-            b"access to ",
-            kind.as_bytes(),
-            b" '",
-            &self.shown(name),
-            b"' in vhost '",
-            &self.shown(vhost),
-            b"' refused for user '",
-            &self.shown(user),
-            b"'",
-        ];
-        cut(text.concat())
-    }
 }
 
-/// In characters, whatever the octets were.
+/// In characters, whatever the octets were: each is one where they are not UTF-8.
 fn characters(value: &[u8]) -> Vec<u8> {
-    Wording::Characters.shown(value)
-}
-
-/// Each octet is a character.
-fn as_latin1(value: &[u8]) -> Vec<u8> {
-    let characters = value.iter().map(|octet| char::from(*octet));
-    characters.collect::<String>().into_bytes()
+    match std::str::from_utf8(value) {
+        Ok(_) => value.to_vec(),
+        Err(_) => {
+            let characters = value.iter().map(|octet| char::from(*octet));
+            characters.collect::<String>().into_bytes()
+        }
+    }
 }
 
 /// As `rabbit_binary_generator:amqp_exception_explanation` cuts: over 255 octets, the first 252 and `...`. (4.x counts characters; a text
 /// in which that makes a difference crashes its channel, and is the better answer.)
-pub(super) fn cut(mut text: Vec<u8>) -> Vec<u8> {
+pub fn cut(mut text: Vec<u8>) -> Vec<u8> {
     if text.len() > LONGEST {
         text.truncate(LONGEST - 3);
         text.extend_from_slice(b"...");

@@ -100,13 +100,9 @@ pub(super) struct Consumer {
     pub retried: bool,
 }
 
-/// How a refusal of the broker is to be told.
+/// How the refusal of what names an object of ours is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reword {
-    /// The method that the broker will name as the culprit.
-    pub sent: MethodId,
-    /// The code that the client should read.
-    pub code: u16,
     /// The text that the client should read.
     pub text: Vec<u8>,
     /// The method that the client should read as the culprit: its own.

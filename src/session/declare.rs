@@ -43,7 +43,6 @@ use crate::registry::policy::Queue;
 use crate::registry::said_retries::SaidRetries;
 use crate::registry::{Declared, Form};
 
-use super::channel::Reword;
 use super::frames::{Handled, Method};
 use super::pause::Hold;
 use super::probe::Probe;
@@ -319,8 +318,8 @@ impl Session {
         }
     }
 
-    /// The declare goes on with the intake exchange in it. If the broker is known to refuse it, the client reads `text`.
-    pub(super) fn forward_rewritten(&mut self, text: Option<Vec<u8>>, turn: &mut Turn<'_>) {
+    /// The declare goes on with the intake exchange in it.
+    pub(super) fn forward_rewritten(&mut self, turn: &mut Turn<'_>) {
         let Some(takeover) = self.end_takeover(turn) else {
             return;
         };
@@ -353,15 +352,6 @@ impl Session {
             form: Form::of(declare.bits, &table),
         };
         self.remember_declared(takeover.channel, &takeover.payload);
-        if let (Some(text), Some(state)) = (text, self.channels.get_mut(&takeover.channel)) {
-            let declare = MethodId::QUEUE_DECLARE;
-            state.reword = Some(Reword {
-                sent: declare,
-                code: 406,
-                text,
-                culprit: declare,
-            });
-        }
         self.expect_declare(
             takeover.channel,
             &takeover.payload,
@@ -418,7 +408,7 @@ impl Session {
                 self.went_for_the_exchange(turn);
             }
             // That makes the queue.
-            Stage::Fitting => self.forward_rewritten(None, turn),
+            Stage::Fitting => self.forward_rewritten(turn),
             _ => self.forward_in_doubt(Fallback::ProbeTimeout, turn),
         }
     }

@@ -1,4 +1,4 @@
-//! Refuses what names an object of the proxy's own, in the broker's words.
+//! Refuses what names an object of the proxy's own, and takes the names of intake exchanges out of the broker's refusals.
 //!
 //! The order of a channel is the broker's, so the refusal is its own too: in place of the method goes an ack of a tag that cannot be
 //! outstanding, and the channel.close by which the broker answers is reworded on its way to the client.
@@ -16,8 +16,8 @@ use crate::amqp::version::Version;
 use crate::machine::{Event, Leg};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::generated;
-use crate::registry::refusal::{self, Fit, Presence, decode_names_in};
-use crate::registry::wording::Access;
+use crate::registry::refusal::{self, Presence, decode_names_in};
+use crate::registry::wording::cut;
 
 use super::channel::Reword;
 use super::frames::Method;
@@ -26,12 +26,11 @@ use super::{Session, Turn};
 /// A tag that no channel reaches.
 const NEVER: DeliveryTag = DeliveryTag(u64::MAX);
 
-/// A queue or an exchange that a method names, and what the method needs to do with it.
+/// A queue or an exchange that a method names.
 #[derive(Clone, Copy)]
 struct Named<'a> {
     kind: &'static str,
     name: &'a [u8],
-    access: Access,
 }
 
 /// What a method names, to a broker of that version.
@@ -40,19 +39,16 @@ fn names(
     payload: &[u8],
     version: Option<Version>,
 ) -> Result<[Option<Named<'_>>; 2], Malformed> {
-    use Access::{Configure, Read, Write};
-    let queue = |name, access| {
+    let queue = |name| {
         Some(Named {
             kind: "queue",
             name,
-            access,
         })
     };
-    let exchange = |name, access| {
+    let exchange = |name| {
         Some(Named {
             kind: "exchange",
             name,
-            access,
         })
     };
     Ok(match id {
@@ -60,21 +56,12 @@ fn names(
             let declare = ExchangeDeclare::parse(payload)?;
             let alternate = Table(declare.arguments).get(b"alternate-exchange");
             let alternate = alternate.ok().flatten().and_then(Value::as_longstr);
-            [
-                exchange(declare.exchange, Configure),
-                alternate.and_then(|name| exchange(name, Write)),
-            ]
+            [exchange(declare.exchange), alternate.and_then(exchange)]
         }
-        MethodId::EXCHANGE_DELETE => [
-            exchange(ExchangeName::parse(payload)?.exchange, Configure),
-            None,
-        ],
+        MethodId::EXCHANGE_DELETE => [exchange(ExchangeName::parse(payload)?.exchange), None],
         MethodId::EXCHANGE_BIND | MethodId::EXCHANGE_UNBIND => {
             let bind = ExchangeBind::parse(payload)?;
-            [
-                exchange(bind.destination, Write),
-                exchange(bind.source, Read),
-            ]
+            [exchange(bind.destination), exchange(bind.source)]
         }
         MethodId::QUEUE_DECLARE => {
             let declare = QueueDeclare::parse(payload)?;
@@ -84,24 +71,21 @@ fn names(
                 true => generated::prefix(declare.arguments, version).unwrap_or_default(),
                 false => declare.queue,
             };
-            [
-                queue(name, Configure),
-                target.and_then(|name| exchange(name, Write)),
-            ]
+            [queue(name), target.and_then(exchange)]
         }
         MethodId::QUEUE_BIND => {
             let bind = QueueBind::parse(payload)?;
-            [queue(bind.queue, Write), exchange(bind.exchange, Read)]
+            [queue(bind.queue), exchange(bind.exchange)]
         }
         MethodId::QUEUE_UNBIND => {
             let bind = QueueUnbind::parse(payload)?;
-            [queue(bind.queue, Write), exchange(bind.exchange, Read)]
+            [queue(bind.queue), exchange(bind.exchange)]
         }
-        MethodId::QUEUE_PURGE => [queue(QueueName::parse(payload)?.queue, Read), None],
-        MethodId::QUEUE_DELETE => [queue(QueueName::parse(payload)?.queue, Configure), None],
-        MethodId::BASIC_CONSUME => [queue(Consume::parse(payload)?.queue, Read), None],
-        MethodId::BASIC_GET => [queue(Get::parse(payload)?.queue, Read), None],
-        MethodId::BASIC_PUBLISH => [exchange(Publish::parse(payload)?.exchange, Write), None],
+        MethodId::QUEUE_PURGE => [queue(QueueName::parse(payload)?.queue), None],
+        MethodId::QUEUE_DELETE => [queue(QueueName::parse(payload)?.queue), None],
+        MethodId::BASIC_CONSUME => [queue(Consume::parse(payload)?.queue), None],
+        MethodId::BASIC_GET => [queue(Get::parse(payload)?.queue), None],
+        MethodId::BASIC_PUBLISH => [exchange(Publish::parse(payload)?.exchange), None],
         _ => [None; 2],
     })
 }
@@ -124,20 +108,21 @@ impl Session {
     /// Has the broker close the channel in place of carrying out the method.
     pub(super) fn refuse(&mut self, method: Method<'_>, turn: &mut Turn<'_>) {
         let Method { channel, id, .. } = method;
-        let (Some(Named { kind, name, access }), Some(wording)) =
-            (self.ours(method), self.peer.wording)
-        else {
+        let Some(Named { kind, name }) = self.ours(method) else {
             return;
         };
-        let user = self.peer.user.clone().unwrap_or_default();
-        let text = wording.access_refused(access, kind, name, &self.peer.vhost, &user);
+        let user = self.peer.user.as_deref().unwrap_or_default();
+        let (access, vhost) = (
+            format!("ACCESS_REFUSED - access to {kind} '"),
+            &self.peer.vhost,
+        );
+        let words = [b"' in vhost '", &**vhost, b"' refused for user '", user];
+        let text = [access.as_bytes(), name, &words.concat(), b"'"].concat();
         let name = ShortStr::copy(name).unwrap_or_default();
         if let Some(state) = self.channels.get_mut(&channel) {
             state.unanswered = true;
             let reword = Reword {
-                sent: MethodId::BASIC_ACK,
-                code: ACCESS_REFUSED,
-                text,
+                text: cut(text),
                 culprit: id,
             };
             state.reword.get_or_insert(reword);
@@ -156,34 +141,46 @@ impl Session {
         let culprit = MethodId(close.class, close.method);
         let state = self.channels.get_mut(&channel)?;
         let (reword, declared) = (state.reword.take(), state.declared.take());
-        let declared = declared.filter(|_| culprit == MethodId::QUEUE_DECLARE);
-        // No probe was made, or the queue has become another one since: it is known next time.
-        if let Some((queue, _)) = &declared
-            && let names = &self.settings.names
-            && let Some(intake) = refusal::seen_with(close.code, close.text, queue, names)
-        {
-            self.registry.learn_intake(queue, intake, turn.now.mono);
+        if culprit == MethodId::QUEUE_DECLARE {
+            return self.declare_refused(channel, &close, declared, turn);
         }
-        // It went out as one that makes no queue, and the queue has gone: the next one goes out as the client writes it.
-        if let Some((queue, arguments)) = &declared
-            && self.missed(&close, arguments)
-        {
-            let text = self.peer.wording?.no_queue(queue, &self.peer.vhost);
-            self.registry.end(queue, turn.now.mono);
-            return Some(closing(channel, NOT_FOUND, &text, culprit));
+        let Reword { text, culprit: own } = reword?;
+        let by_us =
+            culprit == MethodId::BASIC_ACK && close.text.ends_with(NEVER.to_string().as_bytes());
+        by_us.then(|| closing(channel, ACCESS_REFUSED, &text, own))
+    }
+
+    fn declare_refused(
+        &mut self,
+        channel: ChannelId,
+        close: &Close<'_>,
+        declared: Option<(ShortStr, Vec<u8>)>,
+        turn: &mut Turn<'_>,
+    ) -> Option<Vec<u8>> {
+        let culprit = MethodId::QUEUE_DECLARE;
+        if let Some((queue, arguments)) = &declared {
+            let names = &self.settings.names;
+            // No probe was made, or the queue has become another one since: it is known next time.
+            if let Some(intake) = refusal::seen_with(close.code, close.text, queue, names) {
+                self.registry.learn_intake(queue, intake, turn.now.mono);
+            }
+            // It went out as one that makes no queue, and the queue has gone: the next one goes out as the client writes it.
+            if self.missed(close, arguments) {
+                let vhost = &self.peer.vhost;
+                let text = [
+                    b"NOT_FOUND - no queue '",
+                    &**queue,
+                    b"' in vhost '",
+                    vhost,
+                    b"'",
+                ];
+                let text = cut(text.concat());
+                self.registry.end(queue, turn.now.mono);
+                return Some(closing(channel, NOT_FOUND, &text, culprit));
+            }
         }
-        let Some(reword) = reword else {
-            // The name of an intake exchange is none of the client's words.
-            let arguments = declared.map(|(_, arguments)| arguments).unwrap_or_default();
-            let text = (culprit == MethodId::QUEUE_DECLARE)
-                .then(|| self.in_the_clients_words(&close, &arguments))
-                .flatten()?;
-            return Some(closing(channel, close.code, &text, culprit));
-        };
-        let by_ack = reword.sent != MethodId::BASIC_ACK
-            || close.text.ends_with(NEVER.to_string().as_bytes());
-        (culprit == reword.sent && by_ack)
-            .then(|| closing(channel, reword.code, &reword.text, reword.culprit))
+        let text = decode_names_in(close.text, &self.settings.names)?;
+        Some(closing(channel, close.code, &text, culprit))
     }
 }
 
@@ -192,18 +189,8 @@ impl Session {
     fn missed(&self, close: &Close<'_>, arguments: &[u8]) -> bool {
         let own = DeclareArguments::read(arguments).is_conditional();
         let absent = refusal::presence(close.code, close.text) == Presence::Absent && !own;
-        let hidden = |wording| decode_names_in(close.text, &self.settings.names, wording).is_some();
-        absent || close.code == ACCESS_REFUSED && self.peer.wording.is_some_and(hidden)
-    }
-
-    /// The broker's refusal of a declare with these arguments, without the names of intake exchanges.
-    fn in_the_clients_words(&self, close: &Close<'_>, arguments: &[u8]) -> Option<Vec<u8>> {
-        let (names, wording) = (&self.settings.names, self.peer.wording?);
-        let arguments = DeclareArguments::read(arguments);
-        match refusal::fit(close.code, close.text, &arguments, names, wording) {
-            Fit::Answer(text) => Some(text),
-            _ => decode_names_in(close.text, names, wording),
-        }
+        let hidden = || decode_names_in(close.text, &self.settings.names).is_some();
+        absent || close.code == ACCESS_REFUSED && hidden()
     }
 }
 

@@ -258,7 +258,7 @@ impl Session {
                 self.forward_original(Fallback::NotSupported, turn);
             }
             (Stage::Comparing, MethodId::QUEUE_DECLARE_OK) => self.ensure(Then::Forward, turn),
-            (Stage::Fitting, MethodId::QUEUE_DECLARE_OK) => self.forward_rewritten(None, turn),
+            (Stage::Fitting, MethodId::QUEUE_DECLARE_OK) => self.forward_rewritten(turn),
             (Stage::Comparing, MethodId::CHANNEL_CLOSE) => {
                 self.compared(&refused.unwrap_or(UNREADABLE), turn);
             }
@@ -325,20 +325,18 @@ impl Session {
         let Some(takeover) = self.probe.takeover_mut() else {
             return;
         };
-        let fit = match (takeover.declare(), self.peer.wording) {
-            (Some(declare), Some(wording)) => refusal::fit(
+        let fit = match takeover.declare() {
+            Some(declare) => refusal::fit(
                 close.code,
                 close.text,
                 &DeclareArguments::read(declare.arguments),
                 &self.settings.names,
-                wording,
             ),
-            _ => Fit::Original,
+            None => Fit::Original,
         };
         match fit {
-            Fit::Rewritten => self.forward_rewritten(None, turn),
+            Fit::Rewritten => self.forward_rewritten(turn),
             Fit::RewrittenAs(intake) => self.go_on_as(intake, turn),
-            Fit::Answer(text) => self.forward_rewritten(Some(text), turn),
             Fit::Original if close.code == 403 => {
                 let about_intake = memmem::find(close.text, &takeover.intake).is_some();
                 let cause = if about_intake {
@@ -400,9 +398,9 @@ impl Session {
         let to_be_named = takeover.queue.is_empty();
         match then {
             // The queue is there all the same, if it is.
-            Then::Forward => self.forward_rewritten(None, turn),
+            Then::Forward => self.forward_rewritten(turn),
             // A name that the broker makes cannot be tried out: each try would make another queue.
-            Then::Fit if takeover.may_make() && to_be_named => self.forward_rewritten(None, turn),
+            Then::Fit if takeover.may_make() && to_be_named => self.forward_rewritten(turn),
             Then::Fit if takeover.may_make() => self.try_form(Stage::Fitting, turn),
             // Only one that is there already is taken over without it.
             Then::Fit if takeover.compared == 0 && !to_be_named => self.compare(turn),

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::SystemTime;
 
+use memchr::memmem;
+
 use super::frame::Frame;
 use super::methods::Arg;
 use super::reader::Received;
@@ -103,6 +105,12 @@ pub(crate) const RULES: &[Rule] = &[
                 dead_letter(frame, to_l);
             }
         }),
+    },
+    Rule {
+        name: "refusal-words",
+        reason: "what the broker says of a queue with another dead-letter target, or of the proxy's own objects, is told in other words, and without a name of the proxy's that its client did not write (S7.3)",
+        stated: true,
+        how: How::Direct(|_, direct, proxied| other_words(direct, proxied)),
     },
     Rule {
         name: "redelivered",
@@ -211,6 +219,26 @@ fn gather_life(frames: &mut Vec<Received>) {
         step: 0,
         frame,
     });
+}
+
+/// A refusal that is told in other words, as the proxied one is; but not with a name of the proxy's that is new in it.
+fn other_words(direct: &mut Frame, proxied: &Frame) {
+    let text = |frame: &Frame| {
+        let text = frame.arg("reply-text").map(Arg::text);
+        text.unwrap_or_default().to_vec()
+    };
+    let (said, told) = (text(direct), text(proxied));
+    let named = |text: &[u8]| memmem::find(text, b"dlx-prox").is_some();
+    let begin = |words: &[u8]| said.starts_with(words) && told.starts_with(words);
+    let about = begin(b"PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-")
+        || begin(b"ACCESS_REFUSED - ")
+        || begin(b"NOT_FOUND - no queue '");
+    if let Some(words) = direct.arg_mut("reply-text")
+        && about
+        && (!named(&told) || named(&said))
+    {
+        *words = Arg::Text(told);
+    }
 }
 
 fn at_most(count: &Value, more: &Value) -> bool {

@@ -168,16 +168,6 @@ pub(crate) const WIDE: &[Rule] = &[
         }),
     },
     Rule {
-        name: "cut-name",
-        reason: "a refusal that the broker has cut within the name of an intake exchange stays as it is (S7.3)",
-        stated: true,
-        how: How::Direct(|_, direct, proxied| {
-            if names_intake(proxied, b"...") {
-                *direct = proxied.clone();
-            }
-        }),
-    },
-    Rule {
         name: "beside",
         reason: "a consumer beside the proxy sees private headers, and of x-death on 4.x what the broker knows",
         stated: true,

@@ -22,7 +22,7 @@ use crate::registry::refusal::{
     refused_type, seen_with,
 };
 use crate::registry::said_retries::SaidRetries;
-use crate::registry::wording::{Access, Wording};
+use crate::registry::wording::Wording;
 use crate::registry::{Declared, Form};
 
 use super::brokers;
@@ -170,14 +170,11 @@ impl Scene {
             "refused" => {
                 let (code, text) = refusal(text);
                 let arguments = DeclareArguments::read(&self.arguments);
-                Some(
-                    match fit(code, text, &arguments, &self.names, self.wording()) {
-                        Fit::Rewritten => "forward rewritten".to_owned(),
-                        Fit::RewrittenAs(intake) => format!("forward rewritten as {intake}"),
-                        Fit::Answer(text) => format!("answer {}", octets(&text)),
-                        Fit::Original => "forward original".to_owned(),
-                    },
-                )
+                Some(match fit(code, text, &arguments, &self.names) {
+                    Fit::Rewritten => "forward rewritten".to_owned(),
+                    Fit::RewrittenAs(intake) => format!("forward rewritten as {intake}"),
+                    Fit::Original => "forward original".to_owned(),
+                })
             }
             "seen" => {
                 let (code, text) = refusal(text);
@@ -224,7 +221,7 @@ impl Scene {
             }
             "reply" => {
                 let (_, text) = refusal(text);
-                Some(match decode_names_in(text, &self.names, self.wording()) {
+                Some(match decode_names_in(text, &self.names) {
                     Some(text) => octets(&text),
                     None => "as it is".to_owned(),
                 })
@@ -243,27 +240,8 @@ impl Scene {
                     .to_owned(),
                 )
             }
-            "access" => {
-                let get = |name| line.get(name).unwrap();
-                let access = match get("to") {
-                    b"configure" => Access::Configure,
-                    b"write" => Access::Write,
-                    b"read" => Access::Read,
-                    other => panic!("no access {other:?}"),
-                };
-                let kind = line.text("kind").unwrap();
-                let wording = Wording::of_version(get("version"));
-                let text =
-                    wording.access_refused(access, &kind, get("name"), get("vhost"), get("user"));
-                Some(String::from_utf8(text).unwrap())
-            }
             other => panic!("no verb {other}"),
         }
-    }
-
-    /// That of 4.3.6 if nothing is said.
-    fn wording(&self) -> Wording {
-        Wording::of_version(self.version.as_deref().unwrap_or(b"4.3.6"))
     }
 
     fn policies(&self) -> Policies {
