@@ -103,8 +103,9 @@ OWN = {
 @pytest.mark.parametrize("deed", OWN)
 def test_the_proxys_names_are_refused_whatever_rights_there_are(sides, via, deed):
     by_the_broker = sides[0].attempt(OWN[deed], user="p-not-ours")
-    assert sides[1].attempt(OWN[deed], user="p-all") == tuple(
-        word.replace("p-not-ours", "p-all") if isinstance(word, str) else word for word in by_the_broker)
+    # From 3.12 on the broker also says which right was missing.
+    shorter = lambda word: re.sub("(configure|read|write) access", "access", word).replace("p-not-ours", "p-all")
+    assert sides[1].attempt(OWN[deed], user="p-all") == tuple(shorter(word) if isinstance(word, str) else word for word in by_the_broker)
 
 
 # --- Limits on connections and queues ------------------------------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ def test_a_queue_that_was_taken_over_is_declared_so_by_a_user_who_is_not_probed(
                     connection, channel = only_channel(way, "p-few-channels")
                     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refusal:
                         scene.queue("queue", channel=channel, dlx="the-dlx")
-                    assert refusal.value.reply_code == 406 and "but current is 'dlx-proxy/the-dlx'" in refusal.value.reply_text
+                    assert refusal.value.reply_code == 406 and "but current is 'the-dlx' without a key, taken over by the proxy" in refusal.value.reply_text
                     connection.close()
                 connection, channel = only_channel(way, "p-few-channels")
                 scene.queue("queue", channel=channel, dlx="the-dlx")

@@ -257,7 +257,7 @@ def test_strict_refuses_as_the_broker_does(own):
     own.queues.append(f"{PREFIX}-q")
     with refused() as closed:
         declare(own.connect().channel(), "q", to("new"))
-    assert "received 'own-new' but current is 'own-old'" in closed.value.reply_text
+    assert "received '' with the key 'own-new' but current is '' with the key 'own-old'" in closed.value.reply_text
 
 
 def test_a_policy_that_overrules_arguments_changes_a_living_queue(own, tmp_path):
