@@ -4,8 +4,6 @@
 //!   sessions ── dead letters ──▶ publisher ◀── dead letters ── intake ◀── "this exchange must exist" ── sessions
 //!      ▲                          │      │                       ▲ │                                      ▲
 //!      └─────── outcomes ─────────┘      └────── outcomes ───────┘ └────────── it does, or not ───────────┘
-//!                                                                ▲
-//!        sessions ── "my client bound this" ─────────────────────┴── surveys ── the management API
 //!
 //!   sessions ── "this queue is declared otherwise now" ──▶ recorder ── "all counts that was recorded" ──▶ intake
 //!      ▲                                                      │
@@ -15,7 +13,6 @@
 //! ```
 //! Every inbox is bounded. A publisher whose inbox is full slows its sessions (their dead letters wait with them, bounded by their tickets);
 //! answers always fit, because each answers a ticket or a request that its receiver has open.
-//!
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
