@@ -200,15 +200,8 @@ impl Registry {
         let Some(known) = self.catalogue.get(&self.vhost, queue) else {
             return true;
         };
-        let is_unknown = known.declared().is_none() && known.queue_type().is_none();
-        is_unknown && !self.was_asked_in_vain(queue, now)
-    }
-
-    /// Whether it was asked for in vain not long ago.
-    pub fn was_asked_in_vain(&self, queue: &[u8], now: Mono) -> bool {
-        let known = self.catalogue.get(&self.vhost, queue);
-        let in_vain = known.and_then(|known| known.in_vain());
-        in_vain.is_some_and(|at| at.until(now) < FRESH_FOR)
+        let in_vain = known.in_vain().is_some_and(|at| at.until(now) < FRESH_FOR);
+        known.declared().is_none() && known.queue_type().is_none() && !in_vain
     }
 
     /// A queue is asked for. Returns whether nobody has asked before.

@@ -68,8 +68,7 @@ impl Session {
         }
         if self.registry.was_asked_for_default_type(now) {
             let queue = ShortStr::copy(declare.queue)?;
-            let asks = !is_answered && !self.registry.was_asked_in_vain(&queue, now);
-            return (asks && self.inquire(&queue, turn)).then_some(Handled::Wait);
+            return (!is_answered && self.inquire(&queue, turn)).then_some(Handled::Wait);
         }
         if self.probe.is_on_its_way() {
             return Some(self.hold(Hold::Probe, turn));

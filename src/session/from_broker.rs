@@ -85,7 +85,8 @@ impl Session {
         match id {
             MethodId::CHANNEL_CLOSE => {
                 self.abandon_takeover(channel, turn);
-                self.own_type = None;
+                let own = self.own_type.take();
+                self.own_type = own.filter(|(queue, _)| !self.is_being_declared(queue));
                 match self.reworded(method, turn) {
                     Some(frame) => turn.build(Leg::Client).extend_from_slice(&frame),
                     None => turn.pass(Leg::Broker, method.range()),
@@ -217,13 +218,14 @@ impl Session {
         }
         match what {
             Expected::Declare(asked, accepted) => {
-                (state.reword, state.declared, self.own_type) = (None, None, None);
+                (state.reword, state.declared) = (None, None);
                 let queue = QueueDeclareOk::parse(payload)
                     .ok()
                     .and_then(|ok| ShortStr::copy(ok.queue))
                     .unwrap_or_default();
                 state.last_queue = queue.clone();
                 state.name_consumers();
+                self.own_type.take_if(|(of, _)| *of == queue);
                 if let Some(accepted) = accepted {
                     self.accepted(queue, &asked, accepted, turn);
                 }

@@ -190,7 +190,10 @@ impl Session {
         };
         match verification.why {
             Why::DefaultType => self.default_type_told(None, turn),
-            Why::Unknown { .. } => self.stays_unknown(&verification.queue, turn),
+            Why::Unknown { .. } => {
+                self.stays_unknown(&verification.queue, turn);
+                self.answered = Some(verification.queue);
+            }
             why => self.cannot_verify(&verification.queue, why, turn),
         }
         self.end_verification(verification.probe, turn);

@@ -115,9 +115,15 @@ fn an_answer_that_tells_nothing_is_asked_for_again_after_a_minute() {
     s.sent_to_broker();
     s.resume()
         .broker_gets(&[&declare_on(CH, "q", DURABLE, b"")]);
+    // Whoever may not ask, another user may: the queue is asked for again, and not the default type.
     let mut s = s.another();
-    s.client(&declare_on(CH, "q", DURABLE, &limit()))
-        .broker_gets(&[&declare_on(CH, "q", DURABLE, b"")]);
+    drop(s.client(&declare_on(CH, "q", DURABLE, &limit())));
+    assert_ne!(s.sent_to_broker(), declare_on(CH, "q", DURABLE, b""));
+    let timeout = s.session.settings.limits.now().probe_timeout;
+    drop(s.wait(timeout));
+    drop(s.resume());
+    let sent = s.sent_to_broker();
+    assert!(sent.ends_with(&declare_on(CH, "q", DURABLE, b"")));
 }
 
 /// A queue that is not durable, or that is to go, is a classic one.
