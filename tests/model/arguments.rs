@@ -121,6 +121,14 @@ impl Kind {
         }
     }
 
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Classic => "classic",
+            Kind::Quorum => "quorum",
+            Kind::Stream => "stream",
+        }
+    }
+
     fn module(self) -> &'static str {
         match self {
             Kind::Classic => "rabbit_classic_queue",
@@ -131,10 +139,10 @@ impl Kind {
 }
 
 /// With the type that is meant when none is said.
-pub(super) fn augmented(mut arguments: Table) -> Table {
+pub(super) fn augmented(mut arguments: Table, default: &str) -> Table {
     if arguments.get("x-queue-type").is_none() {
-        let classic = Value::Text(b"classic".to_vec());
-        arguments.fields.push((b"x-queue-type".to_vec(), classic));
+        let default = Value::Text(default.as_bytes().to_vec());
+        arguments.fields.push((b"x-queue-type".to_vec(), default));
     }
     arguments
 }

@@ -11,6 +11,7 @@ use super::connection::Connection;
 use super::exchange::{Binding, Exchange};
 use super::facts::Fact;
 use super::jobs::Jobs;
+use super::policies::{Policy, Refused};
 use super::queue::Queue;
 
 /// Of the wall clock: `x-death` has seconds of it.
@@ -30,6 +31,8 @@ pub(crate) struct Options {
     /// Seconds, as offered.
     pub heartbeat: u16,
     pub version: String,
+    /// The type of queues that are declared without one.
+    pub default_type: &'static str,
     /// What `connection.start` says, if not the usual: nodes of one version differ in it.
     pub start: Option<Args>,
 }
@@ -70,6 +73,9 @@ pub(crate) struct Broker {
     pub(super) alarm: bool,
     /// Queues whose names begin so refuse what is published, as an operator has bounded them.
     pub(super) refusing: Option<Bytes>,
+    /// By queue.
+    pub(super) policies: BTreeMap<Bytes, Policy>,
+    pub(super) refused: Option<Refused>,
     pub(super) now: Millis,
 }
 
@@ -82,6 +88,7 @@ impl Default for Options {
             frame_max: 131_072,
             heartbeat: 60,
             version: "4.3.6".to_owned(),
+            default_type: "classic",
             start: None,
         }
     }
@@ -160,6 +167,8 @@ impl Broker {
             numbers: 0,
             alarm: false,
             refusing: None,
+            policies: BTreeMap::new(),
+            refused: None,
             now: 0,
         }
     }

@@ -250,9 +250,12 @@ impl Broker {
         if refusal.closes_connection() {
             return self.close_connection(at.conn, refusal, call);
         }
+        // What has begun to come is read to its end.
+        let partial = self.channel(at).partial.take();
         self.end_channel(at.conn, at.channel);
         let closing = Channel {
             closing: true,
+            partial,
             ..Channel::default()
         };
         let channels = &mut self.connection(at.conn).channels;

@@ -17,7 +17,7 @@ impl Broker {
         let target = self
             .queues
             .get(name)
-            .and_then(|queue| Some((queue.dlx.clone()?, queue.dlx_key.clone())));
+            .and_then(|queue| self.dead_letter_target(queue));
         let Some((exchange, key)) = target else {
             return self.drop_dead(name, message, Why::NoTarget(reason));
         };

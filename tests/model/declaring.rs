@@ -1,9 +1,9 @@
 //! Exchanges and queues are declared, deleted, purged.
 
 use crate::codec::methods::{Arg, Args};
-use crate::codec::value::{Bytes, Value};
+use crate::codec::value::{Bytes, Table, Value};
 
-use super::arguments::{self, Kind, augmented, inequivalent, same_arguments, type_name};
+use super::arguments::{self, Kind, inequivalent, same_arguments, type_name};
 use super::broker::{Broker, Conn, Rights, User};
 use super::call::Call;
 use super::channel::At;
@@ -188,6 +188,7 @@ impl Broker {
 
     pub(super) fn queue_declare(&mut self, at: At, call: &Call) -> Answer<()> {
         let mut name = call.name("queue");
+        self.may_declare(&name)?;
         if call.bit("passive") {
             self.may_anything(at.conn, "queue", &name)?;
             if !self.queues.contains_key(&name) {
@@ -195,7 +196,7 @@ impl Broker {
             }
             self.check_exclusive(at.conn, &name)?;
         } else {
-            let arguments = augmented(call.arguments());
+            let arguments = self.augmented(call);
             if name.is_empty() {
                 if let Some(kind @ (Kind::Quorum | Kind::Stream)) = Kind::of(&arguments) {
                     let module = format!("rabbit_{}_queue", format!("{kind:?}").to_lowercase());
@@ -226,6 +227,17 @@ impl Broker {
         Ok(())
     }
 
+    /// The default type is not for queues that no quorum queue can be (`rabbit_channel:augment_declare_args`).
+    fn augmented(&self, call: &Call) -> Table {
+        let is_fit = call.bit("durable") && !call.bit("exclusive") && !call.bit("auto-delete");
+        let default = if is_fit {
+            self.options.default_type
+        } else {
+            "classic"
+        };
+        arguments::augmented(call.arguments(), default)
+    }
+
     fn check_equivalence(&self, conn: Conn, call: &Call, name: &[u8]) -> Answer<()> {
         let queue = &self.queues[name];
         let owner = call.bit("exclusive").then_some(conn);
@@ -242,12 +254,12 @@ impl Broker {
                 return inequivalent(field, &what, &format!("'{wanted}'"), &format!("'{is}'"));
             }
         }
-        let wanted = augmented(call.arguments());
+        let wanted = self.augmented(call);
         arguments::equivalent(queue.kind, &queue.arguments, &wanted, &what)
     }
 
     fn make_queue(&mut self, conn: Conn, call: &Call, name: &[u8]) -> Answer<()> {
-        let table = augmented(call.arguments());
+        let table = self.augmented(call);
         let what = self.rs("queue", name);
         match table.get("x-dead-letter-exchange") {
             None => {}

@@ -100,6 +100,13 @@ impl Jobs {
         gone.flat_map(|(_, jobs)| jobs).collect()
     }
 
+    /// What that queue still says to that channel.
+    pub(super) fn of_consumers(&mut self, at: At, queue: &Bytes) -> Vec<Job> {
+        let is = |lane: &Lane| *lane == Lane::Consumer(at, queue.clone());
+        let said = self.lanes.extract_if(.., |(lane, _)| is(lane));
+        said.flat_map(|(_, jobs)| jobs).collect()
+    }
+
     pub(super) fn clear(&mut self) -> Vec<Job> {
         self.lanes.drain(..).flat_map(|(_, jobs)| jobs).collect()
     }

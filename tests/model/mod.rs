@@ -6,7 +6,7 @@
 //! permissions, restarts, transactions that are rolled back. What it has not answers 540 NOT_IMPLEMENTED: other transactions.
 //! `at-least-once` acts as at-most-once: what routes nowhere, or goes round, is dropped instead of kept.
 //!
-//! - `broker` what a caller sees · `operator` what people and disasters do to it · `facts` what happened · `views` how it stands
+//! - `broker` what a caller sees · `operator` what people and disasters do to it · `policies` what people set · `facts` what happened · `views` how it stands
 //! - `connection` handshake and closes · `reader` frames · `channel` contents, dispatch, end of a channel
 //! - `declaring`, `binding`, `publishing`, `transaction`, `consuming`, `settling` the methods · `timeout` of a consumer · `arguments` of queues, their checks
 //! - `exchange`, `queue`, `stream`, `message`, `death` what there is · `jobs` what is still to be done · `dead_letter` how messages die
@@ -28,6 +28,7 @@ mod facts;
 mod jobs;
 mod message;
 mod operator;
+mod policies;
 mod publishing;
 mod queue;
 mod reader;
@@ -45,6 +46,7 @@ pub(crate) use self::{
     exchange::Type as ExchangeType,
     exchange::Type,
     facts::{Fact, How, Reason, Why},
+    policies::{Policy, QueueView},
     timeout::TimeoutResponse,
     views::{BindingView, ConsumerView, ExchangeView, Holder, MessageView},
 };

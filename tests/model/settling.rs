@@ -102,6 +102,11 @@ impl Broker {
         if queue.is_stream() {
             return self.settle_in_stream(at, tag, unacked, how);
         }
+        // What its consumer had for too long may be another's by now (S9.5).
+        let is_its = |taken: &Taken| taken.at == at && taken.consumer == unacked.consumer;
+        if !queue.unacked.get(&unacked.id).is_some_and(is_its) {
+            return;
+        }
         let Some(taken) = queue.unacked.remove(&unacked.id) else {
             return;
         };

@@ -35,6 +35,10 @@ impl Broker {
         if !knows || response == TimeoutResponse::CloseChannel {
             return self.close_channel(conn, channel, 406, TIMED_OUT);
         }
+        // What is on its way comes first.
+        for job in self.jobs.of_consumers(at, &name) {
+            self.work(job);
+        }
         self.give_up(at, &name, &tag);
         let args = vec![
             ("consumer-tag", Arg::Text(tag)),

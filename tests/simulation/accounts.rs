@@ -18,6 +18,7 @@ mod redrives;
 mod retries;
 mod rules;
 mod targets;
+mod unknown;
 mod walks;
 mod words;
 
@@ -43,6 +44,7 @@ use history::History;
 use redrives::{died_in, mark};
 use retries::{counts, millis};
 use rules::Rules;
+use unknown::Unknown;
 use walks::Walks;
 
 /// Whose connection it is.
@@ -69,6 +71,8 @@ pub(crate) struct Accounts {
     heard: BTreeMap<Conn, Micros>,
     /// Channels (0: connections) that the broker may close, as their client asked for it.
     wrong: BTreeSet<(Conn, u16)>,
+    /// Channels on which somebody wanted all back: what is kept of them goes back, too.
+    recovers: BTreeSet<(Conn, u16)>,
     /// Those in queues, or on the way from a queue to its exchange.
     copies: BTreeMap<u64, Copy>,
     /// What enters queues: of the last publish or dead letter.
@@ -117,6 +121,9 @@ pub(crate) struct Accounts {
     pub refused: Vec<Bytes>,
     /// Declares that a proxy left as they were: of a queue that was taken over before, the broker refuses it (docs/differences.md, "What it costs").
     pub declares_left: bool,
+    /// The broker refused to say what queues are.
+    pub declares_refused: bool,
+    unknown: Unknown,
     walks: Walks,
     pub count: Count,
 }

@@ -50,6 +50,8 @@ pub(crate) enum Said {
     Declared(u16, String, Saying),
     /// A channel is opened: tags begin anew.
     Opened(u16),
+    /// It wants all back.
+    Recovers(u16),
     /// It was in the wrong: the broker may close this channel (0: the connection).
     Wrong(u16),
 }
@@ -78,6 +80,8 @@ pub(crate) struct Client {
     pub release: usize,
     /// Queues have changed: it declares them all again.
     pub declares: bool,
+    /// It declares nothing, and logs in as this user.
+    pub stranger: Option<&'static str>,
     consumers: u32,
 }
 
@@ -135,10 +139,17 @@ impl Client {
             own: plan.own.is_some().then(|| own_queue(id)),
             release: 0,
             declares: false,
+            stranger: None,
             consumers: 0,
         };
         client.out.extend(b"AMQP\0\0\x09\x01");
         client
+    }
+
+    /// It declares nothing.
+    pub(crate) fn becomes_stranger(&mut self, user: &'static str) {
+        self.stranger = Some(user);
+        self.own = None;
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -342,13 +353,14 @@ impl Client {
     fn heard(&mut self, id: u16, frame: &Frame, plan: &Plan) -> Result<(), String> {
         match &*frame.name {
             "connection.start" => {
-                let response = Arg::Text(b"\0guest\0guest".to_vec());
+                let user = self.stranger.unwrap_or("guest");
+                let response = Arg::Text(format!("\0{user}\0{user}").into_bytes());
                 let mut args = vec![
                     ("mechanism", text("PLAIN")),
                     ("response", response),
                     ("locale", text("en_US")),
                 ];
-                if plan.changing {
+                if plan.changing || plan.cancels {
                     args.insert(0, ("client-properties", told_of_cancels()));
                 }
                 self.send(0, "connection.start-ok", &args);

@@ -12,6 +12,7 @@ use super::world::World;
 
 /// With this their names begin.
 pub(crate) const DELAY_QUEUES: &str = "dlx-proxy.delay.";
+const SOURCES: &str = "source.";
 
 const SECOND: Micros = 1_000_000;
 
@@ -56,6 +57,12 @@ pub(crate) enum Fault {
     TimedOut,
     /// All delay queues refuse what is published for a while, as a policy bounds them. Only in worlds that say so.
     DelaysFull,
+    /// A client holds messages for too long. Only in worlds that say so, as with those that follow.
+    ConsumerTimedOut,
+    DeclaresRefused,
+    /// All sources refuse what is published.
+    SourcesFull,
+    ManagementAway,
 }
 
 /// What others wait for: afterwards everything is where it should be, and nothing was parked meanwhile.
@@ -94,6 +101,7 @@ enum Remedy {
     /// An end notices that the connection is dead.
     Silence(TcpId),
     Delays,
+    Refused,
     /// All clients declare again what there should be.
     Declares,
 }
@@ -141,6 +149,11 @@ impl Troubles {
         if !self.kinds.is_empty() {
             self.kinds.extend(kinds);
         }
+    }
+
+    /// That may happen here.
+    pub(super) fn comes(&self, kind: Fault) -> bool {
+        self.kinds.contains(&kind)
     }
 
     /// How often each happened.
@@ -307,10 +320,23 @@ impl World {
                     (1..4).any(|channel| self.broker.channel_times_out(conn, channel, millis));
                 }
             }
-            Fault::DelaysFull => {
-                self.broker.refuse_publishes(Some(DELAY_QUEUES));
+            Fault::DelaysFull | Fault::SourcesFull => {
+                let full = if kind == Fault::DelaysFull {
+                    DELAY_QUEUES
+                } else {
+                    SOURCES
+                };
+                self.broker.refuse_publishes(Some(full));
                 self.troubles.remedies.push((soon, Remedy::Delays));
             }
+            Fault::ConsumerTimedOut => self.time_out_a_client(),
+            Fault::DeclaresRefused => {
+                let answer = self.unknown.refusal();
+                self.broker.refuse_declares(SOURCES, Some(answer));
+                self.accounts.declares_refused = true;
+                self.troubles.remedies.push((soon, Remedy::Refused));
+            }
+            Fault::ManagementAway => self.unknown.api.away_until = soon,
             Fault::PublisherAway => {
                 self.troubles.publisher_until = soon;
                 self.cut_links(Which::Publisher);
@@ -351,6 +377,7 @@ impl World {
         self.troubles.unreachable_until = 0;
         self.troubles.publisher_until = 0;
         self.troubles.recorder_until = 0;
+        self.unknown.api.away_until = 0;
         for (_, remedy) in std::mem::take(&mut self.troubles.remedies) {
             self.put_right(remedy);
         }
@@ -369,7 +396,13 @@ impl World {
             Remedy::Drain(at, phase) => self.drain(at, phase),
             Remedy::Silence(tcp) => self.notice(tcp),
             Remedy::Delays => self.broker.refuse_publishes(None),
-            Remedy::Declares => self.clients.iter_mut().for_each(|of| of.declares = true),
+            Remedy::Refused => self.broker.refuse_declares(SOURCES, None),
+            Remedy::Declares => {
+                self.clients.iter_mut().for_each(|of| of.declares = true);
+                if self.clients.iter().all(|client| client.stranger.is_some()) {
+                    self.make_queues();
+                }
+            }
         }
     }
 
@@ -463,25 +496,5 @@ impl World {
         self.troubles
             .remedies
             .push((self.at + wait, Remedy::Drain(at, phase + 1)));
-    }
-
-    fn open_peers(&self) -> impl Iterator<Item = (TcpId, Conn)> + '_ {
-        self.peers
-            .iter()
-            .filter(|(_, peer)| peer.is_open())
-            .map(|(tcp, peer)| (*tcp, peer.conn))
-    }
-
-    fn any_tcp(&mut self) -> Option<TcpId> {
-        let mut tcps: Vec<TcpId> = self.open_peers().map(|(tcp, _)| tcp).collect();
-        tcps.extend(self.clients.iter().map(|client| client.tcp));
-        self.rng.choice(&tcps).copied()
-    }
-
-    fn any_link(&mut self) -> Option<(TcpId, Conn)> {
-        let links = self.peers.iter();
-        let links = links.filter(|(_, peer)| peer.is_open() && peer.client.is_none());
-        let links: Vec<(TcpId, Conn)> = links.map(|(tcp, peer)| (*tcp, peer.conn)).collect();
-        self.rng.choice(&links).copied()
     }
 }

@@ -12,6 +12,7 @@
 //! - `operator` redrives and purges
 //! - `sighups` other policies in the middle of it · `rulings` what a policy says of a queue
 //! - `redeclares` what several releases of an application declare one queue with
+//! - `unknown` what nobody tells the proxies · `management` what an API tells them, late
 //! - `retries` what queues say of retries, and what is promised for it
 //! - `world` the clock and the choice · `faults` what goes wrong · `accounts` what must hold, copy by copy
 //!
@@ -23,6 +24,7 @@ mod client;
 mod codec;
 mod decoder;
 mod faults;
+mod management;
 #[path = "../model/mod.rs"]
 mod model;
 mod net;
@@ -34,6 +36,7 @@ mod retries;
 mod rulings;
 mod sighups;
 mod task;
+mod unknown;
 mod world;
 
 use std::any::Any;
@@ -195,6 +198,10 @@ fn verdict(sum: &Sum) -> ExitCode {
         count.learned,
         count.moved,
         count.overtaken
+    );
+    println!(
+        "unknown: clients that declare nothing {}, policies of the broker changed {}; rejects left to it, as it was said {}",
+        count.strangers, count.policies, count.left
     );
     println!(
         "redrives and purges: begun {}, completed {}, failed {}; sent back {}, removed {}; in order {}",

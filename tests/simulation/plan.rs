@@ -42,6 +42,10 @@ pub(crate) struct Plan {
     pub redeclares: Option<Redeclares>,
     /// Sources are deleted, and declared again.
     pub changing: bool,
+    /// Of queues that are declared without a type.
+    pub default_type: &'static str,
+    /// Clients know `basic.cancel`.
+    pub cancels: bool,
     /// In order; each client sends them all.
     pub declares: Vec<(&'static str, Args)>,
 }
@@ -77,6 +81,8 @@ impl Plan {
             own: None,
             redeclares: None,
             changing: false,
+            default_type: "classic",
+            cancels: false,
             declares: Vec::new(),
         };
         plan.exchange("dlx", "direct", false);
@@ -235,8 +241,8 @@ impl Plan {
     /// From now on the source is declared as one of the other kind. What that says of retries is new, too.
     pub(crate) fn change_kind(&mut self, name: &str, rng: &mut Rng) -> Asked {
         let retries = self.retries.contains_key(name.as_bytes());
+        let quorum = self.kind_of(self.arguments(name)) != "quorum";
         let table = self.arguments_mut(name);
-        let quorum = table.get("x-queue-type") != Some(&Value::Text(b"quorum".to_vec()));
         let stays = |name: &[u8]| {
             let of_the_kind = [&b"x-queue-type"[..], b"x-dead-letter-strategy"].contains(&name);
             !of_the_kind && !name.starts_with(b"x-delayed-") && !name.starts_with(b"x-delivery-")
@@ -276,10 +282,8 @@ impl Plan {
     pub(crate) fn asked(&self) -> impl Iterator<Item = (Bytes, Asked)> + '_ {
         self.sources.iter().map(|name| {
             let name: Bytes = name.clone().into();
-            let quorum = || {
-                let kind = self.argument(&name, "x-queue-type");
-                kind == Some(&Value::Text(b"quorum".to_vec()))
-            };
+            let queue = String::from_utf8_lossy(&name);
+            let quorum = || self.kind_of(self.arguments(&queue)) == "quorum";
             let nothing = || Asked {
                 words: Words::default(),
                 quorum: quorum(),
@@ -310,14 +314,13 @@ impl Plan {
         self.changing &= self.redeclares.is_none();
     }
 
-    fn argument(&self, queue: &[u8], name: &str) -> Option<&Value> {
-        let declares = self.declares.iter();
-        let mut declares = declares.filter(|(name, _)| *name == "queue.declare");
-        let (_, args) = declares.find(|(_, args)| args[0].1.text() == queue)?;
-        args.iter().find_map(|(of, arg)| match arg {
-            Arg::Table(table) if *of == "arguments" => table.get(name),
-            _ => None,
-        })
+    /// The type of a queue with these arguments.
+    pub(crate) fn kind_of(&self, arguments: &Table) -> &'static str {
+        match arguments.get("x-queue-type") {
+            Some(Value::Text(kind)) if kind == b"quorum" => "quorum",
+            Some(_) => "classic",
+            None => self.default_type,
+        }
     }
 
     fn declare_mut(&mut self, queue: &str) -> &mut (&'static str, Args) {
@@ -327,7 +330,7 @@ impl Plan {
         declare.expect("a queue of the plan")
     }
 
-    fn arguments_mut(&mut self, queue: &str) -> &mut Table {
+    pub(super) fn arguments_mut(&mut self, queue: &str) -> &mut Table {
         let (_, args) = self.declare_mut(queue);
         let arguments = args.iter_mut().find_map(|(of, arg)| match arg {
             Arg::Table(table) if *of == "arguments" => Some(table),

@@ -1,6 +1,7 @@
 //! One process of the proxy: its machines and drivers, and the hub between them, as they are. Killing it forgets all of this.
 
 mod dialing;
+mod managed;
 mod settings;
 mod walks;
 mod watched;
@@ -21,6 +22,7 @@ use dlx_proxy::machine::{Budget, Event, Leg, LiveLimits, Mono, Owner};
 use dlx_proxy::net::clock::Clock as _;
 use dlx_proxy::net::drive::Drive;
 use dlx_proxy::net::outlet::{IntakeOutlet, Observer, PublisherOutlet, RecorderOutlet};
+use dlx_proxy::net::question::Question;
 use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::objects::Names;
 use dlx_proxy::publisher::{self, Publisher};
@@ -28,6 +30,8 @@ use dlx_proxy::recorder::{self, Recorder};
 use dlx_proxy::registry::live::LivePolicies;
 use dlx_proxy::registry::policy::Policies;
 use dlx_proxy::session::{self, Session};
+
+use tokio::sync::mpsc::Receiver;
 
 use super::net::{End, Micros, Net, Stream, TcpId};
 use super::rulings::Rulings;
@@ -65,6 +69,12 @@ pub(crate) struct Proxy {
     walks: Walks,
     dials: Dials,
     events: Events,
+    /// What its sessions ask the management API.
+    questions: Receiver<Question>,
+    /// It is read from then on, and has not answered.
+    reads_from: Option<Mono>,
+    /// The policies of the broker that it told last.
+    told: Option<Rulings>,
 }
 
 /// Facts, with the machine that said them, until the world takes them.
@@ -180,6 +190,9 @@ impl Proxy {
             walks: Walks::default(),
             dials,
             events,
+            questions: inboxes.questions,
+            reads_from: None,
+            told: None,
         };
         proxy.let_it_rest();
         proxy
@@ -201,7 +214,8 @@ impl Proxy {
 
     /// It listens for clients.
     pub(crate) fn listens(&self) -> bool {
-        self.has_read_record() || self.listens_at <= self.clock.now().mono
+        let waited = self.listens_at <= self.clock.now().mono;
+        waited || self.has_read_record() && self.reads_from.is_none()
     }
 
     /// SIGHUP: what its policies say is another thing now.

@@ -142,6 +142,13 @@ impl Words {
         }
     }
 
+    pub(crate) fn only_a_limit(self) -> Words {
+        Words {
+            limit: self.limit,
+            ..Words::default()
+        }
+    }
+
     fn is_silent(&self) -> bool {
         *self == Words::default()
     }

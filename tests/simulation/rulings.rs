@@ -62,6 +62,11 @@ impl Ruling {
 
     /// The target of a queue whose arguments say this.
     pub(crate) fn target(&self, argued: Option<&Target>) -> Option<Target> {
+        self.target_beside(argued, &Ruling::default())
+    }
+
+    /// The same where the broker's policy says that, which counts last.
+    pub(crate) fn target_beside(&self, argued: Option<&Target>, broker: &Ruling) -> Option<Target> {
         let by_policy = (self.exchange.clone(), self.key.clone());
         let argued = argued.cloned().map(|of| (Some(of.exchange), of.key));
         let argued = argued.unwrap_or_default();
@@ -70,8 +75,8 @@ impl Ruling {
             false => (argued, by_policy),
         };
         Some(Target {
-            exchange: first.0.or(then.0)?,
-            key: first.1.or(then.1),
+            exchange: first.0.or(then.0).or_else(|| broker.exchange.clone())?,
+            key: first.1.or(then.1).or_else(|| broker.key.clone()),
         })
     }
 }

@@ -7,6 +7,8 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use dlx_proxy::machine::Mono;
+use dlx_proxy::net::clock::Clock as _;
 use fastrand::Rng;
 
 use super::accounts::Accounts;
@@ -21,6 +23,7 @@ use super::plan::Plan;
 use super::proxy::{self, Proxy, Which};
 use super::sighups::Sighups;
 use super::task::Clock;
+use super::unknown::{Declaring, Unknown};
 use watch::{gist, gist_line};
 
 /// Microseconds between two looks of those who keep connections alive.
@@ -66,6 +69,7 @@ pub(crate) struct World {
     pub(super) plan: Plan,
     pub(super) operator: Operator,
     pub(super) sighups: Sighups,
+    pub(super) unknown: Unknown,
     /// Which release a client is of.
     releases: Rng,
     next_body: u64,
@@ -138,10 +142,13 @@ impl World {
         let mut plan = Plan::draw(&mut rng);
         let mut apart = Rng::with_seed(seed ^ RETRIES);
         plan.draw_retries(&mut apart);
+        let unknown = Unknown::draw(seed, &mut plan);
         let sighups = Sighups::draw(seed, &plan);
         let mut settings = settings.with_policies(&plan, &mut apart, sighups.come());
         let mut apart = Rng::with_seed(seed ^ LIVES);
         plan.draw_lives(&mut apart);
+        // Who would declare again?
+        plan.changing &= unknown.declaring != Declaring::None;
         plan.draw_redeclares(seed);
         let operator = Operator::draw(seed);
         if operator.works() {
@@ -149,16 +156,21 @@ impl World {
         }
         settings = settings.with_redeclares(&plan);
         settings.own.clone_from(&plan.own);
+        if unknown.is_on {
+            settings.max_queues = 65_536;
+        }
         let redeclares = plan.redeclares.is_some();
         let full = plan.retrying && apart.bool();
         troubles.also(plan.changing.then_some(Fault::QueueDeleted));
         troubles.also(full.then_some(Fault::DelaysFull));
         let times_out = Rng::with_seed(seed ^ TIMEOUTS).bool();
         troubles.also(times_out.then_some(Fault::TimedOut));
+        troubles.also(unknown.faults());
         let others = [Fault::RecorderAway, Fault::ProxyKilled];
         troubles.also(others.into_iter().filter(|_| redeclares));
         let options = Options {
-            users: Operator::users().to_vec(),
+            users: [&Operator::users()[..], &[Unknown::worker()]].concat(),
+            default_type: unknown.default_type,
             heartbeat: 10,
             ..Options::default()
         };
@@ -178,6 +190,7 @@ impl World {
             troubles,
             operator,
             sighups,
+            unknown,
             releases: Rng::with_seed(seed ^ LIVES ^ RETRIES),
             alarm_since: None,
             plan,
@@ -198,7 +211,13 @@ impl World {
             world.sighups.file, world.plan.retries
         );
         world.note(|| said);
+        let said = format!("{:?}", world.unknown);
+        world.note(|| said);
         world.clock.set(world.at);
+        world.make_all();
+        let few_queues = world.settings[0].max_queues < 65_536;
+        let askable = !world.unknown.forbidden && !world.troubles.comes(Fault::DeclaresRefused);
+        world.accounts.is_as_drawn(askable, few_queues);
         for at in 0..proxies {
             world.proxies.push(None);
             world.start_proxy(at);
@@ -242,6 +261,7 @@ impl World {
             self.draw_fault();
             self.operate()?;
             self.change_settings();
+            self.change_broker_policies();
             if self.rng.u16(..800) == 0 {
                 self.at += self.rng.u64(..1_500_000);
             }
@@ -251,6 +271,7 @@ impl World {
         }
         self.clock.set(self.at);
         self.hang_up_proxies();
+        self.manage();
         self.heartbeats();
         self.keep_clients();
         let mut actions = self.actions();
@@ -360,8 +381,13 @@ impl World {
             self.clock.next(),
             Some(self.heartbeat_at),
             self.sighups.next(),
+            self.unknown.api.next(),
         ];
         others.into_iter().flatten().min()
+    }
+
+    pub(super) fn now(&self) -> Mono {
+        self.clock.now().mono
     }
 
     pub(super) fn millis(&self) -> u64 {
@@ -420,6 +446,7 @@ impl World {
         self.settings[at].rulings.clone_from(file);
         self.accounts.begins(at, file, self.at);
         self.proxies[at] = Some(Proxy::start(self.settings[at].clone(), seed, &self.clock));
+        self.begins_to_read(at);
     }
 
     fn wind_up(&mut self) {

@@ -37,6 +37,10 @@ pub(crate) struct Count {
     /// Dead letters that went elsewhere than by the first declare; those that may have gone to several targets.
     pub moved: usize,
     pub overtaken: usize,
+    /// Clients that declare nothing; changes of the broker's policies; rejects that were left to it, as somebody had said.
+    pub strangers: usize,
+    pub policies: usize,
+    pub left: usize,
     /// Redrives and purges; those that came to their end; those that could not go on.
     pub walks: usize,
     pub completed: usize,
@@ -73,6 +77,9 @@ impl Count {
         self.learned += other.learned;
         self.moved += other.moved;
         self.overtaken += other.overtaken;
+        self.strangers += other.strangers;
+        self.policies += other.policies;
+        self.left += other.left;
         self.walks += other.walks;
         self.completed += other.completed;
         self.failed += other.failed;

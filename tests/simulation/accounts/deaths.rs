@@ -46,6 +46,10 @@ pub(super) struct Death {
     /// A proxy could decide about it since then. Nothing: it was decided before, and so where it goes.
     pub since: Option<Micros>,
     pub decided: BTreeSet<Target>,
+    /// The broker has it in the intake, with the key of its policy.
+    pub signalled: bool,
+    /// A session may have decided that does not know the arguments of its queue.
+    pub unknowing: bool,
 }
 
 /// When a message comes back, or dies while it is away, in milliseconds of the wall clock.
@@ -65,6 +69,8 @@ pub(super) struct When {
     pub blind: bool,
     /// Its session may not have seen the declare of its client.
     pub unknowing: bool,
+    /// Its session may know nothing of the queue.
+    pub stranger: bool,
 }
 
 impl Deaths {
@@ -82,6 +88,14 @@ impl Deaths {
         death.by_itself = death.by_itself.max(by_itself);
         death.marks.insert(mark);
         death.at_once = true;
+    }
+
+    /// Who decides goes by that.
+    pub(super) fn is_decided_by(&mut self, of: (Bytes, Duty), signalled: bool, unknowing: bool) {
+        if let Some(death) = self.all.get_mut(&of) {
+            death.signalled |= signalled;
+            death.unknowing |= unknowing;
+        }
     }
 
     /// A client has returned it, or it comes out of a delay queue.
@@ -201,6 +215,7 @@ impl When {
             blind_deadline: self.blind_deadline.max(other.blind_deadline),
             blind: self.blind && other.blind,
             unknowing: self.unknowing || other.unknowing,
+            stranger: self.stranger || other.stranger,
         }
     }
 }

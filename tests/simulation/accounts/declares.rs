@@ -21,7 +21,7 @@ use super::rules::Window;
 use super::{Accounts, Tag, Whose};
 
 /// One process: a proxy, and how many it was before.
-type Process = (usize, usize);
+pub(super) type Process = (usize, usize);
 
 /// The queue, which declare of it, and what that says.
 type Open = (Bytes, Option<usize>, Saying);
@@ -33,7 +33,7 @@ pub(super) struct Declares {
     queues: BTreeMap<Bytes, Vec<Declare>>,
     /// When each process began, by proxy.
     processes: BTreeMap<usize, Vec<Micros>>,
-    conns: BTreeMap<Conn, Process>,
+    pub(super) conns: BTreeMap<Conn, Process>,
     /// What is not answered yet, by channel.
     open: BTreeMap<(Conn, u16), VecDeque<Open>>,
     /// Of the last publication.
@@ -41,7 +41,7 @@ pub(super) struct Declares {
     /// The entries of each queue, in the order of the record.
     written: BTreeMap<Bytes, Vec<Written>>,
     /// What queues were made with, since that is known: the declare that makes one may never be answered.
-    made: BTreeMap<Bytes, Option<Target>>,
+    pub(super) made: BTreeMap<Bytes, Option<Target>>,
     /// By copy: its queue.
     entries: BTreeMap<u64, Bytes>,
     /// Who has read which copy, and when.
@@ -140,7 +140,7 @@ impl Declares {
         self.conns.insert(conn, self.process(proxy));
     }
 
-    fn process(&self, proxy: usize) -> Process {
+    pub(super) fn process(&self, proxy: usize) -> Process {
         let all = self.processes.get(&proxy).map_or(0, Vec::len);
         (proxy, all.saturating_sub(1))
     }
@@ -434,9 +434,13 @@ impl Accounts {
         let Some((tag, first)) = open().min_by_key(|(_, delivery)| delivery.at) else {
             return Ok(());
         };
-        let targets = self
-            .rules
-            .targets(&self.declares, tag.0, queue, &(first.at..=at), false);
+        let targets = self.rules.targets(
+            &self.declares,
+            tag.0,
+            queue,
+            &(first.at..=at),
+            (false, true),
+        );
         match targets {
             Some(targets) if !targets.contains(&None) => Err(format!(
                 "what died in {} was dropped, although it has a target",

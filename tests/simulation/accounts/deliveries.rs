@@ -30,7 +30,9 @@ impl Accounts {
             for duty in taken.iter().cloned() {
                 if !returns.iter().any(|(of, _)| *of == duty) {
                     let of = (copy.by_itself, copy.mark);
+                    let key = (copy.body.clone(), duty.clone());
                     self.deaths.heard(copy.body.clone(), duty, of, since);
+                    self.deaths.is_decided_by(key, true, false);
                 }
             }
             let again = returns.iter().map(|(duty, _)| duty.clone());
@@ -98,6 +100,7 @@ impl Accounts {
             seen,
             declared,
             is_first,
+            at: since,
             ..
         } = delivery;
         let duties = match (whose, how, verb) {
@@ -121,11 +124,21 @@ impl Accounts {
             }
             (Some(Whose::Intake), How::Ack, None) => {
                 let taken = taken(&queue, &it).into_iter();
-                let returns = it.comes_out(at).into_iter();
-                taken.chain(returns.map(|(duty, _)| duty)).collect()
+                // What has left once has done so for its original, and not for what came out of its delay queue.
+                let left_once = |duty: &Duty| {
+                    let death = self.deaths.find(&(it.body.clone(), duty.clone()));
+                    let once = death.is_some_and(|death| death.published.len() < 2);
+                    matches!(duty, Duty::Leaves(_)) && once
+                };
+                let returns = it.comes_out(at).into_iter().map(|(duty, _)| duty);
+                taken
+                    .chain(returns.filter(|duty| !left_once(duty)))
+                    .collect()
             }
             (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead))
-                if declared && is_first && self.is_kept(tag, &queue, at) =>
+                if (declared || self.is_stranger(tag.0))
+                    && is_first
+                    && self.is_kept(tag, &queue, at) =>
             {
                 let queue = String::from_utf8_lossy(&queue);
                 return Err(format!(
@@ -133,7 +146,9 @@ impl Accounts {
                 ));
             }
             // The broker deals with it: `close-wait` has passed, or the publisher was away for too long.
-            (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead)) => return Ok(()),
+            (Some(Whose::Client(_)), How::RejectDrop, Some(Verb::Dead)) => {
+                return self.left_to_broker(tag, &queue, (since, declared), at);
+            }
             (Some(Whose::Intake), How::RejectDrop, None) if self.rejected < self.given_up => {
                 self.rejected += 1;
                 return Ok(());

@@ -47,8 +47,12 @@ impl Accounts {
         let left = self.declares_left
             && (code == 406 && says(b"dlx-proxy") || code == 404 && says(b"no queue '"));
         // Where it could not be asked, a declare is strict.
+        let timed_out = code == 406 && says(b"delivery acknowledgement on channel");
+        // What was not there yet, nobody declared here.
+        let missing = code == 404 && self.is_stranger(conn);
+        let refused = self.declares_refused && matches!(code, 403..=405) && says(b"'source");
         let strict = self.declares_left && code == 406 && says(b"'x-dead-letter-");
-        if left || strict {
+        if left || strict || timed_out || missing || refused {
             return Ok(());
         }
         let queue = text

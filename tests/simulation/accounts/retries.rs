@@ -80,6 +80,7 @@ impl Delivery {
                     blind_deadline: None,
                     blind: false,
                     unknowing: false,
+                    stranger: false,
                 };
                 Some((Duty::Dies(counts), when))
             }
@@ -97,6 +98,7 @@ impl Delivery {
                     blind_deadline,
                     blind: false,
                     unknowing: false,
+                    stranger: false,
                 };
                 Some(match delay {
                     0 => (Duty::Returns(stay), when),
@@ -135,6 +137,7 @@ impl Copy {
             blind_deadline: None,
             blind: false,
             unknowing: false,
+            stranger: false,
         };
         let mut duties = vec![(Duty::Returns(stay.clone()), when)];
         if let Some(deadline) = self.deadline.filter(|_| self.away) {
@@ -196,12 +199,14 @@ impl Accounts {
     ) -> Vec<(Duty, When)> {
         let retries = self.retries_of(conn, &delivery.queue, &window);
         let unknowing = !self.sees(conn, &delivery.queue);
+        let stranger = self.may_not_know(conn, &delivery.queue);
         let mut duties: Vec<(Duty, When)> = Vec::new();
         for (retries, blind) in &retries {
             for (duty, when) in delivery.returned(retries, by, now, latest) {
                 let when = When {
                     blind: *blind,
                     unknowing,
+                    stranger,
                     ..when
                 };
                 match duties.iter_mut().find(|(of, _)| *of == duty) {
@@ -294,8 +299,10 @@ impl Accounts {
             }
         }
         let seen = self.must_go_away(tag.0, delivery, by, window);
+        let knows = delivery.declared || self.is_stranger(tag.0);
         let forwarded = self.forwarded.entry(delivery.queue.clone()).or_default();
-        if !seen || !delivery.declared || self.declares_left || self.impatient {
+        let recovers = self.recovers.contains(&(tag.0, tag.1));
+        if !seen || !knows || recovers || self.declares_left || self.impatient {
             return Ok(());
         }
         match forwarded.checked_sub(1) {
@@ -317,11 +324,12 @@ impl Accounts {
     fn must_go_away(&self, conn: Conn, delivery: &Delivery, by: By, window: Window) -> bool {
         // Where neither arguments nor a policy ask for anything at the declare, the session keeps no copies.
         let queue = &delivery.queue;
-        let since = match self.rules.is_targetless(queue) || self.declares.are_lenient(queue) {
+        let unknown = self.rules.is_targetless(queue) || self.declares.are_lenient(queue);
+        let since = match unknown || self.is_stranger(conn) {
             true => self.rules.began(conn),
             false => *window.start(),
         };
-        let forgets = self.gone_once.contains(&delivery.queue);
+        let forgets = self.gone_once.contains(&delivery.queue) || self.is_stranger(conn);
         let known = |of: &Known| [Some(of.seen), forgets.then_some(of.unseen)];
         let lives = self.known(conn, &delivery.queue, &(since..=*window.end()));
         let mut all = lives.iter().flat_map(known).flatten().peekable();
@@ -372,7 +380,7 @@ impl Accounts {
         if due < least && (leaves || !parked) {
             return wrong(format!("it comes back {} ms too early", least - due));
         }
-        let blind = when.blind_deadline.filter(|_| forgets);
+        let blind = when.blind_deadline.filter(|_| forgets || when.stranger);
         let bounds = when.deadline;
         let bounds = bounds.map(|(first, last)| (first, last.max(blind.unwrap_or(0))));
         match (told.deadline, bounds) {

@@ -19,6 +19,8 @@ pub(super) type Window = RangeInclusive<Micros>;
 pub(super) struct Rules {
     /// By proxy, in order.
     settings: BTreeMap<usize, Vec<(Micros, Rulings)>>,
+    /// By proxy, in order: what it knows of the broker's. Of one that is not among them: nothing.
+    brokers: BTreeMap<usize, Vec<(Micros, Rulings)>>,
     /// Whose a connection is, and when it began.
     conns: BTreeMap<Conn, (usize, Micros)>,
     /// What arguments name, by queue. Of others nothing is known.
@@ -37,6 +39,12 @@ impl Rules {
         all.push((at, rulings.clone()));
     }
 
+    /// Nothing: it will read them.
+    pub(super) fn knows_of_broker(&mut self, proxy: usize, told: Option<&Rulings>, at: Micros) {
+        let told = told.cloned().unwrap_or_default();
+        self.brokers.entry(proxy).or_default().push((at, told));
+    }
+
     pub(super) fn belongs(&mut self, conn: Conn, proxy: usize, at: Micros) {
         self.conns.insert(conn, (proxy, at));
     }
@@ -52,8 +60,28 @@ impl Rules {
 
     /// What its policy says of a queue in that window, by the settings of the proxy of that connection.
     pub(super) fn in_force(&self, conn: Conn, queue: &[u8], window: &Window) -> Vec<Ruling> {
+        self.held(&self.settings, conn, queue, window)
+    }
+
+    /// What the broker's policy says of it, as far as that proxy knows.
+    fn brokers_in_force(&self, conn: Conn, queue: &[u8], window: &Window) -> Vec<Ruling> {
+        let known = self.held(&self.brokers, conn, queue, window);
+        if known.is_empty() {
+            vec![Ruling::default()]
+        } else {
+            known
+        }
+    }
+
+    fn held(
+        &self,
+        all: &BTreeMap<usize, Vec<(Micros, Rulings)>>,
+        conn: Conn,
+        queue: &[u8],
+        window: &Window,
+    ) -> Vec<Ruling> {
         let settings = self.conns.get(&conn);
-        let settings = settings.and_then(|(proxy, _)| self.settings.get(proxy));
+        let settings = settings.and_then(|(proxy, _)| all.get(proxy));
         let settings = settings.map_or(&[][..], Vec::as_slice);
         let ends = settings.iter().skip(1).map(|(since, _)| *since);
         let ends = ends.chain([Micros::MAX]);
@@ -72,27 +100,38 @@ impl Rules {
         rulings
     }
 
-    /// Where dead letters of that queue could go. `None` among them: nowhere. `blind`: also for those who do not know its arguments.
-    /// Nothing at all: nobody knows that queue.
+    /// Where dead letters of that queue could go. `None` among them: nowhere. `blind`: also for those who do not know its arguments; `signalled`: also
+    /// where the broker has used the key of its policy, or there was none when the message died. Nothing at all: nobody knows that queue.
     pub(super) fn targets(
         &self,
         declares: &Declares,
         conn: Conn,
         queue: &[u8],
         window: &Window,
-        blind: bool,
+        (blind, signalled): (bool, bool),
     ) -> Option<BTreeSet<Option<Target>>> {
         let once = self.argued.get(queue)?;
         let argued = declares.argued(conn, queue, window);
         let argued = argued.unwrap_or_else(|| vec![once.clone()]);
         let rulings = self.in_force(conn, queue, window);
-        let seen = rulings.iter().flat_map(|ruling| {
-            let argued = argued.iter();
-            argued.map(|argued| ruling.target(argued.as_ref()))
-        });
-        let unseen = rulings.iter().filter(|_| blind);
-        let unseen = unseen.map(|ruling| ruling.target(None));
-        Some(seen.chain(unseen).collect())
+        let mut brokers = self.brokers_in_force(conn, queue, window);
+        if signalled {
+            let keyless = brokers.clone().into_iter();
+            brokers.extend(keyless.map(|broker| Ruling {
+                key: None,
+                ..broker
+            }));
+        }
+        let argued = argued.iter().map(Option::as_ref);
+        let argued: Vec<_> = argued.chain(blind.then_some(None)).collect();
+        let of_ruling = |ruling: &Ruling| {
+            let all = argued.iter().flat_map(|argued| {
+                let brokers = brokers.iter();
+                brokers.map(|broker| ruling.target_beside(*argued, broker))
+            });
+            all.collect::<Vec<_>>()
+        };
+        Some(rulings.iter().flat_map(of_ruling).collect())
     }
 
     /// What they said at first.
@@ -118,7 +157,10 @@ impl Rules {
     pub(super) fn keeps(&self, conn: Conn, queue: &[u8], until: Micros) -> bool {
         let window = self.began(conn)..=until;
         let mut rulings = self.in_force(conn, queue, &window).into_iter();
-        self.is_targetless(queue) && rulings.all(|ruling| ruling.target(None).is_some())
+        let brokers = self.brokers_in_force(conn, queue, &window);
+        let told = brokers.iter().any(|broker| broker.exchange.is_some());
+        let has_target = |ruling: Ruling| ruling.target(None).is_some();
+        !told && self.is_targetless(queue) && rulings.all(has_target)
     }
 
     /// Only proxies ever know a target of it.
@@ -147,6 +189,11 @@ impl Accounts {
         for (tag, before) in open.into_iter().zip(before) {
             self.hear_of_new(tag, &before, at);
         }
+    }
+
+    /// A proxy is told of the broker's policies, or has still to read them.
+    pub(crate) fn knows_of_broker(&mut self, proxy: usize, told: Option<&Rulings>, at: Micros) {
+        self.rules.knows_of_broker(proxy, told, at);
     }
 
     /// Whether it is one of the proxy's clients, whose rejects the broker must not see all this time.

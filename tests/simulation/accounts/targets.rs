@@ -81,14 +81,15 @@ impl Accounts {
         let death = self.deaths.get(of)?;
         let returned = death.when.is_some();
         let (since, decided) = (death.since, death.decided.clone());
-        let unknowing = death.when.is_some_and(|when| when.unknowing);
+        let signalled = death.signalled;
+        let unknowing = death.unknowing || death.when.is_some_and(|when| when.unknowing);
         // A session that does not know what its client has declared goes by the policy alone.
         let forgets = self.declares_left || self.gone_once.contains(queue);
         let blind = unknowing || returned && forgets;
         let window: Window = since.unwrap_or(at)..=at;
-        let Some(mut targets) = self
-            .rules
-            .targets(&self.declares, tag.0, queue, &window, blind)
+        let Some(mut targets) =
+            self.rules
+                .targets(&self.declares, tag.0, queue, &window, (blind, signalled))
         else {
             return Ok(None);
         };

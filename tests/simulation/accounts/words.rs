@@ -23,7 +23,10 @@ impl Accounts {
                     Verb::Dead => {
                         let seen = delivery.seen.clone().unwrap_or_default();
                         let duty = Duty::Dies(seen.and_rejected(&delivery.queue));
+                        let unknowing = self.may_not_know(conn, &delivery.queue);
+                        let key = (body.clone(), duty.clone());
                         self.deaths.heard(body, duty, (0, mark), Some(at));
+                        self.deaths.is_decided_by(key, false, unknowing);
                     }
                     Verb::Returned(by) => {
                         let (now, lap) = (millis(at), delivery.copy.by_itself + 1);
@@ -48,17 +51,23 @@ impl Accounts {
                 self.verbs
                     .retain(|(of, id, _), _| (*of, *id) != (conn, channel));
                 self.wrong.remove(&(conn, channel));
+                self.recovers.remove(&(conn, channel));
                 if channel == PUBLISHING {
                     self.on_the_way.remove(&conn);
                 }
             }
+            Said::Recovers(channel) => drop(self.recovers.insert((conn, channel))),
             Said::Wrong(channel) => drop(self.wrong.insert((conn, channel))),
         }
     }
 
     /// A client reads that there is a queue as it declared it: from now on its session knows the queue. Not if it has messages of an earlier one of
     /// that name, or of what may be one.
-    pub(crate) fn saw_declared(&mut self, conn: Conn, queue: &Bytes) {
+    pub(crate) fn saw_declared(&mut self, conn: Conn, queue: &Bytes, at: Micros) {
+        if self.is_stranger(conn) {
+            return;
+        }
+        self.knows_again(conn, queue, at);
         let open = self.delivered.range((conn, 0, 0)..);
         let mut open = open.take_while(|(tag, _)| tag.0 == conn);
         if open.all(|(_, delivery)| delivery.queue != *queue) {

@@ -114,6 +114,7 @@ impl Client {
         {
             return;
         }
+        self.said.push(Said::Recovers(id));
         self.request(
             id,
             "basic.recover",

@@ -21,6 +21,9 @@ impl Client {
     }
 
     pub(super) fn declare_all(&mut self, plan: &Plan) {
+        if self.stranger.is_some() {
+            return;
+        }
         let own = self.own.as_ref().map(|queue| plan.declare_of(queue));
         for (name, args) in own.iter().chain(&plan.declares) {
             match &plan.redeclares {
@@ -44,7 +47,8 @@ impl Client {
     pub(crate) fn delete(&mut self, queue: &str) -> bool {
         let open = |channel: &Channel| !channel.closing && channel.due.is_empty();
         let mut channels = self.channels.iter();
-        let Some((&id, _)) = channels.find(|(_, channel)| open(channel)) else {
+        let may = |_: &(&u16, &Channel)| self.stranger.is_none();
+        let Some((&id, _)) = channels.find(|(_, channel)| open(channel)).filter(may) else {
             return false;
         };
         let args = vec![("queue", text(queue))];
@@ -55,7 +59,7 @@ impl Client {
     pub(super) fn declare_again(&mut self, id: u16, rng: &mut Rng, plan: &Plan) {
         let queue = self.any_queue(rng, plan);
         let (name, mut args) = plan.declare_of(&queue);
-        if rng.bool() {
+        if rng.bool() || self.stranger.is_some() {
             args.push(("passive", Arg::Bit(true)));
         }
         if let Some(redeclares) = &plan.redeclares {

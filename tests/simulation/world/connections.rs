@@ -7,6 +7,7 @@ use dlx_proxy::registry::policy::Mode;
 use super::super::accounts::Whose;
 use super::super::client::Client;
 use super::super::decoder::Decoder;
+use super::super::model::Conn;
 use super::super::net::{End, Found, TcpId};
 use super::super::plan::own_queue;
 use super::super::proxy::{Proxy, Which};
@@ -87,6 +88,10 @@ impl World {
                 let kept = self.settings[0].mode == Mode::Keep;
                 self.accounts.has_own(own_queue(id).into(), own, kept);
             }
+            if self.is_stranger() {
+                client.becomes_stranger(self.unknown.strangers_user());
+                self.accounts.becomes_stranger(self.behind[&id]);
+            }
             client.release = self.releases.usize(..4);
             client.winding_up = self.phase != Phase::Load;
             client.only_consumes = !self.clients.is_empty() && self.rng.u8(..3) == 0;
@@ -165,5 +170,27 @@ impl World {
         for client in &mut self.clients {
             client.heartbeat();
         }
+    }
+
+    // --- any of them
+
+    pub(in super::super) fn open_peers(&self) -> impl Iterator<Item = (TcpId, Conn)> + '_ {
+        self.peers
+            .iter()
+            .filter(|(_, peer)| peer.is_open())
+            .map(|(tcp, peer)| (*tcp, peer.conn))
+    }
+
+    pub(in super::super) fn any_tcp(&mut self) -> Option<TcpId> {
+        let mut tcps: Vec<TcpId> = self.open_peers().map(|(tcp, _)| tcp).collect();
+        tcps.extend(self.clients.iter().map(|client| client.tcp));
+        self.rng.choice(&tcps).copied()
+    }
+
+    pub(in super::super) fn any_link(&mut self) -> Option<(TcpId, Conn)> {
+        let links = self.peers.iter();
+        let links = links.filter(|(_, peer)| peer.is_open() && peer.client.is_none());
+        let links: Vec<(TcpId, Conn)> = links.map(|(tcp, peer)| (*tcp, peer.conn)).collect();
+        self.rng.choice(&links).copied()
     }
 }

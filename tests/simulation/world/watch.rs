@@ -40,7 +40,7 @@ impl World {
                 let queue = queue.unwrap_or_default();
                 self.accounts.answered(*conn, channel, &queue, self.at)?;
                 if channel == PUBLISHING {
-                    self.accounts.saw_declared(*conn, &queue);
+                    self.accounts.saw_declared(*conn, &queue, self.at);
                 }
             }
             if frame.name.starts_with("connection.close") && self.dismissed.contains(&client.id) {
@@ -99,7 +99,10 @@ impl World {
                     self.accounts.fault(self.at);
                 }
                 Event::LimitMet(Limit::CloseWait) => self.accounts.impatient = true,
-                Event::NotRetained { queue, .. } => self.accounts.forwarded(&queue),
+                Event::NotRetained { queue, .. } => {
+                    self.accounts.forwarded(&queue);
+                    self.accounts.leaves(&queue);
+                }
                 Event::ReturnForwarded { queue, cause } => {
                     self.accounts.forwarded(&queue);
                     if matches!(cause, Fallback::CloseWait | Fallback::Refused(_)) {
@@ -113,12 +116,19 @@ impl World {
                 Event::Retried {
                     outcome: Outcome::Refused(Cause::QueueFull),
                     ..
-                }
-                | Event::RejectForwarded {
-                    cause: Fallback::CloseWait | Fallback::Refused(_),
-                    ..
                 } => self.accounts.fault(self.at),
-                Event::DeclareLeft { .. } | Event::LimitMet(Limit::ProbeTimeout) => {
+                Event::RejectForwarded { queue, cause } => {
+                    self.accounts.leaves(&queue);
+                    if matches!(cause, Fallback::CloseWait | Fallback::Refused(_)) {
+                        self.accounts.fault(self.at);
+                    }
+                }
+                Event::DeclareLeft { queue, cause } => {
+                    self.accounts.does_not_know(at, &queue, cause);
+                    // What nobody declared here was not left as it was.
+                    self.accounts.declares_left |= cause != Fallback::Undeclared;
+                }
+                Event::LimitMet(Limit::ProbeTimeout) => {
                     self.accounts.declares_left = true;
                 }
                 _ => {}
