@@ -141,7 +141,12 @@ impl Session {
         match self.registry.get(queue) {
             Some(known) => {
                 let declared = &known.declared;
-                self.retries_for(queue, declared.queue_type, declared.retries)
+                // What a declare without a type made, the catalogue may know better.
+                let queue_type = match declared.queue_type {
+                    QueueType::Default => self.seen_type(queue),
+                    said => said,
+                };
+                self.retries_for(queue, queue_type, declared.retries)
             }
             None if self.settings.policies.ours().speak_of_retries() => {
                 self.retries_for(queue, self.seen_type(queue), SaidRetries::default())

@@ -240,16 +240,26 @@ fn what_is_returned_to_a_stream_is_the_brokers() {
 
 #[test]
 fn a_quorum_queue_that_the_broker_delays_itself_is_left_to_it() {
-    for (version, ours) in [(Version(4, 3, 6), false), (Version(4, 2, 9), true)] {
+    let quorum = QueueType::Quorum;
+    for (version, queue_type, ours) in [
+        (Version(4, 3, 6), quorum, false),
+        (Version(4, 2, 9), quorum, true),
+        // Declared without a type, and known to be a quorum queue.
+        (Version(4, 3, 6), QueueType::Default, false),
+    ] {
         let retries = SaidRetries {
             delayed_retry_type: Some(RetryType::All),
             ..said(Some(1000), None)
         };
-        let quorum = Declared {
-            queue_type: QueueType::Quorum,
+        let declared = Declared {
+            queue_type,
             ..declared(retries)
         };
-        let mut s = of(settings(Mode::Keep), quorum);
+        let settings = settings(Mode::Keep);
+        let catalogue = settings.catalogue.clone();
+        let mut s = of(settings, declared);
+        let (vhost, told) = (&s.session.peer.vhost, Told::Type(quorum));
+        catalogue.learn(vhost, &name("orders"), &told, Source::Declare, s.now.mono);
         s.session.peer.version = Some(version);
         s.broker(&deliver("orders", 1, b"hi")).passes();
         match ours {
