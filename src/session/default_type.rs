@@ -66,15 +66,18 @@ impl Session {
         if !matters {
             return None;
         }
+        let queue = ShortStr::copy(declare.queue)?;
+        if !is_answered && self.inquire(&queue, turn) {
+            return Some(Handled::Wait);
+        }
         if self.registry.was_asked_for_default_type(now) {
-            let queue = ShortStr::copy(declare.queue)?;
-            return (!is_answered && self.inquire(&queue, turn)).then_some(Handled::Wait);
+            return None;
         }
         if self.probe.is_on_its_way() {
             return Some(self.hold(Hold::Probe, turn));
         }
         let question = Verification {
-            queue: ShortStr::copy(declare.queue)?,
+            queue,
             probe: ChannelId::CONNECTION,
             until: self.probe_deadline(now),
             why: Why::DefaultType,

@@ -121,7 +121,12 @@ def test_while_one_queue_is_full_the_others_get_no_copy_of_all(own):
     with own.via.direct.channel() as channel:
         channel.queue_delete(full)
     until(lambda: own.depth(PARKED) == 0, lambda: f"{own.depth(PARKED)} parked")
-    read()
+
+    def each_came_once_more():
+        read()
+        return copies.total() >= 7 + 5
+
+    until(each_came_once_more, lambda: f"{copies}")
     assert copies.total() == 7 + 5
 
 

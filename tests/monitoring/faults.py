@@ -208,7 +208,7 @@ FAULTS = [
         {"secured": True},
         passing={"DlxProxyLinkUnsteady"},
     ),
-    Fault("hook", hook, {"DlxProxyHookDropped", "DlxProxyLimitMet"}, {"max_hook_letters": 5}),
+    Fault("hook", hook, {"DlxProxyHookDropped"}),
     Fault("overdue", overdue, {"DlxProxyRetriesOverdue"}, {"managed": True}, quiet=True, begin=overdue_begins, patience=360),
 ]
 NOT_HERE = {
