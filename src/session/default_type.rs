@@ -1,9 +1,9 @@
 //! The default queue type of a vhost, which decides what a declare without `x-queue-type` may say: quorum queues have limits and delays of their own,
 //! and a classic queue is declared without ([`said_retries::without`]).
 //!
-//! It is asked for once, with the first declare for which it matters: that declare, in a form that makes no queue. The broker's refusal names the
-//! type. Of a queue that is there it says nothing (a classic queue passes over what it does not know): then that queue is asked for
-//! ([`inquiry`](super::inquiry)), as what fits it has its type. The client waits meanwhile.
+//! The queue of the first such declare is asked for ([`inquiry`](super::inquiry)): if it is there, its own type counts. Else the broker is asked for
+//! the default type, by that declare in a form that makes no queue, and the refusal names the type. In this order, because a declare that fits a
+//! queue says nothing of the default type: a classic queue passes over arguments that it does not know. The client waits meanwhile.
 
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, QueueDeclare};
@@ -26,7 +26,7 @@ impl Session {
     pub(super) fn type_of(&self, declare: &QueueDeclare<'_>) -> QueueType {
         let said = DeclareArguments::read(declare.arguments).queue_type();
         match said == QueueType::Default && has_the_default_type(declare) {
-            // If the declare fits the queue that is there, that has the default type.
+            // If the declare fits the queue that is there, it has the type of that queue.
             true => {
                 let own = self.own_type.as_ref();
                 let own = own.filter(|(queue, _)| **queue == *declare.queue);
