@@ -79,10 +79,10 @@ impl Hook {
         let most = limits.now().fixed.hook_letters;
         let mut waiting = self.waiting();
         let dropped = waiting.add(vhost, at, dead, most);
-        metrics.hook_waiting(waiting.len());
+        metrics.hook_waiting.set(waiting.len() as i64);
         drop(waiting);
         if dropped > 0 {
-            metrics.hook_dropped(dropped);
+            ended(metrics, "dropped", dropped);
             metrics.limit_met(Limit::HookLetters);
         }
         self.0.more.notify_one();
@@ -103,7 +103,7 @@ impl Hook {
         let mut waiting = self.waiting();
         let left = waiting.len() + waiting.taken();
         if left > 0 {
-            self.0.metrics.hook_dropped(left);
+            ended(&self.0.metrics, "dropped", left);
             warn!(left, "the hook did not take the last dead letters in time");
         }
         *waiting = Waiting::default();
@@ -119,7 +119,7 @@ impl Hook {
                 self.post(batch, &mut is_failing, &stop).await;
                 let mut waiting = self.waiting();
                 waiting.done();
-                self.0.metrics.hook_waiting(waiting.len());
+                self.0.metrics.hook_waiting.set(waiting.len() as i64);
             } else if stop.is_cancelled() {
                 return;
             }
@@ -150,10 +150,9 @@ impl Hook {
         for attempt in 1..=ATTEMPTS {
             let is_last = stop.is_cancelled();
             let posted = server.post(batch.body.clone()).await;
-            metrics.hook_posted(posted.is_ok());
             match posted {
                 Ok(()) => {
-                    metrics.hook_taken(batch.letters);
+                    ended(metrics, "taken", batch.letters);
                     if std::mem::take(is_failing) {
                         info!("the hook takes dead letters again");
                     }
@@ -168,7 +167,7 @@ impl Hook {
             stop.run_until_cancelled(sleep(pause)).await;
             pause *= 2;
         }
-        metrics.hook_dropped(batch.letters);
+        ended(metrics, "dropped", batch.letters);
         debug!(batch.letters, "the hook did not take them");
     }
 
@@ -178,6 +177,11 @@ impl Hook {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn ended(metrics: &Metrics, outcome: &'static str, letters: usize) {
+    let counter = metrics.hook_dead_letters.with([outcome.into()]);
+    counter.inc_by(letters as u64);
 }
 
 /// Once, until it goes well again.

@@ -4,6 +4,9 @@
 //! should happen into [`Effects`]. It never waits, reads no clock and owns no socket; `net/drive.rs` pumps it. Everything to the right of this
 //! module knows it; it knows nothing of them but the words of `amqp`.
 
+#[macro_use]
+mod label;
+
 mod budget;
 mod dead_letter;
 mod event;
@@ -60,8 +63,6 @@ pub struct Effects<O> {
     pub broker: Wire,
     /// Facts for the log and the metrics.
     pub events: Vec<Event>,
-    /// Frames that were looked at, from the client and from the broker.
-    pub frames: [u64; 2],
     /// What is for other machines.
     pub out: O,
 }

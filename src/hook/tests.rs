@@ -107,10 +107,8 @@ async fn a_full_batch_goes_at_once_and_the_rest_a_second_later() {
     let second = bodies.recv().await.expect("a batch");
     assert_eq!((letters(&first), letters(&second)), (100, 20));
     task.abort();
-    assert_eq!(
-        count(&metrics, "dlx_proxy_hook_posts_total{outcome=\"failed\"}"),
-        ""
-    );
+    let taken = "dlx_proxy_hook_dead_letters_total{outcome=\"taken\"}";
+    assert_eq!(count(&metrics, taken), "100", "the second is on its way");
 }
 
 #[tokio::test]
@@ -134,10 +132,6 @@ async fn what_is_refused_is_posted_again_and_then_dropped() {
     task.abort();
     let dropped = "dlx_proxy_hook_dead_letters_total{outcome=\"dropped\"}";
     assert_eq!(count(&metrics, dropped), "100");
-    assert_eq!(
-        count(&metrics, "dlx_proxy_hook_posts_total{outcome=\"failed\"}"),
-        "6"
-    );
 }
 
 #[tokio::test]

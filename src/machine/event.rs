@@ -175,133 +175,68 @@ pub enum Event {
     ProtocolFault { leg: Leg, what: &'static str },
 }
 
+labels! {
 /// A limit that a client or an operator can meet. The label of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Limit {
     /// Clients at once.
-    Connections,
+    Connections = "max-connections",
     /// Octets that are retained in all.
-    Retained,
+    Retained = "retained-bytes",
     /// Octets that are retained for one connection.
-    RetainedPerConnection,
+    RetainedPerConnection = "retained-bytes-per-connection",
     /// Dead letters in flight of one session.
-    Tickets,
+    Tickets = "max-tickets-per-connection",
     /// A request waited for too long behind rejects, or a settlement for an answer.
-    CloseWait,
+    CloseWait = "close-wait",
     /// A declare was examined for too long.
-    ProbeTimeout,
+    ProbeTimeout = "probe-timeout",
     /// A client took too long until its connection was open.
-    HandshakeTimeout,
+    HandshakeTimeout = "handshake-timeout",
     /// Whoever asked at the admin port took too long.
-    AdminTimeout,
+    AdminTimeout = "admin-timeout",
     /// Connections to the admin port at once.
-    AdminConnections,
+    AdminConnections = "max-admin-connections",
     /// Looks into queues at once.
-    Looks,
+    Looks = "max-looks",
     /// Messages that a look passes.
-    LookLimit,
-    Redrives,
+    LookLimit = "look-limit",
+    /// Redrives at once.
+    Redrives = "max-redrives",
     /// Messages that a redrive holds, as they stay.
-    RedriveHeld,
+    RedriveHeld = "redrive-held",
     /// Octets of messages that a look passes.
-    LookBytes,
-    LookTimeout,
+    LookBytes = "look-bytes",
+    /// How long a look lasts.
+    LookTimeout = "look-timeout",
     /// Dead letters of which the hook is not told yet.
-    HookLetters,
+    HookLetters = "max-hook-letters",
     /// Queues that a session knows.
-    Queues,
+    Queues = "max-queues-per-connection",
     /// Replies for which a client waits.
-    Replies,
+    Replies = "max-replies-per-connection",
     /// Intake exchanges of a vhost.
-    IntakeExchanges,
+    IntakeExchanges = "max-intake-exchanges",
     /// Queues that were declared otherwise than they are.
-    RedeclaredQueues,
+    RedeclaredQueues = "max-redeclared-queues",
     /// A message came to an intake only after it had heard nothing for so long, and opened its channel anew.
-    IntakeQuiet,
+    IntakeQuiet = "intake-quiet",
     /// Signals that an intake holds.
-    IntakeBytes,
+    IntakeBytes = "intake-bytes",
     /// How long it may hold them.
-    IntakeHeld,
+    IntakeHeld = "intake-held",
     /// Dead letters that a publisher holds.
-    PublisherBytes,
+    PublisherBytes = "publisher-bytes",
     /// A dead letter was not confirmed in time, and is published again.
-    ConfirmTimeout,
-    History,
+    ConfirmTimeout = "confirm-timeout",
+    /// Entries of a history.
+    History = "max-history",
     /// How far ahead the `x-opt-delivery-time` of a message is.
-    DeliveryTime,
+    DeliveryTime = "x-opt-delivery-time",
     /// Queues that are taken from a list of the management API.
-    ListedQueues,
+    ListedQueues = "listed-queues",
     /// Queues that the management API is still to be asked for.
-    Questions,
+    Questions = "asked-queues",
 }
-
-impl Limit {
-    pub const ALL: [Limit; 29] = [
-        Limit::Connections,
-        Limit::Retained,
-        Limit::RetainedPerConnection,
-        Limit::Tickets,
-        Limit::CloseWait,
-        Limit::ProbeTimeout,
-        Limit::HandshakeTimeout,
-        Limit::AdminTimeout,
-        Limit::AdminConnections,
-        Limit::Looks,
-        Limit::LookLimit,
-        Limit::Redrives,
-        Limit::RedriveHeld,
-        Limit::LookBytes,
-        Limit::LookTimeout,
-        Limit::HookLetters,
-        Limit::Queues,
-        Limit::Replies,
-        Limit::IntakeExchanges,
-        Limit::RedeclaredQueues,
-        Limit::IntakeQuiet,
-        Limit::IntakeBytes,
-        Limit::IntakeHeld,
-        Limit::PublisherBytes,
-        Limit::ConfirmTimeout,
-        Limit::History,
-        Limit::DeliveryTime,
-        Limit::ListedQueues,
-        Limit::Questions,
-    ];
-
-    /// As in logs and metrics: the name of the setting, or of the header.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Limit::Connections => "max-connections",
-            Limit::Retained => "retained-bytes",
-            Limit::RetainedPerConnection => "retained-bytes-per-connection",
-            Limit::Tickets => "max-tickets-per-connection",
-            Limit::CloseWait => "close-wait",
-            Limit::ProbeTimeout => "probe-timeout",
-            Limit::HandshakeTimeout => "handshake-timeout",
-            Limit::AdminTimeout => "admin-timeout",
-            Limit::AdminConnections => "max-admin-connections",
-            Limit::Looks => "max-looks",
-            Limit::LookLimit => "look-limit",
-            Limit::Redrives => "max-redrives",
-            Limit::RedriveHeld => "redrive-held",
-            Limit::LookBytes => "look-bytes",
-            Limit::LookTimeout => "look-timeout",
-            Limit::HookLetters => "max-hook-letters",
-            Limit::Queues => "max-queues-per-connection",
-            Limit::Replies => "max-replies-per-connection",
-            Limit::IntakeExchanges => "max-intake-exchanges",
-            Limit::RedeclaredQueues => "max-redeclared-queues",
-            Limit::IntakeQuiet => "intake-quiet",
-            Limit::IntakeBytes => "intake-bytes",
-            Limit::IntakeHeld => "intake-held",
-            Limit::PublisherBytes => "publisher-bytes",
-            Limit::ConfirmTimeout => "confirm-timeout",
-            Limit::History => "max-history",
-            Limit::DeliveryTime => "x-opt-delivery-time",
-            Limit::ListedQueues => "listed-queues",
-            Limit::Questions => "asked-queues",
-        }
-    }
 }
 
 /// Where a declare says that dead letters go.
@@ -323,77 +258,69 @@ impl Display for DeadLettersTo {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+labels! {
+/// A connection of the proxy's own.
 pub enum Role {
     /// Confirm mode, mandatory: puts dead letters out.
-    Publisher,
+    Publisher = "publisher",
     /// Consumes the intake queue and owns the topology.
-    Intake,
+    Intake = "intake",
     /// Writes and reads the record of redeclared queues.
-    Recorder,
+    Recorder = "recorder",
     /// Asks whether the proxy's own queues do their work.
-    Pulse,
+    Pulse = "pulse",
     /// Looks at the messages of a queue, in the name of whoever asked.
-    Walk,
+    Walk = "walk",
+}
 }
 
-impl Role {
-    /// As in logs, metrics and connection names.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::Publisher => "publisher",
-            Role::Intake => "intake",
-            Role::Recorder => "recorder",
-            Role::Pulse => "pulse",
-            Role::Walk => "walk",
-        }
-    }
-}
-
+labels! {
 /// Why the broker was left to do it. The label of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fallback {
     /// The intake exchange could not be had (link away or refused, bound).
-    NoIntake,
+    NoIntake = "no_intake",
     /// The name of the intake exchange would be over 255 bytes.
-    NameTooLong,
+    NameTooLong = "name_too_long",
     /// A stream, or arguments that cannot be read.
-    NotSupported,
+    NotSupported = "not_supported",
     /// The broker generates the name, and how that ends decides which policy of ours the queue has.
-    GeneratedName,
+    GeneratedName = "generated_name",
     /// With an intake exchange, or what asks for it, the declare would be larger than the client's frames may be.
-    FrameMax,
+    FrameMax = "frame_max",
     /// The user may not write to the dead-letter exchange: the broker tells the client so.
-    Forbidden,
+    Forbidden = "forbidden",
     /// The user may not write to the intake exchange.
-    NoPermission,
+    NoPermission = "no_permission",
     /// The queue exists with native arguments.
-    NativeQueue,
+    NativeQueue = "native_queue",
     /// Nobody declared the queue here, and it cannot be asked what it is.
-    Undeclared,
+    Undeclared = "undeclared",
     /// No channel was free for a probe.
-    NoChannel,
+    NoChannel = "no_channel",
     /// The user has met a limit on channels: a probe might cost a connection.
-    ChannelLimit,
+    ChannelLimit = "channel_limit",
     /// The probe did not end in time.
-    ProbeTimeout,
+    ProbeTimeout = "probe_timeout",
     /// Its content was not retained: over the budget.
-    Budget,
+    Budget = "budget",
     /// Its client settles it in a transaction.
-    Transaction,
+    Transaction = "transaction",
     /// Its content could not be read.
-    Unreadable,
+    Unreadable = "unreadable",
     /// The queue is exclusive, and the broker itself may kill what comes back to it: nobody else can bind it to an exchange.
-    Exclusive,
-    CloseWait,
+    Exclusive = "exclusive",
+    /// A request waited for too long behind it.
+    CloseWait = "close_wait",
+    /// Knowledge of the queue was too old at consume.
+    Stale = "stale",
+    /// The client was lost within a frame, behind which the broker reads nothing.
+    InsideFrame = "inside_frame",
+    /// As many dead letters as there may be are in flight.
+    NoTicket = "no_ticket",
+    /// Where its dead letters go is known only to the broker: a policy of ours is gone, or one of the broker's cannot be told from here.
+    TargetUnknown = "target_unknown",
+    ..
     /// The publisher refused it.
     Refused(Cause),
-    /// Knowledge of the queue was too old at consume.
-    Stale,
-    /// The client was lost within a frame, behind which the broker reads nothing.
-    InsideFrame,
-    /// As many dead letters as there may be are in flight.
-    NoTicket,
-    /// Where its dead letters go is known only to the broker: a policy of ours is gone, or one of the broker's cannot be told from here.
-    TargetUnknown,
+}
 }

@@ -1,42 +1,17 @@
 //! Why a message died, what became of its dead letter, and why.
 
+labels! {
 /// Why a message died, in RabbitMQ's words (S1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// `basic.reject` or `basic.nack` with `requeue=false`.
-    Rejected,
+    Rejected = "rejected",
     /// The message's or the queue's TTL.
-    Expired,
+    Expired = "expired",
     /// The queue's length limit.
-    Maxlen,
+    Maxlen = "maxlen",
     /// A quorum queue's limit on deliveries.
-    DeliveryLimit,
+    DeliveryLimit = "delivery_limit",
 }
-
-impl Reason {
-    /// All there are: the proxy adds none.
-    pub const ALL: [Reason; 4] = [
-        Reason::Rejected,
-        Reason::Expired,
-        Reason::Maxlen,
-        Reason::DeliveryLimit,
-    ];
-
-    /// As in `x-death.reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Reason::Rejected => "rejected",
-            Reason::Expired => "expired",
-            Reason::Maxlen => "maxlen",
-            Reason::DeliveryLimit => "delivery_limit",
-        }
-    }
-
-    /// The reason of that name.
-    pub fn parse(name: &[u8]) -> Option<Reason> {
-        let mut all = Reason::ALL.into_iter();
-        all.find(|reason| reason.as_str().as_bytes() == name)
-    }
 }
 
 /// What became of a publication.
@@ -52,69 +27,68 @@ pub enum Outcome {
     Refused(Cause),
 }
 
+labels! {
 /// Why a dead letter did not simply reach its target. The label of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// Returned: no queue is bound for its key.
-    Unroutable,
+    Unroutable = "unroutable",
     /// Returned, but with a positive `x-delay`: an exchange of the type `x-delayed-message` also returns what it delivers later.
-    Delayed,
+    Delayed = "delayed",
     /// The exchange does not exist.
-    NoExchange,
+    NoExchange = "no_exchange",
     /// The proxy's user may not publish there (403); or the exchange is internal, and it may not be bound to a bridge.
-    Forbidden,
+    Forbidden = "forbidden",
     /// The target nacked it more than `nack-retries` times.
-    Nacked,
+    Nacked = "nacked",
     /// No confirm within `retry-for`.
-    TimedOut,
+    TimedOut = "timed_out",
     /// Larger than a frame of the link may be.
-    TooBig,
+    TooBig = "too_big",
     /// Its `user-id` is not the proxy's user.
-    UserId,
+    UserId = "user_id",
     /// Publishing it closed the channel or the connection.
-    Poison,
+    Poison = "poison",
     /// An automatic cycle (S6.1).
-    Cycle,
+    Cycle = "cycle",
     /// A signal without a plausible death.
-    Implausible,
+    Implausible = "implausible",
     /// Too many dead letters of this target are waiting for a retry.
-    TargetBusy,
+    TargetBusy = "target_busy",
     /// Its queue has no dead-letter exchange.
-    NoTarget,
+    NoTarget = "no_target",
     /// Where the dead letters of its queue go is known to the broker alone, which cannot be asked.
-    TargetUnknown,
+    TargetUnknown = "target_unknown",
     /// It comes back to its queue, which does not take it now.
-    QueueFull,
+    QueueFull = "queue_full",
     /// The publisher is blocked, away or ending.
-    PublisherAway,
-    /// The same, but it had been published before that: it may be at its target. Only what an operator sends back is told apart so.
-    Unconfirmed,
+    PublisherAway = "publisher_away",
+    /// It was published, and the publisher went away before the confirm: it may be at its target. Only for what an operator sends back.
+    Unconfirmed = "unconfirmed",
     /// It was to be parked, and the parking queue refuses it or does not answer. The broker could not put it there either.
-    ParkingBusy,
+    ParkingBusy = "parking_busy",
+}
 }
 
-impl Cause {
-    /// As in metrics, logs and the header `x-parked-cause`.
-    pub fn as_str(self) -> &'static str {
+// === impl Reason ===
+
+impl Reason {
+    /// The reason of that name.
+    pub fn parse(name: &[u8]) -> Option<Reason> {
+        let mut all = Reason::ALL.into_iter();
+        all.find(|reason| reason.as_str().as_bytes() == name)
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// As in metrics and logs.
+    pub fn label(self) -> (&'static str, Option<Cause>) {
         match self {
-            Cause::Unroutable => "unroutable",
-            Cause::Delayed => "delayed",
-            Cause::NoExchange => "no_exchange",
-            Cause::Forbidden => "forbidden",
-            Cause::Nacked => "nacked",
-            Cause::TimedOut => "timed_out",
-            Cause::TooBig => "too_big",
-            Cause::UserId => "user_id",
-            Cause::Poison => "poison",
-            Cause::Cycle => "cycle",
-            Cause::Implausible => "implausible",
-            Cause::TargetBusy => "target_busy",
-            Cause::NoTarget => "no_target",
-            Cause::TargetUnknown => "target_unknown",
-            Cause::QueueFull => "queue_full",
-            Cause::PublisherAway => "publisher_away",
-            Cause::Unconfirmed => "unconfirmed",
-            Cause::ParkingBusy => "parking_busy",
+            Outcome::Confirmed => ("confirmed", None),
+            Outcome::Parked(cause) => ("parked", Some(cause)),
+            Outcome::Dropped(cause) => ("dropped", Some(cause)),
+            Outcome::Refused(cause) => ("refused", Some(cause)),
         }
     }
 }

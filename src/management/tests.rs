@@ -333,7 +333,10 @@ async fn without_an_answer_the_last_one_stays_and_pauses_grow() {
     }
     assert_eq!(scene.pause, AT_MOST);
     assert_eq!(scene.metric("dlx_proxy_management_up"), "0");
-    assert_eq!(scene.metric("dlx_proxy_management_failures_total"), "6");
+    assert_eq!(
+        scene.metric(r#"dlx_proxy_events_total{event="management_failed"}"#),
+        "6"
+    );
 
     // Back again, with another opinion.
     assert_eq!(scene.read(&on("[]")).await, None);

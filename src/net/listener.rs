@@ -124,7 +124,6 @@ impl Listener {
         let dialed = match self.dialer.dial(Some(&origin)).await {
             Ok(dialed) => dialed,
             Err(refused) => {
-                meter.refused();
                 reporter.client_refused(&refused);
                 return None;
             }
@@ -238,8 +237,8 @@ impl Observer for SessionTelemetry {
         self.reporter.report(event);
     }
 
-    fn passed(&mut self, from: Leg, frames: u64, bytes: u64) {
-        self.meter.passed(from, frames, bytes);
+    fn passed(&mut self, from: Leg, bytes: u64) {
+        self.meter.passed(from, bytes);
     }
 
     fn levels(&mut self, now: Levels) {

@@ -28,7 +28,7 @@ pub trait Observer: Send {
     fn event(&mut self, event: &Event);
 
     /// What came from this leg since the last call.
-    fn passed(&mut self, _from: Leg, _frames: u64, _bytes: u64) {}
+    fn passed(&mut self, _from: Leg, _bytes: u64) {}
 
     /// What the session holds now.
     fn levels(&mut self, _now: Levels) {}
@@ -207,13 +207,10 @@ impl Outlet<Session> for SessionOutlet {
                 self.answer(session::Input::Settled(refused));
             }
         }
-        for (leg, frames) in [Leg::Client, Leg::Broker]
-            .into_iter()
-            .zip(std::mem::take(&mut fx.frames))
-        {
+        for leg in [Leg::Client, Leg::Broker] {
             let bytes = std::mem::take(&mut self.bytes[leg as usize]);
             if bytes > 0 {
-                self.observer.passed(leg, frames, bytes);
+                self.observer.passed(leg, bytes);
             }
         }
         self.observer.levels(Levels {

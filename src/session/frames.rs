@@ -105,7 +105,6 @@ impl Session {
             Front::Part(head) => self.part(from, head, at, turn),
             Front::Whole(head, payload, len) => match head.kind {
                 Kind::Method => {
-                    turn.fx.frames[from as usize] += 1;
                     let Some(id) = MethodId::peek(payload) else {
                         turn.pass(from, at..at + len);
                         return Consumed::Bytes(len);
@@ -125,7 +124,6 @@ impl Session {
                     }
                 }
                 Kind::Header => {
-                    turn.fx.frames[from as usize] += 1;
                     let header = Header {
                         from,
                         channel: head.channel,
@@ -229,7 +227,6 @@ impl Session {
         at: usize,
         turn: &mut Turn<'_>,
     ) -> Consumed {
-        turn.fx.frames[from as usize] += 1;
         let mut discard = false;
         let mut body = None;
         if head.kind == Kind::Body {

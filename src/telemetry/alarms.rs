@@ -2,12 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use tracing::{info, warn};
-
 use super::Metrics;
-use super::metrics::ResourceLabels;
+use super::metrics::number;
 
 /// What is short on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,9 +12,6 @@ pub struct Alarm {
     /// `memory`, `disk` or another one.
     pub resource: String,
 }
-
-/// How many nodes have an alarm, for each resource.
-pub(super) type AlarmGauge = Family<ResourceLabels, Gauge>;
 
 #[derive(Debug, Default)]
 pub(super) struct Alarms(Mutex<Vec<Alarm>>);
@@ -29,34 +22,25 @@ impl Metrics {
     /// The broker's alarms, as they are now: written when they have changed.
     pub fn alarms(&self, mut now: Vec<Alarm>) {
         now.sort();
-        let inner = self.inner();
-        let mut known = inner
-            .alarms
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         for resource in ["memory", "disk"] {
-            let nodes = now
-                .iter()
-                .filter(|alarm| alarm.resource == resource)
-                .count();
-            let gauge = inner
-                .broker_alarms
-                .get_or_create(&ResourceLabels { resource });
-            gauge.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            let of_it = |alarm: &&Alarm| alarm.resource == resource;
+            let nodes = number(now.iter().filter(of_it).count());
+            self.broker_alarms.with([resource.into()]).set(nodes);
         }
+        let known = &self.inner().alarms.0;
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         if *known == now {
             return;
         }
         match now.is_empty() {
-            true => info!("the broker has no alarm any more"),
-            false => {
-                let alarms = words(&now).join(", ");
-                warn!(
-                    alarms,
-                    "the broker has an alarm: it takes no messages until that is over, so dead letters and retries wait"
-                );
-            }
+            true => line!(self, ALARM_OVER, String::new(), ""),
+            false => line!(
+                self,
+                ALARM,
+                String::new(),
+                "",
+                alarms = words(&now).join(", ")
+            ),
         }
         *known = now;
     }

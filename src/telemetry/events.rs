@@ -1,21 +1,23 @@
-//! Turns each fact of the core into one log line and one counter: the one place that decides how loud a fact is. `error`: someone must act;
-//! `warn`: degraded and handled; `info`: life cycle; `debug`: one session; `trace`: one message. No bodies, no credentials. Lines that every
-//! message would repeat are written once a minute.
+//! Each fact of the core becomes one line ([`facts`]) and one counter. No bodies, no credentials.
+//!
+//! [`facts`]: super::facts
 
 use std::fmt;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use prometheus_client::metrics::gauge::Gauge;
 use tracing::field::{Empty, display};
-use tracing::{Level, Span, debug, error, error_span, info, trace, warn};
+use tracing::{Span, debug, error_span, trace};
 
-use super::metrics::{
-    CauseLabels, DeadLetterLabels, FallbackLabels, Inner, KindLabels, LegLabels, Metrics,
-    RetryLabels, UndeliveredLabels, VhostGauge, VhostLabels,
-};
-use super::names;
+use super::metrics::{Metrics, Table, number};
+use super::series::Series;
 use crate::amqp::ids::{ShortStr, Vhost};
-use crate::machine::{Cause, DeadLetter, Event, Fallback, Leg, Limit, Outcome};
+use crate::amqp::reply_code::ACCESS_REFUSED;
+use crate::amqp::version::Version;
+use crate::machine::{
+    Cause, DeadLetter, DeadLettersTo, Event, Fallback, Leg, Limit, Outcome, Role,
+};
 use crate::net::dial::Refused;
 use crate::net::nodes::Address;
 use crate::net::proxy_protocol::BadHeader;
@@ -34,22 +36,19 @@ pub struct Reporter {
     span: Span,
 }
 
-/// Writes a line with the level that a fact has, unless the same was written within a minute.
-macro_rules! seldom {
-    ($self:ident, $level:expr, $what:literal, $where:expr, $cause:expr, $($fields:tt)*) => {
-        if let Some(held_back) = $self.seldom($what, $where, $cause) {
-            let held_back = (held_back > 0).then_some(held_back);
-            match $level {
-                Level::ERROR => error!($($fields)*, held_back, $what),
-                Level::WARN => warn!($($fields)*, held_back, $what),
-                _ => info!($($fields)*, held_back, $what),
-            }
-        }
+/// The line of a fact that is about a queue, an exchange or a user: the same of another one is another line.
+macro_rules! about {
+    ($self:ident, $fact:ident, $name:expr, $cause:expr $(, $($fields:tt)+)?) => {
+        line!($self.metrics, $fact, $self.place($name), $cause $(, $($fields)+)?)
     };
 }
 
-mod links;
-mod redeclared;
+/// The line of a fact that is about the proxy or the broker.
+macro_rules! plain {
+    ($self:ident, $fact:ident, $cause:expr $(, $($fields:tt)+)?) => {
+        line!($self.metrics, $fact, String::new(), $cause $(, $($fields)+)?)
+    };
+}
 
 // === impl Reporter ===
 
@@ -58,19 +57,16 @@ impl Reporter {
     pub fn session(metrics: Metrics, peer: impl fmt::Display) -> Self {
         // The level of a span says only whether lines inside have it: always.
         let span = error_span!("session", %peer, node = Empty, vhost = Empty, user = Empty, connection = Empty);
-        Self {
-            metrics,
-            vhost: Vhost::EMPTY,
-            user: None,
-            node: None,
-            is_awaited: false,
-            span,
-        }
+        Self::new(metrics, Vhost::EMPTY, span)
     }
 
     /// For the proxy's own links of a vhost.
     pub fn link(metrics: Metrics, vhost: Vhost) -> Self {
         let span = error_span!("link", %vhost);
+        Self::new(metrics, vhost, span)
+    }
+
+    fn new(metrics: Metrics, vhost: Vhost, span: Span) -> Self {
         Self {
             metrics,
             vhost,
@@ -104,76 +100,60 @@ impl Reporter {
                 self.session_opened(vhost, user.as_ref(), name.as_deref())
             }
             Event::QueueManaged { queue, taken_over } => self.queue_managed(queue, *taken_over),
-            Event::Redeclared {
-                queue,
-                before,
-                now,
-                own,
-            } => self.redeclared(queue, before, now, own.as_ref()),
-            Event::RejectsOnly { queue, now, own } => self.rejects_only(queue, now, own),
-            Event::NotRecorded { queue } => self.not_recorded(queue),
-            Event::RecordUnread { cause } => self.record_unread(cause),
-            Event::RecordForeign { messages } => self.record_foreign(*messages),
             Event::DeclareLeft { queue, cause } => {
                 self.metrics.declare_left(&self.vhost, queue, Some(*cause));
                 self.fell_back("declare", queue, *cause);
             }
             Event::RejectForwarded { queue, cause } => self.fell_back("reject", queue, *cause),
             Event::ReturnForwarded { queue, cause } => self.fell_back("return", queue, *cause),
-            Event::CrashNotCounted { queue, cause } => self.crash_not_counted(queue, *cause),
-            Event::RetriesInVain { queue, problem } => {
-                seldom!(self, Level::WARN, "arguments of a queue ask for retries in vain", Some(queue), "", %queue, problem)
-            }
-            Event::GoesWithMessages { queue, problem } => {
-                seldom!(self, Level::WARN, "a queue goes with the messages that wait in it", Some(queue), "", %queue, problem)
-            }
-            Event::StillWaiting { queue, deleted } => {
-                let request = if *deleted { "delete" } else { "purge" };
-                seldom!(self, Level::WARN, "messages that wait for a retry are not in the queue that was purged or deleted, and come back: `dlx-proxy retries purge` removes them", Some(queue), request, %queue, request)
-            }
-            Event::Retried {
-                queue,
-                delay,
-                outcome,
-            } => self.retried(queue, *delay, *outcome),
-            Event::CameBack { queue } => self.came_back(queue),
-            Event::Redriven { queue, outcome } => self.redriven(queue, *outcome),
-            Event::Kept {
-                queue,
-                returned,
-                cause,
-            } => self.kept(queue, *returned, *cause),
-            Event::KeptReturned { queue } => self.kept_returned(queue),
             Event::NotRetained { queue, limit } => {
                 self.metrics.limit_met(*limit);
                 self.fell_back("delivery", queue, Fallback::Budget);
             }
             Event::LimitMet(limit) => self.metrics.limit_met(*limit),
-            Event::ExternalRefused => self.external_refused(),
-            Event::NameRefused { name } => self.name_refused(name),
             Event::DeadLetter(dead) => self.dead_letter(dead),
-            Event::EditDropped => self.edit_dropped(),
+            Event::Retried {
+                queue,
+                delay,
+                outcome,
+            } => self.retried(queue, *delay, *outcome),
+            Event::CameBack { queue } => {
+                self.count_retry(queue, "returned");
+                trace!(%queue, "message is back in its queue");
+            }
+            Event::Redriven { queue, outcome } => self.redriven(queue, *outcome),
             Event::DeliveryTimeDropped { queue } => {
                 self.metrics.limit_met(Limit::DeliveryTime);
-                seldom!(self, Level::WARN, "a message goes on without its x-opt-delivery-time, which is more than 100 years ahead", Some(queue), "", %queue)
+                about!(self, DELIVERY_TIME_DROPPED, queue, "", %queue);
+            }
+            Event::Kept {
+                queue,
+                returned,
+                cause,
+            } => {
+                let cause = cause.as_str();
+                self.metrics.rejects_kept.with([cause.into()]).inc();
+                about!(self, KEPT, queue, cause, %queue, returned, cause);
+            }
+            Event::CrashNotCounted { queue, cause } => {
+                let cause = cause.as_str();
+                self.metrics
+                    .fallbacks
+                    .with(["crash".into(), cause.into()])
+                    .inc();
+                about!(self, CRASH_NOT_COUNTED, queue, cause, %queue, cause);
             }
             Event::LinkUp { role, version } => self.link_up(*role, version),
             Event::LinkDown { role, cause } => self.link_down(*role, cause),
             Event::VhostNative { cause } => self.vhost_native(cause),
-            Event::Blocked(blocked) => self.blocked(*blocked),
-            Event::ChannelClosed { role, cause } => self.channel_closed(*role, cause),
-            Event::InternalExchange { exchange } => self.internal_exchange(exchange),
-            Event::TargetConvicted {
-                exchange,
-                routing_key,
-            } => self.target_convicted(exchange, routing_key),
-            Event::Consuming(consuming) => self.consuming(*consuming),
-            Event::IntakeWorks => self.intake_works(),
-            Event::IntakeRefused { code, cause } => self.intake_refused(*code, cause),
-            Event::HandedOver => {
-                warn!("nothing can be published: the intake queue is left to other proxies")
-            }
-            Event::IntakeExchanges(number) => self.intake_exchanges(*number),
+            Event::IntakeWorks => drop(self.set(|table| &table.vhost_native, 0)),
+            // Of other refusals the closed channel tells.
+            Event::IntakeRefused {
+                code: ACCESS_REFUSED,
+                cause,
+            } => self.vhost_native(cause),
+            Event::IntakeRefused { .. } => {}
+            Event::OtherUser(user) => self.other_user(user.as_ref()),
             Event::ParkedTried {
                 moved,
                 waiting,
@@ -184,11 +164,83 @@ impl Reporter {
                 queue,
                 witness,
                 trouble,
-            } => (self.metrics).own_queue(&self.vhost, queue, *witness, trouble.clone()),
-            Event::OtherUser(user) => self.other_user(user.as_ref()),
+            } => {
+                self.metrics
+                    .own_queue(&self.vhost, queue, *witness, trouble.clone());
+            }
             Event::OwnQueueGone { queue } => self.metrics.own_queue_gone(&self.vhost, queue),
-            Event::ProbeOverLimit => self.probe_over_limit(),
-            Event::ProtocolFault { leg, what } => self.protocol_fault(*leg, what),
+            event => self.write(event),
+        }
+    }
+
+    /// Those of which nothing is to be done but to write the line.
+    fn write(&self, event: &Event) {
+        match event {
+            Event::Redeclared {
+                queue,
+                before,
+                now,
+                own,
+            } => self.redeclared(queue, before, now, own.as_ref()),
+            Event::RejectsOnly { queue, now, own } => {
+                about!(self, REJECTS_ONLY, queue, "", %queue, %now, %own)
+            }
+            Event::NotRecorded { queue } => about!(self, NOT_RECORDED, queue, "", %queue),
+            Event::RecordUnread { cause } => plain!(self, RECORD_UNREAD, "", cause),
+            Event::RecordForeign { messages } => plain!(self, RECORD_FOREIGN, "", messages),
+            Event::RetriesInVain { queue, problem } => {
+                about!(self, RETRIES_IN_VAIN, queue, "", %queue, problem)
+            }
+            Event::GoesWithMessages { queue, problem } => {
+                about!(self, GOES_WITH_MESSAGES, queue, "", %queue, problem)
+            }
+            Event::StillWaiting { queue, deleted } => {
+                let request = if *deleted { "delete" } else { "purge" };
+                about!(self, STILL_WAITING, queue, request, %queue, request);
+            }
+            Event::KeptReturned { queue } => about!(self, KEPT_RETURNED, queue, "", %queue),
+            Event::ExternalRefused => plain!(self, EXTERNAL_REFUSED, "", mechanism = "EXTERNAL"),
+            Event::NameRefused { name } => about!(self, NAME_REFUSED, name, "", %name),
+            Event::EditDropped => plain!(self, EDIT_DROPPED, ""),
+            Event::Blocked(blocked) => {
+                self.set(|table| &table.publisher_blocked, (*blocked).into());
+                match blocked {
+                    true => plain!(self, BLOCKED, ""),
+                    false => plain!(self, UNBLOCKED, ""),
+                }
+            }
+            Event::ChannelClosed { role, cause } => {
+                let link = role.as_str();
+                plain!(self, CHANNEL_CLOSED, link, link, cause);
+            }
+            Event::InternalExchange { exchange } => {
+                about!(self, INTERNAL_EXCHANGE, exchange, "", %exchange)
+            }
+            Event::TargetConvicted {
+                exchange,
+                routing_key,
+            } => {
+                about!(self, TARGET_CONVICTED, exchange, "", %exchange, %routing_key);
+            }
+            Event::Consuming(consuming) => {
+                self.set(|table| &table.intake_consuming, (*consuming).into());
+                plain!(self, CONSUMING, "", consuming);
+            }
+            Event::HandedOver => plain!(self, HANDED_OVER, ""),
+            Event::IntakeExchanges(number) => debug!(number, "intake exchanges"),
+            Event::ProbeOverLimit => {
+                let user = &self.user.clone().unwrap_or_default();
+                about!(self, PROBE_OVER_LIMIT, user, "", limit = "max-channels");
+            }
+            Event::ProtocolFault {
+                leg: Leg::Client,
+                what,
+            } => plain!(self, CLIENT_FAULT, what, what),
+            Event::ProtocolFault {
+                leg: Leg::Broker,
+                what,
+            } => plain!(self, BROKER_FAULT, what, what),
+            _ => {}
         }
     }
 
@@ -196,17 +248,16 @@ impl Reporter {
     pub fn client_refused(&self, Refused { node, error }: &Refused) {
         let _inside = self.span.enter();
         let broker = node.as_ref().map(display);
-        seldom!(self, Level::WARN, "client refused: the broker cannot be reached", None, "", broker, %error);
+        plain!(self, CLIENT_REFUSED, "", broker, %error);
     }
 
     /// Writes and counts that a client was refused because its connection did not begin with a PROXY header.
     pub fn header_refused(&self, error: &BadHeader) {
         let _inside = self.span.enter();
-        self.metrics.inner().proxy_headers_refused.inc();
         if let BadHeader::Late = error {
             self.metrics.limit_met(Limit::HandshakeTimeout);
         }
-        seldom!(self, Level::WARN, "client refused: its connection to `listen-proxy-protocol` did not begin with a valid PROXY header", None, "", %error);
+        plain!(self, HEADER_REFUSED, "", %error);
     }
 
     /// Writes and counts that the TLS handshake with a client failed. That is mostly the client's fault, but somebody has to find out why.
@@ -214,32 +265,10 @@ impl Reporter {
         let _inside = self.span.enter();
         let failure = Failure::of(error);
         let (cause, words) = (failure.as_str(), failure.words());
-        self.metrics
-            .inner()
-            .handshakes_failed
-            .get_or_create(&CauseLabels { cause })
-            .inc();
         match failure {
-            // As a probe of a load balancer does.
-            Failure::Ended => {
-                debug!(%error, words, "the TLS handshake with a client failed")
-            }
-            _ => {
-                seldom!(self, Level::INFO, "the TLS handshake with a client failed", None, cause, words, %error)
-            }
+            Failure::Ended => plain!(self, HANDSHAKE_ENDED, cause, words, %error),
+            _ => plain!(self, HANDSHAKE_FAILED, cause, cause, words, %error),
         }
-    }
-
-    fn external_refused(&self) {
-        self.metrics.inner().externals_refused.inc();
-        seldom!(
-            self,
-            Level::WARN,
-            "client refused: it chose EXTERNAL, and the broker would log it in as the user of the proxy's own certificate",
-            None,
-            "",
-            mechanism = "EXTERNAL"
-        );
     }
 
     fn session_opened(&mut self, vhost: &Vhost, user: Option<&ShortStr>, name: Option<&[u8]>) {
@@ -250,8 +279,8 @@ impl Reporter {
         }
         self.user = user.cloned();
         if let Some(name) = name {
-            self.span
-                .record("connection", display(String::from_utf8_lossy(name)));
+            let name = String::from_utf8_lossy(name);
+            self.span.record("connection", display(name));
         }
         debug!("session opened");
     }
@@ -261,212 +290,185 @@ impl Reporter {
         if taken_over {
             self.metrics.declare_left(&self.vhost, queue, None);
         }
-        self.metrics
-            .inner()
-            .queues_managed
-            .get_or_create(&KindLabels { mode })
-            .inc();
         debug!(%queue, mode, "queue is managed");
     }
 
+    fn redeclared(
+        &self,
+        queue: &ShortStr,
+        before: &DeadLettersTo,
+        now: &DeadLettersTo,
+        own: Option<&DeadLettersTo>,
+    ) {
+        match own {
+            None => about!(self, REDECLARED, queue, "", %queue, %before, %now),
+            Some(own) => about!(self, REDECLARED_REJECTS, queue, "", %queue, %before, %now, %own),
+        }
+    }
+
     fn fell_back(&self, request: &'static str, queue: &ShortStr, fallback: Fallback) {
-        let cause = names::fallback(fallback);
+        let cause = fallback.as_str();
         self.metrics
-            .inner()
             .fallbacks
-            .get_or_create(&FallbackLabels { request, cause })
+            .with([request.into(), cause.into()])
             .inc();
         match fallback {
-            // What the client or somebody before it chose: nothing is degraded. Of a channel limit `ProbeOverLimit` has told.
+            // Of a channel limit `ProbeOverLimit` has told.
             Fallback::NativeQueue
             | Fallback::NotSupported
             | Fallback::Stale
             | Fallback::Forbidden
             | Fallback::ChannelLimit => {
-                debug!(%queue, request, cause, "left to the broker");
+                about!(self, LEFT_ON_PURPOSE, queue, cause, %queue, request, cause)
             }
             // A matter of the user, whatever it declares.
             Fallback::NoPermission => {
-                seldom!(self, Level::WARN, "left to the broker: its user may not write to the intake exchange", self.user.as_ref(), cause, %queue, request, cause)
+                let user = &self.user.clone().unwrap_or_default();
+                about!(self, LEFT_NO_PERMISSION, user, cause, %queue, request, cause);
             }
-            Fallback::Undeclared => {
-                warn!(%queue, "nobody declared the queue here, and it cannot be asked what it is: what is rejected there is left to the broker. `dlx-proxy queues` says what can be done");
-            }
-            _ => {
-                seldom!(self, Level::WARN, "left to the broker", Some(queue), cause, %queue, request, cause)
-            }
+            Fallback::Undeclared => about!(self, UNDECLARED, queue, cause, %queue),
+            _ => about!(self, LEFT, queue, cause, %queue, request, cause),
         }
-    }
-
-    fn crash_not_counted(&self, queue: &ShortStr, cause: Fallback) {
-        let cause = names::fallback(cause);
-        let labels = FallbackLabels {
-            request: "crash",
-            cause,
-        };
-        self.metrics.inner().fallbacks.get_or_create(&labels).inc();
-        seldom!(self, Level::WARN, "a client was lost, and what it had not settled goes back uncounted", Some(queue), cause, %queue, cause);
-    }
-
-    fn kept(&self, queue: &ShortStr, returned: bool, cause: Fallback) {
-        let cause = names::fallback(cause);
-        let kept = &self.metrics.inner().rejects_kept;
-        kept.get_or_create(&CauseLabels { cause }).inc();
-        seldom!(self, Level::WARN, "a reject or a return is kept: its message stays unsettled until the proxy can publish it", Some(queue), cause, %queue, returned, cause);
-    }
-
-    fn kept_returned(&self, queue: &ShortStr) {
-        self.metrics.inner().rejects_returned.inc();
-        seldom!(self, Level::WARN, "a message that was kept unsettled went back to its queue", Some(queue), "", %queue);
-    }
-
-    fn probe_over_limit(&self) {
-        self.metrics.inner().probes_over_limit.inc();
-        seldom!(
-            self,
-            Level::WARN,
-            "a probe of the proxy met a limit on channels: the broker closed the client's connection, and the proxy opens no more probes for that user for a day",
-            self.user.as_ref(),
-            "",
-            limit = "max-channels"
-        );
-    }
-
-    fn name_refused(&self, name: &ShortStr) {
-        self.metrics.inner().names_refused.inc();
-        seldom!(self, Level::WARN, "a client named an object of the proxy's own and was refused", Some(name), "", %name);
     }
 
     fn dead_letter(&self, dead: &DeadLetter) {
         let DeadLetter {
             queue,
-            reason,
             exchange,
             outcome,
             ..
         } = dead;
-        let outcome = *outcome;
-        let inner = self.metrics.inner();
-        let reason = reason.as_str();
-        let (ended, cause) = names::outcome(outcome);
-        let (vhost, queue_label) = inner.names.queue(&self.vhost, queue);
-        let labels = DeadLetterLabels {
-            vhost: vhost.clone(),
-            queue: queue_label,
-            reason,
-            outcome: ended,
-        };
-        inner.dead_letters.get_or_create(&labels).inc();
-        let Some(cause) = cause else {
+        let reason = dead.reason.as_str();
+        let (ended, cause) = outcome.label();
+        let (vhost, queue_label) = self.metrics.inner().names.queue(&self.vhost, queue);
+        let labels = [vhost.clone(), queue_label, reason.into(), ended.into()];
+        self.metrics.messages_dead_lettered.with(labels).inc();
+        let Some(cause) = cause.map(Cause::as_str) else {
             return trace!(%queue, reason, %exchange, "dead letter confirmed");
         };
-        let name = cause.as_str();
-        inner
-            .undelivered
-            .get_or_create(&UndeliveredLabels {
-                vhost,
-                outcome: ended,
-                cause: name,
-            })
-            .inc();
+        let labels = [vhost, ended.into(), cause.into()];
+        self.metrics.dead_letters_undelivered.with(labels).inc();
         match outcome {
             Outcome::Confirmed => {}
             Outcome::Parked(_) => {
-                seldom!(self, Level::WARN, "dead letter parked", Some(queue), name, %queue, reason, %exchange, cause = name);
+                about!(self, PARKED, queue, cause, %queue, reason, %exchange, cause)
             }
             Outcome::Dropped(_) => {
-                seldom!(self, Level::WARN, "dead letter dropped", Some(queue), name, %queue, reason, %exchange, cause = name);
+                about!(self, DROPPED, queue, cause, %queue, reason, %exchange, cause)
             }
-            Outcome::Refused(cause) => {
-                // A message that even the parking queue does not take closes connections until somebody looks at it.
-                let level = if cause == Cause::Poison {
-                    Level::ERROR
-                } else {
-                    Level::WARN
-                };
-                seldom!(self, level, "dead letter not published", Some(queue), name, %queue, reason, %exchange, cause = name);
+            Outcome::Refused(Cause::Poison) => {
+                about!(self, POISON, queue, cause, %queue, reason, %exchange, cause)
+            }
+            Outcome::Refused(_) => {
+                about!(self, NOT_PUBLISHED, queue, cause, %queue, reason, %exchange, cause)
             }
         }
     }
 
     fn retried(&self, queue: &ShortStr, delay: Duration, outcome: Outcome) {
-        let (ended, cause) = names::outcome(outcome);
-        let labels = self.retry_labels(queue, ended);
-        self.metrics.inner().retries.get_or_create(&labels).inc();
+        let (ended, cause) = outcome.label();
+        self.count_retry(queue, ended);
         match cause.map(Cause::as_str) {
             None => trace!(%queue, ?delay, "message waits for a retry"),
             Some(cause) if outcome == Outcome::Refused(Cause::QueueFull) => {
-                seldom!(self, Level::WARN, "a message that comes back finds no room in its queue: it waits, and is not counted", Some(queue), cause, %queue, cause);
+                about!(self, QUEUE_FULL, queue, cause, %queue, cause);
             }
-            Some(cause) => {
-                seldom!(self, Level::WARN, "a message could not be published to its delay queue: it stays unsettled, or is parked if it had waited in a delay queue before", Some(queue), cause, %queue, ?delay, cause);
-            }
+            Some(cause) => about!(self, NOT_DELAYED, queue, cause, %queue, ?delay, cause),
         }
     }
 
-    fn came_back(&self, queue: &ShortStr) {
-        let labels = self.retry_labels(queue, "returned");
-        self.metrics.inner().retries.get_or_create(&labels).inc();
-        trace!(%queue, "message is back in its queue");
+    fn count_retry(&self, queue: &ShortStr, outcome: &'static str) {
+        let (vhost, queue) = self.metrics.inner().names.queue(&self.vhost, queue);
+        self.metrics
+            .retries
+            .with([vhost, queue, outcome.into()])
+            .inc();
     }
 
     fn redriven(&self, queue: &ShortStr, outcome: Outcome) {
         let vhost = self.metrics.inner().names.vhost(&self.vhost);
-        let (outcome, cause) = names::outcome(outcome);
-        let labels = names::RedriveLabels { vhost, outcome };
-        self.metrics.inner().redriven.get_or_create(&labels).inc();
+        let (outcome, cause) = outcome.label();
+        self.metrics.redriven.with([vhost, outcome.into()]).inc();
         trace!(%queue, outcome, cause = cause.map(Cause::as_str), "dead letter was sent back");
     }
 
-    fn retry_labels(&self, queue: &ShortStr, outcome: &'static str) -> RetryLabels {
-        let (vhost, queue) = self.metrics.inner().names.queue(&self.vhost, queue);
-        RetryLabels {
-            vhost,
-            queue,
-            outcome,
+    fn link_up(&self, role: Role, version: &[u8]) {
+        self.link_state(role, 1);
+        let broker = String::from_utf8_lossy(version);
+        let node = self.node.as_ref().map(display);
+        let link = role.as_str();
+        plain!(self, LINK_UP, link, link, node, %broker);
+        let version = Version::parse(version);
+        self.metrics.broker_is(version);
+        if version.is_some_and(Version::is_unknown) {
+            let (major, minor) = Version::NEWEST;
+            let treated_as = format_args!("{major}.{minor}");
+            plain!(self, BROKER_NEWER, "", %broker, %treated_as);
         }
     }
 
-    fn edit_dropped(&self) {
-        self.metrics.inner().edits_dropped.inc();
-        debug!("a header of the proxy's own would not fit the frame and was dropped");
+    fn link_down(&self, role: Role, cause: &str) {
+        let was_up = self.link_state(role, 0) == 1;
+        match role {
+            Role::Publisher => drop(self.set(|table| &table.publisher_blocked, 0)),
+            Role::Intake => drop(self.set(|table| &table.intake_consuming, 0)),
+            Role::Recorder | Role::Pulse | Role::Walk => {}
+        }
+        let link = role.as_str();
+        let vhost = self.metrics.inner().names.vhost(&self.vhost);
+        self.metrics.link_failures.with([vhost, link.into()]).inc();
+        if was_up {
+            let node = self.node.as_ref().map(display);
+            plain!(self, LINK_LOST, link, link, node, cause);
+        } else {
+            about!(self, LINK_NOT_OPENED, &self.vhost, link, link, cause);
+        }
     }
 
-    fn protocol_fault(&self, leg: Leg, what: &'static str) {
-        let (leg, level) = match leg {
-            Leg::Client => ("client", Level::INFO), // a client's own affair
-            Leg::Broker => ("broker", Level::WARN),
-        };
+    fn vhost_native(&self, cause: &str) {
+        // Each link finds out. Where the proxy is not ready for that, an error says so.
+        let is_news = self.set(|table| &table.vhost_native, 1) == 0;
+        if is_news && !self.is_awaited {
+            plain!(self, VHOST_NATIVE, "", cause);
+        }
+    }
+
+    fn other_user(&self, user: Option<&ShortStr>) {
+        let was_there = self.set(|table| &table.other_user, i64::from(user.is_some())) == 1;
+        match user {
+            Some(user) => plain!(self, OTHER_USER, "", other = %user),
+            None if was_there => plain!(self, OTHER_USER_GONE, ""),
+            None => {}
+        }
+    }
+
+    fn parked_tried(&self, moved: usize, waiting: usize, staying: usize) {
+        self.set(|table| &table.parked_waiting, number(waiting));
+        self.set(|table| &table.parked_staying, number(staying));
+        if moved > 0 {
+            plain!(self, PARKED_MOVED, "", moved, waiting, staying);
+        } else if waiting + staying > 0 {
+            debug!(waiting, staying, "parked messages were tried again");
+        }
+    }
+
+    /// Answers with the state before.
+    fn link_state(&self, role: Role, up: i64) -> i64 {
+        let vhost = self.metrics.inner().names.vhost(&self.vhost);
         self.metrics
-            .inner()
-            .protocol_faults
-            .get_or_create(&LegLabels { leg })
-            .inc();
-        seldom!(self, level, "fault of the protocol", None, what, leg, what);
+            .link_up
+            .with([vhost, role.as_str().into()])
+            .set(up)
     }
 
-    fn vhost_gauge(&self, gauge: impl Fn(&Inner) -> &VhostGauge, value: i64) -> i64 {
-        let inner = self.metrics.inner();
-        gauge(inner)
-            .get_or_create(&VhostLabels {
-                vhost: inner.names.vhost(&self.vhost),
-            })
-            .set(value)
+    /// Sets what is known of the vhost, and answers with what it was.
+    fn set(&self, gauge: impl Fn(&Table) -> &Series<Gauge, 1>, value: i64) -> i64 {
+        let vhost = self.metrics.inner().names.vhost(&self.vhost);
+        gauge(&self.metrics).with([vhost]).set(value)
     }
 
-    fn seldom(
-        &self,
-        what: &'static str,
-        place: Option<&ShortStr>,
-        cause: &'static str,
-    ) -> Option<u64> {
-        let place = place
-            .map(|name| format!("{}/{name}", self.vhost))
-            .unwrap_or_default();
-        self.metrics
-            .inner()
-            .repeats
-            .write((what, place, cause), Instant::now())
+    fn place(&self, name: &ShortStr) -> String {
+        format!("{}/{name}", self.vhost)
     }
 }
 

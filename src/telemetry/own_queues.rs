@@ -3,17 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use tracing::{error, info, warn};
-
 use super::Metrics;
-use super::dead_letter_queues::QueueLabels;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::machine::{Trouble, Witness};
-
-/// 1 for each that is well. Their number is bounded: a grid of delays, and some others.
-pub(super) type OwnQueueGauge = Family<QueueLabels, Gauge>;
 
 /// What each witness says of a queue: well (none), or not.
 type Said = BTreeMap<Witness, Option<Trouble>>;
@@ -48,16 +40,16 @@ impl Metrics {
         if said.insert(witness, trouble.clone()) == Some(trouble.clone()) {
             return;
         }
-        let labels = QueueLabels::new(vhost, queue);
-        let up = inner.own_queue_up.get_or_create(&labels);
+        // Their number is bounded: a grid of delays, and some others.
+        let up = self.own_queue_up.with([vhost.into(), queue.into()]);
         up.set(is_well(said).into());
         match trouble {
             Some(trouble) => {
                 let todo = trouble.advice();
-                error!(%vhost, %queue, %trouble, todo, "a queue of the proxy's own does not do its work");
+                line!(self, OWN_QUEUE_TROUBLE, String::new(), "", %vhost, %queue, %trouble, todo);
             }
             None if !was_well && is_well(said) => {
-                info!(%vhost, %queue, "the queue does its work again");
+                line!(self, OWN_QUEUE_WELL, String::new(), "", %vhost, %queue);
             }
             None => {}
         }
@@ -65,13 +57,10 @@ impl Metrics {
 
     /// It was there, and is not any more.
     pub fn own_queue_gone(&self, vhost: &Vhost, queue: &ShortStr) {
-        let inner = self.inner();
-        inner
-            .own_queues
-            .lock()
-            .remove(&(vhost.clone(), queue.clone()));
-        inner.own_queue_up.remove(&QueueLabels::new(vhost, queue));
-        warn!(%vhost, %queue, "somebody deleted a queue of the proxy's own, with all that was in it: it is made again");
+        let mut all = self.inner().own_queues.lock();
+        all.remove(&(vhost.clone(), queue.clone()));
+        self.own_queue_up.remove([vhost.into(), queue.into()]);
+        line!(self, OWN_QUEUE_GONE, String::new(), "", %vhost, %queue);
     }
 
     /// What is wrong with those of a vhost, a sentence each.

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::facts::Repeats as Often;
+
 const QUIET: Duration = Duration::from_secs(60);
 /// Different lines that are remembered. Beyond it all are forgotten, so that the worst is a line too many.
 const MAX_LINES: usize = 1_000;
@@ -24,10 +26,13 @@ struct Line {
 
 impl Repeats {
     /// How many such lines were held back since the last, if this one is to be written.
-    pub(super) fn write(&self, key: Key, now: Instant) -> Option<u64> {
+    pub(super) fn write(&self, repeats: Often, key: Key, now: Instant) -> Option<u64> {
+        if repeats == Often::Always {
+            return Some(0);
+        }
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = lines.get_mut(&key) {
-            if now.duration_since(line.written) < QUIET {
+            if repeats == Often::Never || now.duration_since(line.written) < QUIET {
                 line.held_back += 1;
                 return None;
             }
@@ -46,14 +51,6 @@ impl Repeats {
         );
         Some(0)
     }
-
-    /// Whether no such line was written yet, however long ago.
-    pub(super) fn is_first(&self, key: Key, now: Instant) -> bool {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_first = !lines.contains_key(&key);
-        drop(lines);
-        is_first && self.write(key, now).is_some()
-    }
 }
 
 #[cfg(test)]
@@ -64,10 +61,8 @@ mod tests {
     fn the_same_line_is_written_once_a_minute_with_the_number_between() {
         let (repeats, start) = (Repeats::default(), Instant::now());
         let at = |seconds| {
-            repeats.write(
-                ("parked", "orders".to_owned(), "unroutable"),
-                start + Duration::from_secs(seconds),
-            )
+            let key = ("parked", "orders".to_owned(), "unroutable");
+            repeats.write(Often::Minutely, key, start + Duration::from_secs(seconds))
         };
         assert_eq!(
             [at(0), at(1), at(59), at(60), at(61)],
@@ -80,7 +75,9 @@ mod tests {
         let (repeats, start) = (Repeats::default(), Instant::now());
         let at = |queue: &str, minutes| {
             let key = ("rejects only", queue.to_owned(), "");
-            repeats.is_first(key, start + minutes * QUIET)
+            repeats
+                .write(Often::Never, key, start + minutes * QUIET)
+                .is_some()
         };
         assert_eq!(
             [at("a", 0), at("a", 0), at("b", 1), at("a", 9)],
@@ -93,7 +90,11 @@ mod tests {
         let (repeats, now) = (Repeats::default(), Instant::now());
         for queue in ["a", "b"] {
             assert_eq!(
-                repeats.write(("parked", queue.to_owned(), "unroutable"), now),
+                repeats.write(
+                    Often::Minutely,
+                    ("parked", queue.to_owned(), "unroutable"),
+                    now
+                ),
                 Some(0)
             );
         }
@@ -103,7 +104,11 @@ mod tests {
     fn memory_is_bounded() {
         let (repeats, now) = (Repeats::default(), Instant::now());
         for queue in 0..3 * MAX_LINES {
-            repeats.write(("parked", queue.to_string(), "unroutable"), now);
+            repeats.write(
+                Often::Minutely,
+                ("parked", queue.to_string(), "unroutable"),
+                now,
+            );
         }
         assert!(repeats.0.lock().expect("no test panics").len() <= MAX_LINES);
     }

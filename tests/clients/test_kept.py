@@ -134,7 +134,7 @@ def test_larger_than_the_budget(world, kind):
     until(lambda: len(seen) == 3, lambda: f"seen {len(seen)} times", pause=lambda: world.work(0.05))
     # At once, and after pauses of 1 and 2 s.
     assert all(after - before > pause for before, after, pause in zip(seen, seen[1:], (1, 2))), seen
-    assert world.metric("dlx_proxy_rejects_returned_total") == len(seen) - 1
+    assert world.metric('dlx_proxy_events_total{event="kept_returned"}') == len(seen) - 1
     assert world.bodies() == ALL
     world.client.close()
     until(lambda: world.depth("source") == 1, lambda: f"{world.depth('source')} messages are left")
@@ -208,4 +208,4 @@ def test_in_a_transaction(world, kind):
     world.client.close()
     world.are_back("source")
     assert world.depth("dead") == 0
-    assert world.metric("dlx_proxy_rejects_returned_total") >= SMALL
+    assert world.metric('dlx_proxy_events_total{event="kept_returned"}') >= SMALL

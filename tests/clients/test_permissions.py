@@ -199,7 +199,7 @@ def only_channel(via, user):
 @pytest.mark.once
 @pytest.mark.proxied
 def test_a_probe_costs_a_user_with_a_limit_on_channels_one_connection(scene, via):
-    series = "dlx_proxy_probes_over_limit_total"
+    series = 'dlx_proxy_events_total{event="probe_over_limit"}'
     with user_limit(via, "p-one-channel", "max-channels", 1):
         before = metric(via, series), left(via, "channel_limit")
         _, channel = only_channel(via, "p-one-channel")

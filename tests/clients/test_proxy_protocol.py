@@ -171,6 +171,6 @@ def test_who_is_trusted_has_to_say_it_in_time(node, proxies):
                 pass
             assert raw.buffer == b""
         until(lambda: problem in proxy.text(), proxy.text)
-    assert re.search(r"^dlx_proxy_proxy_headers_refused_total 2$", proxy.get("/metrics")[1], re.M)
+    assert re.search(r'^dlx_proxy_events_total{event="header_refused"} 2$', proxy.get("/metrics")[1], re.M)
     with client(node, proxy.address, first=SAID):
         assert peers(node) == [("192.0.2.7", "50007")]

@@ -86,7 +86,7 @@ def test_the_last_declare_wins_on_all_connections(lenient, kind):
         arrives(lenient, "old")
     expire(lenient, "q")
     arrives(lenient, "old")
-    until(lambda: "dlx_proxy_queues_redeclared_total 2" in lenient.proxy.get("/metrics")[1], "both counted")
+    until(lambda: 'dlx_proxy_events_total{event="redeclared"} 2' in lenient.proxy.get("/metrics")[1], "both counted")
     other.close()
 
 
@@ -137,7 +137,7 @@ def test_who_fills_the_stream_pushes_nothing_out_of_the_record(changed):
     expire(changed, "q")
     arrives(changed, "new")
     _, metrics = changed.proxy.get("/metrics")
-    assert re.search(r"^dlx_proxy_record_foreign_messages_total [1-9]", metrics, re.M), metrics
+    assert re.search(r'^dlx_proxy_events_total{event="record_foreign"} [1-9]', metrics, re.M), metrics
     assert "the record of redeclared queues has messages that no proxy with this user wrote" in changed.proxy.text()
 
 

@@ -130,7 +130,7 @@ def test_clients_show_certificates_where_they_have_to(tls):
                 pass
         said(proxy, "`tls-client-auth` asks for a certificate")
         # A client hears of its refusal before the proxy counts it.
-        failed = 'dlx_proxy_tls_handshakes_failed_total{cause="client-certificate"}'
+        failed = 'dlx_proxy_events_total{event="tls_handshake_failed"}'
         until(lambda: counted(proxy, failed) == 2, lambda: proxy.get("/metrics")[1])
     with tls.proxy(tls_client_auth="optional", tls_client_ca_file=tls.file("ca.pem")) as proxy:
         with tls.client(proxy.tls_address) as connection:
@@ -180,7 +180,7 @@ def test_who_comes_to_the_wrong_port_is_told_of(tls):
             assert client.recv(100)[:2] == b"\x15\x03"
             assert client.recv(100) == b""
         said(proxy, "it speaks no TLS")
-        assert counted(proxy, 'dlx_proxy_tls_handshakes_failed_total{cause="not-tls"}') == 1
+        assert counted(proxy, 'dlx_proxy_events_total{event="tls_handshake_failed"}') == 1
         context = ssl.create_default_context(cafile=tls.file("ca.pem"))
         with socket.create_connection(proxy.address, DEADLINE) as client, pytest.raises(OSError):
             context.wrap_socket(client, server_hostname="localhost")
@@ -275,7 +275,7 @@ def test_a_certificate_that_comes_at_sighup_is_guarded_too(tls):
             client.sendall(b"AMQP\x03\x01\x00\x00")
             return client.recv(8)
 
-    refused = "dlx_proxy_externals_refused_total"
+    refused = 'dlx_proxy_events_total{event="external_refused"}'
     with tls.proxy(config=str(settings)) as proxy:
         sasl(proxy)
         assert counted(proxy, refused) == 0, "without a certificate it is the broker's affair"
@@ -307,7 +307,7 @@ def test_handshakes_that_never_end_hold_nobody_up_for_long(tls):
             with tls.client(proxy.tls_address) as connection:
                 dies(connection)
             until(
-                lambda: counted(proxy, 'dlx_proxy_tls_handshakes_failed_total{cause="timeout"}') == 40,
+                lambda: counted(proxy, 'dlx_proxy_events_total{event="tls_handshake_failed"}') == 40,
                 lambda: proxy.get("/metrics")[1],
             )
 

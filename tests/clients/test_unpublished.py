@@ -63,7 +63,7 @@ def test_larger_than_the_budget(world, kind, verb):
     world.channel.basic_consume("source", back)
     until(lambda: len(seen) == 4, lambda: f"seen {len(seen)} times", pause=lambda: world.work(0.05))
     assert all(after - before > pause for before, after, pause in zip(seen, seen[1:], (1, 2, 4))), seen
-    assert world.metric("dlx_proxy_rejects_returned_total") == len(seen) - 1
+    assert world.metric('dlx_proxy_events_total{event="kept_returned"}') == len(seen) - 1
     world.client.close()
     until(lambda: world.depth("source") == 1, lambda: f"{world.depth('source')} messages are left")
 

@@ -134,6 +134,13 @@ impl Proxy {
         admin::sum(&text, name, &[])
     }
 
+    /// Links of its own that it lost, and channels of them.
+    pub(crate) async fn lost_channels(&self) -> u64 {
+        let (_, text) = self.get("/metrics").await.unwrap_or_default();
+        admin::sum(&text, "dlx_proxy_link_failures_total", &[])
+            + admin::sum(&text, "dlx_proxy_events_total", &["channel_closed"])
+    }
+
     /// Returned messages that it could not send away, and those that it left to the broker.
     pub(crate) async fn refused_retries(&self) -> u64 {
         let (_, text) = self.get("/metrics").await.unwrap_or_default();

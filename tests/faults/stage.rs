@@ -344,12 +344,7 @@ impl Stage {
     pub(crate) async fn may_have_lost_confirms(&self) -> bool {
         let mut lost = 0;
         for proxy in &self.proxies {
-            for name in [
-                "dlx_proxy_link_failures_total",
-                "dlx_proxy_link_channels_closed_total",
-            ] {
-                lost += proxy.metric(name).await;
-            }
+            lost += proxy.lost_channels().await;
         }
         lost > 0 || !self.proxies.iter().all(Proxy::is_the_first)
     }

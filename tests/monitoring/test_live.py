@@ -11,10 +11,8 @@ from lab import until
 from test_rules import alerts, queries
 
 EMPTY = {
-    "dlx_proxy_tls_handshakes_failed_total": "nobody speaks TLS there",
     "dlx_proxy_redriven_total": "no operator sends anything back here",
     "dlx_proxy_rejects_kept_total": "no policy of the proxy names a target here",
-    "dlx_proxy_protocol_faults_total": "all speak AMQP as they should",
 }
 """Counters with labels, which begin when there is something to count."""
 

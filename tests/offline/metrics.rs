@@ -35,9 +35,7 @@ fn every_metric_is_exported_with_the_labels_that_it_says() {
     metrics.certificate_expires("tls-cert-file", Some(Duration::from_secs(1)));
     metrics.overdue(&name("/"), 1);
     metrics.alarms(vec![]);
-    metrics.hook_waiting(1);
-    metrics.hook_posted(true);
-    metrics.hook_taken(1);
+    metrics.hook_dead_letters.with(["taken".into()]).inc();
     let oldest = Some(Duration::from_secs(5));
     metrics.dead_letter_queue(&name("/"), &name("dead"), Some(3), oldest);
     let mut exported = BTreeMap::new();

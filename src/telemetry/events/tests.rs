@@ -4,6 +4,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use tracing::{Level, info};
+
 use super::super::logging;
 use super::*;
 use crate::amqp::ids::name;
@@ -71,7 +73,7 @@ fn a_session_is_named_in_its_lines() {
         });
     });
     insta::assert_snapshot!(lines, @r#"
-     INFO session{peer=10.0.0.7:50000}: fault of the protocol leg="client" what="wrong end octet"
+     INFO session{peer=10.0.0.7:50000}: a client violated the protocol what="wrong end octet"
     DEBUG session{peer=10.0.0.7:50000 vhost=/ user=app connection="worker 1"}: session opened
      WARN session{peer=10.0.0.7:50000 vhost=/ user=app connection="worker 1"}: left to the broker queue=orders request="reject" cause="budget"
     "#);

@@ -1,5 +1,6 @@
 //! The numbers of client connections: each counts what passes it, and takes what it holds away when it ends.
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::machine::Leg;
@@ -20,6 +21,8 @@ pub struct Levels {
 #[derive(Debug)]
 pub struct ConnectionMeter {
     metrics: Metrics,
+    from_client: Counter,
+    from_broker: Counter,
     levels: Levels,
 }
 
@@ -28,10 +31,12 @@ pub struct ConnectionMeter {
 impl Metrics {
     /// Counts a client connection that was accepted.
     pub fn connection(&self) -> ConnectionMeter {
-        self.0.connections.inc();
-        self.0.connections_total.inc();
+        self.connections_open.inc();
+        self.connections.inc();
         ConnectionMeter {
             metrics: self.clone(),
+            from_client: self.bytes.with(["client_to_broker".into()]),
+            from_broker: self.bytes.with(["broker_to_client".into()]),
             levels: Levels::default(),
         }
     }
@@ -41,24 +46,18 @@ impl Metrics {
 
 impl ConnectionMeter {
     /// Adds what came from this leg since the last call. Once per wake-up, not per frame.
-    pub fn passed(&self, from: Leg, frames: u64, bytes: u64) {
-        let direction = match from {
-            Leg::Client => &self.metrics.0.client,
-            Leg::Broker => &self.metrics.0.broker,
+    pub fn passed(&self, from: Leg, bytes: u64) {
+        let passed = match from {
+            Leg::Client => &self.from_client,
+            Leg::Broker => &self.from_broker,
         };
-        direction.frames.inc_by(frames);
-        direction.bytes.inc_by(bytes);
-    }
-
-    /// The broker could not be reached for this connection.
-    pub fn refused(&self) {
-        self.metrics.0.connections_refused.inc();
+        passed.inc_by(bytes);
     }
 
     /// Says what the session holds now.
     pub fn levels(&mut self, now: Levels) {
-        let (metrics, old) = (&self.metrics.0, std::mem::replace(&mut self.levels, now));
-        shift(&metrics.channels, old.channels, now.channels);
+        let (metrics, old) = (&self.metrics, std::mem::replace(&mut self.levels, now));
+        shift(&metrics.channels_open, old.channels, now.channels);
         shift(
             &metrics.retained_bytes,
             old.retained_bytes,
@@ -75,7 +74,7 @@ impl ConnectionMeter {
 impl Drop for ConnectionMeter {
     fn drop(&mut self) {
         self.levels(Levels::default());
-        self.metrics.0.connections.dec();
+        self.metrics.connections_open.dec();
     }
 }
 

@@ -1,10 +1,9 @@
 //! What a page for people shows of the metrics. Reading makes no series.
 
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::super::names::Name;
-use super::{LimitLabels, LinkLabels, Metrics, VhostLabels};
+use super::super::series::{Label, Series};
+use super::Metrics;
 use crate::amqp::ids::Vhost;
 use crate::machine::{Limit, Role};
 
@@ -26,26 +25,22 @@ pub struct Standing {
 impl Metrics {
     /// How things stand in this vhost.
     pub fn standing(&self, vhost: &Vhost) -> Standing {
-        let name = Name::of(vhost);
-        let labels = VhostLabels {
-            vhost: name.clone(),
-        };
-        let number = |gauges: &Family<VhostLabels, Gauge>| gauges.get(&labels).map(|it| it.get());
-        let inner = self.inner();
+        let name = Label::from(vhost);
+        let number = |gauges: &Series<Gauge, 1>| gauges.get([name.clone()]).map(|it| it.get());
         let up = |role: Role| {
-            let gauge = inner.link_up.get(&LinkLabels::new(&name, role))?;
+            let gauge = self.link_up.get([name.clone(), role.as_str().into()])?;
             Some((role.as_str(), gauge.get() > 0))
         };
-        let waiting = number(&inner.parked_waiting);
-        let staying = number(&inner.parked_staying);
+        let waiting = number(&self.parked_waiting);
+        let staying = number(&self.parked_staying);
         let parked = waiting.map(|waiting| waiting.saturating_add(staying.unwrap_or(0)));
         Standing {
             links: [Role::Publisher, Role::Intake, Role::Recorder, Role::Pulse]
                 .into_iter()
                 .filter_map(up)
                 .collect(),
-            is_native: number(&inner.vhost_native) == Some(1),
-            is_blocked: number(&inner.publisher_blocked) == Some(1),
+            is_native: number(&self.vhost_native) == Some(1),
+            is_blocked: number(&self.publisher_blocked) == Some(1),
             parked: parked.and_then(|it| u64::try_from(it).ok()),
         }
     }
@@ -54,7 +49,7 @@ impl Metrics {
     pub fn limits_that_were_met(&self) -> Vec<(&'static str, u64)> {
         let met = |limit: Limit| {
             let limit = limit.as_str();
-            let times = self.inner().limits_met.get(&LimitLabels { limit })?.get();
+            let times = self.limits_met.get([limit.into()])?.get();
             (times > 0).then_some((limit, times))
         };
         Limit::ALL.into_iter().filter_map(met).collect()

@@ -42,7 +42,7 @@ async fn a_broker_that_misses_a_certificate_is_told_of() {
     assert!(error.to_string().contains(words), "{error}");
     let counted = metrics.encode();
     assert!(
-        counted.contains("dlx_proxy_upstream_tls_failures_total 1\n"),
+        counted.contains("dlx_proxy_events_total{event=\"upstream_tls_failed\"} 1\n"),
         "{counted}"
     );
     assert_eq!(dialer.nodes.failing(), [dialed.address]);

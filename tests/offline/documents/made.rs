@@ -3,9 +3,12 @@
 //! - `settings`: all settings, each with a heading, from `default.toml`
 //! - `some-settings NAME...`: a table of these, with the first sentence of each
 //! - `metrics`: the table of `src/telemetry/metrics.rs`
+//! - `events`: that of `src/telemetry/facts.rs`
+//! - `causes`: why a dead letter was not confirmed, or a request was left to the broker
 
 use dlx_proxy::config::{DEFAULT_TOML, RELOADED};
-use dlx_proxy::telemetry::Metrics;
+use dlx_proxy::machine::{Cause, Fallback};
+use dlx_proxy::telemetry::{Metrics, facts};
 use regex::{Captures, Regex};
 
 use super::super::{assert_made_from_code, text_of};
@@ -19,7 +22,7 @@ fn tables_are_what_the_code_says() {
         tables += text.matches("<!-- made: ").count();
         assert_made_from_code(&document, &remade(&text));
     }
-    assert_eq!(tables, 3);
+    assert_eq!(tables, 5);
 }
 
 /// The document with its tables made anew.
@@ -31,6 +34,8 @@ fn remade(text: &str) -> String {
             ["settings"] => sections().iter().map(Section::document).collect(),
             ["some-settings", ref names @ ..] => some_settings(names),
             ["metrics"] => metrics(),
+            ["events"] => events(),
+            ["causes"] => causes(),
             _ => unreachable!("nothing makes {words:?}"),
         };
         format!("{}{made}{}", &part[1], &part[3])
@@ -43,6 +48,35 @@ fn metrics() -> String {
     let rows = metrics.descriptions().iter();
     let rows: String = rows.map(|metric| format!("{metric}\n")).collect();
     format!("| name | type | labels | what it says |\n|---|---|---|---|\n{rows}")
+}
+
+/// What is counted under the same name is one event: the first line stands for it.
+fn events() -> String {
+    let mut rows: Vec<(&str, &str)> = Vec::new();
+    for fact in facts::ALL {
+        let Some(event) = fact.event else { continue };
+        if rows.iter().all(|(other, _)| *other != event) {
+            rows.push((event, fact.words));
+        }
+    }
+    let rows = rows
+        .iter()
+        .map(|(event, words)| format!("| `{event}` | {words} |\n"));
+    format!(
+        "| event | its line in the log |\n|---|---|\n{}",
+        rows.collect::<String>()
+    )
+}
+
+fn causes() -> String {
+    let dead_letters = Cause::ALL.map(|cause| (cause.as_str(), "dead letter", cause.words()));
+    let requests = Fallback::ALL.map(|cause| (cause.as_str(), "request", cause.words()));
+    let rows = dead_letters.iter().chain(&requests);
+    let rows = rows.map(|(cause, of, words)| format!("| `{cause}` | {of} | {words} |\n"));
+    format!(
+        "| cause | of a | meaning |\n|---|---|---|\n{}",
+        rows.collect::<String>()
+    )
 }
 
 fn some_settings(names: &[&str]) -> String {
