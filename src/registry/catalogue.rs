@@ -157,7 +157,7 @@ impl Catalogue {
         self.0.default_types.load().get(vhost).cloned()
     }
 
-    /// The broker told that type, or could not be asked.
+    /// The broker told that type, or could not be asked, which takes nothing from what it told before.
     pub fn learn_default_type(
         &self,
         vhost: &Vhost,
@@ -167,6 +167,8 @@ impl Catalogue {
     ) {
         self.0.default_types.rcu(|known| {
             let mut known = BTreeMap::clone(known);
+            let told = known.get(vhost).filter(|_| value.is_none());
+            let (value, source) = told.map_or((value, source), |told| (told.value, told.source));
             known.insert(vhost.clone(), Fact { value, source, at });
             known
         });

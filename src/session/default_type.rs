@@ -97,8 +97,11 @@ impl Session {
         Some(Handled::Wait)
     }
 
-    /// The broker has refused it, or has not.
-    pub(super) fn default_type_told(&self, refused: Option<Close<'_>>, turn: &Turn<'_>) {
+    /// The broker has refused it, or has not: then the queue was made meanwhile, and it is asked for once more.
+    pub(super) fn default_type_told(&mut self, refused: Option<Close<'_>>, turn: &Turn<'_>) {
+        if refused.is_none() {
+            self.own_type = None;
+        }
         let told = refused.and_then(|close| refusal::refused_type(close.code, close.text));
         self.registry.learn_default_type(told, turn.now.mono);
     }

@@ -6,6 +6,8 @@ use super::verify::{PROBE, close, refused};
 use crate::amqp::method::{MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
+use crate::machine::Mono;
+use crate::objects::QueueType;
 use crate::registry::arguments::if_there;
 use crate::registry::policy::Mode;
 
@@ -72,15 +74,29 @@ fn a_classic_queue_is_declared_without() {
         .broker_gets(&[&declare_on(CH, "q", DURABLE, b"")]);
 }
 
+/// The declare of a question fits the queue.
+fn declare_ok() -> Vec<u8> {
+    method(PROBE, MethodId::QUEUE_DECLARE_OK, |a| {
+        a.shortstr(b"q").long(0).long(0).end()
+    })
+}
+
+/// The broker answers one question after the other; what the session sends last.
+fn told(s: &mut Script, answers: &[Vec<u8>]) -> Vec<u8> {
+    for answer in answers {
+        drop(s.broker(answer));
+        if *answer == declare_ok() {
+            drop(s.broker(&method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {})));
+        }
+        s.sent_to_broker();
+        drop(s.resume());
+    }
+    s.sent_to_broker()
+}
+
 /// A classic queue passes over what it does not know, so that a declare fits it says nothing of the default type.
 #[test]
 fn of_a_queue_that_is_there_its_own_type_counts() {
-    let declare_ok = || {
-        method(PROBE, MethodId::QUEUE_DECLARE_OK, |a| {
-            a.shortstr(b"q").long(0).long(0).end()
-        })
-    };
-    let close_ok = || method(PROBE, MethodId::CHANNEL_CLOSE_OK, |_| {});
     let differs = |argument: &str, values: &str| {
         let text = format!(
             "PRECONDITION_FAILED - inequivalent arg '{argument}' for queue 'q' in vhost '/': received {values}"
@@ -90,24 +106,25 @@ fn of_a_queue_that_is_there_its_own_type_counts() {
     let exchange = "none but current is the value 'dlx-proxy/dlx' of type 'longstr'";
     let of_exchange = || differs("x-dead-letter-exchange", exchange);
     let of_type = || differs("x-queue-type", "'classic' but current is 'quorum'");
-    for (told, goes) in [
+    for (answers, goes) in [
         (vec![declare_ok()], b"".to_vec()),
         (vec![of_type(), declare_ok()], limit()),
         (vec![of_exchange(), declare_ok()], b"".to_vec()),
         (vec![of_exchange(), of_type(), declare_ok()], limit()),
     ] {
-        let mut s = declared();
-        for answer in told {
-            drop(s.broker(&answer));
-            if answer == declare_ok() {
-                drop(s.broker(&close_ok()));
-            }
-            s.sent_to_broker();
-            drop(s.resume());
-        }
-        let sent = s.sent_to_broker();
+        let sent = told(&mut declared(), &answers);
         assert_eq!(sent, declare_on(CH, "q", DURABLE, &goes));
     }
+    // It was made between the two questions: then it is asked for again.
+    let answers = [declare_ok(), of_type(), declare_ok()];
+    let sent = told(&mut asked(&missing()), &answers);
+    assert_eq!(sent, declare_on(CH, "q", DURABLE, &limit()));
+    // Somebody else knows the default type by then.
+    let mut s = asked(&missing());
+    let registry = &s.session.registry;
+    registry.learn_default_type(Some(QueueType::Quorum), Mono(0));
+    let sent = told(&mut s, &[declare_ok()]);
+    assert_eq!(sent, declare_on(CH, "q", DURABLE, &limit()));
 }
 
 /// As before anybody asked.
