@@ -74,7 +74,8 @@ impl Session {
 
     /// Whether the reply is due that will tell what the queue is, or what its name is.
     pub(super) fn is_being_declared(&self, queue: &ShortStr) -> bool {
-        let is_it = |due: &Due| matches!(&due.what, Expected::Declare(name, _) if name == queue);
+        let is_it =
+            |due: &Due| matches!(&due.what, Expected::Declare(name, Some(_)) if name == queue);
         let mut channels = self.channels.values();
         queue.is_empty() || channels.any(|state| state.due.iter().any(is_it))
     }

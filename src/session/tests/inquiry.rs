@@ -134,6 +134,15 @@ fn refusals_tell_what_it_is_and_its_rejects_are_ours() {
     assert_eq!(undeclared(&s), 0);
 }
 
+/// The reply to a passive declare tells nothing of the queue.
+#[test]
+fn a_passive_declare_in_the_same_breath_takes_no_question_away() {
+    let mut s = fresh();
+    s.client(&declare_on(CH, "q", QueueDeclare::PASSIVE, b""))
+        .passes();
+    asks(&mut s);
+}
+
 #[test]
 fn what_is_known_is_asked_for_by_nobody_else() {
     let s = known();

@@ -51,7 +51,9 @@ impl Accounts {
         // What was not there yet, nobody declared here.
         let missing = code == 404 && self.is_stranger(conn);
         let refused = self.declares_refused && matches!(code, 403..=405) && says(b"'source");
-        let strict = self.declares_left && code == 406 && says(b"'x-dead-letter-");
+        let strict = (self.declares_left || self.declares_refused)
+            && code == 406
+            && says(b"'x-dead-letter-");
         if left || strict || timed_out || missing || refused {
             return Ok(());
         }
