@@ -211,11 +211,19 @@ impl Registry {
         known.is_none_or(|known| known.asked().is_none())
     }
 
-    /// That was in vain. Returns whether it was not before.
-    pub fn asked_in_vain(&self, queue: &ShortStr, now: Mono) -> bool {
-        let known = self.catalogue.get(&self.vhost, queue);
+    /// That was in vain.
+    pub fn asked_in_vain(&self, queue: &ShortStr, now: Mono) {
         self.tell(queue, &Told::InVain, Source::Refusal, now);
-        known.is_none_or(|known| known.in_vain().is_none())
+    }
+
+    /// That nobody knows what it is has to be said. Returns whether it was not before.
+    pub fn says_unknown(&self, queue: &ShortStr, now: Mono) -> bool {
+        let known = self.catalogue.get(&self.vhost, queue);
+        let is_said = known.is_some_and(|known| known.is_said());
+        if !is_said {
+            self.tell(queue, &Told::Said, Source::Refusal, now);
+        }
+        !is_said
     }
 
     /// Takes over what any session knows of a queue that this one does not know: it is to be verified first. False: nobody knows it, or there are

@@ -68,6 +68,8 @@ pub struct Queue {
     /// When it was asked for, and in vain.
     asked: Option<Mono>,
     in_vain: Option<Mono>,
+    /// It was said that nobody knows what it is.
+    is_said: bool,
 }
 
 /// Something that is told of a queue.
@@ -82,6 +84,8 @@ pub enum Told {
     Asked,
     /// Nothing: who asked may not ask, or got no answer.
     InVain,
+    /// Nothing: that was said.
+    Said,
 }
 
 /// A hash that is the same in each run. Whoever wants two names of one hash finds some.
@@ -337,12 +341,18 @@ impl Queue {
                 self.asked = self.asked.max(Some(at));
                 self.in_vain = self.in_vain.max(Some(at));
             }
+            Told::Said => self.is_said = true,
         }
     }
 
     /// When it was asked for.
     pub fn asked(&self) -> Option<Mono> {
         self.asked
+    }
+
+    /// Whether it was said that nobody knows what it is.
+    pub fn is_said(&self) -> bool {
+        self.is_said
     }
 
     /// When that was in vain.

@@ -132,10 +132,16 @@ impl Session {
         self.registry.verified(&queue, now);
     }
 
-    /// It is not known what the queue is. That is said once of each.
+    /// It is not known what the queue is.
     pub(super) fn stays_unknown(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) {
-        let is_first = self.registry.asked_in_vain(queue, turn.now.mono);
-        if !self.assume_by_policy(queue, turn.now.mono) && is_first {
+        self.registry.asked_in_vain(queue, turn.now.mono);
+        self.assume_or_say(queue, turn);
+    }
+
+    /// Of an unknown queue what policies of ours say counts. If they say nothing, that is said once of each queue.
+    pub(super) fn assume_or_say(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        if !self.assume_by_policy(queue, now) && self.registry.says_unknown(queue, now) {
             turn.event(Event::DeclareLeft {
                 queue: queue.clone(),
                 cause: Fallback::Undeclared,
@@ -145,7 +151,7 @@ impl Session {
 
     /// A target that a policy of ours names counts for an unknown queue, too: the broker does not know it, and might discard what is rejected.
     /// False: none does.
-    pub(super) fn assume_by_policy(&mut self, queue: &ShortStr, now: Mono) -> bool {
+    fn assume_by_policy(&mut self, queue: &ShortStr, now: Mono) -> bool {
         let names = &self.settings.names;
         let nothing = Declared::of_queue(Form::default(), QueueType::Default, names);
         let vhost = &self.peer.vhost;

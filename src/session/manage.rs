@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::amqp::ids::ShortStr;
 use crate::amqp::method::QueueDeclare;
 use crate::dead_letter::Lookup;
-use crate::machine::{Event, Limit, Mono};
+use crate::machine::{Event, Limit};
 use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::arguments::DeclareArguments;
 use crate::registry::generated;
@@ -76,15 +76,15 @@ impl Session {
     }
 
     /// The same of a queue of which nobody may know anything: then what policies of ours say counts.
-    pub(super) fn adopt_or_assume(&mut self, queue: &ShortStr, now: Mono) {
+    pub(super) fn adopt_or_assume(&mut self, queue: &ShortStr, turn: &mut Turn<'_>) {
         match self.registry.queue_type(queue) {
             Some(_) => self.adopt_if_meant(queue),
-            None => drop(self.assume_by_policy(queue, now)),
+            None => self.assume_or_say(queue, turn),
         }
     }
 
     /// Manages the queues that are read and were of no interest, or unknown, until something was learnt.
-    pub(super) fn look_again(&mut self, now: Mono) {
+    pub(super) fn look_again(&mut self, turn: &mut Turn<'_>) {
         let policies = &self.settings.policies;
         let news = (self.registry.news(), policies.changes());
         if std::mem::replace(&mut self.news, news) == news {
@@ -97,7 +97,7 @@ impl Session {
         let queues = consumers.map(|consumer| &consumer.queue);
         let unmanaged = queues.filter(|queue| self.registry.get(queue).is_none());
         for queue in unmanaged.cloned().collect::<BTreeSet<_>>() {
-            self.adopt_or_assume(&queue, now);
+            self.adopt_or_assume(&queue, turn);
         }
     }
 

@@ -75,7 +75,7 @@ impl Session {
                 true if is_answered || queue.starts_with(SERVER_NAMED) => {}
                 true if self.is_being_declared(queue) => {}
                 true => return self.inquire(queue, turn),
-                false => self.adopt_or_assume(queue, now),
+                false => self.adopt_or_assume(queue, turn),
             }
         }
         !self.registry.is_fresh(queue, now) && self.verify(queue, Why::Begins, turn)

@@ -48,7 +48,7 @@ impl Session {
         consumer: Option<Consumer>,
         (exchange, routing_key): (&[u8], &[u8]),
         redelivered: bool,
-        turn: &Turn<'_>,
+        turn: &mut Turn<'_>,
     ) {
         let exchange = self.settings.names.bridges().behind(exchange);
         let Some(state) = self.channels.get_mut(&channel) else {
@@ -70,7 +70,7 @@ impl Session {
             return;
         };
         if !retried && self.registry.get(&queue).is_none() {
-            self.look_again(turn.now.mono);
+            self.look_again(turn);
         }
         let known = self.registry.get(&queue).is_some();
         if !(known || retried) {

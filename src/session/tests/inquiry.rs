@@ -249,6 +249,12 @@ fn where_a_policy_of_ours_names_a_target_that_counts_for_the_next_session_too() 
     other.broker(&got(1)).passes();
     other.client(&reject(1, false)).silent();
     assert_eq!(other.dead[0].1.exchange, name("dlx"));
+    // When that policy is gone, nobody knows any more.
+    other.policies.set_ours(Policies::default());
+    let mut third = other.another();
+    third.inquires = true;
+    third.client(&get("q")).passes();
+    assert_eq!((undeclared(&s), undeclared(&third)), (0, 1));
 }
 
 #[test]

@@ -291,6 +291,7 @@ impl Script {
                 && registry.is_unknown(&queue, now)
             {
                 registry.asked_in_vain(&queue, now);
+                registry.says_unknown(&queue, now);
             }
         }
     }
