@@ -196,7 +196,9 @@ impl LivePolicies {
         match self.target_and_added(queue, said) {
             Ok((target, None)) => Lookup::Target(target),
             Ok((target, Some(added))) => {
-                let set = added.routing_key.filter(|key| **key == *routing_key);
+                let is_alone = said.target_or(self.ours().matching(queue), None).is_none();
+                let counts = |key: &ShortStr| is_alone || **key == *routing_key;
+                let set = added.routing_key.filter(counts);
                 let added = Added {
                     routing_key: set,
                     ..added

@@ -54,7 +54,9 @@ impl Accounts {
         let strict = (self.declares_left || self.declares_refused)
             && code == 406
             && says(b"'x-dead-letter-");
-        if left || strict || timed_out || missing || refused {
+        // Nor is its type known then: without one it is taken for a classic queue, which is declared without a limit.
+        let untyped = self.declares_refused && code == 406 && says(b"'x-delivery-limit'");
+        if left || strict || untyped || timed_out || missing || refused {
             return Ok(());
         }
         let queue = text

@@ -384,7 +384,7 @@ fn readable(debug: &str) -> String {
 
 pub(super) fn gist_line(frame: &Frame) -> String {
     let line = frame.to_string();
-    line.chars().take(160).collect()
+    line.chars().take(400).collect()
 }
 
 fn is_delivery(frame: &Frame) -> bool {
