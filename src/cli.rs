@@ -198,6 +198,7 @@ impl Settings {
                 .into_iter()
                 .filter_map(|(name, text)| Some((name, text?)))
                 .collect(),
+            may_fix: cfg!(debug_assertions),
         }
     }
 }

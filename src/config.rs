@@ -40,6 +40,9 @@ pub use url::{ManagementUrl, Secret, Upstream};
 /// Every setting with its default and its meaning, as printed by `dlx-proxy config default`.
 pub const DEFAULT_TOML: &str = include_str!("config/default.toml");
 
+/// Values that nobody tunes, read as settings are.
+pub const FIXED_TOML: &str = include_str!("config/fixed.toml");
+
 /// The settings in force. `default.toml` says what each means to a user; names there are these with `-` for `_`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -106,10 +109,13 @@ pub struct Reloadable {
     /// Those that machines read at the moment of use.
     #[serde(flatten)]
     pub limits: Limits,
+    /// For the messages that the proxy holds, of one vhost: its parts are below, and in the limits.
+    #[serde(serialize_with = "as_size")]
+    pub memory: usize,
     /// Client connections at once.
     pub max_connections: Clients,
     /// Bytes of unsettled deliveries kept by the whole process.
-    #[serde(serialize_with = "as_size")]
+    #[serde(skip)]
     pub retained_bytes: usize,
     /// Connections to the admin port at once.
     pub max_admin_connections: usize,

@@ -205,32 +205,20 @@ impl Bench {
         Ok(())
     }
 
-    /// Floods, with one, two and four worker threads of the proxy.
+    /// Floods.
     fn unpaced(&mut self) -> anyhow::Result<()> {
         let wanted = |load: &Load| self.settings.wants(&format!("unpaced {load}"));
         let loads: Vec<_> = Load::ALL.into_iter().filter(wanted).collect();
         if loads.is_empty() {
             return Ok(());
         }
-        let mut routes: Vec<Route> = self
-            .routes
-            .extract_if(.., |route| route.name != "dlx-proxy")
-            .collect();
-        for (name, threads) in [("1 thread", 1), ("2 threads", 2), ("4 threads", 4)] {
-            let threads = [("DLX_PROXY_WORKER_THREADS", threads.to_string())];
-            routes.push(Route::dlx_proxy_with(
-                name,
-                &threads,
-                &self.settings,
-                &self.scratch,
-            )?);
-        }
+        let routes = &self.routes;
         let scale = self.settings.scale;
         let mut head = vec!["", ""];
         head.extend(routes.iter().map(|route| route.name));
         let mut table = Table::new(head);
         for load in loads {
-            let all = interleave(scale.rounds, &routes, |route| {
+            let all = interleave(scale.rounds, routes, |route| {
                 unpaced::run(route, load, scale.messages)
             });
             let metrics = ["messages/s", "CPU s per million", "longest pause in ms"];
@@ -255,8 +243,6 @@ impl Bench {
             }
             self.failures += all.iter().filter(|series| series.failed()).count();
         }
-        routes.truncate(routes.len() - 3);
-        self.routes.splice(..0, routes);
         println!(
             "\nNobody waits: {PAIRS} publishers that write as fast as they can, {PAIRS} consumers, {} messages a run\n\
              (longest pause: of all rounds, without a message at a consumer)\n{table}",

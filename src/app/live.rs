@@ -37,6 +37,7 @@ impl Live {
     pub fn apply(&self, config: &Config, uses: Uses) {
         let Reloadable {
             limits,
+            memory: _, // its parts are in force
             max_connections,
             retained_bytes,
             max_admin_connections,

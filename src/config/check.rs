@@ -12,7 +12,7 @@ use crate::url::hidden;
 
 use super::raw::{DEFAULTS, Mistake, Mistakes, Raw};
 use super::value::{
-    SHORTSTR, address_or_none, connections, header, hook_url, management_url, number,
+    SHORTSTR, address_or_none, connections, header, hook_url, management_url, number, part,
     place_or_none, prefix, shortstr, size, text_or_none, threads, upstream, wait, wait_or_never,
     word, yes_or_no,
 };
@@ -31,6 +31,8 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
         defaults,
         mistakes,
     };
+    let memory = c.get("memory", size);
+    let retained_bytes = c.get("retained-bytes", part(memory / 4));
     let config = Config {
         listen: c.get("listen", place_or_none),
         listen_tls: c.get("listen-tls", address_or_none),
@@ -60,13 +62,14 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 stamp: c.get("stamp", yes_or_no),
                 nack_retries: c.get("nack-retries", number(0..=1_000)),
                 confirm_timeout: c.get("confirm-timeout", wait),
-                retry_for: c.get("retry-for", wait),
+                retry_for: c.get("give-up-after", wait),
                 parked_retry: c.get("parked-retry", wait_or_never),
                 intake_quiet: c.get("intake-quiet", wait_or_never),
-                publisher_bytes: c.get("publisher-bytes", size),
-                intake_bytes: c.get("intake-bytes", size),
+                publisher_bytes: c.get("publisher-bytes", part(memory / 8)),
+                intake_bytes: c.get("intake-bytes", part(memory / 16)),
                 max_intake_exchanges: c.get("max-intake-exchanges", number(1..=1_000_000)),
-                retained_bytes_per_connection: c.get("retained-bytes-per-connection", size),
+                retained_bytes_per_connection: c
+                    .get("retained-bytes-per-connection", part(retained_bytes / 8)),
                 max_tickets_per_connection: c
                     .get("max-tickets-per-connection", number(1..=1_000_000)),
                 close_wait: c.get("close-wait", wait),
@@ -74,12 +77,13 @@ pub(super) fn check(raw: Raw) -> Result<Config, Mistakes> {
                 handshake_timeout: c.get("handshake-timeout", wait),
                 admin_timeout: c.get("admin-timeout", wait),
                 look_limit: c.get("look-limit", number(1..=65_535)),
-                look_bytes: c.get("look-bytes", size),
+                look_bytes: c.get("look-bytes", part(memory / 16)),
                 look_timeout: c.get("look-timeout", wait),
                 fixed: Fixed::default(),
             },
             max_connections: c.get("max-connections", connections),
-            retained_bytes: c.get("retained-bytes", size),
+            memory,
+            retained_bytes,
             max_admin_connections: c.get("max-admin-connections", number(1..=1_000_000)),
             max_looks: c.get("max-looks", number(1..=1_000)),
             error_headers: ErrorHeaders(c.list("error-headers", header)),

@@ -1,29 +1,8 @@
 //! Settings and values that there were before, and what to do instead. Without the value all of the setting is gone.
 
-const GONE: [(&str, Option<&str>, &str); 4] = [
-    (
-        "bcc",
-        None,
-        "BCC keys always count at a later death: remove it",
-    ),
-    (
-        "upstream-order",
-        Some("random"),
-        "write \"round-robin\": each proxy begins with any node",
-    ),
-    (
-        "upstream-proxy-protocol",
-        Some("v1"),
-        "write \"v2\": RabbitMQ reads both",
-    ),
-    (
-        "max-delay-queues",
-        None,
-        "the delay queues have a fixed grid: remove it",
-    ),
-];
+use super::FIXED_TOML;
 
-/// Settings whose values are fixed now.
+/// Settings whose values are bounds elsewhere now, beside those of `fixed.toml`.
 const FIXED: [&str; 5] = [
     "max-queues-per-connection",
     "max-redeclared-queues",
@@ -31,13 +10,35 @@ const FIXED: [&str; 5] = [
     "max-redrives",
     "max-hook-letters",
 ];
+const PARTS: &str = "it is a part of `memory` now: set that";
+const TRIES: &str = "set `give-up-after`, for all attempts: remove it";
+
+#[rustfmt::skip]
+const GONE: [(&str, Option<&str>, &str); 12] = [
+    ("bcc", None, "BCC keys always count at a later death: remove it"),
+    ("upstream-order", Some("random"), "write \"round-robin\": each proxy begins with any node"),
+    ("upstream-proxy-protocol", Some("v1"), "write \"v2\": RabbitMQ reads both"),
+    ("max-delay-queues", None, "the delay queues have a fixed grid: remove it"),
+    ("retained-bytes", None, PARTS),
+    ("retained-bytes-per-connection", None, PARTS),
+    ("publisher-bytes", None, PARTS),
+    ("intake-bytes", None, PARTS),
+    ("look-bytes", None, PARTS),
+    ("nack-retries", None, TRIES),
+    ("confirm-timeout", None, TRIES),
+    ("retry-for", None, "it is called `give-up-after` now"),
+];
 
 /// What to do instead of this setting, or of this value of it.
 pub(super) fn instead(setting: &str, value: Option<&str>) -> Option<&'static str> {
-    if value.is_none() && FIXED.contains(&setting) {
-        return Some("its value is fixed, see docs/sizing.md: remove it");
-    }
     let mut gone = GONE.iter();
-    gone.find(|(name, of, _)| (*name, *of) == (setting, value))
-        .map(|(.., words)| *words)
+    let words = gone.find(|(name, of, _)| (*name, *of) == (setting, value));
+    let is_fixed = || {
+        let mut fixed = FIXED_TOML.lines().filter_map(|line| line.split_once(" = "));
+        value.is_none() && (FIXED.contains(&setting) || fixed.any(|(name, _)| name == setting))
+    };
+    match words {
+        Some((.., words)) => Some(words),
+        None => is_fixed().then_some("its value is fixed, see docs/sizing.md: remove it"),
+    }
 }

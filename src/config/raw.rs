@@ -12,9 +12,11 @@ use regex::Regex;
 use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 
-use super::{DEFAULT_TOML, gone};
+use super::{DEFAULT_TOML, FIXED_TOML, gone};
 use crate::url::hidden;
 
+/// The place of a value that nobody may write.
+const FIXED: &str = "the fixed values";
 /// The place of a value that nobody wrote.
 pub(super) const DEFAULTS: &str = "the defaults";
 /// What the name of each environment variable of ours begins with.
@@ -49,6 +51,8 @@ pub struct Sources {
     pub environment: Vec<(OsString, OsString)>,
     /// Names of settings and their texts, from `--name TEXT`.
     pub flags: Vec<(&'static str, String)>,
+    /// Values that nobody tunes may be set, too: only tests do, to meet a limit soon.
+    pub may_fix: bool,
 }
 
 /// All mistakes in the settings, one a line.
@@ -71,7 +75,7 @@ pub struct Mistake {
 pub(super) struct Raw {
     /// What the strongest source says, for every setting.
     pub(super) values: Map<String, Value>,
-    /// What `default.toml` says, for every setting but `policy`.
+    /// What `default.toml` says, for every setting but `policy`, and `fixed.toml`.
     pub(super) defaults: Map<String, Value>,
     /// What could not be read at all, and names of no setting.
     pub(super) mistakes: Vec<Mistake>,
@@ -84,9 +88,17 @@ struct Layer(Map<String, Value>);
 /// Reads and layers the sources.
 pub(super) fn read(sources: &Sources) -> Raw {
     let mut mistakes = Vec::new();
-    let Layer(defaults) = toml_layer(DEFAULTS, DEFAULT_TOML, &mut mistakes);
-    let file = file_layer(sources, &mut mistakes).only(&defaults, &mut mistakes);
-    let environment = environment_layer(sources, &defaults, &mut mistakes);
+    let Layer(mut defaults) = toml_layer(DEFAULTS, DEFAULT_TOML, &mut mistakes);
+    let Layer(fixed) = toml_layer(FIXED, FIXED_TOML, &mut mistakes);
+    let settings = defaults.clone();
+    defaults.extend(fixed);
+    let known = if sources.may_fix {
+        &defaults
+    } else {
+        &settings
+    };
+    let file = file_layer(sources, &mut mistakes).only(known, &mut mistakes);
+    let environment = environment_layer(sources, known, &mut mistakes);
     let flags = Layer(
         sources
             .flags

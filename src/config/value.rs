@@ -171,6 +171,14 @@ pub(super) fn wait_or_never(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A share of `memory`, if it is not written.
+pub(super) fn part(of_memory: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| match text {
+        "auto" => Ok(of_memory),
+        _ => size(text),
+    }
+}
+
 pub(super) fn size(text: &str) -> Result<usize, String> {
     match text.parse::<ByteSize>() {
         Ok(ByteSize(bytes)) if bytes < 1 << 60 => {

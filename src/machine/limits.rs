@@ -19,7 +19,7 @@ pub struct Limits {
     #[serde(with = "humantime_serde")]
     pub confirm_timeout: Duration,
     /// How long a dead letter is tried, in time connected and unblocked.
-    #[serde(with = "humantime_serde")]
+    #[serde(rename = "give-up-after", with = "humantime_serde")]
     pub retry_for: Duration,
     /// How long parked messages rest before they are tried again; zero: for good.
     #[serde(with = "humantime_serde")]
@@ -28,15 +28,15 @@ pub struct Limits {
     #[serde(with = "humantime_serde")]
     pub intake_quiet: Duration,
     /// Octets of dead letters that the publisher of a vhost holds.
-    #[serde(serialize_with = "as_size")]
+    #[serde(skip)]
     pub publisher_bytes: usize,
     /// Octets of signals that the intake of a vhost holds.
-    #[serde(serialize_with = "as_size")]
+    #[serde(skip)]
     pub intake_bytes: usize,
     /// Intake exchanges of a vhost.
     pub max_intake_exchanges: usize,
     /// Octets that one session may retain.
-    #[serde(serialize_with = "as_size")]
+    #[serde(skip)]
     pub retained_bytes_per_connection: usize,
     /// Dead letters in flight of one session; it keeps the value with which it began, as its inbox has that size.
     pub max_tickets_per_connection: usize,
@@ -53,7 +53,7 @@ pub struct Limits {
     #[serde(with = "humantime_serde")]
     pub admin_timeout: Duration,
     /// Octets of messages that one look passes.
-    #[serde(serialize_with = "as_size")]
+    #[serde(skip)]
     pub look_bytes: usize,
     /// Messages that one look into a queue passes.
     pub look_limit: u64,

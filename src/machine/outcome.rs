@@ -40,7 +40,7 @@ pub enum Cause {
     Forbidden = "forbidden",
     /// The target nacked it more than `nack-retries` times.
     Nacked = "nacked",
-    /// No confirm within `retry-for`.
+    /// No confirm within `give-up-after`.
     TimedOut = "timed_out",
     /// Larger than a frame of the link may be.
     TooBig = "too_big",

@@ -90,10 +90,10 @@ def test_the_grace_period_is_enough(kinds, tmp_path):
 def most_memory(known, clients, management, largest=0):
     """The formula of docs/sizing.md, for one vhost, clients with a channel, a queue and a consumer each, and a largest dead letter of so many octets."""
     mib, kib = 1 << 20, 1 << 10
-    size = 32 * mib + 2 * octets(known["retained-bytes"])
-    size += len(known["vhosts"]) * (octets(known["publisher-bytes"]) + 2 * octets(known["intake-bytes"]) + 4 * mib)
-    size += clients * (32 * kib + 4 * kib + 2 * 2 * kib) + known["max-admin-connections"] * 32 * kib
-    size += known["admin-api"] * (3 * octets(known["look-bytes"]) + 4 * largest + known["max-looks"] * 8 * mib)
+    memory, connections = octets(known["memory"]), clients and clients + 64
+    size = 32 * mib + memory // 2 + len(known["vhosts"]) * (memory // 4 + 4 * mib)
+    size += connections * 32 * kib + clients * (4 * kib + 2 * 2 * kib)
+    size += known["admin-api"] * (3 * memory // 16 + 4 * largest + 4 * 8 * mib)
     return size + management * (128 + 68 * len(known["vhosts"])) * mib
 
 
@@ -108,7 +108,7 @@ def test_the_limit_of_memory_is_what_the_settings_may_take(kinds, tmp_path):
 def test_the_formula_is_that_of_the_document():
     defaults = tomllib.loads((REPOSITORY / "src/config/default.toml").read_text())
     said = re.search(r"With the default settings, one vhost and no `management-url` that is ([\d,]+) MiB", (REPOSITORY / "docs/sizing.md").read_text())
-    assert most_memory(defaults | {"max-admin-connections": 0}, 0, management=False) >> 20 == int(said[1].replace(",", ""))
+    assert most_memory(defaults, 0, management=False) >> 20 == int(said[1].replace(",", ""))
 
 
 def test_it_is_not_root_and_writes_nothing(kinds):

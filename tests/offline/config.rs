@@ -44,6 +44,7 @@ pub(super) fn sources(
             .iter()
             .map(|(name, value)| (*name, (*value).to_owned()))
             .collect(),
+        may_fix: false,
     }
 }
 
@@ -75,10 +76,7 @@ fn the_defaults_name_every_setting_and_no_other() {
 
 #[test]
 fn the_defaults_are_those_of_the_design() {
-    let config = Config {
-        worker_threads: 2, // depends on the machine
-        ..Config::default()
-    };
+    let config = Config::default();
     insta::assert_snapshot!(config.to_toml(), @r#"
     listen = "127.0.0.1:5673"
     listen-tls = ""
@@ -106,35 +104,14 @@ fn the_defaults_are_those_of_the_design() {
     declares = "strict"
     history = "continue"
     on-unroutable = "park"
-    max-history = 256
     stamp = false
-    nack-retries = 3
-    confirm-timeout = "10s"
-    retry-for = "1m"
-    parked-retry = "1m"
-    intake-quiet = "1m"
+    give-up-after = "1m"
     error-headers = ["x-exception-message", "MT-Fault-Message", "NServiceBus.ExceptionInfo.Message", "x-exception-stacktrace", "MT-Fault-ExceptionType"]
     on-dead-letter = ""
     intake-queue-type = "quorum"
-    intake-prefetch = 1000
-    max-intake-exchanges = 1000
-    publisher-bytes = "128MiB"
-    intake-bytes = "64MiB"
+    memory = "1GiB"
     max-connections = "auto"
-    retained-bytes = "256MiB"
-    retained-bytes-per-connection = "32MiB"
-    max-tickets-per-connection = 4096
-    close-wait = "5s"
-    probe-timeout = "5s"
-    handshake-timeout = "10s"
-    max-admin-connections = 64
-    admin-timeout = "10s"
-    max-looks = 4
-    look-limit = 10000
-    look-bytes = "64MiB"
-    look-timeout = "30s"
     drain-timeout = "25s"
-    worker-threads = 2
     log-format = "text"
     log-level = "info"
     "#);
@@ -242,7 +219,7 @@ fn what_does_less_than_it_seems_to_is_said() {
 fn what_is_printed_reads_back_as_the_same() {
     let file = File::new(
         "printed",
-        "retained-bytes = \"1GiB\"\nvhosts = [\"a\\nmode = 3\", \"/\"]\nretry-for = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"keep\"\n",
+        "memory = \"2GiB\"\nvhosts = [\"a\\nmode = 3\", \"/\"]\ngive-up-after = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"keep\"\n",
     );
     let config = Config::load(&sources(
         Some(&file),
@@ -284,18 +261,18 @@ fn a_flag_is_stronger_than_the_environment_than_the_file_than_the_default() {
 #[test]
 fn the_environment_names_the_file_and_the_flag_overrules_it() {
     let (one, other) = (
-        File::new("env-file", "max-history = 1"),
-        File::new("flag-file", "max-history = 2"),
+        File::new("env-file", "drain-timeout = \"1s\""),
+        File::new("flag-file", "drain-timeout = \"2s\""),
     );
     let environment = [("DLX_PROXY_CONFIG", one.0.to_str().expect("UTF-8"))];
-    let history = |file| {
+    let grace = |file| {
         Config::load(&sources(file, &environment, &[]))
             .expect("no mistake")
             .reloadable
-            .limits
-            .max_history
+            .drain_timeout
+            .as_secs()
     };
-    assert_eq!((history(None), history(Some(&other))), (1, 2));
+    assert_eq!((grace(None), grace(Some(&other))), (1, 2));
 }
 
 #[test]
@@ -329,17 +306,16 @@ fn every_setting_has_an_environment_variable() {
 #[test]
 fn values_carry_units_and_lists_are_separated_by_commas() {
     let config = from_environment(&[
-        ("DLX_PROXY_RETRY_FOR", "1m 30s"),
-        ("DLX_PROXY_CLOSE_WAIT", "500ms"),
-        ("DLX_PROXY_RETAINED_BYTES", "64MiB"),
-        ("DLX_PROXY_RETAINED_BYTES_PER_CONNECTION", "1000"),
+        ("DLX_PROXY_GIVE_UP_AFTER", "1m 30s"),
+        ("DLX_PROXY_DRAIN_TIMEOUT", "500ms"),
+        ("DLX_PROXY_MEMORY", "64MiB"),
         ("DLX_PROXY_VHOSTS", "/,orders"),
     ])
     .expect("no mistake");
     assert_eq!(
         (
             config.reloadable.limits.retry_for,
-            config.reloadable.limits.close_wait
+            config.reloadable.drain_timeout
         ),
         (Duration::from_secs(90), Duration::from_millis(500))
     );
@@ -348,15 +324,24 @@ fn values_carry_units_and_lists_are_separated_by_commas() {
             config.reloadable.retained_bytes,
             config.reloadable.limits.retained_bytes_per_connection
         ),
-        (64 << 20, 1000)
+        (16 << 20, 2 << 20)
     );
     let vhosts: Vec<_> = config.vhosts.iter().map(ToString::to_string).collect();
     assert_eq!(vhosts, ["/", "orders"]);
-    let never = from_environment(&[("DLX_PROXY_PARKED_RETRY", "0")]);
-    assert_eq!(
-        never.map(|config| config.reloadable.limits.parked_retry),
-        Ok(Duration::ZERO)
-    );
+}
+
+/// Nobody tunes them but tests, which meet a limit sooner so.
+#[test]
+fn what_is_fixed_is_no_setting() {
+    let sources = sources(None, &[("DLX_PROXY_MAX_LOOKS", "1")], &[]);
+    insta::assert_snapshot!(mistakes(Config::load(&sources), None), @"environment variable DLX_PROXY_MAX_LOOKS: there is no such setting; its value is fixed, see docs/sizing.md: remove it");
+    let sources = Sources {
+        may_fix: true,
+        ..sources
+    };
+    let config = Config::load(&sources).expect("no mistake");
+    assert_eq!(config.reloadable.max_looks, 1);
+    assert!(!config.to_toml().contains("max-looks"));
 }
 
 #[test]

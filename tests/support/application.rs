@@ -44,6 +44,7 @@ impl Application {
         let sources = Sources {
             file,
             flags,
+            may_fix: true,
             ..Sources::default()
         };
         let application = Application {

@@ -62,6 +62,7 @@ async fn memory_stays_within_the_formula_of_the_documents() {
     let document = document.expect("docs/sizing.md");
     assert!(document.contains(Bound::FORMULA));
     each_broker_alone(async |broker, vhost| {
+        // The shares of `memory`.
         let bound = Bound {
             retained: 16 * MIB,
             vhosts: 1,
@@ -77,9 +78,7 @@ async fn memory_stays_within_the_formula_of_the_documents() {
         let mut relay = Relay::new(broker.address()).await;
         relay.plug_in().await;
         let environment = [
-            ("DLX_PROXY_RETAINED_BYTES", "16MiB"),
-            ("DLX_PROXY_PUBLISHER_BYTES", "8MiB"),
-            ("DLX_PROXY_INTAKE_BYTES", "4MiB"),
+            ("DLX_PROXY_MEMORY", "64MiB"),
             ("DLX_PROXY_MAX_TICKETS_PER_CONNECTION", "100"),
             ("DLX_PROXY_CONFIRM_TIMEOUT", "1m"),
         ];

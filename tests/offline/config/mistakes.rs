@@ -16,13 +16,13 @@ fn all_mistakes_are_said_at_once_with_their_places() {
         r#"
 listen = "localhost"
 log_level = "info"
-max-tickets-per-connection = 0
+max-connections = "few"
 prefix = "a/b"
 intake-prefetch = 65536
-retry-for = 60
+give-up-after = 60
 vhosts = ["/", "", "/"]
-worker-threads = "many"
-retained-bytes = [1]
+retry-for = "60s"
+memory = [1]
 mode.strict = true
 
 [extra]
@@ -56,22 +56,22 @@ definition = "dlx"
     ));
     insta::assert_snapshot!(mistakes(loaded, Some(&file)), @r#"
     dlx-proxy.toml:13: extra: there is no such setting; `dlx-proxy config default` prints all there are
+    dlx-proxy.toml:6: intake-prefetch: there is no such setting; its value is fixed, see docs/sizing.md: remove it
     dlx-proxy.toml:3: log_level: there is no such setting; did you mean `log-level`?
     dlx-proxy.toml:11: mode: write one value, not a table
+    dlx-proxy.toml:9: retry-for: there is no such setting; it is called `give-up-after` now
     environment variable DLX_PROXY_LISTN: there is no such setting; did you mean DLX_PROXY_LISTEN?
     environment variable DLX_PROXY_POLICY: policies are taken from the file only
+    dlx-proxy.toml:10: memory = […]: write one value, not a list or a table
     dlx-proxy.toml:2: listen = "localhost": write an IP address and a port, like "127.0.0.1:5673" or "[::]:5673", or the path of a Unix socket, like "unix:/run/dlx-proxy/amqp.sock", or "" for none
     flag --upstream: upstream: not a URL; write it like "amqp://user:password@host:5672"
     dlx-proxy.toml:8: vhosts = "": write 1 to 255 bytes of text
     dlx-proxy.toml:8: vhosts = "/": is there twice
     dlx-proxy.toml:5: prefix = "a/b": write 1 to 64 printable ASCII characters other than space, `'`, `/`, `%` and `+`
     flag --mode: mode = "take-over": write one of "takeover", "keep", "native"
-    dlx-proxy.toml:6: intake-prefetch = 65536: write a number from 1 to 65535
-    dlx-proxy.toml:9: worker-threads = "many": write a number from 1 to 1024, or "auto"
     environment variable DLX_PROXY_LOG_FORMAT: log-format = "yaml": write one of "text", "json"
-    dlx-proxy.toml:7: retry-for = 60: write a time with its unit, like "500ms", "5s" or "1m 30s", from 1ms to 24h
-    dlx-proxy.toml:4: max-tickets-per-connection = 0: write a number from 1 to 1000000
-    dlx-proxy.toml:10: retained-bytes = […]: write one value, not a list or a table
+    dlx-proxy.toml:7: give-up-after = 60: write a time with its unit, like "500ms", "5s" or "1m 30s", from 1ms to 24h
+    dlx-proxy.toml:4: max-connections = "few": write a number from 1 to 1000000, or "auto"
     dlx-proxy.toml:18: policy.pattern = "(": not a regular expression: unclosed group
     dlx-proxy.toml:19: policy.apply-to = "streams": write one of "queues", "classic_queues", "quorum_queues", "all"
     dlx-proxy.toml:20: policy.priority = "high": write a number from -9223372036854775808 to 9223372036854775807

@@ -3,10 +3,11 @@
 //! - `settings`: all settings, each with a heading, from `default.toml`
 //! - `some-settings NAME...`: a table of these, with the first sentence of each
 //! - `metrics`: the table of `src/telemetry/metrics.rs`
+//! - `fixed`: the values that nobody tunes, from `fixed.toml`
 //! - `events`: that of `src/telemetry/facts.rs`
 //! - `causes`: why a dead letter was not confirmed, or a request was left to the broker
 
-use dlx_proxy::config::{DEFAULT_TOML, RELOADED};
+use dlx_proxy::config::{DEFAULT_TOML, FIXED_TOML, RELOADED};
 use dlx_proxy::machine::{Cause, Fallback};
 use dlx_proxy::telemetry::{Metrics, facts};
 use regex::{Captures, Regex};
@@ -22,7 +23,7 @@ fn tables_are_what_the_code_says() {
         tables += text.matches("<!-- made: ").count();
         assert_made_from_code(&document, &remade(&text));
     }
-    assert_eq!(tables, 5);
+    assert_eq!(tables, 6);
 }
 
 /// The document with its tables made anew.
@@ -31,9 +32,13 @@ fn remade(text: &str) -> String {
     let make = |part: &Captures<'_>| {
         let words: Vec<_> = part[2].split(' ').collect();
         let made = match words[..] {
-            ["settings"] => sections().iter().map(Section::document).collect(),
+            ["settings"] => sections(DEFAULT_TOML)
+                .iter()
+                .map(Section::document)
+                .collect(),
             ["some-settings", ref names @ ..] => some_settings(names),
             ["metrics"] => metrics(),
+            ["fixed"] => fixed(),
             ["events"] => events(),
             ["causes"] => causes(),
             _ => unreachable!("nothing makes {words:?}"),
@@ -68,6 +73,26 @@ fn events() -> String {
     )
 }
 
+fn fixed() -> String {
+    let sections = sections(FIXED_TOML);
+    let values = sections.iter().flat_map(|part| &part.settings);
+    let rows = values.map(|value| {
+        let Setting {
+            name,
+            default,
+            words,
+        } = value;
+        format!(
+            "| `{name}` | `{default}` | {} |\n",
+            words.replace('\n', " ")
+        )
+    });
+    format!(
+        "| name | value | meaning |\n|---|---|---|\n{}",
+        rows.collect::<String>()
+    )
+}
+
 fn causes() -> String {
     let dead_letters = Cause::ALL.map(|cause| (cause.as_str(), "dead letter", cause.words()));
     let requests = Fallback::ALL.map(|cause| (cause.as_str(), "request", cause.words()));
@@ -80,7 +105,7 @@ fn causes() -> String {
 }
 
 fn some_settings(names: &[&str]) -> String {
-    let sections = sections();
+    let sections = sections(DEFAULT_TOML);
     let settings: Vec<_> = sections.iter().flat_map(|part| &part.settings).collect();
     let row = |name: &&str| {
         let setting = settings.iter().find(|setting| setting.name == *name);
@@ -138,10 +163,10 @@ impl Setting {
     }
 }
 
-fn sections() -> Vec<Section> {
+fn sections(toml: &str) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     let mut words: Vec<&str> = Vec::new();
-    for line in DEFAULT_TOML.lines() {
+    for line in toml.lines() {
         if let Some(title) = line.strip_prefix("# --- ") {
             sections.push(Section {
                 title: title.trim_end_matches([' ', '-']).to_owned(),
