@@ -165,8 +165,8 @@ pub enum LogLevel {
     Trace,
 }
 
-const OF_REJECTS_ONLY: &str = "in mode `keep` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange";
-const LENIENT_OF_REJECTS_ONLY: &str = "in mode `keep` what a lenient declare changes acts on rejects only: the broker does not know it, so nothing expires or overflows into the new exchange";
+const OF_REJECTS_ONLY: &str = "in mode `rejects-only` a policy acts on rejects only: the broker does not know it, so nothing expires or overflows into its exchange";
+const LENIENT_OF_REJECTS_ONLY: &str = "in mode `rejects-only` what a lenient declare changes acts on rejects only: the broker does not know it, so nothing expires or overflows into the new exchange";
 
 // === impl Config ===
 
@@ -193,7 +193,7 @@ impl Config {
     /// What does less than it seems to: the policy, or the setting, and why.
     pub fn notes(&self) -> Vec<(String, &'static str)> {
         let mut notes = Vec::new();
-        if self.mode == Mode::Keep && self.declares == Declares::Lenient {
+        if self.mode == Mode::RejectsOnly && self.declares == Declares::Lenient {
             notes.push(("declares = \"lenient\"".to_owned(), LENIENT_OF_REJECTS_ONLY));
         }
         for policy in &self.reloadable.policies {
@@ -202,7 +202,7 @@ impl Config {
                 dead_letter_routing_key: key,
                 retries,
             } = &policy.definition;
-            let keeps = policy.mode.unwrap_or(self.mode) == Mode::Keep;
+            let keeps = policy.mode.unwrap_or(self.mode) == Mode::RejectsOnly;
             let of_its_own = policy.mode.is_some() || policy.declares.is_some();
             let is_lenient = policy.declares.unwrap_or(self.declares) == Declares::Lenient;
             let targets = exchange.is_some() || key.is_some();

@@ -82,7 +82,7 @@ const PROBE_BACKLOG: usize = 1024 * 1024;
 /// What a session is told of the configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `takeover` or `keep`, where no policy says otherwise.
+    /// `full` or `rejects-only`, where no policy says otherwise.
     pub mode: Mode,
     /// What becomes of a declare that differs from its queue only in where dead letters go, where no policy says otherwise.
     pub declares: Declares,

@@ -155,7 +155,7 @@ impl Settings {
                 PathBuf::from,
             ),
             old: env("BENCH_OLD").map(PathBuf::from),
-            mode: env("DLX_PROXY_MODE").unwrap_or_else(|| "takeover".into()),
+            mode: env("DLX_PROXY_MODE").unwrap_or_else(|| "full".into()),
             haproxy_threads: env("BENCH_HAPROXY_NBTHREAD")
                 .map(|threads| threads.parse())
                 .transpose()

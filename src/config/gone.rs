@@ -14,7 +14,10 @@ const PARTS: &str = "it is a part of `memory` now: set that";
 const TRIES: &str = "set `give-up-after`, for all attempts: remove it";
 
 #[rustfmt::skip]
-const GONE: [(&str, Option<&str>, &str); 12] = [
+const GONE: [(&str, Option<&str>, &str); 15] = [
+    ("mode", Some("takeover"), "write \"full\": so it is called now"),
+    ("mode", Some("keep"), "write \"rejects-only\": so it is called now"),
+    ("mode", Some("native"), "write \"off\": so it is called now"),
     ("bcc", None, "BCC keys always count at a later death: remove it"),
     ("upstream-order", Some("random"), "write \"round-robin\": each proxy begins with any node"),
     ("upstream-proxy-protocol", Some("v1"), "write \"v2\": RabbitMQ reads both"),

@@ -108,8 +108,8 @@ mod tests {
         let queue = |name: &str, cause: &str, leads_to: &str| json!({"queue": name, "state": "off", "cause": cause, "leads-to": leads_to});
         let answer = json!({
             "queues": [queue("a", "undeclared", ""), queue("b", "undeclared", "no-queue"), queue("c", "undeclared", ""),
-                queue("d", "undeclared", ""), queue("e", "mode-native", "queue")],
-            "causes": {"undeclared": {"says": "Nobody knows it.", "advice": "Ask."}, "mode-native": {"says": "So it is.", "advice": ""}},
+                queue("d", "undeclared", ""), queue("e", "mode-off", "queue")],
+            "causes": {"undeclared": {"says": "Nobody knows it.", "advice": "Ask."}, "mode-off": {"says": "So it is.", "advice": ""}},
             "left-out": 0,
         });
         let mut report = Report::default();

@@ -75,7 +75,7 @@ impl Handlings {
         Handlings {
             catalogue: Catalogue::default(),
             policies: LivePolicies::default(),
-            mode: Mode::Takeover,
+            mode: Mode::Full,
             names: Names::default(),
             user: ShortStr::EMPTY,
             metrics: Metrics::new(),

@@ -176,7 +176,7 @@ impl<'a> DeclareArguments<'a> {
     pub fn wanted(&self, policy: Option<&Policy>, global: Mode, names: &Names) -> Wanted {
         let Some(said) = self.said() else {
             let mode = policy.and_then(|policy| policy.mode).unwrap_or(global);
-            return match self.said_in_part().filter(|_| mode != Mode::Keep) {
+            return match self.said_in_part().filter(|_| mode != Mode::RejectsOnly) {
                 Some(said) => match self.name_of_intake(&said, names) {
                     Some(intake) => Wanted::Compare { said, intake },
                     None => Wanted::Leave(Fallback::NotSupported),
@@ -186,16 +186,16 @@ impl<'a> DeclareArguments<'a> {
         };
         let mode = self.mode(&said, policy, global);
         // What only a policy of ours says, the broker does not know.
-        let known = policy.filter(|_| mode != Mode::Native);
+        let known = policy.filter(|_| mode != Mode::Off);
         if said.target(known).is_none() {
             return Wanted::Nothing;
         }
         match (mode, self.name_of_intake(&said, names)) {
-            (Mode::Keep, _) => Wanted::Keep(said),
-            (Mode::Takeover, Some(intake)) => Wanted::TakeOver { said, intake },
-            (Mode::Takeover, None) => Wanted::Leave(Fallback::NameTooLong),
-            (Mode::Native, Some(intake)) => Wanted::Native { said, intake },
-            (Mode::Native, None) => Wanted::Nothing,
+            (Mode::RejectsOnly, _) => Wanted::Keep(said),
+            (Mode::Full, Some(intake)) => Wanted::TakeOver { said, intake },
+            (Mode::Full, None) => Wanted::Leave(Fallback::NameTooLong),
+            (Mode::Off, Some(intake)) => Wanted::Native { said, intake },
+            (Mode::Off, None) => Wanted::Nothing,
         }
     }
 
@@ -215,7 +215,7 @@ impl<'a> DeclareArguments<'a> {
     pub fn mode(&self, said: &DeclaredTarget, policy: Option<&Policy>, global: Mode) -> Mode {
         let by_policy = policy.and_then(|policy| policy.mode);
         let native = self.is_confirmed_natively() && said.target(policy) == said.target(None);
-        by_policy.unwrap_or(if native { Mode::Native } else { global })
+        by_policy.unwrap_or(if native { Mode::Off } else { global })
     }
 
     /// Whether the broker itself publishes its dead letters with confirms (`rabbit_quorum_queue:dlh`).

@@ -20,7 +20,7 @@ pub struct Declared {
     pub retries: SaidRetries,
     /// The type of the queue, for policies.
     pub queue_type: QueueType,
-    /// It was declared with an intake exchange; false: with its own arguments (`keep`, or it existed before).
+    /// It was declared with an intake exchange; false: with its own arguments (`rejects-only`, or it existed before).
     pub taken_over: bool,
     /// The declare as the broker had it.
     pub form: Form,

@@ -100,8 +100,8 @@ const PROXY_POLICY: Why = why(
     "Only a policy of the proxy names its dead-letter exchange. The broker discards what expires or overflows.",
     ANEW,
 );
-const KEEP: Why = why("mode-keep", "The mode is `keep`.", "");
-const NATIVE: Why = why("mode-native", "The mode is `native`.", "");
+const KEEP: Why = why("mode-rejects-only", "The mode is `rejects-only`.", "");
+const NATIVE: Why = why("mode-off", "The mode is `off`.", "");
 const AT_LEAST_ONCE: Why = why(
     "at-least-once",
     "The broker publishes its dead letters with confirms (`at-least-once` with `reject-publish`).",
@@ -209,7 +209,7 @@ impl Circumstances<'_> {
         let (state, why) = match (&target, mode) {
             (None, _) if declared.taken_over && !retries => return None,
             _ if declared.taken_over => (State::Full, TAKEN_OVER),
-            (_, Mode::Native) => {
+            (_, Mode::Off) => {
                 let own = declared.said.target(None);
                 let own = own.or(target.filter(|_| said.is_none() && broker));
                 let why = if is_set { NATIVE } else { AT_LEAST_ONCE };
@@ -220,8 +220,8 @@ impl Circumstances<'_> {
             (None, _) if broker => (State::Unknown, BROKER_POLICY),
             (None, _) if !retries => return None,
             (None, _) => (State::Full, RETRIES_ALONE),
-            (Some(_), Mode::Keep) => (State::RejectsOnly, KEEP),
-            (Some(_), Mode::Takeover) => {
+            (Some(_), Mode::RejectsOnly) => (State::RejectsOnly, KEEP),
+            (Some(_), Mode::Full) => {
                 let by_broker = said.is_none();
                 (State::RejectsOnly, native(declared, by_broker, left))
             }

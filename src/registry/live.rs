@@ -100,8 +100,8 @@ impl LivePolicies {
         let by_policy = policy.map(|policy| policy.definition.retries);
         let overrules = policy.is_some_and(|policy| policy.overrules_arguments);
         match mode {
-            Mode::Native => None,
-            Mode::Takeover | Mode::Keep => {
+            Mode::Off => None,
+            Mode::Full | Mode::RejectsOnly => {
                 let by_policy = by_policy.unwrap_or_default();
                 let by_broker = self.0.brokers.load().limits(queue).delivery_limit;
                 said.by_us((by_policy, overrules), by_broker, queue.queue_type, version)

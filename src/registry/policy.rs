@@ -27,11 +27,11 @@ use super::said_retries::SaidRetries;
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Declares get an intake exchange: every kind of dead letter is the proxy's.
-    Takeover,
+    Full,
     /// Declares stay as they are: rejects are the proxy's, expiry and length limits stay native.
-    Keep,
+    RejectsOnly,
     /// All are the broker's, those of rejects too.
-    Native,
+    Off,
 }
 
 /// What becomes of a declare that differs from the queue only in where its dead letters go.

@@ -5,7 +5,7 @@
 //!                 │
 //!                 ▼
 //!              Quieting: all that the client sent before on its channel is answered
-//!                 │ mode `native` ──▶ Trying: the original form. It fits, or the broker says why not; where it meets a queue that may have been
+//!                 │ mode `off` ──▶ Trying: the original form. It fits, or the broker says why not; where it meets a queue that may have been
 //!                 ▼                   taken over: Comparing, like any other
 //!              Comparing: is there such a queue?            (rewritten arguments, x-max-age: makes nothing, S7.3)
 //!                 │ no, and the user may write              │ there is        │ there is another

@@ -62,7 +62,7 @@ impl Session {
             && asks()
             && !generated::is_made(declare.queue)
             && self.rules().is_some()
-            && self.mode_of(declare.queue, QueueType::Default) != Mode::Native;
+            && self.mode_of(declare.queue, QueueType::Default) != Mode::Off;
         if !matters {
             return None;
         }

@@ -46,7 +46,7 @@ impl Session {
         let declares = policy.and_then(|policy| policy.declares);
         !declare.queue.is_empty()
             && declares.unwrap_or(self.settings.declares) == Declares::Lenient
-            && mode.unwrap_or(self.settings.mode) != Mode::Native
+            && mode.unwrap_or(self.settings.mode) != Mode::Off
     }
 
     /// A form of the declare was refused. Returns false if not for where dead letters go, or if that may not differ.
@@ -225,7 +225,7 @@ impl Session {
         Some(entry)
     }
 
-    /// The broker does not know a policy of ours by which a queue that was not taken over has another target. In mode `keep` that is what was
+    /// The broker does not know a policy of ours by which a queue that was not taken over has another target. In mode `rejects-only` that is what was
     /// asked for, unless the policy comes before the arguments.
     pub(super) fn tell_of_rejects_only(
         &self,
@@ -243,7 +243,7 @@ impl Session {
             name: queue,
             queue_type: declared.queue_type,
         });
-        let keeps = self.mode_of(queue, declared.queue_type) == Mode::Keep;
+        let keeps = self.mode_of(queue, declared.queue_type) == Mode::RejectsOnly;
         let policy = policy.filter(|policy| policy.overrules_arguments || !keeps);
         let own = declared.existing().said(&self.settings.names);
         let to = |policy| match own.target(policy) {

@@ -119,7 +119,7 @@ impl Session {
                 .policies
                 .target_of_declared(named, declared, names)
         };
-        mode != Mode::Native
+        mode != Mode::Off
             && (matches!(target(), Lookup::Target(_) | Lookup::KeyUnknown)
                 || asks(declared.retries)
                 || asks(SaidRetries::default()))

@@ -33,7 +33,7 @@ impl Session {
             return Default::default();
         }
         let queue_type = self.type_of(&declare);
-        if self.mode_of(&self.policy_name(&declare), queue_type) == Mode::Native {
+        if self.mode_of(&self.policy_name(&declare), queue_type) == Mode::Off {
             return Default::default();
         }
         let method = |arguments: Vec<u8>| {
@@ -69,7 +69,7 @@ impl Session {
         let Some(problem) = said_retries::in_vain(declare.arguments, delays) else {
             return;
         };
-        if self.mode_of(&self.policy_name(&declare), queue_type) != Mode::Native
+        if self.mode_of(&self.policy_name(&declare), queue_type) != Mode::Off
             && let Some(queue) = self.untold(declare.queue)
         {
             turn.event(Event::RetriesInVain { queue, problem });

@@ -286,7 +286,7 @@ impl Reporter {
     }
 
     fn queue_managed(&self, queue: &ShortStr, taken_over: bool) {
-        let mode = if taken_over { "takeover" } else { "keep" };
+        let mode = if taken_over { "full" } else { "rejects-only" };
         if taken_over {
             self.metrics.declare_left(&self.vhost, queue, None);
         }

@@ -114,7 +114,7 @@ async fn client(way: &Way, port: u16, knows: bool, heartbeat: u16) -> Raw {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_hear_of_an_alarm_as_from_the_broker() {
-    each_alone(&[Mode::Takeover], async |way| {
+    each_alone(&[Mode::Full], async |way| {
         let ports = [way.broker.uri.authority.port, way.proxy.address.port()];
         let queues = ["direct", "proxied"];
         let mut stages = Vec::new();

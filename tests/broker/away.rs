@@ -18,7 +18,7 @@ async fn a_broker_that_comes_later() {
     each_broker(async |broker, vhost| {
         let mut relay = Relay::new(broker.address()).await;
         let upstream = broker.upstream(relay.port(), &broker.credentials());
-        let proxy = Proxy::start(&upstream, Mode::Takeover, vhost, &[]).await;
+        let proxy = Proxy::start(&upstream, Mode::Full, vhost, &[]).await;
         // Twice: away at start, and away again.
         for _ in 0..2 {
             // Each link notices for itself.
@@ -106,8 +106,7 @@ async fn a_queue_that_was_taken_over_can_be_declared_again_while_the_intake_is_a
         let mut relay = Relay::new(broker.address()).await;
         relay.plug_in().await;
         let upstream = broker.upstream(relay.port(), &broker.credentials());
-        let proxy =
-            Proxy::start(&upstream, Mode::Takeover, vhost, &[("probe-timeout", "1s")]).await;
+        let proxy = Proxy::start(&upstream, Mode::Full, vhost, &[("probe-timeout", "1s")]).await;
         until("ready", async || proxy.admin.is_ready().await).await;
         for fault in [Fault::None, Fault::Cut(INTAKE), Fault::Jam(INTAKE)] {
             relay.set(fault);

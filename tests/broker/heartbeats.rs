@@ -38,7 +38,7 @@ pub(crate) async fn idle(client: &mut Raw, heartbeats: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_has_died_is_dropped() {
-    each(&[Mode::Takeover], async |way| {
+    each(&[Mode::Full], async |way| {
         let mut client = Raw::open(
             &way.broker,
             way.proxy.address.port(),
@@ -61,7 +61,7 @@ async fn a_client_that_is_idle_or_held_back_stays() {
         relay.plug_in().await;
         let upstream = broker.upstream(relay.port(), &broker.credentials());
         let settings = [("close-wait", "30s"), ("confirm-timeout", "30s")];
-        let proxy = Proxy::start(&upstream, Mode::Takeover, vhost, &settings).await;
+        let proxy = Proxy::start(&upstream, Mode::Full, vhost, &settings).await;
         until("the proxy is ready", async || proxy.admin.is_ready().await).await;
 
         let mut client = Raw::open(broker, proxy.address.port(), vhost, EVERY_SECOND).await;

@@ -25,7 +25,7 @@ static VHOSTS: AtomicUsize = AtomicUsize::new(0);
 static IN_USE: RwLock<()> = RwLock::const_new(());
 
 /// Both modes of the proxy.
-pub(crate) const BOTH: &[Mode] = &[Mode::Takeover, Mode::Keep];
+pub(crate) const BOTH: &[Mode] = &[Mode::Full, Mode::RejectsOnly];
 
 /// One way to run a test: a broker, a mode, a vhost that nobody else uses, and a proxy in front.
 pub(crate) struct Way {

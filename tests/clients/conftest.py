@@ -11,7 +11,7 @@ pytest.register_assert_rewrite("amqp10", "lab", "own", "raw", "retrying", "scene
 from lab import Proxy, Via, brokers, vhost_of
 from scene import Scene
 
-MODES = ("takeover", "keep")
+MODES = ("full", "rejects-only")
 USERS = {  # configure, write, read
     "all-rights": (".*", ".*", ".*"),
     "no-bridges": (r"^(?!.*\.bridge/)", ".*", ".*"),
@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc):
     if "via" in metafunc.fixturenames:
         modes = ("direct",) if metafunc.config.getoption("direct") else MODES
         if any(metafunc.definition.get_closest_marker(mark) for mark in ("once", "takeover")):
-            modes = tuple(mode for mode in modes if mode != "keep")
+            modes = tuple(mode for mode in modes if mode != "rejects-only")
         only = metafunc.config.getoption("only")
         ways = [(broker, mode) for broker in metafunc.config.brokers if broker.version.startswith(only) for mode in modes]
         metafunc.parametrize("via", ways, ids=[f"{broker.version}-{mode}" for broker, mode in ways], indirect=True, scope="session")

@@ -317,7 +317,7 @@ def vhost_of(mode):
 
 
 class Via:
-    """The way from a test to a broker: `direct`, or through a proxy in mode `takeover` or `keep`."""
+    """The way from a test to a broker: `direct`, or through a proxy in mode `full` or `rejects-only`."""
 
     def __init__(self, broker, mode, proxy=None):
         self.broker, self.mode, self.proxy = broker, mode, proxy
@@ -385,7 +385,7 @@ class Via:
 class Alone:
     """The way to a node of a test's own, as `Via` is one to the others. Each connection is used once, as the node ends in between."""
 
-    vhost, mode = "/", "takeover"
+    vhost, mode = "/", "full"
 
     def __init__(self, broker, proxy=None):
         self.broker, self.proxy = broker, proxy

@@ -35,7 +35,7 @@ class Own:
         self.start()
 
     def start(self):
-        self.proxy = Proxy(self.upstream, "takeover", self.log, **{"DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_INTAKE_QUEUE_TYPE": self.kind} | self.settings)
+        self.proxy = Proxy(self.upstream, "full", self.log, **{"DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_INTAKE_QUEUE_TYPE": self.kind} | self.settings)
         self.proxy.wait_ready()
         self.connection = self.connect()
         self.channel = self.connection.channel()

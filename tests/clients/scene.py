@@ -102,8 +102,8 @@ class Scene:
         return self._channel
 
     def parks(self, reason):
-        """Is what nothing routes parked? With `keep` the broker discards what died by itself."""
-        return self.via.mode == "takeover" or (self.via.mode == "keep" and reason == "rejected")
+        """Is what nothing routes parked? With `rejects-only` the broker discards what died by itself."""
+        return self.via.mode == "full" or (self.via.mode == "rejects-only" and reason == "rejected")
 
     def name(self, label):
         return f"{self.prefix}.{label}"

@@ -12,7 +12,7 @@ POLICY = r"""
 name = "generated"
 vhost = "%s"
 pattern = '^amq\.gen-[A-Za-z]'
-mode = "takeover"
+mode = "full"
 [policy.definition]
 dead-letter-exchange = ""
 dead-letter-routing-key = "own-dead"

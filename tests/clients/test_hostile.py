@@ -128,9 +128,9 @@ def without_deaths(properties):
 @pytest.mark.parametrize("kind, reason", [(kind, reason) for kind in ("classic", "quorum") for reason in ("rejected", "expired", "maxlen")])
 def test_each_arrives_or_is_parked(scene, kind, reason):
     """A healthy message before and after each of them."""
-    if scene.via.mode == "keep" and reason != "rejected":
+    if scene.via.mode == "rejects-only" and reason != "rejected":
         pytest.skip("the broker's own affair")
-    native = scene.via.is_direct or scene.via.mode == "keep"
+    native = scene.via.is_direct or scene.via.mode == "rejects-only"
     dlx, entrance, sink = scene.exchange("dlx"), scene.exchange("entrance"), scene.queue("sink")
     scene.bind(sink, dlx)
     source = scene.name("source")

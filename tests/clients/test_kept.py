@@ -1,4 +1,4 @@
-"""Queues whose dead-letter exchange only a policy of the proxy names, in mode `keep`: the broker would discard what it was told to reject. So
+"""Queues whose dead-letter exchange only a policy of the proxy names, in mode `rejects-only`: the broker would discard what it was told to reject. So
 nothing is lost here, whatever keeps the proxy from publishing; and nothing goes round more than a few times."""
 
 import contextlib
@@ -35,7 +35,7 @@ class World:
         file = folder / "dlx-proxy.toml"
         file.write_text(policy)
         environment = {"DLX_PROXY_CONFIG": str(file), "DLX_PROXY_VHOSTS": VHOST, "DLX_PROXY_RETAINED_BYTES_PER_CONNECTION": str(ROOM)}
-        self.proxy = Proxy(broker.url, "keep", folder / "log", **environment)
+        self.proxy = Proxy(broker.url, "rejects-only", folder / "log", **environment)
         self.direct = self.connect(broker.address).channel()
         self.direct.queue_declare("dead", durable=True)
         self.proxy.wait_ready()

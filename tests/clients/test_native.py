@@ -1,4 +1,4 @@
-"""Mode `native`: what is left to the broker is as it is without the proxy, and what was taken over stays so."""
+"""Mode `off`: what is left to the broker is as it is without the proxy, and what was taken over stays so."""
 
 import pika
 import pytest
@@ -58,7 +58,7 @@ def test_what_was_taken_over_stays_so(own, kind):
     sink = own.queue("sink")
     arguments = dict(x_queue_type=kind, x_dead_letter_exchange="", x_dead_letter_routing_key=sink)
     source = own.queue("source", **arguments)
-    own.restart(mode="native")
+    own.restart(mode="off")
     own.queue("source", **arguments)
     own.channel.basic_publish("", source, b"1")
     own.channel.basic_reject(own.get(source)[0].delivery_tag, requeue=False)

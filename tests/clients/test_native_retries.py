@@ -150,7 +150,7 @@ def on_both(ways, deed):
 
 
 def as_stated(native, used):
-    """What the proxy's consumer has to see, if `native` is what others see; the differences that were of use are added to `used`."""
+    """What the proxy's consumer has to see, if `off` is what others see; the differences that were of use are added to `used`."""
     expected = copy.deepcopy(native)
     for difference in DIFFERENCES:
         before = copy.deepcopy(expected)

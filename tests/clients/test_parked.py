@@ -170,7 +170,7 @@ def test_two_proxies_take_turns(own, tmp_path):
     park(own, 300, "own-later")
     own.restart(parked_retry="300ms")
     settings = {"DLX_PROXY_PREFIX": "own", "DLX_PROXY_PARKED_RETRY": "300ms", "DLX_PROXY_VHOSTS": own.via.vhost}
-    other = Proxy(own.upstream, "takeover", tmp_path / "other", **settings)
+    other = Proxy(own.upstream, "full", tmp_path / "other", **settings)
     try:
         other.wait_ready()
         for proxy in own.proxy, other:

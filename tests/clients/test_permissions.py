@@ -223,7 +223,7 @@ def test_a_queue_that_was_taken_over_is_declared_so_by_a_user_who_is_not_probed(
     """Also by a proxy that has not seen the queue before: one refused declare tells it."""
     scene.queue("queue", dlx="the-dlx")
     with user_limit(via, "p-few-channels", "max-channels", 1):
-        proxy = Proxy(via.broker.url, "takeover", tmp_path / "another.log", DLX_PROXY_VHOSTS=via.vhost)
+        proxy = Proxy(via.broker.url, "full", tmp_path / "another.log", DLX_PROXY_VHOSTS=via.vhost)
         try:
             proxy.wait_ready()
             for way, refusals in (via, 0), (Via(via.broker, via.mode, proxy), 1):

@@ -83,7 +83,7 @@ class World:
 def world(via, tmp_path):
     made = []
 
-    def make(*policies, mode="takeover", judged=True):
+    def make(*policies, mode="full", judged=True):
         made.append(World(via, tmp_path, policies, mode, judged))
         return made[-1]
 
@@ -138,9 +138,9 @@ def test_apply_to(world, via, reason):
                 assert got == world.death(JUDGE, "q", reason, kind=kind, **short), (kind, short)
 
 
-@pytest.mark.parametrize("mode", ["takeover", "keep"])
+@pytest.mark.parametrize("mode", ["full", "rejects-only"])
 def test_the_mode_of_a_policy_overrules_the_global_one(world, mode):
-    other = {"takeover": "keep", "keep": "takeover"}[mode]
+    other = {"full": "rejects-only", "rejects-only": "full"}[mode]
     world = world(policy("other", "^other", mode=other), policy("target", "^target", mode=other, dlx="a"), mode=mode)
     channel = world.connections[OURS].channel()
 
@@ -156,8 +156,8 @@ def test_the_mode_of_a_policy_overrules_the_global_one(world, mode):
         channel.queue_delete(queue)
         short = {} if queue == "target.1" else {"dlx": "c"}
         assert world.death(OURS, queue, "rejected", **short)[0] == exchange
-        # In mode `keep` the broker does not know a target that only a policy of ours names.
-        if queue != "target.1" or other == "takeover":
+        # In mode `rejects-only` the broker does not know a target that only a policy of ours names.
+        if queue != "target.1" or other == "full":
             assert world.death(OURS, queue, "expired", **short)[0] == exchange
     channel.close()
 

@@ -35,7 +35,7 @@ def proxies(node, tmp_path):
 
     def start(**settings):
         environment = {f"DLX_PROXY_{name.upper()}": value for name, value in settings.items()}
-        proxy = Proxy(node.url, "takeover", tmp_path / f"{len(started)}.log", **environment)
+        proxy = Proxy(node.url, "full", tmp_path / f"{len(started)}.log", **environment)
         started.append(proxy)
         proxy.wait_ready()
         return proxy
@@ -140,7 +140,7 @@ def test_the_broker_sees_that_a_client_came_to_the_load_balancer_with_tls(node, 
 def test_who_comes_by_a_unix_socket_is_whom_the_proxy_speaks_for(node, tmp_path):
     path = tmp_path / "amqp.sock"
     settings = {"DLX_PROXY_UPSTREAM_PROXY_PROTOCOL": "v2", "DLX_PROXY_VHOSTS": ""}
-    proxy = Proxy(node.url, "takeover", tmp_path / "unix.log", listen=path, **settings)
+    proxy = Proxy(node.url, "full", tmp_path / "unix.log", listen=path, **settings)
     try:
         proxy.wait_ready()
         with client(node, proxy.address) as raw:

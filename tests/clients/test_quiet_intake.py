@@ -18,7 +18,7 @@ def channels(own):
 def test_both_proxies_open_their_channels_anew_and_each_message_arrives_once(own, tmp_path):
     own.restart(intake_quiet="100ms")
     settings = {"DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_INTAKE_QUEUE_TYPE": own.kind, "DLX_PROXY_VHOSTS": own.via.vhost} | own.settings
-    other = Proxy(own.upstream, "takeover", tmp_path / "other", **settings)
+    other = Proxy(own.upstream, "full", tmp_path / "other", **settings)
     try:
         other.wait_ready()
         until(lambda: own.metric("dlx_proxy_intake_consuming", other) == 1, other.text)

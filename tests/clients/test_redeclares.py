@@ -144,7 +144,7 @@ def test_who_fills_the_stream_pushes_nothing_out_of_the_record(changed):
 def test_other_proxies_of_the_vhost_know_it(changed, tmp_path):
     declare(changed.channel, "q", to("old"))
     settings = {"DLX_PROXY_PREFIX": PREFIX, "DLX_PROXY_DECLARES": "lenient", "DLX_PROXY_VHOSTS": changed.via.vhost}
-    other = Proxy(changed.upstream, "takeover", tmp_path / "other", **settings)
+    other = Proxy(changed.upstream, "full", tmp_path / "other", **settings)
     other.wait_ready()
     login = changed.via.broker.parameters.credentials
     with pika.BlockingConnection(pika.ConnectionParameters(*other.address, changed.via.vhost, login, **PATIENT)) as connection:

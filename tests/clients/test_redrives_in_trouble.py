@@ -108,7 +108,7 @@ def own_node(via, tmp_path):
     if not via.broker.folder:
         pytest.skip("nobody knows how to start a node")
     with node_like(via.broker, "redrives") as broker:
-        proxy = Proxy(broker.url, "takeover", tmp_path / "log")
+        proxy = Proxy(broker.url, "full", tmp_path / "log")
         try:
             proxy.wait_ready()
             yield SimpleNamespace(broker=broker, proxy=proxy)

@@ -37,7 +37,7 @@ class Refused:
     def another(self, user, log, **settings):
         upstream = f"amqp://{user}:secret@%s:%d" % self.broker.address
         settings = {"DLX_PROXY_VHOSTS": VHOST, "DLX_PROXY_PREFIX": PREFIX} | settings
-        return Proxy(upstream, "takeover", log, **{"DLX_PROXY_READY_WHEN_REFUSED": "false"} | settings)
+        return Proxy(upstream, "full", log, **{"DLX_PROXY_READY_WHEN_REFUSED": "false"} | settings)
 
     def is_refused(self, *words):
         """Not ready, with these words in the answer, and an error in the log."""

@@ -101,7 +101,7 @@ def test_a_ttl_does_not_begin_anew(scene):
 
 def test_what_comes_round_as_a_dead_letter_begins_anew(scene, kind):
     """It had come back; then the broker killed it, as a client rejected it that does not come through the proxy, and its target sent it to the same
-    queue again. In the mode `keep` the proxy has seen nothing of that."""
+    queue again. In the mode `rejects-only` the proxy has seen nothing of that."""
     queue, rest = scene.name("work"), scene.name("rest")
     scene.queue("rest", ttl=1, dlx="", dlk=queue)
     scene.queue("work", kind=kind, dlx="", dlk=rest, retry_min=100, multiplier=1)

@@ -46,7 +46,7 @@ ONE = {"channel_max": 1}
 @pytest.fixture
 def another(via, tmp_path):
     """A second proxy in front of the same broker, which has seen nothing."""
-    proxy = Proxy(via.broker.url, "takeover", tmp_path / "another.log", DLX_PROXY_VHOSTS=via.vhost)
+    proxy = Proxy(via.broker.url, "full", tmp_path / "another.log", DLX_PROXY_VHOSTS=via.vhost)
     try:
         proxy.wait_ready()
         yield Via(via.broker, via.mode, proxy)
@@ -160,7 +160,7 @@ def test_in_doubt(scene, via, another):
 @pytest.mark.proxied
 def test_one_user_has_half_of_the_intake_exchanges(scene, via, tmp_path):
     prefix = "share"
-    proxy = Proxy(via.broker.url, "takeover", tmp_path / "own.log", DLX_PROXY_PREFIX=prefix, DLX_PROXY_MAX_INTAKE_EXCHANGES="4")
+    proxy = Proxy(via.broker.url, "full", tmp_path / "own.log", DLX_PROXY_PREFIX=prefix, DLX_PROXY_MAX_INTAKE_EXCHANGES="4")
     way = Via(via.broker, via.mode, proxy)
     try:
         proxy.wait_ready()

@@ -46,7 +46,7 @@ class Tls:
     @contextlib.contextmanager
     def proxy(self, upstream=None, ready=True, **settings):
         log = self.scratch / f"{uuid.uuid4().hex}.log"
-        proxy = Proxy(upstream or self.broker.tls, "takeover", log, **self.settings(**settings))
+        proxy = Proxy(upstream or self.broker.tls, "full", log, **self.settings(**settings))
         try:
             if ready:
                 proxy.wait_ready()

@@ -66,7 +66,7 @@ def start(cluster, vhost, tmp_path):
             shown = {"tls_cert_file": cluster.certificate("server.pem"), "tls_key_file": cluster.certificate("server.key")}
             settings |= {"upstream_ca_file": cluster.certificate("ca.pem"), "listen_tls": "127.0.0.1:0"} | shown
         settings = {f"DLX_PROXY_{name.upper()}": value for name, value in settings.items()}
-        proxy = Proxy(cluster.upstream(nodes, tls), "takeover", log, **settings)
+        proxy = Proxy(cluster.upstream(nodes, tls), "full", log, **settings)
         running.append(proxy)
         if tls:
             proxy.address, proxy.trust = proxy.tls_address, cluster.trust()

@@ -23,7 +23,7 @@ const ODD_TABLE: &str = r#"{S: "a\"\\\n\xff", b: b:-128, B: B:255, s: s:-32768, 
 const EVERY_FORM: &str = r#"=== S0.0-every-form
 # It does nothing sensible.
 only 4.x >=4.1 quorum
-proxy mode=keep close-wait=2s
+proxy mode=rejects-only close-wait=2s
 proxy-policy p pattern=^src$ priority=1 definition={dead-letter-exchange: "dlx"}
 names x y
 shows cc

@@ -268,8 +268,8 @@ fn a_consumer_times_out() -> Fallible<()> {
 fn the_proxy_ends_and_starts_again() -> Fallible<()> {
     let model = StandIn::start("/", "4.3.6", None)?;
     let upstream = format!("amqp://guest:guest@{}", model.address);
-    let settings = [("mode".to_owned(), "keep".to_owned())];
-    let policy = "[[policy]]\nname = \"p\"\npattern = \"^q$\"\nmode = \"takeover\"\n";
+    let settings = [("mode".to_owned(), "rejects-only".to_owned())];
+    let policy = "[[policy]]\nname = \"p\"\npattern = \"^q$\"\nmode = \"full\"\n";
     let proxy = Proxy::start(&upstream, "/", &settings, policy)?;
     proxy.stop()?;
     proxy.resume()?;

@@ -71,7 +71,7 @@ pub(crate) fn scripts(file: &str, text: &str) -> Fallible<Vec<Script>> {
     Ok(scripts)
 }
 
-/// `mode=keep …`
+/// `mode=rejects-only …`
 fn settings(text: &str) -> Fallible<Vec<(String, String)>> {
     let mut cursor = Cursor { text };
     let settings = options(&mut cursor)?;

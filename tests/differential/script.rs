@@ -5,9 +5,9 @@
 //! === S1.1-multiple
 //! # Comments say which rule, and what is to be seen. A line that ends with a backslash goes on in the next one.
 //! only 4.x >=4.1 classic          # versions (any of `4.x`, `3.10`, `>=4.1`, `<4.3`) and queue types; else all
-//! proxy mode=keep                 # settings of the proxy: one (and a vhost) of its own for each distinct set of them; `management-url=$management`
-//! also mode=keep                  # the whole scenario once more with these settings: a twin, `S1.1-multiple-mode-keep`
-//! proxy-policy p pattern=^src$ apply-to=queues priority=1 mode=keep definition={dead-letter-exchange: "dlx"}
+//! proxy mode=rejects-only                 # settings of the proxy: one (and a vhost) of its own for each distinct set of them; `management-url=$management`
+//! also mode=rejects-only                  # the whole scenario once more with these settings: a twin, `S1.1-multiple-mode-rejects-only`
+//! proxy-policy p pattern=^src$ apply-to=queues priority=1 mode=rejects-only definition={dead-letter-exchange: "dlx"}
 //!                                 # of the proxy where it is, of the broker in the direct run; also `vhost=/`
 //! names x y                       # fresh names, besides those declared (see below)
 //! shows redelivered               # this scenario shows the stated difference of that name: see `compare.rs`

@@ -100,7 +100,7 @@ pub(crate) const WIDE: &[Rule] = &[
     },
     Rule {
         name: "keep-policy",
-        reason: "with `keep` the broker does not know a target that only a policy of the proxy names: what expires has none",
+        reason: "with `rejects-only` the broker does not know a target that only a policy of the proxy names: what expires has none",
         stated: true,
         how: How::Both(|_, name, direct, proxied| missing(name, direct, proxied)),
     },

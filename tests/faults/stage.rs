@@ -356,9 +356,7 @@ impl Stage {
 
 /// Also those queues that would be native by default: of these nothing would be shown.
 fn taken_over(vhost: &str) -> String {
-    format!(
-        "[[policy]]\nname = \"all\"\nvhost = \"{vhost}\"\npattern = \".*\"\nmode = \"takeover\"\n"
-    )
+    format!("[[policy]]\nname = \"all\"\nvhost = \"{vhost}\"\npattern = \".*\"\nmode = \"full\"\n")
 }
 
 /// As the setting has it.

@@ -81,7 +81,7 @@ fn value(input: &mut Input<'_>, depth: usize) -> (u8, Vec<u8>) {
     }
 }
 
-/// Sets members by name: in the place of the first of the name, else at the end. Then removes all whose name `keep` refuses, but those.
+/// Sets members by name: in the place of the first of the name, else at the end. Then removes all whose name `rejects-only` refuses, but those.
 fn edited(members: &Members, sets: &Members, keep: impl Fn(&[u8]) -> bool) -> Members {
     let mut out = Members::new();
     let mut left = sets.clone();

@@ -186,7 +186,7 @@ fn play(program: &[u8], version: Option<&[u8]>, mode: Mode, piece: usize) -> Opt
 
 /// Not AMQP 0-9-1: everything passes, both ways.
 fn tunnel(input: &mut Input<'_>, piece: usize) {
-    let mut driver = Driver::new(Mode::Takeover, piece);
+    let mut driver = Driver::new(Mode::Full, piece);
     let mut sent = [Vec::new(), Vec::new()];
     while !input.is_empty() {
         let leg = if input.flag() {
@@ -214,9 +214,9 @@ pub(crate) fn target(data: &[u8]) {
     let mut input = Input::new(data);
     let (what, piece) = (input.byte(), usize::from(input.byte()));
     let mode = if what & 16 == 0 {
-        Mode::Keep
+        Mode::RejectsOnly
     } else {
-        Mode::Takeover
+        Mode::Full
     };
     let version = match what % 8 {
         0 => return tunnel(&mut input, piece),

@@ -50,7 +50,7 @@ def broker(request):
 
 @pytest.fixture(scope="session")
 def way(broker, tmp_path_factory):
-    proxy = Proxy(broker.url, "takeover", tmp_path_factory.mktemp("proxy") / f"{broker.version}.log")
+    proxy = Proxy(broker.url, "full", tmp_path_factory.mktemp("proxy") / f"{broker.version}.log")
     try:
         proxy.wait_ready()
         yield Way(broker, proxy)

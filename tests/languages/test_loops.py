@@ -38,7 +38,7 @@ def proxy(broker, tmp_path_factory):
     config = folder / "dlx-proxy.toml"
     config.write_text(POLICY)
     broker.make([VHOST], [], [(broker.user, VHOST, ".*", ".*", ".*")])
-    proxy = Proxy(broker.url, "takeover", folder / "log", DLX_PROXY_CONFIG=str(config))
+    proxy = Proxy(broker.url, "full", folder / "log", DLX_PROXY_CONFIG=str(config))
     try:
         proxy.wait_ready()
         yield proxy

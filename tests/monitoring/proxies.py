@@ -46,7 +46,7 @@ class Member:
             environment |= {"tls_cert_file": self.files / "tls.pem", "tls_key_file": self.files / "tls.key"}
         upstream = self.url("amqps" if secured else "amqp", self.cable.address)
         environment = {f"DLX_PROXY_{key.upper()}": str(value) for key, value in environment.items()}
-        self.proxy = Proxy(upstream, "takeover", folder / f"{name}.log", **environment)
+        self.proxy = Proxy(upstream, "full", folder / f"{name}.log", **environment)
 
     def url(self, scheme, address):
         login = self.broker.parameters.credentials

@@ -91,13 +91,13 @@ fn check_config_prints_what_is_in_force() {
         "--upstream",
         "amqp://user:s3cret@rabbit",
         "--mode",
-        "keep",
+        "rejects-only",
     ]);
     assert!(
         printed.contains("upstream = \"amqp://user:***@rabbit:5672\"\n"),
         "{printed}"
     );
-    assert!(printed.contains("mode = \"keep\"\n"), "{printed}");
+    assert!(printed.contains("mode = \"rejects-only\"\n"), "{printed}");
 }
 
 #[test]

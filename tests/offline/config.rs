@@ -100,7 +100,7 @@ fn the_defaults_are_those_of_the_design() {
     tls-key-file = ""
     tls-client-ca-file = ""
     tls-client-auth = "off"
-    mode = "takeover"
+    mode = "full"
     declares = "strict"
     history = "continue"
     on-unroutable = "park"
@@ -141,7 +141,7 @@ fn the_policy_shown_in_the_defaults_is_accepted() {
         (&*policy.name, &*policy.vhost, policy.apply_to),
         (&b"retries"[..], &b"/"[..], ApplyTo::Queues)
     );
-    assert_eq!((policy.priority, policy.mode), (0, Some(Mode::Takeover)));
+    assert_eq!((policy.priority, policy.mode), (0, Some(Mode::Full)));
     assert_eq!(
         policy.definition.dead_letter_exchange.as_deref(),
         Some(&b"dlx"[..])
@@ -165,9 +165,13 @@ fn what_does_less_than_it_seems_to_is_said() {
     let definition =
         |of: &str, set: &str| notes(&format!("[[policy]]\n{of}\n[policy.definition]\n{set}"));
     for (of, set, expected) in [
-        ("mode = \"keep\"", "dead-letter-exchange = \"dlx\"", REJECTS),
         (
-            "mode = \"keep\"",
+            "mode = \"rejects-only\"",
+            "dead-letter-exchange = \"dlx\"",
+            REJECTS,
+        ),
+        (
+            "mode = \"rejects-only\"",
             "dead-letter-routing-key = \"k\"",
             REJECTS,
         ),
@@ -187,23 +191,23 @@ fn what_does_less_than_it_seems_to_is_said() {
     for (of, set) in [
         ("", "dead-letter-exchange = \"dlx\""),
         // Retries are the proxy's in this mode, too.
-        ("mode = \"keep\"", "delayed-retry-min = 9"),
+        ("mode = \"rejects-only\"", "delayed-retry-min = 9"),
         ("", "on-crash = \"count-all\"\ndelivery-limit = 3"),
-        ("mode = \"keep\"\ndeclares = \"strict\"", ""),
+        ("mode = \"rejects-only\"\ndeclares = \"strict\"", ""),
     ] {
         assert_eq!(definition(of, set), [], "{of} {set}");
     }
     for (text, about) in [
         (
-            "mode = \"keep\"\ndeclares = \"lenient\"",
+            "mode = \"rejects-only\"\ndeclares = \"lenient\"",
             "declares = \"lenient\"",
         ),
         (
-            "mode = \"keep\"\n[[policy]]\ndeclares = \"lenient\"",
+            "mode = \"rejects-only\"\n[[policy]]\ndeclares = \"lenient\"",
             "policy \"a\"",
         ),
         (
-            "declares = \"lenient\"\n[[policy]]\nmode = \"keep\"",
+            "declares = \"lenient\"\n[[policy]]\nmode = \"rejects-only\"",
             "policy \"a\"",
         ),
     ] {
@@ -219,7 +223,7 @@ fn what_does_less_than_it_seems_to_is_said() {
 fn what_is_printed_reads_back_as_the_same() {
     let file = File::new(
         "printed",
-        "memory = \"2GiB\"\nvhosts = [\"a\\nmode = 3\", \"/\"]\ngive-up-after = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"keep\"\n",
+        "memory = \"2GiB\"\nvhosts = [\"a\\nmode = 3\", \"/\"]\ngive-up-after = \"1m 30s\"\nmanagement-url = \"http://host:15672\"\n[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"rejects-only\"\n",
     );
     let config = Config::load(&sources(
         Some(&file),
@@ -235,7 +239,7 @@ fn what_is_printed_reads_back_as_the_same() {
 fn a_flag_is_stronger_than_the_environment_than_the_file_than_the_default() {
     let file = File::new(
         "layers",
-        "listen = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:1\"\nmode = \"keep\"\n",
+        "listen = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:1\"\nmode = \"rejects-only\"\n",
     );
     let environment = [
         ("DLX_PROXY_LISTEN", "127.0.0.1:2"),
@@ -253,7 +257,7 @@ fn a_flag_is_stronger_than_the_environment_than_the_file_than_the_default() {
             config.admin.map(|it| it.to_string()).as_deref(),
             config.mode
         ),
-        (Some("127.0.0.1:3"), Some("127.0.0.1:2"), Mode::Keep)
+        (Some("127.0.0.1:3"), Some("127.0.0.1:2"), Mode::RejectsOnly)
     );
     assert_eq!(config.reloadable.log_level, LogLevel::Info);
 }

@@ -129,7 +129,7 @@ fn exactly_those_settings_are_taken_over_that_say_so() {
 /// Another good value of a setting that is written as text.
 fn other(name: &str, text: &str) -> String {
     let words = [
-        ("takeover", "keep"),
+        ("full", "rejects-only"),
         ("strict", "lenient"),
         ("continue", "broker"),
         ("park", "drop"),

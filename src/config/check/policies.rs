@@ -182,12 +182,12 @@ impl Checker {
             return;
         };
         for (item, policy) in items.iter().zip(&config.reloadable.policies) {
-            let native = policy.mode.unwrap_or(config.mode) == Mode::Native;
+            let native = policy.mode.unwrap_or(config.mode) == Mode::Off;
             if native && policy.definition != Definition::default() {
                 self.mistake(
                     place(item),
                     format!("policy {:?}", policy.name),
-                    "mode `native` leaves its queues to the broker, which does not know this definition; take another mode, or a policy of the broker",
+                    "mode `off` leaves its queues to the broker, which does not know this definition; take another mode, or a policy of the broker",
                 );
             }
         }

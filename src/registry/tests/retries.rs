@@ -62,19 +62,19 @@ fn numbers(retries: Option<Retries>) -> Option<(u128, Option<u64>)> {
 #[test]
 fn a_queue_that_nobody_speaks_of_has_no_retries() {
     let live = LivePolicies::new(Policies::new(vec![policy("^a", None, SET)]));
-    assert_eq!(retries(&live, "b", SILENT, Mode::Takeover), None);
+    assert_eq!(retries(&live, "b", SILENT, Mode::Full), None);
     let none = LivePolicies::default();
-    assert_eq!(retries(&none, "a", SILENT, Mode::Takeover), None);
+    assert_eq!(retries(&none, "a", SILENT, Mode::Full), None);
 }
 
 #[test]
 fn arguments_come_first_and_a_policy_completes_them() {
     let live = LivePolicies::new(Policies::new(vec![policy("^a", None, SET)]));
-    let both = numbers(retries(&live, "a", SAID, Mode::Takeover));
+    let both = numbers(retries(&live, "a", SAID, Mode::Full));
     assert_eq!(both, Some((500, Some(3))));
-    let by_policy = numbers(retries(&live, "a", SILENT, Mode::Takeover));
+    let by_policy = numbers(retries(&live, "a", SILENT, Mode::Full));
     assert_eq!(by_policy, Some((9000, Some(3))));
-    let by_arguments = numbers(retries(&live, "b", SAID, Mode::Takeover));
+    let by_arguments = numbers(retries(&live, "b", SAID, Mode::Full));
     assert_eq!(by_arguments, Some((500, Some(20))));
 }
 
@@ -85,27 +85,27 @@ fn a_policy_that_overrules_comes_first_and_arguments_complete_it() {
         ..policy("^a", None, SET)
     };
     let live = LivePolicies::new(Policies::new(vec![overrules]));
-    let both = numbers(retries(&live, "a", SAID, Mode::Takeover));
+    let both = numbers(retries(&live, "a", SAID, Mode::Full));
     assert_eq!(both, Some((9000, Some(3))));
     let limit = SaidRetries {
         delivery_limit: Some(9),
         ..SILENT
     };
-    let overruled = numbers(retries(&live, "a", limit, Mode::Takeover));
+    let overruled = numbers(retries(&live, "a", limit, Mode::Full));
     assert_eq!(overruled, Some((9000, Some(3))));
-    let others = numbers(retries(&live, "b", SAID, Mode::Takeover));
+    let others = numbers(retries(&live, "b", SAID, Mode::Full));
     assert_eq!(others, Some((500, Some(20))));
 }
 
 #[test]
 fn mode_native_leaves_returns_to_the_broker() {
     for (of_policy, global, ours) in [
-        (None, Mode::Takeover, true),
-        (None, Mode::Keep, true),
-        (None, Mode::Native, false),
-        (Some(Mode::Native), Mode::Takeover, false),
-        (Some(Mode::Keep), Mode::Native, true),
-        (Some(Mode::Takeover), Mode::Native, true),
+        (None, Mode::Full, true),
+        (None, Mode::RejectsOnly, true),
+        (None, Mode::Off, false),
+        (Some(Mode::Off), Mode::Full, false),
+        (Some(Mode::RejectsOnly), Mode::Off, true),
+        (Some(Mode::Full), Mode::Off, true),
     ] {
         let live = LivePolicies::new(Policies::new(vec![policy("^a", of_policy, SET)]));
         for said in [SILENT, SAID] {
@@ -122,9 +122,9 @@ fn the_policy_that_fits_first_is_the_only_one() {
         ..policy("^a", None, SILENT)
     };
     let live = LivePolicies::new(Policies::new(vec![policy("^a", None, SET), silent]));
-    assert_eq!(retries(&live, "a", SILENT, Mode::Takeover), None);
+    assert_eq!(retries(&live, "a", SILENT, Mode::Full), None);
     assert_eq!(
-        numbers(retries(&live, "a", SAID, Mode::Takeover)),
+        numbers(retries(&live, "a", SAID, Mode::Full)),
         Some((500, Some(20)))
     );
 }
@@ -133,7 +133,7 @@ fn the_policy_that_fits_first_is_the_only_one() {
 fn a_changed_policy_acts_at_the_next_return() {
     let live = LivePolicies::default();
     live.set_ours(Policies::new(vec![policy("^a", None, SET)]));
-    assert!(retries(&live, "a", SILENT, Mode::Takeover).is_some());
+    assert!(retries(&live, "a", SILENT, Mode::Full).is_some());
     live.set_ours(Policies::default());
-    assert_eq!(retries(&live, "a", SILENT, Mode::Takeover), None);
+    assert_eq!(retries(&live, "a", SILENT, Mode::Full), None);
 }

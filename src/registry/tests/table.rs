@@ -191,7 +191,7 @@ impl Scene {
             "handled" => {
                 let circumstances = Circumstances {
                     policies: &self.live().0,
-                    mode: self.mode.unwrap_or(Mode::Takeover),
+                    mode: self.mode.unwrap_or(Mode::Full),
                     names: &self.names,
                     version: Some(Version(3, 13, 0)),
                 };
@@ -326,7 +326,7 @@ impl Scene {
             queue_type: arguments.queue_type(),
         });
         let target = |said: &DeclaredTarget| show_target(&said.target(policy).unwrap());
-        let global = self.mode.unwrap_or(Mode::Takeover);
+        let global = self.mode.unwrap_or(Mode::Full);
         match arguments.wanted(policy, global, &self.names) {
             Wanted::Nothing => "nothing".to_owned(),
             Wanted::Leave(Fallback::NameTooLong) => "leave: name too long".to_owned(),
@@ -414,9 +414,9 @@ fn show_target(target: &Target) -> String {
 
 fn mode(name: &[u8]) -> Mode {
     match name {
-        b"takeover" => Mode::Takeover,
-        b"keep" => Mode::Keep,
-        b"native" => Mode::Native,
+        b"full" => Mode::Full,
+        b"rejects-only" => Mode::RejectsOnly,
+        b"off" => Mode::Off,
         other => panic!("no mode {other:?}"),
     }
 }

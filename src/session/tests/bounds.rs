@@ -23,7 +23,7 @@ fn declare_ok() -> Vec<u8> {
 
 #[test]
 fn a_client_that_asks_without_end_is_not_read_until_half_of_its_replies_came() {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     let most = settings.limits.now().fixed.replies;
     let mut s = Script::open(settings);
     for _ in 0..most {
@@ -59,7 +59,7 @@ fn a_reply_counts_for_what_is_kept_of_its_request() {
         (declare(3, 100_000), 1),
         (declare(250, 10), 3),
     ] {
-        let settings = limited(Mode::Keep, |limits| limits.fixed.replies = 60);
+        let settings = limited(Mode::RejectsOnly, |limits| limits.fixed.replies = 60);
         let mut s = Script::open(settings);
         for _ in 0..60 / kept {
             s.client(&request).passes();
@@ -71,7 +71,7 @@ fn a_reply_counts_for_what_is_kept_of_its_request() {
 
 #[test]
 fn of_a_channel_that_the_broker_closes_no_reply_is_awaited() {
-    let settings = limited(Mode::Keep, |limits| limits.fixed.replies = 60);
+    let settings = limited(Mode::RejectsOnly, |limits| limits.fixed.replies = 60);
     let mut s = Script::open(settings);
     for _ in 0..60 {
         s.client(&passive()).passes();
@@ -105,7 +105,7 @@ fn of_the_arguments_of_a_known_queue_only_short_ones_are_kept() {
 
 #[test]
 fn a_queue_too_many_is_not_managed() {
-    let mut s = Script::open(limited(Mode::Keep, |limits| limits.fixed.queues = 1))
+    let mut s = Script::open(limited(Mode::RejectsOnly, |limits| limits.fixed.queues = 1))
         .managed("first", target("dlx"))
         .managed("second", target("dlx"));
     assert!(s.events.contains(&Event::LimitMet(Limit::Queues)));
@@ -117,7 +117,7 @@ fn a_queue_too_many_is_not_managed() {
 
 #[test]
 fn channels_that_the_broker_will_refuse_are_not_kept() {
-    let mut s = Script::narrow(settings(Mode::Keep), 10);
+    let mut s = Script::narrow(settings(Mode::RejectsOnly), 10);
     for channel in 2..=65_535 {
         let open = method(ChannelId(channel), MethodId::CHANNEL_OPEN, |a| {
             a.shortstr(b"").end()

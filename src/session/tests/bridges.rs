@@ -64,7 +64,7 @@ fn died(exchange: &str, private: bool) -> Vec<u8> {
 
 #[test]
 fn a_delivery_names_the_internal_exchange() {
-    let mut s = Script::open(settings(Mode::Keep)).consume("q");
+    let mut s = Script::open(settings(Mode::RejectsOnly)).consume("q");
     s.broker(&delivery(BRIDGE, &[0, 0]))
         .client_gets(&[&delivery("int-x", &[0, 0])]);
     for other in ["", "int-x", "dlx-proxy.bridge", "dlx-proxy/int-x"] {
@@ -74,7 +74,7 @@ fn a_delivery_names_the_internal_exchange() {
 
 #[test]
 fn so_does_what_is_fetched() {
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     let got = |exchange: &str| {
         let mut out = Vec::new();
         let got = GetOk {
@@ -98,7 +98,7 @@ fn so_does_what_is_fetched() {
 
 #[test]
 fn and_so_does_the_history_of_its_deaths() {
-    let mut s = Script::open(settings(Mode::Keep)).consume("q");
+    let mut s = Script::open(settings(Mode::RejectsOnly)).consume("q");
     s.broker(&delivery("x", &died(BRIDGE, true)))
         .client_gets(&[&delivery("x", &died("int-x", false))]);
     s.broker(&delivery("x", &died("y", false))).passes();
@@ -106,7 +106,7 @@ fn and_so_does_the_history_of_its_deaths() {
 
 #[test]
 fn and_so_does_its_dead_letter() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("q", target("dlx"));
     s.broker(&delivery(BRIDGE, &died(BRIDGE, true)))
         .client_gets(&[&delivery("int-x", &died("int-x", false))]);
     s.client(&reject(1, false)).silent();
@@ -118,7 +118,7 @@ fn and_so_does_its_dead_letter() {
 
 #[test]
 fn a_client_that_is_gone_is_told_nothing_of_it() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("q", target("dlx"));
     s.broker(&delivery("x", &[0, 0])).passes();
     s.client(&reject(1, false)).silent();
     s.gone(Leg::Client).broker_gets(&[&cancel("q", 1)]);

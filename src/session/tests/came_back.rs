@@ -58,7 +58,7 @@ fn again(s: &mut Script, tag: u64) -> Message {
 
 /// The queue `orders` with these retries; what all sessions may retain.
 fn session(retries: SaidRetries, taken_over: bool) -> (Script, Budget) {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     let budget = settings.retained.clone();
     let mut declared = declared(retries);
     declared.taken_over = taken_over;
@@ -166,7 +166,7 @@ fn the_limit_counts_over_all_its_returns() {
 
 #[test]
 fn what_is_rejected_after_a_retry_dies_as_if_it_had_never_been_away() {
-    let s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let s = Script::open(settings(Mode::RejectsOnly)).managed("orders", target("dlx"));
     s.policies.set_ours(policy(said(Some(1000), None)));
     let mut s = s;
     seen(&mut s, &published().delivered(1).concat());

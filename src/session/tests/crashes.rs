@@ -13,7 +13,7 @@ use crate::session::Input;
 
 /// Channel 1 consumes from `orders`, which counts so and delivered the first three tags; there may be so many dead letters in flight.
 fn with(on_crash: OnCrash, tickets: usize) -> Script {
-    let settings = limited(Mode::Keep, |limits| {
+    let settings = limited(Mode::RejectsOnly, |limits| {
         limits.max_tickets_per_connection = tickets
     });
     settings.policies.set_ours(policy(SaidRetries {

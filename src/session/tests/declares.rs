@@ -32,7 +32,7 @@ fn a_declare_that_fits_goes_on_with_the_intake_exchange_in_it() {
 /// The broker closes the connection for it.
 #[test]
 fn a_declare_that_cannot_be_read_passes() {
-    for mode in [Mode::Keep, Mode::Takeover] {
+    for mode in [Mode::RejectsOnly, Mode::Full] {
         let mut s = Script::open(settings(mode));
         s.client(&method(CH, MethodId::QUEUE_DECLARE, |a| a.short(0).end()))
             .passes();
@@ -42,7 +42,7 @@ fn a_declare_that_cannot_be_read_passes() {
 
 #[test]
 fn line_breaks_in_a_name_are_taken_out_as_the_broker_does() {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     s.client(&declare_on(CH, "q\r\n", 0, &original()))
         .broker_gets(&[
             &opened(),
@@ -189,7 +189,7 @@ fn what_has_nothing_to_do_with_dead_letters_is_refused_in_the_brokers_words() {
 
 #[test]
 fn nothing_is_tried_while_something_before_the_declare_may_fail() {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
         a.short(0).shortstr(b"x").shortstr(b"k").octet(0).end()
     });
@@ -309,7 +309,7 @@ fn a_declare_that_would_grow_over_the_frame_stays_as_it_is() {
     let declare = declare_on(CH, "q", 0, &table);
     for (room, fits) in [(0, false), (31, false), (32, true)] {
         let frame_max = declare.len() as u32 - 8 + room;
-        let mut s = Script::cramped(settings(Mode::Takeover), frame_max);
+        let mut s = Script::cramped(settings(Mode::Full), frame_max);
         match fits {
             false => {
                 s.client(&declare).passes();
@@ -355,14 +355,14 @@ fn a_second_declare_waits_for_the_end_of_the_first_probe() {
 
 #[test]
 fn passive_declares_and_queues_without_dead_letters_pass() {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     s.client(&declare_on(CH, "q", 1, &original())).passes();
     s.client(&declare_on(CH, "q", 0, b"")).passes();
 }
 
 #[test]
 fn in_keep_mode_a_declare_passes_and_its_queue_is_managed() {
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     s.client(&declare_on(CH, "q", 0, &original())).passes();
     s.broker(&declare_ok(CH, "q")).passes();
     assert!(matches!(
@@ -376,7 +376,7 @@ fn in_keep_mode_a_declare_passes_and_its_queue_is_managed() {
 
 #[test]
 fn what_is_managed_ends_with_its_queue() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("q", target("dlx"));
     s.broker(&deliver("q", 1, b"hi")).passes();
     s.client(&method(CH, MethodId::QUEUE_DELETE, |a| {
         a.short(0).shortstr(b"q").octet(0).end()
@@ -390,7 +390,7 @@ fn what_is_managed_ends_with_its_queue() {
 /// The broker says so by cancelling the consumer: the queue was deleted, or moved to another node.
 #[test]
 fn and_with_a_consumer_that_the_broker_cancels() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("q", target("dlx"));
     s.broker(&method(CH, MethodId::BASIC_CANCEL, |a| {
         a.shortstr(b"q").octet(1).end()
     }))

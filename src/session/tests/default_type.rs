@@ -21,7 +21,7 @@ fn limit() -> Vec<u8> {
 
 /// Such a declare: the broker is asked for the queue.
 fn declared() -> Script {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     drop(s.client(&declare_on(CH, "q", DURABLE, &limit())));
     s.sent_to_broker();
     s
@@ -153,7 +153,7 @@ fn what_is_of_no_other_type_is_not_asked_for() {
         DURABLE | QueueDeclare::EXCLUSIVE,
         DURABLE | QueueDeclare::AUTO_DELETE,
     ] {
-        let mut s = Script::open(settings(Mode::Takeover));
+        let mut s = Script::open(settings(Mode::Full));
         s.client(&declare_on(CH, "q", bits, &limit()))
             .broker_gets(&[&declare_on(CH, "q", bits, b"")]);
     }

@@ -76,7 +76,7 @@ fn a_probe_costs_a_user_one_connection() {
 
 #[test]
 fn a_limit_that_the_client_met_itself_counts_too() {
-    let s = limited(Script::open(settings(Mode::Takeover)));
+    let s = limited(Script::open(settings(Mode::Full)));
     assert!(s.events.is_empty(), "{:?}", s.events);
     let mut s = s.another();
     s.client(&declare_on(CH, "q", 0, &original())).passes();
@@ -84,7 +84,7 @@ fn a_limit_that_the_client_met_itself_counts_too() {
 
 #[test]
 fn the_limit_of_one_connection_says_nothing_of_the_next() {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     let text =
         "NOT_ALLOWED - number of channels opened (1) has reached the negotiated channel_max (1)";
     s.broker(&connection_close(text)).passes();
@@ -204,7 +204,7 @@ fn a_refusal_teaches() {
             "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received '{received}' but current is '{current}'"
         )
     };
-    let mut s = limited(Script::open(settings(Mode::Takeover))).another();
+    let mut s = limited(Script::open(settings(Mode::Full))).another();
     s.client(&declare_on(CH, "q", 0, &original())).passes();
     let _told = s.broker(&close(CH, 406, &text("dlx", "dlx-proxy/dlx")));
     let _ignored = s.sent_to_client();
@@ -217,14 +217,14 @@ fn a_refusal_teaches() {
 
 #[test]
 fn a_client_with_all_its_channels_is_not_probed() {
-    let mut s = Script::narrow(settings(Mode::Takeover), 1);
+    let mut s = Script::narrow(settings(Mode::Full), 1);
     s.client(&declare_on(CH, "q", 0, &original())).passes();
     assert_left(&s, Fallback::NoChannel);
 }
 
 #[test]
 fn a_client_that_uses_the_highest_number_is_probed_on_another() {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     s.client(&channel_open(65_535)).passes();
     let probe = ChannelId(65_534);
     s.client(&declare_on(CH, "q", 0, &original()))
@@ -293,7 +293,7 @@ fn its_answer_does_not_cut_a_frame_of_the_client_in_two() {
 #[test]
 fn a_probe_goes_on_between_the_frames_of_a_client_that_is_being_closed() {
     let two = ChannelId(2);
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     s.client(&channel_open(2)).passes();
     s.broker(&method(two, MethodId::CHANNEL_OPEN_OK, |a| {
         a.longstr(b"").end()
@@ -427,7 +427,7 @@ fn who_may_not_make_the_queue_hears_it_from_the_broker() {
 fn an_exclusive_queue_is_known_to_its_own_session_alone() {
     const EXCLUSIVE: u8 = 4;
     let declares = |channel, table: &[u8]| declare_on(channel, "q", EXCLUSIVE, table);
-    let mut s = Script::narrow(settings(Mode::Takeover), 2);
+    let mut s = Script::narrow(settings(Mode::Full), 2);
     s.client(&declares(CH, &original()))
         .broker_gets(&[&opened(), &declares(PROBE, &if_there(&rewritten()))]);
     s.broker(&close(PROBE, 406, ABSENT)).broker_gets(&[

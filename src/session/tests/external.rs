@@ -13,7 +13,7 @@ const ZERO: ChannelId = ChannelId::CONNECTION;
 const WORDS: &[u8] = b"ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. For details see the broker logfile.";
 
 fn with(external: External) -> Script {
-    Script::behind(external, settings(Mode::Keep))
+    Script::behind(external, settings(Mode::RejectsOnly))
 }
 
 fn start(mechanisms: &[u8]) -> Vec<u8> {

@@ -16,7 +16,7 @@ fn prefixed(prefix: &str) -> Vec<u8> {
 
 /// At a broker of that version, where a policy with that pattern names a target.
 fn script(version: &str, pattern: &str) -> Script {
-    let settings = settings(Mode::Takeover);
+    let settings = settings(Mode::Full);
     settings.policies.set_ours(Policies::new(vec![Policy {
         pattern: Pattern::new(pattern).expect("a good pattern"),
         definition: Definition {

@@ -43,7 +43,7 @@ fn close_ok() -> Vec<u8> {
 }
 
 fn fresh() -> Script {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     s.inquires = true;
     s
 }

@@ -67,7 +67,7 @@ pub(super) fn declare_ok() -> Vec<u8> {
 
 /// The same, with deliveries 1 to `n`.
 pub(super) fn with(n: u64) -> Script {
-    let mut script = open(settings(Mode::Keep));
+    let mut script = open(settings(Mode::RejectsOnly));
     for tag in 1..=n {
         script.broker(&deliver("orders", tag, b"hi")).passes();
     }
@@ -76,7 +76,7 @@ pub(super) fn with(n: u64) -> Script {
 
 /// Deliveries 1 to `n`, none of which fits the budget.
 pub(super) fn large(n: u64) -> Script {
-    let mut script = open(limited(Mode::Keep, |limits| {
+    let mut script = open(limited(Mode::RejectsOnly, |limits| {
         limits.retained_bytes_per_connection = 450;
     }));
     for tag in 1..=n {
@@ -136,7 +136,7 @@ fn what_is_refused_is_published_again_after_growing_pauses() {
 
 #[test]
 fn where_nobody_could_be_asked_whether_it_is_the_same_queue_the_broker_hears_of_no_reject() {
-    let mut s = declared(settings(Mode::Keep));
+    let mut s = declared(settings(Mode::RejectsOnly));
     s.doubts = true;
     let mut s = s.consume("orders");
     s.broker(&deliver("orders", 1, b"hi")).passes();
@@ -151,7 +151,7 @@ fn where_nobody_could_be_asked_whether_it_is_the_same_queue_the_broker_hears_of_
 
 #[test]
 fn what_was_declared_on_a_channel_that_its_client_closes_meanwhile_is_known() {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     settings.policies.set_ours(policies());
     let mut s = Script::open(settings);
     s.client(&[declare(), channel_close()].concat()).passes();

@@ -13,7 +13,7 @@ const ZERO: ChannelId = ChannelId::CONNECTION;
 
 /// Channel 1 consumes from the managed queue `orders`, which delivered the first `n` tags.
 fn with(n: u64) -> Script {
-    let mut script = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let mut script = Script::open(settings(Mode::RejectsOnly)).managed("orders", target("dlx"));
     for tag in 1..=n {
         script.broker(&deliver("orders", tag, b"hi")).passes();
     }
@@ -143,7 +143,7 @@ fn both_close_at_once() {
 
 #[test]
 fn in_the_handshake_nobody_is_told() {
-    let mut s = Script::fresh(settings(Mode::Keep));
+    let mut s = Script::fresh(settings(Mode::RejectsOnly));
     s.client(&frame::PROTOCOL).passes();
     s.drain().silent();
     assert_eq!(s.session.flow(), Flow::Finish);

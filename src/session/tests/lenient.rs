@@ -78,7 +78,7 @@ fn corrects(s: &mut Script, said: &str, form: &[u8]) {
 
 /// The queue was taken over with the target `old`. A declare says `dlx`, up to the point where the broker has compared all else.
 fn matching() -> Script {
-    let mut s = Script::open(lenient(Mode::Takeover));
+    let mut s = Script::open(lenient(Mode::Full));
     matches(&mut s);
     s
 }
@@ -267,7 +267,7 @@ fn what_else_differs_is_refused_in_the_broker_s_words() {
 
 #[test]
 fn without_a_target_what_is_rejected_is_left_to_the_broker() {
-    let mut s = Script::open(lenient(Mode::Takeover));
+    let mut s = Script::open(lenient(Mode::Full));
     s.client(&declare_on(CH, "q", 0, &[]))
         .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &[])]);
     s.broker(&open_ok()).silent();
@@ -288,13 +288,13 @@ fn without_a_target_what_is_rejected_is_left_to_the_broker() {
     assert_eq!(s.dead, []);
 }
 
-/// In mode `keep`, or where a queue was made without the proxy.
+/// In mode `rejects-only`, or where a queue was made without the proxy.
 #[test]
 fn a_native_queue_is_told_by_both_of_its_arguments() {
-    for mode in [Mode::Keep, Mode::Takeover] {
+    for mode in [Mode::RejectsOnly, Mode::Full] {
         let mut s = Script::open(lenient(mode));
         let first = match mode {
-            Mode::Keep => original(),
+            Mode::RejectsOnly => original(),
             _ => if_there(&rewritten()),
         };
         s.client(&declare_on(CH, "q", 0, &original()))
@@ -326,7 +326,7 @@ fn a_native_queue_is_told_by_both_of_its_arguments() {
 
 #[test]
 fn a_declare_that_fits_goes_on_as_it_is() {
-    let mut s = Script::open(lenient(Mode::Keep));
+    let mut s = Script::open(lenient(Mode::RejectsOnly));
     s.client(&declare_on(CH, "q", 0, &original()))
         .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &original())]);
     s.broker(&open_ok()).silent();
@@ -345,7 +345,9 @@ fn a_declare_that_fits_goes_on_as_it_is() {
 fn beyond_max_redeclared_queues_declares_are_strict() {
     let settings = Settings {
         declares: Declares::Lenient,
-        ..limited(Mode::Keep, |limits| limits.fixed.redeclared_queues = 0)
+        ..limited(Mode::RejectsOnly, |limits| {
+            limits.fixed.redeclared_queues = 0
+        })
     };
     let mut s = Script::open(settings);
     s.client(&declare_on(CH, "q", 0, &original()))
@@ -360,7 +362,7 @@ fn beyond_max_redeclared_queues_declares_are_strict() {
 /// A name that never ends corrections: the queue is another one each time.
 #[test]
 fn a_queue_that_is_another_one_each_time_is_given_up() {
-    let mut s = Script::open(lenient(Mode::Keep));
+    let mut s = Script::open(lenient(Mode::RejectsOnly));
     s.client(&declare_on(CH, "q", 0, &original()))
         .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &original())]);
     s.broker(&open_ok()).silent();

@@ -25,7 +25,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let settings = settings(Mode::Keep);
+        let settings = settings(Mode::RejectsOnly);
         let catalogue = settings.catalogue.clone();
         settings.policies.set_hears_broker(true);
         let mut s = Script::open(settings);

@@ -43,7 +43,7 @@ fn a_client_may_not_name_an_object_of_ours() {
         ),
     ];
     for (kind, name, request) in requests {
-        let mut s = Script::open(settings(Mode::Takeover));
+        let mut s = Script::open(settings(Mode::Full));
         s.client(&request).broker_gets(&[&ack(u64::MAX, false)]);
         let mut broker = Vec::new();
         let unknown = format!("PRECONDITION_FAILED - unknown delivery tag {}", u64::MAX);
@@ -66,7 +66,7 @@ fn a_client_may_not_name_an_object_of_ours() {
 
 #[test]
 fn a_publish_to_an_exchange_of_ours_goes_nowhere() {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
         a.short(0)
             .shortstr(b"dlx-proxy.parked")

@@ -1,4 +1,4 @@
-//! Mode `native`: nothing is rewritten, unless the queue was taken over before.
+//! Mode `off`: nothing is rewritten, unless the queue was taken over before.
 
 use super::doubt::limited;
 use super::probes::*;
@@ -18,7 +18,7 @@ fn current(exchange: &str) -> String {
 
 /// The original was tried.
 fn trying() -> Script {
-    let mut s = Script::open(settings(Mode::Native));
+    let mut s = Script::open(settings(Mode::Off));
     s.client(&declare_on(CH, "q", NO_WAIT, &original()))
         .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &original())]);
     assert!(s.ensure.is_empty(), "nothing is made for it");
@@ -114,7 +114,7 @@ fn what_the_broker_refuses_it_refuses_in_its_own_words() {
 /// The queue that comes of it must not be there if something before it fails.
 #[test]
 fn the_channel_is_quiet_before() {
-    let mut s = Script::open(settings(Mode::Native));
+    let mut s = Script::open(settings(Mode::Off));
     let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
         a.short(0).shortstr(b"missing").shortstr(b"").octet(0).end();
     });
@@ -131,19 +131,19 @@ fn the_channel_is_quiet_before() {
 
 #[test]
 fn without_a_probe_it_goes_on_as_it_is() {
-    let mut s = limited(Script::open(settings(Mode::Native))).another();
+    let mut s = limited(Script::open(settings(Mode::Off))).another();
     s.client(&declare_on(CH, "q", 0, &original())).passes();
     assert!(s.events.is_empty(), "{:?}", s.events);
 }
 
 #[test]
 fn a_name_that_the_broker_makes_is_of_no_queue_that_is_there() {
-    let mut s = Script::open(settings(Mode::Native));
+    let mut s = Script::open(settings(Mode::Off));
     s.client(&declare_on(CH, "", 0, &original())).passes();
 }
 
 #[test]
 fn passive_declares_pass() {
-    let mut s = Script::open(settings(Mode::Native));
+    let mut s = Script::open(settings(Mode::Off));
     s.client(&declare_on(CH, "q", 1, &original())).passes();
 }

@@ -74,7 +74,7 @@ pub(super) fn close_ok() -> Vec<u8> {
 
 /// `q` is managed; its declare had these bits.
 pub(super) fn declared(bits: u8) -> Script {
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     declare(&mut s, bits);
     s
 }
@@ -408,7 +408,7 @@ fn a_reject_waits_for_the_answer_to_what_may_fail() {
 /// What could make the broker close the channel waits for withheld rejects: so does a publish to an exchange of which nothing is known any more.
 #[test]
 fn so_many_exchanges_are_believed_to_be_there() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("orders", target("dlx"));
     let publish = |exchange: &str| {
         let publish = method(CH, MethodId::BASIC_PUBLISH, |a| {
             a.short(0)

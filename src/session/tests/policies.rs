@@ -37,7 +37,7 @@ fn policy(exchange: &str, key: Option<&str>) -> Policy {
 
 /// The queue `orders`, with a dead-letter exchange by argument, and three deliveries.
 fn session() -> Script {
-    let mut script = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let mut script = Script::open(settings(Mode::RejectsOnly)).managed("orders", target("dlx"));
     for tag in 1..=3 {
         script.broker(&deliver("orders", tag, b"hi")).passes();
     }
@@ -108,11 +108,11 @@ fn a_policy_of_ours_that_changes_or_goes() {
 #[test]
 fn a_policy_that_acts_on_rejects_only_is_told_of() {
     for (mode, overrules, taken_over, told) in [
-        (Mode::Takeover, true, false, true),
-        (Mode::Keep, true, false, true),
-        (Mode::Keep, false, false, false),     // as was asked for
-        (Mode::Takeover, false, false, false), // the argument counts
-        (Mode::Takeover, true, true, false),
+        (Mode::Full, true, false, true),
+        (Mode::RejectsOnly, true, false, true),
+        (Mode::RejectsOnly, false, false, false), // as was asked for
+        (Mode::Full, false, false, false),        // the argument counts
+        (Mode::Full, true, true, false),
     ] {
         let s = Script::open(settings(mode));
         s.policies.set_ours(Policies::new(vec![Policy {

@@ -95,7 +95,7 @@ pub(super) const ABSENT: &str = "PRECONDITION_FAILED - invalid arg 'x-max-age' f
 
 /// Up to the point where it is known whether there is such a queue.
 pub(super) fn comparing(bits: u8) -> Script {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     s.client(&declare_on(CH, "q", bits, &original()))
         .broker_gets(&[
             &opened(),
@@ -132,7 +132,7 @@ pub(super) fn fitting() -> Script {
 
 /// A name that the broker should make: the rewritten form is asked about.
 pub(super) fn comparing_a_name() -> Script {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     s.client(&declare_on(CH, "", 0, &original())).broker_gets(&[
         &opened(),
         &declare_on(PROBE, "", 0, &if_there(&rewritten())),

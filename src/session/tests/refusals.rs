@@ -30,7 +30,7 @@ fn declares(channel: ChannelId, table: &[u8]) -> Vec<u8> {
 
 /// A type that we do not know: is there such a queue?
 fn looking() -> Script {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     s.client(&declares(CH, &table("dlx", "heap")))
         .broker_gets(&[&opened(), &declare_on(PROBE, "q", 1, b"")]);
     assert!(s.ensure.is_empty(), "nothing is made for it");

@@ -12,7 +12,7 @@ const CONFIRMED: Outcome = Outcome::Confirmed;
 
 /// Channel 1 consumes from the managed queue `orders` and from the unmanaged `other`; `orders` delivered the first `n` tags.
 fn with(n: u64) -> Script {
-    let mut script = Script::open(settings(Mode::Keep))
+    let mut script = Script::open(settings(Mode::RejectsOnly))
         .managed("orders", target("dlx"))
         .consume("other");
     for tag in 1..=n {
@@ -257,7 +257,7 @@ fn out_of_tickets_the_client_is_not_read() {
 #[test]
 fn over_the_budget_nothing_is_retained_and_the_reject_is_forwarded() {
     let small = |limits: &mut Limits| limits.retained_bytes_per_connection = 480;
-    let mut s = Script::open(limited(Mode::Keep, small)).managed("orders", target("dlx"));
+    let mut s = Script::open(limited(Mode::RejectsOnly, small)).managed("orders", target("dlx"));
     s.broker(&deliver("orders", 1, b"more than thirty bytes of a body"))
         .passes();
     s.broker(&deliver("orders", 2, b"hi")).passes();
@@ -340,9 +340,11 @@ fn a_client_that_vanishes_has_its_withheld_rejects_settled() {
 /// Found by the simulation: the broker closed the connection over it.
 #[test]
 fn a_channel_that_waits_to_be_opened_is_not_closed() {
-    let mut s = Script::open(limited(Mode::Keep, |limits| limits.fixed.replies = 1))
-        .managed("orders", target("dlx"))
-        .consume("orders");
+    let mut s = Script::open(limited(Mode::RejectsOnly, |limits| {
+        limits.fixed.replies = 1
+    }))
+    .managed("orders", target("dlx"))
+    .consume("orders");
     let on = |channel, id| {
         method(crate::amqp::ids::ChannelId(channel), id, |a| {
             a.shortstr(b"").end()

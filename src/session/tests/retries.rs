@@ -71,7 +71,10 @@ pub(super) fn of(settings: Settings, declared: Declared) -> Script {
 
 /// The same of a queue whose messages come back after a second, with deliveries 1 to `n`.
 pub(super) fn with(n: u64) -> Script {
-    let mut script = of(settings(Mode::Keep), declared(said(Some(1000), None)));
+    let mut script = of(
+        settings(Mode::RejectsOnly),
+        declared(said(Some(1000), None)),
+    );
     for tag in 1..=n {
         script.broker(&deliver("orders", tag, b"hi")).passes();
     }
@@ -101,7 +104,7 @@ fn a_return_is_withheld_until_it_is_in_a_delay_queue() {
 
 #[test]
 fn so_it_is_where_only_a_policy_says_so_of_a_queue_that_nobody_declared_here() {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     settings.policies.set_ours(policy(said(Some(1000), None)));
     let mut s = Script::open(settings).consume("orders");
     s.broker(&deliver("orders", 1, b"hi")).passes();
@@ -123,7 +126,7 @@ fn so_it_is_where_only_a_policy_says_so_of_a_queue_that_nobody_declared_here() {
 
 #[test]
 fn without_retries_a_return_passes() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("orders", target("dlx"));
     for tag in 1..=4 {
         s.broker(&deliver("orders", tag, b"hi")).passes();
     }
@@ -169,7 +172,9 @@ fn a_multiple_leaves_to_the_broker_what_has_no_retries() {
 
 #[test]
 fn a_multiple_of_what_has_no_retries_waits_if_it_would_be_many_pieces() {
-    let settings = limited(Mode::Keep, |limits| limits.max_tickets_per_connection = 100);
+    let settings = limited(Mode::RejectsOnly, |limits| {
+        limits.max_tickets_per_connection = 100
+    });
     settings.policies.set_ours(policy(said(Some(1000), None)));
     for queue in ["orders", "mine"] {
         let mut s = Script::open(settings.clone()).managed(queue, target("dlx"));
@@ -210,7 +215,7 @@ fn in_tx_mode_a_return_is_the_brokers() {
         policy(said(Some(1000), None)),
         super::kept::policies(), // names a target: then a copy is kept
     ] {
-        let settings = settings(Mode::Keep);
+        let settings = settings(Mode::RejectsOnly);
         settings.policies.set_ours(policies);
         let mut s = of(settings, declared(said(Some(1000), None)));
         s.broker(&deliver("orders", 1, b"hi")).passes();
@@ -253,7 +258,7 @@ fn a_purge_or_a_delete_of_a_queue_with_delays_is_told_of() {
     let delete = queue_delete("orders", 0);
     for retries in [said(Some(1000), None), said(None, Some(3))] {
         let delays = retries.delayed_retry_min.is_some();
-        let first = of(settings(Mode::Keep), declared(retries));
+        let first = of(settings(Mode::RejectsOnly), declared(retries));
         let mut s = first.another();
         for (asked, answer, deleted) in [(&purge, &purge_ok, false), (&delete, &delete_ok(), true)]
         {

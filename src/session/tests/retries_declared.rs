@@ -52,7 +52,7 @@ fn is_retried(mut s: Script, queue: &str) {
 fn a_classic_queue_is_declared_without_them() {
     for kind in [Some("classic"), None] {
         for exchange in [Some("dlx"), None] {
-            let settings = settings(Mode::Keep);
+            let settings = settings(Mode::RejectsOnly);
             let classic = Some(QueueType::Classic);
             settings.catalogue.learn_default_type(
                 &name("/"),
@@ -73,7 +73,7 @@ fn a_classic_queue_is_declared_without_them() {
 
 #[test]
 fn arguments_that_ask_for_none_beat_a_policy() {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     settings.policies.set_ours(policy(said(None, Some(0))));
     let mut s = Script::open(settings);
     let unlimited = table(|table| {
@@ -90,7 +90,7 @@ fn arguments_that_ask_for_none_beat_a_policy() {
 #[test]
 fn a_quorum_queue_is_declared_with_them() {
     for exchange in [Some("dlx"), None] {
-        let mut s = Script::open(settings(Mode::Keep));
+        let mut s = Script::open(settings(Mode::RejectsOnly));
         let full = arguments(Some("quorum"), exchange, true);
         s.client(&declare_on(CH, "q", QueueDeclare::DURABLE, &full))
             .passes();
@@ -101,7 +101,7 @@ fn a_quorum_queue_is_declared_with_them() {
 
 #[test]
 fn a_declare_without_an_answer_is_known_all_the_same() {
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     let (full, rest) = (arguments(None, None, true), arguments(None, None, false));
     s.client(&declare_on(CH, "q", NO_WAIT, &full))
         .broker_gets(&[&declare_on(CH, "q", 0, &rest)]);
@@ -123,7 +123,7 @@ fn no_form_of_a_takeover_has_them() {
         let intake = std::str::from_utf8(&intake).expect("text");
         let original = arguments(kind, Some("dlx"), seen);
         let rewritten = arguments(kind, Some(intake), seen);
-        let mut s = Script::open(settings(Mode::Takeover));
+        let mut s = Script::open(settings(Mode::Full));
         s.client(&declare_on(CH, "q", 0, &arguments(kind, Some("dlx"), true)))
             .broker_gets(&[&opened(), &declare_on(PROBE, "q", 0, &if_there(&rewritten))]);
         s.broker(&open_ok()).silent();
@@ -149,7 +149,7 @@ fn no_form_of_a_takeover_has_them() {
 /// The user may not write to the intake exchange: the client's own form goes on.
 #[test]
 fn nor_has_the_original_that_goes_on() {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     let full = arguments(None, Some("dlx"), true);
     let rest = arguments(None, Some("dlx"), false);
     let said = DeclaredTarget::Target(target("dlx"));
@@ -176,7 +176,7 @@ fn nor_has_the_original_that_goes_on() {
 /// Should a consumer of it begin late: what asks whether it is the same queue is what was accepted.
 #[test]
 fn nor_has_the_question_whether_it_is_still_the_same() {
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     let rest = arguments(None, None, false);
     s.client(&declare_on(CH, "q", 0, &arguments(None, None, true)))
         .broker_gets(&[&declare_on(CH, "q", 0, &rest)]);
@@ -195,11 +195,11 @@ fn nor_has_the_question_whether_it_is_still_the_same() {
 
 #[test]
 fn in_mode_native_and_in_passive_declares_they_pass() {
-    let passive = Script::open(settings(Mode::Keep));
-    let native = Script::open(settings(Mode::Native));
-    let by_policy = settings(Mode::Keep);
+    let passive = Script::open(settings(Mode::RejectsOnly));
+    let native = Script::open(settings(Mode::Off));
+    let by_policy = settings(Mode::RejectsOnly);
     by_policy.policies.set_ours(Policies::new(vec![Policy {
-        mode: Some(Mode::Native),
+        mode: Some(Mode::Off),
         pattern: Pattern::new("^q$").expect("a good pattern"),
         ..Policy::default()
     }]));
@@ -220,7 +220,7 @@ fn in_mode_native_and_in_passive_declares_they_pass() {
 
 #[test]
 fn a_server_named_queue_has_retries_too() {
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     let (full, rest) = (arguments(None, None, true), arguments(None, None, false));
     s.client(&declare_on(CH, "", 0, &full))
         .broker_gets(&[&declare_on(CH, "", 0, &rest)]);
@@ -235,7 +235,7 @@ fn what_the_proxy_cannot_use_is_taken_out_all_the_same() {
             .longstr(b"x-delayed-retry-type", b"bogus")
             .long(MIN, 5);
     });
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     s.client(&declare_on(CH, "q", 0, &disabled))
         .broker_gets(&[&declare_on(CH, "q", 0, &[])]);
     s.broker(&declare_ok(CH, "q")).passes();
@@ -256,7 +256,7 @@ fn told(s: &mut Script, declare: &[u8], passed: &[u8]) -> Vec<(ShortStr, String)
 
 #[test]
 fn what_arguments_ask_for_in_vain_is_said_once_of_each_queue() {
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     let never = table(|table| {
         table.long(MIN, 0);
     });
@@ -283,17 +283,17 @@ fn nothing_is_said_of_arguments_that_count_or_that_the_broker_keeps() {
         });
         declare_on(CH, "q", 0, &arguments)
     };
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     let without = declare_on(CH, "q", 0, &[]);
     assert_eq!(told(&mut s, &declare(1000), &without), []);
-    let mut s = Script::open(settings(Mode::Native));
+    let mut s = Script::open(settings(Mode::Off));
     assert_eq!(told(&mut s, &declare(0), &declare(0)), []);
 }
 
 /// Nobody consumes where messages wait for the end of a TTL.
 #[test]
 fn a_quorum_queue_that_goes_with_what_waits_in_it_is_said_once() {
-    let mut s = Script::open(settings(Mode::Takeover));
+    let mut s = Script::open(settings(Mode::Full));
     let delays = table(|table| {
         table
             .longstr(TYPE, b"quorum")

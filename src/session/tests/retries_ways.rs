@@ -22,7 +22,7 @@ use crate::registry::{Declared, Form};
 /// Not taken over: where it comes back to the broker itself may kill it, which must be with its own key.
 #[test]
 fn what_is_not_delayed_goes_back_at_once_by_an_exchange_that_leads_to_its_queue() {
-    let mut s = of(settings(Mode::Keep), declared(said(None, Some(2))));
+    let mut s = of(settings(Mode::RejectsOnly), declared(said(None, Some(2))));
     s.broker(&deliver("orders", 1, b"hi")).passes();
     s.client(&nack(1, false, true)).silent();
     let back = &s.dead[0].1;
@@ -39,7 +39,7 @@ fn taken_over_it_goes_back_by_the_default_exchange() {
         taken_over: true,
         ..declared(said(None, Some(2)))
     };
-    let mut s = of(settings(Mode::Takeover), taken_over);
+    let mut s = of(settings(Mode::Full), taken_over);
     s.broker(&deliver("orders", 1, b"hi")).passes();
     s.client(&nack(1, false, true)).silent();
     let back = &s.dead[0].1;
@@ -61,7 +61,7 @@ fn what_comes_back_to_an_exclusive_queue_that_is_not_taken_over_does_so_at_the_b
         ..declared(retries)
     };
     for retries in [said(None, Some(2)), said(Some(1000), None)] {
-        let mut s = of(settings(Mode::Keep), exclusive(retries, false));
+        let mut s = of(settings(Mode::RejectsOnly), exclusive(retries, false));
         s.broker(&deliver("orders", 1, b"hi")).passes();
         s.client(&nack(1, false, true)).passes();
         let queue = name("orders");
@@ -70,7 +70,10 @@ fn what_comes_back_to_an_exclusive_queue_that_is_not_taken_over_does_so_at_the_b
         assert_eq!(s.session.retained(), 0);
     }
     // It dies as any other, and what is not delayed is no fact.
-    let mut s = of(settings(Mode::Keep), exclusive(said(None, Some(0)), false));
+    let mut s = of(
+        settings(Mode::RejectsOnly),
+        exclusive(said(None, Some(0)), false),
+    );
     s.broker(&deliver("orders", 1, b"hi")).passes();
     s.client(&nack(1, false, true)).silent();
     assert_eq!(s.dead[0].1.purpose, Purpose::Park(Cause::TargetUnknown));
@@ -78,12 +81,12 @@ fn what_comes_back_to_an_exclusive_queue_that_is_not_taken_over_does_so_at_the_b
         delayed_retry_type: Some(RetryType::Failed),
         ..said(Some(1000), Some(-1))
     };
-    let mut s = of(settings(Mode::Keep), exclusive(failed, false));
+    let mut s = of(settings(Mode::RejectsOnly), exclusive(failed, false));
     s.broker(&deliver("orders", 1, b"hi")).passes();
     s.client(&nack(1, false, true)).passes();
     assert_eq!(s.events, []);
     let mut s = of(
-        settings(Mode::Takeover),
+        settings(Mode::Full),
         exclusive(said(Some(1000), None), true),
     );
     s.broker(&deliver("orders", 1, b"hi")).passes();
@@ -94,7 +97,7 @@ fn what_comes_back_to_an_exclusive_queue_that_is_not_taken_over_does_so_at_the_b
 #[test]
 fn what_comes_back_to_a_name_that_leaves_no_room_for_such_an_exchange_is_returned_later() {
     let queue = "q".repeat(255);
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     settings.policies.set_ours(Policies::new(vec![Policy {
         pattern: Pattern::new("^q").expect("a good pattern"),
         definition: Definition {
@@ -133,7 +136,7 @@ fn at_the_limit_it_dies() {
             said: said_by,
             ..declared(said(Some(1000), Some(0)))
         };
-        let mut s = of(settings(Mode::Keep), dying);
+        let mut s = of(settings(Mode::RejectsOnly), dying);
         s.broker(&deliver("orders", 1, b"hi")).passes();
         s.client(&nack(1, false, true)).silent();
         let dead = &s.dead[0].1;
@@ -171,7 +174,7 @@ fn what_a_publisher_says_of_earlier_deliveries_counts_for_nothing() {
             queue_type,
             ..declared(said(Some(1000), Some(3)))
         };
-        let mut s = of(settings(Mode::Keep), limited);
+        let mut s = of(settings(Mode::RejectsOnly), limited);
         let [mut method, header, body] = message.delivered(1);
         let behind_its_tag = frame::HEAD + 4 + 1 + "orders".len() + 8;
         method[behind_its_tag] = redelivered.into();
@@ -215,7 +218,7 @@ fn what_is_returned_to_a_stream_is_the_brokers() {
         (Some(QueueType::Classic), true, true),
         (Some(QueueType::Quorum), true, true),
     ] {
-        let settings = settings(Mode::Keep);
+        let settings = settings(Mode::RejectsOnly);
         settings.policies.set_ours(policies());
         let catalogue = settings.catalogue.clone();
         let s = Script::open(settings);
@@ -255,7 +258,7 @@ fn a_quorum_queue_that_the_broker_delays_itself_is_left_to_it() {
             queue_type,
             ..declared(retries)
         };
-        let settings = settings(Mode::Keep);
+        let settings = settings(Mode::RejectsOnly);
         let catalogue = settings.catalogue.clone();
         let mut s = of(settings, declared);
         let (vhost, told) = (&s.session.peer.vhost, Told::Type(quorum));

@@ -12,7 +12,7 @@ use crate::machine::{Event, Flow, Leg, Machine};
 use crate::registry::policy::Mode;
 
 fn keep() -> Script {
-    Script::open(settings(Mode::Keep))
+    Script::open(settings(Mode::RejectsOnly))
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn frames_pass_in_whatever_pieces_they_come() {
 
 #[test]
 fn another_protocol_is_none_of_our_business() {
-    let mut script = Script::fresh(settings(Mode::Keep));
+    let mut script = Script::fresh(settings(Mode::RejectsOnly));
     script.client(b"AMQP\x00\x01\x00\x00").passes();
     script.broker(b"AMQP\x03\x01\x00\x00").passes();
     script.client(b"\x00\x00\x00").passes();
@@ -44,7 +44,7 @@ fn another_protocol_is_none_of_our_business() {
 
 #[test]
 fn a_protocol_header_may_come_in_pieces() {
-    let mut script = Script::fresh(settings(Mode::Keep));
+    let mut script = Script::fresh(settings(Mode::RejectsOnly));
     script.client(b"AMQ").silent();
     script
         .client(b"P\x00\x00\x09\x01")
@@ -225,7 +225,7 @@ fn a_method_inside_a_content_is_for_the_broker_to_refuse() {
 
 #[test]
 fn a_broker_that_is_too_old_gets_everything() {
-    let mut script = Script::fresh(settings(Mode::Takeover));
+    let mut script = Script::fresh(settings(Mode::Full));
     script.client(&frame::PROTOCOL).passes();
     script.handshake(b"3.9.29");
     script.client(&nack(1, false, false)).passes();
@@ -271,7 +271,7 @@ fn a_broker_that_does_not_hang_up_is_not_waited_for_for_ever() {
 
 #[test]
 fn another_protocol_may_be_half_closed_too() {
-    let mut script = Script::fresh(settings(Mode::Keep));
+    let mut script = Script::fresh(settings(Mode::RejectsOnly));
     script.client(b"AMQP\x00\x01\x00\x00").passes();
     script.gone(Leg::Client).silent();
     script.broker(b"AMQP\x00\x00\x09\x01").passes();
@@ -280,14 +280,14 @@ fn another_protocol_may_be_half_closed_too() {
 /// The broker speaks another version of it, says which, and hangs up.
 #[test]
 fn a_protocol_that_the_broker_refuses_is_answered_by_its_own() {
-    let mut script = Script::fresh(settings(Mode::Keep));
+    let mut script = Script::fresh(settings(Mode::RejectsOnly));
     script.client(&frame::PROTOCOL).passes();
     script.broker(b"AMQP\x03\x01\x00\x00").passes();
 }
 
 #[test]
 fn who_says_what_cannot_be_read_as_a_login_is_the_brokers() {
-    let mut script = Script::fresh(settings(Mode::Keep));
+    let mut script = Script::fresh(settings(Mode::RejectsOnly));
     script.client(&frame::PROTOCOL).passes();
     let zero = ChannelId::CONNECTION;
     script
@@ -325,7 +325,7 @@ fn a_close_of_the_connection_passes_both_ways() {
 
 #[test]
 fn a_client_that_never_finishes_its_handshake_is_let_go() {
-    let mut script = Script::fresh(settings(Mode::Keep));
+    let mut script = Script::fresh(settings(Mode::RejectsOnly));
     script.client(&frame::PROTOCOL).passes();
     script.wait(Duration::from_secs(10)).silent();
     assert_eq!(script.session.flow(), Flow::Finish);

@@ -18,7 +18,7 @@ const ROLLBACK: MethodId = MethodId::TX_ROLLBACK;
 
 /// In tx mode, with deliveries 1 to `n`.
 fn selected(n: u64) -> Script {
-    let mut s = open(settings(Mode::Keep));
+    let mut s = open(settings(Mode::RejectsOnly));
     select(&mut s);
     for tag in 1..=n {
         s.broker(&deliver("orders", tag, b"hi")).passes();
@@ -67,7 +67,7 @@ fn after_a_rollback_it_is_outstanding_again() {
 /// Of what was delivered before `tx.select` no copy is kept any more.
 #[test]
 fn deliveries_from_before_count_too() {
-    let mut s = open(settings(Mode::Keep));
+    let mut s = open(settings(Mode::RejectsOnly));
     s.broker(&deliver("orders", 1, b"hi")).passes();
     select(&mut s);
     assert_eq!(s.session.retained(), 0);
@@ -77,7 +77,7 @@ fn deliveries_from_before_count_too() {
 
 #[test]
 fn near_a_limit_on_deliveries_it_stays() {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     settings.policies.set_ours(policies());
     let mut s = Script::fresh(settings);
     s.client(&frame::PROTOCOL).passes();
@@ -102,7 +102,7 @@ fn near_a_limit_on_deliveries_it_stays() {
 
 #[test]
 fn a_dead_letter_from_before_is_acked_with_the_next_commit() {
-    let mut s = open(limited(Mode::Keep, |limits| {
+    let mut s = open(limited(Mode::RejectsOnly, |limits| {
         limits.close_wait = SECOND;
     }));
     for tag in 1..=2 {

@@ -97,7 +97,7 @@ fn what_is_on_its_way_when_close_wait_is_over_stays_so() {
 
 #[test]
 fn retries_that_end_meanwhile_leave_it_to_the_broker() {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     let policies = settings.policies.clone();
     policies.set_ours(super::retries::policy(said(Some(1000), None)));
     let mut s = Script::open(settings).consume("orders");
@@ -113,7 +113,7 @@ fn retries_that_end_meanwhile_leave_it_to_the_broker() {
 #[test]
 fn without_a_copy_it_is_returned_after_growing_pauses_while_that_does_no_harm() {
     let small = || {
-        limited(Mode::Keep, |limits| {
+        limited(Mode::RejectsOnly, |limits| {
             limits.retained_bytes_per_connection = 100
         })
     };
@@ -155,7 +155,7 @@ fn without_a_copy_it_is_returned_after_growing_pauses_while_that_does_no_harm() 
 #[test]
 fn a_queue_that_is_full_takes_back_what_would_have_come_back_at_once() {
     let full = refused(Cause::QueueFull);
-    let mut s = of(settings(Mode::Keep), declared(said(None, Some(2))));
+    let mut s = of(settings(Mode::RejectsOnly), declared(said(None, Some(2))));
     s.broker(&deliver("orders", 1, b"hi")).passes();
     s.client(&reject(1, true)).silent();
     let ticket = s.ticket();
@@ -184,7 +184,7 @@ fn what_is_too_large_to_be_away_dies() {
                 form,
                 ..declared(said(Some(1000), None))
             };
-            s = of(settings(Mode::Keep), dying);
+            s = of(settings(Mode::RejectsOnly), dying);
         }
         s.broker(&deliver("orders", 1, b"hi")).passes();
         s.client(&nack(1, false, true)).silent();
@@ -217,7 +217,11 @@ fn what_is_too_large_to_be_away_dies() {
 fn it_goes_back_in_half_of_the_time_in_which_the_broker_waits() {
     let mut arguments = TableBuilder::default();
     arguments.long(b"x-consumer-timeout", 60_000);
-    let mut s = quorum(settings(Mode::Keep), arguments.finish(), Version(4, 3, 6));
+    let mut s = quorum(
+        settings(Mode::RejectsOnly),
+        arguments.finish(),
+        Version(4, 3, 6),
+    );
     s.broker(&deliver("orders", 1, b"hi")).passes();
     s.client(&nack(1, false, true)).silent();
     for pause in [1, 2, 4, 8, 16] {

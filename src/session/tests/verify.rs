@@ -66,7 +66,7 @@ fn differs() -> Vec<u8> {
 
 /// `q` was managed a minute ago; the client gets from it, and is waiting for the answer of the probe.
 fn asked() -> Script {
-    let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("q", target("dlx"));
     s.wait(Duration::from_secs(60)).silent();
     let s = is_asked_for(s, 0);
     assert!(!s.session.wants_read(Leg::Client, 0));
@@ -111,7 +111,7 @@ fn a_queue_that_is_gone_or_another_is_not_managed_and_not_made() {
 /// No other queue has that name, and no client may declare it.
 #[test]
 fn a_queue_that_the_broker_named_is_known_by_its_name() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("amq.gen-1", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("amq.gen-1", target("dlx"));
     s.wait(Duration::from_secs(60)).silent();
     let mut open = Vec::new();
     reply::channel_open(&mut open, PROBE);
@@ -138,7 +138,7 @@ fn consuming(mut s: Script) -> Script {
 
 /// The first reject waits for the answer of a probe.
 fn doubted() -> Script {
-    let mut s = consuming(Script::open(settings(Mode::Keep)));
+    let mut s = consuming(Script::open(settings(Mode::RejectsOnly)));
     let mut open = Vec::new();
     reply::channel_open(&mut open, PROBE);
     s.client(&reject(1, false))
@@ -170,7 +170,7 @@ fn a_queue_that_is_the_same_when_its_consumer_has_begun_is_so_while_it_goes_on()
 
 #[test]
 fn a_client_without_a_channel_for_it_is_believed() {
-    let mut s = consuming(Script::narrow(settings(Mode::Keep), 1));
+    let mut s = consuming(Script::narrow(settings(Mode::RejectsOnly), 1));
     s.client(&reject(1, false)).silent();
     s.resume().silent();
     assert_eq!(s.dead.len(), 1);
@@ -189,7 +189,7 @@ fn an_exclusive_queue_is_nobody_else_s_to_make_anew() {
 
 /// `q` delivered two messages; another session of this process sees a delete of `q`; the client rejects both.
 fn ended_elsewhere() -> Script {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     let mut s = Script::open(settings.clone()).managed("q", target("dlx"));
     for tag in 1..=2 {
         s.broker(&deliver("q", tag, b"hi")).passes();
@@ -244,7 +244,7 @@ fn what_was_verified_is_believed_for_another_minute() {
 
 #[test]
 fn a_user_with_a_limit_on_channels_is_not_probed_for_it() {
-    let mut s = Script::open(settings(Mode::Keep));
+    let mut s = Script::open(settings(Mode::RejectsOnly));
     let text = "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (1)";
     let mut limit = Vec::new();
     reply::close(
@@ -267,7 +267,7 @@ fn a_user_with_a_limit_on_channels_is_not_probed_for_it() {
 /// `orders` was managed a minute ago, its target named by a policy of ours alone; the client has rejected what it delivered, and the broker has been
 /// asked.
 fn asked_of_ours() -> Script {
-    let mut s = kept::declared(settings(Mode::Keep));
+    let mut s = kept::declared(settings(Mode::RejectsOnly));
     s.doubts = true;
     let mut s = s.consume("orders");
     s.broker(&deliver("orders", 1, b"hi")).passes();
@@ -310,7 +310,7 @@ fn an_answer_that_does_not_come_ends_no_knowledge() {
 /// RabbitMQ 4.3 does so when a consumer is too slow, and the queue stays.
 #[test]
 fn after_a_cancel_of_the_broker_s_the_queue_is_asked_for_and_known_on() {
-    let mut s = consuming(Script::open(settings(Mode::Keep)));
+    let mut s = consuming(Script::open(settings(Mode::RejectsOnly)));
     let cancel = method(CH, MethodId::BASIC_CANCEL, |a| {
         a.shortstr(b"q").octet(1).end()
     });
@@ -327,7 +327,7 @@ fn after_a_cancel_of_the_broker_s_the_queue_is_asked_for_and_known_on() {
 
 #[test]
 fn a_queue_that_another_session_declared_is_known_to_who_reads_from_it() {
-    let settings = settings(Mode::Keep);
+    let settings = settings(Mode::RejectsOnly);
     let _declares = Script::open(settings.clone()).managed("q", target("dlx"));
     let mut s = is_asked_for(Script::open(settings), 0);
     s.broker(&declare_ok()).broker_gets(&[&close(PROBE, 200)]);

@@ -22,7 +22,7 @@ fn by(s: &Script) -> Rejecter {
 
 #[test]
 fn a_dead_letter_says_who_rejected_its_message_and_how_long_it_was_out() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("orders", target("dlx"));
     s.broker(&deliver("orders", 1, b"hi")).passes();
     pass(&mut s, Duration::from_millis(2_500));
     s.client(&reject(1, false)).silent();
@@ -40,7 +40,7 @@ fn a_dead_letter_says_who_rejected_its_message_and_how_long_it_was_out() {
 
 #[test]
 fn what_was_got_had_no_consumer() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("q", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("q", target("dlx"));
     s.client(&get("q")).passes();
     s.broker(&got(1)).passes();
     s.client(&reject(1, false)).silent();
@@ -49,7 +49,7 @@ fn what_was_got_had_no_consumer() {
 
 #[test]
 fn all_rejects_of_a_session_share_what_is_known_of_it() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("orders", target("dlx"));
     for tag in [1, 2] {
         s.broker(&deliver("orders", tag, b"hi")).passes();
         s.client(&reject(tag, false)).silent();
@@ -62,7 +62,7 @@ fn all_rejects_of_a_session_share_what_is_known_of_it() {
 #[test]
 fn on_request_the_message_says_it_too() {
     let told = |stamp| {
-        let settings = limited(Mode::Keep, |limits| limits.stamp = stamp);
+        let settings = limited(Mode::RejectsOnly, |limits| limits.stamp = stamp);
         let mut s = Script::open(settings).managed("orders", target("dlx"));
         s.broker(&deliver("orders", 1, b"hi")).passes();
         s.client(&reject(1, false)).silent();
@@ -75,7 +75,7 @@ fn on_request_the_message_says_it_too() {
 /// It was out until the client rejected it, however long the reject is kept.
 #[test]
 fn a_reject_that_is_published_again_says_the_same() {
-    let mut s = open(settings(Mode::Keep));
+    let mut s = open(settings(Mode::RejectsOnly));
     s.broker(&deliver("orders", 1, b"hi")).passes();
     pass(&mut s, Duration::from_secs(3));
     s.client(&reject(1, false)).silent();
@@ -90,7 +90,7 @@ fn a_reject_that_is_published_again_says_the_same() {
 /// The clock on the wall may be set back.
 #[test]
 fn no_message_was_out_for_less_than_no_time() {
-    let mut s = Script::open(settings(Mode::Keep)).managed("orders", target("dlx"));
+    let mut s = Script::open(settings(Mode::RejectsOnly)).managed("orders", target("dlx"));
     s.broker(&deliver("orders", 1, b"hi")).passes();
     s.now.wall = Wall(0);
     s.client(&reject(1, false)).silent();

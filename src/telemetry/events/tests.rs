@@ -101,7 +101,7 @@ fn what_peers_say_stays_in_its_line() {
     });
     insta::assert_snapshot!(lines, @r#"
     DEBUG session{peer=10.0.0.7:50000 vhost=/ user="app user=root" connection="worker vhost=/ user=root}: all is well\n INFO ok \u{1b}[31m\u{9b}1m\u{2028}\u{7f}\u{202e}\"ü"}: session opened
-    DEBUG session{peer=10.0.0.7:50000 vhost=/ user="app user=root" connection="worker vhost=/ user=root}: all is well\n INFO ok \u{1b}[31m\u{9b}1m\u{2028}\u{7f}\u{202e}\"ü"}: queue is managed queue="orders mode=\"none\"" mode="takeover"
+    DEBUG session{peer=10.0.0.7:50000 vhost=/ user="app user=root" connection="worker vhost=/ user=root}: all is well\n INFO ok \u{1b}[31m\u{9b}1m\u{2028}\u{7f}\u{202e}\"ü"}: queue is managed queue="orders mode=\"none\"" mode="full"
      WARN session{peer=10.0.0.7:50000 vhost=/ user="app user=root" connection="worker vhost=/ user=root}: all is well\n INFO ok \u{1b}[31m\u{9b}1m\u{2028}\u{7f}\u{202e}\"ü"}: link cannot be opened link="intake" cause="403 no\r\n\u{1b}[2J"
     "#);
 }

@@ -68,7 +68,7 @@ definition = "dlx"
     dlx-proxy.toml:8: vhosts = "": write 1 to 255 bytes of text
     dlx-proxy.toml:8: vhosts = "/": is there twice
     dlx-proxy.toml:5: prefix = "a/b": write 1 to 64 printable ASCII characters other than space, `'`, `/`, `%` and `+`
-    flag --mode: mode = "take-over": write one of "takeover", "keep", "native"
+    flag --mode: mode = "take-over": write one of "full", "rejects-only", "off"
     environment variable DLX_PROXY_LOG_FORMAT: log-format = "yaml": write one of "text", "json"
     dlx-proxy.toml:7: give-up-after = 60: write a time with its unit, like "500ms", "5s" or "1m 30s", from 1ms to 24h
     dlx-proxy.toml:4: max-connections = "few": write a number from 1 to 1000000, or "auto"
@@ -112,11 +112,11 @@ fn settings_that_contradict_each_other_are_mistakes() {
 
 #[test]
 fn what_the_broker_cannot_know_is_no_definition_of_a_native_queue() {
-    let policy = "[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"native\"\n";
+    let policy = "[[policy]]\nname = \"a\"\npattern = 'x'\nmode = \"off\"\n";
     let definition = "definition = { dead-letter-exchange = \"dlx\" }\n";
-    insta::assert_snapshot!(mistakes_of_file("native", &[policy, definition].concat()), @r#"dlx-proxy.toml:1: policy "a": mode `native` leaves its queues to the broker, which does not know this definition; take another mode, or a policy of the broker"#);
-    let without_mode = policy.replace("mode = \"native\"\n", definition);
-    let global = ["mode = \"native\"\n", &without_mode].concat();
+    insta::assert_snapshot!(mistakes_of_file("native", &[policy, definition].concat()), @r#"dlx-proxy.toml:1: policy "a": mode `off` leaves its queues to the broker, which does not know this definition; take another mode, or a policy of the broker"#);
+    let without_mode = policy.replace("mode = \"off\"\n", definition);
+    let global = ["mode = \"off\"\n", &without_mode].concat();
     assert!(mistakes_of_file("native-global", &global).contains("does not know this definition"));
     let file = File::new("native-good", policy);
     assert!(Config::load(&sources(Some(&file), &[], &[])).is_ok());
@@ -209,7 +209,7 @@ fn a_url_that_cannot_be_meant_is_refused() {
 
 #[test]
 fn a_name_that_comes_near_one_is_asked_after() {
-    let file = "managment_url = \"s3cret\"\nmax-conection = 1\npolicies = 1\nfoo = 1\n[[polcy]]\n[[policy]]\nname = \"a\"\npatern = 'x'\nmode = \"keep\"\n";
+    let file = "managment_url = \"s3cret\"\nmax-conection = 1\npolicies = 1\nfoo = 1\n[[polcy]]\n[[policy]]\nname = \"a\"\npatern = 'x'\nmode = \"rejects-only\"\n";
     insta::assert_snapshot!(mistakes_of_file("near", file), @r"
     dlx-proxy.toml:4: foo: there is no such setting; `dlx-proxy config default` prints all there are
     dlx-proxy.toml:1: managment_url: there is no such setting; did you mean `management-url`?

@@ -16,7 +16,7 @@ pub(crate) struct Own {
     said: Words,
     /// What a policy of the proxy says of retries.
     pub policy: Words,
-    /// A policy has the mode `keep`.
+    /// A policy has the mode `rejects-only`.
     pub keep: bool,
 }
 

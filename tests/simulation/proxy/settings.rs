@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     /// Queues whose policy says something else.
     otherwise: BTreeMap<String, Declares>,
     pub rulings: Rulings,
-    /// Queues whose arguments name no target; in mode `keep`, so that a policy which names one can go.
+    /// Queues whose arguments name no target; in mode `rejects-only`, so that a policy which names one can go.
     targetless: BTreeSet<String>,
     /// There are policies that are for none of the queues.
     decoys: bool,
@@ -55,9 +55,9 @@ impl Settings {
     pub(crate) fn draw(rng: &mut Rng) -> Settings {
         Settings {
             mode: if rng.u8(..5) == 0 {
-                Mode::Keep
+                Mode::RejectsOnly
             } else {
-                Mode::Takeover
+                Mode::Full
             },
             declares: Declares::Strict,
             otherwise: BTreeMap::new(),
@@ -151,7 +151,7 @@ impl Settings {
             pattern: Pattern::new(&format!("^{queue}$")).expect("a pattern"),
             priority: 1,
             mode: Some(match self.targetless.contains(queue) {
-                true => Mode::Keep,
+                true => Mode::RejectsOnly,
                 false => self.mode,
             }),
             declares: self.otherwise.get(queue).copied(),
@@ -187,7 +187,11 @@ impl Settings {
             vhost: vhost(),
             pattern: Pattern::new(OWN_QUEUES).expect("a pattern"),
             priority: 1,
-            mode: Some(if own.keep { Mode::Keep } else { self.mode }),
+            mode: Some(if own.keep {
+                Mode::RejectsOnly
+            } else {
+                self.mode
+            }),
             definition: Definition {
                 retries: said(&own.policy),
                 ..Definition::default()

@@ -85,7 +85,7 @@ impl World {
             }
             let mut client = Client::connect(id, tcp, &self.plan);
             if let Some(own) = &self.plan.own {
-                let kept = self.settings[0].mode == Mode::Keep;
+                let kept = self.settings[0].mode == Mode::RejectsOnly;
                 self.accounts.has_own(own_queue(id).into(), own, kept);
             }
             if self.is_stranger() {
