@@ -7,6 +7,7 @@
 //! The connection is the user's, so the broker says what that user may write; and it is its own, and does not come back.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::amqp::content::Content;
@@ -16,9 +17,9 @@ use crate::amqp::method::{Close, MethodId, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::imported::imported;
 use crate::dead_letter::{RuleSettings, Rules, delivery_time};
-use crate::link::{Frame, Link, Login, Step};
-use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role};
-use crate::walk::Failure;
+use crate::link::{Frame, Link, Linked, Login, Loss};
+use crate::machine::{Flow, Mono, Now, Role};
+use crate::walk::{Failure, Once};
 
 #[cfg(test)]
 mod tests;
@@ -66,9 +67,6 @@ pub struct Imported {
     pub failure: Option<Failure>,
 }
 
-#[derive(Debug)]
-pub enum Input {}
-
 /// How it ended: comes once, last.
 pub type Output = Option<Imported>;
 
@@ -94,11 +92,9 @@ pub struct Import {
     returned: u64,
     refused: Vec<u64>,
     without_time: u64,
-    failure: Option<Failure>,
     /// When the broker has been silent for too long.
     until: Mono,
-    has_ended: bool,
-    told: bool,
+    once: Once,
 }
 
 // === impl Import ===
@@ -116,25 +112,14 @@ impl Import {
             returned: 0,
             refused: Vec::new(),
             without_time: 0,
-            failure: None,
             until: now.mono.after(PATIENCE),
-            has_ended: false,
-            told: false,
+            once: Once::default(),
         }
-    }
-
-    fn open(&mut self, now: Now, fx: &mut Effects) {
-        let out = fx.broker.build(&[]);
-        reply::channel_open(out, CHANNEL);
-        reply::method(out, CHANNEL, MethodId::CONFIRM_SELECT, |a| {
-            a.octet(0).end();
-        });
-        self.publish(now, fx);
     }
 
     /// As many as may be on their way.
     fn publish(&mut self, now: Now, fx: &mut Effects) {
-        if self.failure.is_none() && self.link.is_up() && !self.has_ended {
+        if !self.once.has_failed() && self.link.is_up() && !self.once.has_ended() {
             let rules =
                 self.settings
                     .rules
@@ -145,10 +130,9 @@ impl Import {
                 self.send(message, &rules, now, fx);
             }
         }
-        let is_done = self.settings.messages.is_empty() || self.failure.is_some();
-        if is_done && self.away.is_empty() && self.link.is_up() && !self.has_ended {
-            self.has_ended = true;
-            self.link.goodbye(now, fx);
+        let is_done = self.settings.messages.is_empty() || self.once.has_failed();
+        if is_done && self.away.is_empty() && self.link.is_up() && !self.once.has_ended() {
+            self.once.end(&mut self.link, now, fx);
         }
     }
 
@@ -188,6 +172,44 @@ impl Import {
         self.away.insert(self.sent, Away { place, octets });
     }
 
+    fn settled(&mut self, settle: Settle, acked: bool) {
+        let tag = settle.delivery_tag.0;
+        let first = if settle.multiple { 0 } else { tag };
+        let tags: Vec<u64> = self.away.range(first..=tag).map(|(tag, _)| *tag).collect();
+        for away in tags.into_iter().filter_map(|tag| self.away.remove(&tag)) {
+            match acked {
+                true => self.confirmed += 1,
+                false => self.refused.push(away.place),
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
+        self.once.fails(failure);
+        self.once.end(&mut self.link, now, fx);
+    }
+}
+
+impl Linked for Import {
+    type Input = Infallible;
+    type Output = Output;
+
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    fn up(&mut self, _: Now, fx: &mut Effects) {
+        let out = fx.broker.build(&[]);
+        reply::channel_open(out, CHANNEL);
+        reply::method(out, CHANNEL, MethodId::CONFIRM_SELECT, |a| {
+            a.octet(0).end();
+        });
+    }
+
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
         // What came back is known by its method; there is no need to read it again.
         if frame.kind != Kind::Method {
@@ -202,7 +224,7 @@ impl Import {
             MethodId::BASIC_RETURN => {
                 self.returned += 1;
                 let queue = self.settings.queue.to_string();
-                self.failure.get_or_insert(Failure::Refused {
+                self.once.fails(Failure::Refused {
                     code: 404,
                     text: format!("NOT_FOUND - no queue '{queue}'"),
                 });
@@ -211,10 +233,8 @@ impl Import {
                 let close = Close::parse(frame.payload).map_err(|_| UNREADABLE)?;
                 let text = String::from_utf8_lossy(close.text).into_owned();
                 let code = close.code;
-                self.failure.get_or_insert(Failure::Refused { code, text });
-                self.has_ended = true;
                 reply::close_ok(fx.broker.build(&[]), CHANNEL);
-                self.link.goodbye(now, fx);
+                self.fail(Failure::Refused { code, text }, now, fx);
             }
             _ => {}
         }
@@ -222,36 +242,35 @@ impl Import {
         Ok(())
     }
 
-    fn settled(&mut self, settle: Settle, acked: bool) {
-        let tag = settle.delivery_tag.0;
-        let first = if settle.multiple { 0 } else { tag };
-        let tags: Vec<u64> = self.away.range(first..=tag).map(|(tag, _)| *tag).collect();
-        for away in tags.into_iter().filter_map(|tag| self.away.remove(&tag)) {
-            match acked {
-                true => self.confirmed += 1,
-                false => self.refused.push(away.place),
-            }
+    fn lost(&mut self, _: Loss, _: Now, _: &mut Effects) {}
+
+    fn told(&mut self, input: Infallible, _: Now, _: &mut Effects) {
+        match input {}
+    }
+
+    /// What is on its way arrives or not: nobody waits for it.
+    fn ends(&mut self, now: Now, fx: &mut Effects) {
+        let ends = Failure::Connection("the proxy ends".to_owned());
+        self.fail(ends, now, fx);
+    }
+
+    fn due(&mut self, now: Now, fx: &mut Effects) {
+        if self.wake().is_some_and(|until| until <= now.mono) {
+            let failure = match self.link.is_blocked() {
+                true => Failure::Connection(ALARM.to_owned()),
+                false => Failure::Silent,
+            };
+            self.fail(failure, now, fx);
         }
     }
 
-    fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
-        self.failure.get_or_insert(failure);
-        self.has_ended = true;
-        self.link.goodbye(now, fx);
+    fn wake(&self) -> Option<Mono> {
+        (!self.once.has_ended()).then_some(self.until)
     }
 
-    /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
-        for event in std::mem::take(&mut fx.events) {
-            if let Event::LinkDown { cause, .. } | Event::VhostNative { cause } = event
-                && !self.has_ended
-            {
-                self.failure.get_or_insert(Failure::of_connection(cause));
-                self.has_ended = true;
-            }
-        }
         self.publish(now, fx);
-        if self.has_ended && !std::mem::replace(&mut self.told, true) {
+        if let Some(over) = self.once.over(fx) {
             let mut refused = std::mem::take(&mut self.refused);
             refused.sort_unstable();
             fx.out = Some(Imported {
@@ -260,85 +279,12 @@ impl Import {
                 unsure: self.away.len() as u64,
                 left: self.settings.messages.len() as u64 + self.returned,
                 without_time: self.without_time,
-                failure: self.failure.take(),
+                failure: over.err(),
             });
         }
     }
-}
 
-impl Machine for Import {
-    type Input = Input;
-    type Output = Output;
-
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.connected(now, fx);
-    }
-
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
-        self.link.heard(now);
-        let mut taken = 0;
-        while let Some(rest) = bytes.get(taken..) {
-            match self.link.step(rest, now, fx) {
-                Step::More => break,
-                Step::Took(n) | Step::Blocked(n) => taken += n,
-                Step::Up(n) => {
-                    taken += n;
-                    self.open(now, fx);
-                }
-                Step::Frame(n, frame) => {
-                    taken += n;
-                    if let Err(what) = self.frame(frame, now, fx) {
-                        self.fail(Failure::Connection(what.to_owned()), now, fx);
-                    }
-                }
-                Step::Down(_) => taken = bytes.len(),
-            }
-        }
-        self.after(now, fx);
-        taken
-    }
-
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.closed(now, fx);
-        self.after(now, fx);
-    }
-
-    fn input(&mut self, input: Input, _: Now, _: &mut Effects) {
-        match input {}
-    }
-
-    /// What is on its way arrives or not: nobody waits for it.
-    fn drain(&mut self, now: Now, fx: &mut Effects) {
-        let ends = Failure::Connection("the proxy ends".to_owned());
-        self.fail(ends, now, fx);
-        self.after(now, fx);
-    }
-
-    fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        self.link.timeout(now, fx);
-        if self.until <= now.mono && !self.has_ended {
-            let failure = match self.link.is_blocked() {
-                true => Failure::Connection(ALARM.to_owned()),
-                false => Failure::Silent,
-            };
-            self.fail(failure, now, fx);
-        }
-        self.after(now, fx);
-    }
-
-    fn deadline(&self) -> Option<Mono> {
-        let silent = (!self.has_ended).then_some(self.until);
-        [self.link.deadline(), silent].into_iter().flatten().min()
-    }
-
-    fn wants_read(&self, _: Leg, _: usize) -> bool {
-        true
-    }
-
-    fn flow(&self) -> Flow {
-        match self.link.flow() {
-            Flow::Reconnect(_) if self.told => Flow::Finish,
-            flow => flow,
-        }
+    fn course(&self) -> Flow {
+        self.once.course(&self.link)
     }
 }

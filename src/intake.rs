@@ -16,10 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ChannelId;
 use crate::amqp::version::Version;
-use crate::link::{Link, Loss, Step};
-use crate::machine::{
-    Cause, Ensured, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket,
-};
+use crate::link::{Frame, Link, Linked, Loss};
+use crate::machine::{Cause, Ensured, Mono, Now, Outcome, Publication, Role, Ticket};
 use crate::publisher;
 
 pub use self::input::Input;
@@ -129,28 +127,6 @@ impl Intake {
         self.consumer.ledger.held() + self.parked.held()
     }
 
-    fn up(&mut self, now: Now, fx: &mut Effects) {
-        let quorum = self.settings.queue_type == QueueType::Quorum;
-        let newer = self.link.version().is_some_and(|it| it >= Version(4, 3, 0));
-        self.consumer.may_say_how_long(quorum && newer);
-        self.hide_users = false;
-        self.topology.begin(self.link.dialect(), now, fx);
-        if !self.handed_over {
-            self.parked.begin(now);
-        }
-    }
-
-    fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
-        self.topology.lost(now);
-        self.said = Said::default();
-        if self.link.is_refused() {
-            self.topology.give_up(fx);
-        }
-        self.consumer_lost(loss != Loss::Lost, fx);
-        self.parked.fault(loss != Loss::Lost, now);
-        self.parked_lost(now, fx);
-    }
-
     /// The queue is there, or may be consumed again.
     fn begin(&mut self, fx: &mut Effects) {
         let may = !self.draining && !self.handed_over && !self.awaits_record;
@@ -234,66 +210,52 @@ impl Intake {
         }
     }
 
-    /// What every call ends with.
-    fn after(&mut self, now: Now, fx: &mut Effects) {
-        (self.said).say(&mut self.topology, &self.consumer, fx);
-        self.consumer.flush(fx);
-        self.consumer.listen(now.mono);
-        let most = self.settings.limits.now().intake_bytes / 4;
-        let room = most.saturating_sub(self.consumer.ledger.bytes());
-        self.parked.after(room, now, fx);
-        if self.draining && self.held() == 0 {
-            self.link.goodbye(now, fx);
-        }
+    /// Until when the consumer may hear nothing.
+    fn quiet_until(&self) -> Option<Mono> {
+        let most = self.settings.limits.now().intake_quiet;
+        self.consumer.quiet_until(most)
     }
 }
 
-impl Machine for Intake {
+impl Linked for Intake {
     type Input = Input;
     type Output = Output;
 
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.connected(now, fx);
+    fn link(&self) -> &Link {
+        &self.link
     }
 
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
-        self.link.heard(now);
-        let mut taken = 0;
-        while self.reads()
-            && let Some(rest) = bytes.get(taken..)
-        {
-            match self.link.step(rest, now, fx) {
-                Step::More => break,
-                Step::Took(n) | Step::Blocked(n) => taken += n,
-                Step::Up(n) => {
-                    taken += n;
-                    self.up(now, fx);
-                }
-                Step::Frame(n, frame) => {
-                    taken += n;
-                    if let Err(what) = self.frame(frame, now, fx) {
-                        let loss = self.link.fault(what, now, fx);
-                        self.lost(loss, now, fx);
-                        taken = bytes.len();
-                    }
-                }
-                Step::Down(loss) => {
-                    self.lost(loss, now, fx);
-                    taken = bytes.len();
-                }
-            }
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    fn up(&mut self, now: Now, fx: &mut Effects) {
+        let quorum = self.settings.queue_type == QueueType::Quorum;
+        let newer = self.link.version().is_some_and(|it| it >= Version(4, 3, 0));
+        self.consumer.may_say_how_long(quorum && newer);
+        self.hide_users = false;
+        self.topology.begin(self.link.dialect(), now, fx);
+        if !self.handed_over {
+            self.parked.begin(now);
         }
-        self.after(now, fx);
-        taken
     }
 
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        let loss = self.link.closed(now, fx);
-        self.lost(loss, now, fx);
-        self.after(now, fx);
+    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        Intake::frame(self, frame, now, fx)
     }
 
-    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
+        self.topology.lost(now);
+        self.said = Said::default();
+        if self.link.is_refused() {
+            self.topology.give_up(fx);
+        }
+        self.consumer_lost(loss != Loss::Lost, fx);
+        self.parked.fault(loss != Loss::Lost, now);
+        self.parked_lost(now, fx);
+    }
+
+    fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Settled(outcomes) => {
                 for (ticket, outcome) in outcomes {
@@ -323,25 +285,16 @@ impl Machine for Intake {
                 }
             }
         }
-        self.after(now, fx);
     }
 
-    fn drain(&mut self, now: Now, fx: &mut Effects) {
+    fn ends(&mut self, now: Now, fx: &mut Effects) {
         self.draining = true;
         self.patience = Some(now.mono.after(PATIENCE));
         self.consumer.end(fx);
         self.parked.end();
-        self.after(now, fx);
     }
 
-    fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        if !self.reads() {
-            // What the broker sends meanwhile is not read: that is no silence.
-            self.link.heard(now);
-        }
-        if let Some(loss) = self.link.timeout(now, fx) {
-            self.lost(loss, now, fx);
-        }
+    fn due(&mut self, now: Now, fx: &mut Effects) {
         if self.patience.is_some_and(|until| until <= now.mono) {
             self.patience = None;
             self.leave_queue(fx);
@@ -356,12 +309,10 @@ impl Machine for Intake {
         let every = self.settings.limits.now().parked_retry;
         let changes = self.settings.policies.changes();
         self.parked.timeout(every, changes, now, fx);
-        self.after(now, fx);
     }
 
-    fn deadline(&self) -> Option<Mono> {
+    fn wake(&self) -> Option<Mono> {
         let deadlines = [
-            self.link.deadline(),
             self.topology.deadline(),
             self.patience,
             self.returning.front().map(|(due, _)| *due),
@@ -373,20 +324,16 @@ impl Machine for Intake {
         deadlines.into_iter().flatten().min()
     }
 
-    fn wants_read(&self, _: Leg, _: usize) -> bool {
-        self.reads()
-    }
-
-    fn flow(&self) -> Flow {
-        self.link.flow()
-    }
-}
-
-impl Intake {
-    /// Until when the consumer may hear nothing.
-    fn quiet_until(&self) -> Option<Mono> {
-        let most = self.settings.limits.now().intake_quiet;
-        self.consumer.quiet_until(most)
+    fn after(&mut self, now: Now, fx: &mut Effects) {
+        (self.said).say(&mut self.topology, &self.consumer, fx);
+        self.consumer.flush(fx);
+        self.consumer.listen(now.mono);
+        let most = self.settings.limits.now().intake_bytes / 4;
+        let room = most.saturating_sub(self.consumer.ledger.bytes());
+        self.parked.after(room, now, fx);
+        if self.draining && self.held() == 0 {
+            self.link.goodbye(now, fx);
+        }
     }
 
     /// False while signals without an outcome fill their bound.

@@ -1,4 +1,4 @@
-//! A broker connection of the proxy's own, without IO: login, heartbeats, blocking, back-off. Publisher and intake each embed one.
+//! A broker connection of the proxy's own, without IO: login, heartbeats, blocking, back-off. Publisher, intake and others each embed one ([`Linked`]).
 //!
 //! The machine that embeds it owns the channels; channel 0 belongs to the link. `step` takes one frame off the front of what was
 //! read and says what it means; whatever ends the connection is a `Loss`, after which the link wants a new one (`flow`).
@@ -17,12 +17,14 @@ use crate::machine::{Effects, Event, Flow, Mono, Now, Role};
 
 mod back_off;
 mod handshake;
-#[cfg(test)]
-pub(crate) mod peer;
+mod linked;
 #[cfg(test)]
 mod tests;
 
 use self::back_off::BackOff;
+pub(crate) use self::linked::Linked;
+#[cfg(test)]
+pub(crate) use self::tests::peer;
 
 /// How TLS answers what it does not understand.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
@@ -69,7 +71,7 @@ pub(crate) enum Step<'a> {
 
 /// A frame that is not the link's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame<'a> {
+pub struct Frame<'a> {
     pub(crate) kind: Kind,
     /// Its channel: never 0.
     pub(crate) channel: ChannelId,
@@ -78,7 +80,7 @@ pub(crate) struct Frame<'a> {
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
+pub enum Loss {
     /// Cut, silent, refused, or closed for reasons that are not ours (shutdown, an operator).
     Lost,
     /// The broker closed it because of something we sent: its code, and the method that it names, or 0 0.
@@ -120,7 +122,7 @@ enum Reported {
 
 /// The connection; see the module.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     role: Role,
     login: Login,
     state: State,

@@ -20,10 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ShortStr;
 use crate::amqp::properties::{Properties, Property};
-use crate::link::{Link, Login, Step};
+use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{
-    Cause, Event, Flow, Leg, Limit, LiveLimits, Machine, Mono, Now, Outcome, Owner, Publication,
-    Purpose, Role, Ticket,
+    Cause, Event, Limit, LiveLimits, Mono, Now, Outcome, Owner, Publication, Purpose, Role, Ticket,
 };
 use crate::objects::Names;
 use crate::registry::existing_delays::ExistingDelays;
@@ -280,60 +279,41 @@ impl Publisher {
     }
 }
 
-impl Machine for Publisher {
+impl Linked for Publisher {
     type Input = Input;
     type Output = Output;
 
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.connected(now, fx);
+    fn link(&self) -> &Link {
+        &self.link
     }
 
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
-        self.link.heard(now);
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    fn heard(&mut self, now: Now) {
         if !self.clock.runs() {
             self.reachable(now);
         }
-        let mut taken = 0;
-        while let Some(rest) = bytes.get(taken..) {
-            let loss = match self.link.step(rest, now, fx) {
-                Step::More => break,
-                Step::Took(n) => {
-                    taken += n;
-                    continue;
-                }
-                Step::Up(n) => {
-                    taken += n;
-                    self.up(now);
-                    continue;
-                }
-                Step::Blocked(n) => {
-                    taken += n;
-                    self.reachable(now);
-                    continue;
-                }
-                Step::Frame(n, frame) => {
-                    taken += n;
-                    match self.frame(frame, now, fx) {
-                        Ok(()) => continue,
-                        Err(what) => self.link.fault(what, now, fx),
-                    }
-                }
-                Step::Down(loss) => loss,
-            };
-            self.lost(loss, now, fx);
-            taken = bytes.len();
-        }
-        self.after(now, fx);
-        taken
     }
 
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        let loss = self.link.closed(now, fx);
-        self.lost(loss, now, fx);
-        self.after(now, fx);
+    fn up(&mut self, now: Now, _: &mut Effects) {
+        Publisher::up(self, now);
     }
 
-    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn blocked(&mut self, now: Now, _: &mut Effects) {
+        self.reachable(now);
+    }
+
+    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        Publisher::frame(self, frame, now, fx)
+    }
+
+    fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
+        Publisher::lost(self, loss, now, fx);
+    }
+
+    fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Publish(owner, batch) => {
                 for (ticket, publication) in batch {
@@ -348,18 +328,13 @@ impl Machine for Publisher {
         if self.is_full() && !self.draining {
             fx.events.push(Event::LimitMet(Limit::PublisherBytes));
         }
-        self.after(now, fx);
     }
 
-    fn drain(&mut self, now: Now, fx: &mut Effects) {
+    fn ends(&mut self, _: Now, _: &mut Effects) {
         self.draining = true;
-        self.after(now, fx);
     }
 
-    fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        if let Some(loss) = self.link.timeout(now, fx) {
-            self.lost(loss, now, fx);
-        }
+    fn due(&mut self, now: Now, fx: &mut Effects) {
         self.still_away(now, fx);
         while let Some(&(until, key)) = self.backing_off.first()
             && until <= now.mono
@@ -375,17 +350,15 @@ impl Machine for Publisher {
             self.relieve(now, fx);
             self.tick = None;
         }
-        self.after(now, fx);
     }
 
-    fn deadline(&self) -> Option<Mono> {
+    fn wake(&self) -> Option<Mono> {
         let turns = if self.is_reachable() {
             self.quarantine.wake()
         } else {
             None
         };
         let deadlines = [
-            self.link.deadline(),
             turns,
             self.tick,
             self.backing_off.first().map(|(until, _)| *until),
@@ -394,20 +367,12 @@ impl Machine for Publisher {
         deadlines.into_iter().flatten().min()
     }
 
-    fn wants_read(&self, _: Leg, _: usize) -> bool {
-        true
+    fn after(&mut self, now: Now, fx: &mut Effects) {
+        Publisher::after(self, now, fx);
     }
 
-    fn drained(&mut self, now: Now, fx: &mut Effects) {
-        self.after(now, fx);
-    }
-
-    fn accepts(&self) -> bool {
+    fn takes(&self) -> bool {
         // While it refuses: what of the intake's waits is bounded by the intake.
         self.draining || self.away.refusing || !self.is_full()
-    }
-
-    fn flow(&self) -> Flow {
-        self.link.flow()
     }
 }

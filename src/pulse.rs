@@ -26,8 +26,8 @@ use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId, QueueDeclare, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::amqp::reply_code::{NOT_FOUND, REPLY_SUCCESS, RESOURCE_LOCKED};
-use crate::link::{Frame, Link, Login, Step};
-use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role, Trouble, Witness};
+use crate::link::{Frame, Link, Linked, Login, Loss};
+use crate::machine::{Event, Mono, Now, Role, Trouble, Witness};
 use crate::objects::{Names, OwnObject};
 use crate::registry::existing_delays::ExistingDelays;
 
@@ -228,59 +228,6 @@ impl Pulse {
         }
     }
 
-    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) {
-        let (channel, out) = (frame.channel, fx.broker.build(&[]));
-        let id = MethodId::peek(frame.payload).filter(|_| frame.kind == Kind::Method);
-        if id == Some(MethodId::CHANNEL_CLOSE) {
-            reply::close_ok(out, channel);
-            self.free.remove(&channel);
-            if let Some(asked) = self.asked.remove(&channel) {
-                self.known.entry(asked.queue.clone()).or_default().awaited = None;
-                self.refused(&asked, frame.payload, now, fx);
-            }
-            return;
-        }
-        let Some(asked) = self.asked.get_mut(&channel) else {
-            return;
-        };
-        let is_intake = asked.queue == *self.settings.names.intake_queue();
-        let (next, is_free) = match (asked.awaited, id) {
-            (Awaited::Marked, Some(MethodId::QUEUE_DECLARE_OK)) => {
-                self.asked.remove(&channel);
-                self.free.insert(channel);
-                return fx.events.extend(self.mark.answered(None));
-            }
-            (Awaited::Declared, Some(MethodId::QUEUE_DECLARE_OK)) => {
-                let ok = QueueDeclareOk::parse(frame.payload);
-                match ok.map_or((0, 0), |ok| (ok.message_count, ok.consumer_count)) {
-                    (_, 1..) if is_intake => (consume(out, channel, &asked.queue), false),
-                    (0, 0) => (get(out, channel, &asked.queue), false),
-                    _ => (Awaited::Closed, true),
-                }
-            }
-            (Awaited::Got, Some(MethodId::BASIC_GET_EMPTY)) => (Awaited::Closed, true),
-            (Awaited::Got, Some(MethodId::BASIC_GET_OK))
-            | (Awaited::Consuming, Some(MethodId::BASIC_CONSUME_OK)) => {
-                reply::close(out, channel, REPLY_SUCCESS, b"", MethodId(0, 0));
-                (Awaited::Closed, false)
-            }
-            (Awaited::Closed, Some(MethodId::CHANNEL_CLOSE_OK)) => {
-                self.asked.remove(&channel);
-                return;
-            }
-            _ => return,
-        };
-        asked.awaited = next;
-        if next == Awaited::Closed {
-            let queue = asked.queue.clone();
-            self.well(queue, fx);
-        }
-        if is_free {
-            self.asked.remove(&channel);
-            self.free.insert(channel);
-        }
-    }
-
     /// The broker has closed the channel over the question.
     fn refused(&mut self, asked: &Asked, payload: &[u8], now: Now, fx: &mut Effects) {
         let Ok(close) = Close::parse(payload) else {
@@ -357,8 +304,92 @@ impl Pulse {
         }
     }
 
-    /// The link is up. If it was away for longer than a question costs, the broker may have been, too.
-    fn up(&mut self, now: Now) {
+    /// Those that have not answered for so long.
+    fn find_silent(&mut self, now: Now, fx: &mut Effects) {
+        let heard = self.link.last_heard();
+        let is_silent = |asked: &&Asked| {
+            let known = self.known.get(&asked.queue);
+            let since = known.and_then(|known| known.awaited);
+            let is_late =
+                |since: Mono| since.after(PATIENCE) <= now.mono && since.after(HEARD) <= heard;
+            since.is_some_and(is_late) && asked.at.after(SLOW) <= now.mono
+        };
+        let silent = self.asked.values().filter(is_silent);
+        let silent: Vec<ShortStr> = silent.map(|asked| asked.queue.clone()).collect();
+        for queue in silent {
+            self.say(queue, Some(Trouble::Silent), fx);
+        }
+    }
+
+    /// A frame of the broker.
+    fn answer(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) {
+        let (channel, out) = (frame.channel, fx.broker.build(&[]));
+        let id = MethodId::peek(frame.payload).filter(|_| frame.kind == Kind::Method);
+        if id == Some(MethodId::CHANNEL_CLOSE) {
+            reply::close_ok(out, channel);
+            self.free.remove(&channel);
+            if let Some(asked) = self.asked.remove(&channel) {
+                self.known.entry(asked.queue.clone()).or_default().awaited = None;
+                self.refused(&asked, frame.payload, now, fx);
+            }
+            return;
+        }
+        let Some(asked) = self.asked.get_mut(&channel) else {
+            return;
+        };
+        let is_intake = asked.queue == *self.settings.names.intake_queue();
+        let (next, is_free) = match (asked.awaited, id) {
+            (Awaited::Marked, Some(MethodId::QUEUE_DECLARE_OK)) => {
+                self.asked.remove(&channel);
+                self.free.insert(channel);
+                return fx.events.extend(self.mark.answered(None));
+            }
+            (Awaited::Declared, Some(MethodId::QUEUE_DECLARE_OK)) => {
+                let ok = QueueDeclareOk::parse(frame.payload);
+                match ok.map_or((0, 0), |ok| (ok.message_count, ok.consumer_count)) {
+                    (_, 1..) if is_intake => (consume(out, channel, &asked.queue), false),
+                    (0, 0) => (get(out, channel, &asked.queue), false),
+                    _ => (Awaited::Closed, true),
+                }
+            }
+            (Awaited::Got, Some(MethodId::BASIC_GET_EMPTY)) => (Awaited::Closed, true),
+            (Awaited::Got, Some(MethodId::BASIC_GET_OK))
+            | (Awaited::Consuming, Some(MethodId::BASIC_CONSUME_OK)) => {
+                reply::close(out, channel, REPLY_SUCCESS, b"", MethodId(0, 0));
+                (Awaited::Closed, false)
+            }
+            (Awaited::Closed, Some(MethodId::CHANNEL_CLOSE_OK)) => {
+                self.asked.remove(&channel);
+                return;
+            }
+            _ => return,
+        };
+        asked.awaited = next;
+        if next == Awaited::Closed {
+            let queue = asked.queue.clone();
+            self.well(queue, fx);
+        }
+        if is_free {
+            self.asked.remove(&channel);
+            self.free.insert(channel);
+        }
+    }
+}
+
+impl Linked for Pulse {
+    type Input = Input;
+    type Output = Output;
+
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    /// If it was away for longer than a question costs, the broker may have been, too.
+    fn up(&mut self, now: Now, _: &mut Effects) {
         self.next.get_or_insert(now.mono.after(EVERY));
         if self.lost_at.after(SLOW) < now.mono {
             for known in self.known.values_mut() {
@@ -367,8 +398,13 @@ impl Pulse {
         }
     }
 
-    /// The link is lost: what was awaited is asked again.
-    fn lost(&mut self, now: Now, fx: &mut Effects) {
+    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        self.answer(frame, now, fx);
+        Ok(())
+    }
+
+    /// What was awaited is asked again.
+    fn lost(&mut self, _: Loss, now: Now, fx: &mut Effects) {
         let mut asked = std::mem::take(&mut self.asked);
         self.free.clear();
         self.lost_at = now.mono;
@@ -386,75 +422,15 @@ impl Pulse {
         }
     }
 
-    /// Those that have not answered for so long.
-    fn find_silent(&mut self, now: Now, fx: &mut Effects) {
-        let heard = self.link.last_heard();
-        let is_silent = |asked: &&Asked| {
-            let known = self.known.get(&asked.queue);
-            let since = known.and_then(|known| known.awaited);
-            let is_late =
-                |since: Mono| since.after(PATIENCE) <= now.mono && since.after(HEARD) <= heard;
-            since.is_some_and(is_late) && asked.at.after(SLOW) <= now.mono
-        };
-        let silent = self.asked.values().filter(is_silent);
-        let silent: Vec<ShortStr> = silent.map(|asked| asked.queue.clone()).collect();
-        for queue in silent {
-            self.say(queue, Some(Trouble::Silent), fx);
-        }
-    }
-}
-
-impl Machine for Pulse {
-    type Input = Input;
-    type Output = Output;
-
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.connected(now, fx);
-    }
-
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
-        self.link.heard(now);
-        let mut taken = 0;
-        while let Some(rest) = bytes.get(taken..) {
-            match self.link.step(rest, now, fx) {
-                Step::More => break,
-                Step::Took(n) | Step::Blocked(n) => taken += n,
-                Step::Up(n) => {
-                    taken += n;
-                    self.up(now);
-                }
-                Step::Frame(n, frame) => {
-                    taken += n;
-                    self.frame(frame, now, fx);
-                }
-                Step::Down(_) => {
-                    self.lost(now, fx);
-                    taken = bytes.len();
-                }
-            }
-        }
-        self.mark_user(now, fx);
-        self.ask(now, fx);
-        taken
-    }
-
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.closed(now, fx);
-        self.lost(now, fx);
-    }
-
-    fn input(&mut self, input: Input, _: Now, _: &mut Effects) {
+    fn told(&mut self, input: Input, _: Now, _: &mut Effects) {
         match input {}
     }
 
-    fn drain(&mut self, now: Now, fx: &mut Effects) {
+    fn ends(&mut self, now: Now, fx: &mut Effects) {
         self.link.goodbye(now, fx);
     }
 
-    fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        if self.link.timeout(now, fx).is_some() {
-            self.lost(now, fx);
-        }
+    fn due(&mut self, now: Now, fx: &mut Effects) {
         if self.link.is_up() && self.next.is_some_and(|next| next <= now.mono) {
             self.begin_round(now, fx);
         }
@@ -462,25 +438,17 @@ impl Machine for Pulse {
             self.tick = now.mono.after(TICK);
             self.find_silent(now, fx);
         }
-        self.mark_user(now, fx);
-        self.ask(now, fx);
     }
 
-    fn deadline(&self) -> Option<Mono> {
+    fn wake(&self) -> Option<Mono> {
         let next = self.next.filter(|_| self.link.is_up());
         let tick = Some(self.tick).filter(|_| !self.asked.is_empty());
         let mark = Some(self.mark.due).filter(|_| self.link.is_up());
-        [self.link.deadline(), next, tick, mark]
-            .into_iter()
-            .flatten()
-            .min()
+        [next, tick, mark].into_iter().flatten().min()
     }
 
-    fn wants_read(&self, _: Leg, _: usize) -> bool {
-        true
-    }
-
-    fn flow(&self) -> Flow {
-        self.link.flow()
+    fn after(&mut self, now: Now, fx: &mut Effects) {
+        self.mark_user(now, fx);
+        self.ask(now, fx);
     }
 }

@@ -21,8 +21,8 @@ use std::time::Duration;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
 use crate::amqp::reply;
-use crate::link::{Link, Step};
-use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role};
+use crate::link::{Frame, Link, Linked, Loss};
+use crate::machine::{Event, Flow, Mono, Now, Role};
 use crate::registry::redeclared::Entry;
 
 use self::entries::Waiting;
@@ -160,13 +160,6 @@ impl Recorder {
         self.wanted
     }
 
-    fn lost(&mut self, now: Now, fx: &mut Effects) {
-        self.state = State::Shut;
-        self.shut();
-        self.passive = false;
-        self.tell(false, now, fx);
-    }
-
     /// The channel is gone, and with it what was on its way.
     fn shut(&mut self) {
         self.incoming = None;
@@ -188,39 +181,6 @@ impl Recorder {
     /// The stream cannot be had, and nobody waits for it.
     fn is_given_up(&self) -> bool {
         self.told && self.state != State::Current
-    }
-
-    /// What every call ends with: what was read counts.
-    fn after(&mut self, now: Now, fx: &mut Effects) {
-        if !self.read.is_empty() {
-            let read = std::mem::take(&mut self.read);
-            self.settings
-                .policies
-                .learn(&self.settings.login.vhost, &read);
-            self.answer(&read, now, fx);
-        }
-        let delivered = self.delivered.take();
-        if let Some(tag) = delivered {
-            reply::ack(fx.broker.build(&[]), CHANNEL, DeliveryTag(tag), true);
-        }
-        if self.foreign > 0 {
-            let messages = std::mem::take(&mut self.foreign);
-            fx.events.push(Event::RecordForeign { messages });
-        }
-        if std::mem::take(&mut self.marked) && self.state == State::Reading {
-            self.state = State::Current;
-            (self.refusal, self.again) = (None, None);
-            self.answer_standing(fx);
-            self.write_missing(now, fx);
-            self.tell(true, now, fx);
-        }
-        if delivered.is_some() {
-            self.rewrite(fx);
-        }
-        if self.last.is_some() && self.missing().is_empty() {
-            self.last = None;
-            self.link.goodbye(now, fx);
-        }
     }
 
     /// Nobody waits any longer for what may be recorded.
@@ -254,54 +214,38 @@ impl Recorder {
     }
 }
 
-impl Machine for Recorder {
+impl Linked for Recorder {
     type Input = Input;
     type Output = Output;
 
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.connected(now, fx);
+    fn link(&self) -> &Link {
+        &self.link
     }
 
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
-        self.link.heard(now);
-        let mut taken = 0;
-        while let Some(rest) = bytes.get(taken..) {
-            match self.link.step(rest, now, fx) {
-                Step::More => break,
-                Step::Took(n) => taken += n,
-                Step::Blocked(n) => {
-                    taken += n;
-                    self.write_missing(now, fx);
-                }
-                Step::Up(n) => {
-                    taken += n;
-                    self.open(fx);
-                }
-                Step::Frame(n, frame) => {
-                    taken += n;
-                    if let Err(what) = self.frame(frame, now, fx) {
-                        self.link.fault(what, now, fx);
-                        self.lost(now, fx);
-                        taken = bytes.len();
-                    }
-                }
-                Step::Down(_) => {
-                    self.lost(now, fx);
-                    taken = bytes.len();
-                }
-            }
-        }
-        self.after(now, fx);
-        taken
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
     }
 
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.closed(now, fx);
-        self.lost(now, fx);
-        self.after(now, fx);
+    fn up(&mut self, _: Now, fx: &mut Effects) {
+        self.open(fx);
     }
 
-    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn blocked(&mut self, now: Now, fx: &mut Effects) {
+        self.write_missing(now, fx);
+    }
+
+    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        Recorder::frame(self, frame, now, fx)
+    }
+
+    fn lost(&mut self, _: Loss, now: Now, fx: &mut Effects) {
+        self.state = State::Shut;
+        self.shut();
+        self.passive = false;
+        self.tell(false, now, fx);
+    }
+
+    fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Record(queue, entry, owner) => self.record(queue, entry, owner, now, fx),
             Input::GaveUp(owner) => {
@@ -310,18 +254,13 @@ impl Machine for Recorder {
             Input::PoliciesChanged => {}
         }
         self.wanted |= self.settings.are_lenient();
-        self.after(now, fx);
     }
 
-    fn drain(&mut self, now: Now, fx: &mut Effects) {
+    fn ends(&mut self, now: Now, _: &mut Effects) {
         self.last = Some(now.mono.after(LAST));
-        self.after(now, fx);
     }
 
-    fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        if self.link.timeout(now, fx).is_some() {
-            self.lost(now, fx);
-        }
+    fn due(&mut self, now: Now, fx: &mut Effects) {
         let is_due = |at: &mut Mono| *at <= now.mono;
         if self.again.take_if(is_due).is_some() {
             self.again(now, fx);
@@ -332,22 +271,50 @@ impl Machine for Recorder {
         if self.last.take_if(is_due).is_some() {
             self.link.goodbye(now, fx);
         }
-        self.after(now, fx);
     }
 
-    fn deadline(&self) -> Option<Mono> {
-        let deadlines = [self.link.deadline(), self.again, self.patience, self.last];
+    fn wake(&self) -> Option<Mono> {
+        let deadlines = [self.again, self.patience, self.last];
         deadlines.into_iter().flatten().min()
     }
 
-    fn wants_read(&self, _: Leg, _: usize) -> bool {
-        true
-    }
-
-    fn flow(&self) -> Flow {
+    fn course(&self) -> Flow {
         match self.link.flow() {
             Flow::Reconnect(_) if !self.wanted => Flow::Open,
             flow => flow,
+        }
+    }
+
+    /// What was read counts.
+    fn after(&mut self, now: Now, fx: &mut Effects) {
+        if !self.read.is_empty() {
+            let read = std::mem::take(&mut self.read);
+            self.settings
+                .policies
+                .learn(&self.settings.login.vhost, &read);
+            self.answer(&read, now, fx);
+        }
+        let delivered = self.delivered.take();
+        if let Some(tag) = delivered {
+            reply::ack(fx.broker.build(&[]), CHANNEL, DeliveryTag(tag), true);
+        }
+        if self.foreign > 0 {
+            let messages = std::mem::take(&mut self.foreign);
+            fx.events.push(Event::RecordForeign { messages });
+        }
+        if std::mem::take(&mut self.marked) && self.state == State::Reading {
+            self.state = State::Current;
+            (self.refusal, self.again) = (None, None);
+            self.answer_standing(fx);
+            self.write_missing(now, fx);
+            self.tell(true, now, fx);
+        }
+        if delivered.is_some() {
+            self.rewrite(fx);
+        }
+        if self.last.is_some() && self.missing().is_empty() {
+            self.last = None;
+            self.link.goodbye(now, fx);
         }
     }
 }

@@ -15,11 +15,12 @@
 use std::time::Duration;
 
 use crate::letter::Letter;
-use crate::link::{Link, Step};
-use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Outcome, Publication, Role, Ticket};
+use crate::link::{Frame, Link, Linked, Loss};
+use crate::machine::{Flow, Mono, Now, Outcome, Publication, Role, Ticket};
 
 pub use self::ended::{Ended, Failure, QueueType, REORDERED, Stopped, Summary};
 pub use self::moving::{MOST_AWAY, MOST_HELD, Moved};
+pub(crate) use self::once::Once;
 pub use self::readable::{Answers, Readable};
 pub use self::settings::{Bodies, Bounds, Move, Settings, Task};
 
@@ -30,6 +31,7 @@ mod ended;
 mod gets;
 mod message;
 mod moving;
+mod once;
 mod passing;
 mod readable;
 mod rights;
@@ -164,8 +166,7 @@ pub struct Walk {
     last_had_come_back: bool,
     /// Since the last message the broker has counted none.
     is_said_to_be_empty: bool,
-    failure: Option<Failure>,
-    told: bool,
+    once: Once,
 }
 
 // === impl Walk ===
@@ -203,8 +204,7 @@ impl Walk {
             delivered: 0,
             acked: 0,
             quiet: None,
-            failure: None,
-            told: false,
+            once: Once::default(),
         }
     }
 
@@ -304,7 +304,7 @@ impl Walk {
     }
 
     fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
-        self.failure.get_or_insert(failure);
+        self.once.fails(failure);
         self.leave(now, fx);
     }
 
@@ -312,30 +312,7 @@ impl Walk {
     fn leave(&mut self, now: Now, fx: &mut Effects) {
         self.state = State::Ended;
         self.quiet = None;
-        self.link.goodbye(now, fx);
-    }
-
-    /// What every call ends with. A link tells its troubles as events; those of a walk are for whoever wants to see the queue.
-    fn after(&mut self, now: Now, fx: &mut Effects) {
-        for event in std::mem::take(&mut fx.events) {
-            if let Event::LinkDown { cause, .. } | Event::VhostNative { cause } = event {
-                self.failure.get_or_insert(Failure::of_connection(cause));
-            }
-        }
-        self.take_stashed(now, fx);
-        self.ask(now, fx);
-        self.settle(now, fx);
-        self.widen(fx);
-        self.rest(now);
-        if self.state == State::Ended && !std::mem::replace(&mut self.told, true) {
-            if let Some(moving) = &self.moving {
-                self.summary.moved = moving.moved().clone();
-            }
-            fx.out.ended = Some(match self.failure.take() {
-                Some(failure) => Err(failure),
-                None => Ok(self.summary.clone()),
-            });
-        }
+        self.once.end(&mut self.link, now, fx);
     }
 
     /// Whether a message may be taken now; if not, nothing is read, so that the broker keeps what it has.
@@ -359,78 +336,51 @@ impl Walk {
         }
         self.rests
     }
-
-    fn lost(&mut self) {
-        (self.arriving, self.state) = (None, State::Ended);
-    }
 }
 
-impl Machine for Walk {
+impl Linked for Walk {
     type Input = Input;
     type Output = Output;
 
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.connected(now, fx);
+    fn link(&self) -> &Link {
+        &self.link
     }
 
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
-        self.link.heard(now);
-        let mut taken = 0;
-        while let Some(rest) = bytes.get(taken..) {
-            if self.rest(now) && !self.hears() {
-                break;
-            }
-            match self.link.step(rest, now, fx) {
-                Step::More => break,
-                Step::Took(n) | Step::Blocked(n) => taken += n,
-                Step::Up(n) => {
-                    taken += n;
-                    self.count(fx);
-                }
-                Step::Frame(n, frame) => {
-                    taken += n;
-                    if let Err(what) = self.frame(frame, now, fx) {
-                        self.fail(Failure::Connection(what.to_owned()), now, fx);
-                    }
-                }
-                Step::Down(_) => {
-                    self.lost();
-                    taken = bytes.len();
-                }
-            }
-        }
-        self.after(now, fx);
-        taken
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
     }
 
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.closed(now, fx);
-        self.lost();
-        self.after(now, fx);
+    fn heard(&mut self, now: Now) {
+        self.rest(now);
     }
 
-    fn input(&mut self, input: Input, now: Now, fx: &mut Effects) {
+    fn up(&mut self, _: Now, fx: &mut Effects) {
+        self.count(fx);
+    }
+
+    fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        Walk::frame(self, frame, now, fx)?;
+        self.rest(now);
+        Ok(())
+    }
+
+    fn lost(&mut self, _: Loss, _: Now, _: &mut Effects) {
+        (self.arriving, self.state) = (None, State::Ended);
+    }
+
+    fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
         match input {
             Input::Enough => self.cancel(Stopped::Enough, now, fx),
             Input::Pause(pause) => self.pause(pause, now, fx),
             Input::Settled(outcomes) => self.settled(outcomes, now, fx),
         }
-        self.after(now, fx);
     }
 
-    fn drain(&mut self, now: Now, fx: &mut Effects) {
+    fn ends(&mut self, now: Now, fx: &mut Effects) {
         self.cancel(Stopped::Enough, now, fx);
-        self.after(now, fx);
     }
 
-    fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        if self.rests {
-            // What the broker says is left unread on purpose.
-            self.link.heard(now);
-        }
-        if self.link.timeout(now, fx).is_some() {
-            self.lost();
-        }
+    fn due(&mut self, now: Now, fx: &mut Effects) {
         if self.until.take_if(|at| *at <= now.mono).is_some() {
             match self.state {
                 State::Walking => self.stop(Stopped::Time, now, fx),
@@ -462,28 +412,41 @@ impl Machine for Walk {
         }
         self.miss_answers(now, fx);
         self.lighten(now, fx);
-        self.after(now, fx);
     }
 
-    fn deadline(&self) -> Option<Mono> {
-        let again = self.moving.as_ref().and_then(Moving::deadline);
-        let link = self.link.deadline();
+    fn wake(&self) -> Option<Mono> {
         if self.state == State::Ended {
-            return link;
+            return None;
         }
+        let again = self.moving.as_ref().and_then(Moving::deadline);
         let own = [self.until, self.quiet, self.shelf, self.wake, again];
-        let own = own.into_iter().flatten().chain(self.paused);
-        own.chain(link).min()
+        own.into_iter().flatten().chain(self.paused).min()
     }
 
-    fn wants_read(&self, _: Leg, _: usize) -> bool {
+    fn after(&mut self, now: Now, fx: &mut Effects) {
+        self.take_stashed(now, fx);
+        self.ask(now, fx);
+        self.settle(now, fx);
+        self.widen(fx);
+        self.rest(now);
+        if let Some(over) = self.once.over(fx) {
+            if let Some(moving) = &self.moving {
+                self.summary.moved = moving.moved().clone();
+            }
+            fx.out.ended = Some(over.map(|()| self.summary.clone()));
+        }
+    }
+
+    /// While no message may be taken, only answers are read.
+    fn reads(&self) -> bool {
         !self.rests || self.hears()
     }
 
-    fn flow(&self) -> Flow {
-        match self.link.flow() {
-            Flow::Reconnect(_) if self.told => Flow::Finish,
-            flow => flow,
-        }
+    fn rests(&self) -> bool {
+        self.rests
+    }
+
+    fn course(&self) -> Flow {
+        self.once.course(&self.link)
     }
 }

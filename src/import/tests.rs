@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::amqp::ids::name;
 use crate::link::peer::{Rig, close, content, method};
+use crate::machine::{Flow, Leg, Machine};
 
 type ImportRig = Rig<Import>;
 

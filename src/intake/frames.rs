@@ -4,7 +4,7 @@ use crate::amqp::frame::Kind;
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::amqp::reply_code::ACCESS_REFUSED;
-use crate::link::Frame;
+use crate::link::{Frame, Linked};
 use crate::machine::{Event, Limit, Now, Role};
 
 use super::{CONSUMER, Effects, Intake, PARKED, TOPOLOGY};

@@ -12,6 +12,7 @@ use crate::link::Login;
 use crate::link::peer::{Rig, close, content, method, with_headers};
 use crate::machine::LiveLimits;
 use crate::machine::{Ensure, Event, Limit, Limits, Owner, Purpose, Reason};
+use crate::machine::{Flow, Leg, Machine};
 use crate::objects::Names;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Definition, Pattern, Policies, Policy};

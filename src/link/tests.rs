@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use super::peer::{Rig, close, open_ok, start, tune};
 use super::*;
 use crate::amqp::ids::name;
 use crate::amqp::table::{Table, Value};
 use crate::machine::{Leg, Machine};
+
+pub(crate) mod peer;
+
+use self::peer::{Rig, close, open_ok, start, tune};
 
 /// The least machine around a link.
 struct Bare {
@@ -15,59 +18,43 @@ struct Bare {
     ups: usize,
 }
 
-impl Machine for Bare {
+impl Linked for Bare {
     type Input = ();
     type Output = ();
 
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects<()>) {
-        self.link.connected(now, fx);
+    fn link(&self) -> &Link {
+        &self.link
     }
 
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects<()>) -> usize {
-        self.link.heard(now);
-        let mut taken = 0;
-        loop {
-            match self.link.step(&bytes[taken..], now, fx) {
-                Step::More => return taken,
-                Step::Took(n) | Step::Blocked(n) | Step::Frame(n, _) => taken += n,
-                Step::Up(n) => {
-                    taken += n;
-                    self.ups += 1;
-                }
-                Step::Down(loss) => {
-                    self.losses.push(loss);
-                    return bytes.len();
-                }
-            }
-        }
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
     }
 
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects<()>) {
-        let loss = self.link.closed(now, fx);
+    fn up(&mut self, _: Now, _: &mut Effects<()>) {
+        self.ups += 1;
+    }
+
+    fn frame(&mut self, _: Frame<'_>, _: Now, _: &mut Effects<()>) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn lost(&mut self, loss: Loss, _: Now, _: &mut Effects<()>) {
         self.losses.push(loss);
     }
 
-    fn input(&mut self, (): (), _: Now, _: &mut Effects<()>) {}
+    fn told(&mut self, (): (), _: Now, _: &mut Effects<()>) {}
 
-    fn drain(&mut self, now: Now, fx: &mut Effects<()>) {
+    fn ends(&mut self, now: Now, fx: &mut Effects<()>) {
         self.link.goodbye(now, fx);
     }
 
-    fn timeout(&mut self, now: Now, fx: &mut Effects<()>) {
-        self.losses.extend(self.link.timeout(now, fx));
+    fn due(&mut self, _: Now, _: &mut Effects<()>) {}
+
+    fn wake(&self) -> Option<Mono> {
+        None
     }
 
-    fn deadline(&self) -> Option<Mono> {
-        self.link.deadline()
-    }
-
-    fn wants_read(&self, _: Leg, _: usize) -> bool {
-        true
-    }
-
-    fn flow(&self) -> Flow {
-        self.link.flow()
-    }
+    fn after(&mut self, _: Now, _: &mut Effects<()>) {}
 }
 
 fn rig() -> Rig<Bare> {

@@ -10,6 +10,7 @@ use crate::amqp::method::{MethodId, Publish};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::link::peer::{Rig, Sent, close, method, with_headers};
 use crate::machine::{DeadLetter, Event, Limits, Mono, Purpose, Reason, Rejecter};
+use crate::machine::{Flow, Leg, Machine};
 
 mod away;
 mod bounds;

@@ -6,6 +6,7 @@ use super::*;
 use crate::amqp::ids::name;
 use crate::amqp::table::{Table, Value};
 use crate::link::peer::{Rig, close, method};
+use crate::machine::{Flow, Leg, Machine};
 
 const DECLARE: MethodId = MethodId::QUEUE_DECLARE;
 const NOBODY: MethodId = MethodId(0, 0);

@@ -19,6 +19,7 @@ use crate::registry::policy::{Declares, Policies, Policy};
 use crate::registry::redeclared::Existing;
 
 use super::message::Message;
+use crate::machine::{Flow, Machine};
 
 mod newest;
 mod room;

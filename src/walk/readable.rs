@@ -16,11 +16,12 @@ use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
 use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::amqp::table::TableBuilder;
-use crate::link::{Frame, Link, Login, Step};
-use crate::machine::{Event, Flow, Leg, Machine, Mono, Now, Role};
+use crate::link::{Frame, Link, Linked, Login, Loss};
+use crate::machine::{Flow, Mono, Now, Role};
 
 use super::Failure;
 use super::channels::UNREADABLE;
+use super::once::Once;
 
 /// The only channel: opened for each question.
 const CHANNEL: ChannelId = ChannelId(1);
@@ -39,11 +40,9 @@ pub struct Readable {
     link: Link,
     left: VecDeque<ShortStr>,
     answers: Answers,
-    failure: Option<Failure>,
     /// When the broker has to have answered all of them.
     until: Mono,
-    has_ended: bool,
-    told: bool,
+    once: Once,
 }
 
 // === impl Readable ===
@@ -55,17 +54,15 @@ impl Readable {
             link: Link::new(Role::Walk, login),
             left: queues.into(),
             answers: Vec::new(),
-            failure: None,
             until: now.mono.after(within),
-            has_ended: false,
-            told: false,
+            once: Once::default(),
         }
     }
 
     /// Asks for the first of those that are left.
     fn ask(&mut self, now: Now, fx: &mut Effects) {
         let Some(queue) = self.left.front() else {
-            return self.end(now, fx);
+            return self.once.end(&mut self.link, now, fx);
         };
         let mut arguments = TableBuilder::default();
         arguments.longstr(STREAM_OFFSET, b"first");
@@ -79,6 +76,35 @@ impl Readable {
                 .longstr(&arguments.finish())
                 .end();
         });
+    }
+
+    fn answered(&mut self, answer: Option<Failure>, now: Now, fx: &mut Effects) {
+        if self.left.pop_front().is_some() {
+            self.answers.push(answer);
+        }
+        self.ask(now, fx);
+    }
+
+    fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
+        self.once.fails(failure);
+        self.once.end(&mut self.link, now, fx);
+    }
+}
+
+impl Linked for Readable {
+    type Input = std::convert::Infallible;
+    type Output = Output;
+
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    fn up(&mut self, now: Now, fx: &mut Effects) {
+        self.ask(now, fx);
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
@@ -105,110 +131,34 @@ impl Readable {
         Ok(())
     }
 
-    fn answered(&mut self, answer: Option<Failure>, now: Now, fx: &mut Effects) {
-        if self.left.pop_front().is_some() {
-            self.answers.push(answer);
-        }
-        self.ask(now, fx);
-    }
+    fn lost(&mut self, _: Loss, _: Now, _: &mut Effects) {}
 
-    fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
-        self.failure.get_or_insert(failure);
-        self.end(now, fx);
-    }
-
-    fn end(&mut self, now: Now, fx: &mut Effects) {
-        self.has_ended = true;
-        self.link.goodbye(now, fx);
-    }
-
-    /// What every call ends with.
-    fn after(&mut self, fx: &mut Effects) {
-        for event in std::mem::take(&mut fx.events) {
-            if let Event::LinkDown { cause, .. } | Event::VhostNative { cause } = event
-                && !self.has_ended
-            {
-                self.failure.get_or_insert(Failure::of_connection(cause));
-                self.has_ended = true;
-            }
-        }
-        if self.has_ended && !std::mem::replace(&mut self.told, true) {
-            fx.out = Some(match self.failure.take() {
-                Some(failure) => Err(failure),
-                None => Ok(std::mem::take(&mut self.answers)),
-            });
-        }
-    }
-}
-
-impl Machine for Readable {
-    type Input = std::convert::Infallible;
-    type Output = Output;
-
-    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.connected(now, fx);
-    }
-
-    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects) -> usize {
-        self.link.heard(now);
-        let mut taken = 0;
-        while let Some(rest) = bytes.get(taken..) {
-            match self.link.step(rest, now, fx) {
-                Step::More => break,
-                Step::Took(n) | Step::Blocked(n) => taken += n,
-                Step::Up(n) => {
-                    taken += n;
-                    self.ask(now, fx);
-                }
-                Step::Frame(n, frame) => {
-                    taken += n;
-                    if let Err(what) = self.frame(frame, now, fx) {
-                        self.fail(Failure::Connection(what.to_owned()), now, fx);
-                    }
-                }
-                Step::Down(_) => taken = bytes.len(),
-            }
-        }
-        self.after(fx);
-        taken
-    }
-
-    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects) {
-        self.link.closed(now, fx);
-        self.after(fx);
-    }
-
-    fn input(&mut self, input: Self::Input, _: Now, _: &mut Effects) {
+    fn told(&mut self, input: Self::Input, _: Now, _: &mut Effects) {
         match input {}
     }
 
-    fn drain(&mut self, now: Now, fx: &mut Effects) {
+    fn ends(&mut self, now: Now, fx: &mut Effects) {
         let ends = Failure::Connection("the proxy ends".to_owned());
         self.fail(ends, now, fx);
-        self.after(fx);
     }
 
-    fn timeout(&mut self, now: Now, fx: &mut Effects) {
-        self.link.timeout(now, fx);
-        if self.until <= now.mono && !self.has_ended {
+    fn due(&mut self, now: Now, fx: &mut Effects) {
+        if self.wake().is_some_and(|until| until <= now.mono) {
             self.fail(Failure::Silent, now, fx);
         }
-        self.after(fx);
     }
 
-    fn deadline(&self) -> Option<Mono> {
-        let silent = (!self.has_ended).then_some(self.until);
-        [self.link.deadline(), silent].into_iter().flatten().min()
+    fn wake(&self) -> Option<Mono> {
+        (!self.once.has_ended()).then_some(self.until)
     }
 
-    fn wants_read(&self, _: Leg, _: usize) -> bool {
-        true
-    }
-
-    fn flow(&self) -> Flow {
-        match self.link.flow() {
-            Flow::Reconnect(_) if self.told => Flow::Finish,
-            flow => flow,
+    fn after(&mut self, _: Now, fx: &mut Effects) {
+        if let Some(over) = self.once.over(fx) {
+            fx.out = Some(over.map(|()| std::mem::take(&mut self.answers)));
         }
+    }
+
+    fn course(&self) -> Flow {
+        self.once.course(&self.link)
     }
 }

@@ -10,6 +10,7 @@ use crate::amqp::method::MethodId;
 use crate::letter::BodyHash;
 use crate::link::Login;
 use crate::link::peer::{Rig, Sent, close, content, method};
+use crate::machine::{Flow, Leg, Machine};
 
 mod acks;
 mod asking;

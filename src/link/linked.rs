@@ -1,0 +1,170 @@
+//! What all machines with a link of their own have in common: how the link is read, lost and timed out. A machine adds only what it does then.
+
+use crate::machine::{Effects, Flow, Leg, Machine, Mono, Now};
+
+use super::{Frame, Link, Loss, Step};
+
+/// A machine with a link. Every call ends with [`Linked::after`].
+pub trait Linked {
+    /// See [`Machine::Input`].
+    type Input;
+    /// See [`Machine::Output`].
+    type Output: Default;
+
+    fn link(&self) -> &Link;
+
+    fn link_mut(&mut self) -> &mut Link;
+
+    /// Bytes came: before the first of them is looked at.
+    fn heard(&mut self, _now: Now) {}
+
+    /// The link is open.
+    fn up(&mut self, now: Now, fx: &mut Effects<Self::Output>);
+
+    /// An alarm of the broker began or ended.
+    fn blocked(&mut self, _now: Now, _fx: &mut Effects<Self::Output>) {}
+
+    /// A frame of one of its channels.
+    ///
+    /// # Errors
+    /// What the broker did wrong, which costs the connection.
+    fn frame(
+        &mut self,
+        frame: Frame<'_>,
+        now: Now,
+        fx: &mut Effects<Self::Output>,
+    ) -> Result<(), &'static str>;
+
+    /// The connection is over.
+    fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects<Self::Output>);
+
+    /// See [`Machine::input`].
+    fn told(&mut self, input: Self::Input, now: Now, fx: &mut Effects<Self::Output>);
+
+    /// See [`Machine::drain`].
+    fn ends(&mut self, now: Now, fx: &mut Effects<Self::Output>);
+
+    /// See [`Machine::timeout`]; the link has had its turn.
+    fn due(&mut self, now: Now, fx: &mut Effects<Self::Output>);
+
+    /// When [`Linked::due`] wants to be called; the link has a deadline of its own.
+    fn wake(&self) -> Option<Mono>;
+
+    /// What every call ends with.
+    fn after(&mut self, now: Now, fx: &mut Effects<Self::Output>);
+
+    /// See [`Machine::wants_read`].
+    fn reads(&self) -> bool {
+        true
+    }
+
+    /// What the broker sends is left unread on purpose: that is no silence.
+    fn rests(&self) -> bool {
+        !self.reads()
+    }
+
+    /// See [`Machine::accepts`].
+    fn takes(&self) -> bool {
+        true
+    }
+
+    /// See [`Machine::flow`].
+    fn course(&self) -> Flow {
+        self.link().flow()
+    }
+}
+
+impl<T: Linked> Machine for T {
+    type Input = T::Input;
+    type Output = T::Output;
+
+    fn connected(&mut self, _: Leg, now: Now, fx: &mut Effects<T::Output>) {
+        self.link_mut().connected(now, fx);
+    }
+
+    fn read(&mut self, _: Leg, bytes: &[u8], now: Now, fx: &mut Effects<T::Output>) -> usize {
+        self.link_mut().heard(now);
+        self.heard(now);
+        let mut taken = 0;
+        while self.reads()
+            && let Some(rest) = bytes.get(taken..)
+        {
+            let loss = match self.link_mut().step(rest, now, fx) {
+                Step::More => break,
+                Step::Took(n) => {
+                    taken += n;
+                    continue;
+                }
+                Step::Up(n) => {
+                    taken += n;
+                    self.up(now, fx);
+                    continue;
+                }
+                Step::Blocked(n) => {
+                    taken += n;
+                    self.blocked(now, fx);
+                    continue;
+                }
+                Step::Frame(n, frame) => {
+                    taken += n;
+                    match self.frame(frame, now, fx) {
+                        Ok(()) => continue,
+                        Err(what) => self.link_mut().fault(what, now, fx),
+                    }
+                }
+                Step::Down(loss) => loss,
+            };
+            self.lost(loss, now, fx);
+            taken = bytes.len();
+        }
+        self.after(now, fx);
+        taken
+    }
+
+    fn closed(&mut self, _: Leg, now: Now, fx: &mut Effects<T::Output>) {
+        let loss = self.link_mut().closed(now, fx);
+        self.lost(loss, now, fx);
+        self.after(now, fx);
+    }
+
+    fn input(&mut self, input: T::Input, now: Now, fx: &mut Effects<T::Output>) {
+        self.told(input, now, fx);
+        self.after(now, fx);
+    }
+
+    fn drain(&mut self, now: Now, fx: &mut Effects<T::Output>) {
+        self.ends(now, fx);
+        self.after(now, fx);
+    }
+
+    fn timeout(&mut self, now: Now, fx: &mut Effects<T::Output>) {
+        if self.rests() {
+            self.link_mut().heard(now);
+        }
+        if let Some(loss) = self.link_mut().timeout(now, fx) {
+            self.lost(loss, now, fx);
+        }
+        self.due(now, fx);
+        self.after(now, fx);
+    }
+
+    fn deadline(&self) -> Option<Mono> {
+        self.link().deadline().into_iter().chain(self.wake()).min()
+    }
+
+    fn wants_read(&self, _: Leg, _: usize) -> bool {
+        self.reads()
+    }
+
+    fn drained(&mut self, now: Now, fx: &mut Effects<T::Output>) {
+        self.after(now, fx);
+    }
+
+    fn accepts(&self) -> bool {
+        self.takes()
+    }
+
+    fn flow(&self) -> Flow {
+        self.course()
+    }
+}
