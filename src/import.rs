@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::amqp::content::Content;
 use crate::amqp::frame::Kind;
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{Close, MethodId, Settle};
+use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 use crate::dead_letter::imported::imported;
 use crate::dead_letter::{RuleSettings, Rules, delivery_time};
@@ -159,13 +159,7 @@ impl Import {
             return self.refused.push(place);
         };
         let out = fx.broker.build(&[]);
-        reply::method(out, CHANNEL, MethodId::BASIC_PUBLISH, |a| {
-            a.short(0)
-                .shortstr(b"")
-                .shortstr(&self.settings.queue)
-                .octet(1)
-                .end();
-        });
+        reply::publish(out, CHANNEL, b"", &self.settings.queue, true);
         content.put(out, CHANNEL, frame_max);
         self.sent += 1;
         let octets = content.len();
@@ -230,10 +224,7 @@ impl Linked for Import {
                 });
             }
             MethodId::CHANNEL_CLOSE => {
-                let close = Close::parse(frame.payload).map_err(|_| UNREADABLE)?;
-                let text = String::from_utf8_lossy(close.text).into_owned();
-                let code = close.code;
-                reply::close_ok(fx.broker.build(&[]), CHANNEL);
+                let (code, text) = frame.closed(fx);
                 self.fail(Failure::Refused { code, text }, now, fx);
             }
             _ => {}

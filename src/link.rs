@@ -147,6 +147,25 @@ impl std::fmt::Debug for Login {
     }
 }
 
+// === impl Frame ===
+
+impl Frame<'_> {
+    /// Its method, if it is one.
+    pub(crate) fn method(&self) -> Option<MethodId> {
+        let is_method = self.kind == Kind::Method;
+        is_method.then(|| MethodId::peek(self.payload)).flatten()
+    }
+
+    /// A `channel.close`: it is answered. The broker's code and its words.
+    pub(crate) fn closed<O>(&self, fx: &mut Effects<O>) -> (u16, String) {
+        reply::close_ok(fx.broker.build(&[]), self.channel);
+        match Close::parse(self.payload) {
+            Ok(close) => (close.code, String::from_utf8_lossy(close.text).into_owned()),
+            Err(_) => (0, String::new()),
+        }
+    }
+}
+
 // === impl Link ===
 
 impl Link {

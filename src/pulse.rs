@@ -21,9 +21,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::amqp::frame::Kind;
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{Close, MethodId, QueueDeclare, QueueDeclareOk};
+use crate::amqp::method::{MethodId, QueueDeclare, QueueDeclareOk};
 use crate::amqp::reply;
 use crate::amqp::reply_code::{NOT_FOUND, REPLY_SUCCESS, RESOURCE_LOCKED};
 use crate::link::{Frame, Link, Linked, Login, Loss};
@@ -32,10 +31,8 @@ use crate::objects::{Names, OwnObject};
 use crate::registry::existing_delays::ExistingDelays;
 
 use self::mark::Mark;
-use self::questions::{consume, get};
 
 pub mod mark;
-mod questions;
 #[cfg(test)]
 mod tests;
 
@@ -52,9 +49,10 @@ const APART: Duration = Duration::from_secs(8);
 /// A dead queue, whose answer costs the connection, is asked again after this.
 const SELDOM: Duration = Duration::from_secs(30);
 /// What the broker says of one that is not there.
-const NO_QUEUE: &[u8] = b"no queue";
+const NO_QUEUE: &str = "no queue";
 /// How often it is looked for those that are slow or silent.
 const TICK: Duration = Duration::from_secs(1);
+const TAG: &[u8] = b"dlx-proxy pulse";
 
 /// The settings of a pulse.
 #[derive(Clone, Debug)]
@@ -229,22 +227,18 @@ impl Pulse {
     }
 
     /// The broker has closed the channel over the question.
-    fn refused(&mut self, asked: &Asked, payload: &[u8], now: Now, fx: &mut Effects) {
-        let Ok(close) = Close::parse(payload) else {
-            return;
-        };
+    fn refused(&mut self, asked: &Asked, code: u16, text: &str, now: Now, fx: &mut Effects) {
         if asked.awaited == Awaited::Marked {
-            return fx.events.extend(self.mark.answered(Some(close.text)));
+            return fx.events.extend(self.mark.answered(Some(text.as_bytes())));
         }
-        match close.code {
-            NOT_FOUND if memchr::memmem::find(close.text, NO_QUEUE).is_some() => {
+        match code {
+            NOT_FOUND if text.contains(NO_QUEUE) => {
                 self.missing(&asked.queue, now, fx);
             }
             // A classic queue whose node is away.
             NOT_FOUND => {
-                let words = String::from_utf8_lossy(close.text);
-                let trouble =
-                    Trouble::State(format!("is away: {}", words.replace(char::is_control, "?")));
+                let words = text.replace(char::is_control, "?");
+                let trouble = Trouble::State(format!("is away: {words}"));
                 self.bad(asked.queue.clone(), trouble, now, fx);
             }
             // Of a queue with a single active consumer the queue itself says so.
@@ -323,17 +317,17 @@ impl Pulse {
 
     /// A frame of the broker.
     fn answer(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) {
-        let (channel, out) = (frame.channel, fx.broker.build(&[]));
-        let id = MethodId::peek(frame.payload).filter(|_| frame.kind == Kind::Method);
+        let (channel, id) = (frame.channel, frame.method());
         if id == Some(MethodId::CHANNEL_CLOSE) {
-            reply::close_ok(out, channel);
+            let (code, text) = frame.closed(fx);
             self.free.remove(&channel);
             if let Some(asked) = self.asked.remove(&channel) {
                 self.known.entry(asked.queue.clone()).or_default().awaited = None;
-                self.refused(&asked, frame.payload, now, fx);
+                self.refused(&asked, code, &text, now, fx);
             }
             return;
         }
+        let out = fx.broker.build(&[]);
         let Some(asked) = self.asked.get_mut(&channel) else {
             return;
         };
@@ -347,8 +341,15 @@ impl Pulse {
             (Awaited::Declared, Some(MethodId::QUEUE_DECLARE_OK)) => {
                 let ok = QueueDeclareOk::parse(frame.payload);
                 match ok.map_or((0, 0), |ok| (ok.message_count, ok.consumer_count)) {
-                    (_, 1..) if is_intake => (consume(out, channel, &asked.queue), false),
-                    (0, 0) => (get(out, channel, &asked.queue), false),
+                    (_, 1..) if is_intake => {
+                        reply::qos(out, channel, 1);
+                        reply::consume(out, channel, &asked.queue, TAG, b"");
+                        (Awaited::Consuming, false)
+                    }
+                    (0, 0) => {
+                        reply::get(out, channel, &asked.queue);
+                        (Awaited::Got, false)
+                    }
                     _ => (Awaited::Closed, true),
                 }
             }

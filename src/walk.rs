@@ -14,7 +14,8 @@
 
 use std::time::Duration;
 
-use crate::letter::Letter;
+use crate::amqp::frame::Kind;
+use crate::letter::{Filter, Letter};
 use crate::link::{Frame, Link, Linked, Loss};
 use crate::machine::{Flow, Mono, Now, Outcome, Publication, Role, Ticket};
 
@@ -24,26 +25,22 @@ pub(crate) use self::once::Once;
 pub use self::readable::{Answers, Readable};
 pub use self::settings::{Bodies, Bounds, Move, Settings, Task};
 
-mod asking;
-mod away;
-mod channels;
+mod channel;
 mod ended;
-mod gets;
+mod frames;
+mod held;
 mod message;
 mod moving;
 mod once;
-mod passing;
 mod readable;
 mod rights;
 mod settings;
-mod shelf;
 #[cfg(test)]
 mod tests;
 mod window;
 
-use self::message::Arriving;
+use self::channel::Channel;
 use self::moving::Moving;
-use self::window::Window;
 
 /// After so long without a message it is asked whether there is one.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -58,6 +55,15 @@ const RETURN: Duration = Duration::from_secs(2);
 const RETURN_PAUSE: Duration = Duration::from_millis(20);
 /// For so long it is waited for what the broker says at the end of a walk. Then the connection is cut, which puts all back, too.
 const LAST: Duration = Duration::from_secs(5);
+/// The first window, where it is not known how many messages have to be passed.
+const FIRST: u64 = 16;
+/// Each window is so many times larger than the one before.
+const FACTOR: u64 = 4;
+/// No more is read for the sake of an answer when so many octets have come before it, and cannot be taken now.
+const MOST_STASHED: usize = 16 << 20;
+/// While the broker may have an alarm about its memory, if that lasts for so long, so much of it is held.
+const HEAVY: u64 = 64 << 20;
+const ALARM: Duration = Duration::from_secs(30);
 
 /// What a walk is told besides the bytes of its link.
 #[derive(Debug)]
@@ -131,27 +137,18 @@ pub struct Walk {
     settings: Settings,
     link: Link,
     state: State,
-    /// The channel in use: each refusal closes one.
-    channel: u16,
-    arriving: Option<Arriving>,
+    channel: Channel,
     moving: Option<Moving>,
-    window: Window,
     /// Somebody wants it to take nothing for a while: when it ends if that lasts until then.
     paused: Option<Mono>,
     /// Until when what it holds has to be put back.
     shelf: Option<Mono>,
     /// What it holds is put back, and then it goes on.
     restarts: bool,
-    /// It gets messages, and does not consume them.
-    gets: bool,
     /// It takes nothing now, so nothing is read.
     rests: bool,
     wake: Option<Mono>,
     summary: Summary,
-    octets: u64,
-    /// Messages that came, and those that were acked.
-    delivered: u64,
-    acked: u64,
     /// Without a message for so long, it is asked whether there is one.
     quiet: Option<Mono>,
     /// Until when: the bound on time, or on what the broker is to say at the end.
@@ -162,8 +159,6 @@ pub struct Walk {
     began: Mono,
     /// When the last message came.
     since: Mono,
-    /// The last message had been somebody's before.
-    last_had_come_back: bool,
     /// Since the last message the broker has counted none.
     is_said_to_be_empty: bool,
     once: Once,
@@ -174,58 +169,66 @@ pub struct Walk {
 impl Walk {
     /// A walk that wants its connection.
     pub fn new(settings: Settings, now: Now) -> Walk {
+        let moving = match &settings.task {
+            Task::Look(_) => None,
+            Task::Move(wanted) => Some(Moving::new(Move::clone(wanted), settings.bounds.held, now)),
+        };
         Walk {
             link: Link::new(Role::Walk, settings.login.clone()),
+            state: State::Shut,
+            channel: Channel::new(settings.queue.clone()),
+            moving,
+            paused: None,
+            shelf: None,
+            restarts: false,
+            rests: false,
+            wake: None,
+            summary: Summary::default(),
+            quiet: None,
             until: Some(now.mono.after(settings.bounds.time.min(BEGINNING))),
             ends: now.mono.after(settings.bounds.time),
             began: now.mono,
             since: now.mono,
-            last_had_come_back: false,
             is_said_to_be_empty: false,
-            window: Window::default(),
-            shelf: None,
-            restarts: false,
-            gets: false,
-            moving: match &settings.task {
-                Task::Look(_) => None,
-                Task::Move(wanted) => {
-                    Some(Moving::new(Move::clone(wanted), settings.bounds.held, now))
-                }
-            },
-            paused: None,
-            rests: false,
-            wake: None,
-            settings,
-            state: State::Shut,
-            channel: 0,
-            arriving: None,
-            summary: Summary::default(),
-            octets: 0,
-            delivered: 0,
-            acked: 0,
-            quiet: None,
             once: Once::default(),
+            settings,
         }
     }
 
     /// How far it has come, and what became of the messages if they move.
     pub fn progress(&self) -> (&Summary, Option<&Moved>) {
-        (&self.summary, self.moving.as_ref().map(Moving::moved))
+        let moved = self.moving.as_ref().map(|moving| &moving.moved);
+        (&self.summary, moved)
     }
 
     /// The broker has let it in, and refuses nothing any more.
     pub fn is_under_way(&self) -> bool {
-        matches!(
+        !matches!(
             self.state,
-            State::Walking
-                | State::Settling
-                | State::Passing
-                | State::Emptying
-                | State::Cancelling
-                | State::Closing
-                | State::Shelved
-                | State::Returning
+            State::Shut
+                | State::Counting
+                | State::Testing
+                | State::Comparing { .. }
+                | State::Asking { .. }
+                | State::Dismissed
+                | State::Ended
         )
+    }
+
+    /// The broker has an alarm, and reads nothing of this connection until that is over: it has been asked something in it.
+    pub fn is_blocked(&self) -> bool {
+        self.link.is_blocked() && self.has_questions()
+    }
+
+    /// The broker was sent questions that it has not answered.
+    fn has_questions(&self) -> bool {
+        let moving = self.moving.as_ref();
+        moving.is_some_and(|it| it.rights.has_questions())
+    }
+
+    /// The broker has to be read on, though no message may be taken: an answer is on its way, and there is room for what comes before it.
+    fn hears(&self) -> bool {
+        self.has_questions() && self.channel.stashed < MOST_STASHED
     }
 
     fn stop(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
@@ -251,14 +254,8 @@ impl Walk {
                 self.summary.stopped = why;
                 self.restarts = false;
             }
-            State::Dismissed
-            | State::Settling
-            | State::Passing
-            | State::Emptying
-            | State::Cancelling
-            | State::Closing
-            | State::Returning
-            | State::Ended => {}
+            // It ends already.
+            _ => {}
         }
     }
 
@@ -268,39 +265,6 @@ impl Walk {
             moving.give_up();
         }
         self.stop(why, now, fx);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.moving.as_ref().is_some_and(Moving::is_given_up)
-    }
-
-    /// Nothing is on its way to it any more.
-    fn take_leave(&mut self, now: Now, fx: &mut Effects) {
-        self.state = State::Cancelling;
-        self.quiet = None;
-        self.until = Some(now.mono.after(self.patience()));
-        match self.gets {
-            // There is no consumer.
-            true => self.set_prefetch(1, fx),
-            false => self.put_cancel(fx),
-        }
-    }
-
-    /// The broker has closed the channel, and puts back what that held. If nobody else takes messages, the queue counts all of them again soon.
-    fn returning(&mut self, now: Now, fx: &mut Effects) {
-        let waits = self.left().is_some() && self.summary.consumers == Some(0);
-        if self.held() == 0 || !waits || self.summary.queue_type == QueueType::Stream {
-            return self.leave(now, fx);
-        }
-        self.state = State::Returning;
-        self.until = Some(now.mono.after(RETURN));
-        self.open_channel(fx);
-        self.ask_count(fx);
-    }
-
-    /// As many messages as the queue had when it began, without those that are gone.
-    fn left(&self) -> Option<u64> {
-        Some(self.summary.ready?.saturating_sub(self.acked))
     }
 
     fn fail(&mut self, failure: Failure, now: Now, fx: &mut Effects) {
@@ -315,24 +279,64 @@ impl Walk {
         self.once.end(&mut self.link, now, fx);
     }
 
+    /// Something has to have happened by now.
+    fn late(&mut self, now: Now, fx: &mut Effects) {
+        let is_cancelled = self.moving.as_ref().is_some_and(|it| it.given_up);
+        match self.state {
+            State::Walking => self.stop(Stopped::Time, now, fx),
+            State::Passing => self.empty(now),
+            State::Emptying => self.take_leave(now, fx),
+            State::Returning => self.leave(now, fx),
+            State::Ended | State::Shelved => {}
+            // It goes on when the alarm is over.
+            _ if self.restarts && self.is_blocked() => self.until = Some(now.mono.after(LAST)),
+            // The broker cannot be told to put anything back. It does when it notices that the connection has ended.
+            _ if is_cancelled && self.is_blocked() => {
+                let quorum = self.channel.queue_type == QueueType::Quorum;
+                self.summary.counted |= quorum && self.channel.held() > 0;
+                self.leave(now, fx);
+            }
+            _ if self.link.is_blocked() => self.fail(Failure::Blocked, now, fx),
+            _ => self.fail(Failure::Silent, now, fx),
+        }
+    }
+
+    /// Messages that move have their own times.
+    fn move_on(&mut self, now: Now, fx: &mut Effects) {
+        let Some(moving) = &mut self.moving else {
+            return;
+        };
+        moving.again(now, &mut fx.out.publish);
+        let has_alarm = moving
+            .waits_since
+            .is_some_and(|at| at.after(ALARM) <= now.mono);
+        // An answer that does not come ends the walk; but an alarm is waited for, as the publisher does.
+        if moving.rights.is_late(now.mono) && moving.waits_for_answer() {
+            match (self.link.is_blocked(), self.hears()) {
+                (true, true) => {}
+                (true, false) => self.fail(Failure::Blocked, now, fx),
+                (false, _) => self.fail(Failure::Silent, now, fx),
+            }
+        }
+        // The alarm may be about the memory for what is held.
+        if has_alarm && self.state == State::Walking && self.channel.weight() >= HEAVY {
+            self.cancel(Stopped::Octets, now, fx);
+        }
+    }
+
     /// Whether a message may be taken now; if not, nothing is read, so that the broker keeps what it has.
     fn rest(&mut self, now: Now) -> bool {
-        let moving = self
-            .moving
-            .as_ref()
-            .filter(|_| self.state == State::Walking);
-        let rests = match moving {
+        let moving = self.moving.as_ref();
+        let rests = match moving.filter(|_| self.state == State::Walking) {
             Some(_) if self.paused.is_some() => Some(None),
             moving => moving.and_then(|moving| moving.rests(now)),
         };
         self.wake = rests.flatten();
-        match (
-            std::mem::replace(&mut self.rests, rests.is_some()),
-            self.rests,
-        ) {
-            (_, true) => self.quiet = None,
-            (true, false) if self.state == State::Walking => self.wait(now),
-            (_, false) => {}
+        let rested = std::mem::replace(&mut self.rests, rests.is_some());
+        if self.rests {
+            self.quiet = None;
+        } else if rested && self.state == State::Walking {
+            self.wait(now);
         }
         self.rests
     }
@@ -355,17 +359,29 @@ impl Linked for Walk {
     }
 
     fn up(&mut self, _: Now, fx: &mut Effects) {
-        self.count(fx);
+        self.state = State::Counting;
+        let out = fx.broker.build(&[]);
+        self.channel.open(out);
+        self.channel.count(out);
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
-        Walk::frame(self, frame, now, fx)?;
-        self.rest(now);
+        let most = match self.settings.task {
+            Task::Look(Bodies::Begin) => Filter::SEARCHED,
+            Task::Look(Bodies::Whole) | Task::Move(_) => usize::MAX,
+        };
+        match frame.kind {
+            Kind::Method => self.method(frame, now, fx)?,
+            Kind::Header => self.channel.content(true, frame.payload, most)?,
+            Kind::Body => self.channel.content(false, frame.payload, most)?,
+            Kind::Heartbeat | Kind::Other(_) => {}
+        }
+        self.take(now, fx);
         Ok(())
     }
 
     fn lost(&mut self, _: Loss, _: Now, _: &mut Effects) {
-        (self.arriving, self.state) = (None, State::Ended);
+        self.state = State::Ended;
     }
 
     fn told(&mut self, input: Input, now: Now, fx: &mut Effects) {
@@ -381,37 +397,25 @@ impl Linked for Walk {
     }
 
     fn due(&mut self, now: Now, fx: &mut Effects) {
-        if self.until.take_if(|at| *at <= now.mono).is_some() {
-            match self.state {
-                State::Walking => self.stop(Stopped::Time, now, fx),
-                State::Passing => self.empty(now),
-                State::Emptying => self.take_leave(now, fx),
-                State::Returning => self.leave(now, fx),
-                State::Ended | State::Shelved => {}
-                // It goes on when the alarm is over.
-                _ if self.restarts && self.is_blocked() => self.until = Some(now.mono.after(LAST)),
-                _ if self.is_cancelled() && self.is_blocked() => self.cut(now, fx),
-                _ if self.link.is_blocked() => self.fail(Failure::Blocked, now, fx),
-                _ => self.fail(Failure::Silent, now, fx),
-            }
+        let is_due = |at: &mut Mono| *at <= now.mono;
+        if self.until.take_if(is_due).is_some() {
+            self.late(now, fx);
         }
-        if self.paused.take_if(|at| *at <= now.mono).is_some() {
+        if self.paused.take_if(is_due).is_some() {
             self.cancel(Stopped::Paused, now, fx);
         }
-        if self.shelf.take_if(|at| *at <= now.mono).is_some() {
+        if self.shelf.take_if(is_due).is_some() {
             self.shelf_is_due(now, fx);
         }
-        if self.quiet.take_if(|at| *at <= now.mono).is_some() {
+        if self.quiet.take_if(is_due).is_some() {
             match self.state {
                 State::Passing | State::Emptying => self.take_leave(now, fx),
-                _ => self.quiet(now, fx),
+                // The user may not ask whether there are any messages still.
+                _ if self.summary.ready.is_none() => self.stop(Stopped::End, now, fx),
+                _ => self.channel.count(fx.broker.build(&[])),
             }
         }
-        if let Some(moving) = &mut self.moving {
-            fx.out.publish.extend(moving.again(now));
-        }
-        self.miss_answers(now, fx);
-        self.lighten(now, fx);
+        self.move_on(now, fx);
     }
 
     fn wake(&self) -> Option<Mono> {
@@ -424,14 +428,21 @@ impl Linked for Walk {
     }
 
     fn after(&mut self, now: Now, fx: &mut Effects) {
-        self.take_stashed(now, fx);
-        self.ask(now, fx);
+        self.take(now, fx);
+        if let Some(moving) = &mut self.moving
+            && let State::Walking | State::Settling = self.state
+        {
+            let until = now.mono.after(BEGINNING);
+            moving.rights.ask(until, fx.broker.build(&[]));
+        }
         self.settle(now, fx);
         self.widen(fx);
         self.rest(now);
+        self.summary.queue_type = self.channel.queue_type;
+        self.summary.taken = self.channel.taken;
         if let Some(over) = self.once.over(fx) {
             if let Some(moving) = &self.moving {
-                self.summary.moved = moving.moved().clone();
+                self.summary.moved = moving.moved.clone();
             }
             fx.out.ended = Some(over.map(|()| self.summary.clone()));
         }

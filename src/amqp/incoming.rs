@@ -2,6 +2,7 @@
 
 use super::content::{Assembly, Content, body_size};
 use super::cursor::Malformed;
+use super::frame::Kind;
 
 /// A message whose frames are still coming.
 #[derive(Debug)]
@@ -25,6 +26,28 @@ impl<M> Incoming<M> {
             method,
             body: Body::Unknown,
         }
+    }
+
+    /// A frame of a channel, where a message may be coming: it, when that is the last frame of it. Methods are not looked at.
+    ///
+    /// # Errors
+    /// When the frame is not one that may follow.
+    pub fn frame(
+        incoming: &mut Option<Incoming<M>>,
+        kind: Kind,
+        payload: &[u8],
+        limit: usize,
+    ) -> Result<Option<(M, Option<Content>)>, Malformed> {
+        match (kind, incoming.as_mut()) {
+            (Kind::Header, Some(message)) => {
+                message.header(payload, limit)?;
+            }
+            (Kind::Body, Some(message)) if message.has_header() => message.body(payload),
+            (Kind::Header | Kind::Body, _) => return Err(Malformed),
+            (Kind::Method | Kind::Heartbeat | Kind::Other(_), _) => {}
+        }
+        let whole = incoming.take_if(|message| message.is_whole());
+        Ok(whole.map(Incoming::finish))
     }
 
     /// The payload of its header. False: it is larger than `limit`, so that only its end is awaited.

@@ -21,6 +21,46 @@ pub fn method(
     });
 }
 
+/// Of consumers that begin behind it.
+pub fn qos(out: &mut Vec<u8>, channel: ChannelId, prefetch: u16) {
+    method(out, channel, MethodId::BASIC_QOS, |a| {
+        a.long(0).short(prefetch).octet(0).end();
+    });
+}
+
+pub fn consume(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8], tag: &[u8], arguments: &[u8]) {
+    method(out, channel, MethodId::BASIC_CONSUME, |a| {
+        let a = a.short(0).shortstr(queue).shortstr(tag).octet(0);
+        a.longstr(arguments).end();
+    });
+}
+
+pub fn cancel(out: &mut Vec<u8>, channel: ChannelId, tag: &[u8]) {
+    method(out, channel, MethodId::BASIC_CANCEL, |a| {
+        a.shortstr(tag).octet(0).end();
+    });
+}
+
+pub fn get(out: &mut Vec<u8>, channel: ChannelId, queue: &[u8]) {
+    method(out, channel, MethodId::BASIC_GET, |a| {
+        a.short(0).shortstr(queue).octet(0).end();
+    });
+}
+
+/// Its content has to follow.
+pub fn publish(
+    out: &mut Vec<u8>,
+    channel: ChannelId,
+    exchange: &[u8],
+    routing_key: &[u8],
+    mandatory: bool,
+) {
+    method(out, channel, MethodId::BASIC_PUBLISH, |a| {
+        let a = a.short(0).shortstr(exchange).shortstr(routing_key);
+        a.octet(u8::from(mandatory)).end();
+    });
+}
+
 pub fn ack(out: &mut Vec<u8>, channel: ChannelId, tag: DeliveryTag, multiple: bool) {
     method(out, channel, MethodId::BASIC_ACK, |a| {
         a.longlong(tag.0).octet(u8::from(multiple)).end()

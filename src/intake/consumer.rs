@@ -172,17 +172,9 @@ impl Consumer {
             self.prefetch
         };
         let out = fx.broker.build(&[]);
-        reply::method(out, CONSUMER, MethodId::BASIC_QOS, |a| {
-            a.long(0).short(prefetch).octet(0).end();
-        });
-        reply::method(out, CONSUMER, MethodId::BASIC_CONSUME, |a| {
-            a.short(0)
-                .shortstr(&self.queue)
-                .shortstr(self.tag().as_bytes())
-                .octet(0)
-                .longstr(&arguments.finish())
-                .end();
-        });
+        reply::qos(out, CONSUMER, prefetch);
+        let (tag, arguments) = (self.tag(), arguments.finish());
+        reply::consume(out, CONSUMER, &self.queue, tag.as_bytes(), &arguments);
     }
 
     /// The channel is gone; `fault`: because of what the broker should have done on it.
@@ -253,12 +245,7 @@ impl Consumer {
     }
 
     fn cancel(&self, fx: &mut Effects) {
-        reply::method(
-            fx.broker.build(&[]),
-            CONSUMER,
-            MethodId::BASIC_CANCEL,
-            |a| a.shortstr(self.tag().as_bytes()).octet(0).end(),
-        );
+        reply::cancel(fx.broker.build(&[]), CONSUMER, self.tag().as_bytes());
     }
 
     fn started(&mut self, fx: &mut Effects) {

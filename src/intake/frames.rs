@@ -1,8 +1,6 @@
 //! Frames of the link: which channel each is for, and what the close of a channel means to the others.
 
-use crate::amqp::frame::Kind;
-use crate::amqp::method::{Close, MethodId};
-use crate::amqp::reply;
+use crate::amqp::method::MethodId;
 use crate::amqp::reply_code::ACCESS_REFUSED;
 use crate::link::{Frame, Linked};
 use crate::machine::{Event, Limit, Now, Role};
@@ -20,9 +18,7 @@ impl Intake {
         now: Now,
         fx: &mut Effects,
     ) -> Result<(), &'static str> {
-        let id = (frame.kind == Kind::Method)
-            .then(|| MethodId::peek(frame.payload))
-            .flatten();
+        let id = frame.method();
         match (frame.channel, id) {
             (TOPOLOGY, Some(MethodId::CHANNEL_CLOSE)) => {
                 let (code, cause) = closed(frame, fx);
@@ -82,11 +78,7 @@ impl Intake {
 
 /// Answers the close of a channel; the broker's words.
 fn closed(frame: Frame<'_>, fx: &mut Effects) -> (u16, String) {
-    reply::close_ok(fx.broker.build(&[]), frame.channel);
-    let (code, text) = match Close::parse(frame.payload) {
-        Ok(close) => (close.code, String::from_utf8_lossy(close.text).into_owned()),
-        Err(_) => (0, String::new()),
-    };
+    let (code, text) = frame.closed(fx);
     (code, format!("{code} {text}"))
 }
 

@@ -65,24 +65,12 @@ pub(super) fn frame(
     kind: Kind,
     payload: &[u8],
 ) -> Result<Option<Delivery>, &'static str> {
-    match (kind, incoming.as_mut()) {
-        (Kind::Header, incoming) => {
-            let unexpected = "the broker sent a content header that cannot be read";
-            let header = incoming.ok_or(unexpected)?.header(payload, LARGEST);
-            header.map_err(|_| unexpected)?;
-        }
-        (Kind::Body, Some(incoming)) if incoming.has_header() => incoming.body(payload),
-        (Kind::Body, _) => return Err("the broker sent a body without a header"),
-        _ => {}
-    }
-    let whole = incoming.take_if(|incoming| incoming.is_whole());
-    Ok(whole.map(|incoming| {
-        let (announced, content) = incoming.finish();
-        Delivery {
-            tag: announced.tag,
-            exchange: announced.exchange,
-            routing_key: announced.routing_key,
-            content,
-        }
+    let unreadable = "the broker sent content that cannot be read";
+    let whole = Incoming::frame(incoming, kind, payload, LARGEST).map_err(|_| unreadable)?;
+    Ok(whole.map(|(announced, content)| Delivery {
+        tag: announced.tag,
+        exchange: announced.exchange,
+        routing_key: announced.routing_key,
+        content,
     }))
 }

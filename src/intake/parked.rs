@@ -412,7 +412,7 @@ impl Parked {
         } else if flying < self.window && self.bytes < room {
             self.left -= 1;
             self.fetching = true;
-            get(fx.broker.build(&[]), &self.queue);
+            reply::get(fx.broker.build(&[]), PARKED, &self.queue);
         }
     }
 
@@ -474,11 +474,5 @@ fn delete(out: &mut Vec<u8>, queue: &ShortStr) {
     const NO_WAIT: u8 = 4;
     reply::method(out, PARKED, MethodId::QUEUE_DELETE, |a| {
         a.short(0).shortstr(queue).octet(NO_WAIT).end();
-    });
-}
-
-fn get(out: &mut Vec<u8>, queue: &ShortStr) {
-    reply::method(out, PARKED, MethodId::BASIC_GET, |a| {
-        a.short(0).shortstr(queue).octet(0).end();
     });
 }

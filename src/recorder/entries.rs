@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use crate::amqp::ids::ShortStr;
-use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::machine::{Now, Owner};
 use crate::registry::redeclared::Entry;
@@ -37,18 +36,11 @@ impl Recorder {
     }
 
     pub(super) fn publish(&mut self, message: &Message, fx: &mut Effects) {
-        const MANDATORY: u8 = 1;
         let Some(content) = message.written(self.link.user()) else {
             return;
         };
         let out = fx.broker.build(&[]);
-        reply::method(out, CHANNEL, MethodId::BASIC_PUBLISH, |a| {
-            a.short(0)
-                .shortstr(b"")
-                .shortstr(&self.settings.stream)
-                .octet(MANDATORY)
-                .end();
-        });
+        reply::publish(out, CHANNEL, b"", &self.settings.stream, true);
         content.put(out, CHANNEL, self.link.frame_max());
     }
 

@@ -4,7 +4,7 @@ use crate::amqp::STREAM_OFFSET;
 use crate::amqp::content::body_size;
 use crate::amqp::frame::Kind;
 use crate::amqp::incoming::Incoming;
-use crate::amqp::method::{Close, Deliver, MethodId, QueueDeclare};
+use crate::amqp::method::{Deliver, MethodId, QueueDeclare};
 use crate::amqp::reply;
 use crate::amqp::table::TableBuilder;
 use crate::link::Frame;
@@ -41,17 +41,9 @@ impl Recorder {
         let mut arguments = TableBuilder::default();
         arguments.longstr(STREAM_OFFSET, b"first");
         let out = fx.broker.build(&[]);
-        reply::method(out, CHANNEL, MethodId::BASIC_QOS, |a| {
-            a.long(0).short(PREFETCH).octet(0).end();
-        });
-        reply::method(out, CHANNEL, MethodId::BASIC_CONSUME, |a| {
-            a.short(0)
-                .shortstr(&self.settings.stream)
-                .shortstr(TAG)
-                .octet(0)
-                .longstr(&arguments.finish())
-                .end();
-        });
+        reply::qos(out, CHANNEL, PREFETCH);
+        let (stream, arguments) = (&self.settings.stream, arguments.finish());
+        reply::consume(out, CHANNEL, stream, TAG, &arguments);
         self.write_mark(now, fx);
     }
 
@@ -83,61 +75,35 @@ impl Recorder {
         fx: &mut Effects,
     ) -> Result<(), &'static str> {
         let unreadable = "the broker sent what cannot be read";
-        let payload = frame.payload;
-        match (frame.kind, frame.kind == Kind::Method) {
-            (Kind::Header, _) => {
-                let incoming = self.incoming.as_mut().ok_or(unreadable)?;
-                incoming.header(payload, LARGEST).map_err(|_| unreadable)?;
-                let body = body_size(payload).map_err(|_| unreadable)?;
-                let whole = body.saturating_add(BESIDE + payload.len() as u64);
-                self.end = self.end.saturating_add(whole);
+        match frame.method() {
+            Some(MethodId::QUEUE_DECLARE_OK) if self.state == State::Declaring => {
+                self.consume(now, fx);
             }
-            (Kind::Body, _) => {
-                let incoming = self.incoming.as_mut();
-                let incoming = incoming.filter(|incoming| incoming.has_header());
-                incoming.ok_or(unreadable)?.body(payload);
+            Some(MethodId::BASIC_DELIVER) => {
+                let deliver = Deliver::parse(frame.payload).map_err(|_| unreadable)?;
+                self.incoming = Some(Incoming::new(deliver.delivery_tag.0));
             }
-            (_, false) => {}
-            (_, true) => {
-                let id = MethodId::peek(payload).ok_or(unreadable)?;
-                self.method(id, payload, now, fx)?;
+            Some(MethodId::BASIC_CANCEL | MethodId::BASIC_RETURN) => {
+                return Err("the stream is gone");
             }
+            Some(MethodId::CHANNEL_CLOSE) => self.closed_channel(frame, now, fx),
+            _ => {}
         }
-        if let Some(whole) = self.incoming.take_if(|incoming| incoming.is_whole()) {
-            let (tag, content) = whole.finish();
+        if frame.kind == Kind::Header {
+            let body = body_size(frame.payload).map_err(|_| unreadable)?;
+            let whole = body.saturating_add(BESIDE + frame.payload.len() as u64);
+            self.end = self.end.saturating_add(whole);
+        }
+        let whole = Incoming::frame(&mut self.incoming, frame.kind, frame.payload, LARGEST);
+        if let Some((tag, content)) = whole.map_err(|_| unreadable)? {
             let properties = content.map(|content| content.properties);
             self.delivered(tag, &properties.unwrap_or_default());
         }
         Ok(())
     }
 
-    pub(super) fn method(
-        &mut self,
-        id: MethodId,
-        payload: &[u8],
-        now: Now,
-        fx: &mut Effects,
-    ) -> Result<(), &'static str> {
-        let unreadable = "the broker sent what cannot be read";
-        match id {
-            MethodId::QUEUE_DECLARE_OK if self.state == State::Declaring => self.consume(now, fx),
-            MethodId::BASIC_DELIVER => {
-                let deliver = Deliver::parse(payload).map_err(|_| unreadable)?;
-                self.incoming = Some(Incoming::new(deliver.delivery_tag.0));
-            }
-            MethodId::BASIC_CANCEL | MethodId::BASIC_RETURN => return Err("the stream is gone"),
-            MethodId::CHANNEL_CLOSE => self.closed_channel(payload, now, fx),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    pub(super) fn closed_channel(&mut self, payload: &[u8], now: Now, fx: &mut Effects) {
-        reply::close_ok(fx.broker.build(&[]), CHANNEL);
-        let (code, cause) = match Close::parse(payload) {
-            Ok(close) => (close.code, String::from_utf8_lossy(close.text).into_owned()),
-            Err(_) => (0, String::new()),
-        };
+    fn closed_channel(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) {
+        let (code, cause) = frame.closed(fx);
         let declaring = self.state == State::Declaring;
         self.shut();
         if declaring && code == 406 && !std::mem::replace(&mut self.passive, true) {

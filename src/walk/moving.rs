@@ -14,18 +14,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::amqp::content::Content;
-use crate::amqp::ids::DeliveryTag;
+use crate::amqp::ids::{DeliveryTag, ShortStr};
 use crate::dead_letter::Dialect;
-use crate::dead_letter::redrive::{Destination, Here, Redrive, Sent, Standing, Stays};
+use crate::dead_letter::redrive::{Destination, Route, Sent};
 use crate::letter::Letter;
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
-use crate::objects::OwnObject;
 
-use super::Move;
-use super::asking::{Answer, Asking, Right};
-use super::away::Away;
-use super::window::{FACTOR, FIRST};
+use super::rights::{Answer, Rights};
+use super::{FACTOR, FIRST, Move};
 
 /// So many messages that stay a redrive holds at most. It remembers none of them, but the broker does, with some hundred octets for each.
 pub const MOST_HELD: u64 = 1_000_000;
@@ -63,7 +59,8 @@ pub(super) struct Moving {
     /// How many messages that stay it may hold.
     most_to_stay: u64,
     /// Whether the user may publish them.
-    pub(super) asking: Asking,
+    pub(super) rights: Rights,
+    /// In the order of the queue: those that wait for an answer of the broker stand last, as none may overtake them.
     away: BTreeMap<Ticket, Away>,
     octets: usize,
     last: u64,
@@ -73,25 +70,55 @@ pub(super) struct Moving {
     next: Mono,
     again: Option<Mono>,
     /// Since when nobody can publish.
-    waits_since: Option<Mono>,
-    /// Nothing waits for a publisher any more.
-    given_up: bool,
+    pub(super) waits_since: Option<Mono>,
+    /// Nothing waits for a publisher any more: somebody has cancelled it.
+    pub(super) given_up: bool,
     /// What it holds is put back, to be met again.
     puts_down: bool,
-    moved: Moved,
+    pub(super) moved: Moved,
     /// Of those that are gone, so many were when it began to hold what it holds.
     gone_before: u64,
 }
 
-/// What becomes of a message.
+/// A message that is to be published, and not acked.
 #[derive(Debug)]
-pub(super) enum Fate {
-    Stays,
-    Gone,
-    /// It is handed to the publisher.
-    Publish(Ticket, Publication),
-    /// It waits for an answer of the broker.
-    Waits,
+struct Away {
+    tag: DeliveryTag,
+    publication: Publication,
+    /// What was taken, if it is to go by an exchange of ours that leads to its queue alone: should there be no such exchange.
+    taken: Option<Letter>,
+    stage: Stage,
+    /// It has been published without an outcome: it may have arrived.
+    in_doubt: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Stage {
+    /// The broker has to say first whether the user may publish so.
+    Asks(Route),
+    /// The user may, but one before it asks.
+    May,
+    /// The publisher has it.
+    Published,
+    /// It has to be handed over again.
+    Again,
+}
+
+// === impl Away ===
+
+impl Away {
+    fn waits(&self) -> bool {
+        matches!(self.stage, Stage::Asks(_) | Stage::May)
+    }
+
+    /// Why it stays, if it was refused for that: whoever reads it should know that it may have arrived.
+    fn stays_for(&self, cause: Cause) -> String {
+        let cause = match cause {
+            Cause::PublisherAway | Cause::TargetBusy if self.in_doubt => Cause::Unconfirmed,
+            cause => cause,
+        };
+        cause.as_str().to_owned()
+    }
 }
 
 // === impl Moving ===
@@ -101,7 +128,7 @@ impl Moving {
         Moving {
             settings,
             most_to_stay,
-            asking: Asking::default(),
+            rights: Rights::default(),
             away: BTreeMap::new(),
             octets: 0,
             last: 0,
@@ -117,18 +144,30 @@ impl Moving {
         }
     }
 
-    pub(super) fn moved(&self) -> &Moved {
-        &self.moved
+    /// The exchange and the key of each message, if they are published there.
+    fn exchange(&self) -> Option<(&ShortStr, Option<&ShortStr>)> {
+        match &self.settings.to.as_ref()?.to {
+            Destination::Exchange {
+                exchange,
+                routing_key,
+            } => Some((exchange, routing_key.as_ref())),
+            Destination::Source | Destination::Queue(_) => None,
+        }
     }
 
-    /// Where messages go, if they are published.
-    pub(super) fn to(&self) -> Option<&Destination> {
-        Some(&self.settings.to.as_ref()?.to)
+    /// What the user needs in any case, if messages are published.
+    pub(super) fn first_question(&self) -> Option<Route> {
+        self.settings.to.as_ref()?;
+        let none = ShortStr::EMPTY;
+        let (exchange, key) = self.exchange().unwrap_or((&none, None));
+        Some(Route::new(exchange, key.unwrap_or(&none)))
     }
 
-    /// Each message has a key of its own, and an exchange to which the right may be one to some keys.
-    pub(super) fn has_own_keys(&self) -> bool {
-        matches!(self.to(), Some(Destination::Exchange { exchange, routing_key: None }) if !exchange.is_empty())
+    /// The broker's first answer does not let the user publish anything.
+    pub(super) fn is_barred(&self, answer: &Answer) -> bool {
+        let own_keys = matches!(self.exchange(), Some((exchange, None)) if !exchange.is_empty());
+        // Each message has a key of its own, and that is asked for later.
+        *answer != Answer::May && !(own_keys && answer.is_of_topic())
     }
 
     /// Deliveries that its consumer may hold at most.
@@ -205,120 +244,108 @@ impl Moving {
         (now.mono < self.next).then_some(Some(self.next))
     }
 
-    /// Since when nothing can be published.
-    pub(super) fn waits_since(&self) -> Option<Mono> {
-        self.waits_since
-    }
-
     /// When messages are handed over again, or an answer is late.
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let both = [self.again, self.asking.deadline()];
+        let both = [self.again, self.rights.deadline()];
         both.into_iter().flatten().min()
     }
 
+    /// What becomes of a message: it stays, is handed over, or waits for an answer. True: it is gone.
     pub(super) fn take(
         &mut self,
         letter: &Letter,
         tag: DeliveryTag,
         dialect: Dialect,
         now: Now,
-    ) -> Fate {
+        publish: &mut Vec<(Ticket, Publication)>,
+    ) -> bool {
         if self.is_done() || !self.settings.filter.takes(letter) {
             self.holds(tag);
-            return Fate::Stays;
+            return false;
         }
         let Some(redrive) = &self.settings.to else {
             self.goes(now);
             self.moved.gone += 1;
-            return Fate::Gone;
+            return true;
         };
         let Sent {
             publication,
             seen_as,
-        } = match self.sent(redrive, letter, true, dialect, now) {
+        } = match self.settings.sent(redrive, letter, true, dialect, now) {
             Ok(sent) => sent,
             Err(why) => {
                 self.stays(tag, why.to_string());
-                return Fate::Stays;
+                return false;
             }
         };
         let ticket = Ticket(self.last + 1);
-        let right = self.asking.right(&seen_as, ticket);
-        if let Right::Not(why) = right {
-            self.stays(tag, why);
-            return Fate::Stays;
-        }
+        let waits = self.away.values().next_back().is_some_and(Away::waits);
+        let stage = match self.rights.of(&seen_as).cloned() {
+            Some(Answer::Not(_, why)) => {
+                self.stays(tag, why);
+                return false;
+            }
+            Some(Answer::May) if waits => Stage::May,
+            Some(Answer::May) => {
+                publish.push((ticket, publication.clone()));
+                Stage::Published
+            }
+            None => Stage::Asks(seen_as),
+        };
         self.goes(now);
         self.last += 1;
         self.octets += publication.content.len();
         let away = Away {
             tag,
-            publication: publication.clone(),
-            taken: self.leads_to_one(&publication).then(|| letter.clone()),
-            again: false,
+            taken: self
+                .settings
+                .leads_to_one(&publication)
+                .then(|| letter.clone()),
+            publication,
+            stage,
             in_doubt: false,
         };
         self.away.insert(ticket, away);
-        match right {
-            Right::May => Fate::Publish(ticket, publication),
-            Right::Waits | Right::Not(_) => Fate::Waits,
-        }
+        false
     }
 
-    /// It is published to an exchange of ours that leads to its queue alone.
-    fn leads_to_one(&self, publication: &Publication) -> bool {
-        let object = self.settings.names.parse(&publication.exchange);
-        matches!(object, Some(OwnObject::ReturnExchange(_)))
-    }
-
-    /// What is published for it. `with_key`: back in its queue, its key has to be its own, as the broker may route it by that when it kills it
-    /// again. Whether it does is not known here: that depends on who declared the queue, and how. So it goes by an exchange that leads to that queue
-    /// alone; else by the default exchange.
-    fn sent(
-        &self,
-        redrive: &Redrive,
-        letter: &Letter,
-        with_key: bool,
-        dialect: Dialect,
-        now: Now,
-    ) -> Result<Sent, Stays> {
-        let names = &self.settings.names;
-        let content = Content {
-            properties: letter.properties.clone(),
-            body: letter.body.clone(),
+    /// The broker's answer to the oldest question: what may be published now is.
+    pub(super) fn answered(&mut self, answer: Answer, publish: &mut Vec<(Ticket, Publication)>) {
+        let refused = answer != Answer::May;
+        let answer = match self.exchange().is_none() && answer.is_of_no_use() {
+            true => Answer::May,
+            false => answer,
         };
-        let standing = Standing {
-            exchange: &letter.exchange,
-            routing_key: &letter.routing_key,
-            content: &content,
+        let Some(route) = self.rights.answered(&answer, refused) else {
+            return;
         };
-        let here = Here {
-            own_user: &self.settings.own_user,
-            dialect,
-            is_own_queue: &|queue| names.is_ours(queue),
-            return_exchange: &|queue| match with_key {
-                true => names.name(&OwnObject::ReturnExchange(queue)),
-                false => None,
-            },
-            bridges: names.bridges(),
-        };
-        redrive.publication(&standing, &here, now.wall)
-    }
-
-    /// The broker's answer to the oldest question: what may be published now.
-    pub(super) fn answered(&mut self, answer: Answer) -> Vec<(Ticket, Publication)> {
-        let answered = self.asking.answered(answer.clone());
-        if let Answer::Not(why) = answer {
-            for ticket in answered.refused {
-                if let Some(away) = self.away.remove(&ticket) {
-                    self.octets -= away.publication.content.len();
+        let asks = |away: &Away| matches!(&away.stage, Stage::Asks(asked) if *asked == route);
+        match answer {
+            Answer::May => {
+                let alike = self.away.values_mut().filter(|away| asks(away));
+                alike.for_each(|away| away.stage = Stage::May);
+            }
+            Answer::Not(_, why) => {
+                for away in self.without(asks) {
                     self.stays(away.tag, why.clone());
                 }
             }
         }
-        let may = answered.may.into_iter();
-        may.filter_map(|ticket| Some((ticket, self.away.get(&ticket)?.publication.clone())))
-            .collect()
+        for (ticket, away) in &mut self.away {
+            match away.stage {
+                Stage::Asks(_) => break,
+                Stage::May => {
+                    away.stage = Stage::Published;
+                    publish.push((*ticket, away.publication.clone()));
+                }
+                Stage::Published | Stage::Again => {}
+            }
+        }
+    }
+
+    /// Some messages wait for an answer.
+    pub(super) fn waits_for_answer(&self) -> bool {
+        self.away.values().next_back().is_some_and(Away::waits)
     }
 
     /// The outcome of a publication: the delivery to ack, if it is gone.
@@ -329,53 +356,47 @@ impl Moving {
         dialect: Dialect,
         now: Now,
     ) -> Option<DeliveryTag> {
+        let hands_over = !self.given_up && !self.puts_down;
         let no_exchange = outcome == Outcome::Refused(Cause::NoExchange);
-        if no_exchange && self.goes_by_default(ticket, dialect, now) {
+        if hands_over && no_exchange && self.goes_by_default(ticket, dialect, now) {
             return None;
         }
         let away = self.away.get_mut(&ticket)?;
         away.in_doubt |= outcome == Outcome::Refused(Cause::Unconfirmed);
-        let cause = match outcome {
-            // Not its own fault: it waits, and all behind it.
-            Outcome::Refused(Cause::PublisherAway | Cause::Unconfirmed | Cause::TargetBusy)
-                if !self.given_up && !self.puts_down =>
-            {
-                away.again = true;
-                self.moved.waits = true;
-                self.waits_since.get_or_insert(now.mono);
-                self.again.get_or_insert(now.mono.after(AGAIN));
-                return None;
-            }
-            Outcome::Confirmed => None,
-            Outcome::Refused(cause) | Outcome::Parked(cause) | Outcome::Dropped(cause) => {
-                Some(cause)
-            }
-        };
+        // Not its own fault: it waits, and all behind it.
+        if hands_over
+            && let Outcome::Refused(Cause::PublisherAway | Cause::Unconfirmed | Cause::TargetBusy) =
+                outcome
+        {
+            away.stage = Stage::Again;
+            self.moved.waits = true;
+            self.waits_since.get_or_insert(now.mono);
+            self.again.get_or_insert(now.mono.after(AGAIN));
+            return None;
+        }
         let away = self.away.remove(&ticket)?;
         self.octets -= away.publication.content.len();
-        match cause {
-            None => {
+        match outcome {
+            Outcome::Confirmed => {
                 self.moved.gone += 1;
                 self.waits_since = None;
                 Some(away.tag)
             }
-            Some(cause) => {
-                self.stays(away.tag, away.stays_for(cause).to_owned());
+            Outcome::Refused(cause) | Outcome::Parked(cause) | Outcome::Dropped(cause) => {
+                self.stays(away.tag, away.stays_for(cause));
                 None
             }
         }
     }
 
     /// Nothing can be bound to its queue, as that is exclusive to another connection or gone: it is handed over again, for the default exchange. False: it
-    /// was for that already, or nothing is handed over any more.
+    /// was for that already.
     fn goes_by_default(&mut self, ticket: Ticket, dialect: Dialect, now: Now) -> bool {
         let away = self.away.get_mut(&ticket);
-        let letter = away
-            .filter(|_| !self.given_up && !self.puts_down)
-            .and_then(|away| away.taken.take());
+        let letter = away.and_then(|away| away.taken.take());
         let redrive = self.settings.to.as_ref();
         let publication = letter.zip(redrive).and_then(|(letter, redrive)| {
-            let sent = self.sent(redrive, &letter, false, dialect, now);
+            let sent = self.settings.sent(redrive, &letter, false, dialect, now);
             Some(sent.ok()?.publication)
         });
         let Some((away, publication)) = self.away.get_mut(&ticket).zip(publication) else {
@@ -383,54 +404,62 @@ impl Moving {
         };
         self.octets += publication.content.len();
         self.octets -= away.publication.content.len();
-        (away.publication, away.again) = (publication, true);
+        (away.publication, away.stage) = (publication, Stage::Again);
         self.again.get_or_insert(now.mono);
         true
     }
 
-    /// What has to be handed over again now.
-    pub(super) fn again(&mut self, now: Now) -> Vec<(Ticket, Publication)> {
+    /// Hands over again what has to be now.
+    pub(super) fn again(&mut self, now: Now, publish: &mut Vec<(Ticket, Publication)>) {
         if self.again.take_if(|at| *at <= now.mono).is_none() {
-            return Vec::new();
+            return;
         }
         self.moved.waits = false;
-        let waiting = self.away.iter_mut().filter(|(_, away)| away.again);
-        let again = waiting.map(|(ticket, away)| {
-            away.again = false;
-            (*ticket, away.publication.clone())
-        });
-        again.collect()
+        for (ticket, away) in &mut self.away {
+            if away.stage == Stage::Again {
+                away.stage = Stage::Published;
+                publish.push((*ticket, away.publication.clone()));
+            }
+        }
     }
 
     /// Nothing is handed over any more: what waits for that stays.
     pub(super) fn give_up(&mut self) {
-        (self.again, self.given_up) = (None, true);
-        for tag in self.without_answer() {
-            self.stays(tag, UNANSWERED.to_owned());
+        self.given_up = true;
+        for (tag, why) in self.withdraw() {
+            self.stays(tag, why);
         }
-        for (tag, why) in self.no_longer_wait() {
-            self.stays(tag, why.to_owned());
-        }
-    }
-
-    /// Somebody has cancelled it.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.given_up
     }
 
     /// All that is held goes back, and is met again: only what has no outcome yet is waited for.
     pub(super) fn put_down(&mut self) {
-        (self.again, self.moved.waits) = (None, false);
-        let waited = self.no_longer_wait().into_iter().map(|(tag, _)| tag);
-        for tag in self.without_answer().into_iter().chain(waited) {
+        self.moved.waits = false;
+        for (tag, _) in self.withdraw() {
             self.holds(tag);
         }
-        self.octets = self
-            .away
-            .values()
-            .map(|away| away.publication.content.len())
-            .sum();
         self.puts_down = true;
+    }
+
+    /// Takes back what the publisher does not have: the deliveries, and why each of them would stay.
+    fn withdraw(&mut self) -> Vec<(DeliveryTag, String)> {
+        self.again = None;
+        let back = self.without(|away| away.stage != Stage::Published);
+        let back = back.into_iter().map(|away| match away.stage {
+            Stage::Again => (away.tag, away.stays_for(Cause::PublisherAway)),
+            _ => (away.tag, UNANSWERED.to_owned()),
+        });
+        back.collect()
+    }
+
+    /// Forgets those.
+    fn without(&mut self, those: impl Fn(&Away) -> bool) -> Vec<Away> {
+        let tickets = self.away.iter().filter(|(_, away)| those(away));
+        let tickets: Vec<Ticket> = tickets.map(|(ticket, _)| *ticket).collect();
+        let tickets = tickets.iter();
+        let those: Vec<Away> = tickets.filter_map(|it| self.away.remove(it)).collect();
+        let octets = those.iter().map(|away| away.publication.content.len());
+        self.octets -= octets.sum::<usize>();
+        those
     }
 
     /// Nothing is held any more.
@@ -453,22 +482,6 @@ impl Moving {
     pub(super) fn first_unacked(&self) -> Option<DeliveryTag> {
         let away = self.away.values().next().map(|away| away.tag);
         self.first_held.into_iter().chain(away).min()
-    }
-
-    /// The deliveries whose right to be published was asked for, and is not known.
-    fn without_answer(&mut self) -> Vec<DeliveryTag> {
-        let waiting = self.asking.forget().into_iter();
-        let away = waiting.filter_map(|ticket| self.away.remove(&ticket));
-        away.map(|away| away.tag).collect()
-    }
-
-    /// The deliveries that were to be handed over again, and why each of them stays.
-    fn no_longer_wait(&mut self) -> Vec<(DeliveryTag, &'static str)> {
-        let waiting = self.away.values().filter(|away| away.again);
-        let waiting = waiting.map(|away| (away.tag, away.stays_for(Cause::PublisherAway)));
-        let waiting = waiting.collect();
-        self.away.retain(|_, away| !away.again);
-        waiting
     }
 
     fn holds(&mut self, tag: DeliveryTag) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::amqp::STREAM_OFFSET;
 use crate::amqp::frame::Kind;
 use crate::amqp::ids::{ChannelId, ShortStr};
-use crate::amqp::method::{Close, MethodId};
+use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::amqp::reply_code::PRECONDITION_FAILED;
 use crate::amqp::table::TableBuilder;
@@ -20,7 +20,7 @@ use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{Flow, Mono, Now, Role};
 
 use super::Failure;
-use super::channels::UNREADABLE;
+use super::channel::UNREADABLE;
 use super::once::Once;
 
 /// The only channel: opened for each question.
@@ -68,14 +68,7 @@ impl Readable {
         arguments.longstr(STREAM_OFFSET, b"first");
         let out = fx.broker.build(&[]);
         reply::channel_open(out, CHANNEL);
-        reply::method(out, CHANNEL, MethodId::BASIC_CONSUME, |a| {
-            a.short(0)
-                .shortstr(queue)
-                .shortstr(b"")
-                .octet(0)
-                .longstr(&arguments.finish())
-                .end();
-        });
+        reply::consume(out, CHANNEL, queue, b"", &arguments.finish());
     }
 
     fn answered(&mut self, answer: Option<Failure>, now: Now, fx: &mut Effects) {
@@ -113,10 +106,7 @@ impl Linked for Readable {
         }
         match MethodId::peek(frame.payload).ok_or(UNREADABLE)? {
             MethodId::CHANNEL_CLOSE => {
-                let close = Close::parse(frame.payload).map_err(|_| UNREADABLE)?;
-                reply::close_ok(fx.broker.build(&[]), CHANNEL);
-                let code = close.code;
-                let text = String::from_utf8_lossy(close.text).into_owned();
+                let (code, text) = frame.closed(fx);
                 let refused = Failure::Refused { code, text };
                 self.answered((code != PRECONDITION_FAILED).then_some(refused), now, fx);
             }

@@ -3,11 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::dead_letter::redrive::Redrive;
-use crate::letter::Filter;
+use crate::dead_letter::Dialect;
+use crate::dead_letter::redrive::{Here, Redrive, Sent, Standing, Stays};
+use crate::letter::{Filter, Letter};
 use crate::link::Login;
-use crate::objects::Names;
+use crate::machine::{Now, Publication};
+use crate::objects::{Names, OwnObject};
 
 /// Where to go, and how far.
 #[derive(Clone, Debug)]
@@ -63,4 +66,48 @@ pub struct Move {
     pub own_user: ShortStr,
     /// The names of the proxy's own queues.
     pub names: Names,
+}
+
+// === impl Move ===
+
+impl Move {
+    /// It is published to an exchange of ours that leads to its queue alone.
+    pub(super) fn leads_to_one(&self, publication: &Publication) -> bool {
+        let object = self.names.parse(&publication.exchange);
+        matches!(object, Some(OwnObject::ReturnExchange(_)))
+    }
+
+    /// What is published for it. `with_key`: back in its queue, its key has to be its own, as the broker may route it by that when it kills it
+    /// again. Whether it does is not known here: that depends on who declared the queue, and how. So it goes by an exchange that leads to that queue
+    /// alone; else by the default exchange.
+    pub(super) fn sent(
+        &self,
+        redrive: &Redrive,
+        letter: &Letter,
+        with_key: bool,
+        dialect: Dialect,
+        now: Now,
+    ) -> Result<Sent, Stays> {
+        let names = &self.names;
+        let content = Content {
+            properties: letter.properties.clone(),
+            body: letter.body.clone(),
+        };
+        let standing = Standing {
+            exchange: &letter.exchange,
+            routing_key: &letter.routing_key,
+            content: &content,
+        };
+        let here = Here {
+            own_user: &self.own_user,
+            dialect,
+            is_own_queue: &|queue| names.is_ours(queue),
+            return_exchange: &|queue| match with_key {
+                true => names.name(&OwnObject::ReturnExchange(queue)),
+                false => None,
+            },
+            bridges: names.bridges(),
+        };
+        redrive.publication(&standing, &here, now.wall)
+    }
 }

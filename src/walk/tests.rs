@@ -68,7 +68,7 @@ fn walking(version: &str, queue_type: &str, ready: u32, bounds: Bounds) -> WalkR
 
 impl WalkRig {
     fn channel(&self) -> u16 {
-        self.machine.channel
+        self.machine.channel.id().0
     }
 
     /// It has asked how many there are.

@@ -36,7 +36,7 @@ impl WalkRig {
     /// One message comes, and a window that it wants is opened: its prefetch.
     fn one(&mut self, key: &str, body: &str) -> Option<u16> {
         self.comes(key, body);
-        match self.machine.window.opens {
+        match self.machine.channel.window.opens {
             true => Some(self.widens()),
             false => None,
         }
@@ -89,7 +89,7 @@ fn a_quorum_queue_has_few_windows_and_what_does_not_fit_ends_it() {
         ("4.3.6", "classic", false),
     ] {
         let mut rig = purging(version, queue_type);
-        rig.machine.window.number = 20;
+        rig.machine.channel.window.number = 20;
         let windows = rig.many(16, 100);
         assert_eq!(windows, [if ends { u16::MAX } else { 48 }]);
         let windows = rig.many(65_534, 100_000);

@@ -291,7 +291,7 @@ fn a_long_pause_puts_back_what_is_held_and_goes_on_afterwards() {
     assert_eq!(rig.puts_back(), [MethodId::CHANNEL_CLOSE]);
     rig.pass(50_000);
     assert_eq!(
-        (rig.methods(), &rig.fx.out.ended, rig.machine.held()),
+        (rig.methods(), &rig.fx.out.ended, rig.machine.channel.held()),
         (vec![], &None, 0),
         "it holds nothing"
     );

@@ -60,7 +60,7 @@ fn what_is_found_early_takes_little() {
     let prefetches = [48, 192, 744];
     for queue_type in ["quorum", "classic"] {
         let mut rig = walking("4.3.6", queue_type, 10_000, FAR);
-        assert_eq!(rig.machine.window.prefetch(), 16);
+        assert_eq!(rig.machine.channel.window.prefetch(), 16);
         let mut came = 0;
         for (full, prefetch) in [16, 64, 256].into_iter().zip(prefetches) {
             rig.come(full - came, "");
@@ -107,7 +107,7 @@ fn a_window_is_no_larger_than_the_octets_that_are_left() {
 #[test]
 fn a_stream_is_not_begun_anew() {
     let mut rig = walking("4.3.6", "stream", 900, FAR);
-    assert_eq!(rig.machine.window.prefetch(), 900);
+    assert_eq!(rig.machine.channel.window.prefetch(), 900);
     rig.come(100, "");
     assert_eq!(rig.methods(), []);
 }
@@ -133,7 +133,11 @@ fn it_takes_no_more_than_are_wanted_or_than_its_rate_moves_in_a_minute() {
             ..redrive()
         };
         let rig = moving(wanted, 10_000);
-        assert_eq!(rig.machine.window.prefetch(), prefetch, "{most} {rate:?}");
+        assert_eq!(
+            rig.machine.channel.window.prefetch(),
+            prefetch,
+            "{most} {rate:?}"
+        );
     }
 }
 

@@ -1,0 +1,353 @@
+//! What a walk makes of what the broker says.
+//!
+//! ```text
+//! a classic queue without consumers ─▶ declare it as what would not be deleted ─ it is so ───────────▶ consume
+//!                                                                              ├─ 406: it would be ──▶ get
+//!                                                                              └─ the user may not ──▶ get
+//! ```
+
+use crate::amqp::ids::DeliveryTag;
+use crate::amqp::method::{MethodId, QueueDeclareOk};
+use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
+use crate::link::Frame;
+use crate::machine::{Now, Outcome, Ticket};
+
+use super::channel::UNREADABLE;
+use super::ended::DISMISSED;
+use super::message::Arriving;
+use super::moving::Moving;
+use super::rights::{Answer, QUESTIONS};
+use super::{
+    BEGINNING, Effects, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES, State,
+    Stopped, Walk,
+};
+
+/// What the refusal of `x-stream-offset` ends with.
+const QUORUM: &str = "rabbit_quorum_queue";
+/// How a refused declare says what differs.
+const INEQUIVALENT: &str = "PRECONDITION_FAILED - inequivalent arg '";
+const DURABLE: &str = "durable'";
+const AUTO_DELETE: &str = "auto_delete'";
+
+impl Walk {
+    /// First as if it were a stream: what is none refuses that, and says what it is. So nobody else has to be asked.
+    fn begin(&mut self, as_stream: bool, now: Now, fx: &mut Effects) {
+        self.first_window(as_stream);
+        let out = fx.broker.build(&[]);
+        if self.channel.gets {
+            self.channel.get(self.channel.window.awaited(), out);
+            return self.begun(now);
+        }
+        self.state = State::Asking { as_stream };
+        let long = self.puts_back_harmlessly();
+        self.channel.consume(as_stream, long, out);
+    }
+
+    /// On a new channel, as what it is.
+    pub(super) fn begin_anew(&mut self, now: Now, fx: &mut Effects) {
+        self.until = Some(now.mono.after(BEGINNING));
+        self.channel.open(fx.broker.build(&[]));
+        self.begin(false, now, fx);
+    }
+
+    /// Messages come from now on.
+    fn begun(&mut self, now: Now) {
+        self.state = State::Walking;
+        self.until = Some(self.ends);
+        (self.began, self.since) = (now.mono, now.mono);
+        self.shelf_later(now);
+        self.wait(now);
+    }
+
+    pub(super) fn method(
+        &mut self,
+        frame: Frame<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) -> Result<(), &'static str> {
+        let id = frame.method().ok_or(UNREADABLE)?;
+        match (id, self.state) {
+            _ if frame.channel == QUESTIONS => self.answered(id, frame, now, fx),
+            (MethodId::QUEUE_DECLARE_OK, _) => {
+                let counted = QueueDeclareOk::parse(frame.payload).map_err(|_| UNREADABLE)?;
+                self.counted(&counted, now, fx);
+            }
+            // Of the next window: what it says comes in order, so no answer is taken for that of the last consumer.
+            (MethodId::BASIC_CONSUME_OK, _) if self.channel.window.opens => {
+                self.channel.window.opens = false;
+            }
+            (MethodId::BASIC_CANCEL_OK | MethodId::BASIC_QOS_OK, _)
+                if self.channel.window.opens => {}
+            (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream: true }) => {
+                self.channel.queue_type = QueueType::Stream;
+                match self.moving.is_some() {
+                    true => self.fail(Failure::Stream, now, fx),
+                    false => self.begun(now),
+                }
+            }
+            (MethodId::BASIC_CONSUME_OK, State::Asking { as_stream: false }) => self.begun(now),
+            // There is no message any more.
+            (MethodId::BASIC_GET_EMPTY, _) => {
+                self.channel.window.shrink(1);
+                if self.state == State::Walking && !self.channel.has_next() {
+                    self.stop(Stopped::End, now, fx);
+                }
+            }
+            (MethodId::BASIC_DELIVER | MethodId::BASIC_GET_OK, _) => {
+                self.channel.deliver(frame.payload, self.summary.seen + 1)?;
+                if matches!(self.state, State::Passing | State::Emptying) {
+                    self.quiet = Some(now.mono.after(PAUSE));
+                }
+            }
+            (MethodId::BASIC_CANCEL_OK, State::Cancelling) => {
+                self.channel.ask_for_acks(fx.broker.build(&[]));
+            }
+            // The acks are with the queue now.
+            (MethodId::BASIC_QOS_OK, State::Cancelling) => self.put_back(fx),
+            // The queue is gone; or messages were held for too long, from 4.3 on. Whether it is there tells which.
+            (MethodId::BASIC_CANCEL, _) => {
+                self.state = State::Dismissed;
+                self.quiet = None;
+                self.until = Some(now.mono.after(LAST));
+                self.channel.count(fx.broker.build(&[]));
+            }
+            (MethodId::CHANNEL_CLOSE_OK, State::Closing) if frame.channel == self.channel.id() => {
+                match self.restarts {
+                    true => self.shelve(now, fx),
+                    false => self.returning(now, fx),
+                }
+            }
+            (MethodId::CHANNEL_CLOSE, _) => {
+                let (code, text) = frame.closed(fx);
+                self.refused(code, text, now, fx);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How many messages there are: at the beginning, or when none came for a while.
+    fn counted(&mut self, counted: &QueueDeclareOk<'_>, now: Now, fx: &mut Effects) {
+        let ready = u64::from(counted.message_count);
+        match self.state {
+            State::Counting => {
+                self.summary.ready = Some(ready);
+                self.summary.consumers = Some(counted.consumer_count.into());
+                let first = self.moving.as_ref().and_then(Moving::first_question);
+                match (first, &mut self.moving) {
+                    _ if ready == 0 => self.stop(Stopped::End, now, fx),
+                    (Some(first), Some(moving)) => {
+                        self.state = State::Testing;
+                        moving.rights.want(first);
+                        let until = now.mono.after(BEGINNING);
+                        moving.rights.ask(until, fx.broker.build(&[]));
+                    }
+                    _ => self.begin(true, now, fx),
+                }
+            }
+            State::Returning if self.left().is_none_or(|left| ready >= left) => self.leave(now, fx),
+            State::Returning => self.quiet = Some(now.mono.after(RETURN_PAUSE)),
+            // What was on its way when the broker answered comes before its next answer.
+            State::Walking
+                if ready == 0 && self.is_said_to_be_empty && !self.channel.has_next() =>
+            {
+                self.stop(Stopped::End, now, fx);
+            }
+            State::Walking => {
+                self.is_said_to_be_empty = ready == 0;
+                self.summary.starves = self.since.after(STARVES) <= now.mono;
+                self.wait(now);
+            }
+            State::Dismissed => self.fail(Failure::Connection(DISMISSED.to_owned()), now, fx),
+            // It is as it was declared, and stays without consumers.
+            State::Comparing { .. } => self.begin(false, now, fx),
+            _ => {}
+        }
+    }
+
+    /// The broker has closed the channel.
+    fn refused(&mut self, code: u16, text: String, now: Now, fx: &mut Effects) {
+        match (self.state, code) {
+            // From 4.3 on this takes the right to configure the queue; to read it is enough to look at it.
+            (State::Counting, ACCESS_REFUSED) if self.moving.is_none() => {
+                self.channel.open(fx.broker.build(&[]));
+                self.begin(true, now, fx);
+            }
+            (State::Asking { as_stream: true }, PRECONDITION_FAILED) => {
+                let is_quorum = text.ends_with(QUORUM);
+                if is_quorum {
+                    self.channel.queue_type = QueueType::Quorum;
+                }
+                // Its consumer would be the only one.
+                let is_alone = self.summary.consumers.is_none_or(|others| others == 0);
+                self.channel.open(fx.broker.build(&[]));
+                match is_alone && !is_quorum {
+                    true => self.compare(true, fx),
+                    false => self.begin(false, now, fx),
+                }
+            }
+            (State::Comparing { durable }, _) => {
+                let differs = text
+                    .strip_prefix(INEQUIVALENT)
+                    .filter(|_| code == PRECONDITION_FAILED);
+                self.channel.open(fx.broker.build(&[]));
+                self.channel.gets = match differs {
+                    Some(what) if what.starts_with(DURABLE) && durable => {
+                        return self.compare(false, fx);
+                    }
+                    // What the broker compares behind these is the same.
+                    Some(what) => what.starts_with(AUTO_DELETE) || what.starts_with(DURABLE),
+                    None => true,
+                };
+                self.begin(false, now, fx);
+            }
+            (State::Dismissed, code) => {
+                let what = match code {
+                    NOT_FOUND => "the queue is gone",
+                    _ => DISMISSED,
+                };
+                self.fail(Failure::Connection(what.to_owned()), now, fx);
+            }
+            // It is gone, or somebody has begun to consume it alone.
+            (State::Returning, _) => self.leave(now, fx),
+            (_, code) => self.fail(Failure::Refused { code, text }, now, fx),
+        }
+    }
+
+    /// Asks whether the queue is deleted with its last consumer.
+    fn compare(&mut self, durable: bool, fx: &mut Effects) {
+        self.state = State::Comparing { durable };
+        self.channel.compare(durable, fx.broker.build(&[]));
+    }
+
+    /// What the broker says on the channel of the questions.
+    fn answered(&mut self, id: MethodId, frame: Frame<'_>, now: Now, fx: &mut Effects) {
+        let answer = match id {
+            MethodId::TX_ROLLBACK_OK => Answer::May,
+            MethodId::CHANNEL_CLOSE => {
+                let (code, text) = frame.closed(fx);
+                Answer::Not(code, text)
+            }
+            _ => return,
+        };
+        let Some(moving) = &mut self.moving else {
+            return;
+        };
+        let is_first = self.state == State::Testing;
+        if let Answer::Not(code, text) = &answer
+            && is_first
+            && moving.is_barred(&answer)
+        {
+            let (code, text) = (*code, text.clone());
+            return self.fail(Failure::Refused { code, text }, now, fx);
+        }
+        moving.answered(answer, &mut fx.out.publish);
+        if is_first {
+            return self.begin(true, now, fx);
+        }
+        if !self.has_questions() {
+            // The broker has read all that stood before its last answer.
+            self.summary.unread = 0;
+        }
+        self.end_at_bound(now, fx);
+    }
+
+    /// Looks at what has come, as far as that may be taken now. What comes behind the end of a walk was not asked for, and goes back like all others.
+    pub(super) fn take(&mut self, now: Now, fx: &mut Effects) {
+        loop {
+            if self.state != State::Walking {
+                self.channel.forget_waiting();
+            }
+            if self.rest(now) {
+                return;
+            }
+            let Some(whole) = self.channel.next() else {
+                return;
+            };
+            self.passed(whole, now, fx);
+        }
+    }
+
+    fn passed(&mut self, whole: Arriving, now: Now, fx: &mut Effects) {
+        self.summary.seen += 1;
+        (self.since, self.summary.starves) = (now.mono, false);
+        self.is_said_to_be_empty = false;
+        let (letter, tag) = whole.finish();
+        let (dialect, publish) = (self.link.dialect(), &mut fx.out.publish);
+        match &mut self.moving {
+            None => fx.out.letters.push(letter),
+            Some(moving) => {
+                if moving.take(&letter, tag, dialect, now, publish) {
+                    self.ack(vec![tag], fx);
+                }
+            }
+        }
+        self.wait(now);
+        self.end_at_bound(now, fx);
+    }
+
+    /// What became of messages that the publisher was handed.
+    pub(super) fn settled(&mut self, outcomes: Vec<(Ticket, Outcome)>, now: Now, fx: &mut Effects) {
+        let dialect = self.link.dialect();
+        if let Some(moving) = &mut self.moving {
+            let outcomes = outcomes.into_iter();
+            let gone =
+                outcomes.filter_map(|(it, outcome)| moving.settled(it, outcome, dialect, now));
+            let gone = gone.collect();
+            if self.state != State::Ended {
+                self.ack(gone, fx);
+            }
+        }
+        self.end_at_bound(now, fx);
+    }
+
+    /// Those have gone. Where messages are got, as many are got in their place, if there are any, as a consumer would have them.
+    fn ack(&mut self, tags: Vec<DeliveryTag>, fx: &mut Effects) {
+        if self.has_questions() {
+            self.summary.unread += tags.len() as u64;
+        }
+        let first = self.moving.as_ref().and_then(Moving::first_unacked);
+        let out = fx.broker.build(&[]);
+        let room = self.channel.ack(tags, first, out);
+        if self.channel.gets {
+            let ready = self.summary.ready.unwrap_or(u64::MAX);
+            let on_their_way = self.channel.window.awaited().saturating_sub(room);
+            let taken = self.channel.delivered + on_their_way;
+            let more = match self.state {
+                State::Walking => room.min(ready.saturating_sub(taken)),
+                _ => 0,
+            };
+            self.channel.get(more, out);
+            self.channel.window.shrink(room - more);
+        }
+    }
+
+    /// Whatever ends the walk here does.
+    fn end_at_bound(&mut self, now: Now, fx: &mut Effects) {
+        if self.state != State::Walking {
+            return;
+        }
+        let (seen, bounds) = (self.summary.seen, self.settings.bounds);
+        let moving = self.moving.as_ref();
+        let holds_enough = moving.is_some_and(Moving::holds_enough);
+        let octets = self.channel.octets >= bounds.octets || self.is_too_heavy();
+        if self.summary.ready == Some(seen) {
+            self.stop(Stopped::End, now, fx);
+        } else if moving.is_some_and(Moving::is_done) {
+            self.stop(Stopped::Enough, now, fx);
+        } else if seen >= bounds.messages || holds_enough || self.has_no_room() {
+            self.stop(Stopped::Messages, now, fx);
+        } else if octets {
+            self.stop(Stopped::Octets, now, fx);
+        }
+    }
+
+    pub(super) fn wait(&mut self, now: Now) {
+        let pause = match self.summary.ready {
+            Some(_) => PAUSE,
+            // The user may not ask for the number.
+            None => LONG_PAUSE,
+        };
+        self.quiet = Some(now.mono.after(pause));
+    }
+}

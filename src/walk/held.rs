@@ -1,0 +1,266 @@
+//! What a walk holds: how much, for how long, and how it comes back.
+//!
+//! **The order of a quorum queue** (S12.9): it hands out first what was put back before, and puts what comes back now behind the rest of that. So a
+//! walk that holds only some of those passes on until it holds all: the first message that had not come back says so. Up to 4.2 each message that is
+//! put back counts as a failed delivery, and may die of that; there the order is given up instead.
+//!
+//! **No message is held for long**: RabbitMQ cuts a channel that holds one for half an hour (`consumer_timeout`), and nobody else sees it meanwhile.
+//! A queue, a policy or the broker's settings may say less. From 4.3 on a walk of a quorum queue asks for the half hour; before, a shorter one ends it.
+//!
+//! ```text
+//! Walking ─ paused for PAUSED, or holds one for HELD ─▶ Settling ─▶ … ─▶ Closing ─▶ Shelved ─ may go on ─▶ Asking ─▶ Walking
+//!                                                                                   └─ paused for FORGOTTEN ─▶ Ended
+//! ```
+//! What lies in front of the messages that are meant has to be held again each time. So a walk that has moved nothing in [`HELD`] ends: it would meet the
+//! same messages for ever.
+
+use std::time::Duration;
+
+use crate::amqp::version::Version;
+use crate::machine::Now;
+
+use super::moving::Moving;
+use super::window::Window;
+use super::{Effects, FACTOR, FIRST, LAST, PAUSE, QueueType, RETURN, State, Stopped, Walk};
+
+/// From here on a `basic.nack` keeps the order of a quorum queue, and does not count as a failed delivery.
+const NACK_IS_HARMLESS: Version = Version(4, 3, 0);
+/// For the sake of the order it holds messages so much longer than it would, and puts them back before RabbitMQ wants them.
+const PASSING: Duration = Duration::from_secs(5 * 60);
+/// A pause of so long puts back what is held.
+const PAUSED: Duration = Duration::from_secs(5 * 60);
+/// What is paused for so long ends: it has a place, of which there are few, and a connection.
+const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
+/// What is held for so long is put back, and met again.
+const HELD: Duration = Duration::from_secs(20 * 60);
+/// Memory of the broker for what is held, at most.
+const HEAVIEST: u64 = 1 << 30;
+const LARGEST: u64 = u16::MAX as u64;
+/// A window has room for messages of so many octets in all, as far as those before it tell: a quorum queue sends that to the channel at once, and the
+/// broker keeps it in memory until it is read.
+const WINDOW_OCTETS: u64 = 128 << 20;
+
+impl Walk {
+    /// As many messages as the queue had when it began, without those that are gone.
+    pub(super) fn left(&self) -> Option<u64> {
+        Some(self.summary.ready?.saturating_sub(self.channel.acked))
+    }
+
+    // --- how much
+
+    /// Never more than there are: so none is on its way when the last of them was looked at.
+    fn most_held(&self) -> u64 {
+        let wanted = match &self.moving {
+            _ if self.state == State::Passing => self.settings.bounds.held,
+            None => self.settings.bounds.messages,
+            Some(moving) => moving.most_held(),
+        };
+        let there = self.left().unwrap_or(u64::MAX);
+        wanted.min(there).max(1)
+    }
+
+    /// The window that it begins with. A stream counts nothing and would begin anew with each consumer, so it gets the largest one.
+    pub(super) fn first_window(&mut self, as_stream: bool) {
+        let first = match &self.moving {
+            _ if as_stream => LARGEST,
+            None => FIRST,
+            Some(moving) => moving.first_window(),
+        };
+        self.channel.window = Window::of(first.min(self.most_held()).min(LARGEST));
+    }
+
+    /// It holds as many as it can, and they all stay.
+    pub(super) fn has_no_room(&self) -> bool {
+        let goes = self.moving.as_ref().is_some_and(|it| !it.is_settled());
+        self.channel.consumers_left().is_none() && self.channel.window.is_full() && !goes
+    }
+
+    /// What is held takes too much of the broker's memory.
+    pub(super) fn is_too_heavy(&self) -> bool {
+        self.moving.is_some() && self.channel.weight() >= HEAVIEST
+    }
+
+    /// Opens the next window, if this one is full and more may be taken.
+    pub(super) fn widen(&mut self, fx: &mut Effects) {
+        let channel = &self.channel;
+        let may = match self.state {
+            State::Walking => self.paused.is_none(),
+            State::Passing => true,
+            _ => false,
+        };
+        let is_full = channel.window.is_full() && !channel.window.opens && !channel.has_next();
+        let left = channel.consumers_left();
+        if !may || !is_full || left.is_none() || channel.queue_type == QueueType::Stream {
+            return;
+        }
+        let held = channel.held();
+        let more = match &self.moving {
+            Some(moving) if self.state == State::Walking => moving.more(held),
+            _ => held * (FACTOR - 1),
+        };
+        let octets = self.settings.bounds.octets.saturating_sub(channel.octets);
+        let fits = (octets.min(WINDOW_OCTETS) / channel.usual()).max(1);
+        let most = self.most_held().saturating_sub(held).min(LARGEST);
+        let room = match left == Some(0) && more > 0 {
+            true => fits.min(most),
+            false => more.min(fits).min(most),
+        };
+        if room == 0 {
+            return;
+        }
+        let (long, out) = (self.puts_back_harmlessly(), fx.broker.build(&[]));
+        let channel = &mut self.channel;
+        if channel.gets {
+            channel.window.widen(room, false);
+            channel.get(room, out);
+        } else {
+            channel.cancel(out);
+            channel.window.widen(room, true);
+            channel.consume(false, long, out);
+        }
+    }
+
+    // --- how long
+
+    /// Takes nothing more for a while, or goes on.
+    pub(super) fn pause(&mut self, pause: bool, now: Now, fx: &mut Effects) {
+        if pause == self.paused.is_some() {
+            return;
+        }
+        self.paused = pause.then(|| now.mono.after(FORGOTTEN));
+        match self.state {
+            State::Shelved if !pause => self.begin_anew(now, fx),
+            State::Walking => {
+                self.since = now.mono;
+                self.shelf_later(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// When what is held has to be put back, if messages move.
+    pub(super) fn shelf_later(&mut self, now: Now) {
+        let at = self.began.after(HELD);
+        let at = match self.paused.is_some() {
+            true => at.min(now.mono.after(PAUSED)),
+            false => at,
+        };
+        self.shelf = self.moving.is_some().then_some(at);
+    }
+
+    /// What is held is held for long: it is put back, and then it goes on.
+    pub(super) fn shelf_is_due(&mut self, now: Now, fx: &mut Effects) {
+        let Some(moving) = &mut self.moving else {
+            return;
+        };
+        let goes_on = self.paused.is_some() || moving.gets_on() || self.summary.starves;
+        match self.paused.is_some() || moving.holds_any() {
+            true if goes_on && self.state == State::Walking => {
+                moving.put_down();
+                self.state = State::Settling;
+                self.restarts = true;
+                (self.until, self.quiet) = (None, None);
+            }
+            true if goes_on => {}
+            true => self.stop(Stopped::Time, now, fx),
+            // All that it has comes and goes.
+            false => {
+                self.began = now.mono;
+                self.shelf_later(now);
+            }
+        }
+    }
+
+    pub(super) fn shelve(&mut self, now: Now, fx: &mut Effects) {
+        self.restarts = false;
+        self.state = State::Shelved;
+        (self.until, self.quiet) = (None, None);
+        // What has gone was met; what was put back is met again.
+        self.channel.delivered = self.channel.acked;
+        self.summary.seen = self.channel.acked;
+        if let Some(moving) = &mut self.moving {
+            moving.begin_anew();
+        }
+        if self.paused.is_none() {
+            self.begin_anew(now, fx);
+        }
+    }
+
+    // --- how it comes back
+
+    /// Each publication has an outcome: what was taken and has not gone is put back, when nothing is on its way any more.
+    pub(super) fn settle(&mut self, now: Now, fx: &mut Effects) {
+        let is_settled = self.moving.as_ref().is_none_or(Moving::is_settled);
+        if self.state == State::Settling && is_settled {
+            self.state = State::Passing;
+            let until = self.ends.min(self.began.after(HELD + PASSING));
+            (self.until, self.quiet) = (Some(until), Some(now.mono.after(PAUSE)));
+        }
+        let bounds = self.settings.bounds;
+        let may = self.channel.held() < bounds.held && self.channel.octets < bounds.octets;
+        let passes_on =
+            may && !self.has_no_room() && self.puts_back_harmlessly() && self.leaves_some_behind();
+        if self.state == State::Passing && !passes_on {
+            self.empty(now);
+        }
+        let window = &self.channel.window;
+        if self.state == State::Emptying && window.is_full() && !window.opens {
+            self.take_leave(now, fx);
+        }
+    }
+
+    /// Nothing is taken any more.
+    pub(super) fn empty(&mut self, now: Now) {
+        self.state = State::Emptying;
+        self.until = Some(now.mono.after(LAST));
+        self.quiet = Some(now.mono.after(PAUSE));
+    }
+
+    /// It holds some of the messages that had come back to a quorum queue, and there are more of them, as far as it knows.
+    fn leaves_some_behind(&self) -> bool {
+        let held = self.channel.held();
+        let there = self.left().is_none_or(|left| held < left);
+        held > 0 && there && self.channel.last_had_come_back
+    }
+
+    /// What it puts back does not count as a failed delivery, and comes back in its order.
+    pub(super) fn puts_back_harmlessly(&self) -> bool {
+        let harmless = self.link.version().is_some_and(|it| it >= NACK_IS_HARMLESS);
+        self.channel.queue_type == QueueType::Quorum && harmless
+    }
+
+    /// Nothing is on its way to it any more.
+    pub(super) fn take_leave(&mut self, now: Now, fx: &mut Effects) {
+        self.state = State::Cancelling;
+        self.quiet = None;
+        self.until = Some(now.mono.after(self.channel.patience()));
+        let out = fx.broker.build(&[]);
+        match self.channel.gets {
+            // There is no consumer.
+            true => self.channel.ask_for_acks(out),
+            false => self.channel.cancel(out),
+        }
+    }
+
+    pub(super) fn put_back(&mut self, fx: &mut Effects) {
+        self.state = State::Closing;
+        let quorum = self.channel.queue_type == QueueType::Quorum;
+        let harmless = self.puts_back_harmlessly();
+        self.summary.counted |= quorum && !harmless && self.channel.held() > 0;
+        self.summary.reordered |= quorum && self.leaves_some_behind();
+        self.channel.put_back(harmless, fx.broker.build(&[]));
+    }
+
+    /// The broker has closed the channel, and puts back what that held. If nobody else takes messages, the queue counts all of them again soon.
+    pub(super) fn returning(&mut self, now: Now, fx: &mut Effects) {
+        let waits = self.left().is_some() && self.summary.consumers == Some(0);
+        if self.channel.held() == 0 || !waits || self.channel.queue_type == QueueType::Stream {
+            return self.leave(now, fx);
+        }
+        self.state = State::Returning;
+        self.until = Some(now.mono.after(RETURN));
+        let out = fx.broker.build(&[]);
+        self.channel.open(out);
+        self.channel.count(out);
+    }
+}
