@@ -284,7 +284,7 @@ impl Walk {
         let is_cancelled = self.moving.as_ref().is_some_and(|it| it.given_up);
         match self.state {
             State::Walking => self.stop(Stopped::Time, now, fx),
-            State::Passing => self.empty(now),
+            State::Passing => self.take_no_more(now),
             State::Emptying => self.take_leave(now, fx),
             State::Returning => self.leave(now, fx),
             State::Ended | State::Shelved => {}
@@ -388,7 +388,19 @@ impl Linked for Walk {
         match input {
             Input::Enough => self.cancel(Stopped::Enough, now, fx),
             Input::Pause(pause) => self.pause(pause, now, fx),
-            Input::Settled(outcomes) => self.settled(outcomes, now, fx),
+            Input::Settled(outcomes) => {
+                let dialect = self.link.dialect();
+                let Some(moving) = &mut self.moving else {
+                    return;
+                };
+                let outcomes = outcomes.into_iter();
+                let gone = outcomes.filter_map(|(it, what)| moving.settled(it, what, dialect, now));
+                let gone = gone.collect();
+                if self.state != State::Ended {
+                    self.ack(gone, fx);
+                }
+                self.end_at_bound(now, fx);
+            }
         }
     }
 

@@ -10,22 +10,12 @@ use crate::machine::{Ensure, Ensured, Event, Limit, LiveLimits, Mono, Owner};
 /// A declared exchange is not declared again for so long.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// What has to be done about a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
-    /// Nothing: it is answered, or will be with others.
-    Nothing,
-    Declare,
-}
-
 #[derive(Debug, Default)]
 struct Entry {
     /// It existed at some time: it counts.
     exists: bool,
     /// When the broker last said so, in this life of the link.
     since: Option<Mono>,
-    /// Its declare and its binding are on their way.
-    pending: bool,
     /// The broker did not find our queue when it was to be bound.
     missed: bool,
     user: Option<ShortStr>,
@@ -49,18 +39,19 @@ impl Exchanges {
         }
     }
 
+    /// False: it is answered already.
     pub(super) fn ask(
         &mut self,
         owner: Owner,
         ensure: &Ensure,
         now: Mono,
         fx: &mut Effects,
-    ) -> Need {
+    ) -> bool {
         let Ensure { exchange, user } = ensure;
         if !self.known.contains_key(exchange) && !self.has_room(user.as_ref()) {
             fx.events.push(Event::LimitMet(Limit::IntakeExchanges));
             answer(&[owner], exchange, false, fx);
-            return Need::Nothing;
+            return false;
         }
         let entry = self.known.entry(exchange.clone()).or_insert_with(|| Entry {
             user: user.clone(),
@@ -68,13 +59,10 @@ impl Exchanges {
         });
         if entry.since.is_some_and(|since| since.after(FRESH) > now) {
             answer(&[owner], exchange, true, fx);
-            return Need::Nothing;
+            return false;
         }
         entry.owners.push(owner);
-        match entry.pending {
-            false => Need::Declare,
-            true => Need::Nothing,
-        }
+        true
     }
 
     /// Whether there may be one more, for this user: one user may have half of them.
@@ -89,32 +77,17 @@ impl Exchanges {
         let of = |asked: bool| {
             let due = self.known.iter().filter(move |(_, entry)| {
                 let waits = !entry.owners.is_empty();
-                waits == asked && !entry.pending && (waits || entry.since.is_none())
+                waits == asked && (waits || entry.since.is_none())
             });
             due.map(|(exchange, _)| exchange.clone())
         };
         of(true).chain(of(false)).collect()
     }
 
-    /// Its declare and its binding are sent.
-    pub(super) fn declaring(&mut self, exchange: &ShortStr) {
-        if let Some(entry) = self.known.get_mut(exchange) {
-            entry.pending = true;
-        }
-    }
-
-    /// The answer came too late: it was bound to a queue that may be gone by now.
-    pub(super) fn outdated(&mut self, exchange: &ShortStr) {
-        if let Some(entry) = self.known.get_mut(exchange) {
-            entry.pending = false;
-        }
-    }
-
     /// It is declared and bound.
     pub(super) fn declared(&mut self, exchange: &ShortStr, now: Mono, fx: &mut Effects) {
         if let Some(entry) = self.known.get_mut(exchange) {
             entry.since = Some(now);
-            entry.pending = false;
             entry.missed = false;
             answer(&std::mem::take(&mut entry.owners), exchange, true, fx);
             if !std::mem::replace(&mut entry.exists, true) {
@@ -152,13 +125,6 @@ impl Exchanges {
     pub(super) fn doubt(&mut self) {
         for entry in self.known.values_mut() {
             entry.since = None;
-        }
-    }
-
-    /// The channel is gone: what was on its way will not be answered.
-    pub(super) fn unanswered(&mut self) {
-        for entry in self.known.values_mut() {
-            entry.pending = false;
         }
     }
 

@@ -15,7 +15,7 @@ use crate::intake::Effects;
 use crate::machine::{Ensure, LiveLimits, Mono, Now, Owner};
 
 use super::TOPOLOGY;
-use super::exchanges::{Exchanges, Need};
+use super::exchanges::Exchanges;
 use super::objects::{Object, Objects};
 
 /// Who asks waits so long for a link that comes back, or for a channel.
@@ -112,7 +112,6 @@ impl Topology {
         self.state = State::Shut;
         self.awaiting.clear();
         (self.again, self.refusal) = (None, None);
-        self.exchanges.unanswered();
         self.exchanges.doubt();
     }
 
@@ -143,10 +142,16 @@ impl Topology {
 
     /// A session needs an intake exchange.
     pub(super) fn ensure(&mut self, owner: Owner, ensure: Ensure, now: Now, fx: &mut Effects) {
-        let need = self.exchanges.ask(owner, &ensure, now.mono, fx);
+        if !self.exchanges.ask(owner, &ensure, now.mono, fx) {
+            return;
+        }
         match self.state {
-            State::Ready if need == Need::Declare => self.declare_intake(&ensure.exchange, fx),
-            State::Ready => {}
+            State::Ready => {
+                let binding = Object::IntakeBinding(ensure.exchange.clone());
+                if !self.awaiting.contains(&binding) {
+                    self.declare_intake(&ensure.exchange, fx);
+                }
+            }
             State::Declaring | State::Shut if self.patience.is_some() => {}
             State::Declaring | State::Shut | State::Refused => self.exchanges.give_up(fx),
         }
@@ -165,10 +170,8 @@ impl Topology {
                 self.ready(now, fx);
                 return true;
             }
-            Some(Object::IntakeBinding(exchange)) if self.state == State::Declaring => {
-                self.exchanges.outdated(&exchange);
-            }
-            Some(Object::IntakeBinding(exchange)) => {
+            // Too late if all is declared again: it was bound to a queue that may be gone by now.
+            Some(Object::IntakeBinding(exchange)) if self.state != State::Declaring => {
                 self.exchanges.declared(&exchange, now.mono, fx);
             }
             _ => {}
@@ -180,7 +183,6 @@ impl Topology {
     pub(super) fn closed(&mut self, code: u16, cause: &str, now: Now, fx: &mut Effects) -> bool {
         let culprit = self.awaiting.pop_front();
         self.awaiting.clear();
-        self.exchanges.unanswered();
         let mut news = true;
         match culprit {
             Some(Object::IntakeBinding(exchange)) if code == 404 => {
@@ -293,7 +295,6 @@ impl Topology {
     fn declare_intake(&mut self, exchange: &ShortStr, fx: &mut Effects) {
         self.declare(Object::IntakeExchange(exchange.clone()), false, fx);
         self.declare(Object::IntakeBinding(exchange.clone()), false, fx);
-        self.exchanges.declaring(exchange);
     }
 
     fn declare(&mut self, object: Object, passive: bool, fx: &mut Effects) {

@@ -13,7 +13,7 @@ use crate::machine::{Effects, Machine, Now};
 use crate::walk::{Answers, Failure, Readable};
 
 use super::clock::Clock;
-use super::drive::{Drive, Outlet};
+use super::drive::Outlet;
 use super::walks::{Walks, with_nodes};
 
 struct Told<T>(mpsc::Sender<T>);
@@ -45,19 +45,14 @@ impl Walks {
         with_nodes(&self.dialer.nodes, told.unwrap_or(Err(Failure::Silent)))
     }
 
-    /// What a machine has in the end.
+    /// Runs a machine that is told nothing: what it has in the end.
     async fn told<M: Machine<Output = Option<T>>, T>(
         &self,
         machine: M,
         stopped: impl Future<Output = ()>,
     ) -> Option<T> {
-        // Nothing is told to it.
         let (_sender, inbox) = mpsc::channel(1);
-        let (told, mut ended) = mpsc::channel(1);
-        let connector = self.dialer.connector(|_| ());
-        let mut drive = Drive::link(machine, Told(told), inbox, self.clock, connector);
-        drive.run(stopped).await;
-        ended.try_recv().ok()
+        self.run(machine, Told, inbox, stopped).await
     }
 }
 

@@ -25,7 +25,7 @@ use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::{Drive, Outlet};
 use super::nodes::Address;
-use super::outlet::{IntakeOutlet, Observer, PublisherOutlet, PulseOutlet, RecorderOutlet};
+use super::outlet::{LinkOutlet, Observer};
 use super::question::Question;
 use super::vhosts::{Hub, LinkInboxes};
 
@@ -89,6 +89,12 @@ impl Opener {
         };
 
         let existing_delays = ExistingDelays::default();
+        let outlet = || {
+            let led_to = LedTo::default();
+            let observer = self.telemetry(vhost, &led_to);
+            (LinkOutlet::new(hub, observer, &inboxes), led_to)
+        };
+        let outlets = [(); 4].map(|()| outlet());
         if let Some(watchdog) = &self.watchdog {
             let watching = watchdog(
                 vhost,
@@ -102,20 +108,19 @@ impl Opener {
             };
             self.drain.spawn(Phase::Intake, watching);
         }
+        let [for_publisher, for_recorder, for_pulse, for_intake] = outlets;
         let settings = publisher::Settings {
             login: login(&self.publisher.login),
             intake: Some(inboxes.intake_owner),
             existing_delays: existing_delays.clone(),
             ..self.publisher.clone()
         };
-        let led_to = LedTo::default();
-        let outlet = PublisherOutlet::new(hub, self.telemetry(vhost, &led_to));
+        let publisher = Publisher::new(settings, now);
         self.drive(
             Phase::Publisher,
-            Publisher::new(settings, now),
-            outlet,
+            publisher,
+            for_publisher,
             inboxes.publisher,
-            led_to,
         );
 
         let settings = recorder::Settings {
@@ -124,41 +129,34 @@ impl Opener {
         };
         let recorder = Recorder::new(settings, now);
         let recorded = recorder.is_wanted();
-        let told = (inboxes.intake_owner, inboxes.recorded);
-        let led_to = LedTo::default();
-        let outlet = RecorderOutlet::new(hub, self.telemetry(vhost, &led_to), told, &recorder);
-        self.drive(Phase::Publisher, recorder, outlet, inboxes.recorder, led_to);
+        self.drive(Phase::Publisher, recorder, for_recorder, inboxes.recorder);
 
         let settings = pulse::Settings {
             login: login(&self.intake.login),
             names: self.intake.names.clone(),
             delays: existing_delays,
         };
-        let led_to = LedTo::default();
-        let outlet = PulseOutlet::new(hub, self.telemetry(vhost, &led_to), inboxes.intake_owner);
         let (_, nothing) = mpsc::channel(1);
-        self.drive(Phase::Intake, Pulse::new(settings), outlet, nothing, led_to);
+        self.drive(Phase::Intake, Pulse::new(settings), for_pulse, nothing);
 
         let settings = intake::Settings {
             login: login(&self.intake.login),
             recorded,
             ..self.intake.clone()
         };
-        let outbox = (inboxes.intake_owner, inboxes.to_publisher);
-        let led_to = LedTo::default();
-        let outlet = IntakeOutlet::new(hub, self.telemetry(vhost, &led_to), outbox);
         let intake = Intake::new(settings, now);
-        self.drive(Phase::Intake, intake, outlet, inboxes.intake, led_to);
+        self.drive(Phase::Intake, intake, for_intake, inboxes.intake);
     }
 
     fn drive<M: Machine<Input: Send, Output: Send> + Send + 'static>(
         &self,
         phase: Phase,
         machine: M,
-        outlet: impl Outlet<M> + Send + 'static,
+        (outlet, led_to): (LinkOutlet, LedTo),
         inbox: mpsc::Receiver<M::Input>,
-        led_to: LedTo,
-    ) {
+    ) where
+        LinkOutlet: Outlet<M>,
+    {
         let connector = self.dialer.connector(move |address| {
             *led_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
         });

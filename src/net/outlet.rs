@@ -21,7 +21,7 @@ use crate::telemetry::metrics::Levels;
 
 use super::drive::Outlet;
 use super::question::Question;
-use super::vhosts::{Hub, Links};
+use super::vhosts::{Hub, LinkInboxes, Links};
 
 /// Is told what one machine says of itself.
 pub trait Observer: Send {
@@ -54,32 +54,15 @@ pub struct SessionOutlet {
     bytes: [u64; 2],
 }
 
-/// What a publisher's effects become.
-pub struct PublisherOutlet {
+/// What the effects of the links of a vhost become.
+pub struct LinkOutlet {
     hub: Hub,
     observer: Box<dyn Observer>,
-}
-
-/// What an intake's effects become.
-pub struct IntakeOutlet {
-    hub: Hub,
+    intake: Owner,
+    /// For what the intake hands to the publisher.
     outbox: Outbox,
-    observer: Box<dyn Observer>,
-}
-
-/// What a recorder's effects become.
-pub struct RecorderOutlet {
-    hub: Hub,
-    observer: Box<dyn Observer>,
-    intake: Owner,
+    /// Cancelled when all counts that was recorded.
     recorded: CancellationToken,
-}
-
-/// What a pulse's effects become.
-pub struct PulseOutlet {
-    hub: Hub,
-    observer: Box<dyn Observer>,
-    intake: Owner,
 }
 
 // === impl Outbox ===
@@ -231,17 +214,21 @@ impl Drop for SessionOutlet {
     }
 }
 
-// === impl PublisherOutlet ===
+// === impl LinkOutlet ===
 
-impl PublisherOutlet {
-    /// Of the publisher of a vhost.
-    pub fn new(hub: &Hub, observer: Box<dyn Observer>) -> PublisherOutlet {
-        let hub = hub.clone();
-        PublisherOutlet { hub, observer }
+impl LinkOutlet {
+    pub fn new(hub: &Hub, observer: Box<dyn Observer>, inboxes: &LinkInboxes) -> LinkOutlet {
+        LinkOutlet {
+            hub: hub.clone(),
+            observer,
+            intake: inboxes.intake_owner,
+            outbox: Outbox::new(inboxes.intake_owner, inboxes.to_publisher.clone()),
+            recorded: inboxes.recorded.clone(),
+        }
     }
 }
 
-impl Outlet<Publisher> for PublisherOutlet {
+impl Outlet<Publisher> for LinkOutlet {
     fn dispatch(
         &mut self,
         _: &Publisher,
@@ -270,25 +257,7 @@ impl Outlet<Publisher> for PublisherOutlet {
     }
 }
 
-// === impl IntakeOutlet ===
-
-impl IntakeOutlet {
-    /// Of the intake of a vhost, which hands its dead letters to the publisher.
-    pub fn new(
-        hub: &Hub,
-        observer: Box<dyn Observer>,
-        outbox: (Owner, mpsc::Sender<publisher::Input>),
-    ) -> IntakeOutlet {
-        let (owner, to_publisher) = outbox;
-        IntakeOutlet {
-            hub: hub.clone(),
-            outbox: Outbox::new(owner, to_publisher),
-            observer,
-        }
-    }
-}
-
-impl Outlet<Intake> for IntakeOutlet {
+impl Outlet<Intake> for LinkOutlet {
     fn dispatch(&mut self, _: &Intake, fx: &mut intake::Effects, _: Now, cx: &mut Context<'_>) {
         for event in fx.events.drain(..) {
             self.observer.event(&event);
@@ -308,31 +277,17 @@ impl Outlet<Intake> for IntakeOutlet {
     }
 }
 
-// === impl RecorderOutlet ===
-
-impl RecorderOutlet {
-    /// Of that recorder of a vhost. `told`: its intake, and what is cancelled when all counts that was recorded; at once, if nothing is.
-    pub fn new(
-        hub: &Hub,
-        observer: Box<dyn Observer>,
-        told: (Owner, CancellationToken),
+impl Outlet<Recorder> for LinkOutlet {
+    fn dispatch(
+        &mut self,
         recorder: &Recorder,
-    ) -> RecorderOutlet {
-        let (intake, recorded) = told;
+        fx: &mut recorder::Effects,
+        _: Now,
+        _: &mut Context<'_>,
+    ) {
         if !recorder.is_wanted() {
-            recorded.cancel();
+            self.recorded.cancel();
         }
-        RecorderOutlet {
-            hub: hub.clone(),
-            observer,
-            intake,
-            recorded,
-        }
-    }
-}
-
-impl Outlet<Recorder> for RecorderOutlet {
-    fn dispatch(&mut self, _: &Recorder, fx: &mut recorder::Effects, _: Now, _: &mut Context<'_>) {
         for event in fx.events.drain(..) {
             // Of an alarm the publisher tells.
             if !matches!(event, Event::Blocked(_)) {
@@ -353,21 +308,7 @@ impl Outlet<Recorder> for RecorderOutlet {
     }
 }
 
-// === impl PulseOutlet ===
-
-impl PulseOutlet {
-    /// Of the pulse of a vhost, whose intake makes what is missing.
-    pub fn new(hub: &Hub, observer: Box<dyn Observer>, intake: Owner) -> PulseOutlet {
-        let hub = hub.clone();
-        PulseOutlet {
-            hub,
-            observer,
-            intake,
-        }
-    }
-}
-
-impl Outlet<Pulse> for PulseOutlet {
+impl Outlet<Pulse> for LinkOutlet {
     fn dispatch(&mut self, _: &Pulse, fx: &mut pulse::Effects, _: Now, _: &mut Context<'_>) {
         for event in fx.events.drain(..) {
             match event {

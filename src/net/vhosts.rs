@@ -58,8 +58,6 @@ pub struct LinkInboxes {
     pub questions: mpsc::Receiver<Question>,
     /// Under which the publisher knows the intake.
     pub intake_owner: Owner,
-    /// For what others have to tell the intake.
-    pub to_intake: mpsc::Sender<intake::Input>,
     /// For what the intake hands to the publisher.
     pub to_publisher: mpsc::Sender<publisher::Input>,
 }
@@ -179,7 +177,7 @@ impl Hub {
         let intake_owner = self.register(Inbox::Intake(intake.clone()));
         let links = Arc::new(Links {
             publisher: publisher.clone(),
-            intake: intake.clone(),
+            intake,
             recorder,
             questions,
             recorded: recorded.clone(),
@@ -193,7 +191,6 @@ impl Hub {
             questions: asked,
             recorded,
             intake_owner,
-            to_intake: intake,
             to_publisher: publisher,
         };
         (self.0.open)(self, vhost, inboxes);

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::amqp::ids::Vhost;
 use crate::letter::Letter;
-use crate::machine::{Now, Owner};
+use crate::machine::{Machine, Now, Owner};
 use crate::walk::{self, Ended, Failure, Input, Moved, Settings, Walk};
 
 use super::background::{Background, NICER};
@@ -88,22 +88,29 @@ impl Walks {
         wants_more: impl FnMut(Letter) -> bool + Send,
     ) -> Ended {
         let (stop, inbox) = mpsc::channel(1);
-        let (ended, mut told) = mpsc::channel(1);
-        let outlet = LookOutlet {
+        let outlet = |ended| LookOutlet {
             wants_more,
             stop,
             ended,
         };
-        let mut drive = Drive::link(
-            Walk::new(settings, self.clock.now()),
-            outlet,
-            inbox,
-            self.clock,
-            self.dialer.connector(|_| ()),
-        );
+        let walk = Walk::new(settings, self.clock.now());
+        let ended = self.run(walk, outlet, inbox, stopped).await;
+        with_nodes(&self.dialer.nodes, ended.unwrap_or(Err(Failure::Silent)))
+    }
+
+    /// Runs a machine on a connection of its own: what it has in the end. `None`: it broke off, which is a bug of the proxy.
+    pub(super) async fn run<M: Machine, O: Outlet<M>, T>(
+        &self,
+        machine: M,
+        outlet: impl FnOnce(mpsc::Sender<T>) -> O,
+        inbox: mpsc::Receiver<M::Input>,
+        stopped: impl Future<Output = ()>,
+    ) -> Option<T> {
+        let (ended, mut told) = mpsc::channel(1);
+        let connector = self.dialer.connector(|_| ());
+        let mut drive = Drive::link(machine, outlet(ended), inbox, self.clock, connector);
         drive.run(stopped).await;
-        let ended = told.try_recv().unwrap_or(Err(Failure::Silent));
-        with_nodes(&self.dialer.nodes, ended)
+        told.try_recv().ok()
     }
 
     /// Moves messages of a queue. Whoever has the sender can pause the walk or end it.

@@ -231,6 +231,11 @@ impl Channel {
         self.delivered - self.acked
     }
 
+    /// It holds as many as it can.
+    pub(super) fn has_no_room(&self) -> bool {
+        self.consumers_left().is_none() && self.window.is_full()
+    }
+
     /// Octets of a message, on average.
     pub(super) fn usual(&self) -> u64 {
         (self.octets / self.taken.max(1)).max(1)

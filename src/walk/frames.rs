@@ -10,16 +10,16 @@ use crate::amqp::ids::DeliveryTag;
 use crate::amqp::method::{MethodId, QueueDeclareOk};
 use crate::amqp::reply_code::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use crate::link::Frame;
-use crate::machine::{Now, Outcome, Ticket};
+use crate::machine::Now;
 
 use super::channel::UNREADABLE;
 use super::ended::DISMISSED;
-use super::message::Arriving;
 use super::moving::Moving;
 use super::rights::{Answer, QUESTIONS};
+use super::window::{LARGEST, Window};
 use super::{
-    BEGINNING, Effects, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES, State,
-    Stopped, Walk,
+    BEGINNING, Effects, FIRST, Failure, LAST, LONG_PAUSE, PAUSE, QueueType, RETURN_PAUSE, STARVES,
+    State, Stopped, Walk,
 };
 
 /// What the refusal of `x-stream-offset` ends with.
@@ -28,11 +28,19 @@ const QUORUM: &str = "rabbit_quorum_queue";
 const INEQUIVALENT: &str = "PRECONDITION_FAILED - inequivalent arg '";
 const DURABLE: &str = "durable'";
 const AUTO_DELETE: &str = "auto_delete'";
+/// Memory of the broker for what is held, at most.
+const HEAVIEST: u64 = 1 << 30;
 
 impl Walk {
     /// First as if it were a stream: what is none refuses that, and says what it is. So nobody else has to be asked.
     fn begin(&mut self, as_stream: bool, now: Now, fx: &mut Effects) {
-        self.first_window(as_stream);
+        let first = match &self.moving {
+            // It counts nothing, and would begin anew with each consumer.
+            _ if as_stream => LARGEST,
+            None => FIRST,
+            Some(moving) => moving.first_window(),
+        };
+        self.channel.window = Window::of(first.min(self.most_held()).min(LARGEST));
         let out = fx.broker.build(&[]);
         if self.channel.gets {
             self.channel.get(self.channel.window.awaited(), out);
@@ -112,10 +120,7 @@ impl Walk {
                 self.channel.count(fx.broker.build(&[]));
             }
             (MethodId::CHANNEL_CLOSE_OK, State::Closing) if frame.channel == self.channel.id() => {
-                match self.restarts {
-                    true => self.shelve(now, fx),
-                    false => self.returning(now, fx),
-                }
+                self.is_back(now, fx);
             }
             (MethodId::CHANNEL_CLOSE, _) => {
                 let (code, text) = frame.closed(fx);
@@ -181,10 +186,11 @@ impl Walk {
                 // Its consumer would be the only one.
                 let is_alone = self.summary.consumers.is_none_or(|others| others == 0);
                 self.channel.open(fx.broker.build(&[]));
-                match is_alone && !is_quorum {
-                    true => self.compare(true, fx),
-                    false => self.begin(false, now, fx),
+                if is_quorum || !is_alone {
+                    return self.begin(false, now, fx);
                 }
+                self.state = State::Comparing { durable: true };
+                self.channel.compare(true, fx.broker.build(&[]));
             }
             (State::Comparing { durable }, _) => {
                 let differs = text
@@ -193,7 +199,8 @@ impl Walk {
                 self.channel.open(fx.broker.build(&[]));
                 self.channel.gets = match differs {
                     Some(what) if what.starts_with(DURABLE) && durable => {
-                        return self.compare(false, fx);
+                        self.state = State::Comparing { durable: false };
+                        return self.channel.compare(false, fx.broker.build(&[]));
                     }
                     // What the broker compares behind these is the same.
                     Some(what) => what.starts_with(AUTO_DELETE) || what.starts_with(DURABLE),
@@ -212,12 +219,6 @@ impl Walk {
             (State::Returning, _) => self.leave(now, fx),
             (_, code) => self.fail(Failure::Refused { code, text }, now, fx),
         }
-    }
-
-    /// Asks whether the queue is deleted with its last consumer.
-    fn compare(&mut self, durable: bool, fx: &mut Effects) {
-        self.state = State::Comparing { durable };
-        self.channel.compare(durable, fx.broker.build(&[]));
     }
 
     /// What the broker says on the channel of the questions.
@@ -264,45 +265,26 @@ impl Walk {
             let Some(whole) = self.channel.next() else {
                 return;
             };
-            self.passed(whole, now, fx);
-        }
-    }
-
-    fn passed(&mut self, whole: Arriving, now: Now, fx: &mut Effects) {
-        self.summary.seen += 1;
-        (self.since, self.summary.starves) = (now.mono, false);
-        self.is_said_to_be_empty = false;
-        let (letter, tag) = whole.finish();
-        let (dialect, publish) = (self.link.dialect(), &mut fx.out.publish);
-        match &mut self.moving {
-            None => fx.out.letters.push(letter),
-            Some(moving) => {
-                if moving.take(&letter, tag, dialect, now, publish) {
-                    self.ack(vec![tag], fx);
+            self.summary.seen += 1;
+            (self.since, self.summary.starves) = (now.mono, false);
+            self.is_said_to_be_empty = false;
+            let (letter, tag) = whole.finish();
+            let (dialect, publish) = (self.link.dialect(), &mut fx.out.publish);
+            match &mut self.moving {
+                None => fx.out.letters.push(letter),
+                Some(moving) => {
+                    if moving.take(&letter, tag, dialect, now, publish) {
+                        self.ack(vec![tag], fx);
+                    }
                 }
             }
+            self.wait(now);
+            self.end_at_bound(now, fx);
         }
-        self.wait(now);
-        self.end_at_bound(now, fx);
-    }
-
-    /// What became of messages that the publisher was handed.
-    pub(super) fn settled(&mut self, outcomes: Vec<(Ticket, Outcome)>, now: Now, fx: &mut Effects) {
-        let dialect = self.link.dialect();
-        if let Some(moving) = &mut self.moving {
-            let outcomes = outcomes.into_iter();
-            let gone =
-                outcomes.filter_map(|(it, outcome)| moving.settled(it, outcome, dialect, now));
-            let gone = gone.collect();
-            if self.state != State::Ended {
-                self.ack(gone, fx);
-            }
-        }
-        self.end_at_bound(now, fx);
     }
 
     /// Those have gone. Where messages are got, as many are got in their place, if there are any, as a consumer would have them.
-    fn ack(&mut self, tags: Vec<DeliveryTag>, fx: &mut Effects) {
+    pub(super) fn ack(&mut self, tags: Vec<DeliveryTag>, fx: &mut Effects) {
         if self.has_questions() {
             self.summary.unread += tags.len() as u64;
         }
@@ -323,21 +305,23 @@ impl Walk {
     }
 
     /// Whatever ends the walk here does.
-    fn end_at_bound(&mut self, now: Now, fx: &mut Effects) {
+    pub(super) fn end_at_bound(&mut self, now: Now, fx: &mut Effects) {
         if self.state != State::Walking {
             return;
         }
         let (seen, bounds) = (self.summary.seen, self.settings.bounds);
         let moving = self.moving.as_ref();
         let holds_enough = moving.is_some_and(Moving::holds_enough);
-        let octets = self.channel.octets >= bounds.octets || self.is_too_heavy();
+        let is_settled = moving.is_none_or(Moving::is_settled);
+        let has_no_room = self.channel.has_no_room() && is_settled;
+        let is_too_heavy = moving.is_some() && self.channel.weight() >= HEAVIEST;
         if self.summary.ready == Some(seen) {
             self.stop(Stopped::End, now, fx);
         } else if moving.is_some_and(Moving::is_done) {
             self.stop(Stopped::Enough, now, fx);
-        } else if seen >= bounds.messages || holds_enough || self.has_no_room() {
+        } else if seen >= bounds.messages || holds_enough || has_no_room {
             self.stop(Stopped::Messages, now, fx);
-        } else if octets {
+        } else if self.channel.octets >= bounds.octets || is_too_heavy {
             self.stop(Stopped::Octets, now, fx);
         }
     }

@@ -20,8 +20,8 @@ use crate::amqp::version::Version;
 use crate::machine::Now;
 
 use super::moving::Moving;
-use super::window::Window;
-use super::{Effects, FACTOR, FIRST, LAST, PAUSE, QueueType, RETURN, State, Stopped, Walk};
+use super::window::LARGEST;
+use super::{Effects, FACTOR, LAST, PAUSE, QueueType, RETURN, State, Stopped, Walk};
 
 /// From here on a `basic.nack` keeps the order of a quorum queue, and does not count as a failed delivery.
 const NACK_IS_HARMLESS: Version = Version(4, 3, 0);
@@ -33,9 +33,6 @@ const PAUSED: Duration = Duration::from_secs(5 * 60);
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
 /// What is held for so long is put back, and met again.
 const HELD: Duration = Duration::from_secs(20 * 60);
-/// Memory of the broker for what is held, at most.
-const HEAVIEST: u64 = 1 << 30;
-const LARGEST: u64 = u16::MAX as u64;
 /// A window has room for messages of so many octets in all, as far as those before it tell: a quorum queue sends that to the channel at once, and the
 /// broker keeps it in memory until it is read.
 const WINDOW_OCTETS: u64 = 128 << 20;
@@ -49,7 +46,7 @@ impl Walk {
     // --- how much
 
     /// Never more than there are: so none is on its way when the last of them was looked at.
-    fn most_held(&self) -> u64 {
+    pub(super) fn most_held(&self) -> u64 {
         let wanted = match &self.moving {
             _ if self.state == State::Passing => self.settings.bounds.held,
             None => self.settings.bounds.messages,
@@ -57,27 +54,6 @@ impl Walk {
         };
         let there = self.left().unwrap_or(u64::MAX);
         wanted.min(there).max(1)
-    }
-
-    /// The window that it begins with. A stream counts nothing and would begin anew with each consumer, so it gets the largest one.
-    pub(super) fn first_window(&mut self, as_stream: bool) {
-        let first = match &self.moving {
-            _ if as_stream => LARGEST,
-            None => FIRST,
-            Some(moving) => moving.first_window(),
-        };
-        self.channel.window = Window::of(first.min(self.most_held()).min(LARGEST));
-    }
-
-    /// It holds as many as it can, and they all stay.
-    pub(super) fn has_no_room(&self) -> bool {
-        let goes = self.moving.as_ref().is_some_and(|it| !it.is_settled());
-        self.channel.consumers_left().is_none() && self.channel.window.is_full() && !goes
-    }
-
-    /// What is held takes too much of the broker's memory.
-    pub(super) fn is_too_heavy(&self) -> bool {
-        self.moving.is_some() && self.channel.weight() >= HEAVIEST
     }
 
     /// Opens the next window, if this one is full and more may be taken.
@@ -171,21 +147,6 @@ impl Walk {
         }
     }
 
-    pub(super) fn shelve(&mut self, now: Now, fx: &mut Effects) {
-        self.restarts = false;
-        self.state = State::Shelved;
-        (self.until, self.quiet) = (None, None);
-        // What has gone was met; what was put back is met again.
-        self.channel.delivered = self.channel.acked;
-        self.summary.seen = self.channel.acked;
-        if let Some(moving) = &mut self.moving {
-            moving.begin_anew();
-        }
-        if self.paused.is_none() {
-            self.begin_anew(now, fx);
-        }
-    }
-
     // --- how it comes back
 
     /// Each publication has an outcome: what was taken and has not gone is put back, when nothing is on its way any more.
@@ -198,10 +159,12 @@ impl Walk {
         }
         let bounds = self.settings.bounds;
         let may = self.channel.held() < bounds.held && self.channel.octets < bounds.octets;
-        let passes_on =
-            may && !self.has_no_room() && self.puts_back_harmlessly() && self.leaves_some_behind();
+        let passes_on = may
+            && !(self.channel.has_no_room() && is_settled)
+            && self.puts_back_harmlessly()
+            && self.leaves_some_behind();
         if self.state == State::Passing && !passes_on {
-            self.empty(now);
+            self.take_no_more(now);
         }
         let window = &self.channel.window;
         if self.state == State::Emptying && window.is_full() && !window.opens {
@@ -210,7 +173,7 @@ impl Walk {
     }
 
     /// Nothing is taken any more.
-    pub(super) fn empty(&mut self, now: Now) {
+    pub(super) fn take_no_more(&mut self, now: Now) {
         self.state = State::Emptying;
         self.until = Some(now.mono.after(LAST));
         self.quiet = Some(now.mono.after(PAUSE));
@@ -252,7 +215,21 @@ impl Walk {
     }
 
     /// The broker has closed the channel, and puts back what that held. If nobody else takes messages, the queue counts all of them again soon.
-    pub(super) fn returning(&mut self, now: Now, fx: &mut Effects) {
+    pub(super) fn is_back(&mut self, now: Now, fx: &mut Effects) {
+        if std::mem::take(&mut self.restarts) {
+            self.state = State::Shelved;
+            (self.until, self.quiet) = (None, None);
+            // What has gone was met; what was put back is met again.
+            self.channel.delivered = self.channel.acked;
+            self.summary.seen = self.channel.acked;
+            if let Some(moving) = &mut self.moving {
+                moving.begin_anew();
+            }
+            if self.paused.is_none() {
+                self.begin_anew(now, fx);
+            }
+            return;
+        }
         let waits = self.left().is_some() && self.summary.consumers == Some(0);
         if self.channel.held() == 0 || !waits || self.channel.queue_type == QueueType::Stream {
             return self.leave(now, fx);

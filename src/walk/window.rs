@@ -6,6 +6,8 @@
 
 use crate::amqp::ids::DeliveryTag;
 
+pub(super) const LARGEST: u64 = u16::MAX as u64;
+
 /// What the consumer of now may hold, and holds.
 #[derive(Debug, Default)]
 pub(super) struct Window {

@@ -21,7 +21,7 @@ use dlx_proxy::link::Login;
 use dlx_proxy::machine::{Budget, Event, Leg, LiveLimits, Mono, Owner};
 use dlx_proxy::net::clock::Clock as _;
 use dlx_proxy::net::drive::Drive;
-use dlx_proxy::net::outlet::{IntakeOutlet, Observer, PublisherOutlet, RecorderOutlet};
+use dlx_proxy::net::outlet::{LinkOutlet, Observer};
 use dlx_proxy::net::question::Question;
 use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::objects::Names;
@@ -59,9 +59,9 @@ pub(crate) struct Proxy {
     session_settings: Arc<session::Settings>,
     clock: Clock,
     hub: Hub,
-    publisher: Task<Publisher, PublisherOutlet>,
-    intake: Task<Intake, IntakeOutlet>,
-    recorder: Task<Recorder, RecorderOutlet>,
+    publisher: Task<Publisher, LinkOutlet>,
+    intake: Task<Intake, LinkOutlet>,
+    recorder: Task<Recorder, LinkOutlet>,
     /// From then on clients are accepted, whether what was recorded counts or not.
     listens_at: Mono,
     sessions: BTreeMap<Owner, Task<Watched, watched::Outlet>>,
@@ -152,26 +152,26 @@ impl Proxy {
         };
         let (dials, events) = (Dials::default(), Events::default());
         let observer = |which| Box::new(Facts(which, events.clone())) as Box<dyn Observer>;
+        let [for_publisher, for_recorder, for_intake] =
+            [Which::Publisher, Which::Recorder, Which::Intake]
+                .map(|which| LinkOutlet::new(&hub, observer(which), &inboxes));
         let publisher = Drive::link(
             Publisher::new(publisher, now),
-            PublisherOutlet::new(&hub, observer(Which::Publisher)),
+            for_publisher,
             inboxes.publisher,
             clock.clone(),
             connector(&dials, Which::Publisher),
         );
-        let told = (inboxes.intake_owner, inboxes.recorded);
-        let outlet = RecorderOutlet::new(&hub, observer(Which::Recorder), told, &recorder);
         let recorder = Drive::link(
             recorder,
-            outlet,
+            for_recorder,
             inboxes.recorder,
             clock.clone(),
             connector(&dials, Which::Recorder),
         );
-        let outbox = (inboxes.intake_owner, inboxes.to_publisher);
         let intake = Drive::link(
             Intake::new(intake, now),
-            IntakeOutlet::new(&hub, observer(Which::Intake), outbox),
+            for_intake,
             inboxes.intake,
             clock.clone(),
             connector(&dials, Which::Intake),
