@@ -17,17 +17,16 @@ use serde::{Deserialize, Serialize};
 use crate::amqp::ids::ChannelId;
 use crate::amqp::version::Version;
 use crate::link::{Frame, Link, Linked, Loss};
-use crate::machine::{Cause, Ensured, Mono, Now, Outcome, Publication, Role, Ticket};
+use crate::machine::{
+    Cause, Ensure, Ensured, Event, Mono, Now, Outcome, Owner, Publication, Role, Ticket,
+};
 use crate::publisher;
 
-pub use self::input::Input;
-pub use self::output::{Effects, Output};
 pub use self::settings::Settings;
 
 use self::consumer::Consumer;
 use self::objects::Objects;
 use self::parked::Parked;
-use self::said::Said;
 use self::signals::Decision;
 use self::topology::Topology;
 
@@ -35,20 +34,16 @@ mod consumer;
 mod exchanges;
 mod frames;
 mod incoming;
-mod input;
 mod leaving;
 mod ledger;
 mod objects;
-mod output;
 mod parked;
 mod resting;
-mod said;
 mod settings;
 mod signals;
 #[cfg(test)]
 mod tests;
 mod topology;
-mod vain;
 
 /// What a classic queue could lose is returned after so long.
 const RETURNED_AFTER: Duration = Duration::from_secs(10);
@@ -71,6 +66,35 @@ pub enum QueueType {
     Classic,
 }
 
+/// What an intake is told besides the bytes of its link, by the sessions and the publisher of its vhost.
+#[derive(Debug)]
+pub enum Input {
+    /// Its dead letters have an outcome.
+    Settled(Vec<(Ticket, Outcome)>),
+    /// A session needs an intake exchange.
+    Ensure(Owner, Ensure),
+    /// Whether the publisher takes dead letters. False: its link is away, and it has forgotten all that it had of the intake's.
+    Publisher(bool),
+    /// Whether all counts that was recorded of redeclared queues. False: nothing is consumed anew until it does.
+    Record(bool),
+    /// An object of the vhost's is gone: all are made again.
+    Missing,
+}
+
+/// What an intake has for the publisher and the sessions of its vhost.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// For the publisher: dead letters. Their signals stay unsettled until its outcome names the ticket.
+    pub dead: Vec<(Ticket, Publication)>,
+    /// For the publisher: what it was handed goes back to its queue, or is there again. Behind this comes nothing until it has answered.
+    pub hand_over: bool,
+    /// For the sessions that asked for an intake exchange.
+    pub ensured: Vec<(Owner, Ensured)>,
+}
+
+/// All that it wants done.
+pub type Effects = crate::machine::Effects<Output>;
+
 /// The intake of one vhost.
 #[derive(Debug)]
 pub struct Intake {
@@ -81,7 +105,8 @@ pub struct Intake {
     parked: Parked,
     /// What goes back to the intake queue, and when, in that order.
     returning: VecDeque<(Mono, Ticket)>,
-    said: Said,
+    /// What was said last in this life of the link: that it works, or the broker's words.
+    said: Option<Result<(), String>>,
     /// Foreign user-ids are hidden: the broker refused one.
     hide_users: bool,
     /// The queue is left to others until the publisher says that it takes more.
@@ -114,7 +139,7 @@ impl Intake {
             awaits_record: settings.recorded,
             settings,
             returning: VecDeque::new(),
-            said: Said::default(),
+            said: None,
             hide_users: false,
             handed_over: false,
             draining: false,
@@ -210,6 +235,22 @@ impl Intake {
         }
     }
 
+    /// Says whether it works, when that changes: all objects are there and are consumed, or the broker refuses one of these. What stops for a moment,
+    /// as where a leader changes, changes nothing.
+    fn say(&mut self, fx: &mut Effects) {
+        let (now, event) = if let Some((code, cause)) = self.topology.refusal().cloned() {
+            (Err(cause.clone()), Event::IntakeRefused { code, cause })
+        } else if self.topology.is_ready() && self.consumer.is_consuming() {
+            self.topology.works();
+            (Ok(()), Event::IntakeWorks)
+        } else {
+            return;
+        };
+        if self.said.replace(now.clone()) != Some(now) {
+            fx.events.push(event);
+        }
+    }
+
     /// Until when the consumer may hear nothing.
     fn quiet_until(&self) -> Option<Mono> {
         let most = self.settings.limits.now().intake_quiet;
@@ -246,7 +287,7 @@ impl Linked for Intake {
 
     fn lost(&mut self, loss: Loss, now: Now, fx: &mut Effects) {
         self.topology.lost(now);
-        self.said = Said::default();
+        self.said = None;
         if self.link.is_refused() {
             self.topology.give_up(fx);
         }
@@ -325,7 +366,7 @@ impl Linked for Intake {
     }
 
     fn after(&mut self, now: Now, fx: &mut Effects) {
-        (self.said).say(&mut self.topology, &self.consumer, fx);
+        self.say(fx);
         self.consumer.flush(fx);
         self.consumer.listen(now.mono);
         let most = self.settings.limits.now().intake_bytes / 4;

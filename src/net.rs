@@ -5,7 +5,6 @@ pub mod clock;
 pub mod dial;
 pub mod drive;
 pub mod handshakes;
-pub mod imports;
 pub mod links;
 pub mod listener;
 pub mod nodes;

@@ -12,8 +12,6 @@
 //!
 //! The stream is bounded by octets, and drops what is oldest. Whoever may write to the default exchange may fill it. So all octets that are read
 //! are counted, and an entry is written again before the stream drops it.
-//!
-//! [`LivePolicies`]: crate::registry::live::LivePolicies
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,20 +19,16 @@ use std::time::Duration;
 use crate::amqp::ids::{ChannelId, DeliveryTag, ShortStr};
 use crate::amqp::incoming::Incoming;
 use crate::amqp::reply;
-use crate::link::{Frame, Link, Linked, Loss};
-use crate::machine::{Event, Flow, Mono, Now, Role};
+use crate::link::{Frame, Link, Linked, Login, Loss};
+use crate::machine::{Event, Flow, Mono, Now, Owner, Role};
+use crate::registry::live::LivePolicies;
+use crate::registry::policy::Declares;
 use crate::registry::redeclared::Entry;
 
 use self::entries::Waiting;
-pub use self::input::Input;
-pub use self::output::{Effects, Output};
-pub use self::settings::Settings;
 
 mod entries;
-mod input;
 mod message;
-mod output;
-mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -67,6 +61,42 @@ const LAST: Duration = Duration::from_secs(2);
 const FINAL: [u16; 2] = [403, 540];
 /// Sessions that wait at once.
 const MOST_WAITING: usize = 1000;
+
+/// The settings of a recorder.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub login: Login,
+    /// The name of the stream.
+    pub stream: ShortStr,
+    /// `declares`, for queues whose policy does not say.
+    pub declares: Declares,
+    /// Where what is read counts, and what is written stands.
+    pub policies: LivePolicies,
+}
+
+/// What a recorder is told besides the bytes of its link, by the sessions of its vhost.
+#[derive(Debug)]
+pub enum Input {
+    /// A declare, or the end of the queue, has made this entry, which counts already: it is to be recorded. A session that waits for that is
+    /// told.
+    Record(ShortStr, Entry, Option<Owner>),
+    /// This session has gone on, and waits no longer: other declares may follow that one.
+    GaveUp(Owner),
+    /// Perhaps one of them says `declares = "lenient"` now.
+    PoliciesChanged,
+}
+
+/// What a recorder has for the sessions and the intake of its vhost.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// For the sessions that wait: whether that is recorded, or cannot be now.
+    pub recorded: Vec<(Owner, ShortStr, bool)>,
+    /// For the intake: whether all counts that was recorded before.
+    pub current: Option<bool>,
+}
+
+/// All that it wants done.
+pub type Effects = crate::machine::Effects<Output>;
 
 /// ```text
 /// Shut ──link up──▶ Declaring ──declare-ok──▶ Reading ──our mark──▶ Current
@@ -123,6 +153,15 @@ pub struct Recorder {
     again: Option<Mono>,
     /// Until when a draining recorder waits for confirms.
     last: Option<Mono>,
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Whether declares of some queue may differ from it.
+    fn are_lenient(&self) -> bool {
+        self.declares == Declares::Lenient || self.policies.ours().any_is_lenient()
+    }
 }
 
 // === impl Recorder ===

@@ -32,7 +32,6 @@ use crate::machine::{Cause, Event, Mono, Now, Outcome, Publication, Purpose, Rea
 use self::tally::Tally;
 use super::incoming::{self, Announced, Delivery};
 use super::resting::{Resting, Target};
-use super::vain::Vain;
 use super::{PARKED, Settings, signals};
 
 mod tally;
@@ -43,6 +42,10 @@ const WINDOW: usize = 64;
 const AFTER_FAULT: Duration = Duration::from_secs(3600);
 /// Exchanges that are not there, remembered for a lap: of the others the broker is asked each time.
 const MOST_MISSING: usize = 1_000;
+/// After a lap in vain the broker is spared the next one for so long for each message that is there, ...
+const FOR_EACH: Duration = Duration::from_millis(100);
+/// ... and at most.
+const LONGEST: Duration = Duration::from_secs(3600);
 /// Tickets of this channel; those below are the consumer's.
 const OURS: u64 = 1 << 63;
 
@@ -60,7 +63,6 @@ enum State {
 #[derive(Debug)]
 struct Held {
     tag: u64,
-    bytes: usize,
     publication: Publication,
     /// The cause that it says; empty: none.
     cause: ShortStr,
@@ -82,8 +84,8 @@ pub(super) struct Parked {
     open: bool,
     /// When the last lap ended, or was not begun.
     rested: Mono,
-    /// The last lap, if it was in vain: until policies change.
-    vain: Option<Vain>,
+    /// When the last lap ended, if it was in vain and policies have not changed since. With as many messages as it left, if all of those stay.
+    vain: Option<(Mono, Option<usize>)>,
     changes: u32,
     /// No lap begins before this time.
     not_before: Mono,
@@ -93,7 +95,6 @@ pub(super) struct Parked {
     fetching: bool,
     incoming: Option<Incoming<Announced>>,
     held: BTreeMap<u64, Held>,
-    bytes: usize,
     /// The last ticket, over all lives of the channel.
     tickets: u64,
     /// How many may be without an outcome now.
@@ -122,7 +123,6 @@ impl Parked {
             fetching: false,
             incoming: None,
             held: BTreeMap::new(),
-            bytes: 0,
             tickets: OURS,
             window: 1,
             missing: BTreeSet::new(),
@@ -151,7 +151,6 @@ impl Parked {
         self.open = false;
         self.incoming = None;
         self.held.clear();
-        self.bytes = 0;
         self.rest(now);
     }
 
@@ -247,8 +246,14 @@ impl Parked {
             self.tell(fx);
             return self.rest(now);
         }
-        if self.vain.is_some_and(|vain| vain.spares(count, now.mono)) {
-            return self.rest(now);
+        if let Some((ended, stay)) = self.vain {
+            let pause = match stay == usize::try_from(count).ok() {
+                true => LONGEST,
+                false => FOR_EACH.saturating_mul(count).min(LONGEST),
+            };
+            if now.mono < ended.after(pause) {
+                return self.rest(now);
+            }
         }
         self.state = State::Locking(count);
         // Of that type wherever it is declared: no other can be exclusive.
@@ -312,9 +317,7 @@ impl Parked {
             purpose,
             by: None,
         };
-        let bytes = publication.content.len();
         self.tickets += 1;
-        self.bytes += bytes;
         if self.active {
             fx.out
                 .dead
@@ -322,7 +325,6 @@ impl Parked {
         }
         let held = Held {
             tag: delivery.tag,
-            bytes,
             publication,
             cause,
             stays,
@@ -380,7 +382,6 @@ impl Parked {
         }
         self.window = (self.window + 1).min(WINDOW);
         if let Some(held) = self.held.remove(&ticket.0) {
-            self.bytes -= held.bytes;
             let out = fx.broker.build(&[]);
             reply::ack(out, PARKED, DeliveryTag(held.tag), false);
         }
@@ -403,17 +404,22 @@ impl Parked {
                     ..
                 } = self.tally;
                 // What is still held has the first turn in the next lap.
-                let vain = (moved == 0 && self.held.is_empty())
-                    .then(|| Vain::new(waiting, staying, now.mono));
-                self.vain = vain;
+                let in_vain = moved == 0 && self.held.is_empty();
+                let stay = (waiting == 0).then_some(staying);
+                self.vain = in_vain.then_some((now.mono, stay));
                 delete(fx.broker.build(&[]), &self.lock);
                 self.rest(now);
             }
-        } else if flying < self.window && self.bytes < room {
+        } else if flying < self.window && self.octets() < room {
             self.left -= 1;
             self.fetching = true;
             reply::get(fx.broker.build(&[]), PARKED, &self.queue);
         }
+    }
+
+    fn octets(&self) -> usize {
+        let held = self.held.values();
+        held.map(|held| held.publication.content.len()).sum()
     }
 
     fn tell(&mut self, fx: &mut Effects) {

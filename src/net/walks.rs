@@ -1,15 +1,18 @@
-//! Walks along queues as tasks: each has a connection of its own, in the name of whoever asked for it.
+//! Walks along queues, imports and questions for rights as tasks: each has a connection of its own, in the name of whoever asked for it.
 
 use std::future::Future;
 use std::io;
 use std::task::Context;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use crate::amqp::ids::Vhost;
+use crate::amqp::ids::{ShortStr, Vhost};
+use crate::import::{self, Import, Imported};
 use crate::letter::Letter;
-use crate::machine::{Machine, Now, Owner};
-use crate::walk::{self, Ended, Failure, Input, Moved, Settings, Walk};
+use crate::link::Login;
+use crate::machine::{Effects, Machine, Now, Owner};
+use crate::walk::{self, Answers, Ended, Failure, Input, Moved, Readable, Settings, Walk};
 
 use super::background::{Background, NICER};
 use super::clock::{Clock, SystemClock};
@@ -53,6 +56,9 @@ struct LookOutlet<F> {
     stop: mpsc::Sender<Input>,
     ended: mpsc::Sender<Ended>,
 }
+
+/// Gives what a machine has in the end.
+struct Told<T>(mpsc::Sender<T>);
 
 /// Hands messages to the publisher, and tells how far the walk has come.
 pub struct Mover {
@@ -99,7 +105,7 @@ impl Walks {
     }
 
     /// Runs a machine on a connection of its own: what it has in the end. `None`: it broke off, which is a bug of the proxy.
-    pub(super) async fn run<M: Machine, O: Outlet<M>, T>(
+    async fn run<M: Machine, O: Outlet<M>, T>(
         &self,
         machine: M,
         outlet: impl FnOnce(mpsc::Sender<T>) -> O,
@@ -111,6 +117,42 @@ impl Walks {
         let mut drive = Drive::link(machine, outlet(ended), inbox, self.clock, connector);
         drive.run(stopped).await;
         told.try_recv().ok()
+    }
+
+    /// Imports messages. `None`: it broke off, which is a bug of the proxy.
+    pub async fn import(
+        &self,
+        settings: import::Settings,
+        stopped: impl Future<Output = ()>,
+    ) -> Option<Imported> {
+        self.told(Import::new(settings, self.clock.now()), stopped)
+            .await
+    }
+
+    /// Asks whether that user may read these queues, which takes so long at most.
+    ///
+    /// # Errors
+    /// When the broker does not let the user in, or cannot be asked.
+    pub async fn readable(
+        &self,
+        login: Login,
+        queues: Vec<ShortStr>,
+        within: Duration,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<Answers, Failure> {
+        let readable = Readable::new(login, queues, within, self.clock.now());
+        let told = self.told(readable, stopped).await;
+        with_nodes(&self.dialer.nodes, told.unwrap_or(Err(Failure::Silent)))
+    }
+
+    /// Runs a machine that is told nothing: what it has in the end.
+    async fn told<M: Machine<Output = Option<T>>, T>(
+        &self,
+        machine: M,
+        stopped: impl Future<Output = ()>,
+    ) -> Option<T> {
+        let (_sender, inbox) = mpsc::channel(1);
+        self.run(machine, Told, inbox, stopped).await
     }
 
     /// Moves messages of a queue. Whoever has the sender can pause the walk or end it.
@@ -135,7 +177,7 @@ impl Walks {
 }
 
 /// Where the broker is away: which of its nodes, and since when.
-pub(super) fn with_nodes<T>(nodes: &Nodes, ended: Result<T, Failure>) -> Result<T, Failure> {
+fn with_nodes<T>(nodes: &Nodes, ended: Result<T, Failure>) -> Result<T, Failure> {
     ended.map_err(|failure| match (failure, nodes.away()) {
         (Failure::Connection(cause), away) if !away.is_empty() => {
             Failure::Connection(format!("{cause}: {}", away.join("; ")))
@@ -156,6 +198,16 @@ impl<F: FnMut(Letter) -> bool> Outlet<Walk> for LookOutlet<F> {
         }
         if let Some(ended) = fx.out.ended.take() {
             let _ = self.ended.try_send(ended);
+        }
+    }
+}
+
+// === impl Told ===
+
+impl<M: Machine<Output = Option<T>>, T> Outlet<M> for Told<T> {
+    fn dispatch(&mut self, _: &M, fx: &mut Effects<Option<T>>, _: Now, _: &mut Context<'_>) {
+        if let Some(told) = fx.out.take() {
+            let _ = self.0.try_send(told);
         }
     }
 }
@@ -201,26 +253,21 @@ impl Outlet<Walk> for Mover {
             outbox.hand_over(&mut fx.out.publish, cx);
         }
         let (summary, moved) = walk.progress();
-        self.progress.send_if_modified(|progress| {
-            let is_new = |moved: &&Moved| {
-                let before = (progress.under_way, progress.ready, progress.starves);
-                before != (walk.is_under_way(), summary.ready, summary.starves)
-                    || progress.seen != summary.seen
-                    || progress.blocked != walk.is_blocked()
-                    || progress.moved != **moved
-            };
-            let Some(moved) = moved.filter(is_new) else {
-                return false;
-            };
-            *progress = Progress {
-                under_way: walk.is_under_way(),
-                ready: summary.ready,
-                seen: summary.seen,
-                starves: summary.starves,
-                blocked: walk.is_blocked(),
-                moved: moved.clone(),
-            };
-            true
+        self.progress.send_if_modified(|it| {
+            let now = (
+                walk.is_under_way(),
+                summary.ready,
+                summary.seen,
+                summary.starves,
+                walk.is_blocked(),
+            );
+            let before = (it.under_way, it.ready, it.seen, it.starves, it.blocked);
+            let is_new = now != before || moved != Some(&it.moved);
+            if is_new {
+                (it.under_way, it.ready, it.seen, it.starves, it.blocked) = now;
+                it.moved = moved.cloned().unwrap_or_default();
+            }
+            is_new
         });
         if let Some(ended) = fx.out.ended.take() {
             let _ = self.ended.try_send(ended);

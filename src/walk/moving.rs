@@ -455,8 +455,8 @@ impl Moving {
     fn without(&mut self, those: impl Fn(&Away) -> bool) -> Vec<Away> {
         let tickets = self.away.iter().filter(|(_, away)| those(away));
         let tickets: Vec<Ticket> = tickets.map(|(ticket, _)| *ticket).collect();
-        let tickets = tickets.iter();
-        let those: Vec<Away> = tickets.filter_map(|it| self.away.remove(it)).collect();
+        let those = tickets.iter().filter_map(|it| self.away.remove(it));
+        let those: Vec<Away> = those.collect();
         let octets = those.iter().map(|away| away.publication.content.len());
         self.octets -= octets.sum::<usize>();
         those
