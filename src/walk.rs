@@ -25,6 +25,7 @@ pub(crate) use self::once::Once;
 pub use self::readable::{Answers, Readable};
 pub use self::settings::{Bodies, Bounds, Move, Settings, Task};
 
+mod away;
 mod channel;
 mod ended;
 mod frames;

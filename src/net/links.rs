@@ -25,7 +25,7 @@ use super::clock::{Clock, SystemClock};
 use super::dial::Dialer;
 use super::drive::{Drive, Outlet};
 use super::nodes::Address;
-use super::outlet::{LinkOutlet, Observer};
+use super::outlet::{LinkOutlet, Observer, PublisherOutlet};
 use super::question::Question;
 use super::vhosts::{Hub, LinkInboxes};
 
@@ -88,13 +88,13 @@ impl Opener {
             ..login.clone()
         };
 
-        let existing_delays = ExistingDelays::default();
-        let outlet = || {
+        let outlets = [(); 3].map(|()| {
             let led_to = LedTo::default();
             let observer = self.telemetry(vhost, &led_to);
             (LinkOutlet::new(hub, observer, &inboxes), led_to)
-        };
-        let outlets = [(); 4].map(|()| outlet());
+        });
+
+        let existing_delays = ExistingDelays::default();
         if let Some(watchdog) = &self.watchdog {
             let watching = watchdog(
                 vhost,
@@ -108,28 +108,31 @@ impl Opener {
             };
             self.drain.spawn(Phase::Intake, watching);
         }
-        let [for_publisher, for_recorder, for_pulse, for_intake] = outlets;
         let settings = publisher::Settings {
             login: login(&self.publisher.login),
             intake: Some(inboxes.intake_owner),
             existing_delays: existing_delays.clone(),
             ..self.publisher.clone()
         };
-        let publisher = Publisher::new(settings, now);
+        let led_to = LedTo::default();
+        let outlet = PublisherOutlet::new(hub, self.telemetry(vhost, &led_to));
         self.drive(
             Phase::Publisher,
-            publisher,
-            for_publisher,
+            Publisher::new(settings, now),
+            outlet,
             inboxes.publisher,
+            led_to,
         );
 
+        let [for_recorder, for_pulse, for_intake] = outlets;
         let settings = recorder::Settings {
             login: login(&self.recorder.login),
             ..self.recorder.clone()
         };
         let recorder = Recorder::new(settings, now);
         let recorded = recorder.is_wanted();
-        self.drive(Phase::Publisher, recorder, for_recorder, inboxes.recorder);
+        let (outlet, led_to) = for_recorder;
+        self.drive(Phase::Publisher, recorder, outlet, inboxes.recorder, led_to);
 
         let settings = pulse::Settings {
             login: login(&self.intake.login),
@@ -137,7 +140,8 @@ impl Opener {
             delays: existing_delays,
         };
         let (_, nothing) = mpsc::channel(1);
-        self.drive(Phase::Intake, Pulse::new(settings), for_pulse, nothing);
+        let (outlet, led_to) = for_pulse;
+        self.drive(Phase::Intake, Pulse::new(settings), outlet, nothing, led_to);
 
         let settings = intake::Settings {
             login: login(&self.intake.login),
@@ -145,18 +149,18 @@ impl Opener {
             ..self.intake.clone()
         };
         let intake = Intake::new(settings, now);
-        self.drive(Phase::Intake, intake, for_intake, inboxes.intake);
+        let (outlet, led_to) = for_intake;
+        self.drive(Phase::Intake, intake, outlet, inboxes.intake, led_to);
     }
 
     fn drive<M: Machine<Input: Send, Output: Send> + Send + 'static>(
         &self,
         phase: Phase,
         machine: M,
-        (outlet, led_to): (LinkOutlet, LedTo),
+        outlet: impl Outlet<M> + Send + 'static,
         inbox: mpsc::Receiver<M::Input>,
-    ) where
-        LinkOutlet: Outlet<M>,
-    {
+        led_to: LedTo,
+    ) {
         let connector = self.dialer.connector(move |address| {
             *led_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
         });

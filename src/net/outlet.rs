@@ -54,7 +54,13 @@ pub struct SessionOutlet {
     bytes: [u64; 2],
 }
 
-/// What the effects of the links of a vhost become.
+/// What a publisher's effects become.
+pub struct PublisherOutlet {
+    hub: Hub,
+    observer: Box<dyn Observer>,
+}
+
+/// What the effects of the other links of a vhost become.
 pub struct LinkOutlet {
     hub: Hub,
     observer: Box<dyn Observer>,
@@ -214,21 +220,17 @@ impl Drop for SessionOutlet {
     }
 }
 
-// === impl LinkOutlet ===
+// === impl PublisherOutlet ===
 
-impl LinkOutlet {
-    pub fn new(hub: &Hub, observer: Box<dyn Observer>, inboxes: &LinkInboxes) -> LinkOutlet {
-        LinkOutlet {
-            hub: hub.clone(),
-            observer,
-            intake: inboxes.intake_owner,
-            outbox: Outbox::new(inboxes.intake_owner, inboxes.to_publisher.clone()),
-            recorded: inboxes.recorded.clone(),
-        }
+impl PublisherOutlet {
+    /// Of the publisher of a vhost.
+    pub fn new(hub: &Hub, observer: Box<dyn Observer>) -> PublisherOutlet {
+        let hub = hub.clone();
+        PublisherOutlet { hub, observer }
     }
 }
 
-impl Outlet<Publisher> for LinkOutlet {
+impl Outlet<Publisher> for PublisherOutlet {
     fn dispatch(
         &mut self,
         _: &Publisher,
@@ -253,6 +255,20 @@ impl Outlet<Publisher> for LinkOutlet {
         fx.out.settled.clear();
         for (owner, takes) in fx.out.takes.drain(..) {
             self.hub.to_intake(owner, intake::Input::Publisher(takes));
+        }
+    }
+}
+
+// === impl LinkOutlet ===
+
+impl LinkOutlet {
+    pub fn new(hub: &Hub, observer: Box<dyn Observer>, inboxes: &LinkInboxes) -> LinkOutlet {
+        LinkOutlet {
+            hub: hub.clone(),
+            observer,
+            intake: inboxes.intake_owner,
+            outbox: Outbox::new(inboxes.intake_owner, inboxes.to_publisher.clone()),
+            recorded: inboxes.recorded.clone(),
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::dead_letter::redrive::{Destination, Route, Sent};
 use crate::letter::Letter;
 use crate::machine::{Cause, Mono, Now, Outcome, Publication, Ticket};
 
+use super::away::{Away, Stage};
 use super::rights::{Answer, Rights};
 use super::{FACTOR, FIRST, Move};
 
@@ -78,47 +79,6 @@ pub(super) struct Moving {
     pub(super) moved: Moved,
     /// Of those that are gone, so many were when it began to hold what it holds.
     gone_before: u64,
-}
-
-/// A message that is to be published, and not acked.
-#[derive(Debug)]
-struct Away {
-    tag: DeliveryTag,
-    publication: Publication,
-    /// What was taken, if it is to go by an exchange of ours that leads to its queue alone: should there be no such exchange.
-    taken: Option<Letter>,
-    stage: Stage,
-    /// It has been published without an outcome: it may have arrived.
-    in_doubt: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Stage {
-    /// The broker has to say first whether the user may publish so.
-    Asks(Route),
-    /// The user may, but one before it asks.
-    May,
-    /// The publisher has it.
-    Published,
-    /// It has to be handed over again.
-    Again,
-}
-
-// === impl Away ===
-
-impl Away {
-    fn waits(&self) -> bool {
-        matches!(self.stage, Stage::Asks(_) | Stage::May)
-    }
-
-    /// Why it stays, if it was refused for that: whoever reads it should know that it may have arrived.
-    fn stays_for(&self, cause: Cause) -> String {
-        let cause = match cause {
-            Cause::PublisherAway | Cause::TargetBusy if self.in_doubt => Cause::Unconfirmed,
-            cause => cause,
-        };
-        cause.as_str().to_owned()
-    }
 }
 
 // === impl Moving ===

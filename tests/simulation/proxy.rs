@@ -21,7 +21,7 @@ use dlx_proxy::link::Login;
 use dlx_proxy::machine::{Budget, Event, Leg, LiveLimits, Mono, Owner};
 use dlx_proxy::net::clock::Clock as _;
 use dlx_proxy::net::drive::Drive;
-use dlx_proxy::net::outlet::{LinkOutlet, Observer};
+use dlx_proxy::net::outlet::{LinkOutlet, Observer, PublisherOutlet};
 use dlx_proxy::net::question::Question;
 use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::objects::Names;
@@ -59,7 +59,7 @@ pub(crate) struct Proxy {
     session_settings: Arc<session::Settings>,
     clock: Clock,
     hub: Hub,
-    publisher: Task<Publisher, LinkOutlet>,
+    publisher: Task<Publisher, PublisherOutlet>,
     intake: Task<Intake, LinkOutlet>,
     recorder: Task<Recorder, LinkOutlet>,
     /// From then on clients are accepted, whether what was recorded counts or not.
@@ -152,12 +152,11 @@ impl Proxy {
         };
         let (dials, events) = (Dials::default(), Events::default());
         let observer = |which| Box::new(Facts(which, events.clone())) as Box<dyn Observer>;
-        let [for_publisher, for_recorder, for_intake] =
-            [Which::Publisher, Which::Recorder, Which::Intake]
-                .map(|which| LinkOutlet::new(&hub, observer(which), &inboxes));
+        let [for_recorder, for_intake] = [Which::Recorder, Which::Intake]
+            .map(|which| LinkOutlet::new(&hub, observer(which), &inboxes));
         let publisher = Drive::link(
             Publisher::new(publisher, now),
-            for_publisher,
+            PublisherOutlet::new(&hub, observer(Which::Publisher)),
             inboxes.publisher,
             clock.clone(),
             connector(&dials, Which::Publisher),

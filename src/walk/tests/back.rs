@@ -9,13 +9,18 @@ use crate::machine::{Cause, Outcome, Ticket};
 
 /// Properties of a message that died in `orders`, to which it had come with the key `new`.
 fn died() -> Bytes {
+    died_of(b"shop")
+}
+
+/// The same, by another exchange.
+fn died_of(exchange: &[u8]) -> Bytes {
     let (mut keys, mut death, mut deaths) = <(ArrayBuilder, TableBuilder, ArrayBuilder)>::default();
     keys.longstr(b"new");
     death
         .long(b"count", 1)
         .longstr(b"reason", b"rejected")
         .longstr(b"queue", b"orders")
-        .longstr(b"exchange", b"shop")
+        .longstr(b"exchange", exchange)
         .array(b"routing-keys", &keys);
     deaths.table(&death);
     let mut headers = TableBuilder::default();
@@ -140,4 +145,16 @@ fn what_a_message_says_of_its_past_takes_the_right_to_publish_so() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn what_came_by_the_default_exchange_is_not_asked_for_but_overtakes_nothing() {
+    let mut rig = coming(Destination::Source);
+    rig.comes_with("dead", died_of(b""));
+    rig.asks(false, 1);
+    assert!(rig.handed().is_empty());
+    rig.rolled_back();
+    assert_eq!(rig.handed(), [1, 2]);
+    rig.comes_with("dead", died_of(b""));
+    assert_eq!(rig.handed(), [3]);
 }
