@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::amqp::content::Content;
-use crate::amqp::frame::Kind;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
@@ -205,17 +204,12 @@ impl Linked for Import {
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
-        // What came back is known by its method; there is no need to read it again.
-        if frame.kind != Kind::Method {
-            return Ok(());
-        }
-        let id = MethodId::peek(frame.payload).ok_or(UNREADABLE)?;
-        match id {
-            MethodId::BASIC_ACK | MethodId::BASIC_NACK => {
+        match frame.method() {
+            Some(id @ (MethodId::BASIC_ACK | MethodId::BASIC_NACK)) => {
                 let settle = Settle::parse(frame.payload).map_err(|_| UNREADABLE)?;
                 self.settled(settle, id == MethodId::BASIC_ACK);
             }
-            MethodId::BASIC_RETURN => {
+            Some(MethodId::BASIC_RETURN) => {
                 self.returned += 1;
                 let queue = self.settings.queue.to_string();
                 self.once.fails(Failure::Refused {
@@ -223,10 +217,11 @@ impl Linked for Import {
                     text: format!("NOT_FOUND - no queue '{queue}'"),
                 });
             }
-            MethodId::CHANNEL_CLOSE => {
+            Some(MethodId::CHANNEL_CLOSE) => {
                 let (code, text) = frame.closed(fx);
                 self.fail(Failure::Refused { code, text }, now, fx);
             }
+            // What came back is known by its method; there is no need to read it again.
             _ => {}
         }
         self.until = now.mono.after(PATIENCE);

@@ -60,8 +60,6 @@ const LAST: Duration = Duration::from_secs(5);
 const FIRST: u64 = 16;
 /// Each window is so many times larger than the one before.
 const FACTOR: u64 = 4;
-/// No more is read for the sake of an answer when so many octets have come before it, and cannot be taken now.
-const MOST_STASHED: usize = 16 << 20;
 /// While the broker may have an alarm about its memory, if that lasts for so long, so much of it is held.
 const HEAVY: u64 = 64 << 20;
 const ALARM: Duration = Duration::from_secs(30);
@@ -227,11 +225,6 @@ impl Walk {
         moving.is_some_and(|it| it.rights.has_questions())
     }
 
-    /// The broker has to be read on, though no message may be taken: an answer is on its way, and there is room for what comes before it.
-    fn hears(&self) -> bool {
-        self.has_questions() && self.channel.stashed < MOST_STASHED
-    }
-
     fn stop(&mut self, why: Stopped, now: Now, fx: &mut Effects) {
         match self.state {
             // The broker may be delivering already: to close now would count as failed deliveries.
@@ -313,7 +306,7 @@ impl Walk {
             .is_some_and(|at| at.after(ALARM) <= now.mono);
         // An answer that does not come ends the walk; but an alarm is waited for, as the publisher does.
         if moving.rights.is_late(now.mono) && moving.waits_for_answer() {
-            match (self.link.is_blocked(), self.hears()) {
+            match (self.link.is_blocked(), self.channel.has_room()) {
                 (true, true) => {}
                 (true, false) => self.fail(Failure::Blocked, now, fx),
                 (false, _) => self.fail(Failure::Silent, now, fx),
@@ -461,9 +454,9 @@ impl Linked for Walk {
         }
     }
 
-    /// While no message may be taken, only answers are read.
+    /// While no message may be taken, an answer is read all the same, if there is room for what comes before it.
     fn reads(&self) -> bool {
-        !self.rests || self.hears()
+        !self.rests || self.has_questions() && self.channel.has_room()
     }
 
     fn rests(&self) -> bool {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::*;
+use crate::amqp::frame::Kind;
 use crate::amqp::ids::name;
 use crate::link::peer::{Rig, close, content, method};
 use crate::machine::{Flow, Leg, Machine};

@@ -28,7 +28,7 @@ use crate::link::Frame;
 use crate::machine::{Event, Limit, Mono};
 
 use super::CONSUMER;
-use super::incoming::{self, Announced, Delivery};
+use super::incoming::Delivery;
 use super::ledger::Ledger;
 
 /// With this the names of our consumers begin. Each is used once: a broker that cancels one keeps its name (S9.5).
@@ -71,7 +71,7 @@ pub(super) struct Consumer {
     /// How long that is otherwise.
     timeout: Duration,
     pub(super) ledger: Ledger,
-    incoming: Option<Incoming<Announced>>,
+    incoming: Option<Incoming<Delivery>>,
     /// `basic.consume-ok` came.
     consuming: bool,
     /// Something was settled in this life of the channel.
@@ -286,7 +286,7 @@ impl Consumer {
             }
             _ => {}
         }
-        let whole = incoming::frame(&mut self.incoming, frame.kind, frame.payload)?;
+        let whole = Delivery::frame(&mut self.incoming, frame.kind, frame.payload)?;
         if let Some(delivery) = &whole {
             // Not before it is whole: at the bound the rest of it would never be read.
             let bytes = delivery.content.as_ref().map_or(0, Content::len);
@@ -295,7 +295,7 @@ impl Consumer {
         Ok(whole)
     }
 
-    fn deliver(&mut self, payload: &[u8], now: Mono) -> Result<Announced, &'static str> {
+    fn deliver(&mut self, payload: &[u8], now: Mono) -> Result<Delivery, &'static str> {
         let unreadable = "the broker sent a delivery that cannot be read";
         let view = Deliver::parse(payload).map_err(|_| unreadable)?;
         if view.delivery_tag.0 != self.ledger.next() {
@@ -303,19 +303,19 @@ impl Consumer {
         }
         self.ledger.deliver(now);
         let tag = view.delivery_tag.0;
-        Announced::new(tag, view.redelivered, view.exchange, view.routing_key).ok_or(unreadable)
+        Delivery::new(tag, view.redelivered, view.exchange, view.routing_key).ok_or(unreadable)
     }
 
     /// Into the parking queue.
     pub(super) fn reject(&mut self, tag: u64, fx: &mut Effects) {
-        self.ledger.reject(tag, fx.broker.build(&[]), CONSUMER);
+        self.ledger.reject(tag, fx.broker.build(&[]));
         self.settled(1, fx);
     }
 
     /// Back to the intake queue, in front. Without an end of the channel: that is a failed delivery to each version, this to none from 4.3 on.
     pub(super) fn return_one(&mut self, tag: u64, fx: &mut Effects) {
         let out = fx.broker.build(&[]);
-        self.ledger.give_back(tag, false, out, CONSUMER);
+        self.ledger.give_back(tag, false, out);
     }
 
     /// The same for all that have come whole.
@@ -324,13 +324,13 @@ impl Consumer {
         let end = self.incoming.as_ref().map(|incoming| incoming.method.tag);
         if let Some(last) = self.ledger.last_held(end.unwrap_or(u64::MAX)) {
             let out = fx.broker.build(&[]);
-            self.ledger.give_back(last, true, out, CONSUMER);
+            self.ledger.give_back(last, true, out);
         }
     }
 
     pub(super) fn flush(&mut self, fx: &mut Effects) {
         if !self.ledger.is_flushed() {
-            let acked = self.ledger.flush(fx.broker.build(&[]), CONSUMER);
+            let acked = self.ledger.flush(fx.broker.build(&[]));
             self.settled(acked, fx);
         }
     }

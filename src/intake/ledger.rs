@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::amqp::ids::{ChannelId, DeliveryTag};
+use crate::amqp::ids::DeliveryTag;
 use crate::amqp::reply;
 use crate::machine::{Mono, Publication, Ticket};
+
+use super::CONSUMER;
 
 /// What became of one delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,9 +135,9 @@ impl Ledger {
     }
 
     /// Rejects it, into the parking queue.
-    pub(super) fn reject(&mut self, tag: u64, out: &mut Vec<u8>, channel: ChannelId) {
+    pub(super) fn reject(&mut self, tag: u64, out: &mut Vec<u8>) {
         self.release(tag, State::Settled);
-        reply::reject(out, channel, DeliveryTag(tag), false);
+        reply::reject(out, CONSUMER, DeliveryTag(tag), false);
     }
 
     /// The newest delivery without an outcome of those before `end`.
@@ -146,24 +148,18 @@ impl Ledger {
     }
 
     /// Returns it to the queue that it came from; `multiple`: with all before it that have no outcome.
-    pub(super) fn give_back(
-        &mut self,
-        tag: u64,
-        multiple: bool,
-        out: &mut Vec<u8>,
-        channel: ChannelId,
-    ) {
+    pub(super) fn give_back(&mut self, tag: u64, multiple: bool, out: &mut Vec<u8>) {
         let from = if multiple { self.first } else { tag };
         for tag in from..=tag {
             if self.slot(tag).is_some_and(|slot| slot.state == State::Held) {
                 self.release(tag, State::Settled);
             }
         }
-        reply::nack(out, channel, DeliveryTag(tag), multiple, true);
+        reply::nack(out, CONSUMER, DeliveryTag(tag), multiple, true);
     }
 
     /// Acks what is done: with one `multiple` where no hole is below, else singly in the order of the tags. How many.
-    pub(super) fn flush(&mut self, out: &mut Vec<u8>, channel: ChannelId) -> u32 {
+    pub(super) fn flush(&mut self, out: &mut Vec<u8>) -> u32 {
         let (mut last, mut count) = (0, 0);
         while let Some(slot) = self.slots.front()
             && slot.state != State::Held
@@ -176,13 +172,13 @@ impl Ledger {
             self.first += 1;
         }
         if count > 0 {
-            reply::ack(out, channel, DeliveryTag(last), count > 1);
+            reply::ack(out, CONSUMER, DeliveryTag(last), count > 1);
         }
         let mut done = std::mem::take(&mut self.done);
         done.retain(|tag| *tag >= self.first);
         done.sort_unstable();
         for &tag in &done {
-            reply::ack(out, channel, DeliveryTag(tag), false);
+            reply::ack(out, CONSUMER, DeliveryTag(tag), false);
             if let Some(slot) = self.slot(tag) {
                 slot.state = State::Settled;
             }

@@ -30,7 +30,7 @@ use crate::link::Frame;
 use crate::machine::{Cause, Event, Mono, Now, Outcome, Publication, Purpose, Reason, Ticket};
 
 use self::tally::Tally;
-use super::incoming::{self, Announced, Delivery};
+use super::incoming::Delivery;
 use super::resting::{Resting, Target};
 use super::{PARKED, Settings, signals};
 
@@ -93,7 +93,7 @@ pub(super) struct Parked {
     left: u32,
     /// A `basic.get` has no answer yet.
     fetching: bool,
-    incoming: Option<Incoming<Announced>>,
+    incoming: Option<Incoming<Delivery>>,
     held: BTreeMap<u64, Held>,
     /// The last ticket, over all lives of the channel.
     tickets: u64,
@@ -225,7 +225,7 @@ impl Parked {
                 let got = GetOk::parse(frame.payload).map_err(|_| unreadable)?;
                 let tag = got.delivery_tag.0;
                 let (exchange, key) = (got.exchange, got.routing_key);
-                let announced = Announced::new(tag, got.redelivered, exchange, key);
+                let announced = Delivery::new(tag, got.redelivered, exchange, key);
                 self.incoming = Some(Incoming::new(announced.ok_or(unreadable)?));
             }
             (State::Lap, Some(MethodId::BASIC_GET_EMPTY)) => {
@@ -234,7 +234,7 @@ impl Parked {
             }
             _ => {}
         }
-        if let Some(delivery) = incoming::frame(&mut self.incoming, frame.kind, frame.payload)? {
+        if let Some(delivery) = Delivery::frame(&mut self.incoming, frame.kind, frame.payload)? {
             self.fetching = false;
             self.fetched(delivery, settings, now, fx);
         }

@@ -89,7 +89,8 @@ impl<T: Linked> Machine for T {
         while self.reads()
             && let Some(rest) = bytes.get(taken..)
         {
-            let loss = match self.link_mut().step(rest, now, fx) {
+            let link = self.link_mut();
+            let loss = match link.step(rest, now, fx) {
                 Step::More => break,
                 Step::Took(n) => {
                     taken += n;

@@ -22,6 +22,8 @@ pub(super) const UNREADABLE: &str = "the broker sent what cannot be read";
 const HOLDS: Duration = Duration::from_secs(30 * 60);
 /// An argument that only a stream may have: the broker compares it with no other queue, and makes none that has it (S7.3).
 const ONLY_STREAMS: &[u8] = b"x-max-age";
+/// No more is read for the sake of an answer when so many octets have come before it, and cannot be taken now.
+const MOST_STASHED: usize = 16 << 20;
 /// So many consumers one after another: what more than 32 hold goes back to a quorum queue without an order (S12.7).
 const MOST_CONSUMERS: u32 = 20;
 /// The broker has its usual time to answer at the end, and as much again for each so many messages that are held, ...
@@ -42,7 +44,7 @@ pub(super) struct Channel {
     /// Messages that have come, and were not looked at.
     waiting: VecDeque<Arriving>,
     /// Octets of these.
-    pub(super) stashed: usize,
+    stashed: usize,
     /// Messages that came, and those that were acked, since it holds what it holds.
     pub(super) delivered: u64,
     pub(super) acked: u64,
@@ -217,6 +219,11 @@ impl Channel {
     /// Messages are there that were not looked at.
     pub(super) fn has_next(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// There is room for more of them.
+    pub(super) fn has_room(&self) -> bool {
+        self.stashed < MOST_STASHED
     }
 
     /// None of them is wanted any more.

@@ -76,10 +76,7 @@ impl Walk {
         let id = frame.method().ok_or(UNREADABLE)?;
         match (id, self.state) {
             _ if frame.channel == QUESTIONS => self.answered(id, frame, now, fx),
-            (MethodId::QUEUE_DECLARE_OK, _) => {
-                let counted = QueueDeclareOk::parse(frame.payload).map_err(|_| UNREADABLE)?;
-                self.counted(&counted, now, fx);
-            }
+            (MethodId::QUEUE_DECLARE_OK, _) => self.counted(frame.payload, now, fx)?,
             // Of the next window: what it says comes in order, so no answer is taken for that of the last consumer.
             (MethodId::BASIC_CONSUME_OK, _) if self.channel.window.opens => {
                 self.channel.window.opens = false;
@@ -132,7 +129,8 @@ impl Walk {
     }
 
     /// How many messages there are: at the beginning, or when none came for a while.
-    fn counted(&mut self, counted: &QueueDeclareOk<'_>, now: Now, fx: &mut Effects) {
+    fn counted(&mut self, payload: &[u8], now: Now, fx: &mut Effects) -> Result<(), &'static str> {
+        let counted = QueueDeclareOk::parse(payload).map_err(|_| UNREADABLE)?;
         let ready = u64::from(counted.message_count);
         match self.state {
             State::Counting => {
@@ -168,6 +166,7 @@ impl Walk {
             State::Comparing { .. } => self.begin(false, now, fx),
             _ => {}
         }
+        Ok(())
     }
 
     /// The broker has closed the channel.

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::amqp::STREAM_OFFSET;
-use crate::amqp::frame::Kind;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
@@ -20,7 +19,6 @@ use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{Flow, Mono, Now, Role};
 
 use super::Failure;
-use super::channel::UNREADABLE;
 use super::once::Once;
 
 /// The only channel: opened for each question.
@@ -101,21 +99,18 @@ impl Linked for Readable {
     }
 
     fn frame(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) -> Result<(), &'static str> {
-        if frame.kind != Kind::Method {
-            return Ok(());
-        }
-        match MethodId::peek(frame.payload).ok_or(UNREADABLE)? {
-            MethodId::CHANNEL_CLOSE => {
+        match frame.method() {
+            Some(MethodId::CHANNEL_CLOSE) => {
                 let (code, text) = frame.closed(fx);
                 let refused = Failure::Refused { code, text };
                 self.answered((code != PRECONDITION_FAILED).then_some(refused), now, fx);
             }
             // It may, and what comes of it is put back.
-            MethodId::BASIC_CONSUME_OK => {
+            Some(MethodId::BASIC_CONSUME_OK) => {
                 let out = fx.broker.build(&[]);
                 reply::close(out, CHANNEL, 200, b"Goodbye", MethodId(0, 0));
             }
-            MethodId::CHANNEL_CLOSE_OK => self.answered(None, now, fx),
+            Some(MethodId::CHANNEL_CLOSE_OK) => self.answered(None, now, fx),
             _ => {}
         }
         Ok(())
