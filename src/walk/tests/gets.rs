@@ -50,7 +50,7 @@ impl WalkRig {
 
     fn is_got(&mut self, key: &str) {
         let channel = self.channel();
-        let tag = self.machine.delivered + 1;
+        let tag = self.machine.channel.delivered + 1;
         let got = method(channel, MethodId::BASIC_GET_OK, |a| {
             a.longlong(tag)
                 .octet(0)
