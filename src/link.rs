@@ -202,6 +202,11 @@ impl Link {
         self.blocked
     }
 
+    /// True while the broker reads what we publish, as far as it is known.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_up() && !self.blocked
+    }
+
     /// True when the broker lets us not into this vhost, or is too old.
     pub(crate) fn is_refused(&self) -> bool {
         self.reported == Reported::Native

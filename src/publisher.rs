@@ -10,10 +10,10 @@
 //!              └── once more, at the parking exchange ◀──────┘              and if that fails too: Refused
 //! ```
 //! What an internal exchange refuses is published again over a bridge to it (`bridges`).
-//! Here is what the shell and the broker may do to it; `send` has the way out, `receive` what comes back,
-//! `outcomes` the table of outcomes.
+//! What was in flight when the broker closed the connection is handed to a second, careful publisher, which has a link of its own (`holds`).
+//! Here is what the shell may do to it; `traffic` has what goes over the channels, `outcomes` the table of outcomes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -27,50 +27,41 @@ use crate::machine::{
 use crate::objects::Names;
 use crate::registry::existing_delays::ExistingDelays;
 
+use self::answers::Answers;
 use self::away::Away;
-use self::books::Books;
 use self::bridges::Known;
-use self::clock::{Clock, Uptime};
+use self::clock::Clock;
 use self::delays::Delays;
-use self::item::{Item, Items, Key, Stage};
-use self::lanes::Lanes;
-use self::quarantine::Quarantine;
+use self::holds::Holds;
+use self::item::{Item, Key, Place, Stage};
 use self::quota::Quota;
+use self::store::Store;
+use self::traffic::Doubt;
 
+mod answers;
 mod away;
-mod blame;
-mod books;
 mod bridges;
+mod channel;
+mod channels;
 mod clock;
 mod delays;
-mod given_up;
-mod input;
+mod edits;
+mod holds;
 mod item;
-mod lane;
-mod lanes;
-mod liveness;
 mod outcomes;
 mod output;
-mod parked;
-mod quarantine;
 mod quota;
-mod receive;
 mod returns;
-mod send;
-mod stalled;
+mod store;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod users;
+mod traffic;
 
-pub use input::Input;
-pub use output::{Effects, Output};
+pub use output::{Effects, Input, Output};
 pub use quota::Load;
 
 /// How often `confirm-timeout` is looked after, and who has waited for too long.
 const TICK: Duration = Duration::from_millis(250);
-/// Publications held at most; beyond it the inbox is not read.
-const MOST_HELD: usize = 65_536;
 
 /// What to do with a dead letter that nothing routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,32 +88,25 @@ pub struct Settings {
     pub existing_delays: ExistingDelays,
     /// How many signals that owner can hold, as many octets of them as `intake-bytes` says.
     pub prefetch: usize,
+    /// It publishes one at a time what another publisher hands to it, and that is who hears the outcomes.
+    pub careful: bool,
 }
 
-/// The publisher of one vhost.
+/// The publisher of one vhost; or the careful one beside it, by which is tried what may have closed the connection.
 #[derive(Debug)]
 pub struct Publisher {
     settings: Settings,
     link: Link,
-    items: Items,
-    lanes: Lanes,
+    store: Store,
     internal: Known,
     delays: Delays,
-    quota: Quota,
-    /// Who backs off, and until when.
-    backing_off: BTreeSet<(Mono, Key)>,
-    books: Books,
     clock: Clock,
     tick: Option<Mono>,
     away: Away,
     draining: bool,
-    /// Targets that may close the connection.
-    quarantine: Quarantine,
-    /// When the last publish left, and when the newest one that has an answer did.
-    sent: Uptime,
-    answered: Uptime,
-    /// Was too much for its target, and the first to be parked: queues answer if its confirm comes.
-    witness: Option<Key>,
+    holds: Holds,
+    doubt: Doubt,
+    answers: Answers,
     /// A confirm came since the link is up.
     proven: bool,
     /// How many links in a row were lost with something in flight and nothing confirmed.
@@ -130,7 +114,7 @@ pub struct Publisher {
     /// As many channels as the broker is known to allow our user.
     channels: usize,
     /// Queues that did not take what comes back to them.
-    full: BTreeMap<ShortStr, given_up::Full>,
+    full: BTreeMap<ShortStr, outcomes::Full>,
     /// A foreign user-id was refused since the link is up.
     foreign_refused: bool,
     /// Its own user-id was not refused since the link is up: what it parks can have the proof.
@@ -148,29 +132,37 @@ pub(crate) fn is_foreign(publication: &Publication, user: &ShortStr) -> bool {
             .is_some_and(|name| name != user.as_bytes())
 }
 
+// === impl Settings ===
+
+impl Settings {
+    /// Whether the proxy has written into it who rejected its message. A header of that name that it did not write stays.
+    fn is_stamped(&self, publication: &Publication) -> bool {
+        publication.by.is_some() && self.limits.now().stamp
+    }
+}
+
 // === impl Publisher ===
 
 impl Publisher {
     /// A publisher that wants its link at once.
     pub fn new(settings: Settings, now: Now) -> Publisher {
+        let role = match settings.careful {
+            true => Role::Careful,
+            false => Role::Publisher,
+        };
         Publisher {
-            link: Link::new(Role::Publisher, settings.login.clone()),
-            quota: Quota::new(settings.intake, settings.prefetch, settings.limits.clone()),
+            link: Link::new(role, settings.login.clone()),
+            store: Store::new(settings.names.parking().clone(), Quota::new(&settings)),
             internal: Known::new(settings.names.clone()),
             delays: Delays::new(settings.names.clone(), settings.existing_delays.clone()),
+            away: Away::new(now, settings.careful),
             settings,
-            items: Items::default(),
-            lanes: Lanes::new(),
-            backing_off: BTreeSet::new(),
-            books: Books::default(),
             clock: Clock::new(now.mono),
             tick: None,
-            away: Away::new(now),
             draining: false,
-            quarantine: Quarantine::default(),
-            sent: Uptime::default(),
-            answered: Uptime::default(),
-            witness: None,
+            holds: Holds::default(),
+            doubt: Doubt::default(),
+            answers: Answers::default(),
             proven: false,
             fruitless_losses: 0,
             channels: usize::MAX,
@@ -182,13 +174,12 @@ impl Publisher {
 
     /// Publications without an outcome.
     pub fn held(&self) -> usize {
-        self.items.len()
+        self.store.items.len()
     }
 
-    /// Nothing new of the sessions' is accepted.
-    fn is_shut(&self) -> bool {
-        let hopeless = self.link.is_blocked() || self.link.is_refused() || self.is_full();
-        self.draining || self.away.refusing && hopeless
+    /// Whether a careful publisher has to be there, as it has some of them.
+    pub fn needs_careful(&self) -> bool {
+        self.holds.any_handed()
     }
 
     /// One dead letter from an owner.
@@ -204,18 +195,21 @@ impl Publisher {
         if let Purpose::Delay(delay) = publication.purpose {
             self.delays.address(&mut publication, delay);
         }
-        if of_intake && (self.draining || self.away.handed_over) {
+        if of_intake && !self.settings.careful && (self.draining || self.away.handed_over) {
             // It returns it to its queue.
             return self.hand_over(now, fx);
         }
-        let away = !of_intake && self.is_shut();
+        let hopeless = self.link.is_blocked()
+            || self.link.is_refused()
+            || self.store.is_full(&self.settings.limits);
+        let is_shut = self.draining || self.away.refusing && hopeless;
         let foreign = is_foreign(&publication, self.link.user());
         let mut item = Item::new(owner, ticket, publication, self.clock.stood(now.mono));
         item.foreign = foreign;
-        let busy = self.quota.is_busy(&item);
+        let busy = self.store.quota.is_busy(&item);
         let purpose = item.publication.purpose;
         if purpose == Purpose::Tail {
-            item.stage = Stage::Apart;
+            item.stage = Stage::Parking(Cause::Poison);
         } else if delays::leads_to(&self.settings.names, &item.publication).is_some() {
             item.bridge = item.publication.exchange.clone();
             item.stage = Stage::Bridge;
@@ -223,56 +217,144 @@ impl Publisher {
             item.bridge = bridge.clone();
             item.stage = Stage::Bridge;
         }
-        let key = self.items.insert(item);
-        if away {
+        let is_parking = item.stage.is_parking();
+        let key = self.store.items.insert(item);
+        if is_shut && !of_intake && !self.settings.careful {
             self.finish(key, Outcome::Refused(Cause::PublisherAway), fx);
         } else if let Purpose::Park(cause) = purpose {
             self.park(key, cause);
         } else if foreign && self.foreign_refused {
             self.refuse_user(key, fx);
-        } else if busy
-            && !self
-                .items
-                .get(key)
-                .is_some_and(|item| item.stage.is_parking())
-        {
+        } else if busy && !is_parking {
             self.give_up(key, Cause::TargetBusy, now, fx);
         } else {
-            self.enqueue(key);
+            self.store.enqueue(key);
         }
     }
 
-    fn up(&mut self, now: Now) {
-        self.proven = false;
-        self.foreign_refused = false;
-        self.provable = true;
-        let channels = usize::from(self.link.channel_max());
-        self.lanes.limit(channels.min(self.channels));
-        self.reachable(now);
+    /// What became of one that the careful publisher was handed.
+    fn was_tried(&mut self, of: (Owner, Ticket), outcome: Outcome, now: Now, fx: &mut Effects) {
+        let Some((target, key)) = self.holds.taken(of, outcome == Outcome::Confirmed) else {
+            return;
+        };
+        let of_intake = self.settings.intake == Some(of.0);
+        match outcome {
+            // It had no link for it, and here is one.
+            Outcome::Refused(Cause::PublisherAway) => {
+                self.store.move_to(key, Place::Held);
+                self.holds.put_back(&target, key);
+            }
+            Outcome::Refused(Cause::QueueFull) if of_intake => {
+                self.give_up(key, Cause::TargetBusy, now, fx);
+            }
+            outcome => self.finish(key, outcome, fx),
+        }
+        let is_held = |store: &Store, key: Key| {
+            let place = store.items.get(key).map(|item| item.place);
+            place == Some(Place::Held)
+        };
+        // Others of that target may do the same.
+        let again = matches!(
+            outcome,
+            Outcome::Parked(Cause::Poison) | Outcome::Refused(Cause::Poison)
+        );
+        while again && let Some(key) = self.holds.next(&target) {
+            if is_held(&self.store, key) && self.hand(key, now, fx) {
+                return;
+            }
+        }
+        let mut free = self.holds.free(&target);
+        free.retain(|key| is_held(&self.store, *key));
+        self.store.enqueue_in_front(&free);
     }
 
-    fn is_full(&self) -> bool {
-        let most = self.settings.limits.now().publisher_bytes;
-        self.items.len() >= MOST_HELD || self.items.bytes() >= most
+    /// The link is up, down, blocked or unblocked, or was silent.
+    fn reachable(&mut self, now: Now) {
+        let is_open = self.link.is_open();
+        self.clock.run(is_open, now.mono);
+        self.away.set(self.link.is_up(), is_open, now.mono);
+    }
+
+    /// Leaves the intake queue to others, and forgets what was taken from it.
+    fn hand_over(&mut self, now: Now, fx: &mut Effects) {
+        if !self.settings.careful && !self.away.leave(now.mono) {
+            return;
+        }
+        for key in self.store.of_intake(true) {
+            if let Some(item) = self.store.remove(key)
+                && let Some((target, _)) = self.holds.taken((item.owner, item.ticket), false)
+            {
+                let free = self.holds.free(&target);
+                self.store.enqueue_in_front(&free);
+            }
+        }
+        self.store.channels.forget_ended(&self.store.items);
+        if !self.settings.careful {
+            let intake = self.settings.intake.map(|intake| (intake, false));
+            fx.out.takes.extend(intake);
+            if self.holds.any_known() {
+                fx.out.careful.push(Input::HandOver);
+            }
+        }
+    }
+
+    /// Refuses those of the sessions, in the order of their deaths; a careful publisher gives back all.
+    fn refuse(&mut self, fx: &mut Effects, which: impl Fn(&Item) -> bool) {
+        let mut keys = self.store.of_intake(false);
+        if self.settings.careful {
+            keys.extend(self.store.of_intake(true));
+        }
+        keys.retain(|key| self.store.items.get(*key).is_some_and(&which));
+        for &key in &keys {
+            let item = self.store.items.get(key);
+            let may_have_arrived = item.is_some_and(|item| {
+                let is_redriven = item.publication.purpose == Purpose::Redrive;
+                item.sent && is_redriven && !self.settings.careful
+            });
+            let cause = match may_have_arrived {
+                true => Cause::Unconfirmed,
+                false => Cause::PublisherAway,
+            };
+            self.finish(key, Outcome::Refused(cause), fx);
+        }
+        if !keys.is_empty() {
+            self.store.channels.forget_ended(&self.store.items);
+        }
     }
 
     /// What every call ends with.
     fn after(&mut self, now: Now, fx: &mut Effects) {
-        self.take_over(fx);
+        if self.away.handed_over && self.link.is_open() && !self.draining {
+            // Takes the intake's dead letters again, as they can leave.
+            self.away.handed_over = false;
+            let intake = self.settings.intake.map(|intake| (intake, true));
+            fx.out.takes.extend(intake);
+        }
         self.pump(now, fx);
         // A vhost that does not let us in will not do so soon: the broker should deal with all that is here.
         let shut_out = self.link.is_refused();
         self.away.refusing |= shut_out;
-        if self.away.refusing && (shut_out || self.draining) {
+        if self.settings.careful {
+            if self.away.refusing || self.draining {
+                self.refuse(fx, |_| true);
+                self.away.begin_again(now.mono);
+            }
+        } else if self.away.refusing && (shut_out || self.draining) {
             self.refuse(fx, |_| true);
+        } else if self.draining {
+            self.refuse(fx, |item| {
+                matches!(item.place, Place::Held | Place::Careful)
+            });
         }
-        if self.away.refusing && self.draining {
+        if self.draining && (self.away.refusing || self.needs_careful()) {
             self.hand_over(now, fx);
         }
-        if self.draining && self.items.len() == 0 {
+        if self.draining && self.store.items.len() == 0 {
             self.link.goodbye(now, fx);
         }
-        let waits = self.books.in_flight > 0 || !self.clock.runs() && self.items.len() > 0;
+        let waits = self.store.in_flight > 0
+            || self.holds.any_waiting()
+            || !self.clock.runs() && self.store.items.len() > 0;
         if waits && self.tick.is_none() {
             self.tick = Some(now.mono.after(TICK));
         }
@@ -298,7 +380,12 @@ impl Linked for Publisher {
     }
 
     fn up(&mut self, now: Now, _: &mut Effects) {
-        Publisher::up(self, now);
+        self.proven = false;
+        self.foreign_refused = false;
+        self.provable = true;
+        let channels = usize::from(self.link.channel_max()).min(self.channels);
+        self.store.channels.limit(channels);
+        self.reachable(now);
     }
 
     fn blocked(&mut self, now: Now, _: &mut Effects) {
@@ -324,8 +411,13 @@ impl Linked for Publisher {
                 }
             }
             Input::HandOver => self.hand_over(now, fx),
+            Input::Careful(outcomes) => {
+                for (owner, ticket, outcome) in outcomes {
+                    self.was_tried((owner, ticket), outcome, now, fx);
+                }
+            }
         }
-        if self.is_full() && !self.draining {
+        if self.store.is_full(&self.settings.limits) && !self.draining {
             fx.events.push(Event::LimitMet(Limit::PublisherBytes));
         }
     }
@@ -335,33 +427,22 @@ impl Linked for Publisher {
     }
 
     fn due(&mut self, now: Now, fx: &mut Effects) {
-        self.still_away(now, fx);
-        while let Some(&(until, key)) = self.backing_off.first()
-            && until <= now.mono
-        {
-            self.backing_off.pop_first();
-            self.try_again(key);
+        if self.away.still(now.mono) {
+            self.hand_over(now, fx);
         }
+        self.store.try_again(now.mono);
+        let due = self.holds.due(now.mono);
+        self.store.enqueue_in_front(&due);
         if self.tick.is_some_and(|tick| tick <= now.mono) {
-            if self.is_heard(now, fx) {
-                self.find_stalled(now, fx);
-                self.overdue(now, fx);
-            }
-            self.relieve(now, fx);
-            self.tick = None;
+            self.look(now, fx);
         }
     }
 
     fn wake(&self) -> Option<Mono> {
-        let turns = if self.is_reachable() {
-            self.quarantine.wake()
-        } else {
-            None
-        };
         let deadlines = [
-            turns,
+            self.holds.deadline(),
             self.tick,
-            self.backing_off.first().map(|(until, _)| *until),
+            self.store.next_try(),
             self.away.deadline(),
         ];
         deadlines.into_iter().flatten().min()
@@ -373,6 +454,10 @@ impl Linked for Publisher {
 
     fn takes(&self) -> bool {
         // While it refuses: what of the intake's waits is bounded by the intake.
-        self.draining || self.away.refusing || !self.is_full()
+        // And what a careful one is handed is bounded by who hands it over.
+        self.draining
+            || self.away.refusing
+            || self.settings.careful
+            || !self.store.is_full(&self.settings.limits)
     }
 }

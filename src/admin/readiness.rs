@@ -279,7 +279,7 @@ impl Links {
                 self.other_user.get_or_insert(None);
             }
             // Without it dead letters go where the queues' own arguments, or the last declares here, say.
-            Role::Recorder | Role::Pulse | Role::Walk => {}
+            Role::Careful | Role::Recorder | Role::Pulse | Role::Walk => {}
         }
     }
 

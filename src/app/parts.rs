@@ -55,6 +55,7 @@ pub(super) fn publisher(config: &Config, sessions: &session::Settings) -> publis
         intake: None,
         existing_delays: Default::default(),
         prefetch: config.intake_prefetch.into(),
+        careful: false,
     }
 }
 

@@ -130,7 +130,7 @@ pub enum Event {
     /// The broker closed a channel of the publisher, as a dead-letter exchange is internal: it is reached over a bridge from now on.
     InternalExchange { exchange: ShortStr },
     /// Dead letters to this target close the publisher's connection: they are kept apart from others, and tried seldom.
-    TargetConvicted {
+    TargetClosesConnection {
         exchange: ShortStr,
         /// Its key, behind the default exchange.
         routing_key: ShortStr,
@@ -263,6 +263,8 @@ labels! {
 pub enum Role {
     /// Confirm mode, mandatory: puts dead letters out.
     Publisher = "publisher",
+    /// Tries, one at a time, what may have closed the publisher's connection.
+    Careful = "careful",
     /// Consumes the intake queue and owns the topology.
     Intake = "intake",
     /// Writes and reads the record of redeclared queues.

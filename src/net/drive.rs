@@ -22,8 +22,10 @@ use crate::machine::{Effects, Flow, Leg, Machine, Mono, Now};
 use super::clock::Clock;
 use super::stream::Stream;
 use pipe::Pipe;
+pub use waits::Waits;
 
 mod pipe;
+mod waits;
 
 /// Turns per wake-up: after them the task lets others run.
 const TURNS: usize = 16;
@@ -61,6 +63,8 @@ pub struct Drive<M: Machine, O, S, C: Clock> {
     machine: M,
     outlet: O,
     inbox: mpsc::Receiver<M::Input>,
+    /// Answers to what the machine has asked: they are taken even while it accepts nothing.
+    answers: Option<mpsc::Receiver<M::Input>>,
     clock: C,
     timer: C::Timer,
     now: Now,
@@ -74,19 +78,6 @@ pub struct Drive<M: Machine, O, S, C: Clock> {
     /// In this turn the machine was called, or a buffer shrank: what it wants may be different now.
     stirred: bool,
     last_words: Option<Mono>,
-}
-
-/// What a driver waits for; for those who watch that it does not do so in vain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waits {
-    /// The client's leg can be read, the broker's.
-    pub read: [bool; 2],
-    /// There is something to write to the client, to the broker.
-    pub write: [bool; 2],
-    /// Something in the inbox would be accepted.
-    pub inbox: bool,
-    /// The machine wants to be called then.
-    pub until: Option<Mono>,
 }
 
 // === impl Drive ===
@@ -122,11 +113,18 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
+    /// Also hears these.
+    pub fn with_answers(mut self, answers: mpsc::Receiver<M::Input>) -> Self {
+        self.answers = Some(answers);
+        self
+    }
+
     fn new(machine: M, outlet: O, inbox: mpsc::Receiver<M::Input>, clock: C) -> Self {
         Drive {
             machine,
             outlet,
             inbox,
+            answers: None,
             timer: C::Timer::default(),
             now: clock.now(),
             clock,
@@ -190,23 +188,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         self.pipe(leg).map(|pipe| &pipe.stream)
     }
 
-    pub fn waits(&self) -> Waits {
-        let ended = self.last_words.is_some();
-        let legs = [Leg::Client, Leg::Broker];
-        let buffered = [self.fx.client.buffered(), self.fx.broker.buffered()];
-        let read = legs.map(|leg| {
-            let pipe = self.pipe(leg).filter(|pipe| !pipe.read_to_end);
-            !ended && pipe.is_some() && self.wants_read(leg)
-        });
-        let write = legs.map(|leg| buffered[leg as usize] > 0);
-        Waits {
-            read,
-            write,
-            inbox: !ended && self.machine.accepts() && !self.inbox.is_empty(),
-            until: self.due(),
-        }
-    }
-
     // --- a turn
 
     fn turn(&mut self, scratch: &mut [u8], cx: &mut Context<'_>) -> Poll<()> {
@@ -237,6 +218,12 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
     }
 
     fn poll_inbox(&mut self, cx: &mut Context<'_>) {
+        while let Some(answers) = &mut self.answers
+            && let Poll::Ready(Some(input)) = answers.poll_recv(cx)
+        {
+            self.stirred = true;
+            self.machine.input(input, self.now, &mut self.fx);
+        }
         while self.machine.accepts() {
             let Poll::Ready(Some(input)) = self.inbox.poll_recv(cx) else {
                 return;

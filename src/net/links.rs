@@ -22,10 +22,10 @@ use crate::registry::existing_delays::ExistingDelays;
 use crate::telemetry::{Metrics, Reporter};
 
 use super::clock::{Clock, SystemClock};
-use super::dial::Dialer;
+use super::dial::{Dialer, Line};
 use super::drive::{Drive, Outlet};
 use super::nodes::Address;
-use super::outlet::{LinkOutlet, Observer, PublisherOutlet};
+use super::outlet::{CAREFUL, CarefulOutlet, LinkOutlet, Observer, OpenCareful, PublisherOutlet};
 use super::question::Question;
 use super::vhosts::{Hub, LinkInboxes};
 
@@ -37,6 +37,7 @@ pub type Watchdog = Arc<
 >;
 pub type Watching = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+#[derive(Clone)]
 pub struct Opener {
     pub dialer: Dialer,
     /// Of every publisher; vhost, owner and what is known of delay queues are filled in.
@@ -115,14 +116,15 @@ impl Opener {
             ..self.publisher.clone()
         };
         let led_to = LedTo::default();
-        let outlet = PublisherOutlet::new(hub, self.telemetry(vhost, &led_to));
-        self.drive(
-            Phase::Publisher,
-            Publisher::new(settings, now),
-            outlet,
-            inboxes.publisher,
-            led_to,
-        );
+        let (answer, answers) = mpsc::channel(CAREFUL);
+        let careful = self.careful(vhost, &settings, answer);
+        let outlet = PublisherOutlet::new(hub, self.telemetry(vhost, &led_to), careful);
+        let publisher = Publisher::new(settings, now);
+        let drive = self.link(publisher, outlet, inboxes.publisher, led_to);
+        let drained = self.drain.stopped(Phase::Publisher);
+        let mut drive = drive.with_answers(answers);
+        self.drain
+            .spawn(Phase::Publisher, async move { drive.run(drained).await });
 
         let [for_recorder, for_pulse, for_intake] = outlets;
         let settings = recorder::Settings {
@@ -153,6 +155,30 @@ impl Opener {
         self.drive(Phase::Intake, intake, outlet, inboxes.intake, led_to);
     }
 
+    /// Opens the careful link beside a publisher, whenever it is needed.
+    fn careful(
+        &self,
+        vhost: &Vhost,
+        settings: &publisher::Settings,
+        answer: mpsc::Sender<publisher::Input>,
+    ) -> OpenCareful {
+        let (opener, vhost) = (self.clone(), vhost.clone());
+        let settings = publisher::Settings {
+            careful: true,
+            ..settings.clone()
+        };
+        Box::new(move |inbox, ends| {
+            let led_to = LedTo::default();
+            let outlet = CarefulOutlet::new(opener.telemetry(&vhost, &led_to), answer.clone());
+            let careful = Publisher::new(settings.clone(), opener.clock.now());
+            let mut drive = opener.link(careful, outlet, inbox, led_to);
+            let ended = ends.cancelled_owned();
+            opener
+                .drain
+                .spawn(Phase::Publisher, async move { drive.run(ended).await });
+        })
+    }
+
     fn drive<M: Machine<Input: Send, Output: Send> + Send + 'static>(
         &self,
         phase: Phase,
@@ -161,13 +187,23 @@ impl Opener {
         inbox: mpsc::Receiver<M::Input>,
         led_to: LedTo,
     ) {
-        let connector = self.dialer.connector(move |address| {
-            *led_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
-        });
-        let mut drive = Drive::link(machine, outlet, inbox, self.clock, connector);
+        let mut drive = self.link(machine, outlet, inbox, led_to);
         let drained = self.drain.stopped(phase);
         self.drain
             .spawn(phase, async move { drive.run(drained).await });
+    }
+
+    fn link<M: Machine, O: Outlet<M>>(
+        &self,
+        machine: M,
+        outlet: O,
+        inbox: mpsc::Receiver<M::Input>,
+        led_to: LedTo,
+    ) -> Drive<M, O, Line, SystemClock> {
+        let connector = self.dialer.connector(move |address| {
+            *led_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
+        });
+        Drive::link(machine, outlet, inbox, self.clock, connector)
     }
 
     fn telemetry(&self, vhost: &Vhost, led_to: &LedTo) -> Box<dyn Observer> {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::mpsc::{self, OwnedPermit};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::intake::{self, Intake};
 use crate::machine::{
@@ -21,7 +21,10 @@ use crate::telemetry::metrics::Levels;
 
 use super::drive::Outlet;
 use super::question::Question;
-use super::vhosts::{Hub, LinkInboxes, Links};
+use super::vhosts::{Hub, LinkInboxes, Links, put};
+
+/// What a careful publisher is told, and its answers: each is about something that the publisher holds, of which there are fewer.
+pub const CAREFUL: usize = 1 << 18;
 
 /// Is told what one machine says of itself.
 pub trait Observer: Send {
@@ -57,6 +60,18 @@ pub struct SessionOutlet {
 /// What a publisher's effects become.
 pub struct PublisherOutlet {
     hub: Hub,
+    observer: Box<dyn Observer>,
+    open_careful: OpenCareful,
+    /// While there is one. It ends when that is dropped.
+    careful: Option<(mpsc::Sender<publisher::Input>, DropGuard)>,
+}
+
+/// Opens the link of a careful publisher: it is told what to try, and ends when that is cancelled.
+pub type OpenCareful = Box<dyn FnMut(mpsc::Receiver<publisher::Input>, CancellationToken) + Send>;
+
+/// What a careful publisher's effects become.
+pub struct CarefulOutlet {
+    answers: mpsc::Sender<publisher::Input>,
     observer: Box<dyn Observer>,
 }
 
@@ -224,16 +239,24 @@ impl Drop for SessionOutlet {
 
 impl PublisherOutlet {
     /// Of the publisher of a vhost.
-    pub fn new(hub: &Hub, observer: Box<dyn Observer>) -> PublisherOutlet {
-        let hub = hub.clone();
-        PublisherOutlet { hub, observer }
+    pub fn new(
+        hub: &Hub,
+        observer: Box<dyn Observer>,
+        open_careful: OpenCareful,
+    ) -> PublisherOutlet {
+        PublisherOutlet {
+            hub: hub.clone(),
+            observer,
+            open_careful,
+            careful: None,
+        }
     }
 }
 
 impl Outlet<Publisher> for PublisherOutlet {
     fn dispatch(
         &mut self,
-        _: &Publisher,
+        publisher: &Publisher,
         fx: &mut publisher::Effects,
         _: Now,
         _: &mut Context<'_>,
@@ -255,6 +278,52 @@ impl Outlet<Publisher> for PublisherOutlet {
         fx.out.settled.clear();
         for (owner, takes) in fx.out.takes.drain(..) {
             self.hub.to_intake(owner, intake::Input::Publisher(takes));
+        }
+        for input in fx.out.careful.drain(..) {
+            let (careful, _) = self.careful.get_or_insert_with(|| {
+                let (careful, inbox) = mpsc::channel(CAREFUL);
+                let ends = CancellationToken::new();
+                (self.open_careful)(inbox, ends.clone());
+                (careful, ends.drop_guard())
+            });
+            put(careful, input);
+        }
+        if !publisher.needs_careful() {
+            self.careful = None;
+        }
+    }
+}
+
+// === impl CarefulOutlet ===
+
+impl CarefulOutlet {
+    /// Of the careful publisher of a vhost, and where it answers.
+    pub fn new(
+        observer: Box<dyn Observer>,
+        answers: mpsc::Sender<publisher::Input>,
+    ) -> CarefulOutlet {
+        CarefulOutlet { answers, observer }
+    }
+}
+
+impl Outlet<Publisher> for CarefulOutlet {
+    fn dispatch(
+        &mut self,
+        _: &Publisher,
+        fx: &mut publisher::Effects,
+        _: Now,
+        _: &mut Context<'_>,
+    ) {
+        for event in fx.events.drain(..) {
+            match event {
+                // Of these the publisher tells; that it is up, nobody needs to know.
+                Event::LinkUp { .. } | Event::Blocked(_) | Event::VhostNative { .. } => {}
+                event => self.observer.event(&event),
+            }
+        }
+        if !fx.out.settled.is_empty() {
+            let settled = std::mem::take(&mut fx.out.settled);
+            put(&self.answers, publisher::Input::Careful(settled));
         }
     }
 }

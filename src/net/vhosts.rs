@@ -227,7 +227,7 @@ impl Hub {
 }
 
 /// Answers always fit: each answers something that its receiver has open.
-fn put<I>(inbox: &mpsc::Sender<I>, input: I) {
+pub(super) fn put<I>(inbox: &mpsc::Sender<I>, input: I) {
     if let Err(TrySendError::Full(_)) = inbox.try_send(input) {
         error!("an inbox is smaller than what its machine is owed");
         debug_assert!(false, "an inbox is smaller than what its machine is owed");

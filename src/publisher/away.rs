@@ -11,11 +11,9 @@
 
 use std::time::Duration;
 
-use crate::machine::{Cause, Mono, Now, Outcome, Purpose, Ticket};
-use crate::publisher::Effects;
+use crate::machine::{Mono, Now, Purpose};
 
-use super::Publisher;
-use super::item::{Item, Key};
+use super::item::Item;
 
 /// A session's dead letter that has not left is refused after so long; blocked for longer, what is new is refused at once. Not before: a
 /// client that is back sooner than the link comes from a broker that has just started, and what such a broker hands on by itself can be lost.
@@ -41,19 +39,22 @@ pub(super) struct Away {
     pub(super) handed_over: bool,
     /// When it was told so last.
     last: Option<Mono>,
+    /// The intake has nothing to do with a careful publisher.
+    careful: bool,
 }
 
 // === impl Away ===
 
 impl Away {
     /// The state before the first link.
-    pub(super) fn new(now: Now) -> Away {
+    pub(super) fn new(now: Now, careful: bool) -> Away {
         Away {
             since: Some(now.mono),
             down: Some(now.mono),
             refusing: false,
             handed_over: false,
             last: None,
+            careful,
         }
     }
 
@@ -66,114 +67,59 @@ impl Away {
 
     /// When the intake queue is left to others.
     fn hand_over(&self) -> Option<Mono> {
-        let due = self.down.filter(|_| !self.handed_over)?.after(PATIENCE);
+        let due = self
+            .down
+            .filter(|_| !self.handed_over && !self.careful)?
+            .after(PATIENCE);
         Some(
             self.last
                 .map_or(due, |last| due.max(last.after(HAND_OVERS))),
         )
     }
-}
-
-// === impl Publisher ===
-
-impl Publisher {
-    /// The broker reads what we publish, as far as it is known.
-    pub(super) fn is_reachable(&self) -> bool {
-        self.link.is_up() && !self.link.is_blocked()
-    }
 
     /// The link is up, down, blocked or unblocked, or was silent.
-    pub(super) fn reachable(&mut self, now: Now) {
-        let reachable = self.is_reachable();
-        self.clock.run(reachable, now.mono);
-        let away = &mut self.away;
-        if reachable {
-            away.since = None;
-            away.refusing = false;
+    pub(super) fn set(&mut self, is_up: bool, is_reachable: bool, now: Mono) {
+        if is_reachable {
+            self.since = None;
+            self.refusing = false;
         } else {
-            away.since.get_or_insert(now.mono);
+            self.since.get_or_insert(now);
         }
-        if self.link.is_up() {
-            away.down = None;
+        if is_up {
+            self.down = None;
         } else {
-            away.down.get_or_insert(now.mono);
-        }
-        if reachable {
-            self.resume_turn(now.mono);
+            self.down.get_or_insert(now);
         }
     }
 
-    pub(super) fn still_away(&mut self, now: Now, fx: &mut Effects) {
-        let since = self.away.since.map(|since| since.after(PATIENCE));
-        self.away.refusing |= since.is_some_and(|due| due <= now.mono);
-        if self.away.hand_over().is_some_and(|due| due <= now.mono) {
-            self.hand_over(now, fx);
-        }
+    /// Time has passed. True: the intake queue is left to others.
+    pub(super) fn still(&mut self, now: Mono) -> bool {
+        let since = self.since.map(|since| since.after(PATIENCE));
+        self.refusing |= since.is_some_and(|due| due <= now);
+        self.hand_over().is_some_and(|due| due <= now)
     }
 
-    /// Leaves the intake queue to others, and forgets what was taken from it.
-    pub(super) fn hand_over(&mut self, now: Now, fx: &mut Effects) {
-        if std::mem::replace(&mut self.away.handed_over, true) {
-            return;
-        }
-        self.away.last = Some(now.mono);
-        for key in self.items.keys() {
-            let item = self.items.get(key);
-            if item.is_some_and(|item| self.quota.is_signal(item)) {
-                self.remove(key);
-            }
-        }
-        self.lanes.forget_ended(&self.items);
-        let intake = self.settings.intake.map(|intake| (intake, false));
-        fx.out.takes.extend(intake);
+    /// What was here has been given back: what comes has as much time.
+    pub(super) fn begin_again(&mut self, now: Mono) {
+        self.since = Some(now);
+        self.refusing = false;
     }
 
-    /// Takes the intake's dead letters again, if they can leave.
-    pub(super) fn take_over(&mut self, fx: &mut Effects) {
-        if self.away.handed_over && self.is_reachable() && !self.draining {
-            self.away.handed_over = false;
-            let intake = self.settings.intake.map(|intake| (intake, true));
-            fx.out.takes.extend(intake);
+    /// The intake queue is left to others. False: it was so before.
+    pub(super) fn leave(&mut self, now: Mono) -> bool {
+        let is_news = !std::mem::replace(&mut self.handed_over, true);
+        if is_news {
+            self.last = Some(now);
         }
+        is_news
     }
+}
 
-    /// Refuses what sessions have waited for long enough.
-    pub(super) fn relieve(&mut self, now: Now, fx: &mut Effects) {
-        if self.clock.runs() {
-            return;
-        }
-        let stood = self.clock.stood(now.mono);
-        self.refuse(fx, |item| {
-            let bound = match (item.sent, item.publication.purpose) {
-                (false, _) => PATIENCE,
-                (true, Purpose::Delay(_) | Purpose::Return) => RETURN_IN_DOUBT,
-                (true, _) => IN_DOUBT,
-            };
-            stood.since(item.waits) >= bound
-        });
-    }
-
-    /// Refuses those of the sessions, in the order of their deaths.
-    pub(super) fn refuse(&mut self, fx: &mut Effects, which: impl Fn(&Item) -> bool) {
-        let refused = self.items.keys().into_iter().filter_map(|key| {
-            let item = self.items.get(key)?;
-            (!self.quota.is_signal(item) && which(item)).then_some((item.ticket, key))
-        });
-        let mut refused: Vec<(Ticket, Key)> = refused.collect();
-        refused.sort_unstable_by_key(|(ticket, _)| *ticket);
-        for (_, key) in &refused {
-            let may_have_arrived = self
-                .items
-                .get(*key)
-                .is_some_and(|item| item.sent && item.publication.purpose == Purpose::Redrive);
-            let cause = match may_have_arrived {
-                true => Cause::Unconfirmed,
-                false => Cause::PublisherAway,
-            };
-            self.finish(*key, Outcome::Refused(cause), fx);
-        }
-        if !refused.is_empty() {
-            self.lanes.forget_ended(&self.items);
-        }
+/// How long a session waits for this one, in time in which the broker cannot answer.
+pub(super) fn patience(item: &Item) -> Duration {
+    match (item.sent, item.publication.purpose) {
+        (false, _) => PATIENCE,
+        (true, Purpose::Delay(_) | Purpose::Return) => RETURN_IN_DOUBT,
+        (true, _) => IN_DOUBT,
     }
 }

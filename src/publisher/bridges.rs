@@ -1,5 +1,5 @@
 //! Internal exchanges take no publish of a client's (S2.4), so their dead letters go over a bridge: a fanout exchange of ours that they are
-//! bound to. A bridge has a lane of its own, as any named exchange; so one that cannot be made closes nobody else's channel.
+//! bound to. A bridge has a channel of its own, as any named exchange; so one that cannot be made closes nobody else's channel.
 //!
 //! It is made anew in each life of its channel, and deletes itself when it loses its binding (`auto_delete`). So it goes with its internal
 //! exchange, and the next publish is told so by a 404; a durable one would stay behind, and return what it is given as if no queue were
@@ -10,12 +10,8 @@ use std::collections::BTreeMap;
 use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::{Close, MethodId};
 use crate::amqp::reply;
-use crate::machine::{Cause, Now};
+use crate::machine::Cause;
 use crate::objects::{Names, OwnObject};
-use crate::publisher::Effects;
-
-use super::Publisher;
-use super::item::{Key, Stage};
 
 /// Exchanges that are known to be internal; beyond it all are forgotten, and each has to tell again.
 const MOST_KNOWN: usize = 1_024;
@@ -74,7 +70,7 @@ impl Known {
     }
 
     /// It is internal: the bridge to it. `None`: its name would be too long.
-    fn learn(&mut self, exchange: &ShortStr) -> Option<ShortStr> {
+    pub(super) fn learn(&mut self, exchange: &ShortStr) -> Option<ShortStr> {
         if let Some(bridge) = self.bridges.get(exchange) {
             return Some(bridge.clone());
         }
@@ -85,34 +81,9 @@ impl Known {
         self.bridges.insert(exchange.clone(), bridge.clone());
         Some(bridge)
     }
-}
 
-impl Publisher {
-    /// Its exchange is internal: over the bridge.
-    pub(super) fn cross(&mut self, key: Key, now: Now, fx: &mut Effects) {
-        let Some(item) = self.items.get_mut(key) else {
-            return;
-        };
-        item.crossings += 1;
-        let may = item.stage == Stage::Target && item.crossings <= MOST_CROSSINGS;
-        let bridge = self.internal.learn(&item.publication.exchange);
-        match bridge.filter(|_| may) {
-            Some(bridge) => {
-                item.bridge = bridge;
-                self.restage(key, Stage::Bridge);
-            }
-            None => self.give_up(key, Cause::Forbidden, now, fx),
-        }
-    }
-
-    /// The bridge failed. Its exchange may be gone, or be another by now: it tells, if it is tried without.
-    pub(super) fn turn_back(&mut self, key: Key, cause: Cause, now: Now, fx: &mut Effects) {
-        if let Some(item) = self.items.get(key) {
-            self.internal.bridges.remove(&item.publication.exchange);
-        }
-        match cause {
-            Cause::NoExchange => self.restage(key, Stage::Target),
-            cause => self.give_up(key, cause, now, fx),
-        }
+    /// The bridge failed. The exchange may be gone, or be another by now: it tells, if it is tried without.
+    pub(super) fn forget(&mut self, exchange: &ShortStr) {
+        self.bridges.remove(exchange);
     }
 }

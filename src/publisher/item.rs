@@ -9,8 +9,8 @@ use crate::amqp::table::Table;
 use crate::machine::{Cause, Owner, Publication, Purpose, Ticket};
 
 use super::clock::{Downtime, Uptime};
-use super::lanes::SUSPECTS;
-use super::parked;
+use super::edits;
+use super::quota::{self, Target};
 use super::returns::Digest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,22 +27,27 @@ pub(super) enum Stage {
     Bridge,
     /// In the parking queue, with headers that say why.
     Parking(Cause),
-    /// In the parking queue, and never in flight with others: it closed a channel or the connection, or it comes from there.
-    Apart,
+}
+
+/// What one channel carries: all of it goes to one exchange, and has user-ids of others, or none has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Route {
+    pub(super) exchange: ShortStr,
+    pub(super) foreign: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the queue of a lane, or of those that have none.
+    /// In the queue of a channel, or of those that have none.
     Waiting,
     /// On the wire, not confirmed: its latest attempt.
-    InFlight {
-        lane: usize,
-        tag: u64,
-    },
+    InFlight { channel: usize, tag: u64 },
     /// Before the first attempt, or between two.
     BackingOff,
+    /// Behind others of its target (`holds`).
     Held,
+    /// The careful publisher has it.
+    Careful,
 }
 
 /// A publication on its way to an outcome.
@@ -59,8 +64,6 @@ pub(super) struct Item {
     pub(super) crossings: u32,
     /// Its user-id is another's: it goes over a channel of its own.
     pub(super) foreign: bool,
-    /// It was in flight when something unnamed closed the channel: it goes alone.
-    pub(super) suspect: bool,
     /// It counts in the quota of its target, and takes no room in flight.
     pub(super) late: bool,
     /// What it counts there: its octets when it came.
@@ -106,7 +109,6 @@ impl Item {
             bridge: ShortStr::EMPTY,
             crossings: 0,
             foreign: false,
-            suspect: false,
             late: false,
             digest: None,
             nacks: 0,
@@ -117,19 +119,36 @@ impl Item {
         }
     }
 
-    /// Whether it counts among those in flight on that lane. Suspects are alone there, late or not.
-    pub(super) fn takes_room(&self, lane: usize) -> bool {
-        !self.late || lane == SUSPECTS
-    }
-
     /// Whether it means nothing where it goes without the proof that it is the proxy's.
     pub(super) fn needs_proof(&self, own_user: &ShortStr) -> bool {
         !self.stage.is_parking()
             && match self.publication.purpose {
                 Purpose::Delay(_) | Purpose::Return => true,
-                Purpose::Redrive => parked::is_proven(&self.publication.content, own_user),
+                Purpose::Redrive => edits::is_proven(&self.publication.content, own_user),
                 Purpose::Death | Purpose::Unpark | Purpose::Tail | Purpose::Park(_) => false,
             }
+    }
+
+    /// Whether the broker may refuse a user-id in it.
+    pub(super) fn has_user_id(&self, own_user: &ShortStr) -> bool {
+        self.foreign || edits::is_proven(&self.publication.content, own_user)
+    }
+
+    /// What cannot be published to, if publishing it closes the connection.
+    pub(super) fn target(&self, parking: &ShortStr) -> Target {
+        match self.stage {
+            Stage::Target => quota::target(&self.publication),
+            Stage::Bridge => (self.bridge.clone(), ShortStr::EMPTY),
+            Stage::Parking(_) => (parking.clone(), ShortStr::EMPTY),
+        }
+    }
+
+    /// The channel that it takes.
+    pub(super) fn route(&self, parking: &ShortStr) -> Route {
+        Route {
+            exchange: self.exchange(self.stage, parking).clone(),
+            foreign: self.foreign,
+        }
     }
 
     /// Whether an exchange of the type `x-delayed-message`, which returns what it delivers later, would delay it.
@@ -148,6 +167,11 @@ impl Item {
             let text = || std::str::from_utf8(delay.as_text()?).ok()?.parse().ok();
             delay.as_integer().or_else(text) > Some(0)
         })
+    }
+
+    /// Whether what leads to its queue is to be built again: once.
+    pub(super) fn may_rebuild(&mut self) -> bool {
+        std::mem::replace(&mut self.crossings, 1) == 0
     }
 
     /// Whether it goes into a queue of the proxy's own.
@@ -171,24 +195,20 @@ impl Item {
         match stage {
             Stage::Target => &self.publication.exchange,
             Stage::Bridge => &self.bridge,
-            Stage::Parking(_) | Stage::Apart => parking,
+            Stage::Parking(_) => parking,
         }
     }
 }
 
 impl Stage {
-    /// In the parking queue, alone or not.
     pub(super) fn is_parking(self) -> bool {
-        match self {
-            Stage::Target | Stage::Bridge => false,
-            Stage::Parking(_) | Stage::Apart => true,
-        }
+        matches!(self, Stage::Parking(_))
     }
 
     /// Why it is not at its target; for an outcome that needs a cause.
     pub(super) fn cause(self) -> Cause {
         match self {
-            Stage::Target | Stage::Bridge | Stage::Apart => Cause::Poison,
+            Stage::Target | Stage::Bridge => Cause::Poison,
             Stage::Parking(cause) => cause,
         }
     }

@@ -1,6 +1,6 @@
 //! How much of one target may be late, and how much of all together: beyond that, dead letters are parked at once.
 //!
-//! Late is what waits for a retry or was tried again, and what has stalled in flight (`stalled`). The intake consumes with one prefetch for
+//! Late is what waits for a retry or was tried again, and what has stalled in flight (`answers`). The intake consumes with one prefetch for
 //! all targets: those that answer nothing would otherwise hold all of it. The rule is here, and not in the intake, because only the publisher
 //! knows who is late. What sessions hand over is counted apart, against what the publisher itself can hold, and is seldom so much: a stuck target
 //! holds their own consumers, as it should.
@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use crate::amqp::ids::ShortStr;
 use crate::machine::{LiveLimits, Owner, Publication};
 
-use super::MOST_HELD;
+use super::Settings;
 use super::item::Item;
+use super::store::MOST_HELD;
 
 /// Behind the default exchange each key is a target of its own; behind others, the exchange is.
 pub(super) type Target = (ShortStr, ShortStr);
@@ -28,6 +29,8 @@ pub struct Load {
 pub(super) struct Quota {
     intake: Option<Owner>,
     prefetch: usize,
+    /// Beside another publisher, which has as much again.
+    careful: bool,
     limits: LiveLimits,
     signals: Share,
     rejects: Share,
@@ -48,6 +51,13 @@ impl Load {
         Load {
             items: (self.items / 4).max(1),
             bytes: (self.bytes / 4).max(1),
+        }
+    }
+
+    fn half(self) -> Load {
+        Load {
+            items: (self.items / 2).max(1),
+            bytes: (self.bytes / 2).max(1),
         }
     }
 
@@ -77,11 +87,12 @@ impl Load {
 
 impl Quota {
     /// For an intake of that prefetch, and for all other owners.
-    pub(super) fn new(intake: Option<Owner>, prefetch: usize, limits: LiveLimits) -> Quota {
+    pub(super) fn new(settings: &Settings) -> Quota {
         Quota {
-            intake,
-            prefetch,
-            limits,
+            intake: settings.intake,
+            prefetch: settings.prefetch,
+            careful: settings.careful,
+            limits: settings.limits.clone(),
             signals: Share::default(),
             rejects: Share::default(),
         }
@@ -94,7 +105,11 @@ impl Quota {
             true => (self.prefetch, limits.intake_bytes),
             false => (MOST_HELD, limits.publisher_bytes),
         };
-        Load { items, bytes }.quarter()
+        let quarter = Load { items, bytes }.quarter();
+        match self.careful {
+            true => quarter.half(),
+            false => quarter,
+        }
     }
 
     /// Whether one that is not late yet must not become so.

@@ -2,7 +2,7 @@
 //!
 //! 4.x returns the headers re-encoded, at every depth: sorted by name, without duplicates, `L` as `l`; and BCC is gone on every version. So tables
 //! are compared as maps. What a broker can be told to add to each message (its interceptors for time and node) is left out on both sides. Should nothing
-//! fit, the broker changed the message in a way that nobody here knows: then whatever it may have been counts as returned (`receive`).
+//! fit, the broker changed the message in a way that nobody here knows: then whatever it may have been counts as returned ([`mark`]).
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,10 @@ use crate::amqp::incoming::Incoming;
 use crate::amqp::method::Return;
 use crate::amqp::properties::{Properties, Property};
 use crate::amqp::table::{Array, Table, Value};
+
+use super::channel::Attempt;
+use super::item::Item;
+use super::store::Store;
 
 /// When the message came to the broker, and to which node: `message_interceptors.incoming` of 4.x, `incoming_message_interceptors` since 3.12,
 /// plugins before. The first of them also sets the property `timestamp`.
@@ -39,6 +43,45 @@ pub(super) struct Returned {
 /// What contents whose headers are alike have in common. To find one among many, all others need not be compared, whatever size their headers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digest(u64);
+
+/// If the return on that channel is whole: marks the publish that came back. Where none fits, the broker has changed it (an interceptor, an
+/// exchange): then all that it may have been count as returned, by as much as is left to compare. So some may be parked that did arrive, and
+/// none is lost.
+pub(super) fn mark(store: &mut Store, at: usize, parking: &ShortStr) {
+    let channel = store.channels.get(at);
+    let whole = channel.returning.take_if(|returning| returning.is_whole());
+    let Some(returned) = whole.and_then(Returned::new) else {
+        return;
+    };
+    let went_to = |item: &Item, attempt: &Attempt| {
+        let exchange = item.exchange(attempt.stage, parking);
+        returned.went_to(exchange, &item.publication.routing_key)
+    };
+    let digest = Digest::of(&returned.content);
+    let items = &mut store.items;
+    let found = channel.mark_returned(|attempt| {
+        let item = items.get_mut(attempt.key);
+        item.is_some_and(|item| {
+            item.digest() == digest
+                && went_to(item, attempt)
+                && returned.is(&item.publication.content)
+        })
+    });
+    if found {
+        return;
+    }
+    let same_body = |item: &Item, attempt: &Attempt| {
+        let content = &item.publication.content;
+        content.body == returned.content.body && went_to(item, attempt)
+    };
+    let mut mark = |fits: &dyn Fn(&Item, &Attempt) -> bool| {
+        channel.mark_all_returned(|attempt| {
+            let item = items.get(attempt.key);
+            item.is_some_and(|item| fits(item, attempt))
+        })
+    };
+    let _ = mark(&same_body) || mark(&went_to) || mark(&|_, _| true);
+}
 
 // === impl Returning ===
 

@@ -15,6 +15,7 @@ use crate::machine::{Flow, Leg, Machine};
 mod away;
 mod bounds;
 mod bridges;
+mod careful;
 mod comes_back;
 mod delayed;
 mod delays;
@@ -25,7 +26,7 @@ mod no_delays;
 mod ordinary;
 mod over_bridges;
 mod peer;
-mod quarantine;
+
 mod quota;
 mod redrive;
 mod retries;
@@ -54,6 +55,7 @@ fn settings() -> Settings {
         intake: Some(INTAKE),
         existing_delays: Default::default(),
         prefetch: 8,
+        careful: false,
     }
 }
 

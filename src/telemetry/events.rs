@@ -216,11 +216,11 @@ impl Reporter {
             Event::InternalExchange { exchange } => {
                 about!(self, INTERNAL_EXCHANGE, exchange, "", %exchange)
             }
-            Event::TargetConvicted {
+            Event::TargetClosesConnection {
                 exchange,
                 routing_key,
             } => {
-                about!(self, TARGET_CONVICTED, exchange, "", %exchange, %routing_key);
+                about!(self, CLOSES_CONNECTION, exchange, "", %exchange, %routing_key);
             }
             Event::Consuming(consuming) => {
                 self.set(|table| &table.intake_consuming, (*consuming).into());
@@ -408,11 +408,12 @@ impl Reporter {
     }
 
     fn link_down(&self, role: Role, cause: &str) {
-        let was_up = self.link_state(role, 0) == 1;
+        // The careful one is there to be closed, and gone when it is needed no more: it has no state.
+        let was_up = role == Role::Careful || self.link_state(role, 0) == 1;
         match role {
             Role::Publisher => drop(self.set(|table| &table.publisher_blocked, 0)),
             Role::Intake => drop(self.set(|table| &table.intake_consuming, 0)),
-            Role::Recorder | Role::Pulse | Role::Walk => {}
+            Role::Careful | Role::Recorder | Role::Pulse | Role::Walk => {}
         }
         let link = role.as_str();
         let vhost = self.metrics.inner().names.vhost(&self.vhost);

@@ -101,7 +101,7 @@ facts! {
     NOT_DELAYED WARN Minutely "a message could not be published to its delay queue: it stays unsettled, or is parked if it had waited in a delay queue before";
     DELIVERY_TIME_DROPPED "delivery_time_dropped" WARN Minutely "a message goes on without its x-opt-delivery-time, which is more than 100 years ahead";
     INTERNAL_EXCHANGE "internal_exchange" INFO Minutely "the dead-letter exchange is internal: it is reached over a bridge";
-    TARGET_CONVICTED "target_convicted" WARN Minutely "dead letters to this target close the publisher's connection: they are tried alone, and parked after give-up-after";
+    CLOSES_CONNECTION "closes_connection" WARN Minutely "dead letters to this target close the connection: they are tried alone on a connection of their own, and parked after give-up-after";
     PARKED_MOVED "parked_moved" INFO Always "parked messages went to their targets";
 
     // === the proxy's own links and queues

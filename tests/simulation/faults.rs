@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 
-use super::model::Conn;
 use super::model::ExchangeType;
 use super::net::{End, Micros, TcpId};
 use super::proxy::Which;
@@ -273,13 +272,7 @@ impl World {
                     self.broker.close_channel(conn, channel, 541, "it crashed");
                 }
             }
-            Fault::ConnectionClosed => {
-                let conns: Vec<Conn> = self.open_peers().map(|(_, conn)| conn).collect();
-                if let Some(conn) = self.rng.choice(&conns).copied() {
-                    self.broker
-                        .close_connection_as(conn, 320, "Closed via management plugin");
-                }
-            }
+            Fault::ConnectionClosed => self.close_a_connection(),
             Fault::Alarm => {
                 self.broker.alarm(true);
                 self.troubles.remedies.push((soon, Remedy::Alarm));

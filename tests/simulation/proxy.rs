@@ -21,7 +21,7 @@ use dlx_proxy::link::Login;
 use dlx_proxy::machine::{Budget, Event, Leg, LiveLimits, Mono, Owner};
 use dlx_proxy::net::clock::Clock as _;
 use dlx_proxy::net::drive::Drive;
-use dlx_proxy::net::outlet::{LinkOutlet, Observer, PublisherOutlet};
+use dlx_proxy::net::outlet::{CAREFUL, CarefulOutlet, LinkOutlet, Observer, PublisherOutlet};
 use dlx_proxy::net::question::Question;
 use dlx_proxy::net::vhosts::{Hub, LinkInboxes};
 use dlx_proxy::objects::Names;
@@ -31,7 +31,8 @@ use dlx_proxy::registry::live::LivePolicies;
 use dlx_proxy::registry::policy::Policies;
 use dlx_proxy::session::{self, Session};
 
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio_util::sync::CancellationToken;
 
 use super::net::{End, Micros, Net, Stream, TcpId};
 use super::rulings::Rulings;
@@ -46,6 +47,8 @@ use watched::Watched;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Which {
     Publisher,
+    /// The one that tries what may have closed its connection, by its number.
+    Careful(u64),
     Intake,
     Recorder,
     Session(Owner),
@@ -60,6 +63,12 @@ pub(crate) struct Proxy {
     clock: Clock,
     hub: Hub,
     publisher: Task<Publisher, PublisherOutlet>,
+    /// Those that are there, or come to their end.
+    careful: BTreeMap<u64, Careful>,
+    asked_careful: AskedCareful,
+    last_careful: u64,
+    publisher_settings: publisher::Settings,
+    to_publisher: Sender<publisher::Input>,
     intake: Task<Intake, LinkOutlet>,
     recorder: Task<Recorder, LinkOutlet>,
     /// From then on clients are accepted, whether what was recorded counts or not.
@@ -75,6 +84,16 @@ pub(crate) struct Proxy {
     reads_from: Option<Mono>,
     /// The policies of the broker that it told last.
     told: Option<Rulings>,
+}
+
+/// What a careful publisher is told, and when it ends.
+type AskedCareful = Arc<Mutex<Vec<(Receiver<publisher::Input>, CancellationToken)>>>;
+
+/// A careful publisher.
+struct Careful {
+    task: Task<Publisher, CarefulOutlet>,
+    /// Until it has been told.
+    ends: Option<CancellationToken>,
 }
 
 /// Facts, with the machine that said them, until the world takes them.
@@ -130,6 +149,7 @@ impl Proxy {
             intake: Some(inboxes.intake_owner),
             existing_delays: Default::default(),
             prefetch: settings.prefetch.into(),
+            careful: false,
         };
         let now = clock.now();
         let recorder = recorder::Settings {
@@ -152,15 +172,24 @@ impl Proxy {
         };
         let (dials, events) = (Dials::default(), Events::default());
         let observer = |which| Box::new(Facts(which, events.clone())) as Box<dyn Observer>;
+        let (to_publisher, answers) = mpsc::channel(CAREFUL);
+        let asked_careful = AskedCareful::default();
+        let asked = asked_careful.clone();
+        let open_careful = Box::new(move |inbox, ends| {
+            let mut asked = asked.lock().expect("no panic");
+            asked.push((inbox, ends));
+        });
+        let publisher_settings = publisher.clone();
         let [for_recorder, for_intake] = [Which::Recorder, Which::Intake]
             .map(|which| LinkOutlet::new(&hub, observer(which), &inboxes));
         let publisher = Drive::link(
             Publisher::new(publisher, now),
-            PublisherOutlet::new(&hub, observer(Which::Publisher)),
+            PublisherOutlet::new(&hub, observer(Which::Publisher), open_careful),
             inboxes.publisher,
             clock.clone(),
             connector(&dials, Which::Publisher),
-        );
+        )
+        .with_answers(answers);
         let recorder = Drive::link(
             recorder,
             for_recorder,
@@ -180,6 +209,11 @@ impl Proxy {
             clock: clock.clone(),
             hub,
             publisher: Task::spawn(publisher),
+            careful: BTreeMap::new(),
+            asked_careful,
+            last_careful: 0,
+            publisher_settings,
+            to_publisher,
             intake: Task::spawn(intake),
             recorder: Task::spawn(recorder),
             listens_at: now.mono.after(RECORD_TIMEOUT),
@@ -254,8 +288,12 @@ impl Proxy {
         let walks = self.walks.all().iter();
         let walks = walks.filter(|walking| walking.task.is_woken());
         let walks = walks.map(|walking| Which::Walk(walking.number));
+        let careful = self.careful.iter();
+        let careful = careful.filter(|(_, careful)| careful.task.is_woken());
+        let careful = careful.map(|(number, _)| Which::Careful(*number));
         publisher
             .into_iter()
+            .chain(careful)
             .chain(intake)
             .chain(recorder)
             .chain(sessions)
@@ -264,7 +302,18 @@ impl Proxy {
 
     pub(crate) fn poll(&mut self, which: Which) {
         match which {
-            Which::Publisher => self.publisher.poll(),
+            Which::Publisher => {
+                self.publisher.poll();
+                self.keep_careful();
+            }
+            Which::Careful(number) => {
+                if let Some(careful) = self.careful.get_mut(&number) {
+                    careful.task.poll();
+                    if careful.task.machine().is_none() {
+                        self.careful.remove(&number);
+                    }
+                }
+            }
             Which::Intake => self.intake.poll(),
             Which::Recorder => self.recorder.poll(),
             Which::Walk(number) => self.poll_walk(number),
@@ -275,6 +324,35 @@ impl Proxy {
                         self.sessions.remove(&owner);
                     }
                 }
+            }
+        }
+    }
+
+    /// The publisher has asked for a careful one, or needs one no more.
+    fn keep_careful(&mut self) {
+        let asked = std::mem::take(&mut *self.asked_careful.lock().expect("no panic"));
+        for (inbox, ends) in asked {
+            self.last_careful += 1;
+            let which = Which::Careful(self.last_careful);
+            let settings = publisher::Settings {
+                careful: true,
+                ..self.publisher_settings.clone()
+            };
+            let facts = Box::new(Facts(which, self.events.clone()));
+            let drive = Drive::link(
+                Publisher::new(settings, self.clock.now()),
+                CarefulOutlet::new(facts, self.to_publisher.clone()),
+                inbox,
+                self.clock.clone(),
+                connector(&self.dials, which),
+            );
+            let (task, ends) = (Task::spawn(drive), Some(ends));
+            self.careful
+                .insert(self.last_careful, Careful { task, ends });
+        }
+        for careful in self.careful.values_mut() {
+            if careful.ends.take_if(|ends| ends.is_cancelled()).is_some() {
+                careful.task.drain();
             }
         }
     }
@@ -347,11 +425,15 @@ impl Proxy {
             (Which::Intake, self.intake.sleeps_through(now)),
             (Which::Recorder, self.recorder.sleeps_through(now)),
         ];
+        let careful = self.careful.iter().map(|(number, careful)| {
+            let which = Which::Careful(*number);
+            (which, careful.task.sleeps_through(now))
+        });
         let walks = self.walks.all().iter().map(|walking| {
             let which = Which::Walk(walking.number);
             (which, walking.task.sleeps_through(now))
         });
-        let mut all = sessions.chain(links).chain(walks);
+        let mut all = sessions.chain(links).chain(careful).chain(walks);
         all.find_map(|(which, what)| Some(format!("{which:?} sleeps, but {}", what?)))
     }
 

@@ -26,7 +26,7 @@ fn away_it_keeps_what_is_new_for_five_seconds_and_what_flew_for_fifteen() {
     rig.pass(2_000);
     assert_eq!(rig.settled(), [(4, AWAY), (1, AWAY)]);
     assert_eq!(
-        rig.machine.lanes.get(0).waiting.len(),
+        rig.machine.store.channels.get(0).waiting.len(),
         1,
         "no key of the others"
     );

@@ -95,7 +95,7 @@ fn where_it_should_have_gone_counts_more_than_who_rejected_it() {
     let mut rig = stamping();
     rig.publish(1, stamped("gone", 130_600));
     rig.published();
-    rig.close(5, 404, "NOT_FOUND");
+    rig.close(3, 404, "NOT_FOUND");
     rig.ready(2);
     let sent = names(&rig.sent());
     assert!(
@@ -116,7 +116,7 @@ fn a_header_that_just_fits_is_parked_as_it_is() {
     };
     rig.publish(1, publication);
     rig.published();
-    rig.close(5, 404, "NOT_FOUND");
+    rig.close(3, 404, "NOT_FOUND");
     rig.ready(2);
     let sent = rig.sent();
     assert_eq!(publishes(&sent).len(), 1);
@@ -161,7 +161,7 @@ fn one_that_nobody_answers_does_not_fill_the_books() {
     rig.publish(0, message("", "stuck", "1"));
     rig.published();
     let mut last = 1;
-    for _ in 0..2 * send::MOST_BOOKED / 2_000 {
+    for _ in 0..2 * traffic::MOST_BOOKED / 2_000 {
         let batch = (1..=2_000).map(|n| (n, message("", "fine", "1")));
         rig.publish_as(SESSION, batch.collect());
         assert_eq!(rig.published().len(), 2_000, "after {last}");
@@ -190,10 +190,10 @@ fn nothing_is_left_behind() {
     rig.pass(1_000);
     let publisher = &rig.machine;
     assert_eq!(publisher.held(), 0);
-    assert_eq!(publisher.items.bytes(), 0);
-    assert_eq!((publisher.books.waiting, publisher.books.in_flight), (0, 0));
+    assert_eq!(publisher.store.items.bytes(), 0);
+    assert_eq!((publisher.store.waiting, publisher.store.in_flight), (0, 0));
     assert_eq!(
-        (publisher.books.in_flight_bytes, publisher.tick),
+        (publisher.store.in_flight_bytes, publisher.tick),
         (0, None::<Mono>)
     );
 }

@@ -39,13 +39,13 @@ pub(super) fn methods(rig: &mut PublisherRig) -> Vec<(u16, MethodId)> {
     }
 }
 
-/// A dead letter of `int-x` is in flight over its bridge, on channel 6.
+/// A dead letter of `int-x` is in flight over its bridge, on channel 4.
 pub(super) fn bridged() -> PublisherRig {
     let mut rig = rig();
     rig.publish(1, message("int-x", "k", "1"));
-    assert_eq!(rig.published(), [row(5, "int-x", "k", "1")]);
-    rig.close(5, 403, INTERNAL);
-    assert_eq!(rig.published(), [row(6, BRIDGE, "k", "1")]);
+    assert_eq!(rig.published(), [row(3, "int-x", "k", "1")]);
+    rig.close(3, 403, INTERNAL);
+    assert_eq!(rig.published(), [row(4, BRIDGE, "k", "1")]);
     rig
 }
 
@@ -54,9 +54,9 @@ fn a_bridge_is_built_in_front_of_the_first_publish() {
     let mut rig = rig();
     rig.publish(1, message("int-x", "k", "1"));
     rig.published();
-    rig.close(5, 403, INTERNAL);
-    rig.ready(6);
-    let sent: Vec<Sent> = rig.sent().into_iter().filter(|s| s.channel == 6).collect();
+    rig.close(3, 403, INTERNAL);
+    rig.ready(4);
+    let sent: Vec<Sent> = rig.sent().into_iter().filter(|s| s.channel == 4).collect();
     let methods: Vec<MethodId> = sent.iter().filter_map(Sent::method).skip(2).collect();
     assert_eq!(methods, BUILT);
     let declare = [
@@ -74,7 +74,7 @@ fn a_bridge_is_built_in_front_of_the_first_publish() {
         [1, 0, 0, 0, 0]
     );
 
-    rig.ack(6, 1, false);
+    rig.ack(4, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
     let exchange = name("int-x");
     assert_eq!(
@@ -95,8 +95,8 @@ fn a_bridge_is_built_in_front_of_the_first_publish() {
 fn only_the_first_dead_letter_pays() {
     let mut rig = bridged();
     rig.publish(2, message("int-x", "l", "2"));
-    assert_eq!(methods(&mut rig), [(6, MethodId::BASIC_PUBLISH)]);
-    rig.ack(6, 2, true);
+    assert_eq!(methods(&mut rig), [(4, MethodId::BASIC_PUBLISH)]);
+    rig.ack(4, 2, true);
     let confirmed = [(1, Outcome::Confirmed), (2, Outcome::Confirmed)];
     assert_eq!(rig.settled(), confirmed);
 }
@@ -107,17 +107,17 @@ fn what_waits_for_an_internal_exchange_goes_along_in_order() {
     let batch = (1..=3_000).map(|n| (n, message("int-x", "k", &format!("{n} "))));
     rig.publish_as(SESSION, batch.collect());
     assert_eq!(rig.published().len(), 2_048);
-    rig.close(5, 403, INTERNAL);
+    rig.close(3, 403, INTERNAL);
     let mut published = rig.published();
-    rig.ack(6, 2_048, true);
+    rig.ack(4, 2_048, true);
     published.extend(rig.published());
-    assert!(published.iter().all(|row| row.0 == 6 && row.1 == BRIDGE));
+    assert!(published.iter().all(|row| row.0 == 4 && row.1 == BRIDGE));
     let order: Vec<u64> = published
         .iter()
         .map(|r| r.3.trim().parse().unwrap())
         .collect();
     assert!(order.into_iter().eq(1..=3_000));
-    rig.ack(6, 3_000, true);
+    rig.ack(4, 3_000, true);
     assert_eq!(rig.settled().len(), 3_000);
     assert_eq!(rig.machine.held(), 0);
 }
@@ -125,16 +125,16 @@ fn what_waits_for_an_internal_exchange_goes_along_in_order() {
 #[test]
 fn an_exchange_that_is_gone_takes_its_bridge_along_and_is_missing_then() {
     let mut rig = bridged();
-    rig.ack(6, 1, false);
+    rig.ack(4, 1, false);
     rig.publish(2, message("int-x", "k", "2"));
     rig.published();
     rig.close(
-        6,
+        4,
         404,
         "NOT_FOUND - no exchange 'dlx-proxy.bridge/int-x' in vhost '/'",
     );
-    assert_eq!(rig.published(), [row(5, "int-x", "k", "2")]);
-    rig.close(5, 404, "NOT_FOUND - no exchange 'int-x' in vhost '/'");
+    assert_eq!(rig.published(), [row(3, "int-x", "k", "2")]);
+    rig.close(3, 404, "NOT_FOUND - no exchange 'int-x' in vhost '/'");
     assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "2")]);
     rig.ack(2, 1, false);
     let outcomes = [
@@ -147,14 +147,14 @@ fn an_exchange_that_is_gone_takes_its_bridge_along_and_is_missing_then() {
 #[test]
 fn the_same_is_learnt_from_a_binding_that_fails() {
     let mut rig = bridged();
-    bind_fails(&mut rig, 6, 404);
-    assert_eq!(rig.published(), [row(5, "int-x", "k", "1")]);
-    rig.ack(5, 1, false);
+    bind_fails(&mut rig, 4, 404);
+    assert_eq!(rig.published(), [row(3, "int-x", "k", "1")]);
+    rig.ack(3, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)], "internal no more");
     rig.publish(2, message("int-x", "k", "2"));
     assert_eq!(
         rig.published(),
-        [row(5, "int-x", "k", "2")],
+        [row(3, "int-x", "k", "2")],
         "nor is it remembered so"
     );
 }
@@ -162,12 +162,12 @@ fn the_same_is_learnt_from_a_binding_that_fails() {
 #[test]
 fn an_exchange_that_was_made_anew_gets_a_bridge_again() {
     let mut rig = bridged();
-    rig.close(6, 404, "NOT_FOUND");
+    rig.close(4, 404, "NOT_FOUND");
     rig.published();
-    rig.close(5, 403, INTERNAL);
-    let built = BUILT.map(|id| (6, id));
+    rig.close(3, 403, INTERNAL);
+    let built = BUILT.map(|id| (4, id));
     assert_eq!(methods(&mut rig), built);
-    rig.ack(6, 1, false);
+    rig.ack(4, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
 }
 
@@ -175,14 +175,14 @@ fn an_exchange_that_was_made_anew_gets_a_bridge_again() {
 fn nobody_looks_for_a_bridge_without_end() {
     let mut rig = bridged();
     for _ in 2..=3 {
-        rig.close(6, 404, "NOT_FOUND");
+        rig.close(4, 404, "NOT_FOUND");
         rig.published();
-        rig.close(5, 403, INTERNAL);
-        assert_eq!(rig.published(), [row(6, BRIDGE, "k", "1")]);
+        rig.close(3, 403, INTERNAL);
+        assert_eq!(rig.published(), [row(4, BRIDGE, "k", "1")]);
     }
-    rig.close(6, 404, "NOT_FOUND");
+    rig.close(4, 404, "NOT_FOUND");
     rig.published();
-    rig.close(5, 403, INTERNAL);
+    rig.close(3, 403, INTERNAL);
     assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "1")]);
     rig.ack(2, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Parked(Cause::Forbidden))]);
@@ -197,13 +197,13 @@ fn what_may_not_be_bridged_is_parked() {
         (403, MethodId::EXCHANGE_BIND),
     ] {
         let mut rig = bridged();
-        rig.broker(&close(6, code, "no", failed));
+        rig.broker(&close(4, code, "no", failed));
         assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "1")]);
         rig.ack(2, 1, false);
         assert_eq!(rig.settled(), [(1, Outcome::Parked(Cause::Forbidden))]);
         // It may be public by now, and no bridge would tell.
         rig.publish(2, message("int-x", "k", "2"));
-        assert_eq!(rig.published(), [row(5, "int-x", "k", "2")]);
+        assert_eq!(rig.published(), [row(3, "int-x", "k", "2")]);
     }
 }
 
@@ -213,7 +213,7 @@ fn a_name_that_leaves_no_room_for_a_bridge_is_parked() {
     let exchange = "x".repeat(239);
     rig.publish(1, message(&exchange, "k", "1"));
     rig.published();
-    rig.close(5, 403, INTERNAL);
+    rig.close(3, 403, INTERNAL);
     assert_eq!(rig.published(), [row(2, "dlx-proxy.parked", "k", "1")]);
 }
 
@@ -222,8 +222,8 @@ fn what_an_internal_exchange_does_not_route_is_returned_by_its_bridge() {
     let mut rig = bridged();
     rig.publish(2, message("int-x", "l", "2"));
     rig.published();
-    rig.give_back(6, BRIDGE, "k", &message("", "", "1").content);
-    rig.ack(6, 2, true);
+    rig.give_back(4, BRIDGE, "k", &message("", "", "1").content);
+    rig.ack(4, 2, true);
     assert_eq!(rig.settled(), [(2, Outcome::Confirmed)]);
     let parked = rig.sent();
     assert_eq!(publishes(&parked), []);
@@ -267,7 +267,7 @@ fn a_parking_exchange_that_is_internal_gets_no_bridge() {
     let mut rig = rig();
     rig.publish(1, message("gone", "k", "1"));
     rig.published();
-    rig.close(5, 404, "NOT_FOUND");
+    rig.close(3, 404, "NOT_FOUND");
     rig.published();
     rig.close(2, 403, INTERNAL);
     assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::NoExchange))]);

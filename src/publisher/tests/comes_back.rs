@@ -128,7 +128,7 @@ fn an_exchange_that_leads_to_its_queue_is_built_in_front_of_the_first() {
     let mut rig = rig();
     rig.publish(1, returned(Some(RETURN)));
     let sent = sent(&mut rig);
-    let on_its_own: Vec<&Sent> = sent.iter().filter(|sent| sent.channel == 5).collect();
+    let on_its_own: Vec<&Sent> = sent.iter().filter(|sent| sent.channel == 3).collect();
     let built = on_its_own.iter().filter_map(|sent| sent.method()).skip(2);
     assert_eq!(built.collect::<Vec<_>>(), [EXCHANGE, BIND, PUBLISH]);
     let declare = [
@@ -141,14 +141,14 @@ fn an_exchange_that_leads_to_its_queue_is_built_in_front_of_the_first() {
         (bind.queue, bind.exchange, bind.routing_key, bind.bits),
         (&b"work"[..], RETURN.as_bytes(), &b""[..], 1)
     );
-    assert_eq!(publishes(&sent), [row(5, RETURN, "k", "hi")]);
+    assert_eq!(publishes(&sent), [row(3, RETURN, "k", "hi")]);
     rig.events();
-    rig.ack(5, 1, false);
+    rig.ack(3, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
     let queue = name("work");
     assert_eq!(rig.events(), [Event::CameBack { queue }]);
     rig.publish(2, returned(Some(RETURN)));
-    assert_eq!(methods(&mut rig), [(5, PUBLISH)]);
+    assert_eq!(methods(&mut rig), [(3, PUBLISH)]);
 }
 
 #[test]
@@ -161,15 +161,15 @@ fn where_its_queue_is_gone_that_exchange_tells() {
         let mut rig = rig();
         rig.publish(1, returned(Some(RETURN)));
         methods(&mut rig);
-        rig.broker(&close(5, code, "no queue", failed));
+        rig.broker(&close(3, code, "no queue", failed));
         let parked = parked(&mut rig, "k", cause);
         // Its queue may be there again: its exchange has gone in any case.
         rig.publish(2, is_itself_again(&parked, RETURN));
         assert_eq!(
             methods(&mut rig),
-            [EXCHANGE, BIND, PUBLISH].map(|id| (5, id))
+            [EXCHANGE, BIND, PUBLISH].map(|id| (3, id))
         );
-        rig.ack(5, 1, false);
+        rig.ack(3, 1, false);
         assert_eq!(rig.settled(), [(2, Outcome::Confirmed)]);
     }
 }
@@ -181,20 +181,20 @@ fn an_exchange_that_went_with_its_queue_is_built_again_once() {
         let mut rig = rig();
         rig.publish(9, returned(Some(RETURN)));
         methods(&mut rig);
-        rig.ack(5, 1, false);
+        rig.ack(3, 1, false);
         rig.settled();
         rig.publish(1, returned(Some(RETURN)));
-        assert_eq!(methods(&mut rig), [(5, PUBLISH)]);
-        rig.close(5, 404, "NOT_FOUND - no exchange");
+        assert_eq!(methods(&mut rig), [(3, PUBLISH)]);
+        rig.close(3, 404, "NOT_FOUND - no exchange");
         assert_eq!(
             methods(&mut rig),
-            [EXCHANGE, BIND, PUBLISH].map(|id| (5, id))
+            [EXCHANGE, BIND, PUBLISH].map(|id| (3, id))
         );
         if again {
-            rig.close(5, 404, "NOT_FOUND - no exchange");
+            rig.close(3, 404, "NOT_FOUND - no exchange");
             parked(&mut rig, "k", Cause::NoExchange);
         } else {
-            rig.ack(5, 1, false);
+            rig.ack(3, 1, false);
             assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
         }
     }
@@ -213,7 +213,7 @@ fn waits_for_room(millis: u64) -> Event {
 /// A queue that is full refuses what is published into it. A session has the original, which the broker can requeue.
 #[test]
 fn what_a_full_queue_refuses_is_back_with_its_session() {
-    for (by_exchange, channel) in [(None, 1), (Some(RETURN), 5)] {
+    for (by_exchange, channel) in [(None, 1), (Some(RETURN), 3)] {
         let mut rig = rig();
         rig.publish(1, returned(by_exchange));
         methods(&mut rig);
@@ -226,7 +226,7 @@ fn what_a_full_queue_refuses_is_back_with_its_session() {
 
 #[test]
 fn what_was_away_waits_for_room_as_often_as_it_has_to_and_that_counts_for_nothing() {
-    for (by_exchange, channel, delays) in [(None, 1, 5), (Some(RETURN), 5, 6)] {
+    for (by_exchange, channel, delays) in [(None, 1, 3), (Some(RETURN), 3, 4)] {
         let mut rig = rig();
         rig.now.wall = NOW;
         let back = returned(by_exchange);

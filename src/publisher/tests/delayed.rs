@@ -17,8 +17,8 @@ fn what_may_have_been_delivered_is_parked_for_good() {
         let mut rig = rig();
         rig.publish(1, publication.clone());
         assert_eq!(rig.published().len(), 1);
-        rig.give_back(5, "delayed", "k", &publication.content);
-        rig.ack(5, 1, false);
+        rig.give_back(3, "delayed", "k", &publication.content);
+        rig.ack(3, 1, false);
         assert_eq!(rig.published().len(), 1, "at the parking exchange");
         rig.ack(2, 1, false);
         assert_eq!(rig.settled(), [(1, Outcome::Parked(cause))]);

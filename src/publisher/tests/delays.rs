@@ -48,20 +48,20 @@ pub(super) fn methods(rig: &mut PublisherRig) -> Vec<(u16, MethodId)> {
         .collect()
 }
 
-/// One message waits on channel 5 to be confirmed by a delay queue.
+/// One message waits on channel 3 to be confirmed by a delay queue.
 pub(super) fn in_flight() -> PublisherRig {
     let mut rig = rig();
     rig.publish(1, delayed(1000, "1"));
     assert_eq!(
         methods(&mut rig),
-        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+        [DECLARE, BIND, PUBLISH].map(|id| (3, id))
     );
     rig
 }
 
 fn comes_back(rig: &mut PublisherRig, millis: &str, body: &str, tag: u64) {
-    rig.give_back(5, DELAY, millis, &message("", "", body).content);
-    rig.ack(5, tag, false);
+    rig.give_back(3, DELAY, millis, &message("", "", body).content);
+    rig.ack(3, tag, false);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn the_first_message_of_a_delay_builds_its_queue() {
         rig.publish(1, delayed(1500, "1"));
         let sent: Vec<Sent> = sent(&mut rig)
             .into_iter()
-            .filter(|s| s.channel == 5)
+            .filter(|s| s.channel == 3)
             .collect();
         let built: Vec<MethodId> = sent.iter().filter_map(Sent::method).skip(2).collect();
         assert_eq!(built, [DECLARE, BIND, PUBLISH]);
@@ -95,17 +95,17 @@ fn the_first_message_of_a_delay_builds_its_queue() {
             (bind.queue, bind.exchange, bind.routing_key, bind.bits),
             (declare.queue, DELAY.as_bytes(), &b"1500"[..], 1)
         );
-        assert_eq!(publishes(&sent), [row(5, DELAY, "1500", "1")]);
+        assert_eq!(publishes(&sent), [row(3, DELAY, "1500", "1")]);
         rig.events();
 
         rig.publish(2, delayed(1500, "2"));
-        assert_eq!(methods(&mut rig), [(5, PUBLISH)]);
+        assert_eq!(methods(&mut rig), [(3, PUBLISH)]);
         rig.publish(3, delayed(10_000, "3"));
         assert_eq!(
             methods(&mut rig),
-            [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+            [DECLARE, BIND, PUBLISH].map(|id| (3, id))
         );
-        rig.ack(5, 1, false);
+        rig.ack(3, 1, false);
         assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
         let told = Event::Retried {
             queue: name("work"),
@@ -120,7 +120,7 @@ fn the_first_message_of_a_delay_builds_its_queue() {
 #[test]
 fn a_queue_that_was_made_on_3_x_is_only_looked_for() {
     let refuse = |rig: &mut PublisherRig, code, text| {
-        rig.broker(&close(5, code, text, DECLARE));
+        rig.broker(&close(3, code, text, DECLARE));
     };
     let text = "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'dlx-proxy.delay.1000' in vhost '/': received the value '-1'";
     let mut rig = in_flight();
@@ -129,8 +129,8 @@ fn a_queue_that_was_made_on_3_x_is_only_looked_for() {
     let declare = sent.iter().find(|sent| sent.method() == Some(DECLARE));
     let declare = QueueDeclare::parse(&declare.expect("once more").payload).unwrap();
     assert_ne!(declare.bits & QueueDeclare::PASSIVE, 0);
-    assert_eq!(publishes(&sent), [row(5, DELAY, "1000", "1")]);
-    rig.ack(5, 1, false);
+    assert_eq!(publishes(&sent), [row(3, DELAY, "1000", "1")]);
+    rig.ack(3, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
 
     // Gone meanwhile: the next one is made as all are.
@@ -155,7 +155,7 @@ fn a_queue_that_somebody_has_deleted_is_built_again_once() {
     comes_back(&mut rig, "1000", "1", 1);
     assert_eq!(
         methods(&mut rig),
-        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+        [DECLARE, BIND, PUBLISH].map(|id| (3, id))
     );
     comes_back(&mut rig, "1000", "1", 2);
     assert_eq!(rig.settled(), [(1, Outcome::Refused(Cause::Unroutable))]);
@@ -170,16 +170,16 @@ fn so_it_is_for_each_message_that_comes_back() {
         SESSION,
         vec![(2, delayed(1000, "2")), (3, delayed(1000, "3"))],
     );
-    assert_eq!(methods(&mut rig), [(5, PUBLISH); 2]);
+    assert_eq!(methods(&mut rig), [(3, PUBLISH); 2]);
     for (tag, body) in [(1, "1"), (2, "2"), (3, "3")] {
         comes_back(&mut rig, "1000", body, tag);
     }
     assert_eq!(rig.settled(), []);
     let sent = methods(&mut rig);
-    assert_eq!(sent[..3], [DECLARE, BIND, PUBLISH].map(|id| (5, id)));
+    assert_eq!(sent[..3], [DECLARE, BIND, PUBLISH].map(|id| (3, id)));
     let again = sent.iter().filter(|(_, id)| *id == PUBLISH).count();
     assert_eq!(again, 3);
-    rig.ack(5, 6, true);
+    rig.ack(3, 6, true);
     let confirmed = [1, 2, 3].map(|ticket| (ticket, Outcome::Confirmed));
     assert_eq!(rig.settled(), confirmed);
 }
@@ -198,11 +198,11 @@ fn nobody_asks_whether_the_delay_exchange_delays() {
         },
     );
     methods(&mut rig);
-    rig.give_back(5, DELAY, "1000", &content);
-    rig.ack(5, 1, false);
+    rig.give_back(3, DELAY, "1000", &content);
+    rig.ack(3, 1, false);
     assert_eq!(
         methods(&mut rig),
-        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+        [DECLARE, BIND, PUBLISH].map(|id| (3, id))
     );
 }
 
@@ -213,7 +213,7 @@ fn a_delay_is_rounded_up() {
     rig.publish_as(SESSION, batch.to_vec());
     let keys: Vec<String> = rig.published().into_iter().map(|row| row.2).collect();
     assert_eq!(keys, ["1000", "1000", "30", "35", "4000"]);
-    rig.ack(5, 5, true);
+    rig.ack(3, 5, true);
     let delays = rig.events().into_iter().map(|event| match event {
         Event::Retried { delay, .. } => delay.as_millis(),
         other => panic!("{other:?}"),
@@ -227,7 +227,7 @@ fn a_message_that_is_sent_away_for_the_rest_is_not_counted_twice() {
     let mut rig = rig();
     rig.publish_as(INTAKE, vec![(1, delayed(70, ""))]);
     methods(&mut rig);
-    rig.ack(5, 1, false);
+    rig.ack(3, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
     assert_eq!(rig.events(), []);
 }

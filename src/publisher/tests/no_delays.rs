@@ -18,7 +18,7 @@ fn what_cannot_be_built_goes_back_to_its_owner_and_is_never_parked() {
         let mut rig = in_flight();
         rig.publish(2, delayed(1000, "2"));
         methods(&mut rig);
-        rig.broker(&close(5, code, "no", failed));
+        rig.broker(&close(3, code, "no", failed));
         let refused = [1, 2].map(|ticket| (ticket, Outcome::Refused(cause)));
         assert_eq!(rig.settled(), refused, "{code} {failed:?}");
         assert_eq!(methods(&mut rig), []);
@@ -26,7 +26,7 @@ fn what_cannot_be_built_goes_back_to_its_owner_and_is_never_parked() {
         rig.publish(3, delayed(1000, "3"));
         assert_eq!(
             methods(&mut rig),
-            [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+            [DECLARE, BIND, PUBLISH].map(|id| (3, id))
         );
     }
 }
@@ -53,12 +53,7 @@ fn where_nothing_can_be_proven_all_goes_back_to_its_owner() {
     let mut rig = rig();
     rig.publish_as(SESSION, (1..=3).map(proven).collect());
     methods(&mut rig);
-    rig.close(5, 406, text);
-    assert_eq!(
-        methods(&mut rig),
-        [DECLARE, BIND, PUBLISH].map(|id| (4, id))
-    );
-    rig.close(4, 406, text);
+    rig.close(3, 406, text);
     methods(&mut rig);
     assert_eq!(rig.settled(), [(1, refused), (2, refused), (3, refused)]);
     rig.publish_as(SESSION, vec![proven(4), (5, returned(None))]);
@@ -69,7 +64,7 @@ fn where_nothing_can_be_proven_all_goes_back_to_its_owner() {
     rig.publish_as(SESSION, vec![proven(6)]);
     assert_eq!(
         methods(&mut rig),
-        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+        [DECLARE, BIND, PUBLISH].map(|id| (3, id))
     );
 }
 
@@ -77,14 +72,14 @@ fn where_nothing_can_be_proven_all_goes_back_to_its_owner() {
 fn what_is_nacked_too_often_goes_back_to_its_owner() {
     let mut rig = in_flight();
     for tag in 1.. {
-        rig.nack(5, tag);
+        rig.nack(3, tag);
         if let [settled] = rig.settled()[..] {
             assert!(tag > 1);
             assert_eq!(settled, (1, Outcome::Refused(Cause::Nacked)));
             break;
         }
         rig.live(7_000);
-        assert_eq!(methods(&mut rig), [(5, PUBLISH)]);
+        assert_eq!(methods(&mut rig), [(3, PUBLISH)]);
     }
     assert_eq!(methods(&mut rig), []);
 }
@@ -96,9 +91,9 @@ fn a_link_that_is_lost_may_have_lost_the_queue() {
     rig.up("4.3.6");
     assert_eq!(
         methods(&mut rig),
-        [DECLARE, BIND, PUBLISH].map(|id| (5, id))
+        [DECLARE, BIND, PUBLISH].map(|id| (3, id))
     );
-    rig.ack(5, 1, false);
+    rig.ack(3, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
 }
 
@@ -108,8 +103,8 @@ fn what_finds_the_delay_queues_too_busy_goes_back_to_its_owner() {
     let batch = [1, 2].map(|n| (n, delayed(1000 * n, "1")));
     rig.publish_as(INTAKE, batch.to_vec());
     methods(&mut rig);
-    rig.nack(5, 1);
-    rig.nack(5, 2);
+    rig.nack(3, 1);
+    rig.nack(3, 2);
     rig.publish_as(INTAKE, vec![(3, delayed(3000, "3"))]);
     assert_eq!(rig.settled(), [(3, Outcome::Refused(Cause::TargetBusy))]);
     assert_eq!(methods(&mut rig), []);

@@ -65,7 +65,7 @@ fn if_nothing_is_left_to_overtake_them_the_broker_is_asked_and_nothing_is_parked
     assert!(rig.asked().is_empty(), "one question at a time");
     rig.answer(1);
     rig.pass(300);
-    assert_eq!(rig.machine.lanes.look(0).late, 2);
+    assert_eq!(rig.machine.store.channels.look(0).late, 2);
     rig.live(3_000);
     assert!(rig.asked().is_empty(), "it is known");
     rig.ack(1, 2, true);
@@ -226,8 +226,8 @@ fn a_silent_target_does_not_fill_the_channel_of_its_neighbours() {
     rig.settled();
     let publisher = &rig.machine;
     assert_eq!(publisher.held(), 0);
-    assert_eq!((publisher.books.waiting, publisher.books.in_flight), (0, 0));
-    assert_eq!(publisher.books.in_flight_bytes, 0);
+    assert_eq!((publisher.store.waiting, publisher.store.in_flight), (0, 0));
+    assert_eq!(publisher.store.in_flight_bytes, 0);
 }
 
 #[test]
@@ -236,16 +236,16 @@ fn what_sessions_hand_over_does_not_fill_the_publisher_with_one_target() {
     let batch = (1..=20_000).map(|n| (n, message("full", "k", "1")));
     rig.publish_as(SESSION, batch.collect());
     let mut first = 1;
-    while let sent @ 1.. = rig.published().iter().filter(|row| row.0 == 5).count() as u64 {
+    while let sent @ 1.. = rig.published().iter().filter(|row| row.0 == 3).count() as u64 {
         for tag in first..first + sent {
-            rig.nack(5, tag);
+            rig.nack(3, tag);
         }
         first += sent;
         if first > 20_000 {
             break;
         }
     }
-    let parked = rig.machine.held() - rig.machine.backing_off.len();
+    let parked = rig.machine.held() - rig.machine.store.backing_off.len();
     assert_eq!(parked, 20_000 - 16_384);
     assert!(rig.machine.accepts());
 }

@@ -1,5 +1,6 @@
 //! Dead letters that an operator sends back: there, or nowhere.
 
+use super::peer::{Does, Peer};
 use super::*;
 use crate::amqp::ids::name;
 use crate::dead_letter::proof::prove;
@@ -34,9 +35,9 @@ fn counted(rig: &mut PublisherRig) -> Vec<Event> {
 fn it_is_mandatory_confirmed_and_counted_by_itself() {
     let mut rig = rig();
     rig.publish(1, redriven(message("x", "k", "1")));
-    assert_eq!(rig.published(), [row(5, "x", "k", "1")]);
+    assert_eq!(rig.published(), [row(3, "x", "k", "1")]);
     assert_eq!(rig.settled(), []);
-    rig.ack(5, 1, false);
+    rig.ack(3, 1, false);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
     assert_eq!(counted(&mut rig), [told(Outcome::Confirmed)]);
 }
@@ -84,9 +85,6 @@ fn what_cannot_go_there_stays_where_it_is() {
     refused(Cause::Nacked, |rig, channel, tag, _| rig.nack(channel, tag));
     refused(Cause::TimedOut, |_, _, _, _| ());
     // Alone the second time.
-    refused(Cause::Poison, |rig, channel, _, _| {
-        rig.close(channel, 406, "PRECONDITION_FAILED - invalid expiration 'x'");
-    });
 }
 
 #[test]
@@ -97,21 +95,32 @@ fn an_internal_exchange_is_reached_over_its_bridge_or_not_at_all() {
         let mut rig = rig();
         let publication = redriven(message("int-x", "k", "1"));
         rig.publish(1, publication.clone());
-        assert_eq!(rig.published(), [row(5, "int-x", "k", "1")]);
-        rig.close(5, 403, internal);
-        assert_eq!(rig.published(), [row(6, bridge, "k", "1")]);
+        assert_eq!(rig.published(), [row(3, "int-x", "k", "1")]);
+        rig.close(3, 403, internal);
+        assert_eq!(rig.published(), [row(4, bridge, "k", "1")]);
         let outcome = match is_bound {
             true => Outcome::Confirmed,
             false => {
-                rig.give_back(6, bridge, "k", &publication.content);
+                rig.give_back(4, bridge, "k", &publication.content);
                 Outcome::Refused(Cause::Unroutable)
             }
         };
-        rig.ack(6, 1, false);
+        rig.ack(4, 1, false);
         assert_eq!(rig.settled(), [(1, outcome)]);
         assert_eq!(rig.published(), []);
         assert_eq!(counted(&mut rig), [told(outcome)]);
     }
+}
+
+#[test]
+fn what_closes_the_channel_stays_there_too() {
+    let mut peer = Peer::new(|_| Does::CloseChannel(406, "PRECONDITION_FAILED - this one"));
+    peer.publish_all(vec![(1, redriven(message("x", "k", "1")))]);
+    peer.pass(1_000);
+    let refused = Outcome::Refused(Cause::Poison);
+    assert_eq!(peer.settled, [(1, refused)]);
+    assert_eq!(peer.faults.len(), 2, "and is not parked");
+    assert!(peer.events.contains(&told(refused)));
 }
 
 #[test]
@@ -124,8 +133,8 @@ fn an_exchange_that_leads_to_its_queue_is_built() {
         super::delays::BIND,
         super::delays::PUBLISH,
     ];
-    assert_eq!(methods, built.map(|id| (5, id)));
-    rig.broker(&close(5, 404, "no queue 'work'", super::delays::BIND));
+    assert_eq!(methods, built.map(|id| (3, id)));
+    rig.broker(&close(3, 404, "no queue 'work'", super::delays::BIND));
     let refused = Outcome::Refused(Cause::NoExchange);
     assert_eq!(rig.settled(), [(1, refused)]);
 }
@@ -145,11 +154,11 @@ fn another_user_is_hidden_where_the_broker_refuses_it() {
         }
         let sent = super::delays::sent(&mut rig);
         let channels: Vec<u16> = publishes(&sent).into_iter().map(|row| row.0).collect();
-        assert_eq!(channels, [5]);
+        assert_eq!(channels, [4]);
         assert_eq!(user_id(&sent).as_deref(), Some("proxy"));
         let hidden = ("x-dlx-proxy-user-id".to_owned(), b"bob".to_vec());
         assert_eq!(headers(&sent), [hidden]);
-        rig.ack(5, ticket, false);
+        rig.ack(4, ticket, false);
         assert_eq!(rig.settled(), [(ticket, Outcome::Confirmed)]);
     }
     assert_eq!(counted(&mut rig), [Outcome::Confirmed; 2].map(told));
@@ -167,10 +176,8 @@ fn where_nothing_can_be_proven_it_stays() {
     };
     let refused = Outcome::Refused(Cause::UserId);
     rig.publish_as(SESSION, vec![proven(1)]);
-    assert_eq!(rig.published(), [row(5, "x", "k", "1")]);
-    rig.close(5, 406, PROXY);
-    assert_eq!(rig.published(), [row(4, "x", "k", "1")]);
-    rig.close(4, 406, PROXY);
+    assert_eq!(rig.published(), [row(3, "x", "k", "1")]);
+    rig.close(3, 406, PROXY);
     assert_eq!(rig.settled(), [(1, refused)]);
     // Nobody has to ask again; neither for one whose user would have to be hidden.
     rig.publish_as(SESSION, vec![proven(2), (3, redriven(foreign("x")))]);
@@ -195,8 +202,8 @@ fn where_nothing_can_lead_to_its_queue_alone_it_is_told_from_a_missing_right() {
     ] {
         let mut rig = rig();
         rig.publish(1, back());
-        assert_eq!(rig.published(), [row(5, "dlx-proxy.return/work", "k", "1")]);
-        rig.broker(&close(5, code, "no", bind));
+        assert_eq!(rig.published(), [row(3, "dlx-proxy.return/work", "k", "1")]);
+        rig.broker(&close(3, code, "no", bind));
         assert_eq!(rig.settled(), [(1, Outcome::Refused(cause))]);
     }
 }

@@ -22,8 +22,8 @@ fn a_return_is_matched_by_headers_that_were_sorted_and_converted() {
     // As 4.x re-encodes it: sorted by name.
     let mut sorted = TableBuilder::default();
     sorted.longstr(b"a", b"2").long(b"n", 2).longstr(b"z", b"1");
-    rig.give_back(5, "x", "k", &with_headers(sorted, "same"));
-    rig.ack(5, 3, true);
+    rig.give_back(3, "x", "k", &with_headers(sorted, "same"));
+    rig.ack(3, 3, true);
     assert_eq!(
         rig.settled(),
         [(1, Outcome::Confirmed), (3, Outcome::Confirmed)]
@@ -59,9 +59,9 @@ fn large_headers_that_come_back_changed_are_matched() {
         rig.machine.drained(rig.now, &mut rig.fx);
     }
     for n in 1..=number - 1 {
-        rig.give_back(5, "x", "k", &with(n as i64, 1));
+        rig.give_back(3, "x", "k", &with(n as i64, 1));
     }
-    rig.ack(5, number, true);
+    rig.ack(3, number, true);
     assert_eq!(rig.settled(), [(number, Outcome::Confirmed)]);
 }
 
@@ -107,8 +107,8 @@ fn a_return_with_what_the_broker_added_finds_its_own() {
     let [first, second] = twins();
     rig.publish_as(SESSION, vec![(1, first), (2, second.clone())]);
     rig.published();
-    rig.give_back(5, "headers", "k", &stamped(&second.content, b""));
-    rig.ack(5, 2, true);
+    rig.give_back(3, "headers", "k", &stamped(&second.content, b""));
+    rig.ack(3, 2, true);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
     rig.published();
     rig.ack(2, 1, false);
@@ -127,8 +127,8 @@ fn properties_tell_returns_apart() {
     };
     rig.publish_as(SESSION, vec![(1, with(1)), (2, with(2))]);
     rig.published();
-    rig.give_back(5, "by-priority", "k", &with(2).content);
-    rig.ack(5, 2, true);
+    rig.give_back(3, "by-priority", "k", &with(2).content);
+    rig.ack(3, 2, true);
     assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
 }
 
@@ -144,9 +144,9 @@ fn both_parked(change: impl Fn(&mut String, &mut Content)) {
     );
     rig.published();
     for _ in 0..2 {
-        rig.give_back(5, "headers", &key, &content);
+        rig.give_back(3, "headers", &key, &content);
     }
-    rig.ack(5, 2, true);
+    rig.ack(3, 2, true);
     rig.ack(1, 1, false);
     assert_eq!(rig.settled(), [(3, Outcome::Confirmed)]);
     rig.published();

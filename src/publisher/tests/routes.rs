@@ -1,5 +1,6 @@
 //! Returned, 404, 403: parked or dropped, and nobody else disturbed.
 
+use super::peer::{Does, Peer};
 use super::*;
 
 pub(super) fn parked(cause: Cause) -> Outcome {
@@ -73,13 +74,13 @@ fn a_missing_exchange_parks_its_own_and_disturbs_nobody() {
         ],
     );
     rig.published();
-    rig.close(5, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
+    rig.close(3, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
     let parked_now = [
         row(2, "dlx-proxy.parked", "k", "1"),
         row(2, "dlx-proxy.parked", "k", "3"),
     ];
     assert_eq!(rig.published(), parked_now);
-    rig.ack(6, 1, false);
+    rig.ack(4, 1, false);
     rig.ack(2, 2, true);
     assert_eq!(
         rig.settled(),
@@ -93,8 +94,8 @@ fn a_missing_exchange_parks_its_own_and_disturbs_nobody() {
     assert!(matches!(closed, Some(Event::ChannelClosed { .. })));
     // Declared since: nothing is remembered against it.
     rig.publish(4, message("gone", "k", "4"));
-    assert_eq!(rig.published(), [row(5, "gone", "k", "4")]);
-    rig.ack(5, 1, false);
+    assert_eq!(rig.published(), [row(3, "gone", "k", "4")]);
+    rig.ack(3, 1, false);
     assert_eq!(rig.settled(), [(4, Outcome::Confirmed)]);
 }
 
@@ -104,7 +105,7 @@ fn a_forbidden_exchange_parks() {
     rig.publish(1, message("theirs", "k", "1"));
     rig.published();
     rig.close(
-        5,
+        3,
         403,
         "ACCESS_REFUSED - access to exchange 'theirs' in vhost '/' refused for user 'proxy'",
     );
@@ -115,22 +116,22 @@ fn a_forbidden_exchange_parks() {
 
 #[test]
 fn a_forbidden_topic_is_found_among_its_neighbours() {
-    let mut rig = rig();
-    rig.publish_as(
-        SESSION,
-        vec![(1, message("t", "ok", "1")), (2, message("t", "no", "2"))],
+    let mut peer = Peer::new(
+        |published| match (published.1.as_str(), published.2.as_str()) {
+            ("t", "no") => Does::CloseChannel(
+                403,
+                "ACCESS_REFUSED - access to topic 'no' in exchange 't' in vhost '/' refused",
+            ),
+            _ => Does::Confirm,
+        },
     );
-    rig.published();
-    let text = "ACCESS_REFUSED - access to topic 'no' in exchange 't' in vhost '/' refused";
-    rig.close(5, 403, text);
-    assert_eq!(rig.published(), [row(4, "t", "ok", "1")]);
-    rig.ack(4, 1, false);
-    assert_eq!(rig.settled(), [(1, Outcome::Confirmed)]);
-    assert_eq!(rig.published(), [row(4, "t", "no", "2")]);
-    rig.close(4, 403, text);
-    assert_eq!(rig.published(), [row(4, "dlx-proxy.parked", "no", "2")]);
-    rig.ack(4, 1, false);
-    assert_eq!(rig.settled(), [(2, parked(Cause::Forbidden))]);
+    peer.publish_all(vec![
+        (1, message("t", "ok", "1")),
+        (2, message("t", "no", "2")),
+    ]);
+    peer.pass(1_000);
+    assert_eq!(peer.outcome(1), Some(Outcome::Confirmed));
+    assert_eq!(peer.outcome(2), Some(parked(Cause::Forbidden)));
 }
 
 /// A dead letter of the missing exchange `gone` that is on its way to parking, on channel 2.
@@ -138,7 +139,7 @@ fn parking() -> PublisherRig {
     let mut rig = rig();
     rig.publish(1, message("gone", "k", "1"));
     rig.published();
-    rig.close(5, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
+    rig.close(3, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'");
     rig.published();
     rig
 }
@@ -198,7 +199,7 @@ fn parked_twice_tells_the_latest_story_only() {
     };
     rig.publish(1, publication);
     rig.published();
-    rig.close(5, 404, "NOT_FOUND");
+    rig.close(3, 404, "NOT_FOUND");
     rig.ready(2);
     let names: Vec<String> = headers(&rig.sent()).into_iter().map(|(n, _)| n).collect();
     let told = ["x-parked-cause", "mine", "x-parked-exchange"];

@@ -42,7 +42,7 @@ impl World {
 
     pub(super) fn connect_link(&mut self, at: usize, which: Which) {
         let whose = match which {
-            Which::Publisher => Whose::Publisher,
+            Which::Publisher | Which::Careful(_) => Whose::Publisher,
             Which::Recorder => Whose::Recorder,
             Which::Walk(number) => Whose::Walk(number),
             Which::Intake | Which::Session(_) => Whose::Intake,
@@ -173,6 +173,21 @@ impl World {
     }
 
     // --- any of them
+
+    /// An operator closes one; or a link's is closed as if something that it sent had crashed.
+    pub(in super::super) fn close_a_connection(&mut self) {
+        let conns: Vec<(TcpId, Conn)> = self.open_peers().collect();
+        let Some((tcp, conn)) = self.rng.choice(&conns).copied() else {
+            return;
+        };
+        let is_link = self.peers[&tcp].client.is_none();
+        // By a clone: the worlds of seeds that are known stay as they are.
+        let (code, text) = match is_link && self.rng.clone().bool() {
+            true => (541, "it crashed"),
+            false => (320, "Closed via management plugin"),
+        };
+        self.broker.close_connection_as(conn, code, text);
+    }
 
     pub(in super::super) fn open_peers(&self) -> impl Iterator<Item = (TcpId, Conn)> + '_ {
         self.peers

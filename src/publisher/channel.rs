@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::amqp::ids::{ChannelId, ShortStr};
+use crate::amqp::ids::ChannelId;
 use crate::amqp::incoming::Incoming;
-use crate::amqp::method::MethodId;
+use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
 
 use super::clock::Uptime;
-use super::item::{Key, Stage};
+use super::item::{Key, Route, Stage};
 use super::returns::Returning;
 
 /// ```text
@@ -39,12 +39,12 @@ pub(super) struct Attempt {
 }
 
 #[derive(Debug)]
-pub(super) struct Lane {
-    channel: ChannelId,
+pub(super) struct Channel {
+    id: ChannelId,
     pub(super) state: State,
-    /// Of a named lane: the exchange that it serves now.
-    pub(super) exchange: ShortStr,
-    /// That is a bridge, and was built in this life of the channel.
+    /// The publications that it serves now.
+    pub(super) route: Route,
+    /// That leads to a bridge, which was built in this life of the channel.
     pub(super) built: bool,
     /// When it was used last, as a count of uses.
     pub(super) used: u64,
@@ -84,15 +84,15 @@ impl Attempt {
     }
 }
 
-// === impl Lane ===
+// === impl Channel ===
 
-impl Lane {
+impl Channel {
     /// A channel that is not open.
-    pub(super) fn new(channel: ChannelId) -> Lane {
-        Lane {
-            channel,
+    pub(super) fn new(id: ChannelId) -> Channel {
+        Channel {
+            id,
             state: State::Shut,
-            exchange: ShortStr::EMPTY,
+            route: Route::default(),
             built: false,
             used: 0,
             waiting: VecDeque::new(),
@@ -109,18 +109,13 @@ impl Lane {
         }
     }
 
-    pub(super) fn channel(&self) -> ChannelId {
-        self.channel
+    pub(super) fn id(&self) -> ChannelId {
+        self.id
     }
 
     /// True when nothing of its exchange is on it.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.in_flight == 0
-    }
-
-    /// True when no confirm is awaited but those that are late.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.in_flight == self.late
     }
 
     pub(super) fn span(&self) -> usize {
@@ -129,7 +124,7 @@ impl Lane {
 
     /// Opens the channel in confirm mode.
     pub(super) fn open(&mut self, out: &mut Vec<u8>) {
-        reply::channel_open(out, self.channel);
+        reply::channel_open(out, self.id);
         self.ask(out);
         self.state = State::Opening;
     }
@@ -147,9 +142,7 @@ impl Lane {
     }
 
     fn ask_at(&mut self, now: Option<Uptime>, out: &mut Vec<u8>) {
-        reply::method(out, self.channel, MethodId::CONFIRM_SELECT, |a| {
-            a.octet(0).end()
-        });
+        reply::method(out, self.id, MethodId::CONFIRM_SELECT, |a| a.octet(0).end());
         self.asked.push_back((self.last(), now));
     }
 
@@ -158,13 +151,6 @@ impl Lane {
         for (_, asks) in &mut self.asked {
             *asks = None;
         }
-    }
-
-    /// Whether an answer is on its way that tells of all that was published.
-    pub(super) fn has_asked(&self) -> bool {
-        self.asked
-            .back()
-            .is_some_and(|(last, _)| *last == self.last())
     }
 
     pub(super) fn answered(&mut self) {
@@ -177,15 +163,6 @@ impl Lane {
     /// The number of the last publish.
     fn last(&self) -> u64 {
         self.first + self.flight.len() as u64 - 1
-    }
-
-    /// The attempts without an answer of any kind.
-    pub(super) fn unprocessed(&self) -> impl Iterator<Item = (u64, Attempt)> {
-        let done = (self.processed + 1).saturating_sub(self.first) as usize;
-        let done = done.min(self.flight.len());
-        (self.first + done as u64..)
-            .zip(self.flight.range(done..).copied())
-            .filter(|(_, attempt)| !attempt.over)
     }
 
     /// The channel is gone: its attempts in order, with their numbers. The next life counts from 1 again.
@@ -206,17 +183,17 @@ impl Lane {
         self.last()
     }
 
-    pub(super) fn take(&mut self, tag: u64) -> Option<Attempt> {
-        let at = usize::try_from(tag.checked_sub(self.first)?).ok()?;
-        let attempt = self.flight.get_mut(at)?;
-        let taken = (!attempt.over).then_some(*attempt);
-        attempt.over = true;
-        self.forget(|attempt| attempt.over);
-        taken
-    }
-
-    /// The next of those confirmed together up to `tag` (0: all).
-    pub(super) fn take_through(&mut self, tag: u64) -> Option<(u64, Attempt)> {
+    /// The next of those that are confirmed: one, or all up to a number (0: all).
+    pub(super) fn confirm(&mut self, confirm: Settle) -> Option<(u64, Attempt)> {
+        let tag = confirm.delivery_tag.0;
+        if !confirm.multiple {
+            let at = usize::try_from(tag.checked_sub(self.first)?).ok()?;
+            let attempt = self.flight.get_mut(at)?;
+            let taken = (!attempt.over).then_some((tag, *attempt));
+            attempt.over = true;
+            self.forget(|attempt| attempt.over);
+            return taken;
+        }
         while tag == 0 || self.first <= tag {
             let attempt = self.flight.pop_front()?;
             self.first += 1;

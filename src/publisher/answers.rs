@@ -4,51 +4,64 @@
 //! A publish has stalled when another that left a quarter of `confirm-timeout` after it has its answer. So it is not enough that an answer takes long:
 //! a broker that stands still, or a target that is slow but the only one, answers in order, and there nobody waits for somebody else.
 //!
-//! If all that is in flight goes to such a target, nothing leaves any more that could overtake it. Then the broker is asked, once (`Lane`): a channel handles
+//! If all that is in flight goes to such a target, nothing leaves any more that could overtake it. Then the broker is asked, once (`Channel`): a channel handles
 //! its methods in order, so the answer to one that left so much later tells that the publish is routed, and only its queue is silent. It has stalled,
 //! too, but nobody knows whether other queues answer. If they do not, the parking queue does not either; so of what is too much, one is parked first.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use crate::machine::{Cause, Now};
-use crate::publisher::Effects;
-
-use super::Publisher;
-use super::item::{Key, Place};
-use super::lanes::SUSPECTS;
+use super::clock::Uptime;
+use super::item::Key;
 use super::quota::Load;
+use super::store::Store;
 
-impl Publisher {
-    /// Looks for those that have stalled.
-    pub(super) fn find_stalled(&mut self, now: Now, fx: &mut Effects) {
-        let uptime = self.clock.at(now.mono);
-        let patience = self.settings.limits.now().confirm_timeout / 4;
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// When the last publish left, and when the newest one that has an answer did.
+    pub(super) sent: Uptime,
+    pub(super) answered: Uptime,
+    /// Was too much for its target, and the first to be parked: queues answer if its confirm comes.
+    witness: Option<Key>,
+}
+
+// === impl Answers ===
+
+impl Answers {
+    /// Looks for those that have stalled: what is too much of them.
+    pub(super) fn find_stalled(
+        &mut self,
+        store: &mut Store,
+        uptime: Uptime,
+        patience: Duration,
+        out: &mut Vec<u8>,
+    ) -> Vec<Key> {
         let mut excess: Vec<Key> = Vec::new();
         let mut unanswered = Load::default();
         let mut unknown = BTreeSet::new();
         let mut witness = None;
-        for at in (0..self.lanes.len()).filter(|at| *at != SUSPECTS) {
-            let lane = self.lanes.get(at);
-            let told = lane.told;
-            let sent = lane.sent_before(|sent| uptime.since(sent) >= patience);
+        for at in 0..store.channels.len() {
+            let channel = store.channels.look(at);
+            let told = channel.told;
+            let sent = channel.sent_before(|sent| uptime.since(sent) >= patience);
             for (tag, attempt) in sent.collect::<Vec<_>>() {
-                let Some(item) = self.items.get(attempt.key) else {
+                let Some(item) = store.items.get(attempt.key).filter(|item| !item.late) else {
                     continue;
                 };
-                if item.late || item.place != (Place::InFlight { lane: at, tag }) {
+                if !store.is_in_flight(attempt.key, at, tag) {
                     continue;
                 }
                 let others_answer = self.answered.since(attempt.at) >= patience;
                 let is_routed = told.since(attempt.at) >= patience;
-                if (others_answer || is_routed) && !self.quota.is_full(item) {
-                    self.set_late(attempt.key, true);
+                if (others_answer || is_routed) && !store.quota.is_full(item) {
+                    store.set_late(attempt.key, true);
                     continue;
                 }
                 if others_answer {
                     excess.push(attempt.key);
                     continue;
                 }
-                if self.quota.is_signal(item) {
+                if store.quota.is_signal(item) {
                     unanswered.add(item.weight);
                 }
                 if !is_routed {
@@ -58,19 +71,17 @@ impl Publisher {
                 }
             }
         }
-        let held_up = self.books.waiting > 0 || self.quota.exceeds_share(unanswered);
+        let held_up = store.waiting > 0 || store.quota.exceeds_share(unanswered);
         if held_up && uptime.since(self.sent) >= patience {
             for at in unknown {
-                let out = fx.broker.build(&[]);
-                self.lanes.get(at).ask_who_is_stalled(out, uptime);
+                store.channels.get(at).ask_who_is_stalled(out, uptime);
             }
-            if self.witness.is_none_or(|key| self.items.get(key).is_none()) {
+            let is_over = |key| store.items.get(key).is_none();
+            if self.witness.is_none_or(is_over) {
                 self.witness = witness;
                 excess.extend(witness);
             }
         }
-        for key in excess {
-            self.give_up(key, Cause::TargetBusy, now, fx);
-        }
+        excess
     }
 }

@@ -25,8 +25,7 @@ fn beside_a_target_that_closes_the_connection_others_go_on() {
         let mut batch = many(exchange, "bad");
         batch.insert(100, (1, message("", "good", "1")));
         let began = peer.now();
-        peer.rig.publish_as(SESSION, batch);
-        peer.serve();
+        peer.publish_all(batch);
         // One a quarter of a second, all the time.
         for n in 2..=600 {
             peer.publish(n, "", "good");
@@ -48,23 +47,26 @@ fn beside_a_target_that_closes_the_connection_others_go_on() {
             );
         }
         // Seldom and more seldom: one to learn that there is something, one to learn what; then after 1, 2, 4, 8, 16 s.
-        let faults: Vec<u64> = peer.faults.iter().map(|(_, when)| when - began).collect();
+        let faults: Vec<u64> = peer
+            .faults
+            .iter()
+            .map(|(_, when, _)| when - began)
+            .collect();
         assert!(faults.len() <= 10, "{faults:?}");
         for n in 1_000..1_200 {
             assert_eq!(peer.outcome(n), Some(Outcome::Parked(Cause::Poison)), "{n}");
         }
         assert!(
-            peer.rig
-                .events()
+            peer.events
                 .iter()
-                .any(|event| matches!(event, Event::TargetConvicted { .. }))
+                .any(|event| matches!(event, Event::TargetClosesConnection { .. }))
         );
-        assert_eq!(peer.rig.machine.held(), 0);
+        assert_eq!(peer.side.rig.machine.held(), 0);
     }
 }
 
 #[test]
-fn what_is_on_its_way_when_a_turn_begins_is_not_published_twice() {
+fn what_a_careful_one_tries_disturbs_nobody() {
     let mut peer = Peer::new(|published| match published.2.as_str() {
         "bad" => Does::Close(506),
         _ => Does::ConfirmLater,
@@ -83,18 +85,8 @@ fn what_is_on_its_way_when_a_turn_begins_is_not_published_twice() {
 fn what_is_given_up_says_where_it_should_have_gone() {
     let mut peer = Peer::new(bad_stream);
     peer.publish(1, "bad", "k");
-    let mut told = Vec::new();
-    for _ in 0..7_000 {
-        peer.rig.pass(10);
-        for sent in peer.rig.sent() {
-            if sent.kind == Kind::Header {
-                told = headers(std::slice::from_ref(&sent));
-            }
-            if !peer.answer(sent) {
-                break;
-            }
-        }
-    }
+    peer.pass(70_000);
+    let told = headers(&peer.header.take().into_iter().collect::<Vec<_>>());
     assert_eq!(
         told,
         [
@@ -114,13 +106,10 @@ fn a_target_that_is_well_again_gets_all_in_order() {
             false => Does::Confirm,
         }
     });
-    peer.rig.publish_as(SESSION, many("", "bad"));
-    peer.serve();
+    peer.publish_all(many("", "bad"));
     peer.pass(2_000);
     WELL.store(true, std::sync::atomic::Ordering::Relaxed);
-    peer.rig
-        .publish_as(SESSION, vec![(9_999, message("", "bad", "9999"))]);
-    peer.serve();
+    peer.publish(9_999, "", "bad");
     peer.pass(10_000);
     assert_eq!(peer.settled.len(), 201);
     assert!(
@@ -145,8 +134,7 @@ fn a_mute_suspect_holds_up_nobody() {
     let mut batch = vec![(1, message("", "mute", "1")), (2, message("", "good", "2"))];
     batch.extend(many("bad", "k"));
     batch.extend([(3, message("", "mute", "3")), (4, message("x", "k", "4"))]);
-    peer.rig.publish_as(SESSION, batch);
-    peer.serve();
+    peer.publish_all(batch);
     peer.pass(2_000);
     for n in [2, 4] {
         assert_eq!(peer.outcome(n), Some(Outcome::Confirmed), "{n}");
@@ -155,14 +143,13 @@ fn a_mute_suspect_holds_up_nobody() {
 }
 
 #[test]
-fn one_bad_target_among_many_is_found_in_halves() {
+fn one_bad_target_among_many_is_found() {
     let mut peer = Peer::new(bad_stream);
     let mut batch: Vec<_> = (1..=200)
         .map(|n| (n, message("", &format!("q{n}"), &n.to_string())))
         .collect();
     batch.insert(150, (999, message("", "bad", "999")));
-    peer.rig.publish_as(SESSION, batch);
-    peer.serve();
+    peer.publish_all(batch);
     peer.pass(2_000);
     let late = (1..=200).filter(|n| peer.outcome(*n) != Some(Outcome::Confirmed));
     assert_eq!(late.count(), 0);
@@ -175,8 +162,7 @@ fn one_that_is_wrong_by_itself_is_found_among_its_neighbours_and_parked_at_once(
         "1117" if !published.1.starts_with("dlx-proxy") => Does::Close(501),
         _ => Does::Confirm,
     });
-    peer.rig.publish_as(SESSION, many("", "k"));
-    peer.serve();
+    peer.publish_all(many("", "k"));
     peer.pass(5_000);
     for n in 1_000..1_200 {
         let expected = match n {
@@ -203,20 +189,95 @@ fn if_it_cannot_be_parked_either_its_owner_gets_it_back() {
 }
 
 #[test]
-fn what_ends_while_it_is_tried_ends_nothing_else() {
+fn links_that_are_cut_meanwhile_are_no_fault() {
     let mut peer = Peer::new(bad_stream);
     peer.publish(1, "bad", "k");
     for _ in 0..10 {
         peer.pass(500);
-        peer.rig.cut();
-        peer.published.clear();
+        peer.side.cut();
+        if let Some(careful) = &mut peer.careful {
+            careful.cut();
+        }
         // All in all less than what a session waits for a link.
-        peer.rig.pass(1_000);
-        peer.rig.up("4.3.6");
+        peer.pass(1_000);
         peer.publish(2, "", "good");
     }
+    peer.pass(1_000);
     assert_eq!(peer.outcome(2), Some(Outcome::Confirmed));
-    peer.rig.drain();
-    peer.pass(2_000);
+    assert_eq!(peer.outcome(1), None);
+}
+
+#[test]
+fn what_is_still_tried_when_the_process_ends_is_back_with_its_owner() {
+    let mut peer = Peer::new(bad_stream);
+    peer.publish(1, "bad", "k");
+    peer.publish(2, "", "mute");
+    peer.pass(5_000);
+    peer.side.rig.drain();
+    peer.serve();
+    let away = Outcome::Refused(Cause::PublisherAway);
+    assert_eq!(peer.outcome(1), Some(away));
+    assert_eq!(peer.outcome(2), None);
+}
+
+#[test]
+fn the_careful_one_is_there_while_something_is_tried() {
+    let mut peer = Peer::new(
+        |published| match (published.1.as_str(), published.2.as_str()) {
+            ("", "bad") => Does::Close(501),
+            _ => Does::Confirm,
+        },
+    );
+    peer.publish(1, "", "good");
+    assert_eq!(peer.opened, 0);
+    let bad = (3, message("", "bad", "3"));
+    peer.publish_all(vec![(2, message("", "good", "2")), bad]);
+    assert!(peer.careful.is_some());
+    peer.pass(1_000);
+    assert_eq!(peer.outcome(2), Some(Outcome::Confirmed));
+    assert_eq!(peer.outcome(3), Some(Outcome::Parked(Cause::Poison)));
+    assert!(peer.careful.is_none());
+    assert_eq!(peer.opened, 1);
+}
+
+/// A limit on connections keeps the careful one out: what it has is tried without it, now and then, and others go on.
+#[test]
+fn without_a_careful_one_others_go_on() {
+    let mut peer = Peer::new(bad_stream);
+    peer.has_room = false;
+    let batch = vec![(1, message("", "bad", "1")), (2, message("", "good", "2"))];
+    peer.publish_all(batch);
+    for n in 3..=200 {
+        peer.publish(n, "", "good");
+        peer.pass(100);
+    }
+    let confirmed = (2..=200).filter(|n| peer.outcome(*n) == Some(Outcome::Confirmed));
+    assert!(confirmed.count() >= 190);
+    let faults = peer.faults.len();
+    assert!((2..=5).contains(&faults), "{:?}", peer.faults);
+    peer.has_room = true;
+    peer.pass(20_000);
+    assert_eq!(peer.outcome(200), Some(Outcome::Confirmed));
+    peer.pass(60_000);
     assert_eq!(peer.outcome(1), Some(Outcome::Parked(Cause::Poison)));
+}
+
+/// What comes for a target that is held waits for it, and then is published in order.
+#[test]
+fn the_order_of_a_target_is_kept() {
+    let mut peer = Peer::new(|published| match published.3.as_str() {
+        "1100" if !published.1.starts_with("dlx-proxy") => Does::Close(541),
+        _ => Does::Confirm,
+    });
+    peer.publish_all(many("", "k"));
+    for n in 2_000..2_100 {
+        peer.publish(n, "", "k");
+        peer.pass(10);
+    }
+    peer.pass(70_000);
+    let arrived = peer.arrived.iter().map(|(body, _)| body.parse().unwrap());
+    let arrived: Vec<u64> = arrived.filter(|n: &u64| *n != 1_100).collect();
+    assert_eq!(arrived.len(), 299);
+    assert!(arrived.is_sorted(), "{arrived:?}");
+    assert_eq!(peer.outcome(1_100), Some(Outcome::Parked(Cause::Poison)));
 }

@@ -1,0 +1,46 @@
+//! What a driver waits for; for those who watch that it does not do so in vain.
+
+use crate::machine::{Leg, Machine, Mono};
+
+use super::super::clock::Clock;
+use super::super::stream::Stream;
+use super::{Drive, Outlet};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// The client's leg can be read, the broker's.
+    pub read: [bool; 2],
+    /// There is something to write to the client, to the broker.
+    pub write: [bool; 2],
+    /// Something in the inbox would be accepted.
+    pub inbox: bool,
+    /// The machine wants to be called then.
+    pub until: Option<Mono>,
+}
+
+// === impl Drive ===
+
+impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
+    pub fn waits(&self) -> Waits {
+        let ended = self.last_words.is_some();
+        let legs = [Leg::Client, Leg::Broker];
+        let buffered = [self.fx.client.buffered(), self.fx.broker.buffered()];
+        let read = legs.map(|leg| {
+            let pipe = self.pipe(leg).filter(|pipe| !pipe.read_to_end);
+            !ended && pipe.is_some() && self.wants_read(leg)
+        });
+        let write = legs.map(|leg| buffered[leg as usize] > 0);
+        Waits {
+            read,
+            write,
+            inbox: !ended
+                && (self.machine.accepts() && !self.inbox.is_empty()
+                    || self
+                        .answers
+                        .as_ref()
+                        .is_some_and(|answers| !answers.is_empty())),
+            until: self.due(),
+        }
+    }
+}

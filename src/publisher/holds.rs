@@ -1,0 +1,201 @@
+//! Targets whose dead letters wait, in order, as publishing to them may close the connection.
+//!
+//! ```text
+//!  publisher          in flight when the connection was closed ──▶ handed to the careful publisher ── none left there ──▶ free
+//!                     what comes later for the same target ──▶ waiting ──────────────────────────────────────────────────┘
+//!
+//!  careful publisher  in flight alone when its connection was closed ──▶ waiting, with what comes behind it ── a pause ──▶ tried again
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::machine::{Mono, Owner, Ticket};
+
+use super::clock::Uptime;
+use super::item::Key;
+use super::quota::Target;
+
+/// How long a target that closed the connection is left alone. Each time that it does so, that is doubled.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(32);
+
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    targets: BTreeMap<Target, Hold>,
+    /// What the careful publisher has.
+    handed: BTreeMap<(Owner, Ticket), (Target, Key)>,
+}
+
+#[derive(Debug, Default)]
+struct Hold {
+    waiting: VecDeque<Key>,
+    since: Uptime,
+    /// How many the careful publisher has.
+    handed: usize,
+    /// How many of those in front it has given back.
+    back: usize,
+    /// The last one that it was handed. If that is confirmed, the target is well, and what is left there is wrong by itself.
+    newest: Option<Key>,
+    is_well: bool,
+    /// In the careful publisher: until when the target is left alone, and for how long that is.
+    until: Mono,
+    pause: Duration,
+    /// What closed the connection: the next time another one goes first, as it need not be the target's fault.
+    last: Option<Key>,
+}
+
+// === impl Holds ===
+
+impl Holds {
+    /// Whether what goes to this target waits here now.
+    pub(super) fn holds(&self, target: &Target) -> bool {
+        let hold = self.targets.get(target);
+        hold.is_some_and(|hold| hold.handed > 0 && !hold.is_well || hold.until > Mono(0))
+    }
+
+    /// Whether something of this target waited here, and has not ended.
+    pub(super) fn knows(&self, target: &Target) -> bool {
+        self.targets.contains_key(target)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// Whether the careful publisher has any.
+    pub(super) fn any_handed(&self) -> bool {
+        !self.handed.is_empty()
+    }
+
+    /// Whether something of any target waited here.
+    pub(super) fn any_known(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
+    pub(super) fn any_waiting(&self) -> bool {
+        let mut holds = self.targets.values();
+        holds.any(|hold| !hold.waiting.is_empty() || hold.last.is_some())
+    }
+
+    /// One more for a target that is held.
+    pub(super) fn join(&mut self, target: &Target, key: Key) {
+        if let Some(hold) = self.targets.get_mut(target) {
+            hold.waiting.push_back(key);
+        }
+    }
+
+    /// The careful publisher gets this one.
+    pub(super) fn hand(&mut self, id: (Owner, Ticket), target: Target, key: Key, now: Uptime) {
+        let hold = self.targets.entry(target.clone()).or_default();
+        if hold.handed == 0 || hold.is_well {
+            hold.since = now;
+        }
+        hold.handed += 1;
+        (hold.newest, hold.is_well) = (Some(key), false);
+        self.handed.insert(id, (target, key));
+    }
+
+    /// The careful publisher has it no more.
+    pub(super) fn taken(
+        &mut self,
+        id: (Owner, Ticket),
+        is_confirmed: bool,
+    ) -> Option<(Target, Key)> {
+        let (target, key) = self.handed.remove(&id)?;
+        if let Some(hold) = self.targets.get_mut(&target) {
+            hold.handed -= 1;
+            hold.is_well |= is_confirmed && hold.newest == Some(key);
+        }
+        Some((target, key))
+    }
+
+    /// It was given back without an answer: it waits here, in front.
+    pub(super) fn put_back(&mut self, target: &Target, key: Key) {
+        if let Some(hold) = self.targets.get_mut(target) {
+            hold.waiting.insert(hold.back.min(hold.waiting.len()), key);
+            hold.back += 1;
+        }
+    }
+
+    /// The one that waits first, for the careful publisher, if that has no other of this target.
+    pub(super) fn next(&mut self, target: &Target) -> Option<Key> {
+        let hold = self.targets.get_mut(target)?;
+        hold.back = 0;
+        (hold.handed == 0)
+            .then(|| hold.waiting.pop_front())
+            .flatten()
+    }
+
+    /// Those that may go as usual, if the target is well, or the careful publisher has none for it.
+    pub(super) fn free(&mut self, target: &Target) -> Vec<Key> {
+        let Some(hold) = self.targets.get_mut(target) else {
+            return Vec::new();
+        };
+        if hold.handed > 0 && !hold.is_well {
+            return Vec::new();
+        }
+        let free = std::mem::take(&mut hold.waiting).into();
+        if hold.handed == 0 {
+            self.targets.remove(target);
+        }
+        free
+    }
+
+    /// Of each target that is held since then, the one that waits first, if the careful publisher has not got one more for it: it tells whether the
+    /// target is well.
+    pub(super) fn probes(&mut self, is_old: impl Fn(Uptime) -> bool) -> Vec<Key> {
+        let held = self.targets.values_mut();
+        let old = held.filter(|hold| hold.handed == 1 && !hold.is_well && is_old(hold.since));
+        old.filter_map(|hold| hold.waiting.pop_front()).collect()
+    }
+
+    /// This one closed the connection, alone: its target is left alone for a while. True if it did so for the first time.
+    pub(super) fn pause(&mut self, target: Target, key: Key, now: Mono, uptime: Uptime) -> bool {
+        let hold = self.targets.entry(target).or_default();
+        let is_first = hold.pause == Duration::ZERO;
+        if is_first {
+            hold.since = uptime;
+        }
+        hold.pause = (hold.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        hold.until = now.after(hold.pause);
+        hold.waiting.extend(hold.last.replace(key));
+        is_first
+    }
+
+    /// Those whose target was left alone for long enough, in order.
+    pub(super) fn due(&mut self, now: Mono) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for hold in self.targets.values_mut() {
+            if hold.until > Mono(0) && hold.until <= now {
+                hold.until = Mono(0);
+                keys.extend(std::mem::take(&mut hold.waiting));
+                keys.extend(hold.last.take());
+            }
+        }
+        keys
+    }
+
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        let until = self.targets.values().map(|hold| hold.until);
+        until.filter(|until| *until > Mono(0)).min()
+    }
+
+    /// All that waits, with its target's time here.
+    pub(super) fn waiting(&self) -> Vec<(Uptime, Key)> {
+        let all = self.targets.values();
+        all.flat_map(|hold| {
+            let keys = hold.waiting.iter().chain(&hold.last);
+            keys.map(|key| (hold.since, *key))
+        })
+        .collect()
+    }
+
+    /// Takes out those for which that is not so any more.
+    pub(super) fn retain(&mut self, stays: impl Fn(Key) -> bool) {
+        for hold in self.targets.values_mut() {
+            hold.waiting.retain(|key| stays(*key));
+            hold.last = hold.last.filter(|key| stays(*key));
+        }
+    }
+}
