@@ -33,7 +33,7 @@ use self::bridges::Known;
 use self::clock::Clock;
 use self::delays::Delays;
 use self::holds::Holds;
-use self::item::{Item, Key, Place, Stage};
+use self::item::{Item, Place, Stage};
 use self::quota::Quota;
 use self::store::Store;
 use self::traffic::Doubt;
@@ -156,11 +156,11 @@ impl Publisher {
             internal: Known::new(settings.names.clone()),
             delays: Delays::new(settings.names.clone(), settings.existing_delays.clone()),
             away: Away::new(now, settings.careful),
+            holds: Holds::new(settings.names.parking().clone()),
             settings,
             clock: Clock::new(now.mono),
             tick: None,
             draining: false,
-            holds: Holds::default(),
             doubt: Doubt::default(),
             answers: Answers::default(),
             proven: false,
@@ -234,7 +234,7 @@ impl Publisher {
 
     /// What became of one that the careful publisher was handed.
     fn was_tried(&mut self, of: (Owner, Ticket), outcome: Outcome, now: Now, fx: &mut Effects) {
-        let Some((target, key)) = self.holds.taken(of, outcome == Outcome::Confirmed) else {
+        let Some((target, key)) = self.holds.taken(of) else {
             return;
         };
         let of_intake = self.settings.intake == Some(of.0);
@@ -249,22 +249,30 @@ impl Publisher {
             }
             outcome => self.finish(key, outcome, fx),
         }
-        let is_held = |store: &Store, key: Key| {
-            let place = store.items.get(key).map(|item| item.place);
-            place == Some(Place::Held)
+        let is_well = match outcome {
+            Outcome::Parked(_) => target.0 == *self.settings.names.parking(),
+            outcome => outcome == Outcome::Confirmed,
         };
-        // Others of that target may do the same.
-        let again = matches!(
+        if is_well {
+            self.holds.passed(&target, key);
+        }
+        let is_poison = matches!(
             outcome,
             Outcome::Parked(Cause::Poison) | Outcome::Refused(Cause::Poison)
         );
-        while again && let Some(key) = self.holds.next(&target) {
-            if is_held(&self.store, key) && self.hand(key, now, fx) {
-                return;
+        // Then others of that target may do the same.
+        while is_poison
+            && !is_well
+            && let Some(key) = self.holds.next(&target)
+        {
+            if self.store.is_at(key, Place::Held) {
+                let uptime = self.clock.at(now.mono);
+                let handed = self.holds.hand(&mut self.store, key, uptime);
+                return fx.out.careful.extend(handed);
             }
         }
         let mut free = self.holds.free(&target);
-        free.retain(|key| is_held(&self.store, *key));
+        free.retain(|key| self.store.is_at(*key, Place::Held));
         self.store.enqueue_in_front(&free);
     }
 
@@ -282,7 +290,7 @@ impl Publisher {
         }
         for key in self.store.of_intake(true) {
             if let Some(item) = self.store.remove(key)
-                && let Some((target, _)) = self.holds.taken((item.owner, item.ticket), false)
+                && let Some((target, _)) = self.holds.taken((item.owner, item.ticket))
             {
                 let free = self.holds.free(&target);
                 self.store.enqueue_in_front(&free);
@@ -292,7 +300,7 @@ impl Publisher {
         if !self.settings.careful {
             let intake = self.settings.intake.map(|intake| (intake, false));
             fx.out.takes.extend(intake);
-            if self.holds.any_known() {
+            if self.holds.any_handed() {
                 fx.out.careful.push(Input::HandOver);
             }
         }
@@ -333,7 +341,7 @@ impl Publisher {
         self.pump(now, fx);
         // A vhost that does not let us in will not do so soon: the broker should deal with all that is here.
         let shut_out = self.link.is_refused();
-        self.away.refusing |= shut_out;
+        self.away.refusing |= shut_out && !self.settings.careful;
         if self.settings.careful {
             if self.away.refusing || self.draining {
                 self.refuse(fx, |_| true);

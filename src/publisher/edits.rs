@@ -63,8 +63,22 @@ pub(super) fn hidden(publication: &Publication, own_user: &ShortStr) -> Option<C
     })
 }
 
+/// What is published instead of its content.
+pub(super) fn sent(
+    item: &Item,
+    frame_max: usize,
+    is_stamped: bool,
+    now: Wall,
+    events: &mut Vec<Event>,
+) -> Option<Content> {
+    let content = &item.publication.content;
+    let fitting = fitting(content, frame_max, is_stamped, events);
+    let content = fitting.as_ref().unwrap_or(content);
+    delivered(item, content, now, events).or(fitting)
+}
+
 /// What fits into one header frame: rather no word of who rejected it, and no private history, than a dead letter that nobody can publish.
-pub(super) fn fitting(
+fn fitting(
     content: &Content,
     frame_max: usize,
     is_stamped: bool,
@@ -85,8 +99,13 @@ pub(super) fn fitting(
 }
 
 /// A header that lets the broker hold a message acts at its target, and in no queue of the proxy's own.
-pub(super) fn delivered(item: &Item, now: Wall, events: &mut Vec<Event>) -> Option<Content> {
-    let Content { properties, body } = &item.publication.content;
+fn delivered(
+    item: &Item,
+    content: &Content,
+    now: Wall,
+    events: &mut Vec<Event>,
+) -> Option<Content> {
+    let Content { properties, body } = content;
     let properties = match item.stays_ours() {
         true => delivery_time::set_aside(properties),
         false => delivery_time::for_target(properties, now).map(|edited| {

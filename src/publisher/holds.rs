@@ -10,18 +10,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::machine::{Mono, Owner, Ticket};
+use crate::amqp::ids::ShortStr;
+use crate::machine::{Mono, Owner, Purpose, Ticket};
 
 use super::clock::Uptime;
-use super::item::Key;
-use super::quota::Target;
+use super::item::{Item, Key, Place, Stage};
+use super::output::Input;
+use super::quota::{self, Target};
+use super::store::Store;
 
 /// How long a target that closed the connection is left alone. Each time that it does so, that is doubled.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(32);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Holds {
+    parking: ShortStr,
     targets: BTreeMap<Target, Hold>,
     /// What the careful publisher has.
     handed: BTreeMap<(Owner, Ticket), (Target, Key)>,
@@ -48,19 +52,27 @@ struct Hold {
 // === impl Holds ===
 
 impl Holds {
-    /// Whether what goes to this target waits here now.
-    pub(super) fn holds(&self, target: &Target) -> bool {
-        let hold = self.targets.get(target);
-        hold.is_some_and(|hold| hold.handed > 0 && !hold.is_well || hold.until > Mono(0))
+    /// Nothing waits yet.
+    pub(super) fn new(parking: ShortStr) -> Holds {
+        Holds {
+            parking,
+            targets: BTreeMap::new(),
+            handed: BTreeMap::new(),
+        }
     }
 
-    /// Whether something of this target waited here, and has not ended.
-    pub(super) fn knows(&self, target: &Target) -> bool {
-        self.targets.contains_key(target)
+    /// What cannot be published to, if publishing this closes the connection.
+    pub(super) fn target(&self, item: &Item) -> Target {
+        match item.stage {
+            Stage::Target => quota::target(&item.publication),
+            Stage::Bridge => (item.bridge.clone(), ShortStr::EMPTY),
+            Stage::Parking(_) => (self.parking.clone(), ShortStr::EMPTY),
+        }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.targets.is_empty()
+    /// Whether something of its target waited here, and has not ended.
+    pub(super) fn knows(&self, item: &Item) -> bool {
+        self.targets.contains_key(&self.target(item))
     }
 
     /// Whether the careful publisher has any.
@@ -68,9 +80,23 @@ impl Holds {
         !self.handed.is_empty()
     }
 
-    /// Whether something of any target waited here.
-    pub(super) fn any_known(&self) -> bool {
-        !self.targets.is_empty()
+    /// Whether it has to wait for others of its target, and does so now.
+    pub(super) fn hold(&mut self, store: &mut Store, key: Key, now: Uptime) -> bool {
+        if self.targets.is_empty() {
+            return false;
+        }
+        let Some(item) = store.items.get_mut(key) else {
+            return false;
+        };
+        let target = self.target(item);
+        let waits = |hold: &&mut Hold| hold.handed > 0 && !hold.is_well || hold.until > Mono(0);
+        let Some(hold) = self.targets.get_mut(&target).filter(waits) else {
+            return false;
+        };
+        item.since.get_or_insert(now);
+        hold.waiting.push_back(key);
+        store.move_to(key, Place::Held);
+        true
     }
 
     pub(super) fn any_waiting(&self) -> bool {
@@ -78,15 +104,18 @@ impl Holds {
         holds.any(|hold| !hold.waiting.is_empty() || hold.last.is_some())
     }
 
-    /// One more for a target that is held.
-    pub(super) fn join(&mut self, target: &Target, key: Key) {
-        if let Some(hold) = self.targets.get_mut(target) {
-            hold.waiting.push_back(key);
+    /// It was in flight when the connection was closed, or may do the same: what the careful publisher is told. `None`: it has ended.
+    pub(super) fn hand(&mut self, store: &mut Store, key: Key, now: Uptime) -> Option<Input> {
+        store.move_to(key, Place::Careful);
+        store.set_late(key, false);
+        let item = store.items.get(key)?;
+        let (target, id) = (self.target(item), (item.owner, item.ticket));
+        let mut publication = item.publication.clone();
+        if let Stage::Parking(cause) = item.stage
+            && publication.purpose != Purpose::Tail
+        {
+            publication.purpose = Purpose::Park(cause);
         }
-    }
-
-    /// The careful publisher gets this one.
-    pub(super) fn hand(&mut self, id: (Owner, Ticket), target: Target, key: Key, now: Uptime) {
         let hold = self.targets.entry(target.clone()).or_default();
         if hold.handed == 0 || hold.is_well {
             hold.since = now;
@@ -94,20 +123,23 @@ impl Holds {
         hold.handed += 1;
         (hold.newest, hold.is_well) = (Some(key), false);
         self.handed.insert(id, (target, key));
+        Some(Input::Publish(id.0, vec![(id.1, publication)]))
     }
 
     /// The careful publisher has it no more.
-    pub(super) fn taken(
-        &mut self,
-        id: (Owner, Ticket),
-        is_confirmed: bool,
-    ) -> Option<(Target, Key)> {
+    pub(super) fn taken(&mut self, id: (Owner, Ticket)) -> Option<(Target, Key)> {
         let (target, key) = self.handed.remove(&id)?;
         if let Some(hold) = self.targets.get_mut(&target) {
             hold.handed -= 1;
-            hold.is_well |= is_confirmed && hold.newest == Some(key);
         }
         Some((target, key))
+    }
+
+    /// It has arrived there.
+    pub(super) fn passed(&mut self, target: &Target, key: Key) {
+        if let Some(hold) = self.targets.get_mut(target) {
+            hold.is_well |= hold.newest == Some(key);
+        }
     }
 
     /// It was given back without an answer: it waits here, in front.

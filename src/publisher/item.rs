@@ -10,7 +10,6 @@ use crate::machine::{Cause, Owner, Publication, Purpose, Ticket};
 
 use super::clock::{Downtime, Uptime};
 use super::edits;
-use super::quota::{self, Target};
 use super::returns::Digest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,15 +131,6 @@ impl Item {
     /// Whether the broker may refuse a user-id in it.
     pub(super) fn has_user_id(&self, own_user: &ShortStr) -> bool {
         self.foreign || edits::is_proven(&self.publication.content, own_user)
-    }
-
-    /// What cannot be published to, if publishing it closes the connection.
-    pub(super) fn target(&self, parking: &ShortStr) -> Target {
-        match self.stage {
-            Stage::Target => quota::target(&self.publication),
-            Stage::Bridge => (self.bridge.clone(), ShortStr::EMPTY),
-            Stage::Parking(_) => (parking.clone(), ShortStr::EMPTY),
-        }
     }
 
     /// The channel that it takes.

@@ -12,6 +12,7 @@ use crate::publisher::Effects;
 
 use super::channel::Attempt;
 use super::item::{Item, Key, Place, Stage};
+use super::store::Store;
 use super::traffic::Doubt;
 use super::{OnUnroutable, Publisher, bridges, delays, edits, is_foreign};
 
@@ -151,13 +152,17 @@ impl Publisher {
             return self.store.enqueue_in_front(&keys);
         }
         let own_user = self.link.user().clone();
-        let item = |key: &Key| self.store.items.get(*key);
-        let has_user_id = |key: &Key| item(key).is_some_and(|item| item.has_user_id(&own_user));
+        let has_user_id = |store: &Store, key: &Key| {
+            let item = store.items.get(*key);
+            item.is_some_and(|item| item.has_user_id(&own_user))
+        };
         let blame = match blame(&close, self.settings.careful) {
-            Blame::UserId if !keys.iter().any(has_user_id) => Blame::OneOfThem,
+            Blame::UserId if !keys.iter().any(|key| has_user_id(&self.store, key)) => {
+                Blame::OneOfThem
+            }
             blame => blame,
         };
-        let first = keys.first().and_then(item);
+        let first = keys.first().and_then(|key| self.store.items.get(*key));
         fx.events.push(match first {
             Some(first) if blame == Blame::Internal && first.stage == Stage::Target => {
                 Event::InternalExchange {
@@ -174,56 +179,73 @@ impl Publisher {
         }
         let mut innocent = Vec::new();
         for key in keys {
+            let is_open = !done.contains(&key);
             self.store.move_to(key, Place::BackingOff);
-            let Some(item) = self.store.items.get_mut(key) else {
-                continue;
-            };
             match blame {
-                Blame::Internal => {
-                    item.crossings += 1;
-                    let may =
-                        item.stage == Stage::Target && item.crossings <= bridges::MOST_CROSSINGS;
-                    let bridge = self.internal.learn(&item.publication.exchange);
-                    match bridge.filter(|_| may) {
-                        Some(bridge) => {
-                            item.bridge = bridge;
-                            self.store.restage(key, Stage::Bridge);
-                        }
-                        None => self.give_up(key, Cause::Forbidden, now, fx),
-                    }
-                }
-                Blame::Exchange(cause) if item.stage == Stage::Bridge => {
-                    let names = &self.settings.names;
-                    match delays::leads_to(names, &item.publication).is_some() {
-                        // It went with its queue, which may have been made anew: a binding tells.
-                        true if is_publish(&close) && item.may_rebuild() => {
-                            self.store.restage(key, Stage::Bridge);
-                        }
-                        true => {
-                            let cause = delays::no_way(&close, cause, Some(item));
-                            self.give_up(key, cause, now, fx);
-                        }
-                        false => {
-                            self.internal.forget(&item.publication.exchange);
-                            match cause {
-                                Cause::NoExchange => self.store.restage(key, Stage::Target),
-                                cause => self.give_up(key, cause, now, fx),
-                            }
-                        }
-                    }
-                }
-                Blame::Exchange(Cause::NoExchange) => {
-                    self.unroutable(key, Cause::NoExchange, now, fx)
-                }
-                Blame::Exchange(cause) => self.give_up(key, cause, now, fx),
-                Blame::UserId if item.has_user_id(&own_user) => self.user_refused(key, fx),
-                Blame::OneOfThem if !done.contains(&key) => {
-                    self.accused(key, true, now, fx);
-                }
-                Blame::UserId | Blame::OneOfThem => innocent.push(key),
+                Blame::OneOfThem if is_open => self.accused(key, true, now, fx),
+                Blame::UserId if has_user_id(&self.store, &key) => self.user_refused(key, fx),
+                Blame::OneOfThem | Blame::UserId => innocent.push(key),
+                Blame::Internal => self.cross(key, now, fx),
+                Blame::Exchange(cause) => self.exchange_failed(key, cause, &close, now, fx),
             }
         }
         self.store.enqueue_in_front(&innocent);
+    }
+
+    /// Its exchange is internal: over the bridge.
+    fn cross(&mut self, key: Key, now: Now, fx: &mut Effects) {
+        let Some(item) = self.store.items.get_mut(key) else {
+            return;
+        };
+        item.crossings += 1;
+        let may = item.stage == Stage::Target && item.crossings <= bridges::MOST_CROSSINGS;
+        let bridge = self.internal.learn(&item.publication.exchange);
+        match bridge.filter(|_| may) {
+            Some(bridge) => {
+                item.bridge = bridge;
+                self.store.restage(key, Stage::Bridge);
+            }
+            None => self.give_up(key, Cause::Forbidden, now, fx),
+        }
+    }
+
+    /// Its exchange is missing or forbidden, or what leads there is.
+    fn exchange_failed(
+        &mut self,
+        key: Key,
+        cause: Cause,
+        close: &Close<'_>,
+        now: Now,
+        fx: &mut Effects,
+    ) {
+        let Some(item) = self.store.items.get_mut(key) else {
+            return;
+        };
+        let is_missing = cause == Cause::NoExchange;
+        let comes_back = delays::leads_to(&self.settings.names, &item.publication).is_some();
+        let stage = item.stage;
+        match stage {
+            // It went with its queue, which may have been made anew: a binding tells.
+            Stage::Bridge if comes_back && is_publish(close) && item.may_rebuild() => {
+                self.store.restage(key, Stage::Bridge);
+            }
+            Stage::Bridge if comes_back => {
+                let cause = delays::no_way(close, cause, Some(item));
+                self.give_up(key, cause, now, fx);
+            }
+            // The exchange may be gone, or be another by now: it tells, if it is tried without.
+            Stage::Bridge => {
+                self.internal.forget(&item.publication.exchange);
+                match is_missing {
+                    true => self.store.restage(key, Stage::Target),
+                    false => self.give_up(key, cause, now, fx),
+                }
+            }
+            Stage::Target | Stage::Parking(_) if is_missing => {
+                self.unroutable(key, cause, now, fx);
+            }
+            Stage::Target | Stage::Parking(_) => self.give_up(key, cause, now, fx),
+        }
     }
 
     /// The connection is lost.
@@ -273,9 +295,10 @@ impl Publisher {
 
     /// It was in flight when its channel or the connection was closed, and nobody else is named. The careful publisher finds out; there it was alone.
     fn accused(&mut self, key: Key, words: bool, now: Now, fx: &mut Effects) {
+        let uptime = self.clock.at(now.mono);
         if !self.settings.careful {
-            self.hand(key, now, fx);
-            return;
+            let handed = self.holds.hand(&mut self.store, key, uptime);
+            return fx.out.careful.extend(handed);
         }
         let Some(item) = self.store.items.get(key) else {
             return;
@@ -288,10 +311,9 @@ impl Publisher {
             (true, true) => self.finish(key, Outcome::Refused(Cause::Poison), fx),
             (true, false) => self.park(key, Cause::Poison),
             (false, _) => {
-                let (exchange, routing_key) = item.target(self.settings.names.parking());
-                let target = (exchange.clone(), routing_key.clone());
-                let uptime = self.clock.at(now.mono);
+                let (exchange, routing_key) = self.holds.target(item);
                 self.store.move_to(key, Place::Held);
+                let target = (exchange.clone(), routing_key.clone());
                 if self.holds.pause(target, key, now.mono, uptime) {
                     fx.events.push(Event::TargetClosesConnection {
                         exchange,

@@ -101,10 +101,14 @@ impl Store {
         self.items.remove(key)
     }
 
+    pub(super) fn is_at(&self, key: Key, place: Place) -> bool {
+        let item = self.items.get(key);
+        item.is_some_and(|item| item.place == place)
+    }
+
     /// Whether that is its latest attempt, and has no answer.
     pub(super) fn is_in_flight(&self, key: Key, channel: usize, tag: u64) -> bool {
-        let item = self.items.get(key);
-        item.is_some_and(|item| item.place == Place::InFlight { channel, tag })
+        self.is_at(key, Place::InFlight { channel, tag })
     }
 
     /// Shuts a channel: those whose latest attempt was in flight on it, in order; first those that the broker has dealt with.
@@ -165,7 +169,7 @@ impl Store {
             && until <= now
         {
             self.backing_off.pop_first();
-            if self.items.get(key).map(|item| item.place) == Some(Place::BackingOff) {
+            if self.is_at(key, Place::BackingOff) {
                 self.enqueue(key);
             }
         }

@@ -4,16 +4,17 @@ use crate::amqp::frame::Kind;
 use crate::amqp::incoming::Incoming;
 use crate::amqp::method::{MethodId, Settle};
 use crate::amqp::reply;
-use crate::link::Frame;
+use crate::link::{Frame, Link};
 use crate::machine::{Cause, Event, Limit, Now, Outcome, Purpose};
+use crate::objects::Names;
 use crate::publisher::Effects;
 
-use super::channel::{Attempt, State};
-use super::item::{Key, Place, Stage};
+use super::channel::{Attempt, Channel, State};
+use super::delays::{self, Delays};
+use super::item::{Item, Key, Place, Stage};
 use super::outcomes::TIMED_OUT;
-use super::output::Input;
 use super::returns::{self, Returning};
-use super::{Publisher, away, bridges, delays, edits};
+use super::{Publisher, away, bridges, edits};
 
 /// Unconfirmed publications of one channel, but for those that are late.
 const MOST_IN_FLIGHT: usize = 2_048;
@@ -91,49 +92,10 @@ impl Publisher {
             return false;
         }
         channel.waiting.pop_front();
-        if !self.is_held(key, now) {
+        let uptime = self.clock.at(now.mono);
+        if !self.holds.hold(&mut self.store, key, uptime) {
             self.send(at, key, now, fx);
         }
-        true
-    }
-
-    /// Whether it has to wait for others of its target, and does so now.
-    fn is_held(&mut self, key: Key, now: Now) -> bool {
-        if self.holds.is_empty() {
-            return false;
-        }
-        let Some(item) = self.store.items.get_mut(key) else {
-            return false;
-        };
-        let target = item.target(self.settings.names.parking());
-        let is_held = self.holds.holds(&target);
-        if is_held {
-            item.since.get_or_insert(self.clock.at(now.mono));
-            self.store.move_to(key, Place::Held);
-            self.holds.join(&target, key);
-        }
-        is_held
-    }
-
-    /// It was in flight when the connection was closed, or may do the same: the careful publisher gets it. False: it has ended.
-    pub(super) fn hand(&mut self, key: Key, now: Now, fx: &mut Effects) -> bool {
-        self.store.move_to(key, Place::Careful);
-        self.store.set_late(key, false);
-        let Some(item) = self.store.items.get(key) else {
-            return false;
-        };
-        let target = item.target(self.settings.names.parking());
-        let mut publication = item.publication.clone();
-        if let Stage::Parking(cause) = item.stage
-            && publication.purpose != Purpose::Tail
-        {
-            publication.purpose = Purpose::Park(cause);
-        }
-        let (owner, ticket) = (item.owner, item.ticket);
-        let uptime = self.clock.at(now.mono);
-        self.holds.hand((owner, ticket), target, key, uptime);
-        let input = Input::Publish(owner, vec![(ticket, publication)]);
-        fx.out.careful.push(input);
         true
     }
 
@@ -141,20 +103,12 @@ impl Publisher {
         let uptime = self.clock.at(now.mono);
         let frame_max = self.link.frame_max();
         let items = &mut self.store.items;
-        for edit in [true, false] {
-            let Some(item) = items.get(key) else {
-                // An old key: its item was confirmed by an attempt that had been given up.
-                return;
-            };
-            let content = &item.publication.content;
-            let is_stamped = self.settings.is_stamped(&item.publication);
-            let edited = match edit {
-                true => edits::fitting(content, frame_max, is_stamped, &mut fx.events),
-                false => edits::delivered(item, now.wall, &mut fx.events),
-            };
-            if let Some(content) = edited {
-                items.replace(key, content);
-            }
+        // An old key: its item was confirmed by an attempt that had been given up.
+        let Some(item) = items.get(key) else { return };
+        let is_stamped = self.settings.is_stamped(&item.publication);
+        let sent = edits::sent(item, frame_max, is_stamped, now.wall, &mut fx.events);
+        if let Some(content) = sent {
+            items.replace(key, content);
         }
         let Some(item) = items.get_mut(key) else {
             return;
@@ -167,41 +121,18 @@ impl Publisher {
             return self.finish(key, Outcome::Refused(Cause::TooBig), fx);
         }
         let retry_for = self.settings.limits.now().retry_for;
-        if item
-            .since
-            .is_some_and(|since| uptime.since(since) >= retry_for)
-        {
-            let target = item.target(self.settings.names.parking());
-            let cause = match self.holds.knows(&target) {
+        let tried_for = item.since.map(|since| uptime.since(since));
+        if tried_for.is_some_and(|tried_for| tried_for >= retry_for) {
+            let cause = match self.holds.knows(item) {
                 true => Cause::Poison,
                 false => Cause::TimedOut,
             };
             return self.give_up(key, cause, now, fx);
         }
         let channel = self.store.channels.get(at);
-        let publication = &item.publication;
-        let exchange = item.exchange(item.stage, self.settings.names.parking());
         let out = fx.broker.build(&[]);
-        if item.stage == Stage::Bridge && !channel.built {
-            match delays::leads_to(&self.settings.names, publication) {
-                Some(queue) => delays::lead_to(out, channel.id(), exchange, queue),
-                None => bridges::build(out, channel.id(), exchange, &publication.exchange),
-            }
-            channel.built = true;
-        }
-        if let (Purpose::Delay(_), Stage::Target) = (publication.purpose, item.stage) {
-            let (key, dialect) = (&publication.routing_key, self.link.dialect());
-            self.delays.build(key, dialect, out, channel.id());
-        }
-        reply::method(out, channel.id(), MethodId::BASIC_PUBLISH, |a| {
-            a.short(0)
-                .shortstr(exchange)
-                .shortstr(&publication.routing_key)
-                .octet(1)
-                .end();
-        });
-        publication.content.put(out, channel.id(), frame_max);
-
+        let names = &self.settings.names;
+        write(out, channel, item, names, &mut self.delays, &self.link);
         let tag = channel.book(Attempt::new(key, uptime, item.stage));
         item.since.get_or_insert(uptime);
         if !std::mem::replace(&mut item.sent, true) {
@@ -318,11 +249,11 @@ impl Publisher {
             }
         }
         for key in self.holds.probes(|since| uptime.since(since) >= patience) {
-            self.hand(key, now, fx);
+            let handed = self.holds.hand(&mut self.store, key, uptime);
+            fx.out.careful.extend(handed);
         }
-        let items = &self.store.items;
-        let held = |key| items.get(key).is_some_and(|item| item.place == Place::Held);
-        self.holds.retain(held);
+        let store = &self.store;
+        self.holds.retain(|key| store.is_at(key, Place::Held));
         self.tick = None;
     }
 
@@ -362,4 +293,35 @@ impl Publisher {
             }
         }
     }
+}
+
+/// Writes a publish, behind what its exchange or its queue needs.
+fn write(
+    out: &mut Vec<u8>,
+    channel: &mut Channel,
+    item: &Item,
+    names: &Names,
+    delays: &mut Delays,
+    link: &Link,
+) {
+    let publication = &item.publication;
+    let exchange = item.exchange(item.stage, names.parking());
+    if item.stage == Stage::Bridge && !channel.built {
+        match delays::leads_to(names, publication) {
+            Some(queue) => delays::lead_to(out, channel.id(), exchange, queue),
+            None => bridges::build(out, channel.id(), exchange, &publication.exchange),
+        }
+        channel.built = true;
+    }
+    if let (Purpose::Delay(_), Stage::Target) = (publication.purpose, item.stage) {
+        delays.build(&publication.routing_key, link.dialect(), out, channel.id());
+    }
+    reply::method(out, channel.id(), MethodId::BASIC_PUBLISH, |a| {
+        a.short(0)
+            .shortstr(exchange)
+            .shortstr(&publication.routing_key)
+            .octet(1)
+            .end();
+    });
+    publication.content.put(out, channel.id(), link.frame_max());
 }

@@ -274,10 +274,55 @@ fn the_order_of_a_target_is_kept() {
         peer.publish(n, "", "k");
         peer.pass(10);
     }
+    peer.pass(1_000);
+    let well = "the target is known to be well by the last of those that were in flight";
+    assert_eq!(peer.outcome(2_099), Some(Outcome::Confirmed), "{well}");
     peer.pass(70_000);
     let arrived = peer.arrived.iter().map(|(body, _)| body.parse().unwrap());
     let arrived: Vec<u64> = arrived.filter(|n: &u64| *n != 1_100).collect();
     assert_eq!(arrived.len(), 299);
     assert!(arrived.is_sorted(), "{arrived:?}");
     assert_eq!(peer.outcome(1_100), Some(Outcome::Parked(Cause::Poison)));
+}
+
+/// It arrives where it was to go, with the cause of something else.
+#[test]
+fn what_is_parked_well_by_the_careful_one_frees_the_parking_queue() {
+    let mut peer = Peer::new(
+        |published| match (published.1.as_str(), published.3.as_str()) {
+            ("dlx-proxy.parked", "3") => Does::Close(541),
+            _ => Does::Confirm,
+        },
+    );
+    let parked = |n: u64| Publication {
+        purpose: Purpose::Park(Cause::Poison),
+        ..message("x", "k", &n.to_string())
+    };
+    peer.publish_all((1..=5).map(|n| (n, parked(n))).collect());
+    peer.publish_all((6..=20).map(|n| (n, parked(n))).collect());
+    peer.pass(10_000);
+    for n in (1..=20).filter(|n| *n != 3) {
+        assert_eq!(peer.outcome(n), Some(Outcome::Parked(Cause::Poison)), "{n}");
+    }
+    assert_eq!(peer.outcome(3), None);
+    peer.pass(60_000);
+    assert!(peer.outcome(3).is_some());
+}
+
+#[test]
+fn one_that_is_wrong_by_itself_holds_up_its_target_for_seconds() {
+    let mut peer = Peer::new(|published| match published.3.as_str() {
+        "1" if !published.1.starts_with("dlx-proxy") => Does::Close(541),
+        _ => Does::Confirm,
+    });
+    for n in 1..=10 {
+        peer.publish(n, "", "k");
+    }
+    peer.pass(10_000);
+    for n in 2..=10 {
+        assert_eq!(peer.outcome(n), Some(Outcome::Confirmed), "{n}");
+    }
+    assert_eq!(peer.outcome(1), None);
+    peer.pass(60_000);
+    assert_eq!(peer.outcome(1), Some(Outcome::Parked(Cause::Poison)));
 }
