@@ -17,7 +17,6 @@ use tracing::{info, warn};
 
 use crate::admin::files::Files;
 use crate::admin::looks::Looks;
-use crate::admin::redeclared::Redeclared;
 use crate::admin::room::Room;
 use crate::admin::rooms::Rooms;
 use crate::admin::server::Server;
@@ -235,10 +234,6 @@ impl App {
                 files,
                 watches: watches.clone(),
                 known,
-                redeclared: Redeclared {
-                    policies: settings.policies.clone(),
-                    names: settings.names.clone(),
-                },
                 vhosts: config.vhosts.iter().cloned().collect(),
             }),
         };

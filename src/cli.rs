@@ -12,24 +12,16 @@ mod broker;
 mod dead_letters;
 mod doctor;
 mod filled;
-mod handled;
-mod moves;
 pub mod papers;
 mod place;
 mod proxy;
-mod queues;
-mod redrives;
 mod retries;
 
 pub use broker::Broker;
-pub use dead_letters::{DeadLetters, Filters, Look, Page, Queue};
+pub use dead_letters::{DeadLetters, Handled, Moving, Place, Queue, Redrives, To};
 pub use doctor::Doctor;
-pub use handled::Handled;
-pub use moves::{Move, Moving, To};
 pub use place::{client, place};
 pub use proxy::{Admin, Output, Printing, Proxy};
-pub use queues::Queues;
-pub use redrives::{OfVhost, Redrives};
 pub use retries::{List, Purge, Release, Retries, Waiting};
 
 /// What a new user types first.
@@ -86,10 +78,8 @@ pub enum Command {
     /// Ask a running proxy whether it is ready (exit code 0 or 1)
     Healthcheck(AdminPort),
     /// List the queues with dead letters or retries: how the proxy handles them, why, and what to do about it
-    #[command(after_help = handled::AFTER_HELP)]
+    #[command(after_help = dead_letters::AFTER_HELP_OF_HANDLED)]
     Queues(Handled),
-    /// List the queues that have another target than their arguments say, through a running proxy
-    Redeclared(OfVhost),
     /// Look at the dead letters in a queue, send them back or remove them, through a running proxy
     #[command(subcommand)]
     DeadLetters(DeadLetters),
@@ -147,9 +137,8 @@ pub struct Demo {
         default_value = "amqp://guest:guest@127.0.0.1:5673"
     )]
     pub url: String,
-    /// Print one JSON object a dead letter instead of a table
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub printing: Printing,
 }
 
 /// Where the admin port is.

@@ -1,106 +1,135 @@
-//! `dlx-proxy dead-letters` and `redrives`: asks a proxy what lies in a queue, and what becomes of it; prints it for people or for scripts.
+//! The commands that ask the API of a running proxy: which path each asks, and which lists of the answer are shown. What is typed behind a flag
+//! that is none of the command's own is a parameter of the API with the same name.
 
 use std::io;
 
+use hyper::Method;
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::admin::client::{Client, NoAnswer};
-use crate::cli::{self, Output, Page};
-use crate::http::escaped;
+use crate::cli::{self, DeadLetters, Output, Printing, Queue, Redrives};
 use crate::plain;
 
-mod confirm;
 mod files;
-mod follow;
-mod handled;
 mod moves;
-mod queues;
-mod redeclared;
-mod redrives;
+mod print;
 mod request;
-mod show;
-mod table;
-mod words;
 
-pub use files::{export, import};
-pub use handled::handled;
-pub use moves::move_them;
-pub use queues::queues;
-pub use redeclared::redeclared;
-pub use redrives::redrives;
-pub use words::Outcome;
+pub use print::List;
+pub use request::Query;
 
-use self::request::Query;
+use self::request::path;
 
-/// The columns of a list, and those that a table shows if nobody says.
-const LETTER: [&str; 15] = [
-    "position",
-    "id",
-    "source-queue",
-    "reason",
-    "died-at",
-    "deaths",
-    "exchange",
-    "routing-key",
-    "redelivered",
-    "size",
-    "error",
-    "redriven",
-    "parked-for",
-    "parked-cause",
-    "preview",
-];
-const USUAL_OF_LETTER: [&str; 8] = [
-    "id",
-    "died-at",
-    "source-queue",
-    "reason",
-    "deaths",
-    "routing-key",
-    "size",
-    "error",
-];
-/// The same of groups.
-const GROUP: [&str; 7] = [
-    "messages", "source", "reason", "error", "oldest", "newest", "is-rest",
-];
-const USUAL_OF_GROUP: [&str; 6] = ["messages", "source", "reason", "error", "oldest", "newest"];
+const LETTERS: List = List {
+    name: "dead-letters",
+    usual: &[
+        "id",
+        "died-at",
+        "source-queue",
+        "reason",
+        "deaths",
+        "routing-key",
+        "size",
+        "error",
+    ],
+    more: &[],
+};
+const GROUPS: List = List {
+    name: "groups",
+    usual: &["messages", "source", "reason", "error", "oldest", "newest"],
+    more: &[],
+};
+const QUEUES: List = List {
+    name: "dead-letter-queues",
+    usual: &[
+        "queue",
+        "messages",
+        "oldest-seconds",
+        "dead-letters",
+        "targets",
+        "parking",
+    ],
+    more: &["elsewhere"],
+};
+const REDRIVES: List = List {
+    name: "redrives",
+    usual: &[
+        "id", "queue", "to", "state", "begun", "ready", "gone", "stay",
+    ],
+    more: &[],
+};
+const HANDLED: List = List {
+    name: "queues",
+    usual: &[
+        "state",
+        "queue",
+        "cause",
+        "target",
+        "leads-to",
+        "retries",
+        "told-by",
+        "told-seconds",
+        "own-arguments",
+    ],
+    more: &["causes"],
+};
+
+/// Of `retries`, which need no proxy.
+pub const WAITING: List = List {
+    name: "delay-queues",
+    usual: &["vhost", "queue", "waiting", "leaving", "looked-at"],
+    more: &["queues", "intake"],
+};
+pub const RELEASED: List = List {
+    name: "delay-queues",
+    usual: &[
+        "vhost",
+        "queue",
+        "released",
+        "removed",
+        "put-back",
+        "cut-short",
+    ],
+    more: &[],
+};
+
+/// Of `demo`.
+pub const DEMO: List = List {
+    name: "dead-letters",
+    usual: &[
+        "queue",
+        "reason",
+        "count",
+        "exchange",
+        "routing-keys",
+        "time",
+    ],
+    more: &[],
+};
 
 /// Why nothing is printed.
 #[derive(Debug, Error)]
 pub enum Failed {
-    /// The proxy has no answer.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
-    /// There is no such column.
     #[error("there is no column `{name}`; there are: {all}")]
-    NoColumn {
-        /// The column.
-        name: String,
-        /// Those that there are.
-        all: String,
-    },
-    /// Nobody can say yes.
+    NoColumn { name: String, all: String },
     #[error(
         "this moves messages, and nobody can be asked here: add --approve, or --dry-run to only count them"
     )]
     NotApproved,
-    /// Somebody said no.
     #[error("nothing was moved")]
     Declined,
-    /// The file cannot be read.
     #[error("cannot read the file")]
     NoFile(#[source] io::Error),
-    /// The terminal cannot be read.
     #[error("cannot ask")]
     NotAsked(#[from] io::Error),
-    /// The system does not let us listen to Ctrl-C.
     #[error("cannot listen to Ctrl-C")]
     NoSignals(#[source] io::Error),
     /// Something is missing in the answer, or has another form.
     #[error("the proxy answers otherwise than expected: it may be of another version")]
-    Strange(#[from] serde_json::Error),
+    Strange,
     /// Numbers begin anew with each process.
     #[error("the proxy was restarted, which ended this redrive: what had not gone is in its queue")]
     Restarted,
@@ -109,128 +138,162 @@ pub enum Failed {
 /// What is to be printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// The answer.
     pub answer: String,
     /// What somebody should know beside it, a sentence each; empty where the answer has it.
     pub notes: Vec<String>,
+}
+
+/// What became of the messages that were meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All have gone; or it was only asked for a beginning or a number, and there is one.
+    All,
+    /// Some stay, or it was cancelled.
+    InPart,
+    /// None has gone, or it failed.
+    Failed,
+    /// Nobody waits for the end any more.
+    Left,
 }
 
 /// Asks, and says what was answered.
 ///
 /// # Errors
 /// When there is no answer, or a column that there is not was asked for.
-pub async fn ask(client: &Client, asked: &cli::Look) -> Result<(Said, Outcome), Failed> {
-    let queue = asked.queue();
-    let path = request::of_queue(queue, "dead-letters");
-    let query = query(asked);
-    let answer = match asked {
-        cli::Look::List { .. } => client.get(&format!("{path}{query}")).await?,
-        cli::Look::Groups { .. } => client.get(&format!("{path}/groups{query}")).await?,
-        cli::Look::Show { id, .. } => {
-            let id = escaped(id.as_bytes());
-            client.get(&format!("{path}/{id}")).await?
+pub async fn dead_letters(
+    client: &Client,
+    asked: &DeadLetters,
+    query: Query,
+) -> Result<(Said, Outcome), Failed> {
+    let of = |queue: &Queue, page: &str| path(&queue.place, [&"queues", &queue.queue]) + page;
+    let (place, path, list) = match asked {
+        DeadLetters::Queues(place) => (place, path(place, [&"dead-letter-queues"]), Some(&QUEUES)),
+        DeadLetters::List { queue, .. } => {
+            (&queue.place, of(queue, "/dead-letters"), Some(&LETTERS))
+        }
+        DeadLetters::Groups { queue, .. } => {
+            let page = of(queue, "/dead-letters/groups");
+            (&queue.place, page, Some(&GROUPS))
+        }
+        DeadLetters::Show { id, queue } => {
+            let page = path(&queue.place, [&"queues", &queue.queue, &"dead-letters", id]);
+            (&queue.place, page, None)
+        }
+        DeadLetters::Redrives(asked) => return redrives(client, asked, query).await,
+        DeadLetters::Export { queue, .. } => {
+            return files::export(client, &(of(queue, "/dead-letters/export") + &query.text()))
+                .await;
+        }
+        DeadLetters::Import { queue, file } => {
+            let page = of(queue, "/dead-letters/import");
+            return files::import(client, &page, file.as_deref(), &queue.place.printing).await;
+        }
+        DeadLetters::Redrive { queue, to, moving } => {
+            let page = of(queue, "/redrives");
+            return moves::carry_out(client, &page, query, queue, Some(to), moving).await;
+        }
+        DeadLetters::Purge { queue, moving } => {
+            let page = of(queue, "/purges");
+            return moves::carry_out(client, &page, query, queue, None, moving).await;
         }
     };
-    let outcome = Outcome::of_look(answer["stopped"].as_str());
-    if queue.printing.output == Output::Json {
-        return Ok((Said::json(&answer), outcome));
-    }
-    let objects = |name: &str| answer[name].as_array().map_or(&[][..], |list| list);
-    let headed = !queue.printing.non_interactive;
-    let text = match asked {
-        cli::Look::List { columns, .. } => {
-            let columns = or_usual(columns, &USUAL_OF_LETTER);
-            table::table(objects("dead-letters"), &columns, &LETTER, headed)?
+    get(client, &(path + &query.text()), &place.printing, list).await
+}
+
+async fn redrives(
+    client: &Client,
+    asked: &Redrives,
+    query: Query,
+) -> Result<(Said, Outcome), Failed> {
+    let (one, verb) = match asked {
+        Redrives::List(place) => {
+            let path = path(place, [&"redrives"]) + &query.text();
+            return get(client, &path, &place.printing, Some(&REDRIVES)).await;
         }
-        cli::Look::Groups { columns, .. } => {
-            let columns = or_usual(columns, &USUAL_OF_GROUP);
-            table::table(objects("groups"), &columns, &GROUP, headed)?
-        }
-        cli::Look::Show { .. } => show::text(&answer),
+        Redrives::Show(one) => (one, None),
+        Redrives::Pause(one) => (one, Some("/pause")),
+        Redrives::Resume(one) => (one, Some("/resume")),
+        Redrives::Cancel(one) => (one, Some("/cancel")),
     };
-    Ok((Said::text(&answer, text), outcome))
+    let path = path(&one.place, [&"redrives", &one.id]);
+    let answer = match verb {
+        None => client.get(&path).await?,
+        Some(verb) => client.json(Method::POST, &(path + verb), "").await?,
+    };
+    Ok((Said::of(&answer, &one.place.printing, None)?, Outcome::All))
 }
 
-fn or_usual(columns: &[String], usual: &[&str]) -> Vec<String> {
-    match columns {
-        [] => usual.iter().map(|name| name.to_string()).collect(),
-        columns => columns.to_vec(),
-    }
+/// The queues that the proxy handles, and how.
+///
+/// # Errors
+/// As above.
+pub async fn handled(
+    client: &Client,
+    asked: &cli::Handled,
+    query: Query,
+) -> Result<(Said, Outcome), Failed> {
+    let path = path(&asked.place, [&"queues"]) + &query.text();
+    get(client, &path, &asked.place.printing, Some(&HANDLED)).await
 }
 
-/// With its `?`; empty if nothing is asked for.
-fn query(asked: &cli::Look) -> String {
-    let mut query = Query::default();
-    if let cli::Look::List { filters, .. } | cli::Look::Groups { filters, .. } = asked {
-        query.filters(filters);
-    }
-    if let cli::Look::List { page, .. } = asked {
-        let Page { limit, offset } = page;
-        query.number("limit", *limit);
-        query.number("offset", *offset);
-    }
-    query.finish()
+/// `list`: `None`, if the answer tells of one thing.
+async fn get(
+    client: &Client,
+    path: &str,
+    printing: &Printing,
+    list: Option<&List>,
+) -> Result<(Said, Outcome), Failed> {
+    let answer = client.get(path).await?;
+    let said = Said::of(&answer, printing, list)?;
+    Ok((said, Outcome::of_look(answer["stopped"].as_str())))
 }
 
 // === impl Said ===
 
 impl Said {
-    /// What the proxy answers.
-    fn json(answer: &Value) -> Said {
-        Said {
-            answer: plain::json(&format!("{answer:#}\n")),
-            notes: Vec::new(),
+    /// An answer, and the list of it that is shown; `None`: all of it.
+    ///
+    /// # Errors
+    /// When there is no such column.
+    pub fn of(answer: &Value, printing: &Printing, list: Option<&List>) -> Result<Said, Failed> {
+        let Printing {
+            output,
+            non_interactive,
+            columns,
+        } = printing;
+        if *output == Output::Json {
+            let answer = plain::json(&format!("{answer:#}\n"));
+            let notes = Vec::new();
+            return Ok(Said { answer, notes });
         }
+        let text = match list {
+            Some(list) => list.text(answer, columns, !non_interactive)?,
+            None => print::facts(answer, columns),
+        };
+        Ok(Said::text(text, answer))
     }
 
     /// This text, and the notes of the answer.
-    fn text(answer: &Value, text: String) -> Said {
+    fn text(text: String, answer: &Value) -> Said {
+        let left_out = answer["left-out"].as_u64().filter(|left_out| *left_out > 0);
+        let left_out = left_out.map(|left_out| format!("{left_out} more are left out"));
         let notes = answer["notes"].as_array().into_iter().flatten();
+        let notes = notes.filter_map(Value::as_str).map(plain::line);
         Said {
             answer: text,
-            notes: notes.filter_map(Value::as_str).map(plain::line).collect(),
+            notes: left_out.into_iter().chain(notes).collect(),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
+// === impl Outcome ===
 
-    use super::*;
-    use crate::cli::{Cli, Command, DeadLetters};
-
-    fn asked(arguments: &[&str]) -> cli::Look {
-        let all = [&["dlx-proxy", "dead-letters"], arguments].concat();
-        match Cli::parse_from(all).command {
-            Command::DeadLetters(DeadLetters::Look(asked)) => asked,
-            other => panic!("{other:?}"),
+impl Outcome {
+    /// Of an answer that went no further for this reason, if it has one: whether it shows all that was asked for.
+    fn of_look(stopped: Option<&str>) -> Outcome {
+        match stopped {
+            None | Some("end" | "enough") => Outcome::All,
+            Some(_) => Outcome::InPart,
         }
-    }
-
-    #[test]
-    fn names_and_filters_are_escaped() {
-        let asked = asked(&[
-            "list", "--queue", "a/b?c", "--vhost", "ü", "--source", "x&y", "--header", "k=v",
-            "--header", "l=+", "--limit", "5",
-        ]);
-        assert_eq!(
-            request::of_queue(asked.queue(), "dead-letters") + &query(&asked),
-            "/api/v1/vhosts/%C3%BC/queues/a%2Fb%3Fc/dead-letters?source=x%26y&header=k%3Dv&header=l%3D%2B&limit=5"
-        );
-    }
-
-    #[test]
-    fn notes_of_an_answer_are_lines_of_their_own() {
-        let answer = serde_json::json!({"notes": ["what it cost\n", "that it starves"]});
-        let said = Said::text(&answer, "moved\n".to_owned());
-        assert_eq!(said.notes, ["what it cost\\n", "that it starves"]);
-        assert!(Said::text(&Value::Null, String::new()).notes.is_empty());
-    }
-
-    #[test]
-    fn without_filters_there_is_no_query() {
-        assert_eq!(query(&asked(&["groups", "--queue", "q"])), "");
-        assert_eq!(query(&asked(&["show", "1", "--queue", "q"])), "");
     }
 }

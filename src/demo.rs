@@ -12,7 +12,8 @@ use lapin::options::{
     QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Consumer, ExchangeKind};
+use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -20,7 +21,7 @@ use crate::url::Url;
 
 mod report;
 
-pub use report::{DeadLetter, DeadLetters, Wrong};
+pub use report::{DeadLetters, Wrong};
 
 /// For each part: connecting, dying, cleaning up. A TTL of [`TTL`] and three confirms take well under a second.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,149 +95,94 @@ fn uri(text: &str) -> Result<AMQPUri, &'static str> {
 async fn three_deaths(
     connection: &Connection,
     names: &Names,
-    seen: &mut Vec<DeadLetter>,
+    seen: &mut Vec<Value>,
 ) -> lapin::Result<()> {
     let channel = connection.create_channel().await?;
-    channel
-        .confirm_select(ConfirmSelectOptions::default())
-        .await?;
+    let confirms = ConfirmSelectOptions::default();
+    channel.confirm_select(confirms).await?;
     names.declare(&channel).await?;
-    let mut dead = channel
-        .basic_consume(
-            short(&names.dead),
-            ShortString::default(),
-            BasicConsumeOptions::default(),
-            FieldTable::default(),
-        )
-        .await?;
-
-    publish(
-        &channel,
-        &names.expired,
-        "expired",
-        BasicProperties::default().with_expiration(TTL.into()),
-    )
-    .await?;
-    for body in ["overflowing", "takes its place"] {
-        publish(
-            &channel,
-            &names.overflowing,
-            body,
-            BasicProperties::default(),
-        )
-        .await?;
+    let mut dead = consume(&channel, &names.dead).await?;
+    for (queue, body) in [
+        (&names.expired, "expired"),
+        (&names.overflowing, "overflowing"),
+        (&names.overflowing, "takes its place"),
+        (&names.rejected, "rejected"),
+    ] {
+        publish(&channel, queue, body).await?;
     }
-    publish(
-        &channel,
-        &names.rejected,
-        "rejected",
-        BasicProperties::default(),
-    )
-    .await?;
-    let mut work = channel
-        .basic_consume(
-            short(&names.rejected),
-            ShortString::default(),
-            BasicConsumeOptions::default(),
-            FieldTable::default(),
-        )
-        .await?;
+    let mut work = consume(&channel, &names.rejected).await?;
     if let Some(delivery) = work.next().await {
-        delivery?
-            .reject(BasicRejectOptions { requeue: false })
-            .await?;
+        let for_good = BasicRejectOptions { requeue: false };
+        delivery?.reject(for_good).await?;
     }
-
-    let missing = |seen: &[DeadLetter]| {
-        names
-            .expected()
-            .iter()
-            .any(|wanted| !seen.iter().any(|one| one.body == wanted.body))
-    };
-    while missing(seen) {
-        let Some(delivery) = dead.next().await else {
-            break;
-        };
+    let is_there = |body: &Value, seen: &[Value]| seen.iter().any(|one| one["body"] == *body);
+    let expected = names.expected();
+    while !expected
+        .iter()
+        .all(|wanted| is_there(&wanted["body"], seen))
+        && let Some(delivery) = dead.next().await
+    {
         let delivery = delivery?;
+        let letter = dead_letter(&delivery);
         // A second copy is allowed: both the proxy and RabbitMQ promise "at least once".
-        if !seen.iter().any(|one| one.body.as_bytes() == delivery.data) {
-            seen.push(dead_letter(&delivery));
+        if !is_there(&letter["body"], seen) {
+            seen.push(letter);
         }
         delivery.ack(BasicAckOptions::default()).await?;
     }
     Ok(())
 }
 
-async fn publish(
-    channel: &Channel,
-    queue: &str,
-    body: &str,
-    properties: BasicProperties,
-) -> lapin::Result<()> {
-    let properties = properties.with_delivery_mode(2);
-    let published = channel
-        .basic_publish(
-            ShortString::default(),
-            short(queue),
-            BasicPublishOptions::default(),
-            body.as_bytes(),
-            properties,
-        )
-        .await?;
-    published.await.map(drop)
+async fn consume(channel: &Channel, queue: &str) -> lapin::Result<Consumer> {
+    let (options, table) = (BasicConsumeOptions::default(), FieldTable::default());
+    let tag = ShortString::default();
+    channel
+        .basic_consume(queue.into(), tag, options, table)
+        .await
+}
+
+async fn publish(channel: &Channel, queue: &str, body: &str) -> lapin::Result<()> {
+    let properties = BasicProperties::default().with_delivery_mode(2);
+    let properties = match body {
+        "expired" => properties.with_expiration(TTL.into()),
+        _ => properties,
+    };
+    let (exchange, options) = (ShortString::default(), BasicPublishOptions::default());
+    let body = body.as_bytes();
+    let published = channel.basic_publish(exchange, queue.into(), options, body, properties);
+    published.await?.await.map(drop)
 }
 
 /// What the newest entry of `x-death` says; what is missing or of another type stays empty, and is found wrong later.
-fn dead_letter(delivery: &Delivery) -> DeadLetter {
+fn dead_letter(delivery: &Delivery) -> Value {
     let headers = delivery.properties.headers().as_ref();
-    let death = headers.and_then(|headers| match headers.inner().get("x-death") {
-        Some(AMQPValue::FieldArray(deaths)) => deaths.as_slice().first().cloned(),
-        _ => None,
-    });
-    let death = match death {
-        Some(AMQPValue::FieldTable(death)) => death,
-        _ => FieldTable::default(),
-    };
-    let field = |name: &str| death.inner().get(name);
-    let keys = match field("routing-keys") {
-        Some(AMQPValue::FieldArray(keys)) => {
-            keys.as_slice().iter().map(|key| text(Some(key))).collect()
-        }
-        _ => Vec::new(),
-    };
-    DeadLetter {
-        queue: text(field("queue")),
-        reason: text(field("reason")),
-        count: field("count")
-            .and_then(AMQPValue::as_long_long_int)
-            .unwrap_or_default(),
-        exchange: text(field("exchange")),
-        routing_keys: keys,
-        time: field("time")
-            .and_then(AMQPValue::as_timestamp)
-            .unwrap_or_default(),
-        original_expiration: text(field("original-expiration")),
-        body: String::from_utf8_lossy(&delivery.data).into_owned(),
-        delivered_by: delivery.exchange.to_string(),
-        delivered_with: delivery.routing_key.to_string(),
-    }
-}
-
-fn text(value: Option<&AMQPValue>) -> String {
-    match value {
+    let deaths = headers.and_then(|headers| headers.inner().get("x-death"));
+    let newest = deaths.and_then(AMQPValue::as_array);
+    let newest = newest.and_then(|deaths| deaths.as_slice().first()?.as_field_table());
+    let field = |name: &str| newest.and_then(|death| death.inner().get(name));
+    let text = |value: Option<&AMQPValue>| match value {
         Some(AMQPValue::LongString(text)) => String::from_utf8_lossy(text.as_bytes()).into_owned(),
         _ => String::new(),
-    }
-}
-
-fn short(name: &str) -> ShortString {
-    name.into()
+    };
+    let keys = field("routing-keys").and_then(AMQPValue::as_array);
+    let keys = keys.map_or(&[][..], |keys| keys.as_slice()).iter();
+    json!({
+        "queue": text(field("queue")),
+        "reason": text(field("reason")),
+        "count": field("count").and_then(AMQPValue::as_long_long_int),
+        "exchange": text(field("exchange")),
+        "routing-keys": keys.map(|key| text(Some(key))).collect::<Vec<_>>(),
+        "time": field("time").and_then(AMQPValue::as_timestamp),
+        "original-expiration": text(field("original-expiration")),
+        "body": String::from_utf8_lossy(&delivery.data),
+        "delivered-by": delivery.exchange.as_str(),
+        "delivered-with": delivery.routing_key.as_str(),
+    })
 }
 
 fn since_1970() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
 }
 
 // === impl Names ===
@@ -260,18 +206,20 @@ impl Names {
     }
 
     /// The dead letters as they ought to be, in the order of the table.
-    fn expected(&self) -> Vec<DeadLetter> {
-        let dead = |queue: &str, reason: &str, body: &str, original_expiration: &str| DeadLetter {
-            queue: queue.to_owned(),
-            reason: reason.to_owned(),
-            count: 1,
-            exchange: String::new(),
-            routing_keys: vec![queue.to_owned()],
-            time: since_1970().as_secs(),
-            original_expiration: original_expiration.to_owned(),
-            body: body.to_owned(),
-            delivered_by: self.exchange.clone(),
-            delivered_with: queue.to_owned(),
+    fn expected(&self) -> Vec<Value> {
+        let dead = |queue: &str, reason: &str, body: &str, original_expiration: &str| {
+            json!({
+                "queue": queue,
+                "reason": reason,
+                "count": 1,
+                "exchange": "",
+                "routing-keys": [queue],
+                "time": since_1970().as_secs(),
+                "original-expiration": original_expiration,
+                "body": body,
+                "delivered-by": self.exchange,
+                "delivered-with": queue,
+            })
         };
         vec![
             dead(&self.rejected, "rejected", "rejected", ""),
@@ -286,68 +234,43 @@ impl Names {
             durable: true,
             ..Default::default()
         };
-        channel
-            .exchange_declare(
-                short(&self.exchange),
-                ExchangeKind::Topic,
-                auto_delete,
-                FieldTable::default(),
-            )
-            .await?;
-        self.queue(channel, &self.dead, &[]).await?;
-        channel
-            .queue_bind(
-                short(&self.dead),
-                short(&self.exchange),
-                "#".into(),
-                QueueBindOptions::default(),
-                FieldTable::default(),
-            )
-            .await?;
-        let target = (
-            "x-dead-letter-exchange",
-            AMQPValue::LongString(self.exchange.as_str().into()),
-        );
-        self.queue(channel, &self.rejected, std::slice::from_ref(&target))
-            .await?;
-        self.queue(channel, &self.expired, std::slice::from_ref(&target))
-            .await?;
-        self.queue(
-            channel,
-            &self.overflowing,
-            &[target, ("x-max-length", AMQPValue::LongInt(1))],
-        )
-        .await
-    }
-
-    async fn queue(
-        &self,
-        channel: &Channel,
-        name: &str,
-        arguments: &[(&str, AMQPValue)],
-    ) -> lapin::Result<()> {
-        let mut table = FieldTable::default();
-        table.insert("x-expires".into(), AMQPValue::LongInt(UNUSED_FOR));
-        for (key, value) in arguments {
-            table.insert(short(key), value.clone());
+        let (dead, exchange) = (self.dead.as_str(), self.exchange.as_str());
+        let (topic, table) = (ExchangeKind::Topic, FieldTable::default());
+        let declare = channel.exchange_declare(exchange.into(), topic, auto_delete, table);
+        declare.await?;
+        let target = AMQPValue::LongString(exchange.into());
+        let target = ("x-dead-letter-exchange", target);
+        let bound = ("x-max-length", AMQPValue::LongInt(1));
+        for (queue, arguments) in [
+            (&self.dead, vec![]),
+            (&self.rejected, vec![target.clone()]),
+            (&self.expired, vec![target.clone()]),
+            (&self.overflowing, vec![target, bound]),
+        ] {
+            let mut table = FieldTable::default();
+            table.insert("x-expires".into(), AMQPValue::LongInt(UNUSED_FOR));
+            for (key, value) in arguments {
+                table.insert(key.into(), value);
+            }
+            let durable = QueueDeclareOptions::durable();
+            channel
+                .queue_declare(queue.as_str().into(), durable, table)
+                .await?;
         }
-        channel
-            .queue_declare(short(name), QueueDeclareOptions::durable(), table)
-            .await
-            .map(drop)
+        let (options, table) = (QueueBindOptions::default(), FieldTable::default());
+        let bind = channel.queue_bind(dead.into(), exchange.into(), "#".into(), options, table);
+        bind.await
     }
 
     /// On a channel of its own: an error may have closed the other. To delete what is not there is no error.
     async fn delete_and_close(&self, connection: &Connection) -> lapin::Result<()> {
         let channel = connection.create_channel().await?;
         for queue in [&self.rejected, &self.expired, &self.overflowing, &self.dead] {
-            channel
-                .queue_delete(short(queue), QueueDeleteOptions::default())
-                .await?;
+            let options = QueueDeleteOptions::default();
+            channel.queue_delete(queue.as_str().into(), options).await?;
         }
-        channel
-            .exchange_delete(short(&self.exchange), ExchangeDeleteOptions::default())
-            .await?;
+        let (exchange, options) = (self.exchange.as_str(), ExchangeDeleteOptions::default());
+        channel.exchange_delete(exchange.into(), options).await?;
         // lapin refuses to close a connection while a dropped channel is closing.
         channel.close(200, "done".into()).await?;
         connection.close(200, "done".into()).await

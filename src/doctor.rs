@@ -14,10 +14,10 @@
 
 use std::time::Duration;
 
-use crate::admin::Place;
 use crate::amqp::ids::Vhost;
 use crate::connection::Access;
 use crate::descriptors::Clients;
+use crate::http::Place;
 use crate::intake::QueueType;
 use crate::management::Api;
 use crate::net::nodes::{Node, Resolver};

@@ -6,27 +6,29 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::{Request, StatusCode, header};
+use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::amqp::ids::Vhost;
+use crate::http::{self, Login, Place};
 use crate::machine::{DeadLetter, Limit, LiveLimits, Wall};
 use crate::telemetry::Metrics;
 
-pub use post::Server;
-
 use self::batch::{Batch, Waiting};
-use self::post::Failed;
 
 mod batch;
-mod post;
 
 /// For so long a dead letter waits for others that go with it.
 const GATHERED_FOR: Duration = Duration::from_secs(1);
 /// How often a batch is posted, before it is dropped.
 const ATTEMPTS: u32 = 5;
+/// For so long one POST may take, from the connect to the status of the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 const WAITS: Waits = Waits {
     pause: Duration::from_secs(1),
     last: Duration::from_secs(5),
@@ -35,6 +37,23 @@ const WAITS: Waits = Waits {
 /// Takes dead letters for the hook. Clones are the same.
 #[derive(Clone)]
 pub struct Hook(Arc<Inner>);
+
+/// Where dead letters are posted.
+#[derive(Clone)]
+pub struct Server {
+    pub place: Place,
+    pub target: String,
+    pub login: Option<Login>,
+}
+
+/// Why the server has not taken a batch, or nobody knows.
+#[derive(Debug, Error)]
+enum NotTaken {
+    #[error(transparent)]
+    Failed(#[from] http::Failed),
+    #[error("it answers with {0}")]
+    Status(StatusCode),
+}
 
 #[derive(Clone, Copy)]
 struct Waits {
@@ -51,6 +70,25 @@ struct Inner {
     waits: Waits,
     waiting: Mutex<Waiting>,
     more: Notify,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Done when the server has said that all is well.
+    async fn post(&self, body: Bytes) -> Result<(), NotTaken> {
+        let request = Request::post(&self.target).header(header::CONTENT_TYPE, "application/json");
+        let posting =
+            self.place.ask(
+                self.login.as_ref(),
+                PATIENCE,
+                async |mut requests| match requests.send(request, body).await?.status() {
+                    status if status.is_success() => Ok(()),
+                    status => Err(NotTaken::Status(status)),
+                },
+            );
+        posting.await
+    }
 }
 
 // === impl Hook ===
@@ -185,7 +223,7 @@ fn ended(metrics: &Metrics, outcome: &'static str, letters: usize) {
 }
 
 /// Once, until it goes well again.
-fn said(error: &Failed, again: bool) {
+fn said(error: &NotTaken, again: bool) {
     match again {
         false => {
             warn!(%error, "the hook does not take dead letters: they wait, and the oldest are dropped")

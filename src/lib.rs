@@ -76,7 +76,7 @@ pub mod descriptors;
 pub mod doctor;
 pub mod drain;
 pub mod hook;
-mod http;
+pub mod http;
 #[cfg_attr(
     not(test),
     deny(

@@ -4,14 +4,13 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
-use dlx_proxy::admin;
-use dlx_proxy::admin::client::Client;
+use clap::{CommandFactory, FromArgMatches};
+use dlx_proxy::admin::client::{Client, readiness};
 use dlx_proxy::amqp::ids::ShortStr;
 use dlx_proxy::app::{self, App};
-use dlx_proxy::cli::{self, Cli, Command, DeadLetters, Handled, Move, OfVhost, Queues, Redrives};
+use dlx_proxy::cli::{self, Cli, Command};
 use dlx_proxy::config::{Config, DEFAULT_TOML, Mistakes, PASSWORD, USERNAME};
-use dlx_proxy::dead_letters::{self, Failed, Outcome, Said};
+use dlx_proxy::dead_letters::{self, Failed, Outcome, Query, Said};
 use dlx_proxy::demo;
 use dlx_proxy::descriptors;
 use dlx_proxy::doctor;
@@ -37,8 +36,10 @@ const FAILED: u8 = 65;
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
-        Ok(typed) => typed.command,
+    let typed = Cli::command().try_get_matches();
+    let typed = typed.and_then(|typed| Ok((Cli::from_arg_matches(&typed)?, Query::of(&typed))));
+    let (command, query) = match typed {
+        Ok((typed, query)) => (typed.command, query),
         Err(said) => {
             cli::print(&said);
             return match said.use_stderr() {
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    match carry_out(command) {
+    match carry_out(command, query) {
         Ok(code) => code,
         Err(error) if error.is::<Mistakes>() => {
             eprintln!("{}", plain::lines(&error.to_string()));
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
+fn carry_out(command: Command, query: Query) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(settings) => run(settings)?,
         Command::Config(cli::Config::Check(settings)) => {
@@ -83,36 +84,18 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(asked) => return examine(&asked),
         Command::Demo(arguments) => demonstrate(arguments)?,
         Command::Healthcheck(settings) => healthcheck(settings)?,
-        Command::Queues(asked) => handled(&asked)?,
-        Command::Redeclared(place) => redeclared(&place)?,
-        Command::DeadLetters(DeadLetters::Queues(asked)) => queues(&asked)?,
-        Command::DeadLetters(DeadLetters::Look(asked)) => {
-            let look = async |client: &Client| dead_letters::ask(client, &asked).await;
-            return in_queue(asked.queue(), look);
+        Command::Queues(asked) => {
+            let place = &asked.place;
+            return ask(place, async |client| {
+                dead_letters::handled(client, &asked, query).await
+            });
         }
-        Command::DeadLetters(DeadLetters::Redrive { queue, to, moving }) => {
-            let to = Some(to);
-            return move_them(&Move { queue, to, moving });
+        Command::DeadLetters(asked) => {
+            let place = asked.place();
+            return ask(place, async |client| {
+                dead_letters::dead_letters(client, &asked, query).await
+            });
         }
-        Command::DeadLetters(DeadLetters::Purge { queue, moving }) => {
-            let to = None;
-            return move_them(&Move { queue, to, moving });
-        }
-        Command::DeadLetters(DeadLetters::Export {
-            queue,
-            filters,
-            limit,
-        }) => {
-            let export =
-                async |client: &Client| dead_letters::export(client, &queue, &filters, limit).await;
-            return in_queue(&queue, export);
-        }
-        Command::DeadLetters(DeadLetters::Import { queue, file }) => {
-            let import =
-                async |client: &Client| dead_letters::import(client, &queue, file.as_deref()).await;
-            return in_queue(&queue, import);
-        }
-        Command::DeadLetters(DeadLetters::Redrives(asked)) => redrives(&asked)?,
         Command::Retries(cli::Retries::List(arguments)) => list(arguments)?,
         Command::Retries(cli::Retries::Release(of)) => release(&of.place, of.queue, false)?,
         Command::Retries(cli::Retries::Purge(of)) => release(&of.place, Some(of.queue), true)?,
@@ -177,17 +160,11 @@ async fn serve(app: App, drain: Drain) {
     }
 }
 
-fn demonstrate(cli::Demo { url, json }: cli::Demo) -> anyhow::Result<()> {
-    let dead_letters = runtime()?.block_on(demo::run(&url))?;
-    print!(
-        "{}",
-        if json {
-            dead_letters.json()
-        } else {
-            dead_letters.table()
-        }
-    );
-    dead_letters.check().map_err(Into::into)
+fn demonstrate(cli::Demo { url, printing }: cli::Demo) -> anyhow::Result<()> {
+    let found = runtime()?.block_on(demo::run(&url))?;
+    let list = Some(&dead_letters::DEMO);
+    print_said(Said::of(&found.seen(), &printing, list)?)?;
+    found.check().map_err(Into::into)
 }
 
 fn examine(asked: &cli::Doctor) -> anyhow::Result<ExitCode> {
@@ -223,7 +200,7 @@ fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
         &settings.sources(),
         tls::Client::of_own_admin,
     )?;
-    let reasons = admin::ask(&place).with_context(|| format!("no answer from {place}"))?;
+    let reasons = runtime()?.block_on(readiness(&place))?;
     anyhow::ensure!(
         reasons.is_empty(),
         "not ready: {}",
@@ -232,26 +209,11 @@ fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn handled(asked: &Handled) -> anyhow::Result<()> {
-    let client = cli::client(&asked.place.proxy)?;
-    print_said(runtime()?.block_on(dead_letters::handled(&client, asked))?)
-}
-
-fn redeclared(place: &OfVhost) -> anyhow::Result<()> {
-    let client = cli::client(&place.proxy)?;
-    print_said(runtime()?.block_on(dead_letters::redeclared(&client, place))?)
-}
-
-fn move_them(wanted: &Move) -> anyhow::Result<ExitCode> {
-    let work = async |client: &Client| dead_letters::move_them(client, wanted).await;
-    in_queue(&wanted.queue, work)
-}
-
-fn in_queue(
-    queue: &cli::Queue,
+fn ask(
+    place: &cli::Place,
     work: impl AsyncFnOnce(&Client) -> Result<(Said, Outcome), Failed>,
 ) -> anyhow::Result<ExitCode> {
-    let client = cli::client(&queue.proxy)?;
+    let client = cli::client(&place.proxy)?;
     let (said, outcome) = runtime()?.block_on(work(&client))?;
     print_said(said)?;
     Ok(exit_code(outcome))
@@ -264,16 +226,6 @@ fn exit_code(outcome: Outcome) -> ExitCode {
         Outcome::Failed => FAILED.into(),
         Outcome::Left => INTERRUPTED.into(),
     }
-}
-
-fn queues(asked: &Queues) -> anyhow::Result<()> {
-    let client = cli::client(&asked.place.proxy)?;
-    print_said(runtime()?.block_on(dead_letters::queues(&client, asked))?)
-}
-
-fn redrives(asked: &Redrives) -> anyhow::Result<()> {
-    let client = cli::client(&asked.place().proxy)?;
-    print_said(runtime()?.block_on(dead_letters::redrives(&client, asked))?)
 }
 
 fn print_said(said: Said) -> anyhow::Result<()> {
@@ -290,13 +242,9 @@ fn print_said(said: Said) -> anyhow::Result<()> {
 fn list(arguments: cli::List) -> anyhow::Result<()> {
     let place = app::retries(&Config::load(&arguments.place.broker.sources())?)?;
     let listing = retries::list(&place, &arguments.place.delays, arguments.messages);
-    let listing = runtime()?.block_on(listing)?;
-    let said = match arguments.place.json {
-        true => listing.json(),
-        false => listing.text(),
-    };
-    print!("{said}");
-    Ok(())
+    let listing = serde_json::to_value(runtime()?.block_on(listing)?)?;
+    let list = Some(&dead_letters::WAITING);
+    print_said(Said::of(&listing, &arguments.place.printing, list)?)
 }
 
 fn release(of: &cli::Waiting, queue: Option<String>, removes: bool) -> anyhow::Result<()> {
@@ -310,13 +258,9 @@ fn release(of: &cli::Waiting, queue: Option<String>, removes: bool) -> anyhow::R
         delays: of.delays.clone(),
     };
     let releases = retries::release(&place, &wanted);
-    let releases = runtime()?.block_on(releases)?;
-    let said = match of.json {
-        true => releases.json(),
-        false => releases.text(),
-    };
-    print!("{said}");
-    Ok(())
+    let releases = serde_json::to_value(runtime()?.block_on(releases)?)?;
+    let list = Some(&dead_letters::RELEASED);
+    print_said(Said::of(&releases, &of.printing, list)?)
 }
 
 fn runtime() -> anyhow::Result<Runtime> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::amqp::ids::Vhost;
+use crate::amqp::ids::{ShortStr, Vhost};
 use crate::connection::Access;
 use crate::management::{Api, NoAnswer};
 use crate::net::nodes::Node;
@@ -22,12 +22,11 @@ use crate::objects::Names;
 mod broker;
 mod list;
 mod release;
-mod report;
+mod sources;
 mod waiting;
 
-pub use list::list;
-pub use release::{Wanted, release};
-pub use report::{Listing, Releases};
+pub use list::{Listing, list};
+pub use release::{Releases, Wanted, release};
 
 /// For each answer of the broker.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,6 +80,10 @@ struct Delay {
     leaving: Option<u64>,
     /// To look into it would let a message go before its time.
     has_delivery_limit: bool,
+}
+
+fn not_there(vhost: &Vhost, queue: &ShortStr) -> String {
+    format!("there is no queue {queue} in vhost {vhost}")
 }
 
 // === impl Place ===

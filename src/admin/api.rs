@@ -7,7 +7,6 @@
 //! - [`files`] has what writes them to files and reads them back
 //! - `GET /api/v1/vhosts/{vhost}/dead-letter-queues` lists the queues that dead letters went to
 //! - `GET /api/v1/vhosts/{vhost}/queues` lists the queues that the proxy handles, and how
-//! - `GET /api/v1/vhosts/{vhost}/redeclared` lists the queues with another target than their arguments say
 //! - [`redrives`] has what moves them, [`deaths`] the last ones of a vhost
 //!
 //! Names in the path are percent-encoded octets: the vhost `/` is `%2F`. What is no answer is a problem as of RFC 9457.
@@ -35,7 +34,6 @@ use super::login::Credentials;
 use super::looks::{Looks, Wish};
 use super::parameters::{Parameters, Place, is_empty};
 use super::problem::Problem;
-use super::redeclared::Redeclared;
 use super::watches::Watches;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::KnownQueues;
@@ -48,7 +46,6 @@ mod description;
 mod files;
 mod handled;
 pub(super) mod queues;
-mod redeclared;
 pub(super) mod redrives;
 mod remembered;
 mod rights;
@@ -87,8 +84,6 @@ pub struct Api {
     pub watches: Watches,
     /// Where dead letters went.
     pub known: KnownQueues,
-    /// Queues with another target than their arguments say.
-    pub redeclared: Redeclared,
     /// Those of the settings: pages begin with them.
     pub vhosts: Arc<[Vhost]>,
 }
@@ -101,7 +96,6 @@ pub(super) fn router(api: Api, queues: Queues) -> Router {
         files,
         watches,
         known: _,
-        redeclared,
         vhosts: _,
     } = api;
     let rights = queues.rights.clone();
@@ -123,7 +117,6 @@ pub(super) fn router(api: Api, queues: Queues) -> Router {
         .with_state(looks.clone())
         .merge(redrives::router(moves))
         .merge(files::router(files))
-        .merge(redeclared::router(queues.clone(), redeclared))
         .merge(handled::router(queues.clone()))
         .merge(queues::router(queues))
         .merge(deaths::router(deaths))

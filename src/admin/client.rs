@@ -1,48 +1,80 @@
-//! Asks the API of a proxy that runs.
+//! Asks the API of a proxy that runs, and whether it is ready.
 
-use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::client::conn::http1;
+use hyper::http::request::Builder;
 use hyper::{Method, Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use thiserror::Error;
-use tokio::time::timeout;
 
-use super::{OWN_HEADER, Place};
-use crate::http::{self, BadBody};
-use crate::net::dial::connect;
+use super::OWN_HEADER;
+use crate::http::{self, BadBody, Failed, Login, Place};
 
-/// How long the proxy may take to accept. The answer it bounds itself, by `look-timeout`.
-const CONNECT: Duration = Duration::from_secs(5);
+/// As long as Kubernetes gives a probe by default, and a little less.
+const PROBE: Duration = Duration::from_millis(900);
+/// An answer of the API the proxy bounds itself, by `look-timeout`.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// Octets of one answer.
 const LONGEST_ANSWER: usize = 256 << 20;
 
 /// Where the admin port is, and as whom to ask.
 pub struct Client {
     pub admin: Place,
-    pub user: String,
-    pub password: String,
+    pub login: Login,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
     #[error("no answer from {admin}")]
-    Connect {
-        admin: String,
-        /// What the system says, or TLS.
-        source: io::Error,
-    },
-    /// The connection ended, or what came is not HTTP.
+    None { admin: String, source: Failed },
+    /// It broke off, or is no JSON.
     #[error("{admin} does not answer as an admin port does")]
     Broken { admin: String, source: BadBody },
     /// The proxy says why there is none.
     #[error("{detail}")]
     Problem { status: StatusCode, detail: String },
+}
+
+/// Asks the admin port whether the proxy is ready. The answer is empty, or one reason a line why it is not.
+///
+/// # Errors
+/// Nobody answers there in time, or not as an admin port does.
+pub async fn readiness(admin: &Place) -> Result<String, NoAnswer> {
+    let request = Request::get("/readyz");
+    let (status, answer) = exchange(admin, None, PROBE, request, Bytes::new()).await?;
+    match status {
+        StatusCode::OK => Ok(String::new()),
+        StatusCode::SERVICE_UNAVAILABLE => Ok(String::from_utf8_lossy(&answer).into_owned()),
+        status => Err(broken(admin, status.to_string())),
+    }
+}
+
+async fn exchange(
+    admin: &Place,
+    login: Option<&Login>,
+    patience: Duration,
+    request: Builder,
+    body: Bytes,
+) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
+    let answer = admin.ask(login, patience, async |mut requests| {
+        let answer = requests.send(request, body).await?;
+        let status = answer.status();
+        Ok::<_, Failed>((status, http::body(answer.into_body(), LONGEST_ANSWER).await))
+    });
+    let (status, body) = answer.await.map_err(|source| NoAnswer::None {
+        admin: admin.to_string(),
+        source,
+    })?;
+    Ok((status, body.map_err(|error| broken(admin, error))?))
+}
+
+fn broken(admin: &Place, source: impl Into<BadBody>) -> NoAnswer {
+    NoAnswer::Broken {
+        admin: admin.to_string(),
+        source: source.into(),
+    }
 }
 
 // === impl NoAnswer ===
@@ -51,7 +83,7 @@ impl NoAnswer {
     /// Whether there may be an answer if the same is asked again.
     pub fn may_pass(&self) -> bool {
         match self {
-            NoAnswer::Connect { .. } | NoAnswer::Broken { .. } => true,
+            NoAnswer::None { .. } | NoAnswer::Broken { .. } => true,
             NoAnswer::Problem { status, .. } => matches!(
                 *status,
                 StatusCode::TOO_MANY_REQUESTS
@@ -70,50 +102,41 @@ impl Client {
     ///
     /// # Errors
     /// When there is none, and why.
+    pub async fn json(
+        &self,
+        method: Method,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Value, NoAnswer> {
+        let answer = self.ask(method, path, body.into()).await?;
+        serde_json::from_slice(&answer).map_err(|error| broken(&self.admin, error))
+    }
+
+    /// The same of a request that changes nothing.
+    ///
+    /// # Errors
+    /// When there is none, and why.
     pub async fn get(&self, path: &str) -> Result<Value, NoAnswer> {
-        let answer = self.ask(Method::GET, path, Bytes::new()).await?;
-        self.json(&answer)
+        self.json(Method::GET, path, "").await
     }
 
     /// What this path is answered with, whatever it is.
     ///
     /// # Errors
     /// When there is no answer, and why.
-    pub async fn file(&self, path: &str) -> Result<Vec<u8>, NoAnswer> {
-        self.ask(Method::GET, path, Bytes::new()).await
-    }
-
-    /// The same of a request that changes something.
-    ///
-    /// # Errors
-    /// When there is no answer, and why.
-    pub async fn post(&self, path: &str) -> Result<Value, NoAnswer> {
-        self.send(path, Bytes::new()).await
-    }
-
-    /// The same of a request with a file.
-    ///
-    /// # Errors
-    /// When there is no answer, and why.
-    pub async fn send(&self, path: &str, file: Bytes) -> Result<Value, NoAnswer> {
-        let answer = self.ask(Method::POST, path, file).await?;
-        self.json(&answer)
-    }
-
-    fn json(&self, answer: &[u8]) -> Result<Value, NoAnswer> {
-        serde_json::from_slice(answer).map_err(|error| self.broken(error))
-    }
-
-    async fn ask(&self, method: Method, path: &str, file: Bytes) -> Result<Vec<u8>, NoAnswer> {
-        let (status, body) = self.exchange(method, path, file).await?;
+    pub async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Vec<u8>, NoAnswer> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::ACCEPT, "application/json")
+            .header(OWN_HEADER, "1");
+        let answer = exchange(&self.admin, Some(&self.login), PATIENCE, request, body);
+        let (status, body) = answer.await?;
         if status.is_success() {
             return Ok(body);
         }
-        let problem = serde_json::from_slice::<Value>(&body).ok();
-        let detail = problem
-            .as_ref()
-            .and_then(|problem| problem["detail"].as_str());
-        let detail = match detail {
+        let problem = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let detail = match problem["detail"].as_str() {
             Some(detail) => detail.to_owned(),
             None if status == StatusCode::NOT_FOUND => {
                 "this proxy has no API: `admin-api` is false, or it is older".to_owned()
@@ -121,45 +144,5 @@ impl Client {
             None => format!("the proxy answers {status}"),
         };
         Err(NoAnswer::Problem { status, detail })
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        file: Bytes,
-    ) -> Result<(StatusCode, Vec<u8>), NoAnswer> {
-        let Place { host, port, tls } = &self.admin;
-        let connected = timeout(CONNECT, connect(host, *port, tls.as_ref())).await;
-        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = connected.map_err(|source| NoAnswer::Connect {
-            admin: self.admin.to_string(),
-            source,
-        })?;
-        let broken = |error: hyper::Error| self.broken(error);
-        let opened = http1::handshake(TokioIo::new(stream)).await;
-        let (mut requests, connection) = opened.map_err(broken)?;
-        tokio::spawn(connection);
-        let (user, password) = (self.user.as_bytes(), self.password.as_bytes());
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, http::host(host, *port))
-            .header(header::AUTHORIZATION, http::basic(user, password))
-            .header(header::ACCEPT, "application/json")
-            .header(OWN_HEADER, "1")
-            .body(Full::new(file))
-            .map_err(|error| self.broken(error))?;
-        let answer = requests.send_request(request).await.map_err(broken)?;
-        let status = answer.status();
-        let body = http::body(answer.into_body(), LONGEST_ANSWER).await;
-        Ok((status, body.map_err(|error| self.broken(error))?))
-    }
-
-    fn broken(&self, source: impl Into<BadBody>) -> NoAnswer {
-        NoAnswer::Broken {
-            admin: self.admin.to_string(),
-            source: source.into(),
-        }
     }
 }

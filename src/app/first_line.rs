@@ -4,9 +4,9 @@ use std::net::TcpListener;
 
 use tracing::info;
 
-use crate::admin::Place;
 use crate::config::{Config, Sources};
 use crate::descriptors;
+use crate::http::Place;
 use crate::net::ports::At;
 
 /// Writes it, before anything can fail. `handed`: where clients come in place of `listen`.

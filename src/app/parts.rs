@@ -4,13 +4,13 @@ use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
 
-use crate::admin;
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::config::{Config, History};
 use crate::connection::Access;
 use crate::dead_letter::RuleSettings;
 use crate::doctor::Patient;
 use crate::hook;
+use crate::http::Place;
 use crate::intake;
 use crate::link::Login;
 use crate::machine::{Budget, LiveLimits};
@@ -22,7 +22,7 @@ use crate::publisher;
 use crate::recorder;
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::{Declares, Policies};
-use crate::retries::Place;
+use crate::retries;
 use crate::session;
 use crate::telemetry::Metrics;
 use crate::tls::{Certificates, Client, Connector};
@@ -100,12 +100,16 @@ pub(super) fn management(config: &Config, tls: Option<Connector>) -> Option<mana
         None => (config.upstream.user.as_bytes(), &config.upstream.password),
     };
     Some(management::Api {
-        host: url.host.clone(),
-        port: url.port,
-        tls: tls.filter(|_| url.tls),
+        place: Place {
+            host: url.host.clone(),
+            port: url.port,
+            tls: tls.filter(|_| url.tls),
+        },
         path: url.path.clone(),
-        user: Bytes::copy_from_slice(user),
-        password: Bytes::copy_from_slice(password.reveal().as_bytes()),
+        login: (
+            Bytes::copy_from_slice(user),
+            Bytes::copy_from_slice(password.reveal().as_bytes()),
+        ),
     })
 }
 
@@ -115,11 +119,13 @@ pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Serv
     let octets = |text: &str| Bytes::copy_from_slice(text.as_bytes());
     let user = url.user.as_ref();
     Some(hook::Server {
-        host: url.host.clone(),
-        port: url.port,
-        tls,
+        place: Place {
+            host: url.host.clone(),
+            port: url.port,
+            tls,
+        },
         target: url.target.reveal().to_owned(),
-        user: user.map(|(user, password)| (octets(user), octets(password.reveal()))),
+        login: user.map(|(user, password)| (octets(user), octets(password.reveal()))),
     })
 }
 
@@ -127,9 +133,9 @@ pub(super) fn hook(config: &Config, tls: Option<Connector>) -> Option<hook::Serv
 ///
 /// # Errors
 /// A file of certificates has changed since the settings were read.
-pub fn retries(config: &Config) -> Result<Place, BindError> {
+pub fn retries(config: &Config) -> Result<retries::Place, BindError> {
     let certificates = certificates(config)?;
-    Ok(Place {
+    Ok(retries::Place {
         nodes: config.upstream.nodes.clone(),
         access: access(config, &certificates),
         vhosts: config.vhosts.clone(),
@@ -176,12 +182,12 @@ pub fn patient(
 }
 
 /// Where this machine finds the admin port.
-fn admin(config: &Config) -> Option<admin::Place> {
+fn admin(config: &Config) -> Option<Place> {
     match (config.admin, config.admin_tls) {
-        (Some(address), _) => Some(admin::Place::of(address, None)),
+        (Some(address), _) => Some(Place::of(address, None)),
         (None, Some(address)) => {
             let tls = Client::of_own_admin().ok()?;
-            Some(admin::Place::of(address, Some(tls)))
+            Some(Place::of(address, Some(tls)))
         }
         (None, None) => None,
     }

@@ -1,4 +1,5 @@
-//! `dlx-proxy dead-letters`: what may be typed, and its help.
+//! The commands that ask the API of a running proxy: what may be typed, and its help. A flag that is none of the command's own is a parameter of
+//! the API with the same name (`crate::dead_letters::Query`).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,11 +7,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::filled;
-use super::moves::{self, Moving, To};
 use super::proxy::{Printing, Proxy};
-use super::queues::{self, Queues};
-use super::redrives::Redrives;
 use crate::machine::Reason;
+use crate::registry::handling::State;
 
 /// Below the help of each command.
 const AFTER_HELP: &str = "\
@@ -25,25 +24,88 @@ in the line; other changes of a line count nothing. A CC header is shown on and 
 
 Exit codes: 0 all is done; 3 a part of it, and which is said; 65 nothing of it; 1 there is no answer, and why.";
 
+/// Below the help of `queues`.
+pub(super) const AFTER_HELP_OF_HANDLED: &str = "\
+A queue is `full`: the proxy handles all its dead letters; `rejects-only`: expiry and overflow are the broker's; `off`: all are the broker's; or \
+`unknown`. Below the table stands why, and what to do. The queues that dead letters go to, with their numbers of messages, are listed by `dlx-proxy \
+dead-letters queues`. A user sees the queues that the user may read, the proxy's own user sees all. Exit code 1: there is no answer, and why.";
+
+/// Below the help of `dead-letters queues`.
+const AFTER_HELP_OF_QUEUES: &str = "\
+The proxy knows the queues that its dead letters went to since it was started, and the targets of the queues that it knows; with a `management-url` \
+also those behind named exchanges, how many messages each has, and, where it can be known, how long the oldest has been there. How the queues are \
+handled in which messages die, `dlx-proxy queues` lists. A user sees the queues that the user may read. Exit code 1: \
+there is no answer, and why.";
+
+/// Below the help of `redrive` and `purge`.
+const AFTER_HELP_OF_MOVES: &str = "\
+On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with --non-interactive, it wants --approve. \
+Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the proxy goes on, until `dlx-proxy dead-letters redrives cancel`.
+
+Messages that come after the beginning are not meant. One that cannot go stays where it is.
+
+Exit codes: 0 all that were meant have gone; 3 some stay, or it was cancelled; 65 it failed, or none of those that were meant has gone; 1 there is no \
+answer, and why, or nobody said yes; 64 something has to be typed otherwise, or --approve is missing.";
+
+/// Below the help of each command about redrives.
+const AFTER_HELP_OF_REDRIVES: &str = "\
+The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the queues that the user may \
+read. Exit code 1: there is no answer, and why.";
+
+/// `queues`: which, and how they are shown.
+#[derive(Args, Debug)]
+pub struct Handled {
+    #[command(flatten)]
+    pub place: Place,
+    /// Only queues in these states: unknown, rejects-only, off, full
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = State::ALL.map(State::as_str), hide_possible_values = true)]
+    state: Vec<String>,
+    /// How many queues to list at most; those first that need attention [default: 300]
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+}
+
 /// What to do with the dead letters in a queue.
 #[derive(Debug, Subcommand)]
 pub enum DeadLetters {
     /// List the queues that dead letters go to, with what is known of them
-    #[command(after_help = queues::AFTER_HELP)]
-    Queues(Queues),
+    #[command(after_help = AFTER_HELP_OF_QUEUES)]
+    Queues(Place),
     /// Show how far redrives and purges are; pause, resume or cancel one
     #[command(subcommand)]
     Redrives(Redrives),
-    /// To see them.
-    #[command(flatten)]
-    Look(Look),
+    /// List the messages of a queue, the oldest first
+    #[command(after_help = AFTER_HELP)]
+    List {
+        #[command(flatten)]
+        queue: Queue,
+        #[command(flatten)]
+        filters: Box<Filters>,
+        #[command(flatten)]
+        page: Page,
+    },
+    /// Count the messages of a queue by where they died, why, and with which error
+    #[command(after_help = AFTER_HELP)]
+    Groups {
+        #[command(flatten)]
+        queue: Queue,
+        #[command(flatten)]
+        filters: Box<Filters>,
+    },
+    /// Show one message: how it died, its properties, its headers and its body
+    #[command(after_help = AFTER_HELP)]
+    Show {
+        /// The message, as `list` names it
+        #[arg(value_parser = filled::text())]
+        id: String,
+        #[command(flatten)]
+        queue: Queue,
+    },
     /// Write messages to standard output, one a line, as JSON; they stay in the queue
     #[command(after_help = AFTER_HELP_OF_FILES)]
     Export {
-        /// Where.
         #[command(flatten)]
         queue: Queue,
-        /// Which.
         #[command(flatten)]
         filters: Box<Filters>,
         /// How many messages to export at most; the oldest go first
@@ -53,96 +115,81 @@ pub enum DeadLetters {
     /// Put messages that were exported into a queue
     #[command(after_help = AFTER_HELP_OF_FILES)]
     Import {
-        /// Where.
         #[command(flatten)]
         queue: Queue,
         /// The file [default: standard input]
         file: Option<PathBuf>,
     },
     /// Send messages back to the queues that they died in, or to another place
-    #[command(after_help = moves::AFTER_HELP)]
+    #[command(after_help = AFTER_HELP_OF_MOVES)]
     Redrive {
-        /// Out of which queue.
         #[command(flatten)]
         queue: Queue,
-        /// Where to.
         #[command(flatten)]
         to: To,
-        /// Which, and how.
         #[command(flatten)]
         moving: Box<Moving>,
     },
     /// Remove messages for good
-    #[command(after_help = moves::AFTER_HELP)]
+    #[command(after_help = AFTER_HELP_OF_MOVES)]
     Purge {
-        /// Out of which queue.
         #[command(flatten)]
         queue: Queue,
-        /// Which, and how.
         #[command(flatten)]
         moving: Box<Moving>,
     },
 }
 
-/// What to see of them.
+/// What to do with redrives and purges.
 #[derive(Debug, Subcommand)]
-pub enum Look {
-    /// List the messages of a queue, the oldest first
-    #[command(after_help = AFTER_HELP)]
-    List {
-        /// Where.
-        #[command(flatten)]
-        queue: Queue,
-        /// Which.
-        #[command(flatten)]
-        filters: Box<Filters>,
-        /// How many.
-        #[command(flatten)]
-        page: Page,
-        /// Only these columns, in this order; the names are those of the JSON
-        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-        columns: Vec<String>,
-    },
-    /// Count the messages of a queue by where they died, why, and with which error
-    #[command(after_help = AFTER_HELP)]
-    Groups {
-        /// Where.
-        #[command(flatten)]
-        queue: Queue,
-        /// Which.
-        #[command(flatten)]
-        filters: Box<Filters>,
-        /// Only these columns, in this order; the names are those of the JSON
-        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-        columns: Vec<String>,
-    },
-    /// Show one message: how it died, its properties, its headers and its body
-    #[command(after_help = AFTER_HELP)]
-    Show {
-        /// The message, as `list` names it
-        #[arg(value_parser = filled::text())]
-        id: String,
-        /// Where.
-        #[command(flatten)]
-        queue: Queue,
-    },
+pub enum Redrives {
+    /// List them, the newest first
+    #[command(after_help = AFTER_HELP_OF_REDRIVES)]
+    List(Place),
+    /// Show one: what it does, how far it is, what stays and why
+    #[command(after_help = AFTER_HELP_OF_REDRIVES)]
+    Show(OneRedrive),
+    /// Hold one up; what it has looked at and not moved, others do not see meanwhile
+    #[command(after_help = AFTER_HELP_OF_REDRIVES)]
+    Pause(OneRedrive),
+    /// Let one go on that was paused
+    #[command(after_help = AFTER_HELP_OF_REDRIVES)]
+    Resume(OneRedrive),
+    /// End one; what has gone has gone, the rest stays where it is
+    #[command(after_help = AFTER_HELP_OF_REDRIVES)]
+    Cancel(OneRedrive),
 }
 
-/// Which queue, by which proxy, and as whom.
+/// Which redrive.
 #[derive(Args, Debug)]
-pub struct Queue {
-    /// By which proxy.
+pub struct OneRedrive {
+    /// Its number, as `list` names it
+    #[arg(value_parser = filled::text())]
+    pub id: String,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// Which vhost, by which proxy, and as whom.
+#[derive(Args, Debug)]
+pub struct Place {
     #[command(flatten)]
     pub proxy: Proxy,
-    /// The vhost of the queue
+    /// The vhost
     #[arg(long, value_name = "NAME", default_value = "/", value_parser = filled::octets())]
     pub vhost: OsString,
+    #[command(flatten)]
+    pub printing: Printing,
+}
+
+/// Which queue there.
+#[derive(Args, Debug)]
+pub struct Queue {
+    #[command(flatten)]
+    pub place: Place,
     /// The queue
     #[arg(long, value_name = "NAME", value_parser = filled::octets())]
     pub queue: OsString,
-    /// How it is printed.
-    #[command(flatten)]
-    pub printing: Printing,
 }
 
 /// Which messages; those that all of these fit.
@@ -150,25 +197,25 @@ pub struct Queue {
 pub struct Filters {
     /// Only messages that died in this queue
     #[arg(long, value_name = "QUEUE", value_parser = filled::octets())]
-    pub source: Option<OsString>,
+    source: Option<OsString>,
     /// Only messages that died so: rejected, expired, maxlen or delivery_limit
     #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(Reason::as_str), hide_possible_values = true)]
-    pub reason: Option<String>,
+    reason: Option<String>,
     /// Only messages whose error begins with this line, as `groups` shows it
     #[arg(long, value_name = "LINE", value_parser = filled::octets())]
-    pub error: Option<OsString>,
+    error: Option<OsString>,
     /// Only messages with this routing key
     #[arg(long, value_name = "KEY")]
-    pub routing_key: Option<OsString>,
+    routing_key: Option<OsString>,
     /// Only messages with this header; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE")]
-    pub headers: Vec<OsString>,
+    headers: Vec<OsString>,
     /// Only messages with this text in their body
     #[arg(long, value_name = "TEXT", value_parser = filled::octets())]
-    pub body: Option<OsString>,
+    body: Option<OsString>,
     /// Only messages that died at least so long ago and were not redriven since, as in 90s, 15m, 2h or 7d
     #[arg(long, value_name = "TIME", value_parser = filled::octets())]
-    pub older_than: Option<OsString>,
+    older_than: Option<OsString>,
 }
 
 /// Which part of a list.
@@ -179,18 +226,76 @@ pub struct Page {
     pub limit: Option<u64>,
     /// Behind so many others
     #[arg(long, value_name = "N")]
-    pub offset: Option<u64>,
+    offset: Option<u64>,
 }
 
-// === impl Look ===
+/// Where messages go.
+#[derive(Args, Debug)]
+pub struct To {
+    /// Send them to this queue [default: each to the queue that it died in]
+    #[arg(long, value_name = "NAME", conflicts_with = "to_exchange", value_parser = filled::octets())]
+    pub to_queue: Option<OsString>,
+    /// Send them to this exchange; an empty name is the default exchange
+    #[arg(long, value_name = "NAME")]
+    pub to_exchange: Option<OsString>,
+    /// ... with this routing key [default: each with its own]
+    #[arg(
+        long,
+        value_name = "KEY",
+        requires = "to_exchange",
+        conflicts_with = "to_queue"
+    )]
+    pub to_routing_key: Option<OsString>,
+    /// What they say of their deaths: keep it, or begin anew [default: keep]
+    #[arg(long, value_name = "HOW", value_parser = ["keep", "new"], hide_possible_values = true)]
+    pub history: Option<String>,
+}
 
-impl Look {
-    /// Where to look.
-    pub fn queue(&self) -> &Queue {
+/// Which messages go, how fast, and what is said about it.
+#[derive(Args, Debug)]
+pub struct Moving {
+    /// Which.
+    #[command(flatten)]
+    pub filters: Filters,
+    /// Only this message, as `list` names it; may be repeated
+    #[arg(long = "id", value_name = "ID", value_parser = filled::text())]
+    ids: Vec<String>,
+    /// How many messages to move at most; the oldest go first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// How many messages to move in a second at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: Option<u64>,
+    /// Only say how many messages are meant
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub approve: bool,
+    /// Only begin: `dlx-proxy dead-letters redrives` tells the rest
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+// === impl DeadLetters ===
+
+impl DeadLetters {
+    pub fn place(&self) -> &Place {
         match self {
-            Look::List { queue, .. } | Look::Groups { queue, .. } | Look::Show { queue, .. } => {
-                queue
-            }
+            DeadLetters::Queues(place) | DeadLetters::Redrives(Redrives::List(place)) => place,
+            DeadLetters::Redrives(
+                Redrives::Show(one)
+                | Redrives::Pause(one)
+                | Redrives::Resume(one)
+                | Redrives::Cancel(one),
+            ) => &one.place,
+            DeadLetters::List { queue, .. }
+            | DeadLetters::Groups { queue, .. }
+            | DeadLetters::Show { queue, .. }
+            | DeadLetters::Export { queue, .. }
+            | DeadLetters::Import { queue, .. }
+            | DeadLetters::Redrive { queue, .. }
+            | DeadLetters::Purge { queue, .. } => &queue.place,
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use anyhow::Context;
 
-use crate::admin::Place;
 use crate::admin::client::Client;
 use crate::config::{ADMIN_CA_FILE, Config, Mistake, Mistakes, PASSWORD, Sources, USERNAME};
+use crate::http::Place;
 use crate::tls;
 
 use super::{Admin, Proxy};
@@ -17,8 +17,14 @@ pub fn client(proxy: &Proxy) -> anyhow::Result<Client> {
     let said = |flag: &Option<String>, variable| flag.clone().or(std::env::var(variable).ok());
     Ok(Client {
         admin: place(&proxy.admin, &proxy.sources(), || of_admin(&proxy.admin))?,
-        user: said(&proxy.username, USERNAME).unwrap_or_else(|| "guest".to_owned()),
-        password: said(&proxy.password, PASSWORD).unwrap_or_else(|| "guest".to_owned()),
+        login: (
+            said(&proxy.username, USERNAME)
+                .unwrap_or_else(|| "guest".to_owned())
+                .into(),
+            said(&proxy.password, PASSWORD)
+                .unwrap_or_else(|| "guest".to_owned())
+                .into(),
+        ),
     })
 }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Settings;
-use crate::admin::Place;
 use crate::config::Sources;
+use crate::http::Place;
 
 /// Which proxy, and as whom.
 #[derive(Args, Debug)]
@@ -15,7 +15,6 @@ pub struct Proxy {
     /// TOML file of settings [env: DLX_PROXY_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Its address.
     #[command(flatten)]
     pub admin: Admin,
     /// A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
@@ -51,6 +50,9 @@ pub struct Printing {
     /// For scripts: tables without a heading, their cells divided by tabs
     #[arg(long)]
     pub non_interactive: bool,
+    /// Only these columns, in this order; the names are those of the JSON
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub columns: Vec<String>,
 }
 
 /// How to print what was found.

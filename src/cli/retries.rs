@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::Broker;
+use super::{Broker, Printing};
 
 /// Below the help of `retries list`.
 const AFTER_LIST: &str = "\
@@ -45,9 +45,8 @@ pub struct Waiting {
     /// Only the delay queue of so many milliseconds; may be repeated. Without a management URL it is needed
     #[arg(long = "delay", value_name = "MS")]
     pub delays: Vec<u64>,
-    /// Print JSON instead of tables
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub printing: Printing,
 }
 
 /// What to show.

@@ -4,33 +4,22 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use serde::Deserialize;
+use bytes::Bytes;
+use hyper::Method;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::request::{self, Query};
 use super::{Failed, Outcome, Said};
 use crate::admin::client::Client;
-use crate::cli::{Filters, Output, Queue};
+use crate::cli::Printing;
 use crate::plain;
 
 /// A request has at most so many lines, and after so many octets no further one.
 const LINES: u64 = 500;
 const OCTETS: usize = 4 << 20;
 
-/// The last line of an export.
-#[derive(Deserialize)]
-struct Last {
-    end: End,
-}
-
-#[derive(Deserialize)]
-struct End {
-    stopped: String,
-    notes: Vec<String>,
-}
-
 /// What became of a request.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 struct Imported {
     imported: u64,
     refused: Vec<u64>,
@@ -43,73 +32,61 @@ struct Imported {
 ///
 /// # Errors
 /// When there is no answer.
-pub async fn export(
-    client: &Client,
-    queue: &Queue,
-    filters: &Filters,
-    limit: Option<u64>,
-) -> Result<(Said, Outcome), Failed> {
-    let mut query = Query::default();
-    query.filters(filters);
-    query.number("limit", limit);
-    let path = request::of_queue(queue, "dead-letters/export") + &query.finish();
-    let file = client.file(&path).await?;
+pub(super) async fn export(client: &Client, path: &str) -> Result<(Said, Outcome), Failed> {
+    let file = client.ask(Method::GET, path, Bytes::new()).await?;
     let text = String::from_utf8_lossy(&file);
     // Without its last line it is cut.
     let (lines, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
-    let Last { end } = serde_json::from_str(last)?;
+    let last: Value = serde_json::from_str(last).map_err(|_| Failed::Strange)?;
+    let stopped = last["end"]["stopped"].as_str().ok_or(Failed::Strange)?;
     let mut answer = plain::json(lines);
     if !lines.is_empty() {
         answer.push('\n');
     }
-    let said = Said {
-        answer,
-        notes: end.notes.iter().map(|note| plain::line(note)).collect(),
-    };
-    Ok((said, Outcome::of_look(Some(&end.stopped))))
+    let outcome = Outcome::of_look(Some(stopped));
+    Ok((Said::text(answer, &last["end"]), outcome))
 }
 
 /// Puts the messages of a file into a queue.
 ///
 /// # Errors
 /// When the file cannot be read, or nothing of it could be imported.
-pub async fn import(
+pub(super) async fn import(
     client: &Client,
-    queue: &Queue,
+    path: &str,
     file: Option<&Path>,
+    printing: &Printing,
 ) -> Result<(Said, Outcome), Failed> {
     let mut lines: Box<dyn BufRead> = match file {
         Some(path) => Box::new(BufReader::new(File::open(path).map_err(Failed::NoFile)?)),
         None => Box::new(io::stdin().lock()),
     };
-    let path = request::of_queue(queue, "dead-letters/import");
     let (mut all, mut next) = (Imported::default(), 1);
     while all.cause.is_none() {
         let (part, number) = part(&mut lines).map_err(Failed::NoFile)?;
         if number == 0 {
             break;
         }
-        let mut query = Query::default();
-        query.number("first-line", Some(next));
-        let answer = client
-            .send(&format!("{path}{}", query.finish()), part.into())
-            .await;
-        match answer {
-            Ok(answer) => all.add(serde_json::from_value(answer)?),
+        let path = format!("{path}?first-line={next}");
+        match client.json(Method::POST, &path, part).await {
+            Ok(answer) => {
+                let part = serde_json::from_value(answer);
+                all.add(part.map_err(|_| Failed::Strange)?);
+            }
             Err(error) if next == 1 => return Err(error.into()),
             Err(error) => all.cause = Some(error.to_string()),
         }
         next += number;
     }
-    let outcome = all.outcome();
-    let said = match queue.printing.output {
-        Output::Json => {
-            let json: Value = serde_json::to_value(&all)?;
-            Said::json(&json)
-        }
-        Output::Table => all.said(next - 1),
-    };
-    Ok((said, outcome))
+    let json = serde_json::to_value(&all).map_err(|_| Failed::Strange)?;
+    let mut said = Said::of(&json, printing, None)?;
+    if all.cause.is_some() {
+        let last = next - 1;
+        said.notes = vec![format!(
+            "it ended at line {last} or before: messages that are `unsure` may be in the queue, and nothing behind that line was read"
+        )];
+    }
+    Ok((said, all.outcome()))
 }
 
 /// The next lines, as they are, and how many.
@@ -143,27 +120,6 @@ impl Imported {
             _ => Outcome::InPart,
         }
     }
-
-    /// `last`: the number of the last line that was sent.
-    fn said(&self, last: u64) -> Said {
-        let mut notes = Vec::new();
-        if !self.refused.is_empty() {
-            let lines: Vec<String> = self.refused.iter().map(u64::to_string).collect();
-            notes.push(format!("refused: line {}", lines.join(", ")));
-        }
-        if let Some(cause) = &self.cause {
-            let (cause, unsure, left) = (plain::line(cause), self.unsure, self.left);
-            notes.push(format!("it ended at line {last} or before: {cause}"));
-            notes.push(format!(
-                "{unsure} messages may be in the queue, {left} were not sent, and nothing behind line {last} was read"
-            ));
-        }
-        let plural = if self.imported == 1 { "" } else { "s" };
-        Said {
-            answer: format!("{} message{plural} imported\n", self.imported),
-            notes,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -181,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_imported_is_said() {
+    fn what_was_not_imported_is_in_the_exit_code() {
         let mut all = Imported {
             imported: 500,
             ..Imported::default()
@@ -195,15 +151,5 @@ mod tests {
             cause: Some("NOT_FOUND".to_owned()),
         });
         assert_eq!(all.outcome(), Outcome::InPart);
-        let said = all.said(509);
-        assert_eq!(said.answer, "501 messages imported\n");
-        assert_eq!(
-            said.notes,
-            [
-                "refused: line 502",
-                "it ended at line 509 or before: NOT_FOUND",
-                "3 messages may be in the queue, 4 were not sent, and nothing behind line 509 was read"
-            ]
-        );
     }
 }

@@ -1,88 +1,99 @@
 //! `dlx-proxy dead-letters redrive` and `purge`: asks whoever types them, lets the proxy begin, and follows it.
 
+use std::ffi::OsStr;
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use hyper::Method;
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
-use super::request::{self, Query};
-use super::words::{self, Meant, Outcome};
-use super::{Failed, Said, confirm, follow};
+use super::{Failed, Outcome, Query, Said};
 use crate::admin::client::{Client, NoAnswer};
-use crate::cli::{Move, Output, To};
+use crate::cli::{Moving, Output, Queue, To};
 use crate::plain;
-use crate::redrives::Shown;
 
 /// Whoever interrupts the command before the proxy answers waits so long at most to learn what has begun.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Before the first look: many redrives are short. The pauses double up to the longest, as each look logs in to the broker.
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(1);
+/// How many looks in a row may find no answer.
+const MOST_UNANSWERED: u32 = 10;
+/// Where lines cannot be rewritten, one is written so often.
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
-/// Moves messages, and says what became of them.
+/// Moves messages, and says what became of them. `to`: `None` if they are removed.
 ///
 /// # Errors
 /// When there is no answer, or nobody says yes.
-pub async fn move_them(client: &Client, wanted: &Move) -> Result<(Said, Outcome), Failed> {
-    let Move { queue, to, moving } = wanted;
-    let printing = &queue.printing;
-    let (page, query) = (page(wanted), query(wanted));
-    let to = words::to(to.as_ref());
-    if moving.dry_run {
-        let (answer, meant) = count(client, &page, query).await?;
-        let text = words::dry_run(&meant.number(moving.limit), &queue.queue, to.as_deref());
-        return Ok((
-            said(printing.output, &answer, text, &meant.notes),
-            Outcome::All,
-        ));
-    }
-    if !moving.approve {
-        if !confirm::can_ask(printing) {
+pub(super) async fn carry_out(
+    client: &Client,
+    page: &str,
+    query: Query,
+    queue: &Queue,
+    to: Option<&To>,
+    moving: &Moving,
+) -> Result<(Said, Outcome), Failed> {
+    let printing = &queue.place.printing;
+    let order = format!("{page}{}", query.text());
+    if moving.dry_run || !moving.approve {
+        let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if !moving.dry_run && (printing.non_interactive || !is_terminal) {
             return Err(Failed::NotApproved);
         }
-        let (answer, meant) = count(client, &page, self::query(wanted)).await?;
-        let number = meant.number(moving.limit);
-        if meant.is_none() {
-            let text = words::dry_run(&number, &queue.queue, to.as_deref());
-            return Ok((
-                said(printing.output, &answer, text, &meant.notes),
-                Outcome::All,
-            ));
+        let mut count = query;
+        if !moving.dry_run {
+            count.add("dry-run", "true");
         }
-        for note in &meant.notes {
-            eprintln!("dlx-proxy: {}", plain::line(note));
+        let counted = client
+            .json(Method::POST, &format!("{page}{}", count.text()), "")
+            .await?;
+        let words = would_go(&counted, &queue.queue, to, moving.limit);
+        if moving.dry_run || counted["matched"] == 0 && counted["stopped"] == "end" {
+            let said = match printing.output {
+                Output::Json => Said::of(&counted, printing, None)?,
+                Output::Table => Said::text(format!("{words}.\n"), &counted),
+            };
+            return Ok((said, Outcome::All));
         }
-        if !confirm::ask(&number, &queue.queue, to.as_deref())? {
+        for note in Said::text(String::new(), &counted).notes {
+            eprintln!("dlx-proxy: {note}");
+        }
+        if !is_approved(&words, &queue.queue, to.is_none())? {
             return Err(Failed::Declined);
         }
     }
     let mut interrupted = signal(SignalKind::interrupt()).map_err(Failed::NoSignals)?;
-    let order = format!("{page}{}", query.finish());
-    let mut answer = pin!(client.post(&order));
-    let answer = tokio::select! {
-        answer = &mut answer => answer?,
+    let mut answer = pin!(client.json(Method::POST, &order, ""));
+    let begun = tokio::select! {
+        begun = &mut answer => begun?,
         _ = interrupted.recv() => return last_words(answer, &mut interrupted).await,
     };
-    let begun: Shown = serde_json::from_value(answer.clone())?;
+    let goes_on = goes_on(&begun)?;
     if moving.no_wait {
-        let text = format!("{}.\n", words::goes_on(&begun));
-        return Ok((said(printing.output, &answer, text, &[]), Outcome::All));
+        let said = match printing.output {
+            Output::Json => Said::of(&begun, printing, None)?,
+            Output::Table => Said::text(goes_on + ".\n", &Value::Null),
+        };
+        return Ok((said, Outcome::All));
     }
-    let path = format!("{}/{}", request::redrives(&queue.vhost), begun.id);
-    let mut screen = follow::Screen::new(moving.limit, printing.non_interactive);
+    let path = super::path(&queue.place, [&"redrives", &begun["id"].to_string()]);
+    let mut screen = Screen::new(printing.non_interactive);
     let ended = tokio::select! {
-        ended = follow::to_its_end(client, &path, &begun, &mut screen) => Some(ended),
+        ended = to_its_end(client, &path, &begun, &mut screen) => Some(ended),
         _ = interrupted.recv() => None,
     };
     screen.clear();
-    let Some(ended) = ended else {
-        return Ok(left(words::goes_on(&begun)));
-    };
-    let (answer, shown) = ended?;
-    let text = words::ended(&shown);
-    Ok((
-        said(printing.output, &answer, text, &shown.notes),
-        words::outcome(&shown),
-    ))
+    match ended {
+        None => Ok(left(goes_on)),
+        Some(ended) => {
+            let ended = ended?;
+            Ok((Said::of(&ended, printing, None)?, outcome(&ended)))
+        }
+    }
 }
 
 /// Somebody interrupts before the proxy has answered. The work goes on without the command, and only the answer tells under which number.
@@ -90,169 +101,319 @@ async fn last_words(
     answer: impl Future<Output = Result<Value, NoAnswer>>,
     interrupted: &mut Signal,
 ) -> Result<(Said, Outcome), Failed> {
-    let note = tokio::select! {
-        answer = answer => words::goes_on(&serde_json::from_value(answer?)?),
-        _ = interrupted.recv() => words::may_have_begun(),
-        () = sleep(LAST_WORDS) => words::may_have_begun(),
+    let begun = tokio::select! {
+        answer = answer => Some(answer?),
+        _ = interrupted.recv() => None,
+        () = sleep(LAST_WORDS) => None,
     };
-    Ok(left(note))
+    let unknown = "the proxy has not answered: it may have begun; `dlx-proxy dead-letters redrives list` says whether it has";
+    let note = begun.map_or(Ok(unknown.to_owned()), |begun| goes_on(&begun));
+    Ok(left(note?))
 }
 
 /// Nobody waits any more.
 fn left(note: String) -> (Said, Outcome) {
-    let said = Said {
-        answer: String::new(),
-        notes: vec![note],
+    let (answer, notes) = (String::new(), vec![note]);
+    (Said { answer, notes }, Outcome::Left)
+}
+
+/// How many messages are meant, and where they go.
+fn would_go(counted: &Value, queue: &OsStr, to: Option<&To>, limit: Option<u64>) -> String {
+    let name = |name: &OsStr| plain::line(&name.to_string_lossy());
+    let matched = counted["matched"].as_u64().unwrap_or(0);
+    let at_least = match counted["stopped"] == "end" || limit == Some(matched) {
+        true => "",
+        false => "at least ",
     };
-    (said, Outcome::Left)
+    let ready = counted["ready"].as_u64();
+    let of = ready.map_or(String::new(), |ready| format!(" of {ready}"));
+    let to = match to.map(|to| (&to.to_queue, &to.to_exchange, &to.to_routing_key)) {
+        None => "be removed".to_owned(),
+        Some((Some(queue), ..)) => format!("go to the queue {}", name(queue)),
+        Some((_, Some(exchange), key)) => {
+            let key = key
+                .as_ref()
+                .map(|key| format!(" with the routing key \"{}\"", name(key)));
+            format!(
+                "go to the exchange \"{}\"{}",
+                name(exchange),
+                key.unwrap_or_default()
+            )
+        }
+        Some(_) => "go back to the queues that they died in".to_owned(),
+    };
+    let queue = name(queue);
+    format!("In {queue}, {at_least}{matched}{of} messages would {to}")
 }
 
-/// What would be moved.
-async fn count(client: &Client, page: &str, mut query: Query) -> Result<(Value, Meant), Failed> {
-    query.add("dry-run", "true");
-    let answer = client.post(&format!("{page}{}", query.finish())).await?;
-    let meant = serde_json::from_value(answer.clone())?;
-    Ok((answer, meant))
+/// Asks whoever sits at the terminal.
+fn is_approved(words: &str, queue: &OsStr, for_good: bool) -> io::Result<bool> {
+    let mut terminal = io::stderr();
+    match for_good {
+        true => write!(
+            terminal,
+            "{words} for good. Type the name of the queue to say yes: "
+        )?,
+        false => write!(terminal, "{words}. Is that right? [y/N] ")?,
+    }
+    terminal.flush()?;
+    let mut answer = Vec::new();
+    io::stdin().lock().read_until(b'\n', &mut answer)?;
+    Ok(is_yes(answer.trim_ascii(), queue, for_good))
 }
 
-fn said(output: Output, answer: &Value, text: String, notes: &[String]) -> Said {
-    match output {
-        Output::Json => Said::json(answer),
-        Output::Table => Said {
-            answer: text,
-            notes: notes.iter().map(|note| plain::line(note)).collect(),
-        },
+fn is_yes(answer: &[u8], queue: &OsStr, for_good: bool) -> bool {
+    match for_good {
+        true => answer == queue.as_encoded_bytes(),
+        false => answer.eq_ignore_ascii_case(b"y") || answer.eq_ignore_ascii_case(b"yes"),
     }
 }
 
-fn page(wanted: &Move) -> String {
-    let page = match wanted.to {
-        Some(_) => "redrives",
-        None => "purges",
-    };
-    request::of_queue(&wanted.queue, page)
+/// What is said when nobody waits for the end.
+fn goes_on(begun: &Value) -> Result<String, Failed> {
+    let id = begun["id"].as_u64().ok_or(Failed::Strange)?;
+    let redrives = "dlx-proxy dead-letters redrives";
+    Ok(format!(
+        "redrive {id} goes on; `{redrives} show {id}` says how far it is, `{redrives} cancel {id}` ends it"
+    ))
 }
 
-fn query(wanted: &Move) -> Query {
-    let mut query = Query::default();
-    if let Some(to) = &wanted.to {
-        let To {
-            to_queue,
-            to_exchange,
-            to_routing_key,
-            history,
-        } = to;
-        query.text("to-queue", to_queue);
-        query.text("to-exchange", to_exchange);
-        query.text("to-routing-key", to_routing_key);
-        query.text("history", history);
+/// What the end means for whoever began it.
+fn outcome(ended: &Value) -> Outcome {
+    let stays = ended["stay"]
+        .as_object()
+        .is_some_and(|stay| !stay.is_empty());
+    match ended["state"].as_str() {
+        Some("completed") if stays && ended["gone"] == 0 => Outcome::Failed,
+        Some("completed") if !stays && ended["cause"].is_null() => Outcome::All,
+        Some("completed" | "cancelled") => Outcome::InPart,
+        _ => Outcome::Failed,
     }
-    let moving = &wanted.moving;
-    query.filters(&moving.filters);
-    moving.ids.iter().for_each(|id| query.add("id", id));
-    query.number("limit", moving.limit);
-    query.number("rate", moving.rate);
-    query
+}
+
+/// How it ended.
+///
+/// # Errors
+/// When the proxy does not answer any more, or knows nothing of it.
+async fn to_its_end(
+    client: &Client,
+    path: &str,
+    begun: &Value,
+    screen: &mut Screen,
+) -> Result<Value, Failed> {
+    let (mut pause, mut unanswered) = (FIRST, 0);
+    loop {
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST);
+        match client.get(path).await {
+            Ok(shown) if shown["begun"] != begun["begun"] => return Err(Failed::Restarted),
+            Ok(shown) if !shown["ended"].is_null() => return Ok(shown),
+            Ok(shown) => {
+                unanswered = 0;
+                screen.show(&progress(&shown));
+            }
+            Err(why) if why.may_pass() && unanswered < MOST_UNANSWERED => unanswered += 1,
+            Err(why) => return Err(why.into()),
+        }
+    }
+}
+
+/// How far it is, on one line that fits a terminal.
+fn progress(shown: &Value) -> String {
+    let number = |name: &str| shown[name].as_u64().unwrap_or(0);
+    let ready = shown["ready"].as_u64();
+    let of = ready.map_or(String::new(), |ready| format!(" of {ready}"));
+    let stay = shown["stay"].as_object().into_iter().flatten();
+    let stay: u64 = stay.filter_map(|(_, count)| count.as_u64()).sum();
+    let why = shown["cause"]
+        .as_str()
+        .map(|why| format!(" ({})", plain::line(why)));
+    format!(
+        "redrive {}: {}{of} seen, {} gone, {stay} stay, {}{}",
+        number("id"),
+        number("seen"),
+        number("gone"),
+        plain::line(shown["state"].as_str().unwrap_or_default()),
+        why.unwrap_or_default()
+    )
+}
+
+/// Shows how far it is, beside what is printed at the end.
+struct Screen {
+    /// It can rewrite its line.
+    is_terminal: bool,
+    /// There is a line to rewrite.
+    is_drawn: bool,
+    last: Instant,
+}
+
+// === impl Screen ===
+
+impl Screen {
+    fn new(non_interactive: bool) -> Screen {
+        Screen {
+            is_terminal: !non_interactive && io::stderr().is_terminal(),
+            is_drawn: false,
+            last: Instant::now(),
+        }
+    }
+
+    fn show(&mut self, line: &str) {
+        if self.is_terminal {
+            self.clear();
+            self.is_drawn = true;
+            eprint!("{line}");
+            drop(io::stderr().flush()); // nobody looks at a terminal that is gone
+        } else if self.last.elapsed() >= BETWEEN_LINES {
+            self.last = Instant::now();
+            eprintln!("{line}");
+        }
+    }
+
+    /// Takes the line away, for what is written next.
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.is_drawn) {
+            eprint!("\r\x1b[K");
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use serde_json::json;
 
     use super::*;
-    use crate::cli::{Cli, Command, DeadLetters};
-
-    fn wanted(arguments: &[&str]) -> Option<Move> {
-        let all = [&["dlx-proxy", "dead-letters"], arguments].concat();
-        match Cli::try_parse_from(all).ok()?.command {
-            Command::DeadLetters(DeadLetters::Redrive { queue, to, moving }) => Some(Move {
-                queue,
-                to: Some(to),
-                moving,
-            }),
-            Command::DeadLetters(DeadLetters::Purge { queue, moving }) => Some(Move {
-                queue,
-                to: None,
-                moving,
-            }),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn asked(arguments: &[&str]) -> String {
-        let wanted = wanted(arguments).expect("it may be typed");
-        page(&wanted) + &query(&wanted).finish()
-    }
 
     #[test]
-    fn what_is_typed_is_asked_for() {
-        let queue = "/api/v1/vhosts/%2F/queues/a%2Fb";
-        assert_eq!(
-            asked(&["redrive", "--queue", "a/b"]),
-            format!("{queue}/redrives")
-        );
-        assert_eq!(
-            asked(&[
-                "redrive",
-                "--queue",
-                "a/b",
-                "--to-exchange",
-                "x&y",
-                "--to-routing-key",
-                "",
-                "--history",
-                "new",
-                "--source",
-                "s",
-                "--id",
-                "1",
-                "--id",
-                "2",
-                "--limit",
-                "3",
-                "--rate",
-                "4",
-            ]),
-            format!(
-                "{queue}/redrives?to-exchange=x%26y&to-routing-key=&history=new&source=s&id=1&id=2&limit=3&rate=4"
-            )
-        );
-        assert_eq!(
-            asked(&[
-                "purge",
-                "--queue",
-                "a/b",
-                "--reason",
-                "expired",
-                "--approve"
-            ]),
-            format!("{queue}/purges?reason=expired")
-        );
-    }
-
-    #[test]
-    fn what_makes_no_sense_cannot_be_typed() {
-        for words in [
-            &["redrive", "--to-queue", "a", "--to-exchange", "b"][..],
-            &["redrive", "--to-queue", "a", "--to-routing-key", "b"],
-            &["redrive", "--to-routing-key", "b"],
-            &["redrive", "--history", "old"],
-            &["purge", "--limit", "0"],
-            &["purge", "--rate", "1000001"],
-            &["purge", "--to-queue", "a"],
-            &["purge", "--id", ""],
-            &["purge", "--id="],
-            &["purge", "--source", ""],
-            &["purge", "--reason", ""],
-            &["purge", "--body", ""],
-            &["purge", "--older-than", ""],
-            &["purge", "--limit", ""],
-            &["redrive", "--rate", ""],
-            &["redrive", "--to-queue", ""],
-            &["redrive", "--vhost", ""],
+    fn the_question_says_what_will_be() {
+        let to = |queue: Option<&str>, exchange: Option<&str>, key: Option<&str>| To {
+            to_queue: queue.map(Into::into),
+            to_exchange: exchange.map(Into::into),
+            to_routing_key: key.map(Into::into),
+            history: None,
+        };
+        let counted = |ready: Option<u64>, stopped| json!({"ready": ready, "matched": 12, "stopped": stopped});
+        let dead = OsStr::new("de\x1bad");
+        for (counted, to, limit, expected) in [
+            (
+                counted(Some(40), "end"),
+                None,
+                None,
+                "12 of 40 messages would be removed",
+            ),
+            (
+                counted(None, "end"),
+                None,
+                None,
+                "12 messages would be removed",
+            ),
+            (
+                counted(Some(40), "messages"),
+                None,
+                Some(20),
+                "at least 12 of 40 messages would be removed",
+            ),
+            (
+                counted(Some(40), "messages"),
+                None,
+                Some(12),
+                "12 of 40 messages would be removed",
+            ),
+            (
+                counted(None, "end"),
+                Some(to(None, None, None)),
+                None,
+                "12 messages would go back to the queues that they died in",
+            ),
+            (
+                counted(None, "end"),
+                Some(to(Some("q\n"), None, None)),
+                None,
+                r"12 messages would go to the queue q\n",
+            ),
+            (
+                counted(None, "end"),
+                Some(to(None, Some("x"), None)),
+                None,
+                r#"12 messages would go to the exchange "x""#,
+            ),
+            (
+                counted(None, "end"),
+                Some(to(None, Some(""), Some("k"))),
+                None,
+                r#"12 messages would go to the exchange "" with the routing key "k""#,
+            ),
         ] {
-            let words = [words, &["--queue", "q"]].concat();
-            assert!(wanted(&words).is_none(), "{words:?}");
+            let words = would_go(&counted, dead, to.as_ref(), limit);
+            assert_eq!(words, format!(r"In de\u{{1b}}ad, {expected}"));
         }
+    }
+
+    #[test]
+    fn a_purge_is_confirmed_by_the_name_of_its_queue() {
+        let queue = OsStr::new("dead");
+        for (answer, redrive, purge) in [
+            ("y", true, false),
+            ("YES", true, false),
+            ("dead", false, true),
+            ("", false, false),
+        ] {
+            let is_yes = |for_good| is_yes(answer.as_bytes(), queue, for_good);
+            assert_eq!((is_yes(false), is_yes(true)), (redrive, purge), "{answer}");
+        }
+    }
+
+    #[test]
+    fn the_end_decides_the_exit_code() {
+        for (state, gone, stay, cause, expected) in [
+            ("completed", 3, json!({}), None, Outcome::All),
+            ("completed", 0, json!({}), None, Outcome::All),
+            (
+                "completed",
+                3,
+                json!({}),
+                Some("some did not come"),
+                Outcome::InPart,
+            ),
+            (
+                "completed",
+                3,
+                json!({"unroutable": 1}),
+                None,
+                Outcome::InPart,
+            ),
+            (
+                "completed",
+                0,
+                json!({"unroutable": 1}),
+                None,
+                Outcome::Failed,
+            ),
+            ("cancelled", 3, json!({}), None, Outcome::InPart),
+            (
+                "failed",
+                3,
+                json!({}),
+                Some("it could not"),
+                Outcome::Failed,
+            ),
+        ] {
+            let ended = json!({"state": state, "gone": gone, "stay": stay, "cause": cause});
+            assert_eq!(outcome(&ended), expected, "{ended}");
+        }
+    }
+
+    #[test]
+    fn progress_is_one_line() {
+        let shown = json!({"id": 7, "seen": 12, "ready": 40, "gone": 9, "stay": {"a": 1, "b": 2}, "state": "waiting", "cause": "blocked\n"});
+        assert_eq!(
+            progress(&shown),
+            r"redrive 7: 12 of 40 seen, 9 gone, 3 stay, waiting (blocked\n)"
+        );
+        let shown = json!({"id": 7, "seen": 0, "ready": null, "gone": 0, "stay": {}, "state": "paused", "cause": null});
+        assert_eq!(
+            progress(&shown),
+            "redrive 7: 0 seen, 0 gone, 0 stay, paused"
+        );
     }
 }

@@ -2,82 +2,144 @@
 
 use std::ffi::OsStr;
 
-use crate::cli::{self, Filters};
-use crate::http;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory};
 
-/// The query of a request.
-#[derive(Debug, Default)]
-pub(super) struct Query(Vec<String>);
+use crate::cli::{Cli, Place};
+use crate::http::escaped;
 
-/// The page of a queue with that name.
-pub(super) fn of_queue(queue: &cli::Queue, page: &str) -> String {
-    let (vhost, queue) = (escaped(&queue.vhost), escaped(&queue.queue));
-    format!("/api/v1/vhosts/{vhost}/queues/{queue}/{page}")
-}
+/// Flags of the commands themselves. All others are parameters of the API.
+const OWN: [&str; 12] = [
+    "config",
+    "admin",
+    "admin-ca-file",
+    "username",
+    "password",
+    "vhost",
+    "queue",
+    "output",
+    "non-interactive",
+    "columns",
+    "approve",
+    "no-wait",
+];
 
-/// The redrives of a vhost.
-pub(super) fn redrives(vhost: &OsStr) -> String {
-    format!("/api/v1/vhosts/{}/redrives", escaped(vhost))
-}
+/// The parameters of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Query(Vec<String>);
 
-/// The queues of a vhost that are handled.
-pub(super) fn handled(vhost: &OsStr) -> String {
-    format!("/api/v1/vhosts/{}/queues", escaped(vhost))
-}
-
-/// The dead-letter queues of a vhost.
-pub(super) fn dead_letter_queues(vhost: &OsStr) -> String {
-    format!("/api/v1/vhosts/{}/dead-letter-queues", escaped(vhost))
-}
-
-/// The queues of a vhost with another target than their arguments say.
-pub(super) fn redeclared(vhost: &OsStr) -> String {
-    format!("/api/v1/vhosts/{}/redeclared", escaped(vhost))
-}
-
-fn escaped(name: &OsStr) -> String {
-    http::escaped(name.as_encoded_bytes())
+/// The path of what has these names, one below the other, in a vhost.
+pub(super) fn path<const N: usize>(place: &Place, names: [&dyn AsRef<OsStr>; N]) -> String {
+    let octets = |name: &OsStr| escaped(name.as_encoded_bytes());
+    let names = names.map(|name| format!("/{}", octets(name.as_ref())));
+    format!("/api/v1/vhosts/{}{}", octets(&place.vhost), names.concat())
 }
 
 // === impl Query ===
 
 impl Query {
+    /// All that was typed behind flags of the innermost command.
+    pub fn of(mut typed: &ArgMatches) -> Query {
+        let mut command = <Cli as CommandFactory>::command();
+        while let Some((name, below)) = typed.subcommand() {
+            let found = command.find_subcommand(name).cloned();
+            (command, typed) = (found.unwrap_or_default(), below);
+        }
+        let mut query = Query::default();
+        for flag in command.get_arguments() {
+            let (id, name) = (flag.get_id().as_str(), flag.get_long());
+            let was_typed = |_: &&str| typed.value_source(id) == Some(ValueSource::CommandLine);
+            if let Some(name) = name.filter(|name| !OWN.contains(name)).filter(was_typed) {
+                let values = typed.get_raw(id).into_iter().flatten();
+                values.for_each(|value| query.add(name, value));
+            }
+        }
+        query
+    }
+
     pub(super) fn add(&mut self, name: &str, value: impl AsRef<OsStr>) {
-        self.0.push(format!("{name}={}", escaped(value.as_ref())));
-    }
-
-    pub(super) fn text<Text: AsRef<OsStr>>(&mut self, name: &str, value: &Option<Text>) {
-        value.iter().for_each(|value| self.add(name, value));
-    }
-
-    pub(super) fn number(&mut self, name: &str, value: Option<u64>) {
-        self.text(name, &value.map(|value| value.to_string()));
-    }
-
-    pub(super) fn filters(&mut self, filters: &Filters) {
-        let Filters {
-            source,
-            reason,
-            error,
-            routing_key,
-            headers,
-            body,
-            older_than,
-        } = filters;
-        self.text("source", source);
-        self.text("reason", reason);
-        self.text("error", error);
-        self.text("routing-key", routing_key);
-        self.text("body", body);
-        self.text("older-than", older_than);
-        headers.iter().for_each(|pair| self.add("header", pair));
+        let value = escaped(value.as_ref().as_encoded_bytes());
+        self.0.push(format!("{name}={value}"));
     }
 
     /// With its `?`; empty if nothing is asked for.
-    pub(super) fn finish(self) -> String {
+    pub(super) fn text(&self) -> String {
         match self.0.is_empty() {
             true => String::new(),
             false => format!("?{}", self.0.join("&")),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use clap::FromArgMatches;
+
+    use super::*;
+    use crate::cli::{Command, DeadLetters};
+
+    /// What is asked for; `None`: it cannot be typed.
+    fn asked(words: &[&str]) -> Option<String> {
+        let words = [&["dlx-proxy", "dead-letters"], words].concat();
+        let typed = Cli::command().try_get_matches_from(words).ok()?;
+        let queue = match Cli::from_arg_matches(&typed).ok()?.command {
+            Command::DeadLetters(
+                DeadLetters::List { queue, .. }
+                | DeadLetters::Groups { queue, .. }
+                | DeadLetters::Redrive { queue, .. }
+                | DeadLetters::Purge { queue, .. },
+            ) => queue,
+            other => panic!("{other:?}"),
+        };
+        Some(path(&queue.place, [&"queues", &queue.queue]) + &Query::of(&typed).text())
+    }
+
+    #[test]
+    fn what_is_typed_is_asked_for() {
+        for (words, expected) in [
+            (
+                "list --queue a/b?c --vhost ü --source x&y --header k=v --header l=+ --limit 5 --columns id,size",
+                "%C3%BC/queues/a%2Fb%3Fc?source=x%26y&header=k%3Dv&header=l%3D%2B&limit=5",
+            ),
+            ("groups --queue q --output json", "%2F/queues/q"),
+            ("redrive --queue q --approve --no-wait", "%2F/queues/q"),
+            (
+                "redrive --queue q --to-exchange x&y --to-routing-key= --history new --source s --id 1 --id 2 --limit 3 --rate 4",
+                "%2F/queues/q?to-exchange=x%26y&to-routing-key=&history=new&source=s&id=1&id=2&limit=3&rate=4",
+            ),
+            (
+                "purge --queue q --reason expired --dry-run",
+                "%2F/queues/q?reason=expired&dry-run=true",
+            ),
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            assert_eq!(asked(&words), Some(format!("/api/v1/vhosts/{expected}")));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_cannot_be_typed() {
+        for words in [
+            "redrive --to-queue a --to-exchange b",
+            "redrive --to-queue a --to-routing-key b",
+            "redrive --to-routing-key b",
+            "redrive --history old",
+            "purge --limit 0",
+            "purge --rate 1000001",
+            "purge --to-queue a",
+            "purge --id ",
+            "purge --id=",
+            "purge --source ",
+            "purge --reason ",
+            "purge --body ",
+            "purge --older-than ",
+            "purge --limit ",
+            "redrive --rate ",
+            "redrive --to-queue ",
+            "redrive --vhost ",
+        ] {
+            let words: Vec<&str> = words.split(' ').chain(["--queue", "q"]).collect();
+            assert_eq!(asked(&words), None, "{words:?}");
         }
     }
 }

@@ -151,6 +151,7 @@ mod tests {
     use super::*;
     use crate::doctor::Kind;
     use crate::doctor::tests::anybody;
+    use crate::http::Failed;
 
     #[test]
     fn the_time_that_the_answer_takes_is_no_difference() {
@@ -182,9 +183,9 @@ mod tests {
             (status(StatusCode::UNAUTHORIZED), "may not see them"),
             (status(StatusCode::FORBIDDEN), "may not see them"),
             (status(StatusCode::INTERNAL_SERVER_ERROR), "cannot be read"),
-            (NoAnswer::TooLate(Default::default()), "cannot be read"),
+            (Failed::TooLate(Default::default()).into(), "cannot be read"),
             (
-                NoAnswer::Connect(io::Error::other("refused")),
+                Failed::Connect(io::Error::other("refused")).into(),
                 "cannot be read",
             ),
         ] {

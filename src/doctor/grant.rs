@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use crate::doctor::Kind;
     use crate::doctor::tests::anybody;
+    use crate::http::Failed;
 
     fn has(write: &str) -> ListedPermission {
         ListedPermission {
@@ -228,7 +229,7 @@ mod tests {
         for (error, words) in [
             (status(StatusCode::NOT_FOUND), "no such user"),
             (status(StatusCode::UNAUTHORIZED), "no administrator"),
-            (NoAnswer::TooLate(Default::default()), "cannot be read"),
+            (Failed::TooLate(Default::default()).into(), "cannot be read"),
         ] {
             let mut report = Report::default();
             unreadable("user orders".to_owned(), &error, &mut report);

@@ -1,5 +1,6 @@
 //! How the proxy that runs handles the queues of its clients: what `dlx-proxy queues` lists, by cause. Asked as the proxy's user, who sees all.
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::admin::client::{Client, NoAnswer};
@@ -16,8 +17,10 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
     };
     let client = Client {
         admin,
-        user: patient.access.user.to_string(),
-        password: patient.access.password.clone(),
+        login: (
+            Bytes::copy_from_slice(&patient.access.user),
+            patient.access.password.clone().into(),
+        ),
     };
     for vhost in &patient.vhosts {
         let path = format!("/api/v1/vhosts/{}/queues?limit=1000", escaped(vhost));
@@ -32,7 +35,7 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
                 );
             }
             // That no proxy answers there is found elsewhere.
-            Err(NoAnswer::Connect { .. } | NoAnswer::Broken { .. }) => {}
+            Err(NoAnswer::None { .. } | NoAnswer::Broken { .. }) => {}
         }
     }
 }

@@ -1,12 +1,10 @@
 //! What can be told without asking anybody: certificates of the proxy's own, and how many clients have room.
 
-use std::io;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
-
-use crate::admin::{self, Place};
+use crate::admin::client::readiness;
 use crate::descriptors;
+use crate::http::Place;
 use crate::tls::{Certified, SOON, now, words};
 
 use super::{Patient, Report};
@@ -36,9 +34,8 @@ pub(super) async fn examine(patient: &Patient, report: &mut Report) {
 
 /// What the proxy says of itself, if it runs.
 async fn running(admin: &Place, report: &mut Report) {
-    let (about, asked) = (format!("proxy at {admin}"), admin.clone());
-    let answer = spawn_blocking(move || admin::ask(&asked)).await;
-    match answer.unwrap_or_else(|error| Err(io::Error::other(error))) {
+    let about = format!("proxy at {admin}");
+    match readiness(admin).await {
         Ok(reasons) if reasons.is_empty() => report.ok(about, "It runs, and is ready."),
         Ok(reasons) => {
             let reasons = reasons.trim_end().replace('\n', "; ");

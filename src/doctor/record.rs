@@ -68,6 +68,7 @@ mod tests {
     use super::*;
     use crate::doctor::Kind;
     use crate::doctor::tests::anybody;
+    use crate::http::Failed;
 
     fn found(permissions: Result<Option<Vec<ListedPermission>>, NoAnswer>) -> (Kind, String) {
         let mut report = Report::default();
@@ -108,7 +109,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_called_safe() {
         assert_eq!(
-            found(Err(NoAnswer::TooLate(Default::default()))).0,
+            found(Err(Failed::TooLate(Default::default()).into())).0,
             Kind::Note
         );
         assert_eq!(found(Ok(None)).0, Kind::Ok);

@@ -46,11 +46,13 @@ async fn server(mut answers: Vec<&'static str>) -> (Server, mpsc::UnboundedRecei
         }
     });
     let server = Server {
-        host: "127.0.0.1".to_owned(),
-        port,
-        tls: None,
+        place: Place {
+            host: "127.0.0.1".to_owned(),
+            port,
+            tls: None,
+        },
         target: "/hook?a=b".to_owned(),
-        user: Some(("me".into(), "x".into())),
+        login: Some(("me".into(), "x".into())),
     };
     (server, bodies)
 }
@@ -162,11 +164,13 @@ async fn at_the_end_a_server_that_is_silent_is_not_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
     let (hook, metrics) = hook(Server {
-        host: "127.0.0.1".to_owned(),
-        port,
-        tls: None,
+        place: Place {
+            host: "127.0.0.1".to_owned(),
+            port,
+            tls: None,
+        },
         target: "/".to_owned(),
-        user: None,
+        login: None,
     });
     add(&hook, 130);
     hook.run(std::future::ready(())).await;

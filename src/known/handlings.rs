@@ -1,6 +1,6 @@
 //! How the queues of a vhost are handled, and where their dead letters go, by what all sessions know of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Target;
 use crate::amqp::ids::{ShortStr, Vhost};
@@ -11,6 +11,7 @@ use crate::registry::catalogue::Catalogue;
 use crate::registry::handling::{Circumstances, Handling};
 use crate::registry::live::LivePolicies;
 use crate::registry::policy::Mode;
+use crate::registry::redeclared::Existing;
 use crate::telemetry::Metrics;
 
 /// All that it depends on. Clones are the same.
@@ -51,11 +52,29 @@ impl Handlings {
                 queues.push((queue.clone(), handling));
             }
         });
+        let mut redeclared = self.redeclared(vhost);
+        for (queue, _) in &queues {
+            redeclared.remove(queue);
+        }
+        queues.extend(redeclared.into_iter().map(|(queue, existing)| {
+            let taken_over = existing.is_taken_over(&self.names);
+            (queue, Handling::redeclared(taken_over))
+        }));
         queues.sort_by(|(a, of_a), (b, of_b)| {
             let rank = |of: &Handling| (of.why.advice.is_empty(), of.state, of.why.name);
             (rank(of_a), a).cmp(&(rank(of_b), b))
         });
         queues
+    }
+
+    /// The queues whose last declare said something else than their own arguments, and what those say.
+    pub fn redeclared(&self, vhost: &Vhost) -> BTreeMap<ShortStr, Existing> {
+        let redeclared = self.policies.redeclared();
+        let of_vhost = redeclared.iter().filter(|(of, ..)| *of == vhost);
+        let counts = of_vhost.filter(|(_, _, entry)| entry.said.is_some());
+        counts
+            .map(|(_, queue, entry)| (queue.clone(), entry.existing.clone()))
+            .collect()
     }
 
     /// Where their dead letters go, each target once.

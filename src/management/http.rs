@@ -1,24 +1,16 @@
-//! The little of HTTP that reading an API needs: `GET` of JSON with basic authentication, several on one connection, each within bounds.
-//!
-//! This is the client half of the HTTP library that the admin port is served with, on a connection that is made here: no pool, no
-//! redirects, no proxies.
+//! `GET` of JSON from the management API, several on one connection, each within bounds.
 
 use std::io::{self, Read};
 use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, Bytes};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode, header};
-use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
-use crate::http;
-use crate::net::dial::connect;
-use crate::tls;
+use crate::http::{self, BadBody, Failed, Login, Place, Requests};
 
 /// How long the API may take for all of the answers that are wanted together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,21 +24,18 @@ const PIECES: usize = 4;
 /// Where the management API is, and as whom to read it.
 #[derive(Clone)]
 pub struct Api {
-    pub host: String,
-    pub port: u16,
-    /// How TLS is spoken with it, if it is.
-    pub tls: Option<tls::Connector>,
+    pub place: Place,
     /// What stands before `/api`: RabbitMQ's `management.path_prefix`. Without a slash at its end.
     pub path: String,
     /// A user with the tag `management`.
-    pub user: Bytes,
-    pub password: Bytes,
+    pub login: Login,
 }
 
 /// A connection on which requests can be made.
-pub(super) struct Connection<'a> {
-    api: &'a Api,
-    requests: SendRequest<Empty<Bytes>>,
+pub(super) struct Connection {
+    /// What stands before `/api`.
+    prefix: String,
+    requests: Requests,
 }
 
 pub(super) struct Pieces {
@@ -57,23 +46,14 @@ pub(super) struct Pieces {
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
-    #[error("cannot connect: {0}")]
-    Connect(#[source] io::Error),
-    /// The bound on waiting has passed.
-    #[error("no answer within {0:?}")]
-    TooLate(Duration),
-    /// The connection ended, or what came is not HTTP.
-    #[error("the connection failed: {0}")]
-    Connection(#[from] hyper::Error),
+    #[error(transparent)]
+    Failed(#[from] Failed),
     /// An answer, but not the one that was asked for.
     #[error("{path} is answered with {status}{}", hint(*.status))]
     Status { path: String, status: StatusCode },
     /// Its body broke off, or is too long.
     #[error("the answer to {path} cannot be read: {source}")]
-    Body {
-        path: String,
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Body { path: String, source: BadBody },
     /// Not what RabbitMQ answers.
     #[error("the answer to {path} is not RabbitMQ's: {source}")]
     Json {
@@ -110,7 +90,7 @@ impl Api {
     /// Makes requests on one connection, and closes it.
     pub(super) async fn ask<T>(
         &self,
-        questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
+        questions: impl AsyncFnOnce(Connection) -> Result<T, NoAnswer>,
     ) -> Result<T, NoAnswer> {
         self.ask_within(PATIENCE, questions).await
     }
@@ -119,38 +99,22 @@ impl Api {
     pub(super) async fn ask_within<T>(
         &self,
         patience: Duration,
-        questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
+        questions: impl AsyncFnOnce(Connection) -> Result<T, NoAnswer>,
     ) -> Result<T, NoAnswer> {
-        match timeout(patience, self.ask_at_leisure(questions)).await {
-            Ok(answers) => answers,
-            Err(_) => Err(NoAnswer::TooLate(patience)),
-        }
-    }
-
-    async fn ask_at_leisure<T>(
-        &self,
-        questions: impl AsyncFnOnce(Connection<'_>) -> Result<T, NoAnswer>,
-    ) -> Result<T, NoAnswer> {
-        let stream = connect(&self.host, self.port, self.tls.as_ref())
+        let questions = async |requests| {
+            questions(Connection {
+                prefix: self.path.clone(),
+                requests,
+            })
             .await
-            .map_err(NoAnswer::Connect)?;
-        let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let asking = questions(Connection {
-            api: self,
-            requests,
-        });
-        tokio::pin!(asking);
-        tokio::select! {
-            answers = &mut asking => answers,
-            // It has ended: whoever asks now is told so.
-            _ = connection => asking.await,
-        }
+        };
+        self.place.ask(Some(&self.login), patience, questions).await
     }
 }
 
 // === impl Connection ===
 
-impl Connection<'_> {
+impl Connection {
     /// The JSON that this path under `/api` is answered with. `read` takes what it needs of it.
     pub(super) async fn get<T: Send + 'static>(
         &mut self,
@@ -162,7 +126,7 @@ impl Connection<'_> {
         let parsed = tokio::task::spawn_blocking(move || read(&body)).await;
         match parsed {
             Ok(parsed) => parsed.map_err(|source| NoAnswer::Json { path, source }),
-            Err(_) => Err(NoAnswer::TooLate(PATIENCE)), // the process is ending
+            Err(_) => Err(Failed::TooLate(PATIENCE).into()), // the process is ending
         }
     }
 
@@ -185,7 +149,7 @@ impl Connection<'_> {
         drop(pieces);
         match reading.await {
             Ok(read) => read.map_err(|source| NoAnswer::Json { path, source }),
-            Err(_) => Err(NoAnswer::TooLate(PATIENCE)), // the process is ending
+            Err(_) => Err(Failed::TooLate(PATIENCE).into()), // the process is ending
         }
     }
 
@@ -239,25 +203,9 @@ impl Connection<'_> {
     }
 
     async fn any_answer(&mut self, path: &str) -> Result<Response<Incoming>, NoAnswer> {
-        let Api {
-            host,
-            port,
-            path: prefix,
-            user,
-            password,
-            ..
-        } = self.api;
-        let path = path.to_owned();
-        let request = Request::get(format!("{prefix}/api/{path}"))
-            .header(header::HOST, http::host(host, *port))
-            .header(header::AUTHORIZATION, http::basic(user, password))
-            .header(header::ACCEPT, "application/json")
-            .body(Empty::new())
-            .map_err(|error| NoAnswer::Body {
-                path: path.clone(),
-                source: error.into(),
-            })?;
-        Ok(self.requests.send_request(request).await?)
+        let path = format!("{}/api/{path}", self.prefix);
+        let request = Request::get(path).header(header::ACCEPT, "application/json");
+        Ok(self.requests.send(request, Bytes::new()).await?)
     }
 }
 

@@ -145,7 +145,7 @@ impl Listing {
         Ok(())
     }
 
-    async fn learn_default_type(&self, api: &mut Connection<'_>) -> Result<(), NoAnswer> {
+    async fn learn_default_type(&self, api: &mut Connection) -> Result<(), NoAnswer> {
         let at = self.clock.now().mono;
         let path = "vhosts?disable_stats=true&columns=name,default_queue_type".to_owned();
         let read = |json: &[u8]| serde_json::from_slice(json);

@@ -18,7 +18,7 @@ impl Management {
     }
 }
 
-async fn read(mut api: Connection<'_>, vhost: &str) -> Result<Survey, NoAnswer> {
+async fn read(mut api: Connection, vhost: &str) -> Result<Survey, NoAnswer> {
     let found = api.get(format!("exchanges/{vhost}"), listed::exchanges);
     let found = found.await?;
     let of_queues = api.get(format!("policies/{vhost}"), listed::of_queues);

@@ -12,6 +12,7 @@ use super::*;
 use crate::amqp::ids::name;
 use crate::dead_letter::Lookup;
 use crate::dead_letter::Target;
+use crate::http::Place;
 use crate::machine::{Destination, Event};
 use crate::net::clock::SystemClock;
 use crate::net::outlet::Observer;
@@ -203,12 +204,13 @@ impl Scene {
         let scene = Scene {
             management: Management::new(
                 Api {
-                    host: "127.0.0.1".to_owned(),
-                    port,
-                    tls: None,
+                    place: Place {
+                        host: "127.0.0.1".to_owned(),
+                        port,
+                        tls: None,
+                    },
                     path: "/prefix".to_owned(),
-                    user: "us:er".into(),
-                    password: "gu%est".into(),
+                    login: ("us:er".into(), "gu%est".into()),
                 },
                 LivePolicies::default(),
                 Metrics::new(),
@@ -285,10 +287,10 @@ async fn policies_are_asked_for_as_the_settings_say() {
     let live = &scene.management.policies;
     let found = target(live, "orders", QueueType::Quorum);
     assert_eq!(found, Some(("late".to_owned(), false)));
-    let port = scene.management.api.port;
+    let port = scene.management.api.place.port;
     let asked = scene.asked.lock().expect("no panic").clone();
     let expected = format!(
-        "GET /prefix/api/health/checks/alarms HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Basic dXM6ZXI6Z3UlZXN0\r\naccept: application/json\r\n\r\n"
+        "GET /prefix/api/health/checks/alarms HTTP/1.1\r\naccept: application/json\r\nhost: 127.0.0.1:{port}\r\nauthorization: Basic dXM6ZXI6Z3UlZXN0\r\n\r\n"
     );
     assert_eq!(asked, expected, "the last question");
     assert_eq!(scene.metric("dlx_proxy_management_up"), "1");
@@ -361,7 +363,7 @@ async fn until_the_first_answer_no_key_is_taken_for_known() {
 async fn a_port_where_nobody_listens_is_an_error_at_once() {
     let mut scene = Scene::open().await;
     // Nobody is given that one by chance.
-    scene.management.api.port = 1;
+    scene.management.api.place.port = 1;
     let said = scene.read("").await.expect("an error");
     assert!(said.starts_with("cannot connect: "), "{said}");
 }

@@ -143,6 +143,26 @@ impl State {
     }
 }
 
+// === impl Handling ===
+
+impl Handling {
+    /// Of a queue that was declared anew with another target, here or through another proxy, if nothing else is known.
+    pub fn redeclared(taken_over: bool) -> Handling {
+        let (state, why) = match taken_over {
+            true => (State::Full, TAKEN_OVER),
+            false => (State::Unknown, UNDECLARED),
+        };
+        Handling {
+            state,
+            why,
+            target: None,
+            retries: false,
+            told: None,
+            asked: None,
+        }
+    }
+}
+
 // === impl Circumstances ===
 
 impl Circumstances<'_> {

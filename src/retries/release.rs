@@ -1,11 +1,12 @@
 //! `dlx-proxy retries release`, and `purge`, which does the same walk.
 
+use serde::Serialize;
+
 use crate::amqp::ids::ShortStr;
 
 use super::broker::{Bounds, Broker, Fate};
-use super::report::{Released, Releases};
 use super::waiting::Waiting;
-use super::{Error, Place};
+use super::{Error, Place, not_there};
 
 /// How many messages of other queues are put aside at most, until a delay queue has been walked along: the largest prefetch there is.
 const MOST_ASIDE: u16 = u16::MAX;
@@ -20,19 +21,40 @@ pub struct Wanted {
     pub delays: Vec<u64>,
 }
 
+/// What was let go, or removed.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Releases {
+    delay_queues: Vec<Released>,
+    notes: Vec<String>,
+}
+
+/// What was let go of a delay queue, or removed from it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Released {
+    vhost: String,
+    queue: String,
+    released: Option<u64>,
+    removed: Option<u64>,
+    put_back: u64,
+    /// There were more than can be put aside at once.
+    cut_short: bool,
+}
+
 /// Lets go what waits in the delay queues now. What comes meanwhile stays.
 ///
 /// # Errors
 /// When the delay queues are not known, or the broker does not answer. What was let go by then is on its way.
 pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> {
-    let mut releases = Releases::new(wanted.removes);
+    let mut releases = Releases::default();
     for vhost in &place.vhosts {
         let known = place.delays(vhost, &wanted.delays).await?;
         let broker = Broker::connect(place, vhost).await?;
         for delay in known {
             let queue = place.names.delay_queue(delay.millis);
             let Some(counted) = broker.count(&queue).await? else {
-                releases.missing(vhost, &queue);
+                releases.notes.push(not_there(vhost, &queue));
                 continue;
             };
             let bounds = Bounds {
@@ -59,7 +81,9 @@ pub async fn release(place: &Place, wanted: &Wanted) -> Result<Releases, Error> 
         let intake = place.names.intake_queue();
         let proxies = broker.count(intake).await?;
         if !wanted.removes && proxies.is_none_or(|counted| counted.consumers == 0) {
-            releases.without_proxy(vhost, intake);
+            releases.notes.push(format!(
+                "no proxy takes messages from {intake} in vhost {vhost}: what was released waits there until one does"
+            ));
         }
         broker.end().await;
     }

@@ -1,6 +1,6 @@
 //! TLS on connections that the proxy opens: to the broker, to its management API, to the server of `on-dead-letter`, to an admin port.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -14,8 +14,7 @@ use tokio_rustls::rustls::crypto::{
 };
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme, StreamOwned,
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
 use super::files::{Contents, Identity, Problem};
@@ -186,28 +185,6 @@ impl Connector {
     /// What is in force now, for one connection.
     pub fn client(&self) -> Arc<Client> {
         self.0.load_full()
-    }
-
-    /// [`Client::connect`] for who has no tasks.
-    ///
-    /// # Errors
-    /// The same, but in the words of TLS.
-    pub fn over<S: Read + Write>(
-        &self,
-        plain: S,
-        host: &str,
-    ) -> io::Result<StreamOwned<ClientConnection, S>> {
-        let client = self.client();
-        let connection = ClientConnection::new(client.config.clone(), client.name_for(host)?);
-        Ok(StreamOwned::new(
-            connection.map_err(io::Error::other)?,
-            plain,
-        ))
-    }
-
-    /// The error as people understand it.
-    pub fn words(&self, error: &io::Error, host: &str) -> io::Error {
-        words::of_server(error, host, self.client().advice)
     }
 }
 

@@ -108,9 +108,12 @@ def test_without_it_they_are_listed_without_numbers(own):
 
     # As the command line shows it.
     way = SimpleNamespace(via=SimpleNamespace(broker=own.via.broker, proxy=own.proxy, vhost=own.via.vhost))
-    code, table, notes = command(way, "queues", "--columns", "queue,dead-letters,targets", "--non-interactive")
-    assert (code, table) == (0, f"{dead}\t3\tdefault exchange\n{PARKED}\t1\twhat is parked\n")
-    assert "2 dead letters went to own-dlx/late.orders; it is not known to which queues that leads" in notes
+    columns = ["--columns", "queue,dead-letters,targets,parking"]
+    code, table, _ = command(way, "queues", *columns, "--non-interactive")
+    assert (code, table) == (0, f"{dead}\t3\tqueue {dead}\tfalse\n{PARKED}\t1\t\ttrue\n")
+    code, table, _ = command(way, "queues", *columns)
+    elsewhere = table.splitlines()[-2:]
+    assert code == 0 and [line.split() for line in elsewhere] == [["DEAD-LETTERS", "EXCHANGE", "ROUTING-KEY"], ["2", "own-dlx", "late.orders"]], table
     code, text, _ = command(way, "queues", "--output", "json")
     assert code == 0 and [queue["queue"] for queue in json.loads(text)["dead-letter-queues"]] == [dead, PARKED]
 

@@ -57,8 +57,9 @@ def redeclared(own, proxy):
     """What the command lists, in tab-divided lines."""
     login = own.via.broker.parameters.credentials
     words = ["--admin", "%s:%d" % proxy.admin, "--vhost", own.via.vhost, "--username", login.username, "--password", login.password]
-    done = subprocess.run([BINARY, "redeclared", *words, "--non-interactive"], capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    words += ["--columns", "queue,own-arguments,target", "--non-interactive"]
+    done = subprocess.run([BINARY, "queues", *words], capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if line.split("\t")[1]]
 
 
 @contextmanager
@@ -159,7 +160,7 @@ def test_other_proxies_of_the_vhost_know_it(changed, tmp_path):
 
 def test_what_was_redeclared_is_listed_until_it_is_gone(changed):
     listed = lambda: redeclared(changed, changed.proxy)
-    assert listed() == [f'{PREFIX}-q\texchange "", key "{PREFIX}-old"\texchange "", key "{PREFIX}-new"']
+    assert listed() == [f'{PREFIX}-q\texchange "", key "{PREFIX}-old"\tqueue {PREFIX}-new']
     assert changed.proxy.get("/redeclared")[0] == 404
     changed.channel.queue_delete(f"{PREFIX}-q")
     until(lambda: not listed(), listed)

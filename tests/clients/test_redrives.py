@@ -318,6 +318,10 @@ def known(scene, queue):
     return [redrive for redrive in json.loads(printed)["redrives"] if redrive["queue"] == queue]
 
 
+def rows(printed):
+    return [line.split() for line in printed.splitlines()]
+
+
 def test_the_command_sends_back(scene):
     dead = scene.queue("dead", kind="classic")
     orders, slow = die(scene, (dead,), 4)
@@ -328,13 +332,13 @@ def test_the_command_sends_back(scene):
     assert scene.depth(dead) == 4
     code, printed, said = command(scene, "redrive", "--queue", dead, "--source", orders, "--approve")
     (redrive,) = known(scene, dead)
-    assert (code, printed, said) == (0, f"Redrive {redrive['id']} has ended: 2 messages went.\n", "")
+    assert (code, said) == (0, "") and ["id", str(redrive["id"])] in rows(printed) and ["gone", "2"] in rows(printed), printed
     assert (numbers(scene, dead), scene.depth(orders)) == ([1, 3], 2)
     assert (redrive["state"], redrive["to"], redrive["gone"]) == ("completed", "source", 2), redrive
     code, printed, _ = command(scene, "list", "--columns", "id,queue,to,state,gone", "--non-interactive", group="dead-letters redrives")
     assert f"{redrive['id']}\t{dead}\tsource\tcompleted\t2" in printed.splitlines(), printed
     code, printed, _ = command(scene, "show", str(redrive["id"]), group="dead-letters redrives")
-    assert code == 0 and ["gone", "2"] in [line.split() for line in printed.splitlines()], printed
+    assert code == 0 and ["gone", "2"] in rows(printed), printed
     assert command(scene, "cancel", str(redrive["id"]), group="dead-letters redrives") == (1, "", "dlx-proxy: it has ended\n")
     assert command(scene, "redrive", "--queue", scene.name("nothing"), "--approve")[0] == 1
 
@@ -343,7 +347,7 @@ def test_the_command_says_what_stays(scene):
     dead, other = scene.queue("dead", kind="classic"), scene.queue("other")
     orders, slow = die(scene, (dead,), 4)
     code, printed, _ = command(scene, "redrive", "--queue", dead, "--to-queue", scene.name("nobody"), "--approve")
-    assert code == 65 and printed.endswith(" has ended: no message went; 4 stay (unroutable: 4).\n"), printed
+    assert code == 65 and ["gone", "0"] in rows(printed) and ["unroutable", "4"] in rows(printed), printed
     exchange = scene.exchange("to", "direct")
     scene.bind(other, exchange, orders)
     code, printed, _ = command(scene, "redrive", "--queue", dead, "--to-exchange", exchange, "--approve", "--output", "json")
@@ -367,16 +371,18 @@ def test_the_command_is_cancelled(scene):
     assert (follower.returncode, printed, redrive["state"]) == (130, b"", "running"), said
     assert f"dlx-proxy dead-letters redrives cancel {redrive['id']}" in said.decode()
     number = str(redrive["id"])
-    assert command(scene, "pause", number, group="dead-letters redrives") == (0, f"Redrive {number} is paused.\n", "")
+    code, printed, said = command(scene, "pause", number, group="dead-letters redrives")
+    assert (code, said) == (0, "") and ["state", "paused"] in rows(printed), printed
     assert known(scene, dead)[0]["state"] == "paused"
-    assert command(scene, "resume", number, group="dead-letters redrives") == (0, f"Redrive {number} goes on.\n", "")
+    code, printed, said = command(scene, "resume", number, group="dead-letters redrives")
+    assert (code, said) == (0, "") and ["state", "running"] in rows(printed), printed
     assert command(scene, "cancel", number, group="dead-letters redrives")[0] == 0
     until(lambda: known(scene, dead)[0]["state"] == "cancelled", "the end")
     with subprocess.Popen(**typed(scene, *words), stdout=subprocess.PIPE) as follower:
         until(lambda: known(scene, dead)[0]["id"] > redrive["id"], "the second one begins")
         assert command(scene, "cancel", str(known(scene, dead)[0]["id"]), group="dead-letters redrives")[0] == 0
         printed, _ = follower.communicate(timeout=DEADLINE)
-    assert follower.returncode == 3 and b" was cancelled. Until then " in printed, printed
+    assert follower.returncode == 3 and ["state", "cancelled"] in rows(printed.decode()), printed
     assert scene.depth(dead) + scene.depth(other) == 8
 
 
@@ -440,7 +446,7 @@ def test_the_command_removes_what_somebody_confirms(scene, answer, code):
             asked = b""
             while not asked.endswith(b"say yes: "):
                 asked += os.read(keyboard, 1000)
-            assert b"Remove 1 of 2 messages in " in asked, asked
+            assert b" 1 of 2 messages would be removed for good." in asked, asked
             os.write(keyboard, (dead if answer == "name" else answer).encode() + b"\n")
             purge.communicate(timeout=DEADLINE)
     finally:

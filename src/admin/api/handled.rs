@@ -17,7 +17,7 @@ use super::rights::not_asked;
 use super::{Answered, Peer, Queues, json};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::known::{KnownQueues, Standing, Target};
-use crate::machine::Mono;
+use crate::machine::{DeadLettersTo, Mono};
 use crate::registry::catalogue::fact::Source;
 use crate::registry::handling::{Handling, State as Handled, Why};
 
@@ -70,6 +70,8 @@ struct HandledQueue {
     told_by: Option<&'static str>,
     /// How long ago that was, or the queue was asked for in vain.
     told_seconds: Option<u64>,
+    /// Where its own arguments send dead letters, if its last declare said something else (`declares = "lenient"`).
+    own_arguments: Option<String>,
 }
 
 /// Why a queue is handled so.
@@ -107,6 +109,7 @@ async fn list_handled(
     rights.enter(credentials.clone(), peer, &vhost).await?;
     let handlings = &queues.known.handlings;
     let mut listed = handlings.of(&vhost);
+    let mut redeclared = handlings.redeclared(&vhost);
     listed.retain(|(_, handling)| states.is_empty() || states.contains(&handling.state));
     let mut unasked = 0;
     if *credentials.user() != handlings.user {
@@ -140,7 +143,12 @@ async fn list_handled(
             .collect(),
         queues: rows
             .into_iter()
-            .map(|row| row.shown(handlings.now()))
+            .map(|row| {
+                let existing = redeclared.remove(&row.queue);
+                let said = existing.map(|existing| existing.said(&handlings.names));
+                let own_arguments = said.map(|said| DeadLettersTo::from(&said).to_string());
+                row.shown(handlings.now(), own_arguments)
+            })
             .collect(),
         left_out,
         notes: not_asked(unasked),
@@ -180,7 +188,7 @@ impl Row {
         target.routing_key.as_ref().filter(|_| asks)
     }
 
-    fn shown(self, now: Mono) -> HandledQueue {
+    fn shown(self, now: Mono, own_arguments: Option<String>) -> HandledQueue {
         let Handling {
             state,
             why,
@@ -205,6 +213,7 @@ impl Row {
                 .map(|(_, at)| at)
                 .or(asked)
                 .map(|at| at.until(now).as_secs()),
+            own_arguments,
         }
     }
 }

@@ -123,7 +123,6 @@ fn parts_with(
         files,
         watches,
         known,
-        redeclared: Redeclared::default(),
         vhosts: [Vhost::ROOT].into(),
     };
     (api, metrics)
@@ -433,7 +432,7 @@ async fn all_that_is_described_is_there_and_reads_its_parameters() {
     let description = description().await;
     let (api, _) = api(nowhere(), 1);
     let paths = description["paths"].as_object().expect("paths");
-    assert_eq!(paths.len(), 17, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 16, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().expect("operations") {
             let parameters = operation["parameters"].as_array().expect("parameters");

@@ -8,11 +8,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::super::{Place, ask};
+use super::super::client::{NoAnswer, readiness};
 use super::*;
 use crate::admin::api::tests::deaths::{add, lenient};
 use crate::admin::api::tests::{broker, parts};
 use crate::admin::watches::Watches;
+use crate::http::Place;
 use crate::http::basic;
 use crate::machine::{Limits, Wall};
 use crate::recent::RecentDeaths;
@@ -102,11 +103,20 @@ fn is_cut_off(mut stream: TcpStream) {
     assert!(!answer.contains("200"), "{answer}");
 }
 
-/// What is answered, as soon as anything is: [`ask`] has not much patience, and a machine may be busy.
+fn asked(address: SocketAddr) -> Result<String, NoAnswer> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .expect("a runtime")
+        .block_on(readiness(&Place::of(address, None)))
+}
+
+/// What is answered, as soon as anything is: [`readiness`] has not much patience, and a machine may be busy.
 fn answer(address: SocketAddr) -> String {
     let begun = Instant::now();
     loop {
-        match ask(&Place::of(address, None)) {
+        match asked(address) {
             Ok(answer) => return answer,
             Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
         }
@@ -191,7 +201,7 @@ async fn what_is_open_to_all_is_answered_however_many_ask_for_something_else() {
         look().read_to_string(&mut told).expect("an answer");
         assert!(told.starts_with("HTTP/1.1 503") && told.contains(FULL), "{told}");
         let mut silent: Vec<_> = (0..2).map(|_| half(address)).collect();
-        assert_eq!(ask(&Place::of(address, None)).ok().as_deref(), Some("not listening yet\n"));
+        assert_eq!(asked(address).ok().as_deref(), Some("not listening yet\n"));
         is_cut_off(silent.remove(0));
     })
     .await;

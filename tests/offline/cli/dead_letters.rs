@@ -36,7 +36,7 @@ fn help_of_dead_letters_reads_well() {
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost of their queues [default: /]
+          --vhost <NAME>          The vhost [default: /]
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
@@ -59,10 +59,11 @@ fn help_of_dead_letters_reads_well() {
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost of the queue [default: /]
-          --queue <NAME>          The queue
+          --vhost <NAME>          The vhost [default: /]
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+          --queue <NAME>          The queue
           --source <QUEUE>        Only messages that died in this queue
           --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
           --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
@@ -73,7 +74,6 @@ fn help_of_dead_letters_reads_well() {
                                   2h or 7d
           --limit <N>             How many messages to list at most [default: 100]
           --offset <N>            Behind so many others
-          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
       -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
@@ -92,10 +92,11 @@ fn help_of_dead_letters_reads_well() {
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost of the queue [default: /]
-          --queue <NAME>          The queue
+          --vhost <NAME>          The vhost [default: /]
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+          --queue <NAME>          The queue
           --source <QUEUE>        Only messages that died in this queue
           --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
           --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
@@ -104,7 +105,6 @@ fn help_of_dead_letters_reads_well() {
           --body <TEXT>           Only messages with this text in their body
           --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
                                   2h or 7d
-          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
       -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
@@ -126,10 +126,11 @@ fn help_of_dead_letters_reads_well() {
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost of the queue [default: /]
-          --queue <NAME>          The queue
+          --vhost <NAME>          The vhost [default: /]
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+          --queue <NAME>          The queue
       -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
@@ -152,10 +153,11 @@ fn help_of_what_moves_dead_letters_reads_well() {
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost of the queue [default: /]
-          --queue <NAME>          The queue
+          --vhost <NAME>          The vhost [default: /]
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+          --queue <NAME>          The queue
           --to-queue <NAME>       Send them to this queue [default: each to the queue that it died in]
           --to-exchange <NAME>    Send them to this exchange; an empty name is the default exchange
           --to-routing-key <KEY>  ... with this routing key [default: each with its own]
@@ -198,10 +200,11 @@ fn help_of_what_moves_dead_letters_reads_well() {
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost of the queue [default: /]
-          --queue <NAME>          The queue
+          --vhost <NAME>          The vhost [default: /]
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+          --queue <NAME>          The queue
           --source <QUEUE>        Only messages that died in this queue
           --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
           --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
@@ -256,7 +259,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost of their queues [default: /]
+          --vhost <NAME>          The vhost [default: /]
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
@@ -280,9 +283,10 @@ fn help_of_what_moves_dead_letters_reads_well() {
                                   DLX_PROXY_ADMIN_CA_FILE]
           --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
           --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost of their queues [default: /]
+          --vhost <NAME>          The vhost [default: /]
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
       -h, --help                  Print help
 
     The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the

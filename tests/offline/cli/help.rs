@@ -22,7 +22,6 @@ fn that_of_the_program_reads_well() {
       demo          Let three messages die through a proxy, show their dead letters, and check them
       healthcheck   Ask a running proxy whether it is ready (exit code 0 or 1)
       queues        List the queues with dead letters or retries: how the proxy handles them, why, and what to do about it
-      redeclared    List the queues that have another target than their arguments say, through a running proxy
       dead-letters  Look at the dead letters in a queue, send them back or remove them, through a running proxy
       retries       Show what waits for a retry, let it go now, or remove it
       help          Print this message or the help of the given subcommand(s)
@@ -74,10 +73,12 @@ fn that_of_each_command_reads_well() {
     Usage: dlx-proxy demo [OPTIONS]
 
     Options:
-          --url <URL>  The proxy (or, to compare, the broker itself); its user must be allowed to declare, in the URL's
-                       vhost [default: amqp://guest:guest@127.0.0.1:5673]
-          --json       Print one JSON object a dead letter instead of a table
-      -h, --help       Print help
+          --url <URL>        The proxy (or, to compare, the broker itself); its user must be allowed to declare, in the
+                             URL's vhost [default: amqp://guest:guest@127.0.0.1:5673]
+          --output <FORM>    How to print it: table or json [default: table]
+          --non-interactive  For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>  Only these columns, in this order; the names are those of the JSON
+      -h, --help             Print help
     "#);
     insta::assert_snapshot!(stdout(&["healthcheck", "--help"]), @r#"
     Ask a running proxy whether it is ready (exit code 0 or 1)
@@ -146,7 +147,9 @@ fn that_of_retries_reads_well() {
           --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
           --delay <MS>            Only the delay queue of so many milliseconds; may be repeated. Without a management URL it
                                   is needed
-          --json                  Print JSON instead of tables
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
           --messages <N>          Look at the first N messages of each delay queue, to say for which queues they wait; 0: at
                                   none [default: 1000]
       -h, --help                  Print help
@@ -170,7 +173,9 @@ fn that_of_retries_reads_well() {
           --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
           --delay <MS>            Only the delay queue of so many milliseconds; may be repeated. Without a management URL it
                                   is needed
-          --json                  Print JSON instead of tables
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
           --queue <NAME>          Only messages that come back to this queue
       -h, --help                  Print help
 
@@ -191,7 +196,9 @@ fn that_of_retries_reads_well() {
           --vhost <NAME>          Only this vhost; may be repeated [default: those of the settings]
           --delay <MS>            Only the delay queue of so many milliseconds; may be repeated. Without a management URL it
                                   is needed
-          --json                  Print JSON instead of tables
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
           --queue <NAME>          The queue to which the messages would come back
       -h, --help                  Print help
 

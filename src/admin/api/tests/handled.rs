@@ -5,16 +5,19 @@ use std::sync::Arc;
 use super::*;
 use crate::amqp::ids::name;
 use crate::amqp::table::TableBuilder;
+use crate::dead_letter::Target;
 use crate::known::Handlings;
 use crate::machine::Mono;
-use crate::objects::QueueType;
+use crate::objects::{DeclaredTarget, QueueType};
 use crate::registry::catalogue::fact::Source;
 use crate::registry::catalogue::{Catalogue, Told};
+use crate::registry::redeclared::Existing;
 use crate::registry::{Declared, Form};
 
 const QUEUES: &str = "/api/v1/vhosts/%2F/queues";
 
-/// With the queues `mine`, of which nothing is known, `other`, which is taken over, and `own`, which has its own arguments.
+/// With the queues `mine`, of which nothing is known, `other`, which is taken over and was redeclared, `own`, which has its own arguments, and
+/// `elsewhere`, which was redeclared through another proxy.
 async fn handled() -> Router {
     let watches = Watches::new(RecentDeaths::new(Wall(0)), 2);
     let broker = deaths::lenient().await;
@@ -44,6 +47,19 @@ async fn handled() -> Router {
             Told::Declared(Arc::new(declared)),
         );
     }
+    let target = |key| {
+        DeclaredTarget::Target(Target {
+            exchange: ShortStr::EMPTY,
+            routing_key: Some(name(key)),
+            at_least_once: false,
+        })
+    };
+    let existing = Existing::taken_over(&name("dlx-proxy//mine"));
+    let (own, said) = (target("mine"), target("new"));
+    for queue in ["other", "elsewhere"] {
+        let policies = &handlings.policies;
+        policies.redeclare(&Vhost::ROOT, &name(queue), &existing, &own, &said);
+    }
     let known = KnownQueues::new(handlings);
     alone(Api { known, ..api })
 }
@@ -54,7 +70,15 @@ async fn asked(api: &Router, user: &str, query: &str) -> (Vec<String>, Value) {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let line = |row: &Value| {
         let target = text(&row["target"]["exchange"]);
-        let words = ["queue", "state", "cause", "leads-to", "told-by"].map(|key| text(&row[key]));
+        let words = [
+            "queue",
+            "state",
+            "cause",
+            "leads-to",
+            "told-by",
+            "own-arguments",
+        ]
+        .map(|key| text(&row[key]));
         format!("{} to {target:?}", words.join(" "))
     };
     let rows = body["queues"].as_array().expect("rows");
@@ -66,16 +90,17 @@ async fn the_proxys_own_user_sees_all_and_those_first_that_need_attention() {
     let api = handled().await;
     let (rows, body) = asked(&api, "proxy", "").await;
     let all = [
-        "mine unknown undeclared - - to \"-\"",
-        "own rejects-only own-arguments unknown declare to \"dlx\"",
-        "other full taken-over queue declare to \"\"",
+        "mine unknown undeclared - - - to \"-\"",
+        "own rejects-only own-arguments unknown declare - to \"dlx\"",
+        "elsewhere full taken-over - - exchange \"\", key \"mine\" to \"-\"",
+        "other full taken-over unknown declare exchange \"\", key \"mine\" to \"\"",
     ];
     assert_eq!(rows, all);
     assert_eq!(body["left-out"], 0);
     let advice = &body["causes"]["undeclared"]["advice"];
     assert!(advice.as_str().expect("text").contains("`management-url`"));
     for (query, rows, left_out) in [
-        ("?limit=1", &all[..1], 2),
+        ("?limit=1", &all[..1], 3),
         ("?state=full", &all[2..], 0),
         ("?state=unknown&state=rejects-only", &all[..2], 0),
         ("?state=off", &[], 0),
@@ -95,7 +120,7 @@ async fn the_proxys_own_user_sees_all_and_those_first_that_need_attention() {
 #[tokio::test]
 async fn others_see_what_they_may_read() {
     let (rows, body) = asked(&handled().await, "me", "").await;
-    assert_eq!(rows, ["mine unknown undeclared - - to \"-\""]);
+    assert_eq!(rows, ["mine unknown undeclared - - - to \"-\""]);
     assert_eq!(body["left-out"], 0, "what may not be read is not told");
 }
 

@@ -1,4 +1,4 @@
-//! Where an admin port is, for those who ask it.
+//! Where an HTTP server is, and how an admin port is named on the command line.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -69,7 +69,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::http::host(&self.host, self.port))
+        f.write_str(&super::host(&self.host, self.port))
     }
 }
 
