@@ -13,15 +13,13 @@ mod dead_letters;
 mod doctor;
 mod filled;
 pub mod papers;
-mod place;
 mod proxy;
 mod retries;
 
 pub use broker::Broker;
 pub use dead_letters::{DeadLetters, Handled, Moving, Place, Queue, Redrives, To};
 pub use doctor::Doctor;
-pub use place::{client, place};
-pub use proxy::{Admin, Output, Printing, Proxy};
+pub use proxy::{AdminPort, Output, Printing, Proxy};
 pub use retries::{List, Purge, Release, Retries, Waiting};
 
 /// What a new user types first.
@@ -141,17 +139,6 @@ pub struct Demo {
     pub printing: Printing,
 }
 
-/// Where the admin port is.
-#[derive(Args, Debug)]
-pub struct AdminPort {
-    /// TOML file of settings [env: DLX_PROXY_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Its address.
-    #[command(flatten)]
-    pub admin: Admin,
-}
-
 /// Prints help, or what was typed wrongly: a URL that stands where none belongs is not shown with its password.
 pub fn print(said: &clap::Error) {
     let typed: Vec<_> = std::env::args_os().collect();
@@ -189,19 +176,5 @@ impl Settings {
                 .collect(),
             may_fix: cfg!(debug_assertions),
         }
-    }
-}
-
-// === impl AdminPort ===
-
-impl AdminPort {
-    /// All sources of settings of this process.
-    pub fn sources(&self) -> Sources {
-        Settings {
-            config: self.config.clone(),
-            admin: self.admin.address(),
-            ..Settings::default()
-        }
-        .sources()
     }
 }

@@ -23,89 +23,47 @@ use self::request::path;
 
 const LETTERS: List = List {
     name: "dead-letters",
-    usual: &[
-        "id",
-        "died-at",
-        "source-queue",
-        "reason",
-        "deaths",
-        "routing-key",
-        "size",
-        "error",
-    ],
-    more: &[],
+    usual: "id,died-at,source-queue,reason,deaths,routing-key,size,error",
+    more: "",
 };
 const GROUPS: List = List {
     name: "groups",
-    usual: &["messages", "source", "reason", "error", "oldest", "newest"],
-    more: &[],
+    usual: "messages,source,reason,error,oldest,newest",
+    more: "",
 };
 const QUEUES: List = List {
     name: "dead-letter-queues",
-    usual: &[
-        "queue",
-        "messages",
-        "oldest-seconds",
-        "dead-letters",
-        "targets",
-        "parking",
-    ],
-    more: &["elsewhere"],
+    usual: "queue,messages,oldest-seconds,dead-letters,targets,parking",
+    more: "elsewhere",
 };
 const REDRIVES: List = List {
     name: "redrives",
-    usual: &[
-        "id", "queue", "to", "state", "begun", "ready", "gone", "stay",
-    ],
-    more: &[],
+    usual: "id,queue,to,state,begun,ready,gone,stay",
+    more: "",
 };
 const HANDLED: List = List {
     name: "queues",
-    usual: &[
-        "state",
-        "queue",
-        "cause",
-        "target",
-        "leads-to",
-        "retries",
-        "told-by",
-        "told-seconds",
-        "own-arguments",
-    ],
-    more: &["causes"],
+    usual: "state,queue,cause,target,leads-to,retries,told-by,told-seconds,own-arguments",
+    more: "causes",
 };
 
 /// Of `retries`, which need no proxy.
 pub const WAITING: List = List {
     name: "delay-queues",
-    usual: &["vhost", "queue", "waiting", "leaving", "looked-at"],
-    more: &["queues", "intake"],
+    usual: "vhost,queue,waiting,leaving,looked-at",
+    more: "queues,intake",
 };
 pub const RELEASED: List = List {
     name: "delay-queues",
-    usual: &[
-        "vhost",
-        "queue",
-        "released",
-        "removed",
-        "put-back",
-        "cut-short",
-    ],
-    more: &[],
+    usual: "vhost,queue,released,removed,put-back,cut-short",
+    more: "",
 };
 
 /// Of `demo`.
 pub const DEMO: List = List {
     name: "dead-letters",
-    usual: &[
-        "queue",
-        "reason",
-        "count",
-        "exchange",
-        "routing-keys",
-        "time",
-    ],
-    more: &[],
+    usual: "queue,reason,count,exchange,routing-keys,time",
+    more: "",
 };
 
 /// Why nothing is printed.

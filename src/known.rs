@@ -6,7 +6,6 @@
 //! time long before its death; quorum queues do not tell it at all.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -32,29 +31,34 @@ pub struct KnownQueues {
     book: Arc<Mutex<Book>>,
 }
 
-/// A queue that dead letters of this process went to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A queue, and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct DeadLetterQueue {
     /// Its name.
+    #[schema(value_type = String)]
     pub queue: ShortStr,
-    /// It takes what nothing else takes.
-    pub is_parking: bool,
+    /// What nothing takes is parked there.
+    pub parking: bool,
     /// By which dead letters came there.
     pub targets: Vec<Target>,
-    /// How many, since the process began.
+    /// How many this process has published there.
     pub dead_letters: u64,
-    /// All messages there, if the broker told not long ago.
+    /// All messages there; none: that is not known.
     pub messages: Option<u64>,
-    /// How long the oldest has been there, if that can be known: see `known/published.rs`.
-    pub oldest: Option<Duration>,
+    /// How long the oldest has been there at least; none: that is not known.
+    pub oldest_seconds: Option<u64>,
 }
 
-/// An exchange and a key that dead letters were published with.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// An exchange, and a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct Target {
     /// Empty is the default exchange.
+    #[schema(value_type = String)]
     pub exchange: ShortStr,
-    /// `None`: many keys, beyond those that are told apart.
+    /// None: many keys, beyond those that are told apart.
+    #[schema(value_type = Option<String>)]
     pub routing_key: Option<ShortStr>,
 }
 

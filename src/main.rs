@@ -195,11 +195,7 @@ fn examine(asked: &cli::Doctor) -> anyhow::Result<ExitCode> {
 }
 
 fn healthcheck(settings: cli::AdminPort) -> anyhow::Result<()> {
-    let place = cli::place(
-        &settings.admin,
-        &settings.sources(),
-        tls::Client::of_own_admin,
-    )?;
+    let place = settings.place(tls::Client::of_own_admin)?;
     let reasons = runtime()?.block_on(readiness(&place))?;
     anyhow::ensure!(
         reasons.is_empty(),
@@ -213,7 +209,7 @@ fn ask(
     place: &cli::Place,
     work: impl AsyncFnOnce(&Client) -> Result<(Said, Outcome), Failed>,
 ) -> anyhow::Result<ExitCode> {
-    let client = cli::client(&place.proxy)?;
+    let client = place.proxy.client()?;
     let (said, outcome) = runtime()?.block_on(work(&client))?;
     print_said(said)?;
     Ok(exit_code(outcome))

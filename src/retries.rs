@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::connection::Access;
-use crate::management::{Api, NoAnswer};
+use crate::management::{Api, DelayQueue, NoAnswer};
 use crate::net::nodes::Node;
 use crate::objects::Names;
 
@@ -72,16 +72,6 @@ pub enum Error {
     Refused { queue: String, source: lapin::Error },
 }
 
-/// A delay queue to look into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Delay {
-    millis: u64,
-    /// What has died there and is not in the intake queue yet, if that is known.
-    leaving: Option<u64>,
-    /// To look into it would let a message go before its time.
-    has_delivery_limit: bool,
-}
-
 fn not_there(vhost: &Vhost, queue: &ShortStr) -> String {
     format!("there is no queue {queue} in vhost {vhost}")
 }
@@ -90,10 +80,11 @@ fn not_there(vhost: &Vhost, queue: &ShortStr) -> String {
 
 impl Place {
     /// The delay queues of a vhost; `wanted`: only these, unless it is empty. Without a management API those are taken for granted.
-    async fn delays(&self, vhost: &Vhost, wanted: &[u64]) -> Result<Vec<Delay>, Error> {
+    async fn delays(&self, vhost: &Vhost, wanted: &[u64]) -> Result<Vec<DelayQueue>, Error> {
         let Some(management) = &self.management else {
-            let of = |millis: &u64| Delay {
+            let of = |millis: &u64| DelayQueue {
                 millis: *millis,
+                messages: None,
                 leaving: None,
                 has_delivery_limit: false,
             };
@@ -102,14 +93,8 @@ impl Place {
                 wanted => Ok(wanted.iter().map(of).collect()),
             };
         };
-        let found = management.delay_queues(vhost, &self.names).await?;
-        let is_wanted = |millis| wanted.is_empty() || wanted.contains(&millis);
-        let found = found.into_iter().filter(|queue| is_wanted(queue.millis));
-        let delays = found.map(|queue| Delay {
-            millis: queue.millis,
-            leaving: queue.leaving,
-            has_delivery_limit: queue.has_delivery_limit,
-        });
-        Ok(delays.collect())
+        let mut found = management.delay_queues(vhost, &self.names).await?;
+        found.retain(|queue| wanted.is_empty() || wanted.contains(&queue.millis));
+        Ok(found)
     }
 }

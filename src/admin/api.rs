@@ -11,15 +11,16 @@
 //!
 //! Names in the path are percent-encoded octets: the vhost `/` is `%2F`. What is no answer is a problem as of RFC 9457.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::Router;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use axum::{Extension, Router};
 use bytes::Bytes;
 use serde::Serialize;
 use utoipa::OpenApi;
@@ -170,112 +171,121 @@ pub(super) fn put<const N: usize>(answer: &mut Response, headers: [(HeaderName, 
 
 type Answered = Result<Response, Problem>;
 
-/// Who asks, and for what.
-pub(super) type Asked = (Credentials, Place, Parameters);
+/// Who asks, and for what: with this each handler begins.
+#[derive(Clone)]
+pub(super) struct Asked {
+    pub(super) who: Credentials,
+    pub(super) peer: IpAddr,
+    pub(super) place: Place,
+    pub(super) parameters: Parameters,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// Nothing more was asked.
+    pub(super) fn end(&self) -> Result<(), Problem> {
+        self.parameters.clone().end()
+    }
+
+    /// Another queue of the same vhost.
+    pub(super) fn of(&self, queue: ShortStr) -> Asked {
+        Asked {
+            place: Place::new(self.place.vhost.clone(), queue),
+            ..self.clone()
+        }
+    }
+
+    fn wish(&self) -> Wish {
+        Wish {
+            credentials: self.who.clone(),
+            peer: self.peer,
+            vhost: self.place.vhost.clone(),
+            queue: self.place.queue.clone(),
+            messages: None,
+            bodies: Bodies::Begin,
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Asked {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Asked, Problem> {
+        let peer = parts.extensions.get::<Peer>();
+        let peer = peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |Peer(peer)| *peer);
+        Ok(Asked {
+            who: Credentials::of(&parts.headers, peer)?,
+            peer,
+            place: Place::of(&parts.uri)?,
+            parameters: Parameters::of(&parts.uri),
+        })
+    }
+}
 
 /// Lists the messages of a queue, the oldest first.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters", tag = "dead letters", params(OfQueue, Filters, Part), responses((status = OK, body = Answer<Letters>)))]
-async fn list(
-    State(looks): State<Looks>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    json(&listed(&looks, peer, read(&request, peer)?).await?)
+async fn list(State(looks): State<Looks>, asked: Asked) -> Answered {
+    json(&listed(&looks, asked).await?)
 }
 
 /// Counts the messages of a queue by where they died, why, and with which error.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/groups", tag = "dead letters", params(OfQueue, Filters), responses((status = OK, body = Answer<Grouped>)))]
-async fn groups(
-    State(looks): State<Looks>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    json(&grouped(&looks, peer, read(&request, peer)?).await?)
+async fn groups(State(looks): State<Looks>, asked: Asked) -> Answered {
+    json(&grouped(&looks, asked).await?)
 }
 
 /// Shows one message: how it died, its properties, its headers and its body.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/{id}", tag = "dead letters", params(OfQueue, ("id" = String, Path, description = "The message, as a list names it")), responses((status = OK, body = listing::Shown)))]
-async fn show(
-    State(looks): State<Looks>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    json(&shown(&looks, peer, read(&request, peer)?).await?)
+async fn show(State(looks): State<Looks>, asked: Asked) -> Answered {
+    json(&shown(&looks, asked).await?)
 }
 
 /// A page of a list.
-pub(super) async fn listed(
-    looks: &Looks,
-    peer: Peer,
-    (credentials, place, mut parameters): Asked,
-) -> Result<Answer<Letters>, Problem> {
-    let wanted = wanted(looks, &mut parameters)?;
-    let page = Page::new(wanted, &mut parameters)?;
-    parameters.end()?;
+pub(super) async fn listed(looks: &Looks, mut asked: Asked) -> Result<Answer<Letters>, Problem> {
+    let wanted = wanted(looks, &mut asked.parameters)?;
+    let page = Page::new(wanted, &mut asked.parameters)?;
+    asked.end()?;
     let wish = Wish {
         messages: page.messages(),
-        ..wish(credentials, peer, &place)
+        ..asked.wish()
     };
     let (walked, page) = looks.look(wish, page, Page::see).await?;
-    Ok(page.answer(place, walked))
+    Ok(page.answer(asked.place, walked))
 }
 
 /// The groups of those that are wanted.
-pub(super) async fn grouped(
-    looks: &Looks,
-    peer: Peer,
-    (credentials, place, mut parameters): Asked,
-) -> Result<Answer<Grouped>, Problem> {
-    let wanted = wanted(looks, &mut parameters)?;
-    parameters.end()?;
-    count(looks, credentials, peer, place, wanted).await
+pub(super) async fn grouped(looks: &Looks, mut asked: Asked) -> Result<Answer<Grouped>, Problem> {
+    let wanted = wanted(looks, &mut asked.parameters)?;
+    asked.end()?;
+    count(looks, asked, wanted).await
 }
 
 /// One message.
-pub(super) async fn shown(
-    looks: &Looks,
-    peer: Peer,
-    (credentials, place, parameters): Asked,
-) -> Result<Shown, Problem> {
-    parameters.end()?;
-    let found = Found::new(&place.last, looks.error_headers())?;
-    let wish = wish(credentials, peer, &place);
-    let (walked, found) = looks.look(wish, found, Found::see).await?;
+pub(super) async fn shown(looks: &Looks, asked: Asked) -> Result<Shown, Problem> {
+    asked.end()?;
+    let found = Found::new(&asked.place.last, looks.error_headers())?;
+    let (walked, found) = looks.look(asked.wish(), found, Found::see).await?;
     found.answer(walked)
 }
 
 /// Counts the messages that are wanted, by what they have in common.
-async fn count(
-    looks: &Looks,
-    credentials: Credentials,
-    peer: Peer,
-    place: Place,
-    wanted: Wanted,
-) -> Result<Answer<Grouped>, Problem> {
-    let wish = wish(credentials, peer, &place);
+async fn count(looks: &Looks, asked: Asked, wanted: Wanted) -> Result<Answer<Grouped>, Problem> {
     let counted = Counted::new(wanted);
-    let (walked, counted) = looks.look(wish, counted, Counted::see).await?;
-    Ok(counted.answer(place, walked))
+    let (walked, counted) = looks.look(asked.wish(), counted, Counted::see).await?;
+    Ok(counted.answer(asked.place, walked))
 }
 
 /// What the API says of itself, to whoever the broker knows.
-async fn described(
-    State((looks, text)): State<(Looks, Bytes)>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let credentials = Credentials::of(request.headers(), peer.0)?;
+async fn described(State((looks, text)): State<(Looks, Bytes)>, asked: Asked) -> Answered {
     // Whatever that user may do there.
     let nowhere = Place::new(Vhost::ROOT, ShortStr::EMPTY);
-    may_read(&looks, credentials, peer, &nowhere).await?;
+    let nowhere = Asked {
+        place: nowhere,
+        ..asked
+    };
+    may_read(&looks, &nowhere).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
-}
-
-/// What a request asks.
-pub(super) fn read(request: &Request, Peer(peer): Peer) -> Result<Asked, Problem> {
-    let credentials = Credentials::of(request.headers(), peer)?;
-    let place = Place::of(request.uri())?;
-    Ok((credentials, place, Parameters::of(request.uri())))
 }
 
 fn wanted(looks: &Looks, parameters: &mut Parameters) -> Result<Wanted, Problem> {
@@ -290,17 +300,6 @@ fn wanted(looks: &Looks, parameters: &mut Parameters) -> Result<Wanted, Problem>
         },
         errors,
     })
-}
-
-pub(super) fn wish(credentials: Credentials, Peer(peer): Peer, place: &Place) -> Wish {
-    Wish {
-        credentials,
-        peer,
-        vhost: place.vhost.clone(),
-        queue: place.queue.clone(),
-        messages: None,
-        bodies: Bodies::Begin,
-    }
 }
 
 fn json(answer: &impl Serialize) -> Answered {

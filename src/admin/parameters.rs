@@ -15,20 +15,13 @@ const VHOSTS: [&str; 2] = ["/vhosts/", "/api/v1/vhosts/"];
 /// What each path of the API begins with.
 const API: &str = "/api/";
 
-/// The queue that a path names, and one message of it.
+/// What a path names: a vhost, a queue of it, and one message there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) vhost: Vhost,
+    /// The segment behind `queues`, or behind `redrives`.
     pub(super) queue: ShortStr,
     /// The segment behind `dead-letters` or `messages`, decoded.
-    pub(super) last: Vec<u8>,
-}
-
-/// The vhost that a path names, and what follows its second segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OfVhost {
-    pub(super) vhost: Vhost,
-    /// The segment behind `redrives`, decoded.
     pub(super) last: Vec<u8>,
 }
 
@@ -59,23 +52,6 @@ impl Place {
         Ok(Place {
             vhost: short("the vhost", vhost)?,
             queue: short("the queue", queue)?,
-            last,
-        })
-    }
-}
-
-// === impl OfVhost ===
-
-impl OfVhost {
-    /// From a path like `/api/v1/vhosts/%2F/redrives/…`.
-    ///
-    /// # Errors
-    /// When the name has more than 255 octets.
-    pub(super) fn of(uri: &Uri) -> Result<OfVhost, Problem> {
-        let mut next = segments(uri);
-        let (vhost, _redrives, last) = (next(), next(), next());
-        Ok(OfVhost {
-            vhost: short("the vhost", vhost)?,
             last,
         })
     }

@@ -38,6 +38,7 @@ mod paths;
 mod queue;
 mod redrive;
 mod text;
+mod told;
 
 use self::page::Refused;
 

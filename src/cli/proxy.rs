@@ -3,37 +3,40 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use super::Settings;
-use crate::config::Sources;
+use crate::admin::client::Client;
+use crate::config::{ADMIN_CA_FILE, Config, Mistake, Mistakes, PASSWORD, USERNAME};
 use crate::http::Place;
+use crate::tls;
 
 /// Which proxy, and as whom.
 #[derive(Args, Debug)]
 pub struct Proxy {
+    #[command(flatten)]
+    port: AdminPort,
+    /// A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+    #[arg(long, value_name = "NAME")]
+    username: Option<String>,
+    /// The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+    #[arg(long, value_name = "TEXT")]
+    password: Option<String>,
+}
+
+/// Where the admin port is.
+#[derive(Args, Debug)]
+pub struct AdminPort {
     /// TOML file of settings [env: DLX_PROXY_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    #[command(flatten)]
-    pub admin: Admin,
-    /// A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-    #[arg(long, value_name = "NAME")]
-    pub username: Option<String>,
-    /// The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-    #[arg(long, value_name = "TEXT")]
-    pub password: Option<String>,
-}
-
-/// Where its admin port is.
-#[derive(Args, Clone, Debug)]
-pub struct Admin {
     /// Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     /// With TLS: who signs its certificate, if not one whom the system trusts [env: DLX_PROXY_ADMIN_CA_FILE]
     #[arg(long, value_name = "FILE")]
-    pub admin_ca_file: Option<String>,
+    admin_ca_file: Option<String>,
 }
 
 /// For whom to print.
@@ -67,38 +70,70 @@ pub enum Output {
 // === impl Proxy ===
 
 impl Proxy {
-    /// All sources of settings of this process.
-    pub fn sources(&self) -> Sources {
-        Settings {
-            config: self.config.clone(),
-            admin: self.admin.address(),
-            ..Settings::default()
-        }
-        .sources()
+    /// Who asks, and where.
+    ///
+    /// # Errors
+    /// As [`AdminPort::place`].
+    pub fn client(&self) -> anyhow::Result<Client> {
+        let said = |flag: &Option<String>, variable| {
+            let said = flag.clone().or(std::env::var(variable).ok());
+            said.unwrap_or_else(|| "guest".to_owned()).into()
+        };
+        Ok(Client {
+            admin: self.port.place(|| self.port.trusted())?,
+            login: (
+                said(&self.username, USERNAME),
+                said(&self.password, PASSWORD),
+            ),
+        })
     }
 }
 
-// === impl Admin ===
+// === impl AdminPort ===
 
-impl Admin {
-    /// The address of a port without TLS.
-    pub(super) fn address(&self) -> Option<String> {
-        let is_elsewhere = self.url().is_some() || self.named().is_some();
-        self.admin.clone().filter(|_| !is_elsewhere)
-    }
-
-    /// One without TLS that has a name.
-    pub fn named(&self) -> Option<Place> {
-        let admin = self.admin.as_deref()?;
-        match admin.parse::<SocketAddr>() {
-            Ok(_) => None,
-            Err(_) => Place::named(admin),
+impl AdminPort {
+    /// Where to ask: with TLS if it is told so, or if the settings have nothing else, and then as `own` says.
+    ///
+    /// # Errors
+    /// When the settings have a mistake, or no admin port.
+    pub fn place(&self, own: impl Fn() -> Result<tls::Client, String>) -> anyhow::Result<Place> {
+        let mistaken = |subject: &str, problem: &str| {
+            Mistakes(vec![Mistake {
+                place: format!("flag --{subject}"),
+                subject: None,
+                problem: problem.to_owned(),
+            }])
+        };
+        let admin = self.admin.as_deref();
+        if let Some(url) = admin.filter(|admin| admin.starts_with("https://")) {
+            let tls = self.trusted();
+            let tls = tls.map_err(|problem| mistaken("admin-ca-file", &problem))?;
+            return Ok(Place::parse(url, tls).map_err(|problem| mistaken("admin", &problem))?);
         }
+        // An address is a setting, and checked as one.
+        let name = admin.filter(|admin| admin.parse::<SocketAddr>().is_err());
+        if let Some(place) = name.and_then(Place::named) {
+            return Ok(place);
+        }
+        let settings = Settings {
+            config: self.config.clone(),
+            admin: self.admin.clone(),
+            ..Settings::default()
+        };
+        let config = Config::load(&settings.sources())?;
+        Ok(match (config.admin, config.admin_tls) {
+            (None, Some(address)) => {
+                let tls = own().map_err(|problem| mistaken("admin-ca-file", &problem))?;
+                Place::of(address, Some(tls))
+            }
+            (at, _) => Place::of(at.context("there is no admin port")?, None),
+        })
     }
 
-    /// The URL of one with TLS.
-    pub fn url(&self) -> Option<&str> {
-        let admin = self.admin.as_deref()?;
-        admin.starts_with("https://").then_some(admin)
+    /// Whom to trust there.
+    fn trusted(&self) -> Result<tls::Client, String> {
+        let file = self.admin_ca_file.clone();
+        let file = file.or_else(|| std::env::var(ADMIN_CA_FILE).ok());
+        tls::Client::of_admin(file.as_deref())
     }
 }

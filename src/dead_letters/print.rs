@@ -17,10 +17,10 @@ const WIDEST: usize = 60;
 /// A list in an answer.
 pub struct List {
     pub(super) name: &'static str,
-    /// The columns that are shown if nobody says which.
-    pub(super) usual: &'static [&'static str],
+    /// The columns that are shown if nobody says which, as `--columns` takes them.
+    pub(super) usual: &'static str,
     /// What people read of the answer below it.
-    pub(super) more: &'static [&'static str],
+    pub(super) more: &'static str,
 }
 
 // === impl List ===
@@ -36,31 +36,28 @@ impl List {
         columns: &[String],
         headed: bool,
     ) -> Result<String, Failed> {
-        let usual = || self.usual.iter().map(|name| name.to_string()).collect();
-        let columns = if columns.is_empty() {
-            usual()
-        } else {
-            columns.to_vec()
+        let usual: Vec<String> = self.usual.split(',').map(str::to_owned).collect();
+        let columns = match columns {
+            [] => &usual,
+            columns => columns,
         };
         let objects = answer[self.name].as_array().map_or(&[][..], |list| list);
         let known = |column: &&String| {
-            self.usual.contains(&column.as_str())
-                || objects.iter().any(|it| it.get(column).is_some())
+            usual.contains(column) || objects.iter().any(|it| it.get(column).is_some())
         };
         if let Some(name) = columns.iter().find(|column| !known(column)) {
             let of_first = objects.first().and_then(Value::as_object);
-            let all: Vec<&str> = match of_first {
-                Some(first) => first.keys().map(String::as_str).collect(),
-                None => self.usual.to_vec(),
+            let all = match of_first {
+                Some(first) => first.keys().cloned().collect(),
+                None => usual.clone(),
             };
             let (name, all) = (name.clone(), all.join(", "));
             return Err(Failed::NoColumn { name, all });
         }
-        let mut text = table(objects, &columns, headed);
+        let mut text = table(objects, columns, headed);
         if headed && let Some(all) = answer.as_object() {
-            let more = all
-                .iter()
-                .filter(|(name, _)| self.more.contains(&name.as_str()));
+            let is_more = |name: &str| self.more.split(',').any(|more| more == name);
+            let more = all.iter().filter(|(name, _)| is_more(name));
             text += &sections(more);
         }
         Ok(text)
@@ -187,8 +184,8 @@ mod tests {
 
     const LIST: List = List {
         name: "queues",
-        usual: &["id", "n", "keys", "none"],
-        more: &["causes"],
+        usual: "id,n,keys,none",
+        more: "causes",
     };
 
     fn answer() -> Value {

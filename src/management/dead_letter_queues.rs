@@ -145,7 +145,12 @@ impl Counting {
         let metrics = &self.management.metrics;
         let before = std::mem::take(&mut self.shown);
         for queue in self.known.of(&self.vhost).queues {
-            metrics.dead_letter_queue(&self.vhost, &queue.queue, queue.messages, queue.oldest);
+            metrics.dead_letter_queue(
+                &self.vhost,
+                &queue.queue,
+                queue.messages,
+                queue.oldest_seconds.map(Duration::from_secs),
+            );
             self.shown.insert(queue.queue);
         }
         for gone in before.difference(&self.shown) {

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
+
 use crate::amqp::ids::ShortStr;
 use crate::machine::{Reason, Wall};
 
@@ -12,14 +15,25 @@ pub const MOST_SERIES: usize = 100;
 
 const MINUTE: u64 = 60_000;
 
-/// The deaths of one queue for one reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How many died in one queue for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
 pub struct Rate {
-    /// None: of all queues beyond [`MOST_SERIES`].
+    /// Without one: of all queues that have no counts of their own.
+    #[schema(value_type = Option<String>)]
     pub queue: Option<ShortStr>,
+    /// `rejected`, `expired`, `maxlen` or `delivery_limit`.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String)]
     pub reason: Reason,
-    /// In each minute of the clock on the wall, that of now last.
+    /// In each of the last 60 minutes, that of now last.
+    #[serde(serialize_with = "<[u32]>::serialize")]
+    #[schema(value_type = Vec<u32>)]
     pub per_minute: [u32; MINUTES],
+}
+
+fn as_text<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(reason.as_str())
 }
 
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
@@ -33,7 +33,7 @@ pub(super) struct Entry {
 }
 
 /// A redrive, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schema(as = Redrive)]
 pub struct Shown {
@@ -67,12 +67,11 @@ pub struct Shown {
     /// Why it failed, or went no further. While it is `waiting`: `blocked`, as the broker has an alarm, or `publisher_away`.
     pub cause: Option<String>,
     /// What somebody should know, in sentences.
-    #[serde(default)]
     pub notes: Vec<String>,
 }
 
 /// What a redrive is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// It moves messages.

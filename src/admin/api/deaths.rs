@@ -3,8 +3,7 @@
 //! - `GET /api/v1/vhosts/{vhost}/deaths` lists them, the newest last; with `Accept: text/event-stream` it goes on live
 //! - `GET …/deaths/rates` counts them by minute
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 use axum::response::sse::Sse;
@@ -13,14 +12,11 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::super::login::Credentials;
 use super::super::looks::Looks;
-use super::super::parameters::{OfVhost, Parameters};
-use super::super::problem::Problem;
 use super::super::watches::{Live, Watches};
 use super::rights::{Rights, not_asked};
-use super::{Answered, Peer, json};
-use crate::amqp::ids::{ShortStr, Vhost};
+use super::{Answered, Asked, json};
+use crate::amqp::ids::ShortStr;
 use crate::letter::rfc_3339_millis;
 use crate::recent::{Listed, MOST_DEATHS, Rate, RecentDeath, Told};
 
@@ -68,27 +64,15 @@ struct Shown {
 struct Rates {
     /// The last minute of each rate is that of now.
     now: String,
-    rates: Vec<RateShown>,
+    rates: Vec<Rate>,
     /// What somebody should know.
     notes: Vec<String>,
-}
-
-/// How many died in one queue for one reason.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-struct RateShown {
-    /// Without one: of all queues that have no counts of their own.
-    queue: Option<String>,
-    /// `rejected`, `expired`, `maxlen` or `delivery_limit`.
-    reason: &'static str,
-    /// In each of the last 60 minutes.
-    per_minute: Vec<u32>,
 }
 
 /// Of which queue.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
-#[expect(dead_code, reason = "it is only described; `asked` reads it")]
+#[expect(dead_code, reason = "it is only described; `list` and `rates` read it")]
 struct Of {
     /// Only of this queue.
     queue: Option<String>,
@@ -112,46 +96,28 @@ pub(super) fn router(deaths: Deaths) -> OpenApiRouter {
         .with_state(deaths)
 }
 
-/// Who asks, about which vhost, and perhaps about which queue alone.
-fn asked(
-    request: &Request,
-    Peer(peer): Peer,
-) -> Result<(Credentials, Vhost, Option<ShortStr>, Parameters), Problem> {
-    let credentials = Credentials::of(request.headers(), peer)?;
-    let OfVhost { vhost, .. } = OfVhost::of(request.uri())?;
-    let mut parameters = Parameters::of(request.uri());
-    let queue = parameters.name("queue")?;
-    Ok((credentials, vhost, queue, parameters))
-}
-
 /// Lists the last dead letters of a vhost, the newest last; or tells of them as they come.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/deaths", tag = "deaths", params(("vhost" = String, Path, description = "The vhost"), Of, From), responses((status = OK, content((LastDeaths = "application/json"), (String = "text/event-stream")))))]
-async fn list(
-    State(deaths): State<Deaths>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, vhost, queue, mut parameters) = asked(&request, peer)?;
-    let after = parameters.number("after", 0..=u64::MAX)?;
-    let is_live = accepts_events(request.headers());
+async fn list(State(deaths): State<Deaths>, mut asked: Asked, headers: HeaderMap) -> Answered {
+    let queue = asked.parameters.name("queue")?;
+    let after = asked.parameters.number("after", 0..=u64::MAX)?;
+    let is_live = accepts_events(&headers);
     let limit = match is_live {
         true => None,
-        false => parameters.number("limit", 1..=MOST_DEATHS)?,
+        false => asked.parameters.number("limit", 1..=MOST_DEATHS)?,
     };
-    parameters.end()?;
+    asked.end()?;
     let Deaths {
         rights, watches, ..
     } = deaths;
+    // Who is no user must not learn that there is nothing to see, and holds up nobody.
+    rights.enter(&asked).await?;
     if is_live {
-        // Who is no user must not learn that there is nothing to see, and holds up nobody.
-        rights.enter(credentials.clone(), peer, &vhost).await?;
         let permit = watches.permit().await?;
-        let after = last_event(request.headers()).or(after);
+        let after = last_event(&headers).or(after);
         let reader = live::Reader {
             rights,
-            credentials,
-            peer,
-            vhost,
+            asked,
             queue,
         };
         let live = live::Live::new(watches, reader, after, permit);
@@ -159,19 +125,19 @@ async fn list(
         answer.extensions_mut().insert(Live);
         return Ok(answer);
     }
-    rights.enter(credentials.clone(), peer, &vhost).await?;
+    let vhost = &asked.place.vhost;
     let (recent, limit) = (watches.recent(), limit.unwrap_or(LIMIT));
     let Listed {
         deaths,
         mut next,
         missed,
     } = match after {
-        Some(after) => recent.list(&vhost, after, MOST_DEATHS),
-        None => recent.newest(&vhost, MOST_DEATHS),
+        Some(after) => recent.list(vhost, after, MOST_DEATHS),
+        None => recent.newest(vhost, MOST_DEATHS),
     };
     let queues = deaths.iter().map(|death| &death.dead.queue);
     let queues = queues.filter(|of| is_meant(&queue, of));
-    let readable = rights.readable(&credentials, peer, &vhost, queues);
+    let readable = rights.readable(&asked, queues);
     let (readable, unasked) = readable.await?;
     let seen = |death: &&RecentDeath| readable.contains(&death.dead.queue);
     let shown = match after {
@@ -205,31 +171,25 @@ fn is_meant(queue: &Option<ShortStr>, other: &ShortStr) -> bool {
 
 /// Counts the dead letters of a vhost by minute, queue and reason.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/deaths/rates", tag = "deaths", params(("vhost" = String, Path, description = "The vhost"), Of), responses((status = OK, body = Rates)))]
-async fn rates(
-    State(deaths): State<Deaths>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, vhost, queue, parameters) = asked(&request, peer)?;
-    parameters.end()?;
+async fn rates(State(deaths): State<Deaths>, mut asked: Asked) -> Answered {
+    let queue = asked.parameters.name("queue")?;
+    asked.end()?;
     let rights = &deaths.rights;
-    rights.enter(credentials.clone(), peer, &vhost).await?;
+    rights.enter(&asked).await?;
     let now = deaths.clock.now();
-    let counted = deaths.watches.recent().rates(&vhost, now);
+    let mut counted = deaths.watches.recent().rates(&asked.place.vhost, now);
     let queues = counted.iter().filter_map(|rate| rate.queue.as_ref());
     let queues = queues.filter(|of| is_meant(&queue, of));
-    let readable = rights.readable(&credentials, peer, &vhost, queues);
+    let readable = rights.readable(&asked, queues);
     let (readable, unasked) = readable.await?;
-    let may_be_seen = |rate: &&Rate| match &rate.queue {
+    counted.retain(|rate| match &rate.queue {
         Some(of) => readable.contains(of),
         // It is of no queue that anybody could name.
         None => queue.is_none(),
-    };
-    let rates = counted.iter().filter(may_be_seen);
-    let rates = rates.map(RateShown::of).collect();
+    });
     json(&Rates {
         now: rfc_3339_millis(now),
-        rates,
+        rates: counted,
         notes: not_asked(unasked),
     })
 }
@@ -251,18 +211,6 @@ impl Shown {
         Shown {
             number: death.number,
             told: Told::of(death.at, &death.dead),
-        }
-    }
-}
-
-// === impl RateShown ===
-
-impl RateShown {
-    fn of(rate: &Rate) -> RateShown {
-        RateShown {
-            queue: rate.queue.as_ref().map(ToString::to_string),
-            reason: rate.reason.as_str(),
-            per_minute: rate.per_minute.to_vec(),
         }
     }
 }

@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 
-use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -19,7 +18,7 @@ use super::super::exported::Exported;
 use super::super::files::{Answer, Files, Part};
 use super::super::looks::Wish;
 use super::description::{Filters, OfQueue};
-use super::{Answered, Peer, json, read, wanted, wish};
+use super::{Answered, Asked, json, wanted};
 use crate::walk::Bodies;
 
 const NDJSON: &str = "application/x-ndjson";
@@ -33,47 +32,41 @@ pub(super) fn router(files: Files) -> OpenApiRouter {
 
 /// Writes the messages of a queue as lines of JSON.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/export", tag = "files", params(OfQueue, Filters, ("limit" = Option<u64>, Query, description = "How many messages to export at most; the oldest go first")), responses((status = OK, content_type = "application/x-ndjson", body = String, description = "A line for each message; the last line is `{\"end\": …}` and says how far the queue was looked at")))]
-async fn export(
-    State(files): State<Files>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, place, mut parameters) = read(&request, peer)?;
-    let wanted = wanted(&files.looks, &mut parameters)?;
-    let most = parameters.number("limit", 1..=u64::MAX)?;
-    parameters.end()?;
-    files
-        .looks
-        .let_in(&credentials, peer.0, &place.vhost)
-        .await?;
+async fn export(State(files): State<Files>, mut asked: Asked) -> Answered {
+    let wanted = wanted(&files.looks, &mut asked.parameters)?;
+    let most = asked.parameters.number("limit", 1..=u64::MAX)?;
+    asked.end()?;
+    let Asked { who, peer, .. } = &asked;
+    let vhost = &asked.place.vhost;
+    files.looks.let_in(who, *peer, vhost).await?;
     let room = files.limits.now().look_bytes.saturating_mul(2);
     let room = (room, files.room.begin().await?);
     let exported = Exported::new(wanted, most, files.own_user.clone(), room);
     let wish = Wish {
         messages: exported.messages(),
         bodies: Bodies::Whole,
-        ..wish(credentials, peer, &place)
+        ..asked.wish()
     };
     let looked = files.looks.look(wish, exported, Exported::see);
     let (walked, exported) = looked.await?;
-    let lines = exported.finish(place, walked).map(Ok::<_, Infallible>);
+    let lines = exported
+        .finish(asked.place, walked)
+        .map(Ok::<_, Infallible>);
     let lines = Body::from_stream(stream::iter(lines));
     Ok(([(header::CONTENT_TYPE, NDJSON)], lines).into_response())
 }
 
 /// Puts messages that were exported into a queue, in the name of the user.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/dead-letters/import", tag = "files", params(OfQueue, ("first-line" = Option<u64>, Query, description = "The number of the first line, if this is a part of a file [default: 1]")), responses((status = OK, body = Answer)))]
-async fn import(
-    State(files): State<Files>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, place, mut parameters) = read(&request, peer)?;
-    let first = parameters.number("first-line", 1..=u64::MAX >> 1)?;
-    parameters.end()?;
+async fn import(State(files): State<Files>, mut asked: Asked, request: Request) -> Answered {
+    let first = asked.parameters.number("first-line", 1..=u64::MAX >> 1)?;
+    asked.end()?;
     let file = Part {
         first: first.unwrap_or(1),
         octets: request.into_body(),
     };
-    json(&files.import(credentials, peer.0, place, file).await?)
+    let Asked {
+        who, peer, place, ..
+    } = asked;
+    json(&files.import(who, peer, place, file).await?)
 }

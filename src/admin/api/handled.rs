@@ -3,20 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::super::login::Credentials;
-use super::super::parameters::{OfVhost, Parameters, bad};
-use super::queues::ListedTarget;
+use super::super::parameters::bad;
 use super::rights::not_asked;
-use super::{Answered, Peer, Queues, json};
-use crate::amqp::ids::{ShortStr, Vhost};
-use crate::known::{KnownQueues, Standing, Target};
+use super::{Answered, Asked, Queues, json};
+use crate::amqp::ids::ShortStr;
+use crate::known::{Standing, Target};
 use crate::machine::{DeadLettersTo, Mono};
 use crate::registry::catalogue::fact::Source;
 use crate::registry::handling::{Handling, State as Handled, Why};
@@ -61,7 +58,7 @@ struct HandledQueue {
     /// Why: see `causes`.
     cause: &'static str,
     /// Where its dead letters go; none: that is not known.
-    target: Option<ListedTarget>,
+    target: Option<Target>,
     /// Whether the target leads to a queue.
     leads_to: Option<Standing>,
     /// The proxy delays or counts what clients return.
@@ -72,6 +69,8 @@ struct HandledQueue {
     told_seconds: Option<u64>,
     /// Where its own arguments send dead letters, if its last declare said something else (`declares = "lenient"`).
     own_arguments: Option<String>,
+    #[serde(skip)]
+    why: Why,
 }
 
 /// Why a queue is handled so.
@@ -90,130 +89,103 @@ pub(super) fn router(queues: Queues) -> OpenApiRouter {
 
 /// Lists the queues with a dead-letter target or retries, and how the proxy handles them.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/queues", tag = "queues", params(("vhost" = String, Path, description = "The vhost"), Which), responses((status = OK, body = HandledQueues)))]
-async fn list_handled(
-    State(queues): State<Queues>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let mut parameters = Parameters::of(request.uri());
+async fn list_handled(State(queues): State<Queues>, mut asked: Asked) -> Answered {
+    let parameters = &mut asked.parameters;
     let limit = parameters.number("limit", 1..=MOST_ROWS)?.unwrap_or(ROWS);
     let states = parameters.all("state").into_iter().map(|state| {
         let state = String::from_utf8_lossy(&state).into_owned();
         Handled::parse(&state).map_err(|problem| bad(format_args!("state={state}: {problem}")))
     });
     let states = states.collect::<Result<Vec<_>, _>>()?;
-    parameters.end()?;
-    let credentials = Credentials::of(request.headers(), peer.0)?;
-    let OfVhost { vhost, .. } = OfVhost::of(request.uri())?;
-    let rights = &queues.rights;
-    rights.enter(credentials.clone(), peer, &vhost).await?;
+    asked.end()?;
+    let (rights, vhost) = (&queues.rights, &asked.place.vhost);
+    rights.enter(&asked).await?;
     let handlings = &queues.known.handlings;
-    let mut listed = handlings.of(&vhost);
-    let mut redeclared = handlings.redeclared(&vhost);
+    let mut listed = handlings.of(vhost);
+    let mut redeclared = handlings.redeclared(vhost);
     listed.retain(|(_, handling)| states.is_empty() || states.contains(&handling.state));
     let mut unasked = 0;
-    if *credentials.user() != handlings.user {
+    if *asked.who.user() != handlings.user {
         let names = listed.iter().map(|(queue, _)| queue);
-        let readable = rights.readable(&credentials, peer, &vhost, names);
+        let readable = rights.readable(&asked, names);
         let (readable, more) = readable.await?;
         listed.retain(|(queue, _)| readable.contains(queue));
         unasked = more;
     }
-    let listed = listed.into_iter();
-    let mut rows: Vec<_> = listed
-        .map(|one| Row::new(one, &queues.known, &vhost))
-        .collect();
+    let listed = listed.into_iter().map(|(queue, handling)| {
+        let existing = redeclared.remove(&queue);
+        let said = existing.map(|existing| existing.said(&handlings.names));
+        let own_arguments = said.map(|said| DeadLettersTo::from(&said).to_string());
+        let target = handling.target.clone().map(Target::from);
+        let leads_to = target.as_ref();
+        let leads_to = leads_to.map(|target| queues.known.standing(vhost, target));
+        HandledQueue {
+            own_arguments,
+            target,
+            leads_to,
+            ..HandledQueue::of(queue, &handling, handlings.now())
+        }
+    });
+    let mut rows: Vec<_> = listed.collect();
     rows.sort_by_key(|row| !row.leads_nowhere());
     let left_out = unasked + rows.len().saturating_sub(limit);
     rows.truncate(limit);
-    let asked = rows.iter().filter_map(Row::asks_for).cloned().collect();
-    let there = rights.are_there(credentials, peer, vhost, asked).await?;
+    let targets = rows.iter().filter_map(HandledQueue::asks_for).cloned();
+    let there = rights.are_there(&asked, targets.collect()).await?;
     for row in &mut rows {
         let is_there = row.asks_for().and_then(|queue| there.get(queue));
-        row.standing = is_there.map_or(row.standing, |is_there| match is_there {
-            true => Standing::Queue,
-            false => Standing::NoQueue,
+        row.leads_to = is_there.map_or(row.leads_to, |is_there| match is_there {
+            true => Some(Standing::Queue),
+            false => Some(Standing::NoQueue),
         });
     }
     rows.sort_by_key(|row| !row.leads_nowhere());
-    let causes = rows.iter().map(|row| row.handling.why);
+    let causes = rows.iter().map(|row| row.why);
     json(&HandledQueues {
         causes: causes
             .map(|Why { name, says, advice }| (name, Cause { says, advice }))
             .collect(),
-        queues: rows
-            .into_iter()
-            .map(|row| {
-                let existing = redeclared.remove(&row.queue);
-                let said = existing.map(|existing| existing.said(&handlings.names));
-                let own_arguments = said.map(|said| DeadLettersTo::from(&said).to_string());
-                row.shown(handlings.now(), own_arguments)
-            })
-            .collect(),
+        queues: rows,
         left_out,
         notes: not_asked(unasked),
     })
 }
 
-/// What is to be shown of a queue.
-struct Row {
-    queue: ShortStr,
-    handling: Handling,
-    target: Option<Target>,
-    standing: Standing,
-}
+// === impl HandledQueue ===
 
-// === impl Row ===
-
-impl Row {
-    fn new((queue, handling): (ShortStr, Handling), known: &KnownQueues, vhost: &Vhost) -> Row {
-        let target = handling.target.clone().map(Target::from);
-        let standing = target.as_ref().map(|target| known.standing(vhost, target));
-        Row {
+impl HandledQueue {
+    /// Without its target.
+    fn of(queue: ShortStr, handling: &Handling, now: Mono) -> HandledQueue {
+        let (source, at) = handling.told.unzip();
+        HandledQueue {
             queue,
-            handling,
-            target,
-            standing: standing.unwrap_or(Standing::Unknown),
+            state: handling.state.as_str(),
+            cause: handling.why.name,
+            target: None,
+            leads_to: None,
+            retries: handling.retries,
+            told_by: source.map(|source| match source {
+                Source::Refusal => "refusal",
+                Source::Management => "management-api",
+                Source::Declare => "declare",
+            }),
+            told_seconds: at.or(handling.asked).map(|at| at.until(now).as_secs()),
+            own_arguments: None,
+            why: handling.why,
         }
     }
 
     fn leads_nowhere(&self) -> bool {
-        matches!(self.standing, Standing::NoQueue | Standing::NoExchange)
+        matches!(
+            self.leads_to,
+            Some(Standing::NoQueue | Standing::NoExchange)
+        )
     }
 
     /// The queue that the broker is asked for: the target by the default exchange, of which nobody told.
     fn asks_for(&self) -> Option<&ShortStr> {
         let target = self.target.as_ref()?;
-        let asks = target.exchange.is_empty() && self.standing == Standing::Unknown;
+        let asks = target.exchange.is_empty() && self.leads_to == Some(Standing::Unknown);
         target.routing_key.as_ref().filter(|_| asks)
-    }
-
-    fn shown(self, now: Mono, own_arguments: Option<String>) -> HandledQueue {
-        let Handling {
-            state,
-            why,
-            retries,
-            told,
-            asked,
-            ..
-        } = self.handling;
-        HandledQueue {
-            queue: self.queue,
-            state: state.as_str(),
-            cause: why.name,
-            leads_to: self.target.as_ref().map(|_| self.standing),
-            target: self.target.map(ListedTarget::from),
-            retries,
-            told_by: told.map(|(source, _)| match source {
-                Source::Refusal => "refusal",
-                Source::Management => "management-api",
-                Source::Declare => "declare",
-            }),
-            told_seconds: told
-                .map(|(_, at)| at)
-                .or(asked)
-                .map(|at| at.until(now).as_secs()),
-            own_arguments,
-        }
     }
 }

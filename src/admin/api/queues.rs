@@ -1,20 +1,17 @@
 //! The queues that dead letters went to, or may go to: `GET /api/v1/vhosts/{vhost}/dead-letter-queues`. A user sees those that the user may read, and the
 //! targets of which nobody knows to which queues they lead.
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::super::login::Credentials;
 use super::super::looks::Looks;
-use super::super::parameters::{OfVhost, Parameters};
 use super::super::problem::Problem;
 use super::rights::{Rights, not_asked};
-use super::{Answered, Peer, json};
-use crate::amqp::ids::{ShortStr, Vhost};
+use super::{Answered, Asked, json};
+use crate::amqp::ids::ShortStr;
 use crate::known::{DeadLetterQueue, KnownQueues, Target};
 use crate::telemetry::Metrics;
 
@@ -30,7 +27,7 @@ pub(in crate::admin) struct Queues {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::admin) struct DeadLetterQueues {
-    pub(in crate::admin) dead_letter_queues: Vec<ListedQueue>,
+    pub(in crate::admin) dead_letter_queues: Vec<DeadLetterQueue>,
     /// Targets of which it is not known to which queues they lead.
     pub(in crate::admin) elsewhere: Vec<Elsewhere>,
     /// Dead letters that went to queues beyond those that are remembered.
@@ -53,43 +50,12 @@ pub(in crate::admin) struct Parked {
     pub(in crate::admin) messages: usize,
 }
 
-/// A queue, and what is known of it.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(in crate::admin) struct ListedQueue {
-    /// Its name.
-    #[schema(value_type = String)]
-    pub(in crate::admin) queue: ShortStr,
-    /// What nothing takes is parked there.
-    pub(in crate::admin) parking: bool,
-    /// By which dead letters came there.
-    pub(in crate::admin) targets: Vec<ListedTarget>,
-    /// All messages there; none: that is not known.
-    pub(in crate::admin) messages: Option<u64>,
-    /// How long the oldest has been there at least; none: that is not known.
-    pub(in crate::admin) oldest_seconds: Option<u64>,
-    /// How many this process has published there.
-    pub(in crate::admin) dead_letters: u64,
-}
-
-/// An exchange, and a key.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(in crate::admin) struct ListedTarget {
-    /// Empty is the default exchange.
-    #[schema(value_type = String)]
-    pub(in crate::admin) exchange: ShortStr,
-    /// None: many keys.
-    #[schema(value_type = Option<String>)]
-    pub(in crate::admin) routing_key: Option<ShortStr>,
-}
-
 /// A target of which it is not known to which queues it leads.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::admin) struct Elsewhere {
     #[serde(flatten)]
-    pub(in crate::admin) target: ListedTarget,
+    pub(in crate::admin) target: Target,
     pub(in crate::admin) dead_letters: u64,
 }
 
@@ -105,23 +71,17 @@ impl Queues {
     }
 
     /// Those of a vhost that a user may see whom the broker has let into it.
-    pub(in crate::admin) async fn list(
-        &self,
-        credentials: &Credentials,
-        peer: Peer,
-        vhost: &Vhost,
-    ) -> Result<DeadLetterQueues, Problem> {
-        let known = self.known.of(vhost);
+    pub(in crate::admin) async fn list(&self, asked: &Asked) -> Result<DeadLetterQueues, Problem> {
+        let known = self.known.of(&asked.place.vhost);
         // Nobody can say whose dead letters went elsewhere, so only those hear of it who may read what nobody took.
         let parking = self.known.parking();
         let names = known.queues.iter().map(|queue| &queue.queue);
         let names = names.chain([parking]);
-        let readable = self.rights.readable(credentials, peer, vhost, names);
+        let readable = self.rights.readable(asked, names);
         let (readable, unasked) = readable.await?;
         let is_operator = readable.contains(parking);
-        let shown = known.queues.into_iter();
-        let shown = shown.filter(|shown| readable.contains(&shown.queue));
-        let shown: Vec<_> = shown.map(ListedQueue::from).collect();
+        let mut shown = known.queues;
+        shown.retain(|shown| readable.contains(&shown.queue));
         let parked = known.parked.into_iter().filter(|_| is_operator);
         let mut notes = not_asked(unasked);
         if known.uncounted > 0 {
@@ -142,7 +102,7 @@ impl Queues {
                 .collect(),
             elsewhere: elsewhere
                 .map(|(target, dead_letters)| Elsewhere {
-                    target: target.into(),
+                    target,
                     dead_letters,
                 })
                 .collect(),
@@ -161,42 +121,8 @@ pub(super) fn router(queues: Queues) -> OpenApiRouter {
 
 /// Lists the queues that dead letters of this process went to, or of known queues may go to, and what is known of them.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/dead-letter-queues", tag = "dead letters", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = DeadLetterQueues)))]
-async fn list_queues(
-    State(queues): State<Queues>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    Parameters::of(request.uri()).end()?;
-    let Peer(address) = peer;
-    let credentials = Credentials::of(request.headers(), address)?;
-    let OfVhost { vhost, .. } = OfVhost::of(request.uri())?;
-    let rights = &queues.rights;
-    rights.enter(credentials.clone(), peer, &vhost).await?;
-    json(&queues.list(&credentials, peer, &vhost).await?)
-}
-
-impl From<DeadLetterQueue> for ListedQueue {
-    fn from(queue: DeadLetterQueue) -> ListedQueue {
-        ListedQueue {
-            queue: queue.queue,
-            parking: queue.is_parking,
-            targets: queue.targets.into_iter().map(ListedTarget::from).collect(),
-            messages: queue.messages,
-            oldest_seconds: queue.oldest.map(|oldest| oldest.as_secs()),
-            dead_letters: queue.dead_letters,
-        }
-    }
-}
-
-impl From<Target> for ListedTarget {
-    fn from(target: Target) -> ListedTarget {
-        let Target {
-            exchange,
-            routing_key,
-        } = target;
-        ListedTarget {
-            exchange,
-            routing_key,
-        }
-    }
+async fn list_queues(State(queues): State<Queues>, asked: Asked) -> Answered {
+    asked.end()?;
+    queues.rights.enter(&asked).await?;
+    json(&queues.list(&asked).await?)
 }

@@ -8,8 +8,7 @@
 
 use std::num::NonZeroU32;
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -18,14 +17,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::super::listing::{Answer, Grouped};
-use super::super::login::Credentials;
 use super::super::looks::Looks;
-use super::super::parameters::{OfVhost, Parameters, Place, bad};
+use super::super::parameters::{Parameters, Place, bad};
 use super::super::problem::Problem;
 use super::description::{Filters, OfQueue};
 use super::rights::{Rights, ask, may_read, not_asked};
-use super::{Answered, Peer, count, json, read, wanted};
-use crate::amqp::ids::Vhost;
+use super::{Answered, Asked, count, json, wanted};
 use crate::dead_letter::redrive::{Destination, Redrive};
 use crate::redrives::{NotBegun, Order, Redrives, Shown};
 use crate::walk::MOST_HELD;
@@ -96,14 +93,10 @@ pub(super) fn router(moves: Moves) -> OpenApiRouter {
 
 /// Sends messages back to the queues that they died in, or to another place.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/redrives", tag = "redrives", params(OfQueue, Filters, Pace, To), responses((status = ACCEPTED, body = Shown, description = "It has begun"), (status = OK, body = Answer<Grouped>, description = "Of a dry run")))]
-async fn redrive(
-    State(moves): State<Moves>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, place, mut parameters) = read(&request, peer)?;
+async fn redrive(State(moves): State<Moves>, mut asked: Asked) -> Answered {
+    let parameters = &mut asked.parameters;
     let to = Redrive {
-        to: destination(&mut parameters)?,
+        to: destination(parameters)?,
         keep_history: parameters
             .read("history", |text| match text {
                 "keep" => Ok(true),
@@ -111,24 +104,15 @@ async fn redrive(
                 _ => Err("write keep or new"),
             })?
             .unwrap_or(true),
-        by: credentials.user().clone(),
+        by: asked.who.user().clone(),
     };
-    moves
-        .begin(credentials, peer, place, parameters, Some(to))
-        .await
+    moves.begin(asked, Some(to)).await
 }
 
 /// Removes messages for good.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/queues/{queue}/purges", tag = "redrives", params(OfQueue, Filters, Pace), responses((status = ACCEPTED, body = Shown, description = "It has begun"), (status = OK, body = Answer<Grouped>, description = "Of a dry run")))]
-async fn purge(
-    State(moves): State<Moves>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, place, parameters) = read(&request, peer)?;
-    moves
-        .begin(credentials, peer, place, parameters, None)
-        .await
+async fn purge(State(moves): State<Moves>, asked: Asked) -> Answered {
+    moves.begin(asked, None).await
 }
 
 /// Where messages are to go.
@@ -158,75 +142,36 @@ fn destination(parameters: &mut Parameters) -> Result<Destination, Problem> {
 
 /// Lists the redrives and purges of a vhost, the newest first.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/redrives", tag = "redrives", params(("vhost" = String, Path, description = "The vhost")), responses((status = OK, body = Listed)))]
-async fn list(
-    State(moves): State<Moves>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, of) = asked(&request, peer)?;
-    let rights = &moves.rights;
-    rights.enter(credentials.clone(), peer, &of.vhost).await?;
-    let (redrives, unasked) = moves.list(&credentials, peer, &of.vhost).await?;
+async fn list(State(moves): State<Moves>, asked: Asked) -> Answered {
+    asked.end()?;
+    moves.rights.enter(&asked).await?;
+    let (redrives, unasked) = moves.list(&asked).await?;
     let notes = not_asked(unasked);
     json(&Listed { redrives, notes })
 }
 
 /// Shows one redrive or purge.
 #[utoipa::path(get, path = "/api/v1/vhosts/{vhost}/redrives/{id}", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
-async fn show(
-    State(moves): State<Moves>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let asked = asked(&request, peer)?;
-    json(&moves.seen(asked, peer).await?)
+async fn show(State(moves): State<Moves>, asked: Asked) -> Answered {
+    json(&moves.seen(&asked).await?)
 }
 
 /// Holds it up.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/pause", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
-async fn pause(state: State<Moves>, peer: Extension<Peer>, request: Request) -> Answered {
-    change(state, peer, request, Verb::Pause).await
+async fn pause(moves: State<Moves>, asked: Asked) -> Answered {
+    moves.change(asked, Verb::Pause).await
 }
 
 /// Lets it go on.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/resume", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
-async fn resume(state: State<Moves>, peer: Extension<Peer>, request: Request) -> Answered {
-    change(state, peer, request, Verb::Resume).await
+async fn resume(moves: State<Moves>, asked: Asked) -> Answered {
+    moves.change(asked, Verb::Resume).await
 }
 
 /// Ends it. What is on its way arrives.
 #[utoipa::path(post, path = "/api/v1/vhosts/{vhost}/redrives/{id}/cancel", tag = "redrives", params(("vhost" = String, Path, description = "The vhost"), ("id" = u64, Path, description = "The number of the redrive")), responses((status = OK, body = Shown)))]
-async fn cancel(state: State<Moves>, peer: Extension<Peer>, request: Request) -> Answered {
-    change(state, peer, request, Verb::Cancel).await
-}
-
-async fn change(
-    State(moves): State<Moves>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-    verb: Verb,
-) -> Answered {
-    let asked = asked(&request, peer)?;
-    let id = moves.seen(asked, peer).await?.id;
-    let told = match verb {
-        Verb::Pause => moves.redrives.pause(id, true),
-        Verb::Resume => moves.redrives.pause(id, false),
-        Verb::Cancel => moves.redrives.cancel(id),
-    };
-    match (told, moves.redrives.show(id)) {
-        (true, Some(shown)) => json(&shown),
-        _ => Err(Problem::new(StatusCode::CONFLICT, "it has ended")),
-    }
-}
-
-/// Who asks, and for which redrive.
-pub(in crate::admin) fn asked(
-    request: &Request,
-    Peer(peer): Peer,
-) -> Result<(Credentials, OfVhost), Problem> {
-    Parameters::of(request.uri()).end()?;
-    let credentials = Credentials::of(request.headers(), peer)?;
-    Ok((credentials, OfVhost::of(request.uri())?))
+async fn cancel(moves: State<Moves>, asked: Asked) -> Answered {
+    moves.change(asked, Verb::Cancel).await
 }
 
 fn there_is_none() -> Problem {
@@ -236,34 +181,44 @@ fn there_is_none() -> Problem {
 // === impl Moves ===
 
 impl Moves {
-    async fn begin(
-        &self,
-        credentials: Credentials,
-        peer: Peer,
-        place: Place,
-        mut parameters: Parameters,
-        to: Option<Redrive>,
-    ) -> Answered {
-        let wanted = wanted(&self.looks, &mut parameters)?;
+    async fn change(&self, asked: Asked, verb: Verb) -> Answered {
+        let id = self.seen(&asked).await?.id;
+        let told = match verb {
+            Verb::Pause => self.redrives.pause(id, true),
+            Verb::Resume => self.redrives.pause(id, false),
+            Verb::Cancel => self.redrives.cancel(id),
+        };
+        match (told, self.redrives.show(id)) {
+            (true, Some(shown)) => json(&shown),
+            _ => Err(Problem::new(StatusCode::CONFLICT, "it has ended")),
+        }
+    }
+
+    async fn begin(&self, mut asked: Asked, to: Option<Redrive>) -> Answered {
+        let parameters = &mut asked.parameters;
+        let wanted = wanted(&self.looks, parameters)?;
         let most = parameters.number("limit", 1..=u64::MAX)?;
         let rate = parameters.number("rate", 1..=1_000_000)?;
         let dry_run = parameters.read("dry-run", |text| {
             text.parse::<bool>().map_err(|_| "write true or false")
         })?;
-        parameters.end()?;
+        asked.end()?;
         if dry_run == Some(true) {
-            let mut counted = count(&self.looks, credentials, peer, place, wanted).await?;
+            let mut counted = count(&self.looks, asked, wanted).await?;
             counted.matched = counted.matched.min(most.unwrap_or(u64::MAX));
             return json(&counted);
         }
         // Before anything is said of what is at work there: only those hear of it who may read the queue. It also keeps those from the list of
         // redrives, and from the log, whom the broker does not let in.
-        ask(&self.looks, credentials.clone(), peer, &place).await?;
+        ask(&self.looks, &asked).await?;
+        let Asked {
+            who, peer, place, ..
+        } = asked;
         // What a look holds would be left out.
         let _turn = self.looks.turn_at(&place.vhost, &place.queue).await?;
-        let attempt = self.looks.attempt(&credentials, peer.0);
+        let attempt = self.looks.attempt(&who, peer);
         let order = Order {
-            login: credentials.login(place.vhost),
+            login: who.login(place.vhost),
             queue: place.queue,
             filter: wanted.filter,
             most: most.unwrap_or(u64::MAX),
@@ -287,33 +242,29 @@ impl Moves {
     /// All redrives of a vhost that a user may see whom the broker has let into it; and of how many queues that was not asked.
     pub(in crate::admin) async fn list(
         &self,
-        credentials: &Credentials,
-        peer: Peer,
-        vhost: &Vhost,
+        asked: &Asked,
     ) -> Result<(Vec<Shown>, usize), Problem> {
-        let name = vhost.to_string();
+        let name = asked.place.vhost.to_string();
         let mut redrives = self.redrives.list();
         redrives.retain(|shown| shown.vhost == name);
         let queues = redrives.iter().map(|shown| &shown.of);
-        let readable = self.rights.readable(credentials, peer, vhost, queues);
-        let (readable, unasked) = readable.await?;
+        let (readable, unasked) = self.rights.readable(asked, queues).await?;
         redrives.retain(|shown| readable.contains(&shown.of));
         Ok((redrives, unasked))
     }
 
     /// The redrive that a path names, if the user may read its queue.
-    pub(in crate::admin) async fn seen(
-        &self,
-        (credentials, of): (Credentials, OfVhost),
-        peer: Peer,
-    ) -> Result<Shown, Problem> {
-        let id = std::str::from_utf8(&of.last).ok();
+    pub(in crate::admin) async fn seen(&self, asked: &Asked) -> Result<Shown, Problem> {
+        asked.end()?;
+        let Place {
+            vhost, queue: id, ..
+        } = &asked.place;
+        let id = std::str::from_utf8(id).ok();
         let id = id.and_then(|id| id.parse().ok());
         let shown = id.and_then(|id| self.redrives.show(id));
-        let shown = shown.filter(|shown| shown.vhost == of.vhost.to_string());
+        let shown = shown.filter(|shown| shown.vhost == vhost.to_string());
         let queue = shown.as_ref().map(|shown| shown.of.clone());
-        let place = Place::new(of.vhost, queue.unwrap_or_default());
-        let may = may_read(&self.looks, credentials, peer, &place).await?;
+        let may = may_read(&self.looks, &asked.of(queue.unwrap_or_default())).await?;
         shown.filter(|_| may).ok_or_else(there_is_none)
     }
 }

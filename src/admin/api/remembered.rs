@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::login::Credentials;
+use super::Asked;
 use crate::amqp::ids::{ShortStr, Vhost};
 
 /// So long an answer of the broker's counts.
@@ -22,40 +22,29 @@ pub(super) struct Remembered {
 }
 
 /// Whose login, and which queue.
-type Asked = (u64, Vhost, ShortStr);
+type Key = (u64, Vhost, ShortStr);
 
 /// The answers, without a clock.
 #[derive(Debug, Default)]
-struct Answers(BTreeMap<Asked, (bool, Instant)>);
+struct Answers(BTreeMap<Key, (bool, Instant)>);
 
 // === impl Remembered ===
 
 impl Remembered {
     /// What the broker said not long ago.
-    pub(super) fn known(
-        &self,
-        credentials: &Credentials,
-        vhost: &Vhost,
-        queue: &ShortStr,
-    ) -> Option<bool> {
-        let asked = self.asked(credentials, vhost, queue);
-        self.answers().known(&asked, Instant::now())
+    pub(super) fn known(&self, asked: &Asked, queue: &ShortStr) -> Option<bool> {
+        let key = self.key(asked, queue);
+        self.answers().known(&key, Instant::now())
     }
 
-    pub(super) fn learn(
-        &self,
-        credentials: &Credentials,
-        vhost: &Vhost,
-        queue: &ShortStr,
-        may: bool,
-    ) {
-        let asked = self.asked(credentials, vhost, queue);
-        self.answers().learn(asked, may, Instant::now());
+    pub(super) fn learn(&self, asked: &Asked, queue: &ShortStr, may: bool) {
+        let key = self.key(asked, queue);
+        self.answers().learn(key, may, Instant::now());
     }
 
-    fn asked(&self, credentials: &Credentials, vhost: &Vhost, queue: &ShortStr) -> Asked {
-        let login = self.hasher.hash_one(credentials);
-        (login, vhost.clone(), queue.clone())
+    fn key(&self, asked: &Asked, queue: &ShortStr) -> Key {
+        let login = self.hasher.hash_one(&asked.who);
+        (login, asked.place.vhost.clone(), queue.clone())
     }
 
     fn answers(&self) -> MutexGuard<'_, Answers> {
@@ -66,16 +55,16 @@ impl Remembered {
 // === impl Answers ===
 
 impl Answers {
-    fn known(&self, asked: &Asked, now: Instant) -> Option<bool> {
-        let (may, at) = self.0.get(asked)?;
+    fn known(&self, key: &Key, now: Instant) -> Option<bool> {
+        let (may, at) = self.0.get(key)?;
         (now.duration_since(*at) < COUNTS_FOR).then_some(*may)
     }
 
-    fn learn(&mut self, asked: Asked, may: bool, now: Instant) {
+    fn learn(&mut self, key: Key, may: bool, now: Instant) {
         if self.0.len() >= MOST {
             self.0.clear();
         }
-        self.0.insert(asked, (may, now));
+        self.0.insert(key, (may, now));
     }
 }
 

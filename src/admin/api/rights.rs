@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::login::Credentials;
 use super::super::looks::Looks;
-use super::super::parameters::Place;
 use super::super::problem::Problem;
-use super::Peer;
+use super::Asked;
 use super::remembered::Remembered;
-use crate::amqp::ids::{ShortStr, Vhost};
-use crate::walk::Failure;
+use crate::amqp::ids::ShortStr;
+use crate::walk::{Answers, Failure};
 
 /// For one answer the broker is asked about so many queues, one after another: that takes it a second at most (3.10.8, 4.3.6).
 const MOST_ASKED: usize = 300;
@@ -35,33 +33,9 @@ impl Rights {
     ///
     /// # Errors
     /// When it does not.
-    pub(in crate::admin) async fn enter(
-        &self,
-        credentials: Credentials,
-        peer: Peer,
-        vhost: &Vhost,
-    ) -> Result<(), Problem> {
-        self.looks.enter(credentials, peer.0, vhost).await
-    }
-
-    /// Whether the user may read that queue.
-    ///
-    /// # Errors
-    /// When the broker does not even let the user in.
-    pub(super) async fn may_read(
-        &self,
-        credentials: &Credentials,
-        peer: Peer,
-        vhost: &Vhost,
-        queue: &ShortStr,
-    ) -> Result<bool, Problem> {
-        if let Some(may) = self.said.known(credentials, vhost, queue) {
-            return Ok(may);
-        }
-        let place = Place::new(vhost.clone(), queue.clone());
-        let may = may_read(&self.looks, credentials.clone(), peer, &place).await?;
-        self.said.learn(credentials, vhost, queue, may);
-        Ok(may)
+    pub(in crate::admin) async fn enter(&self, asked: &Asked) -> Result<(), Problem> {
+        let vhost = &asked.place.vhost;
+        self.looks.enter(asked.who.clone(), asked.peer, vhost).await
     }
 
     /// Those of these queues that the user may read; and of how many that was not asked, since there are too many of them.
@@ -70,9 +44,7 @@ impl Rights {
     /// When the broker does not even let the user in.
     pub(in crate::admin) async fn readable<'a>(
         &self,
-        credentials: &Credentials,
-        peer: Peer,
-        vhost: &Vhost,
+        asked: &Asked,
         queues: impl IntoIterator<Item = &'a ShortStr>,
     ) -> Result<(BTreeSet<ShortStr>, usize), Problem> {
         let (mut ask, mut unasked) = (Vec::new(), 0);
@@ -80,7 +52,7 @@ impl Rights {
         let mut seen = BTreeSet::new();
         // Those first that the caller shows first.
         for queue in queues.into_iter().filter(|queue| seen.insert(*queue)) {
-            match self.said.known(credentials, vhost, queue) {
+            match self.said.known(asked, queue) {
                 Some(true) => {
                     readable.insert(queue.clone());
                 }
@@ -90,10 +62,9 @@ impl Rights {
             }
         }
         if !ask.is_empty() {
-            let login = (credentials.clone(), vhost.clone());
-            let answers = may_read_each(&self.looks, login, peer, ask.clone()).await?;
+            let answers = may_read_each(&self.looks, asked, ask.clone()).await?;
             for (queue, may) in ask.into_iter().zip(answers) {
-                self.said.learn(credentials, vhost, &queue, may);
+                self.said.learn(asked, &queue, may);
                 if may {
                     readable.insert(queue);
                 }
@@ -108,25 +79,21 @@ impl Rights {
     /// When it does not even let the user in.
     pub(super) async fn are_there(
         &self,
-        credentials: Credentials,
-        Peer(peer): Peer,
-        vhost: Vhost,
+        asked: &Asked,
         queues: BTreeSet<ShortStr>,
     ) -> Result<BTreeMap<ShortStr, bool>, Problem> {
         let queues: Vec<_> = queues.into_iter().take(MOST_ASKED).collect();
         if queues.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let asked = self
-            .looks
-            .readable(credentials, peer, vhost, queues.clone());
+        let answers = told(&self.looks, asked, queues.clone()).await?;
         let is_there = |answer| match answer {
             // Asked before the broker looks for the queue.
             Some(Failure::Refused { code: 403, .. }) => None,
             Some(Failure::Refused { code: 404, .. }) => Some(false),
             Some(_) | None => Some(true),
         };
-        let answers = queues.into_iter().zip(asked.await?);
+        let answers = queues.into_iter().zip(answers);
         let told = answers.filter_map(|(queue, answer)| Some((queue, is_there(answer)?)));
         Ok(told.collect())
     }
@@ -144,22 +111,15 @@ pub(super) fn not_asked(queues: usize) -> Vec<String> {
 ///
 /// # Errors
 /// When it does not even let the user in.
-pub(super) async fn may_read(
-    looks: &Looks,
-    credentials: Credentials,
-    peer: Peer,
-    place: &Place,
-) -> Result<bool, Problem> {
-    let login = (credentials, place.vhost.clone());
-    let answers = may_read_each(looks, login, peer, vec![place.queue.clone()]).await?;
-    Ok(answers == [true])
+pub(super) async fn may_read(looks: &Looks, asked: &Asked) -> Result<bool, Problem> {
+    let queues = vec![asked.place.queue.clone()];
+    Ok(may_read_each(looks, asked, queues).await? == [true])
 }
 
 /// The same of several queues.
 async fn may_read_each(
     looks: &Looks,
-    (credentials, vhost): (Credentials, Vhost),
-    Peer(peer): Peer,
+    asked: &Asked,
     queues: Vec<ShortStr>,
 ) -> Result<Vec<bool>, Problem> {
     let number = queues.len();
@@ -168,7 +128,7 @@ async fn may_read_each(
         Some(problem) if problem.is_about_the_queue() => Ok(false),
         Some(problem) => Err(problem),
     };
-    match looks.readable(credentials, peer, vhost, queues).await {
+    match told(looks, asked, queues).await {
         Ok(answers) => {
             let refused = answers.into_iter().map(|answer| answer.map(Problem::from));
             refused.map(may).collect()
@@ -182,16 +142,17 @@ async fn may_read_each(
 ///
 /// # Errors
 /// When it says no, in its words, or cannot be asked.
-pub(super) async fn ask(
-    looks: &Looks,
-    credentials: Credentials,
-    Peer(peer): Peer,
-    place: &Place,
-) -> Result<(), Problem> {
-    let queues = vec![place.queue.clone()];
-    let answers = looks.readable(credentials, peer, place.vhost.clone(), queues);
-    match answers.await?.into_iter().flatten().next() {
+pub(super) async fn ask(looks: &Looks, asked: &Asked) -> Result<(), Problem> {
+    let answers = told(looks, asked, vec![asked.place.queue.clone()]).await?;
+    match answers.into_iter().flatten().next() {
         None => Ok(()),
         Some(refused) => Err(refused.into()),
     }
+}
+
+async fn told(looks: &Looks, asked: &Asked, queues: Vec<ShortStr>) -> Result<Answers, Problem> {
+    let vhost = asked.place.vhost.clone();
+    looks
+        .readable(asked.who.clone(), asked.peer, vhost, queues)
+        .await
 }

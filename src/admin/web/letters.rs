@@ -1,28 +1,27 @@
 //! A list of messages, page by page, with the form of its filter.
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use maud::{Markup, html};
 
-use super::super::api::{Peer, listed, read};
+use super::super::api::{Asked, listed};
 use super::super::listing::{Answer, Letters, USUAL};
 use super::super::parameters::{Parameters, Place};
+use super::super::problem::Problem;
 use super::page::{Trail, page};
-use super::{Answered, Pages, moving, paths, queue, text};
+use super::{Answered, Pages, moving, paths, queue, text, told};
 use crate::letter::Summary;
 use crate::machine::Reason;
 
+/// What a list shows of a message.
+const COLUMNS: &str =
+    "position,preview,source-queue,reason,died-at,error,routing-key,size,redriven,parked-cause";
 /// Parameters that say which part of the list is meant.
 const PAGE: [&str; 2] = ["offset", "limit"];
 
-pub(super) async fn list(
-    State(pages): State<Pages>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let asked = read(&request, peer)?;
-    let (place, parameters) = (asked.1.clone(), asked.2.clone());
-    let answer = listed(&pages.moves.looks, peer, asked).await?;
+pub(super) async fn list(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
+    let asked = asked?;
+    let (place, parameters) = (asked.place.clone(), asked.parameters.clone());
+    let answer = listed(&pages.moves.looks, asked).await?;
     let query = paths::query_without(&parameters, &PAGE);
     let name = place.queue.to_string();
     let meant = match query.is_empty() {
@@ -46,40 +45,13 @@ pub(super) async fn list(
 }
 
 fn letters(place: &Place, letters: &[Summary]) -> Markup {
+    let link = |at: usize, name: &str| {
+        let letter = letters.get(at).filter(|_| name == "preview")?;
+        Some(paths::message(place, &letter.id))
+    };
     html! {
         @if letters.is_empty() { p { "No message was found." } }
-        @else {
-            table.stacked {
-                thead { tr {
-                    th.number scope="col" { "Place" } th scope="col" { "Message" } th scope="col" { "Died in" }
-                    th scope="col" { "Reason" } th scope="col" { "Died at" } th scope="col" { "Error" }
-                    th scope="col" { "Routing key" } th.number scope="col" { "Size" }
-                } }
-                tbody { @for letter in letters { (row(place, letter)) } }
-            }
-        }
-    }
-}
-
-fn row(place: &Place, letter: &Summary) -> Markup {
-    let preview = letter.preview.as_deref().map(text::visible);
-    html! {
-        tr {
-            td.number data-label="Place" { (text::number(letter.position)) }
-            td.wide data-label="Message" {
-                a href=(paths::message(place, &letter.id)) aria-label=(format!("Message {}: {}", letter.position, preview.as_deref().unwrap_or("no text"))) {
-                    @match &preview { Some(preview) => bdi.preview { (preview) }, None => span.none { "not text" } }
-                }
-                @if letter.redriven > 0 { " " span.sign { "redriven " (letter.redriven) "×" } }
-                @if let Some(cause) = &letter.parked_cause { " " span.sign { "parked: " (text::visible(cause)) } }
-            }
-            td data-label="Died in" { (text::maybe(letter.source_queue.as_deref(), "unknown")) }
-            td data-label="Reason" { (text::maybe(letter.reason.as_deref(), "unknown")) }
-            td data-label="Died at" { (text::time(letter.died_at.as_deref())) }
-            td.text data-label="Error" { (text::maybe(letter.error.as_deref(), "–")) }
-            td data-label="Routing key" { (text::maybe(Some(&letter.routing_key), "")) }
-            td.number data-label="Size" { (text::octets(letter.size)) }
-        }
+        @else { (told::table(letters, COLUMNS, link)) }
     }
 }
 

@@ -1,24 +1,18 @@
 //! Dead letters as they come. The page is empty: its script asks the API for the last ones, and listens there for more.
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use maud::html;
 
-use super::super::api::Peer;
-use super::super::login::Credentials;
-use super::super::parameters::{OfVhost, Parameters};
+use super::super::api::Asked;
+use super::super::problem::Problem;
 use super::page::{Trail, page};
 use super::{Answered, Pages, paths};
 
-pub(super) async fn show(
-    State(pages): State<Pages>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let credentials = Credentials::of(request.headers(), peer.0)?;
-    let vhost = OfVhost::of(request.uri())?.vhost;
-    Parameters::of(request.uri()).end()?;
-    pages.queues.rights.enter(credentials, peer, &vhost).await?;
+pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
+    let asked = asked?;
+    asked.end()?;
+    pages.queues.rights.enter(&asked).await?;
+    let vhost = asked.place.vhost;
     let content = html! {
         h1 { "Dead letters as they come" }
         p { "Of queues that you may read, the newest first. This proxy alone tells of them: others have lists of their own." }

@@ -1,35 +1,33 @@
 //! How things stand in a vhost, and what moves messages there.
 
-use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use maud::{Markup, html};
 
-use super::super::api::Peer;
-use super::super::api::queues::{DeadLetterQueues, ListedTarget};
-use super::super::login::Credentials;
-use super::super::parameters::{OfVhost, Parameters, Place, bad};
+use super::super::api::Asked;
+use super::super::api::queues::DeadLetterQueues;
+use super::super::parameters::{Parameters, Place, bad};
 use super::super::problem::Problem;
 use super::page::{Trail, facts, notes, page};
-use super::{Answered, Pages, charts, paths, redrive, text};
+use super::{Answered, Pages, charts, paths, text, told};
 use crate::amqp::ids::{ShortStr, Vhost};
 use crate::recent::Rate;
 use crate::redrives::Shown;
 
 /// The first vhost of the settings that the user may enter.
-pub(super) async fn first(
-    State(pages): State<Pages>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let credentials = Credentials::of(request.headers(), peer.0)?;
-    Parameters::of(request.uri()).end()?;
+pub(super) async fn first(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
+    let asked = asked?;
+    asked.end()?;
     let mut last = None;
     for vhost in pages.vhosts.iter() {
-        let entered = pages.queues.rights.enter(credentials.clone(), peer, vhost);
-        match entered.await {
-            Ok(()) => return show(&pages, credentials, peer, vhost).await,
+        let place = Place::new(vhost.clone(), ShortStr::EMPTY);
+        let asked = Asked {
+            place,
+            ..asked.clone()
+        };
+        match pages.queues.rights.enter(&asked).await {
+            Ok(()) => return show(&pages, &asked).await,
             Err(problem) if problem.is_about_the_vhost() => last = Some(problem),
             Err(problem) => return Err(problem.into()),
         }
@@ -41,15 +39,12 @@ pub(super) async fn first(
 
 pub(super) async fn of_vhost(
     State(pages): State<Pages>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
+    asked: Result<Asked, Problem>,
 ) -> Answered {
-    let credentials = Credentials::of(request.headers(), peer.0)?;
-    let vhost = OfVhost::of(request.uri())?.vhost;
-    Parameters::of(request.uri()).end()?;
-    let rights = &pages.queues.rights;
-    rights.enter(credentials.clone(), peer, &vhost).await?;
-    show(&pages, credentials, peer, &vhost).await
+    let asked = asked?;
+    asked.end()?;
+    pages.queues.rights.enter(&asked).await?;
+    show(&pages, &asked).await
 }
 
 /// To the queue of a form.
@@ -71,11 +66,11 @@ pub(super) async fn open(request: Request) -> Answered {
     Ok((StatusCode::SEE_OTHER, [(header::LOCATION, path)]).into_response())
 }
 
-async fn show(pages: &Pages, credentials: Credentials, peer: Peer, vhost: &Vhost) -> Answered {
-    let credentials = &credentials;
-    let queues = pages.queues.list(credentials, peer, vhost).await?;
-    let (rates, not_asked) = rates(pages, credentials, peer, vhost).await?;
-    let (mut redrives, unasked) = pages.moves.list(credentials, peer, vhost).await?;
+async fn show(pages: &Pages, asked: &Asked) -> Answered {
+    let vhost = &asked.place.vhost;
+    let queues = pages.queues.list(asked).await?;
+    let (rates, not_asked) = rates(pages, asked).await?;
+    let (mut redrives, unasked) = pages.moves.list(asked).await?;
     redrives.sort_by_key(|shown| shown.ended.is_some());
     let name = vhost.to_string();
     let content = html! {
@@ -127,17 +122,11 @@ fn others(pages: &Pages, vhost: &Vhost) -> Markup {
 }
 
 /// Of queues that the user may read, and a note if that was not asked of all.
-async fn rates(
-    pages: &Pages,
-    credentials: &Credentials,
-    peer: Peer,
-    vhost: &Vhost,
-) -> Result<(Vec<Rate>, Vec<String>), Problem> {
-    let mut rates = pages.watches.recent().rates(vhost, pages.moves.looks.now());
+async fn rates(pages: &Pages, asked: &Asked) -> Result<(Vec<Rate>, Vec<String>), Problem> {
+    let now = pages.moves.looks.now();
+    let mut rates = pages.watches.recent().rates(&asked.place.vhost, now);
     let queues = rates.iter().filter_map(|rate| rate.queue.as_ref());
-    let rights = &pages.queues.rights;
-    let readable = rights.readable(credentials, peer, vhost, queues);
-    let (readable, unasked) = readable.await?;
+    let (readable, unasked) = pages.queues.rights.readable(asked, queues).await?;
     rates.retain(|rate| {
         rate.queue
             .as_ref()
@@ -225,46 +214,24 @@ fn state(pages: &Pages, vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
 
 /// Those that are known, and what is not known of others.
 fn dead_letter_queues(vhost: &Vhost, known: &DeadLetterQueues) -> Markup {
-    let key = |key: &Option<ShortStr>| match key {
-        Some(key) if key.is_empty() => html! {},
-        Some(key) => html! { " with key " (text::name(&key.to_string())) },
-        None => html! { " with many keys" },
+    let queues = &known.dead_letter_queues;
+    let link = |at: usize, name: &str| {
+        let queue = queues.get(at).filter(|_| name == "queue")?;
+        Some(paths::queue(&Place::new(
+            vhost.clone(),
+            queue.queue.clone(),
+        )))
     };
-    let target = |target: &ListedTarget| {
-        html! {
-            @match target.exchange.is_empty() {
-                true => "default exchange",
-                false => (text::name(&target.exchange.to_string())),
-            }
-            (key(&target.routing_key))
-        }
-    };
+    let columns = "queue,messages,oldest-seconds,dead-letters,targets,parking";
     html! {
         @if known.dead_letter_queues.is_empty() && known.elsewhere.is_empty() {
             p { "No dead-letter queue is known that you may read." }
         } @else if !known.dead_letter_queues.is_empty() {
-            table.stacked {
-                thead { tr {
-                    th scope="col" { "Queue" } th.number scope="col" { "Messages" } th scope="col" { "Oldest there since" }
-                    th.number scope="col" { "Dead letters since the start" } th scope="col" { "Published to" }
-                } }
-                tbody { @for queue in &known.dead_letter_queues {
-                    tr {
-                        td data-label="Queue" {
-                            a href=(paths::queue(&Place::new(vhost.clone(), queue.queue.clone()))) { (text::name(&queue.queue.to_string())) }
-                            @if queue.parking { " " span.sign { "parking" } }
-                        }
-                        td.number data-label="Messages" { (queue.messages.map_or("–".to_owned(), text::number)) }
-                        td data-label="Oldest there since" { (queue.oldest_seconds.map_or("–".to_owned(), text::duration)) }
-                        td.number data-label="Dead letters since the start" { (text::number(queue.dead_letters)) }
-                        td.text data-label="Published to" { ul.plain { @for one in &queue.targets { li { (target(one)) } } } }
-                    }
-                } }
-            }
+            (told::table(queues, columns, link))
         }
         @if !known.elsewhere.is_empty() {
             p { "Dead letters went to these exchanges. It is not known to which queues they lead:" }
-            ul { @for one in &known.elsewhere { li { (target(&one.target)) ": " (text::number(one.dead_letters)) } } }
+            ul { @for one in &known.elsewhere { li { (told::target(&one.target)) ": " (text::number(one.dead_letters)) } } }
         }
         @if known.left_out > 0 {
             p { (text::number(known.left_out)) " dead letters went to queues beyond those that are remembered." }
@@ -278,30 +245,16 @@ fn sign(is_good: bool, word: &str) -> Markup {
 }
 
 fn moves(vhost: &Vhost, redrives: &[Shown]) -> Markup {
+    let link = |at: usize, name: &str| {
+        let shown = redrives.get(at)?;
+        match name {
+            "id" => Some(paths::redrive(vhost, shown.id)),
+            "queue" => Some(paths::queue(&Place::new(vhost.clone(), shown.of.clone()))),
+            _ => None,
+        }
+    };
     html! {
         @if redrives.is_empty() { p { "There are none that you may see, of this process." } }
-        @else {
-            table.stacked {
-                thead { tr {
-                    th scope="col" { "Number" } th scope="col" { "State" } th scope="col" { "Queue" }
-                    th scope="col" { "To" } th.number scope="col" { "Gone" } th scope="col" { "By" } th scope="col" { "Begun" }
-                } }
-                tbody {
-                    @for shown in redrives {
-                        tr {
-                            td data-label="Number" { a href=(paths::redrive(vhost, shown.id)) { (redrive::title(shown)) } }
-                            td data-label="State" { (redrive::state(shown)) }
-                            td data-label="Queue" {
-                                a href=(paths::queue(&Place::new(vhost.clone(), shown.of.clone()))) { (text::name(&shown.queue)) }
-                            }
-                            td data-label="To" { (text::name(&shown.to)) }
-                            td.number data-label="Gone" { (text::number(shown.gone)) }
-                            td data-label="By" { (text::name(&shown.by)) }
-                            td data-label="Begun" { (redrive::time(shown.begun)) }
-                        }
-                    }
-                }
-            }
-        }
+        @else { (told::table(redrives, "id,state,queue,to,gone,by,begun", link)) }
     }
 }

@@ -1,33 +1,28 @@
 //! One redrive or purge, while it goes on.
 
-use axum::Extension;
-use axum::extract::{Request, State};
-use maud::{Markup, html};
+use axum::extract::State;
+use maud::html;
 
-use super::super::api::Peer;
-use super::super::api::redrives::asked;
+use super::super::api::Asked;
 use super::super::parameters::Place;
+use super::super::problem::Problem;
 use super::page::{Trail, page};
 use super::{Answered, Pages, paths, text};
 use crate::letter::rfc_3339;
 use crate::machine::Wall;
 use crate::redrives::{Shown, State as Doing};
 
-pub(super) async fn show(
-    State(pages): State<Pages>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-) -> Answered {
-    let (credentials, of) = asked(&request, peer)?;
-    let vhost = of.vhost.clone();
-    let shown = pages.moves.seen((credentials, of), peer).await?;
+pub(super) async fn show(State(pages): State<Pages>, asked: Result<Asked, Problem>) -> Answered {
+    let asked = asked?;
+    let shown = pages.moves.seen(&asked).await?;
+    let vhost = asked.place.vhost;
     let title = title(&shown);
     let place = Place::new(vhost.clone(), shown.of.clone());
     let ends = |verb| paths::told(&vhost, shown.id, verb);
     let has_ended = shown.ended.is_some();
     let content = html! {
         h1 { (title) }
-        p { "Out of queue " a href=(paths::queue(&place)) { (text::name(&shown.queue)) } ", by " (text::name(&shown.by)) ", begun " (time(shown.begun)) "." }
+        p { "Out of queue " a href=(paths::queue(&place)) { (text::name(&shown.queue)) } ", by " (text::name(&shown.by)) ", begun " (text::time(&rfc_3339(Wall(shown.begun)))) "." }
         p { @if shown.to == "nowhere" { "Messages are removed for good." } @else { "Messages go to: " (text::name(&shown.to)) } }
         section.watched aria-labelledby="progress" data-watch=(ends("")) {
             h2 #progress { "Progress" }
@@ -57,21 +52,12 @@ pub(super) async fn show(
 }
 
 /// What it is, and its number.
-pub(super) fn title(shown: &Shown) -> String {
+fn title(shown: &Shown) -> String {
     let what = match shown.to.as_str() {
         "nowhere" => "Purge",
         _ => "Redrive",
     };
     format!("{what} {}", shown.id)
-}
-
-pub(super) fn state(shown: &Shown) -> Markup {
-    let (is_good, is_bad) = match shown.state {
-        Doing::Completed => (true, false),
-        Doing::Failed => (false, true),
-        _ => (false, false),
-    };
-    html! { span.sign.good[is_good].bad[is_bad] { (word(shown.state)) } }
 }
 
 fn word(state: Doing) -> &'static str {
@@ -83,9 +69,4 @@ fn word(state: Doing) -> &'static str {
         Doing::Cancelled => "cancelled",
         Doing::Failed => "failed",
     }
-}
-
-/// Of milliseconds since 1970.
-pub(super) fn time(at: u64) -> Markup {
-    text::time(Some(&rfc_3339(Wall(at))))
 }

@@ -217,7 +217,7 @@ function live(place) {
     source.addEventListener("error", () => state(source.readyState === EventSource.CLOSED ? "ended: load the page again" : "connecting again"));
     source.addEventListener("death", (event) => come(JSON.parse(event.data)));
     source.addEventListener("missed", () => note("Some are missing here: there were more than the proxy remembers."));
-    for (const kind of ["note", "problem"]) source.addEventListener(kind, (event) => note(JSON.parse(event.data)));
+    source.addEventListener("problem", (event) => note(JSON.parse(event.data)));
   };
   parts.pause.addEventListener("click", () => {
     isPaused = !isPaused;

@@ -19,15 +19,9 @@ pub(super) fn visible(text: &str) -> String {
 
 /// A name, set apart from the sentence around it.
 pub(super) fn name(text: &str) -> Markup {
-    html! { bdi.name { (visible(text)) } }
-}
-
-/// A name, or a word that says that there is none.
-pub(super) fn maybe(text: Option<&str>, none: &str) -> Markup {
     match text {
-        Some("") => html! { span.none { "(empty)" } },
-        Some(text) => name(text),
-        None => html! { span.none { (none) } },
+        "" => html! { span.none { "(empty)" } },
+        text => html! { bdi.name { (visible(text)) } },
     }
 }
 
@@ -45,11 +39,8 @@ pub(super) fn number(number: u64) -> String {
 }
 
 /// A time in RFC 3339, as people read it; all times are UTC.
-pub(super) fn time(at: Option<&str>) -> Markup {
-    match at {
-        Some(at) => html! { time datetime=(at) { (at.replace('T', " ").trim_end_matches('Z')) } },
-        None => html! { span.none { "unknown" } },
-    }
+pub(super) fn time(at: &str) -> Markup {
+    html! { time datetime=(at) { (at.replace('T', " ").trim_end_matches('Z')) } }
 }
 
 /// A number of seconds, in one unit: the largest of which there are two.

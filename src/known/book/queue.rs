@@ -91,14 +91,14 @@ impl Queue {
         let leads_here = of.aims().filter(|(_, aim)| aim.leads_to.has(name));
         DeadLetterQueue {
             queue: name.clone(),
-            is_parking: self.is_parking,
+            parking: self.is_parking,
             targets: by_name
                 .into_iter()
                 .chain(leads_here.map(|(target, _)| target))
                 .collect(),
             dead_letters: self.dead_letters,
             messages: counted.map(|it| it.messages),
-            oldest: counted.and_then(|it| Some(it.oldest?.until(now))),
+            oldest_seconds: counted.and_then(|it| Some(it.oldest?.until(now).as_secs())),
         }
     }
 }

@@ -49,7 +49,7 @@ impl Scene {
         let known = self.known(second);
         let lines = known.queues.iter().map(|queue| {
             let targets = queue.targets.iter().map(shown).collect::<Vec<_>>();
-            let parking = if queue.is_parking { " (parking)" } else { "" };
+            let parking = if queue.parking { " (parking)" } else { "" };
             let number = |number: Option<u64>| number.map_or("?".to_owned(), |n| n.to_string());
             format!(
                 "{}{parking} by {}: {}, {}, {}",
@@ -57,7 +57,7 @@ impl Scene {
                 targets.join(" "),
                 queue.dead_letters,
                 number(queue.messages),
-                number(queue.oldest.map(|oldest| oldest.as_secs())),
+                number(queue.oldest_seconds),
             )
         });
         lines.collect()

@@ -2,7 +2,7 @@
 //!
 //! Nothing waits here for a slow reader: the next ones are looked up when it has taken those before.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -10,13 +10,11 @@ use axum::response::sse::Event;
 use futures::stream::{Stream, unfold};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::super::login::Credentials;
-use super::super::super::problem::Problem;
 use super::super::super::watches::{LIVE_FOR, Watches};
-use super::super::Peer;
+use super::super::Asked;
 use super::super::rights::Rights;
 use super::{Shown, is_meant};
-use crate::amqp::ids::{ShortStr, Vhost};
+use crate::amqp::ids::ShortStr;
 use crate::net::permits::Permit;
 
 /// A reader that hears nothing is told so often that it is still heard.
@@ -24,15 +22,10 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// How many are looked up at once.
 const BATCH: usize = 100;
 
-/// For one answer the broker is asked about so many queues.
-const MOST_QUEUES: usize = 100;
-const TOO_MANY: &str = "there are more queues than the broker is asked about for one answer: those of some queues are left out";
-
 pub(super) struct Reader {
     pub(super) rights: Rights,
-    pub(super) credentials: Credentials,
-    pub(super) peer: Peer,
-    pub(super) vhost: Vhost,
+    /// Who reads, and the vhost.
+    pub(super) asked: Asked,
     /// Only what died in this one.
     pub(super) queue: Option<ShortStr>,
 }
@@ -40,13 +33,10 @@ pub(super) struct Reader {
 pub(super) struct Live {
     watches: Watches,
     reader: Reader,
-    /// Those of which it was asked whether they may be read.
-    asked: BTreeSet<ShortStr>,
     /// The number of the last one that was looked at.
     at: u64,
     until: Instant,
     ready: VecDeque<Event>,
-    noted: bool,
     over: bool,
     _permit: Permit,
 }
@@ -61,15 +51,14 @@ impl Live {
         after: Option<u64>,
         permit: Permit,
     ) -> Live {
-        let at = after.unwrap_or_else(|| watches.recent().newest(&reader.vhost, 0).next);
+        let at =
+            after.unwrap_or_else(|| watches.recent().newest(&reader.asked.place.vhost, 0).next);
         let mut live = Live {
             watches,
             reader,
-            asked: BTreeSet::new(),
             at,
             until: Instant::now() + LIVE_FOR,
             ready: VecDeque::new(),
-            noted: false,
             over: false,
             _permit: permit,
         };
@@ -107,7 +96,7 @@ impl Live {
     /// Looks up the next ones, or waits for them.
     async fn look(&mut self) {
         let recent = self.watches.recent().clone();
-        let listed = recent.list(&self.reader.vhost, self.at, BATCH);
+        let listed = recent.list(&self.reader.asked.place.vhost, self.at, BATCH);
         if listed.missed {
             self.ready
                 .push_back(Event::default().event("missed").data("{}"));
@@ -116,68 +105,34 @@ impl Live {
             self.at = listed.next;
             let later = (Instant::now() + SIGN_OF_LIFE).min(self.until);
             tokio::select! {
-                () = recent.more(&self.reader.vhost, self.at) => {}
+                () = recent.more(&self.reader.asked.place.vhost, self.at) => {}
                 () = sleep_until(later) => self.sign_of_life(),
             }
             return;
         }
-        self.ask_for(listed.deaths.iter().map(|death| &death.dead.queue))
-            .await;
+        let Reader {
+            rights,
+            asked,
+            queue,
+        } = &self.reader;
+        // Of a batch all queues are asked for by one connection.
+        let queues = listed.deaths.iter().map(|death| &death.dead.queue);
+        let queues = queues.filter(|of| is_meant(queue, of));
+        let readable = match rights.readable(asked, queues).await {
+            Ok((readable, _)) => readable,
+            // Whoever comes back begins with the first of these.
+            Err(problem) => {
+                self.say("problem", None, &problem.detail());
+                self.over = true;
+                return;
+            }
+        };
         for death in &listed.deaths {
-            let queue = &death.dead.queue;
-            match self.may_read(queue).await {
-                Ok(true) => self.say("death", Some(death.number), &Shown::of(death)),
-                Ok(false) => {}
-                // Whoever comes back begins with this one.
-                Err(problem) => {
-                    self.say("problem", None, &problem.detail());
-                    self.over = true;
-                    return;
-                }
+            if readable.contains(&death.dead.queue) {
+                self.say("death", Some(death.number), &Shown::of(death));
             }
             self.at = death.number;
         }
-    }
-
-    /// One connection asks for all of these, so that the answers are there when each is looked up. What it could not ask is asked again then.
-    async fn ask_for<'a>(&self, queues: impl Iterator<Item = &'a ShortStr>) {
-        let Reader {
-            rights,
-            credentials,
-            peer,
-            vhost,
-            queue,
-        } = &self.reader;
-        let room = MOST_QUEUES - self.asked.len();
-        let new = queues.filter(|of| is_meant(queue, of) && !self.asked.contains(*of));
-        let new: BTreeSet<_> = new.collect();
-        let _ = rights
-            .readable(credentials, *peer, vhost, new.into_iter().take(room))
-            .await;
-    }
-
-    /// Whether one is shown that died there.
-    async fn may_read(&mut self, queue: &ShortStr) -> Result<bool, Problem> {
-        if !is_meant(&self.reader.queue, queue) {
-            return Ok(false);
-        }
-        if !self.asked.contains(queue) {
-            if self.asked.len() >= MOST_QUEUES {
-                if !std::mem::replace(&mut self.noted, true) {
-                    self.say("note", None, &TOO_MANY);
-                }
-                return Ok(false);
-            }
-            self.asked.insert(queue.clone());
-        }
-        let Reader {
-            rights,
-            credentials,
-            peer,
-            vhost,
-            ..
-        } = &self.reader;
-        rights.may_read(credentials, *peer, vhost, queue).await
     }
 
     fn say(&mut self, what: &str, id: Option<u64>, data: &impl serde::Serialize) {
