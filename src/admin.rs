@@ -18,6 +18,7 @@ pub mod room;
 pub mod rooms;
 pub mod server;
 mod slow_down;
+pub mod wanted;
 pub mod watches;
 mod web;
 

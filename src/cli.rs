@@ -11,13 +11,12 @@ use crate::config::Sources;
 mod broker;
 mod dead_letters;
 mod doctor;
-mod filled;
 pub mod papers;
 mod proxy;
 mod retries;
 
 pub use broker::Broker;
-pub use dead_letters::{DeadLetters, Handled, Moving, Place, Queue, Redrives, To};
+pub use dead_letters::{DeadLetters, Handled, Moving, OneRedrive, Place, Redrives, What};
 pub use doctor::Doctor;
 pub use proxy::{AdminPort, Output, Printing, Proxy};
 pub use retries::{List, Purge, Release, Retries, Waiting};
@@ -79,7 +78,6 @@ pub enum Command {
     #[command(after_help = dead_letters::AFTER_HELP_OF_HANDLED)]
     Queues(Handled),
     /// Look at the dead letters in a queue, send them back or remove them, through a running proxy
-    #[command(subcommand)]
     DeadLetters(DeadLetters),
     /// Show what waits for a retry, let it go now, or remove it
     #[command(subcommand)]

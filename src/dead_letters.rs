@@ -1,6 +1,7 @@
 //! The commands that ask the API of a running proxy: which path each asks, and which lists of the answer are shown. What is typed behind a flag
 //! that is none of the command's own is a parameter of the API with the same name.
 
+use std::ffi::OsString;
 use std::io;
 
 use hyper::Method;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::admin::client::{Client, NoAnswer};
-use crate::cli::{self, DeadLetters, Output, Printing, Queue, Redrives};
+use crate::cli::{self, DeadLetters, OneRedrive, Output, Place, Printing, Redrives, What};
 use crate::plain;
 
 mod files;
@@ -123,62 +124,53 @@ pub async fn dead_letters(
     asked: &DeadLetters,
     query: Query,
 ) -> Result<(Said, Outcome), Failed> {
-    let of = |queue: &Queue, page: &str| path(&queue.place, [&"queues", &queue.queue]) + page;
-    let (place, path, list) = match asked {
-        DeadLetters::Queues(place) => (place, path(place, [&"dead-letter-queues"]), Some(&QUEUES)),
-        DeadLetters::List { queue, .. } => {
-            (&queue.place, of(queue, "/dead-letters"), Some(&LETTERS))
+    let DeadLetters { place, what } = asked;
+    let of = |queue: &OsString, page: &str| path(place, [&"queues", queue]) + page;
+    let (path, list) = match what {
+        What::Queues => (path(place, [&"dead-letter-queues"]), Some(&QUEUES)),
+        What::List { queue, .. } => (of(&queue.queue, "/dead-letters"), Some(&LETTERS)),
+        What::Groups { queue, .. } => (of(&queue.queue, "/dead-letters/groups"), Some(&GROUPS)),
+        What::Show { id, queue } => {
+            let names = path(place, [&"queues", &queue.queue, &"dead-letters", id]);
+            (names, None)
         }
-        DeadLetters::Groups { queue, .. } => {
-            let page = of(queue, "/dead-letters/groups");
-            (&queue.place, page, Some(&GROUPS))
+        What::Redrives(Redrives::List) => (path(place, [&"redrives"]), Some(&REDRIVES)),
+        What::Redrives(Redrives::Show(one)) => (path(place, [&"redrives", &one.id]), None),
+        What::Redrives(Redrives::Pause(one)) => return change(client, place, one, "/pause").await,
+        What::Redrives(Redrives::Resume(one)) => {
+            return change(client, place, one, "/resume").await;
         }
-        DeadLetters::Show { id, queue } => {
-            let page = path(&queue.place, [&"queues", &queue.queue, &"dead-letters", id]);
-            (&queue.place, page, None)
+        What::Redrives(Redrives::Cancel(one)) => {
+            return change(client, place, one, "/cancel").await;
         }
-        DeadLetters::Redrives(asked) => return redrives(client, asked, query).await,
-        DeadLetters::Export { queue, .. } => {
-            return files::export(client, &(of(queue, "/dead-letters/export") + &query.text()))
-                .await;
+        What::Export { queue, .. } => {
+            let page = of(&queue.queue, "/dead-letters/export") + &query.text();
+            return files::export(client, &page).await;
         }
-        DeadLetters::Import { queue, file } => {
-            let page = of(queue, "/dead-letters/import");
-            return files::import(client, &page, file.as_deref(), &queue.place.printing).await;
+        What::Import { queue, file } => {
+            let page = of(&queue.queue, "/dead-letters/import");
+            return files::import(client, &page, file.as_deref(), &place.printing).await;
         }
-        DeadLetters::Redrive { queue, to, moving } => {
-            let page = of(queue, "/redrives");
-            return moves::carry_out(client, &page, query, queue, Some(to), moving).await;
+        What::Redrive { queue, to, moving } => {
+            let to = Some(to);
+            return moves::carry_out(client, place, &queue.queue, query, to, moving).await;
         }
-        DeadLetters::Purge { queue, moving } => {
-            let page = of(queue, "/purges");
-            return moves::carry_out(client, &page, query, queue, None, moving).await;
+        What::Purge { queue, moving } => {
+            return moves::carry_out(client, place, &queue.queue, query, None, moving).await;
         }
     };
     get(client, &(path + &query.text()), &place.printing, list).await
 }
 
-async fn redrives(
+async fn change(
     client: &Client,
-    asked: &Redrives,
-    query: Query,
+    place: &Place,
+    one: &OneRedrive,
+    verb: &str,
 ) -> Result<(Said, Outcome), Failed> {
-    let (one, verb) = match asked {
-        Redrives::List(place) => {
-            let path = path(place, [&"redrives"]) + &query.text();
-            return get(client, &path, &place.printing, Some(&REDRIVES)).await;
-        }
-        Redrives::Show(one) => (one, None),
-        Redrives::Pause(one) => (one, Some("/pause")),
-        Redrives::Resume(one) => (one, Some("/resume")),
-        Redrives::Cancel(one) => (one, Some("/cancel")),
-    };
-    let path = path(&one.place, [&"redrives", &one.id]);
-    let answer = match verb {
-        None => client.get(&path).await?,
-        Some(verb) => client.json(Method::POST, &(path + verb), "").await?,
-    };
-    Ok((Said::of(&answer, &one.place.printing, None)?, Outcome::All))
+    let path = path(place, [&"redrives", &one.id]) + verb;
+    let answer = client.json(Method::POST, &path, "").await?;
+    Ok((Said::of(&answer, &place.printing, None)?, Outcome::All))
 }
 
 /// The queues that the proxy handles, and how.

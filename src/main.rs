@@ -91,8 +91,7 @@ fn carry_out(command: Command, query: Query) -> anyhow::Result<ExitCode> {
             });
         }
         Command::DeadLetters(asked) => {
-            let place = asked.place();
-            return ask(place, async |client| {
+            return ask(&asked.place, async |client| {
                 dead_letters::dead_letters(client, &asked, query).await
             });
         }

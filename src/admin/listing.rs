@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::parameters::{Parameters, Place, bad};
 use super::problem::Problem;
@@ -22,18 +22,6 @@ const MOST: usize = 1000;
 const FARTHEST: u64 = 65_535;
 /// Octets of a body that is shown alone: more than are shown of any.
 const SHOWN: usize = 256 << 10;
-
-/// Which part of a list.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is only described; `Page::new` reads it")]
-pub(super) struct Part {
-    /// How many messages to list at most [default: 100].
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u64>,
-    /// Behind so many others.
-    offset: Option<u64>,
-}
 
 /// Which messages are meant, and what may be said of them.
 pub(super) struct Wanted {

@@ -4,12 +4,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
-use super::filled;
 use super::proxy::{Printing, Proxy};
-use crate::machine::Reason;
-use crate::registry::handling::State;
+use crate::admin::wanted::{Filters, Pace, Part, To, Which, octets};
 
 /// Below the help of each command.
 const AFTER_HELP: &str = "\
@@ -57,20 +56,25 @@ read. Exit code 1: there is no answer, and why.";
 pub struct Handled {
     #[command(flatten)]
     pub place: Place,
-    /// Only queues in these states: unknown, rejects-only, off, full
-    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = State::ALL.map(State::as_str), hide_possible_values = true)]
-    state: Vec<String>,
-    /// How many queues to list at most; those first that need attention [default: 300]
-    #[arg(long, value_name = "N")]
-    limit: Option<u64>,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// `dead-letters`: where, and what to do there.
+#[derive(Args, Debug)]
+pub struct DeadLetters {
+    #[command(flatten, next_help_heading = "Options of each of these commands")]
+    pub place: Place,
+    #[command(subcommand)]
+    pub what: What,
 }
 
 /// What to do with the dead letters in a queue.
 #[derive(Debug, Subcommand)]
-pub enum DeadLetters {
+pub enum What {
     /// List the queues that dead letters go to, with what is known of them
     #[command(after_help = AFTER_HELP_OF_QUEUES)]
-    Queues(Place),
+    Queues,
     /// Show how far redrives and purges are; pause, resume or cancel one
     #[command(subcommand)]
     Redrives(Redrives),
@@ -82,7 +86,7 @@ pub enum DeadLetters {
         #[command(flatten)]
         filters: Box<Filters>,
         #[command(flatten)]
-        page: Page,
+        part: Part,
     },
     /// Count the messages of a queue by where they died, why, and with which error
     #[command(after_help = AFTER_HELP)]
@@ -96,7 +100,7 @@ pub enum DeadLetters {
     #[command(after_help = AFTER_HELP)]
     Show {
         /// The message, as `list` names it
-        #[arg(value_parser = filled::text())]
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
         #[command(flatten)]
         queue: Queue,
@@ -145,7 +149,7 @@ pub enum DeadLetters {
 pub enum Redrives {
     /// List them, the newest first
     #[command(after_help = AFTER_HELP_OF_REDRIVES)]
-    List(Place),
+    List,
     /// Show one: what it does, how far it is, what stays and why
     #[command(after_help = AFTER_HELP_OF_REDRIVES)]
     Show(OneRedrive),
@@ -164,10 +168,8 @@ pub enum Redrives {
 #[derive(Args, Debug)]
 pub struct OneRedrive {
     /// Its number, as `list` names it
-    #[arg(value_parser = filled::text())]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub id: String,
-    #[command(flatten)]
-    pub place: Place,
 }
 
 /// Which vhost, by which proxy, and as whom.
@@ -176,7 +178,7 @@ pub struct Place {
     #[command(flatten)]
     pub proxy: Proxy,
     /// The vhost
-    #[arg(long, value_name = "NAME", default_value = "/", value_parser = filled::octets())]
+    #[arg(long, value_name = "NAME", default_value = "/", global = true, value_parser = octets())]
     pub vhost: OsString,
     #[command(flatten)]
     pub printing: Printing,
@@ -185,117 +187,22 @@ pub struct Place {
 /// Which queue there.
 #[derive(Args, Debug)]
 pub struct Queue {
-    #[command(flatten)]
-    pub place: Place,
     /// The queue
-    #[arg(long, value_name = "NAME", value_parser = filled::octets())]
+    #[arg(long, value_name = "NAME", value_parser = octets())]
     pub queue: OsString,
-}
-
-/// Which messages; those that all of these fit.
-#[derive(Args, Debug)]
-pub struct Filters {
-    /// Only messages that died in this queue
-    #[arg(long, value_name = "QUEUE", value_parser = filled::octets())]
-    source: Option<OsString>,
-    /// Only messages that died so: rejected, expired, maxlen or delivery_limit
-    #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(Reason::as_str), hide_possible_values = true)]
-    reason: Option<String>,
-    /// Only messages whose error begins with this line, as `groups` shows it
-    #[arg(long, value_name = "LINE", value_parser = filled::octets())]
-    error: Option<OsString>,
-    /// Only messages with this routing key
-    #[arg(long, value_name = "KEY")]
-    routing_key: Option<OsString>,
-    /// Only messages with this header; may be repeated
-    #[arg(long = "header", value_name = "NAME=VALUE")]
-    headers: Vec<OsString>,
-    /// Only messages with this text in their body
-    #[arg(long, value_name = "TEXT", value_parser = filled::octets())]
-    body: Option<OsString>,
-    /// Only messages that died at least so long ago and were not redriven since, as in 90s, 15m, 2h or 7d
-    #[arg(long, value_name = "TIME", value_parser = filled::octets())]
-    older_than: Option<OsString>,
-}
-
-/// Which part of a list.
-#[derive(Args, Debug)]
-pub struct Page {
-    /// How many messages to list at most [default: 100]
-    #[arg(long, value_name = "N")]
-    pub limit: Option<u64>,
-    /// Behind so many others
-    #[arg(long, value_name = "N")]
-    offset: Option<u64>,
-}
-
-/// Where messages go.
-#[derive(Args, Debug)]
-pub struct To {
-    /// Send them to this queue [default: each to the queue that it died in]
-    #[arg(long, value_name = "NAME", conflicts_with = "to_exchange", value_parser = filled::octets())]
-    pub to_queue: Option<OsString>,
-    /// Send them to this exchange; an empty name is the default exchange
-    #[arg(long, value_name = "NAME")]
-    pub to_exchange: Option<OsString>,
-    /// ... with this routing key [default: each with its own]
-    #[arg(
-        long,
-        value_name = "KEY",
-        requires = "to_exchange",
-        conflicts_with = "to_queue"
-    )]
-    pub to_routing_key: Option<OsString>,
-    /// What they say of their deaths: keep it, or begin anew [default: keep]
-    #[arg(long, value_name = "HOW", value_parser = ["keep", "new"], hide_possible_values = true)]
-    pub history: Option<String>,
 }
 
 /// Which messages go, how fast, and what is said about it.
 #[derive(Args, Debug)]
 pub struct Moving {
-    /// Which.
     #[command(flatten)]
     pub filters: Filters,
-    /// Only this message, as `list` names it; may be repeated
-    #[arg(long = "id", value_name = "ID", value_parser = filled::text())]
-    ids: Vec<String>,
-    /// How many messages to move at most; the oldest go first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit: Option<u64>,
-    /// How many messages to move in a second at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    rate: Option<u64>,
-    /// Only say how many messages are meant
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub pace: Pace,
     /// Do not ask
     #[arg(long)]
     pub approve: bool,
     /// Only begin: `dlx-proxy dead-letters redrives` tells the rest
     #[arg(long)]
     pub no_wait: bool,
-}
-
-// === impl DeadLetters ===
-
-impl DeadLetters {
-    pub fn place(&self) -> &Place {
-        match self {
-            DeadLetters::Queues(place) | DeadLetters::Redrives(Redrives::List(place)) => place,
-            DeadLetters::Redrives(
-                Redrives::Show(one)
-                | Redrives::Pause(one)
-                | Redrives::Resume(one)
-                | Redrives::Cancel(one),
-            ) => &one.place,
-            DeadLetters::List { queue, .. }
-            | DeadLetters::Groups { queue, .. }
-            | DeadLetters::Show { queue, .. }
-            | DeadLetters::Export { queue, .. }
-            | DeadLetters::Import { queue, .. }
-            | DeadLetters::Redrive { queue, .. }
-            | DeadLetters::Purge { queue, .. } => &queue.place,
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! `dlx-proxy doctor`: what may be typed, and its help.
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
-use super::{Broker, Output, filled};
+use super::{Broker, Output};
 
 /// Below the help of `doctor`.
 pub(super) const AFTER_DOCTOR: &str = "\
@@ -23,7 +24,7 @@ pub struct Doctor {
     pub password: Option<String>,
     /// A user of the broker as whom clients connect: print the command that adds what clients of the proxy need to what this user may do. It takes a
     /// management-url with an administrator
-    #[arg(long, value_name = "NAME", value_parser = filled::text())]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub client_user: Option<String>,
     /// How to print it: table or json
     #[arg(

@@ -18,10 +18,10 @@ pub struct Proxy {
     #[command(flatten)]
     port: AdminPort,
     /// A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     username: Option<String>,
     /// The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", global = true)]
     password: Option<String>,
 }
 
@@ -29,13 +29,13 @@ pub struct Proxy {
 #[derive(Args, Debug)]
 pub struct AdminPort {
     /// TOML file of settings [env: DLX_PROXY_CONFIG]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", global = true)]
     admin: Option<String>,
     /// With TLS: who signs its certificate, if not one whom the system trusts [env: DLX_PROXY_ADMIN_CA_FILE]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     admin_ca_file: Option<String>,
 }
 
@@ -47,14 +47,15 @@ pub struct Printing {
         long,
         value_name = "FORM",
         default_value = "table",
-        hide_possible_values = true
+        hide_possible_values = true,
+        global = true
     )]
     pub output: Output,
     /// For scripts: tables without a heading, their cells divided by tabs
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub non_interactive: bool,
     /// Only these columns, in this order; the names are those of the JSON
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', global = true)]
     pub columns: Vec<String>,
 }
 

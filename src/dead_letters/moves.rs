@@ -12,7 +12,8 @@ use tokio::time::sleep;
 
 use super::{Failed, Outcome, Query, Said};
 use crate::admin::client::{Client, NoAnswer};
-use crate::cli::{Moving, Output, Queue, To};
+use crate::admin::wanted::{Pace, To};
+use crate::cli::{Moving, Output, Place};
 use crate::plain;
 
 /// Whoever interrupts the command before the proxy answers waits so long at most to learn what has begun.
@@ -31,28 +32,34 @@ const BETWEEN_LINES: Duration = Duration::from_secs(5);
 /// When there is no answer, or nobody says yes.
 pub(super) async fn carry_out(
     client: &Client,
-    page: &str,
+    place: &Place,
+    queue: &OsStr,
     query: Query,
-    queue: &Queue,
     to: Option<&To>,
     moving: &Moving,
 ) -> Result<(Said, Outcome), Failed> {
-    let printing = &queue.place.printing;
+    let printing = &place.printing;
+    let page = match to {
+        Some(_) => "redrives",
+        None => "purges",
+    };
+    let page = super::path(place, [&"queues", &queue, &page]);
+    let Pace { limit, dry_run, .. } = moving.pace;
     let order = format!("{page}{}", query.text());
-    if moving.dry_run || !moving.approve {
+    if dry_run || !moving.approve {
         let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
-        if !moving.dry_run && (printing.non_interactive || !is_terminal) {
+        if !dry_run && (printing.non_interactive || !is_terminal) {
             return Err(Failed::NotApproved);
         }
         let mut count = query;
-        if !moving.dry_run {
+        if !dry_run {
             count.add("dry-run", "true");
         }
         let counted = client
             .json(Method::POST, &format!("{page}{}", count.text()), "")
             .await?;
-        let words = would_go(&counted, &queue.queue, to, moving.limit);
-        if moving.dry_run || counted["matched"] == 0 && counted["stopped"] == "end" {
+        let words = would_go(&counted, queue, to, limit);
+        if dry_run || counted["matched"] == 0 && counted["stopped"] == "end" {
             let said = match printing.output {
                 Output::Json => Said::of(&counted, printing, None)?,
                 Output::Table => Said::text(format!("{words}.\n"), &counted),
@@ -62,7 +69,7 @@ pub(super) async fn carry_out(
         for note in Said::text(String::new(), &counted).notes {
             eprintln!("dlx-proxy: {note}");
         }
-        if !is_approved(&words, &queue.queue, to.is_none())? {
+        if !is_approved(&words, queue, to.is_none())? {
             return Err(Failed::Declined);
         }
     }
@@ -80,7 +87,7 @@ pub(super) async fn carry_out(
         };
         return Ok((said, Outcome::All));
     }
-    let path = super::path(&queue.place, [&"redrives", &begun["id"].to_string()]);
+    let path = super::path(place, [&"redrives", &begun["id"].to_string()]);
     let mut screen = Screen::new(printing.non_interactive);
     let ended = tokio::select! {
         ended = to_its_end(client, &path, &begun, &mut screen) => Some(ended),

@@ -8,21 +8,8 @@ use clap::{ArgMatches, CommandFactory};
 use crate::cli::{Cli, Place};
 use crate::http::escaped;
 
-/// Flags of the commands themselves. All others are parameters of the API.
-const OWN: [&str; 12] = [
-    "config",
-    "admin",
-    "admin-ca-file",
-    "username",
-    "password",
-    "vhost",
-    "queue",
-    "output",
-    "non-interactive",
-    "columns",
-    "approve",
-    "no-wait",
-];
+/// Flags of the commands themselves; all others but those of [`Place`], which each command has, are parameters of the API.
+const OWN: [&str; 3] = ["queue", "approve", "no-wait"];
 
 /// The parameters of a request.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +36,8 @@ impl Query {
         for flag in command.get_arguments() {
             let (id, name) = (flag.get_id().as_str(), flag.get_long());
             let was_typed = |_: &&str| typed.value_source(id) == Some(ValueSource::CommandLine);
-            if let Some(name) = name.filter(|name| !OWN.contains(name)).filter(was_typed) {
+            let is_own = |name: &&str| OWN.contains(name) || flag.is_global_set();
+            if let Some(name) = name.filter(|name| !is_own(name)).filter(was_typed) {
                 let values = typed.get_raw(id).into_iter().flatten();
                 values.for_each(|value| query.add(name, value));
             }
@@ -76,22 +64,23 @@ pub(super) mod tests {
     use clap::FromArgMatches;
 
     use super::*;
-    use crate::cli::{Command, DeadLetters};
+    use crate::cli::{Command, What};
 
     /// What is asked for; `None`: it cannot be typed.
     fn asked(words: &[&str]) -> Option<String> {
         let words = [&["dlx-proxy", "dead-letters"], words].concat();
         let typed = Cli::command().try_get_matches_from(words).ok()?;
-        let queue = match Cli::from_arg_matches(&typed).ok()?.command {
-            Command::DeadLetters(
-                DeadLetters::List { queue, .. }
-                | DeadLetters::Groups { queue, .. }
-                | DeadLetters::Redrive { queue, .. }
-                | DeadLetters::Purge { queue, .. },
-            ) => queue,
+        let Command::DeadLetters(asked) = Cli::from_arg_matches(&typed).ok()?.command else {
+            panic!("{typed:?}");
+        };
+        let queue = match asked.what {
+            What::List { queue, .. }
+            | What::Groups { queue, .. }
+            | What::Redrive { queue, .. }
+            | What::Purge { queue, .. } => queue.queue,
             other => panic!("{other:?}"),
         };
-        Some(path(&queue.place, [&"queues", &queue.queue]) + &Query::of(&typed).text())
+        Some(path(&asked.place, [&"queues", &queue]) + &Query::of(&typed).text())
     }
 
     #[test]

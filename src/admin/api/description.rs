@@ -41,29 +41,6 @@ pub(super) struct OfQueue {
     queue: String,
 }
 
-/// Which messages: those that all of these fit.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query, rename_all = "kebab-case")]
-#[expect(dead_code, reason = "it is only described; `listing::filter` reads it")]
-pub(super) struct Filters {
-    /// Only messages that died in this queue.
-    source: Option<String>,
-    /// Only messages that died so: `rejected`, `expired`, `maxlen` or `delivery_limit`.
-    reason: Option<String>,
-    /// Only messages whose error begins with this line, as groups show it.
-    error: Option<String>,
-    /// Only messages with this routing key.
-    routing_key: Option<String>,
-    /// Only messages with this header, as `NAME=VALUE`; may be repeated.
-    header: Option<Vec<String>>,
-    /// Only messages with this text in their body.
-    body: Option<String>,
-    /// Only messages that died at least so long ago, and were not sent back since: `90s`, `15m`, `2h` or `7d`.
-    older_than: Option<String>,
-    /// Only the message of this id, as a list names it; may be repeated.
-    id: Option<Vec<String>>,
-}
-
 /// All that was described, with what each operation has.
 pub(super) fn finished(mut api: openapi::OpenApi) -> openapi::OpenApi {
     api.paths.paths.values_mut().for_each(with_problems);

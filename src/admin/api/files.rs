@@ -17,7 +17,8 @@ use utoipa_axum::routes;
 use super::super::exported::Exported;
 use super::super::files::{Answer, Files, Part};
 use super::super::looks::Wish;
-use super::description::{Filters, OfQueue};
+use super::super::wanted::Filters;
+use super::description::OfQueue;
 use super::{Answered, Asked, json, wanted};
 use crate::walk::Bodies;
 

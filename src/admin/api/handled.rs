@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::super::parameters::bad;
+use super::super::wanted::Which;
 use super::rights::not_asked;
 use super::{Answered, Asked, Queues, json};
 use crate::amqp::ids::ShortStr;
@@ -21,17 +22,6 @@ use crate::registry::handling::{Handling, State as Handled, Why};
 /// Rows of an answer, if nobody asks for more or fewer; and the most that may be asked for.
 const ROWS: usize = 300;
 const MOST_ROWS: usize = 1_000;
-
-/// Which queues.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it is only described; `list_handled` reads it")]
-struct Which {
-    /// Only queues in this state: `unknown`, `rejects-only`, `off` or `full`; may be repeated.
-    state: Option<Vec<String>>,
-    /// How many queues at most; 300 if it is not given.
-    limit: Option<usize>,
-}
 
 /// The answer.
 #[derive(Serialize, ToSchema)]

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -20,7 +20,8 @@ use super::super::listing::{Answer, Grouped};
 use super::super::looks::Looks;
 use super::super::parameters::{Parameters, Place, bad};
 use super::super::problem::Problem;
-use super::description::{Filters, OfQueue};
+use super::super::wanted::{Filters, Pace, To};
+use super::description::OfQueue;
 use super::rights::{Rights, ask, may_read, not_asked};
 use super::{Answered, Asked, count, json, wanted};
 use crate::dead_letter::redrive::{Destination, Redrive};
@@ -41,34 +42,6 @@ struct Listed {
     redrives: Vec<Shown>,
     /// What somebody should know.
     notes: Vec<String>,
-}
-
-/// How many messages go, and how fast.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query, rename_all = "kebab-case")]
-#[expect(dead_code, reason = "it is only described; `Moves::begin` reads it")]
-struct Pace {
-    /// So many messages at most, the oldest.
-    limit: Option<u64>,
-    /// So many messages a second at most.
-    rate: Option<u32>,
-    /// Only count what would go.
-    dry_run: Option<bool>,
-}
-
-/// Where messages go: each to the queue that it died in, if nothing is said.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query, rename_all = "kebab-case")]
-#[expect(dead_code, reason = "it is only described; `destination` reads it")]
-struct To {
-    /// To this queue.
-    to_queue: Option<String>,
-    /// To this exchange; an empty name is the default exchange, which takes a routing key.
-    to_exchange: Option<String>,
-    /// To that exchange with this routing key, each with its own if it is not given.
-    to_routing_key: Option<String>,
-    /// What they say of their deaths: `keep` it (the default), or begin a `new` one.
-    history: Option<String>,
 }
 
 /// What is to be done with one.

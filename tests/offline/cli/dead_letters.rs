@@ -7,7 +7,7 @@ fn help_of_dead_letters_reads_well() {
     insta::assert_snapshot!(stdout(&["dead-letters", "--help"]), @r#"
     Look at the dead letters in a queue, send them back or remove them, through a running proxy
 
-    Usage: dlx-proxy dead-letters <COMMAND>
+    Usage: dlx-proxy dead-letters [OPTIONS] <COMMAND>
 
     Commands:
       queues    List the queues that dead letters go to, with what is known of them
@@ -23,13 +23,8 @@ fn help_of_dead_letters_reads_well() {
 
     Options:
       -h, --help  Print help
-    "#);
-    insta::assert_snapshot!(stdout(&["dead-letters", "queues", "--help"]), @r#"
-    List the queues that dead letters go to, with what is known of them
 
-    Usage: dlx-proxy dead-letters queues [OPTIONS]
-
-    Options:
+    Options of each of these commands:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
           --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
@@ -40,7 +35,26 @@ fn help_of_dead_letters_reads_well() {
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
-      -h, --help                  Print help
+    "#);
+    insta::assert_snapshot!(stdout(&["dead-letters", "queues", "--help"]), @r#"
+    List the queues that dead letters go to, with what is known of them
+
+    Usage: dlx-proxy dead-letters queues [OPTIONS]
+
+    Options:
+      -h, --help  Print help
+
+    Options of each of these commands:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost [default: /]
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
 
     The proxy knows the queues that its dead letters went to since it was started, and the targets of the queues that it
     knows; with a `management-url` also those behind named exchanges, how many messages each has, and, where it can be
@@ -53,6 +67,21 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters list [OPTIONS] --queue <NAME>
 
     Options:
+          --queue <NAME>         The queue
+          --source <QUEUE>       Only messages that died in this queue
+          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --error <LINE>         Only messages whose error begins with this line, as `groups` shows it
+          --routing-key <KEY>    Only messages with this routing key
+          --header <NAME=VALUE>  Only messages with this header; may be repeated
+          --body <TEXT>          Only messages with this text in their body
+          --older-than <TIME>    Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
+                                 2h or 7d
+          --id <ID>              Only this message, as `list` names it; may be repeated
+          --limit <N>            How many messages to list at most [default: 100]
+          --offset <N>           Behind so many others
+      -h, --help                 Print help
+
+    Options of each of these commands:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
           --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
@@ -63,18 +92,6 @@ fn help_of_dead_letters_reads_well() {
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
-          --queue <NAME>          The queue
-          --source <QUEUE>        Only messages that died in this queue
-          --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
-          --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
-          --routing-key <KEY>     Only messages with this routing key
-          --header <NAME=VALUE>   Only messages with this header; may be repeated
-          --body <TEXT>           Only messages with this text in their body
-          --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
-                                  2h or 7d
-          --limit <N>             How many messages to list at most [default: 100]
-          --offset <N>            Behind so many others
-      -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
@@ -86,6 +103,19 @@ fn help_of_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters groups [OPTIONS] --queue <NAME>
 
     Options:
+          --queue <NAME>         The queue
+          --source <QUEUE>       Only messages that died in this queue
+          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --error <LINE>         Only messages whose error begins with this line, as `groups` shows it
+          --routing-key <KEY>    Only messages with this routing key
+          --header <NAME=VALUE>  Only messages with this header; may be repeated
+          --body <TEXT>          Only messages with this text in their body
+          --older-than <TIME>    Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
+                                 2h or 7d
+          --id <ID>              Only this message, as `list` names it; may be repeated
+      -h, --help                 Print help
+
+    Options of each of these commands:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
           --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
@@ -96,16 +126,6 @@ fn help_of_dead_letters_reads_well() {
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
-          --queue <NAME>          The queue
-          --source <QUEUE>        Only messages that died in this queue
-          --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
-          --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
-          --routing-key <KEY>     Only messages with this routing key
-          --header <NAME=VALUE>   Only messages with this header; may be repeated
-          --body <TEXT>           Only messages with this text in their body
-          --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
-                                  2h or 7d
-      -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
@@ -120,6 +140,10 @@ fn help_of_dead_letters_reads_well() {
       <ID>  The message, as `list` names it
 
     Options:
+          --queue <NAME>  The queue
+      -h, --help          Print help
+
+    Options of each of these commands:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
           --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
@@ -130,8 +154,6 @@ fn help_of_dead_letters_reads_well() {
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
-          --queue <NAME>          The queue
-      -h, --help                  Print help
 
     The proxy logs in to the broker as that user, who needs the right to read the queue. It takes the messages, the oldest
     first, and puts them back in their places. Where that counts as a failed delivery (quorum queues before RabbitMQ 4.3)
@@ -147,16 +169,6 @@ fn help_of_what_moves_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters redrive [OPTIONS] --queue <NAME>
 
     Options:
-          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
-          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
-          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
-                                  DLX_PROXY_ADMIN_CA_FILE]
-          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
-          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
-          --vhost <NAME>          The vhost [default: /]
-          --output <FORM>         How to print it: table or json [default: table]
-          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
-          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
           --queue <NAME>          The queue
           --to-queue <NAME>       Send them to this queue [default: each to the queue that it died in]
           --to-exchange <NAME>    Send them to this exchange; an empty name is the default exchange
@@ -178,6 +190,18 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --no-wait               Only begin: `dlx-proxy dead-letters redrives` tells the rest
       -h, --help                  Print help
 
+    Options of each of these commands:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost [default: /]
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
+
     On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with
     --non-interactive, it wants --approve. Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the
     proxy goes on, until `dlx-proxy dead-letters redrives cancel`.
@@ -194,6 +218,24 @@ fn help_of_what_moves_dead_letters_reads_well() {
     Usage: dlx-proxy dead-letters purge [OPTIONS] --queue <NAME>
 
     Options:
+          --queue <NAME>         The queue
+          --source <QUEUE>       Only messages that died in this queue
+          --reason <REASON>      Only messages that died so: rejected, expired, maxlen or delivery_limit
+          --error <LINE>         Only messages whose error begins with this line, as `groups` shows it
+          --routing-key <KEY>    Only messages with this routing key
+          --header <NAME=VALUE>  Only messages with this header; may be repeated
+          --body <TEXT>          Only messages with this text in their body
+          --older-than <TIME>    Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
+                                 2h or 7d
+          --id <ID>              Only this message, as `list` names it; may be repeated
+          --limit <N>            How many messages to move at most; the oldest go first
+          --rate <N>             How many messages to move in a second at most
+          --dry-run              Only say how many messages are meant
+          --approve              Do not ask
+          --no-wait              Only begin: `dlx-proxy dead-letters redrives` tells the rest
+      -h, --help                 Print help
+
+    Options of each of these commands:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
           --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
@@ -204,22 +246,6 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
-          --queue <NAME>          The queue
-          --source <QUEUE>        Only messages that died in this queue
-          --reason <REASON>       Only messages that died so: rejected, expired, maxlen or delivery_limit
-          --error <LINE>          Only messages whose error begins with this line, as `groups` shows it
-          --routing-key <KEY>     Only messages with this routing key
-          --header <NAME=VALUE>   Only messages with this header; may be repeated
-          --body <TEXT>           Only messages with this text in their body
-          --older-than <TIME>     Only messages that died at least so long ago and were not redriven since, as in 90s, 15m,
-                                  2h or 7d
-          --id <ID>               Only this message, as `list` names it; may be repeated
-          --limit <N>             How many messages to move at most; the oldest go first
-          --rate <N>              How many messages to move in a second at most
-          --dry-run               Only say how many messages are meant
-          --approve               Do not ask
-          --no-wait               Only begin: `dlx-proxy dead-letters redrives` tells the rest
-      -h, --help                  Print help
 
     On a terminal the command looks first, says how many messages are meant, and asks. Elsewhere, and with
     --non-interactive, it wants --approve. Then it shows how far the proxy is. Ctrl-C ends only that (exit code 130): the
@@ -234,7 +260,7 @@ fn help_of_what_moves_dead_letters_reads_well() {
     insta::assert_snapshot!(stdout(&["dead-letters", "redrives", "--help"]), @r#"
     Show how far redrives and purges are; pause, resume or cancel one
 
-    Usage: dlx-proxy dead-letters redrives <COMMAND>
+    Usage: dlx-proxy dead-letters redrives [OPTIONS] <COMMAND>
 
     Commands:
       list    List them, the newest first
@@ -246,13 +272,8 @@ fn help_of_what_moves_dead_letters_reads_well() {
 
     Options:
       -h, --help  Print help
-    "#);
-    insta::assert_snapshot!(stdout(&["dead-letters", "redrives", "list", "--help"]), @r#"
-    List them, the newest first
 
-    Usage: dlx-proxy dead-letters redrives list [OPTIONS]
-
-    Options:
+    Options of each of these commands:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
           --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
@@ -263,7 +284,26 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
-      -h, --help                  Print help
+    "#);
+    insta::assert_snapshot!(stdout(&["dead-letters", "redrives", "list", "--help"]), @r#"
+    List them, the newest first
+
+    Usage: dlx-proxy dead-letters redrives list [OPTIONS]
+
+    Options:
+      -h, --help  Print help
+
+    Options of each of these commands:
+          --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
+          --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
+          --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
+                                  DLX_PROXY_ADMIN_CA_FILE]
+          --username <NAME>       A user of the broker [env: DLX_PROXY_USERNAME] [default: guest]
+          --password <TEXT>       The user's password [env: DLX_PROXY_PASSWORD] [default: guest]
+          --vhost <NAME>          The vhost [default: /]
+          --output <FORM>         How to print it: table or json [default: table]
+          --non-interactive       For scripts: tables without a heading, their cells divided by tabs
+          --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
 
     The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the
     queues that the user may read. Exit code 1: there is no answer, and why.
@@ -277,6 +317,9 @@ fn help_of_what_moves_dead_letters_reads_well() {
       <ID>  Its number, as `list` names it
 
     Options:
+      -h, --help  Print help
+
+    Options of each of these commands:
           --config <FILE>         TOML file of settings [env: DLX_PROXY_CONFIG]
           --admin <ADDR>          Admin HOST:PORT, or with TLS https://HOST:PORT [default: 127.0.0.1:15673]
           --admin-ca-file <FILE>  With TLS: who signs its certificate, if not one whom the system trusts [env:
@@ -287,7 +330,6 @@ fn help_of_what_moves_dead_letters_reads_well() {
           --output <FORM>         How to print it: table or json [default: table]
           --non-interactive       For scripts: tables without a heading, their cells divided by tabs
           --columns <NAMES>       Only these columns, in this order; the names are those of the JSON
-      -h, --help                  Print help
 
     The proxy knows those that are at work and the last 100 that have ended, until it ends itself. A user sees those of the
     queues that the user may read. Exit code 1: there is no answer, and why.

@@ -1,0 +1,124 @@
+//! Parameters of the API, as OpenAPI describes them and as the command line takes them: each is a flag of the commands that ask for it. They are
+//! read from a request where they mean something: `listing::filter`, `api::redrives`, `api::handled`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
+use utoipa::IntoParams;
+
+use crate::machine::Reason;
+use crate::registry::handling::State;
+
+/// Which messages; those that all of these fit.
+#[derive(Args, Debug, IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+pub struct Filters {
+    /// Only messages that died in this queue
+    #[arg(long, value_name = "QUEUE", value_parser = octets())]
+    #[param(value_type = Option<String>)]
+    source: Option<OsString>,
+    /// Only messages that died so: rejected, expired, maxlen or delivery_limit
+    #[arg(long, value_name = "REASON", value_parser = Reason::ALL.map(Reason::as_str), hide_possible_values = true)]
+    reason: Option<String>,
+    /// Only messages whose error begins with this line, as `groups` shows it
+    #[arg(long, value_name = "LINE", value_parser = octets())]
+    #[param(value_type = Option<String>)]
+    error: Option<OsString>,
+    /// Only messages with this routing key
+    #[arg(long, value_name = "KEY")]
+    #[param(value_type = Option<String>)]
+    routing_key: Option<OsString>,
+    /// Only messages with this header; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    #[param(value_type = Option<Vec<String>>)]
+    header: Vec<OsString>,
+    /// Only messages with this text in their body
+    #[arg(long, value_name = "TEXT", value_parser = octets())]
+    #[param(value_type = Option<String>)]
+    body: Option<OsString>,
+    /// Only messages that died at least so long ago and were not redriven since, as in 90s, 15m, 2h or 7d
+    #[arg(long, value_name = "TIME", value_parser = octets())]
+    #[param(value_type = Option<String>)]
+    older_than: Option<OsString>,
+    /// Only this message, as `list` names it; may be repeated
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    #[param(value_type = Option<Vec<String>>)]
+    id: Vec<String>,
+}
+
+/// Which part of a list.
+#[derive(Args, Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Part {
+    /// How many messages to list at most [default: 100]
+    #[arg(long, value_name = "N")]
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u64>,
+    /// Behind so many others
+    #[arg(long, value_name = "N")]
+    offset: Option<u64>,
+}
+
+/// Where messages go: each to the queue that it died in, if nothing is said.
+#[derive(Args, Debug, IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+pub struct To {
+    /// Send them to this queue [default: each to the queue that it died in]
+    #[arg(long, value_name = "NAME", conflicts_with = "to_exchange", value_parser = octets())]
+    #[param(value_type = Option<String>)]
+    pub to_queue: Option<OsString>,
+    /// Send them to this exchange; an empty name is the default exchange
+    #[arg(long, value_name = "NAME")]
+    #[param(value_type = Option<String>)]
+    pub to_exchange: Option<OsString>,
+    /// ... with this routing key [default: each with its own]
+    #[arg(
+        long,
+        value_name = "KEY",
+        requires = "to_exchange",
+        conflicts_with = "to_queue"
+    )]
+    #[param(value_type = Option<String>)]
+    pub to_routing_key: Option<OsString>,
+    /// What they say of their deaths: keep it, or begin anew [default: keep]
+    #[arg(long, value_name = "HOW", value_parser = ["keep", "new"], hide_possible_values = true)]
+    pub history: Option<String>,
+}
+
+/// How many messages go, and how fast.
+#[derive(Args, Debug, IntoParams)]
+#[into_params(parameter_in = Query, rename_all = "kebab-case")]
+pub struct Pace {
+    /// How many messages to move at most; the oldest go first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// How many messages to move in a second at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: Option<u64>,
+    /// Only say how many messages are meant
+    #[arg(long)]
+    #[param(value_type = Option<bool>)]
+    pub dry_run: bool,
+}
+
+/// Which queues of those that are handled.
+#[derive(Args, Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Which {
+    /// Only queues in these states: unknown, rejects-only, off, full
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = State::ALL.map(State::as_str), hide_possible_values = true)]
+    #[param(value_type = Option<Vec<String>>)]
+    state: Vec<String>,
+    /// How many queues to list at most; those first that need attention [default: 300]
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+}
+
+/// What an unset variable of a shell leaves behind would else be a filter that takes everything.
+pub(crate) fn octets() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|octets| match octets.is_empty() {
+        true => Err("it is empty"),
+        false => Ok(octets),
+    })
+}
