@@ -1,6 +1,6 @@
 //! The settings: their names, types and defaults. `raw` layers what people typed and remembers where each value stood, `check` turns it
 //! into a [`Config`] or into every mistake at once. Each value is parsed once, into the type that its part works with, so that no part can
-//! refuse it later. Each default is written once, in `default.toml`, which is default, manual and test input. ARCHITECTURE.md says how to add
+//! refuse it later. Each default is written once, in `default.toml`, which is default, manual and test input. CONTRIBUTING.md says how to add
 //! a setting.
 //! Only `app`, `reload` and `main` see a [`Config`]: the other parts get small structs of their own.
 
