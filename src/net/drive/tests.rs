@@ -166,3 +166,72 @@ async fn what_was_held_back_and_is_not_complete_does_not_stop_the_leg() {
     assert_eq!(heard.get(SWOLLEN..), Some(&b"two "[..]));
     task.abort();
 }
+
+/// Takes nothing from its inbox.
+#[derive(Default)]
+struct Full {
+    heard: Vec<&'static str>,
+}
+
+impl Machine for Full {
+    type Input = &'static str;
+    type Output = ();
+
+    fn connected(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn read(&mut self, _from: Leg, bytes: &[u8], _now: Now, _fx: &mut Effects<()>) -> usize {
+        bytes.len()
+    }
+
+    fn closed(&mut self, _leg: Leg, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn input(&mut self, input: &'static str, _now: Now, _fx: &mut Effects<()>) {
+        self.heard.push(input);
+    }
+
+    fn drain(&mut self, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn timeout(&mut self, _now: Now, _fx: &mut Effects<()>) {}
+
+    fn deadline(&self) -> Option<Mono> {
+        None
+    }
+
+    fn wants_read(&self, _leg: Leg, _backlog: usize) -> bool {
+        true
+    }
+
+    fn accepts(&self) -> bool {
+        false
+    }
+
+    fn flow(&self) -> Flow {
+        Flow::Open
+    }
+}
+
+/// Else it would be full for ever, as only they make room.
+#[tokio::test]
+async fn answers_are_heard_while_nothing_is_accepted() {
+    let (asks, inbox) = mpsc::channel(1);
+    let (answer, answers) = mpsc::channel(1);
+    let connector: Connector<TcpStream> = Box::new(|| Box::pin(std::future::pending()));
+    let drive = Drive::link(
+        Full::default(),
+        Nowhere,
+        inbox,
+        SystemClock::start(),
+        connector,
+    );
+    let mut drive = drive.with_answers(answers);
+    asks.try_send("a publication").unwrap();
+    answer.try_send("an answer").unwrap();
+    assert!(drive.waits().inbox);
+    std::future::poll_fn(|cx| {
+        assert!(drive.poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    assert_eq!(drive.machine().heard, ["an answer"]);
+    assert!(!drive.waits().inbox);
+}

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use super::*;
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::machine::{Purpose, Reason};
+use crate::link::Login;
+use crate::machine::{Limits, LiveLimits, Purpose, Reason};
+use crate::objects::Names;
 
 fn dead_letter(ticket: u64) -> (Ticket, Publication) {
     let publication = Publication {
@@ -43,4 +45,53 @@ fn what_waits_for_a_publisher_whose_task_has_ended_waits_on() {
         outbox.hand_over(&mut dead, &mut cx);
         assert_eq!(dead.len(), 1);
     }
+}
+
+struct Unheard;
+
+impl Observer for Unheard {
+    fn event(&mut self, _: &Event) {}
+}
+
+#[test]
+fn a_careful_publisher_is_opened_when_it_is_told_something_and_ends_when_it_has_nothing() {
+    let settings = publisher::Settings {
+        login: Login {
+            vhost: ShortStr::EMPTY,
+            user: ShortStr::EMPTY,
+            password: Bytes::new(),
+            seed: 1,
+        },
+        names: Names::default(),
+        on_unroutable: publisher::OnUnroutable::Park,
+        limits: LiveLimits::new(Limits::of_tests()),
+        intake: None,
+        existing_delays: Default::default(),
+        prefetch: 1,
+        careful: false,
+    };
+    let publisher = Publisher::new(settings, Now::default());
+    let opened = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let careful = opened.clone();
+    let open = Box::new(move |inbox, ends| careful.lock().unwrap().push((inbox, ends)));
+    let hub = Hub::new(Box::new(|_, _, _| {}));
+    let mut outlet = PublisherOutlet::new(&hub, Box::new(Unheard), open);
+    let (mut fx, mut cx) = (
+        publisher::Effects::default(),
+        Context::from_waker(Waker::noop()),
+    );
+    outlet.dispatch(&publisher, &mut fx, Now::default(), &mut cx);
+    assert!(opened.lock().unwrap().is_empty());
+    fx.out.careful.push(publisher::Input::HandOver);
+    fx.out.careful.push(publisher::Input::HandOver);
+    outlet.dispatch(&publisher, &mut fx, Now::default(), &mut cx);
+    let mut opened = opened.lock().unwrap();
+    let [(inbox, ends)] = &mut opened[..] else {
+        panic!("one is opened");
+    };
+    assert_eq!(inbox.len(), 2);
+    assert!(
+        ends.is_cancelled(),
+        "the publisher has handed nothing to it"
+    );
 }
