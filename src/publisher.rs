@@ -19,7 +19,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::amqp::ids::ShortStr;
-use crate::amqp::properties::{Properties, Property};
 use crate::link::{Frame, Link, Linked, Login, Loss};
 use crate::machine::{
     Cause, Event, Limit, LiveLimits, Mono, Now, Outcome, Owner, Publication, Purpose, Role, Ticket,
@@ -40,6 +39,7 @@ use self::traffic::Doubt;
 
 mod answers;
 mod away;
+mod blame;
 mod bridges;
 mod channel;
 mod channels;
@@ -57,6 +57,7 @@ mod store;
 mod tests;
 mod traffic;
 
+pub(crate) use edits::is_foreign;
 pub use output::{Effects, Input, Output};
 pub use quota::Load;
 
@@ -119,17 +120,6 @@ pub struct Publisher {
     foreign_refused: bool,
     /// Its own user-id was not refused since the link is up: what it parks can have the proof.
     provable: bool,
-}
-
-/// Whether its user-id is another's than `user`: hardly any message has the property, and none is parsed without its flag.
-pub(crate) fn is_foreign(publication: &Publication, user: &ShortStr) -> bool {
-    let properties = &publication.content.properties;
-    let flagged = |flags: &u8| flags & 1 << Property::UserId as u8 != 0;
-    properties.get(1).is_some_and(flagged)
-        && Properties::parse(properties)
-            .ok()
-            .and_then(|properties| properties.get(Property::UserId))
-            .is_some_and(|name| name != user.as_bytes())
 }
 
 // === impl Settings ===

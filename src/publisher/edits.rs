@@ -5,7 +5,7 @@
 
 use crate::amqp::content::Content;
 use crate::amqp::ids::ShortStr;
-use crate::amqp::properties::Properties;
+use crate::amqp::properties::{Properties, Property};
 use crate::dead_letter::proof::{self, Parked};
 use crate::dead_letter::{delivery_time, private, rejected_by};
 use crate::machine::{Cause, Event, Publication, Purpose, Wall};
@@ -43,6 +43,17 @@ pub(super) fn parked(
     described(&content.properties)
         .or_else(|| described(&unstamped()?))
         .unwrap_or_else(|| content.clone())
+}
+
+/// Whether its user-id is another's than `user`: hardly any message has the property, and none is parsed without its flag.
+pub(crate) fn is_foreign(publication: &Publication, user: &ShortStr) -> bool {
+    let properties = &publication.content.properties;
+    let flagged = |flags: &u8| flags & 1 << Property::UserId as u8 != 0;
+    properties.get(1).is_some_and(flagged)
+        && Properties::parse(properties)
+            .ok()
+            .and_then(|properties| properties.get(Property::UserId))
+            .is_some_and(|name| name != user.as_bytes())
 }
 
 /// Whether it has the proof.

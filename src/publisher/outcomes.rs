@@ -10,6 +10,7 @@ use crate::link::Loss;
 use crate::machine::{Cause, DeadLetter, Event, Mono, Now, Outcome, Purpose, Role};
 use crate::publisher::Effects;
 
+use super::blame::{Blame, blame, is_publish};
 use super::channel::Attempt;
 use super::item::{Item, Key, Place, Stage};
 use super::store::Store;
@@ -27,22 +28,6 @@ const MOST_FRUITLESS_LOSSES: u32 = 3;
 /// So long a message waits that comes back to a queue without room for it: doubled with each try in vain, up to the second.
 const FOR_ROOM: Duration = Duration::from_secs(1);
 const LONGEST_FOR_ROOM: Duration = Duration::from_secs(8);
-
-/// What the broker says of a publish to an internal exchange (S2.4).
-const INTERNAL: &[u8] = b"cannot publish to internal exchange";
-
-/// Whom the broker's words accuse when it closes a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blame {
-    /// The exchange of all that was on it.
-    Exchange(Cause),
-    /// The same: it is internal.
-    Internal,
-    /// The user-id of those that have one.
-    UserId,
-    /// One of those in flight (S8.5).
-    OneOfThem,
-}
 
 /// A queue without room for what comes back to it. All of that waits as long, so that it stays in order.
 #[derive(Debug, Default)]
@@ -481,26 +466,5 @@ impl Publisher {
                 Event::DeadLetter(Arc::new(dead))
             }
         });
-    }
-}
-
-/// Whether it is a publish that the broker refused.
-fn is_publish(close: &Close<'_>) -> bool {
-    (close.class, close.method) == (MethodId::BASIC_PUBLISH.0, MethodId::BASIC_PUBLISH.1)
-}
-
-/// Who is meant by the close of a channel. `alone`: nothing else was in flight.
-fn blame(close: &Close<'_>, alone: bool) -> Blame {
-    let says = |words: &[u8]| memchr::memmem::find(close.text, words).is_some();
-    if let Some(cause) = bridges::blame(close).or_else(|| delays::blame(close)) {
-        return Blame::Exchange(cause);
-    }
-    match close.code {
-        403 if says(INTERNAL) => Blame::Internal,
-        404 => Blame::Exchange(Cause::NoExchange),
-        // A refused topic is a matter of the key: neighbours may have others.
-        403 if alone || !says(b"topic") => Blame::Exchange(Cause::Forbidden),
-        406 if says(b"user_id property") => Blame::UserId,
-        _ => Blame::OneOfThem,
     }
 }

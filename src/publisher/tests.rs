@@ -7,6 +7,7 @@ use crate::amqp::content::Content;
 use crate::amqp::frame::Kind;
 use crate::amqp::ids::name;
 use crate::amqp::method::{MethodId, Publish};
+use crate::amqp::properties::{Properties, Property};
 use crate::amqp::table::{Table, TableBuilder};
 use crate::link::peer::{Rig, Sent, close, method, with_headers};
 use crate::machine::{DeadLetter, Event, Limits, Mono, Purpose, Reason, Rejecter};
