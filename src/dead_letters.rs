@@ -94,7 +94,6 @@ pub enum Failed {
     Restarted,
 }
 
-/// What is to be printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub answer: String,

@@ -1,4 +1,4 @@
-//! A broker connection of the proxy's own, without IO: login, heartbeats, blocking, back-off. Publisher, intake and others each embed one ([`Linked`]).
+//! A broker connection of the proxy's own, without IO: login, heartbeats, blocking, back-off. Publisher, intake and others each embed one (`linked.rs`).
 //!
 //! The machine that embeds it owns the channels; channel 0 belongs to the link. `step` takes one frame off the front of what was
 //! read and says what it means; whatever ends the connection is a `Loss`, after which the link wants a new one (`flow`).

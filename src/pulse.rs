@@ -315,7 +315,6 @@ impl Pulse {
         }
     }
 
-    /// A frame of the broker.
     fn answer(&mut self, frame: Frame<'_>, now: Now, fx: &mut Effects) {
         let (channel, id) = (frame.channel, frame.method());
         if id == Some(MethodId::CHANNEL_CLOSE) {

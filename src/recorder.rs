@@ -324,7 +324,6 @@ impl Linked for Recorder {
         }
     }
 
-    /// What was read counts.
     fn after(&mut self, now: Now, fx: &mut Effects) {
         if !self.read.is_empty() {
             let read = std::mem::take(&mut self.read);

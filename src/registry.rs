@@ -211,7 +211,6 @@ impl Registry {
         known.is_none_or(|known| known.asked().is_none())
     }
 
-    /// That was in vain.
     pub fn asked_in_vain(&self, queue: &ShortStr, now: Mono) {
         self.tell(queue, &Told::InVain, Source::Refusal, now);
     }

@@ -250,7 +250,6 @@ impl Session {
         self.tickets.len() + self.kept_idle()
     }
 
-    /// Octets retained.
     pub fn retained(&self) -> usize {
         self.octets
     }

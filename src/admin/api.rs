@@ -90,7 +90,6 @@ pub struct Api {
     pub vhosts: Arc<[Vhost]>,
 }
 
-/// The routes.
 pub(super) fn router(api: Api, queues: Queues) -> Router {
     let Api {
         looks,
@@ -242,7 +241,6 @@ async fn show(State(looks): State<Looks>, asked: Asked) -> Answered {
     json(&shown(&looks, asked).await?)
 }
 
-/// A page of a list.
 pub(super) async fn listed(looks: &Looks, mut asked: Asked) -> Result<Answer<Letters>, Problem> {
     let wanted = wanted(looks, &mut asked.parameters)?;
     let page = Page::new(wanted, &mut asked.parameters)?;
@@ -262,7 +260,6 @@ pub(super) async fn grouped(looks: &Looks, mut asked: Asked) -> Result<Answer<Gr
     count(looks, asked, wanted).await
 }
 
-/// One message.
 pub(super) async fn shown(looks: &Looks, asked: Asked) -> Result<Shown, Problem> {
     asked.end()?;
     let found = Found::new(&asked.place.last, looks.error_headers())?;

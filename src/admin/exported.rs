@@ -53,7 +53,6 @@ pub(super) struct Lines {
     taken: Taken,
 }
 
-/// Takes so many octets.
 struct Room<'a> {
     lines: &'a mut Vec<u8>,
     left: usize,

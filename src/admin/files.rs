@@ -32,7 +32,6 @@ const THROWN_AWAY: (usize, Duration) = (8 << 20, Duration::from_secs(2));
 /// All that exports and imports need. Clones are the same.
 #[derive(Clone)]
 pub struct Files {
-    /// Who looks.
     pub looks: Looks,
     /// The user of the proxy's own links.
     pub own_user: ShortStr,
@@ -42,7 +41,6 @@ pub struct Files {
     pub rules: RuleSettings,
     /// How large a file may be, and how long it may take to come.
     pub limits: LiveLimits,
-    /// Where they are.
     pub room: Room,
     /// Where it is counted who was too slow.
     pub metrics: Metrics,
@@ -58,7 +56,6 @@ pub struct Unread(SlowDown);
 pub(super) struct Part {
     /// The number of its first line.
     pub(super) first: u64,
-    /// What comes.
     pub(super) octets: Body,
 }
 

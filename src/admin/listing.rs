@@ -157,7 +157,6 @@ impl Page {
         self.letters.len() < self.limit
     }
 
-    /// What is answered.
     pub(super) fn answer(self, place: Place, walked: Summary) -> Answer<Letters> {
         let is_full = self.letters.len() >= self.limit;
         let found = Letters {
@@ -170,7 +169,6 @@ impl Page {
 // === impl Counted ===
 
 impl Counted {
-    /// None yet.
     pub(super) fn new(wanted: Wanted) -> Counted {
         Counted {
             groups: Groups::new(wanted.errors.clone()),
@@ -179,7 +177,6 @@ impl Counted {
         }
     }
 
-    /// One message more.
     pub(super) fn see(&mut self, letter: Letter) -> bool {
         if self.wanted.takes(&letter) {
             self.matched += 1;
@@ -188,7 +185,6 @@ impl Counted {
         true
     }
 
-    /// What is answered.
     pub(super) fn answer(self, place: Place, walked: Summary) -> Answer<Grouped> {
         let found = Grouped {
             groups: self.groups.finish(),

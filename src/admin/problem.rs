@@ -32,7 +32,6 @@ pub(super) struct Written<'a> {
     r#type: &'static str,
     /// The name of the status.
     title: &'a str,
-    /// The status.
     status: u16,
     /// Why, in the broker's own words where it was the broker that said no.
     detail: &'a str,
@@ -69,7 +68,6 @@ impl Problem {
         }
     }
 
-    /// In words.
     pub(super) fn detail(&self) -> &str {
         &self.detail
     }

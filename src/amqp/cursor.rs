@@ -31,7 +31,6 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
-    /// The next `n` bytes.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (head, tail) = self.rest.split_at_checked(n).ok_or(Malformed)?;
         self.rest = tail;
@@ -49,17 +48,14 @@ impl<'a> Cursor<'a> {
         self.array::<1>().map(|[octet]| octet)
     }
 
-    /// A short: 16 bits.
     pub fn short(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// A long: 32 bits.
     pub fn long(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A longlong: 64 bits.
     pub fn longlong(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_be_bytes)
     }

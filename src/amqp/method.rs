@@ -119,7 +119,6 @@ view! {
 
 view! {
     ExchangeDeclare<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         exchange: &'a [u8] = |c| c.shortstr()?;
         kind: &'a [u8] = |c| c.shortstr()?;
@@ -138,7 +137,6 @@ impl ExchangeDeclare<'_> {
 view! {
     /// `exchange.delete`: only what they name.
     ExchangeName<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         exchange: &'a [u8] = |c| c.shortstr()?;
     }
@@ -147,7 +145,6 @@ view! {
 view! {
     /// `exchange.bind` and `exchange.unbind`.
     ExchangeBind<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         destination: &'a [u8] = |c| c.shortstr()?;
         source: &'a [u8] = |c| c.shortstr()?;
@@ -161,7 +158,6 @@ view! {
 
 view! {
     QueueDeclare<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// The queue; empty asks the broker for a name.
         queue: &'a [u8] = |c| c.shortstr()?;
@@ -201,7 +197,6 @@ view! {
 
 view! {
     QueueBind<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// The queue; empty is the last one declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
@@ -217,7 +212,6 @@ view! {
 view! {
     /// `queue.unbind`, which is always answered.
     QueueUnbind<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// The queue; empty is the last one declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
@@ -231,7 +225,6 @@ view! {
 view! {
     /// `queue.purge` and `queue.delete`.
     QueueName<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// The queue; empty is the last one declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
@@ -242,7 +235,6 @@ view! {
 
 view! {
     Consume<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// The queue; empty is the last one declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;
@@ -271,7 +263,6 @@ view! {
 
 view! {
     Publish<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// Empty is the default exchange.
         exchange: &'a [u8] = |c| c.shortstr()?;
@@ -307,7 +298,6 @@ view! {
 
 view! {
     Get<'a> {
-        /// Reserved.
         ticket: u16 = |c| c.short()?;
         /// The queue; empty is the last one declared on the channel.
         queue: &'a [u8] = |c| c.shortstr()?;

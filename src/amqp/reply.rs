@@ -234,19 +234,16 @@ impl Arguments<'_> {
         self
     }
 
-    /// Appends 16 bits.
     pub fn short(&mut self, value: u16) -> &mut Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Appends 32 bits.
     pub fn long(&mut self, value: u32) -> &mut Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Appends 64 bits.
     pub fn longlong(&mut self, value: u64) -> &mut Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self

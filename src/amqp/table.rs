@@ -160,7 +160,6 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A longstr (`S`).
     pub fn as_longstr(self) -> Option<&'a [u8]> {
         (self.tag == b'S').then_some(self.data)
     }
@@ -170,12 +169,10 @@ impl<'a> Value<'a> {
         matches!(self.tag, b'S' | b'x').then_some(self.data)
     }
 
-    /// A table (`F`).
     pub fn as_table(self) -> Option<Table<'a>> {
         (self.tag == b'F').then_some(Table(self.data))
     }
 
-    /// An array (`A`).
     pub fn as_array(self) -> Option<Array<'a>> {
         (self.tag == b'A').then_some(Array(self.data))
     }

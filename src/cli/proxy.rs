@@ -131,7 +131,6 @@ impl AdminPort {
         })
     }
 
-    /// Whom to trust there.
     fn trusted(&self) -> Result<tls::Client, String> {
         let file = self.admin_ca_file.clone();
         let file = file.or_else(|| std::env::var(ADMIN_CA_FILE).ok());

@@ -38,7 +38,6 @@ pub(super) struct Writing<'a> {
     pub(super) keys: Keys<'a>,
     /// See [`super::cycle::Automatic::queues`].
     pub(super) automatic: &'a [&'a [u8]],
-    /// See [`Lap::set`].
     pub(super) set: Vec<&'a [u8]>,
 }
 

@@ -118,7 +118,6 @@ async fn last_words(
     Ok(left(note?))
 }
 
-/// Nobody waits any more.
 fn left(note: String) -> (Said, Outcome) {
     let (answer, notes) = (String::new(), vec![note]);
     (Said { answer, notes }, Outcome::Left)

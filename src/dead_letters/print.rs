@@ -14,7 +14,6 @@ use crate::plain;
 /// A cell that people read is cut here.
 const WIDEST: usize = 60;
 
-/// A list in an answer.
 pub struct List {
     pub(super) name: &'static str,
     /// The columns that are shown if nobody says which, as `--columns` takes them.

@@ -70,7 +70,6 @@ impl Ledger {
         self.held
     }
 
-    /// Their octets.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

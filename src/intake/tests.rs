@@ -195,7 +195,6 @@ impl IntakeRig {
         self.input(Input::Publisher(true));
     }
 
-    /// On the same channel.
     fn consuming_again(&mut self) {
         assert_eq!(self.methods(), CONSUME);
         self.consume_ok();

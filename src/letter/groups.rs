@@ -68,7 +68,6 @@ impl Groups {
         }
     }
 
-    /// One letter more.
     pub fn add(&mut self, letter: &Letter) {
         let Fate {
             source,

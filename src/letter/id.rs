@@ -31,7 +31,6 @@ pub struct NoId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyHash([u8; 32]);
 
-/// SHA-256, under way.
 pub struct Hash(Context);
 
 // === impl Letter ===

@@ -18,7 +18,6 @@ pub trait Linked {
     /// Bytes came: before the first of them is looked at.
     fn heard(&mut self, _now: Now) {}
 
-    /// The link is open.
     fn up(&mut self, now: Now, fx: &mut Effects<Self::Output>);
 
     /// An alarm of the broker began or ended.
@@ -68,7 +67,6 @@ pub trait Linked {
         true
     }
 
-    /// See [`Machine::flow`].
     fn course(&self) -> Flow {
         self.link().flow()
     }

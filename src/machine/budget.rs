@@ -38,12 +38,10 @@ impl Budget {
             .is_ok()
     }
 
-    /// Gives octets back.
     pub fn give(&self, octets: usize) {
         self.0.used.fetch_sub(octets, Ordering::Relaxed);
     }
 
-    /// Octets in use.
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }

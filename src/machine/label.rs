@@ -27,7 +27,6 @@ macro_rules! labels {
                 }
             }
 
-            /// What it means.
             pub fn words(self) -> &'static str {
                 match self {
                     $($name::$variant => concat!($($words),*).trim_ascii(),)+

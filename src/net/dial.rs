@@ -56,7 +56,6 @@ pub struct Dialed {
     pub tls: Option<Arc<tls::Client>>,
 }
 
-/// Why there is none.
 #[derive(Debug)]
 pub struct Refused {
     pub node: Option<Node>,

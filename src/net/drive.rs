@@ -113,7 +113,6 @@ impl<M: Machine, O: Outlet<M>, S: Stream, C: Clock> Drive<M, O, S, C> {
         }
     }
 
-    /// Also hears these.
     pub fn with_answers(mut self, answers: mpsc::Receiver<M::Input>) -> Self {
         self.answers = Some(answers);
         self

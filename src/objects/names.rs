@@ -102,7 +102,6 @@ impl Names {
         self.start(Kind::Parking)
     }
 
-    /// [`OwnObject::Lock`].
     pub fn lock(&self) -> &ShortStr {
         self.start(Kind::Lock)
     }

@@ -69,7 +69,6 @@ fn parts() -> impl Strategy<Value = Parts> {
     })
 }
 
-/// Names near to ours.
 fn near() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "dlx-proxy\\+?(/([a-z%/+ ']|%[0-9A-Fa-f]{2}){0,8}){0,3}",

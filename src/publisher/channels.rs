@@ -22,7 +22,6 @@ const MOST_NAMED: usize = 64;
 pub(super) struct Channels {
     all: Vec<Channel>,
     by_route: BTreeMap<Route, usize>,
-    /// Waiting for a channel.
     unassigned: VecDeque<Key>,
     parking: ShortStr,
     uses: u64,

@@ -52,7 +52,6 @@ struct Hold {
 // === impl Holds ===
 
 impl Holds {
-    /// Nothing waits yet.
     pub(super) fn new(parking: ShortStr) -> Holds {
         Holds {
             parking,
@@ -135,7 +134,6 @@ impl Holds {
         Some((target, key))
     }
 
-    /// It has arrived there.
     pub(super) fn passed(&mut self, target: &Target, key: Key) {
         if let Some(hold) = self.targets.get_mut(target) {
             hold.is_well |= hold.newest == Some(key);

@@ -130,7 +130,6 @@ impl Memory {
         of.is_some_and(|of| of.behind(from).next().is_some())
     }
 
-    /// Deaths per minute.
     pub(super) fn rates(&self, vhost: &[u8], now: Wall) -> Vec<Rate> {
         let of = self.vhosts.get(vhost);
         of.map(|of| of.rates.list(now)).unwrap_or_default()

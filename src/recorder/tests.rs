@@ -56,7 +56,6 @@ fn reading() -> RecorderRig {
     rig
 }
 
-/// And its mark has come.
 fn current() -> RecorderRig {
     let mut rig = reading();
     rig.comes(0, &mark("1-1"));

@@ -23,7 +23,6 @@ pub(super) struct Entry {
     pub(super) is_published: bool,
     pub(super) begun: Wall,
     pub(super) progress: watch::Receiver<Progress>,
-    /// The inbox of the walk.
     pub(super) tell: mpsc::Sender<Input>,
     pub(super) paused: bool,
     pub(super) cancelled: bool,
@@ -217,7 +216,6 @@ mod tests {
     use super::*;
     use crate::walk::Failure;
 
-    /// One that has ended so.
     fn shown(ended: Ended) -> Shown {
         let entry = Entry {
             vhost: Vhost::ROOT,

@@ -345,7 +345,6 @@ impl Queue {
         }
     }
 
-    /// When it was asked for.
     pub fn asked(&self) -> Option<Mono> {
         self.asked
     }
@@ -355,7 +354,6 @@ impl Queue {
         self.is_said
     }
 
-    /// When that was in vain.
     pub fn in_vain(&self) -> Option<Mono> {
         self.in_vain
     }

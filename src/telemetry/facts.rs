@@ -32,7 +32,6 @@ macro_rules! facts {
             words: $words,
         };)+
 
-        /// All of them.
         pub const ALL: &[Fact] = &[$($name),+];
     };
     (@event) => { None };

@@ -130,7 +130,6 @@ metrics! {
 // === impl Metrics ===
 
 impl Metrics {
-    /// All at zero.
     pub fn new() -> Self {
         let mut registry = DescribedRegistry {
             registry: Registry::with_prefix(PREFIX),
@@ -253,7 +252,6 @@ impl Deref for Metrics {
     }
 }
 
-/// As a gauge takes it.
 pub(super) fn number(value: impl TryInto<i64>) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }

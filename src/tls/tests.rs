@@ -28,7 +28,6 @@ const BOTH: Uses = Uses {
 /// A folder of files, which goes with the test.
 struct Folder(PathBuf);
 
-/// Who signs.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Folder {

@@ -411,7 +411,6 @@ impl Moving {
         back.collect()
     }
 
-    /// Forgets those.
     fn without(&mut self, those: impl Fn(&Away) -> bool) -> Vec<Away> {
         let tickets = self.away.iter().filter(|(_, away)| those(away));
         let tickets: Vec<Ticket> = tickets.map(|(ticket, _)| *ticket).collect();

@@ -5,7 +5,6 @@ use crate::machine::{Effects, Event, Flow, Now};
 
 use super::Failure;
 
-/// How such a task ends.
 #[derive(Debug, Default)]
 pub(crate) struct Once {
     failure: Option<Failure>,

@@ -69,7 +69,6 @@ struct Rates {
     notes: Vec<String>,
 }
 
-/// Of which queue.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query, rename_all = "kebab-case")]
 #[expect(dead_code, reason = "it is only described; `list` and `rates` read it")]

@@ -144,7 +144,6 @@ async fn list_handled(State(queues): State<Queues>, mut asked: Asked) -> Answere
 // === impl HandledQueue ===
 
 impl HandledQueue {
-    /// Without its target.
     fn of(queue: ShortStr, handling: &Handling, now: Mono) -> HandledQueue {
         let (source, at) = handling.told.unzip();
         HandledQueue {

@@ -33,7 +33,6 @@ async fn start(permits: usize, patience: Duration, readiness: Readiness) -> Serv
     start_with(permits, patience, readiness, None).await
 }
 
-/// With the API.
 async fn start_with(
     permits: usize,
     patience: Duration,

@@ -217,7 +217,6 @@ impl Scene {
     }
 }
 
-/// As after a restart.
 #[test]
 fn the_targets_of_queues_are_known_before_anything_dies() {
     let mut scene = Scene::default();

@@ -54,7 +54,6 @@ async fn listener(last: u8) -> (TcpListener, SocketAddr) {
     (listener, at)
 }
 
-/// Where nobody listens.
 async fn closed(last: u8) -> SocketAddr {
     listener(last).await.1
 }

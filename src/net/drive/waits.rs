@@ -6,7 +6,6 @@ use super::super::clock::Clock;
 use super::super::stream::Stream;
 use super::{Drive, Outlet};
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// The client's leg can be read, the broker's.

@@ -65,7 +65,6 @@ fn read_of(octets: &[u8]) -> (Result<Header, String>, Vec<u8>) {
     })
 }
 
-/// A header of version 1.
 fn first(of: Ends) -> Vec<u8> {
     let ends = (of.source, of.destination);
     v1::Addresses::from(ends).to_string().into_bytes()

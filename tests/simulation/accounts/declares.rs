@@ -344,6 +344,15 @@ impl Accounts {
         if *said == argued || self.declares_left || self.declares.without_record.contains(&by) {
             return Ok(());
         }
+        // While its link to the record is away, a process does not know what another one wrote: it says what counts for it, and that is not written again.
+        let by_others = written.last().filter(|newest| newest.by != by);
+        let unseen = by_others.is_some_and(|newest| {
+            let then = newest.at.saturating_sub(super::FAULT_SHOWS)..=at;
+            self.faults.iter().any(|fault| then.contains(fault))
+        });
+        if unseen {
+            return Ok(());
+        }
         match unrecorded.and_then(|count| Some((count.checked_sub(1)?, count))) {
             Some((rest, count)) => {
                 *count = rest;

@@ -24,7 +24,6 @@ fn seconds(number: f64) -> Mono {
     Mono::default().after(Duration::from_secs_f64(100.0 + number))
 }
 
-/// One address each.
 fn book(order: Order) -> Book {
     let mut book = Book::new(&["a", "b", "c"].map(node), order, 7);
     for (name, last) in [("a", 1), ("b", 2), ("c", 3)] {
