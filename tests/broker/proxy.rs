@@ -32,8 +32,12 @@ impl Proxy {
         vhosts: &str,
         settings: &[(&'static str, &str)],
     ) -> Proxy {
-        let mode = format!("{mode:?}").to_lowercase();
-        let mut flags = vec![("upstream", upstream), ("mode", &mode), ("vhosts", vhosts)];
+        let mode = match mode {
+            Mode::Full => "full",
+            Mode::RejectsOnly => "rejects-only",
+            Mode::Off => "off",
+        };
+        let mut flags = vec![("upstream", upstream), ("mode", mode), ("vhosts", vhosts)];
         flags.extend_from_slice(settings);
         let flags: Vec<_> = flags
             .into_iter()

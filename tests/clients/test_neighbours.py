@@ -118,7 +118,7 @@ def test_targets_that_are_full_or_missing(own, reason):
 @pytest.mark.parametrize("reason", ["rejected", "by itself"])
 def test_a_target_that_never_answers(own, reason):
     cable = Muting(own.via.broker.address)
-    own.restart(address=cable.address, intake_prefetch=PREFETCH, confirm_timeout="2s", retry_for="10m", close_wait="1s", drain_timeout="1s")
+    own.restart(address=cable.address, intake_prefetch=PREFETCH, confirm_timeout="2s", give_up_after="10m", close_wait="1s", drain_timeout="1s")
     silent = cable.exchange = fan(own, "silent")
     sources = Sources(own, reason, {"healthy": fan(own, "healthy"), "silent": silent})
     print(f"{sources.die(['silent', 'healthy'], f'{PREFIX}-healthy'):.0f} healthy ones per second beside a silent target")
@@ -126,7 +126,7 @@ def test_a_target_that_never_answers(own, reason):
     found = parked(own)
     assert {cause for _, cause in found.values()} <= {"target_busy"}, "a silent target has not been tried for ten minutes"
     # Whether others answer it learns by parking one; a quarter of `confirm-timeout` has to be enough for that, and for the parking queue's disk.
-    own.restart(intake_prefetch=PREFETCH, confirm_timeout="4s", retry_for="8s")
+    own.restart(intake_prefetch=PREFETCH, confirm_timeout="4s", give_up_after="8s")
     causes = all_parked(own, {"silent": silent}, found)["silent"]
     # Rejects that the first proxy had no time to forward are not too much for the second: they are no load of the intake, which alone is small.
     assert causes in [{"timed_out", "target_busy"}, *([{"timed_out"}] if reason == "rejected" else [])]

@@ -153,7 +153,7 @@ def test_while_the_parking_queue_refuses_too_nothing_is_left_to_the_broker(own):
 @pytest.mark.parametrize("own", ["classic"], indirect=True)
 def test_what_expires_while_the_parking_queue_refuses_for_long_is_not_lost(own):
     """A quorum queue would keep what the proxy rejects, and try again after three minutes; a classic one would lose it."""
-    own.restart(nack_retries="0", retry_for="1s")
+    own.restart(nack_retries="0", give_up_after="1s")
     full = own.queue("full", x_max_length=0, x_overflow="reject-publish")
     source = own.queue("source", x_message_ttl=1, x_dead_letter_exchange="", x_dead_letter_routing_key=full)
     with refusing(own, "parked"):

@@ -42,7 +42,7 @@ def unpublishable(own):
 
 
 def test_a_target_that_closes_the_connection_holds_up_nobody(own):
-    own.restart(retry_for="8s")
+    own.restart(give_up_after="8s")
     with unpublishable(own) as bad:
         beside_it(own, bad, count=200)
 

@@ -91,7 +91,7 @@ impl Stage {
                     ("DLX_PROXY_CONFIRM_TIMEOUT", "1s"),
                     ("DLX_PROXY_CLOSE_WAIT", "1s"),
                     ("DLX_PROXY_PROBE_TIMEOUT", "2s"),
-                    ("DLX_PROXY_RETRY_FOR", "15s"),
+                    ("DLX_PROXY_GIVE_UP_AFTER", "15s"),
                 ];
                 settings.extend(hasty.map(|(name, value)| (name, value.to_owned())));
             }
