@@ -352,8 +352,7 @@ impl Accounts {
 
     /// Published again, and something happened that explains it.
     fn explained(&self, of: &(Bytes, Duty), first: Micros, at: Micros) -> Result<(), String> {
-        let then = first.saturating_sub(FAULT_SHOWS)..=at;
-        match self.faults.iter().any(|fault| then.contains(fault)) {
+        match may_show(&self.faults, first, at) {
             true => Ok(()),
             false => Err(format!(
                 "{} was published twice for {}, and nothing had happened",
@@ -423,6 +422,12 @@ impl Accounts {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a fault may show itself between these two moments.
+fn may_show(faults: &[Micros], since: Micros, until: Micros) -> bool {
+    let then = since.saturating_sub(FAULT_SHOWS)..=until;
+    faults.iter().any(|fault| then.contains(fault))
 }
 
 /// A fault may show itself so much later: half-open connections, confirms that are waited for.

@@ -141,7 +141,7 @@ async fn outstanding_deliveries_stay_within_the_budget() {
         };
         let environment = [
             ("DLX_PROXY_RETAINED_BYTES", "24MiB"),
-            ("DLX_PROXY_RETAINED_BYTES_PER_CONNECTION", "24MiB"),
+            ("DLX_PROXY_RETAINED_BYTES_PER_CONNECTION", "32MiB"),
             ("DLX_PROXY_MODE", "rejects-only"),
         ];
         let front = Front::start(broker, vhost, &environment).await;

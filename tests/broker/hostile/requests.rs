@@ -35,7 +35,7 @@ fn narrow() -> Bound {
 const NARROW: [(&str, &str); 5] = [
     ("DLX_PROXY_MODE", "rejects-only"),
     ("DLX_PROXY_RETAINED_BYTES", "1MiB"),
-    ("DLX_PROXY_RETAINED_BYTES_PER_CONNECTION", "1MiB"),
+    ("DLX_PROXY_RETAINED_BYTES_PER_CONNECTION", "32MiB"),
     ("DLX_PROXY_PUBLISHER_BYTES", "8MiB"),
     ("DLX_PROXY_INTAKE_BYTES", "4MiB"),
 ];

@@ -340,17 +340,10 @@ impl Accounts {
             return Ok(());
         }
         self.count.unwritten += 1;
-        // What the queue was made with is answered at once, and recorded behind that.
-        if *said == argued || self.declares_left || self.declares.without_record.contains(&by) {
-            return Ok(());
-        }
-        // While its link to the record is away, a process does not know what another one wrote: it says what counts for it, and that is not written again.
-        let by_others = written.last().filter(|newest| newest.by != by);
-        let unseen = by_others.is_some_and(|newest| {
-            let then = newest.at.saturating_sub(super::FAULT_SHOWS)..=at;
-            self.faults.iter().any(|fault| then.contains(fault))
-        });
-        if unseen {
+        // What the queue was made with is answered at once, and recorded behind that. Without its link a process does not know what others wrote.
+        let is_unseen = |it: &Written| it.by != by && super::may_show(&self.faults, it.at, at);
+        let unseen = written.last().is_some_and(is_unseen) || self.declares_left;
+        if *said == argued || unseen || self.declares.without_record.contains(&by) {
             return Ok(());
         }
         match unrecorded.and_then(|count| Some((count.checked_sub(1)?, count))) {
