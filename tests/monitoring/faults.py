@@ -193,7 +193,7 @@ FAULTS = [
     Fault("killed", killed, {"DlxProxyDown"}),
     Fault("parking", parking, {"DlxProxyDeadLettersParked", "DlxProxyParkedWaiting", "DlxProxyParkedStaying"}, {"parked_retry": "1s"}, passing={"DlxProxyPublisherBlocked"}),
     Fault("doubt", doubt, {"DlxProxyRejectsWithheld"}, {"muting": True}, passing={"DlxProxyDown"}, quiet=True),
-    Fault("full", full, {"DlxProxyLimitMet", "DlxProxyLeftToBroker"}, {"retained_bytes": "1KiB"}),
+    Fault("full", full, {"DlxProxyLimitMet", "DlxProxyLeftToBroker"}, {"retained_bytes": "1KiB", "retained_bytes_per_connection": "32MiB"}),
     Fault("alarm", alarm, {"DlxProxyPublisherBlocked", "DlxProxyBrokerAlarm", "DlxProxyDeadLettersRefused", "DlxProxyLeftToBroker"}, passing={"DlxProxyRejectsWithheld"}),
     Fault("dead", dead, {"DlxProxyOwnQueueDown"}),
     Fault("foreign", foreign, {"DlxProxyVhostNative"}, passing={"DlxProxyLinkDown", "DlxProxyIntakeNotConsumed"}),
