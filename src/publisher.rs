@@ -81,7 +81,7 @@ pub struct Settings {
     /// Names of the proxy's objects.
     pub names: Names,
     pub on_unroutable: OnUnroutable,
-    /// `confirm-timeout`, `nack-retries`, `retry-for` and `publisher-bytes`.
+    /// `confirm-timeout`, `nack-retries`, `give-up-after` and `publisher-bytes`.
     pub limits: LiveLimits,
     /// The owner whose dead letters must not all wait for one target: the intake.
     pub intake: Option<Owner>,

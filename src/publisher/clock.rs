@@ -1,4 +1,4 @@
-//! Time in which the broker could have answered: the link up, not blocked and not silent. `confirm-timeout` and `retry-for` are counted in it;
+//! Time in which the broker could have answered: the link up, not blocked and not silent. `confirm-timeout` and `give-up-after` are counted in it;
 //! in the time in which it could not, how long a session waits for us.
 
 use std::time::Duration;

@@ -101,7 +101,7 @@ impl Publisher {
 
     /// A queue refused it. Each attempt may have put copies into others (S8.6): there are few. The parking queue stands alone behind its exchange,
     /// and in a cluster it may lose its leader together with the target and the intake queue. Left to the broker meanwhile, a dead letter would be
-    /// lost: so there it is tried for `retry-for` (see `traffic`).
+    /// lost: so there it is tried for `give-up-after` (see `traffic`).
     fn nacked(&mut self, key: Key, now: Now, fx: &mut Effects) {
         let Some(item) = self.store.items.get_mut(key) else {
             return;

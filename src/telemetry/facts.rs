@@ -42,7 +42,7 @@ macro_rules! facts {
 macro_rules! line {
     ($metrics:expr, $fact:ident, $place:expr, $cause:expr $(, $($fields:tt)+)?) => {{
         let fact = &$crate::telemetry::facts::$fact;
-        if let Some(held_back) = $metrics.happened(fact, $place, $cause) {
+        if let Some(held_back) = $metrics.happened(fact, || $place, $cause) {
             match fact.level {
                 tracing::Level::ERROR => tracing::error!($($($fields)+,)? held_back, "{}", fact.words),
                 tracing::Level::WARN => tracing::warn!($($($fields)+,)? held_back, "{}", fact.words),

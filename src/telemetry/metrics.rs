@@ -159,13 +159,16 @@ impl Metrics {
     pub(super) fn happened(
         &self,
         fact: &Fact,
-        place: String,
+        place: impl FnOnce() -> String,
         cause: &'static str,
     ) -> Option<Option<u64>> {
         if let Some(event) = fact.event {
             self.events.with([event.into()]).inc();
         }
-        let key = (fact.words, place, cause);
+        if fact.repeats == facts::Repeats::Always {
+            return Some(None);
+        }
+        let key = (fact.words, place(), cause);
         let held_back = self.0.repeats.write(fact.repeats, key, Instant::now())?;
         Some((held_back > 0).then_some(held_back))
     }

@@ -27,9 +27,6 @@ struct Line {
 impl Repeats {
     /// How many such lines were held back since the last, if this one is to be written.
     pub(super) fn write(&self, repeats: Often, key: Key, now: Instant) -> Option<u64> {
-        if repeats == Often::Always {
-            return Some(0);
-        }
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = lines.get_mut(&key) {
             if repeats == Often::Never || now.duration_since(line.written) < QUIET {
