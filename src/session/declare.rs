@@ -267,12 +267,12 @@ impl Session {
         let Some(takeover) = self.probe.takeover_mut() else {
             return;
         };
-        let seen = takeover.seen.clone().flatten();
+        let seen = self.registry.seen_intake(&takeover.queue, turn.now.mono);
         let says_the_same = |intake: &ShortStr| {
             let object = self.settings.names.parse(intake);
             matches!(object, Some(OwnObject::IntakeExchange(read, _)) if read.is_but_for_the_strategy(&takeover.said))
         };
-        match seen.filter(says_the_same) {
+        match seen.flatten().filter(says_the_same) {
             Some(intake) => {
                 takeover.until = turn.now.mono.after(until);
                 self.go_on_as(intake, turn);

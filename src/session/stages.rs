@@ -32,10 +32,9 @@ impl Session {
     /// What is known already tells whether the broker can be asked.
     pub(super) fn begin_probing(&mut self, turn: &mut Turn<'_>) {
         let channel = self.probes_channel(turn.now.mono);
-        let Some(takeover) = self.probe.takeover_mut() else {
+        let Some(takeover) = self.probe.takeover() else {
             return;
         };
-        takeover.seen = self.registry.seen_intake(&takeover.queue, turn.now.mono);
         let can_refuse = self.peer.wording.is_some_and(|wording| {
             let exchange = takeover.exchange.as_deref().unwrap_or_default();
             wording.can_refuse(

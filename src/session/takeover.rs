@@ -27,8 +27,6 @@ pub(super) struct Takeover {
     pub(super) queue: ShortStr,
     /// The exchange that the user must be permitted to write to. None: only a policy of ours names one.
     pub(super) exchange: Option<ShortStr>,
-    /// Which intake exchange the queue had when it was last seen. `Some(None)`: none.
-    pub(super) seen: Option<Option<ShortStr>>,
     /// This connection has shown that it may write to the exchange and to the intake exchange.
     pub(super) permitted: bool,
     /// How often the queue was looked for.
@@ -115,7 +113,6 @@ impl Takeover {
             until,
             queue: ShortStr::copy(declare.queue).unwrap_or_default(),
             exchange: DeclareArguments::read(declare.arguments).exchange(),
-            seen: None,
             permitted: false,
             compared: 0,
             existing: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::order::publish;
 use super::probes::*;
 use super::script::*;
-use crate::amqp::ids::ChannelId;
+use crate::amqp::ids::{ChannelId, ShortStr};
 use crate::amqp::method::MethodId;
 use crate::amqp::reply;
 use crate::machine::{Event, Fallback, Leg, Machine};
@@ -149,6 +149,28 @@ fn without_a_probe_a_queue_that_was_taken_over_is_declared_so() {
             ..
         }]
     ));
+}
+
+/// Simulation seed 1293: the broker stood still, and another session took the queue over meanwhile.
+#[test]
+fn a_probe_without_an_answer_knows_what_another_session_has_seen_meanwhile() {
+    let mut s = Script::open(settings(Mode::Full));
+    s.client(&declare_on(CH, "q", 0, &original()))
+        .broker_gets(&[
+            &opened(),
+            &declare_on(PROBE, "q", 0, &if_there(&rewritten())),
+        ]);
+    let other = &s.another().session.registry;
+    other.learn_intake(
+        &ShortStr::copy(b"q").unwrap(),
+        Some(ShortStr::copy(b"dlx-proxy/dlx").unwrap()),
+        s.now.mono,
+    );
+    s.wait(Duration::from_secs(5)).silent();
+    s.ensured(true).broker_gets(&[
+        &probe_closed(),
+        &declare_on(CH, "q", 0, &if_there(&rewritten())),
+    ]);
 }
 
 #[test]
